@@ -1,0 +1,37 @@
+"""Exactly-once batch transactions: Airflow decides when, Spark works, Postgres decides what counts.
+
+A pipeline is a Topology: a spout, a process function and its states. Importing this package
+imports neither Airflow nor pyspark, neither pyarrow nor psycopg2: a DAG file stays light.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from reliability.core.aggregators import Count, Max, Min, Sum
+from reliability.core.definitions import State, Topology
+from reliability.spouts.file import FileSpout
+from reliability.spouts.memory import MemorySpout
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Count",
+    "FileSpout",
+    "Max",
+    "MemorySpout",
+    "Min",
+    "State",
+    "Sum",
+    "Topology",
+    "aggregate",
+]
+
+
+def __getattr__(name: str) -> Any:
+    # aggregate() is for process functions: where it is used, pyspark is there.
+    if name == "aggregate":
+        from reliability.spark.frames import aggregate
+
+        return aggregate
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

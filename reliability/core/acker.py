@@ -1,0 +1,68 @@
+"""The acker's verdict on an attempt: is its whole tree acked, and did every row arrive once?
+
+One sink is one state. Storm's acker asks only whether ack_val is 0; here the declared
+partitions must all have acked, and the fold of the rows that lie in Postgres must equal what
+the source emitted, for every sink on its own: over two sinks XOR would cancel what was lost.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reliability.core.errors import AttemptIncomplete, RowsUnaccounted
+from reliability.core.fold import Fold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sink:
+    """What the ledger knows of one sink of an attempt.
+
+    :param partitions: how many partitions the driver declared, None while the write runs
+    :param acked_partitions: the partitions that acked, ascending
+    :param unacked: emitted minus acked; its xor is Storm's ack_val
+    """
+
+    name: str
+    partitions: int | None
+    acked_partitions: tuple[int, ...]
+    unacked: Fold
+
+
+def check_acked(sinks: Sequence[Sink]) -> None:
+    """Raise AttemptIncomplete unless each sink's acks are exactly 0 … n - 1 (A5).
+
+    ack_val alone proves nothing: it is 0 at the start of an empty batch.
+    """
+    for sink in sinks:
+        if sink.partitions is None:
+            raise AttemptIncomplete(f"state {sink.name}: its write did not end")
+        if sink.acked_partitions != tuple(range(sink.partitions)):
+            raise AttemptIncomplete(
+                f"state {sink.name}: {len(sink.acked_partitions)} of {sink.partitions} "
+                "partitions acked"
+            )
+
+
+def check_accounting(emitted: Fold, sinks: Sequence[Sink], staged: dict[str, Fold]) -> None:
+    """Raise RowsUnaccounted unless emitted = acked = staged, for every sink on its own (V1)."""
+    for sink in sinks:
+        _check_state(sink.name, emitted, staged[sink.name])
+        if sink.unacked != Fold():
+            raise AttemptIncomplete(
+                f"state {sink.name}: what was acked is not what was staged "
+                f"({sink.unacked.count} rows apart, ack_val {sink.unacked.xor})"
+            )
+
+
+def _check_state(name: str, emitted: Fold, staged: Fold) -> None:
+    if emitted == staged:
+        return
+    missing = emitted.count - staged.count
+    if missing > 0:
+        what = f"{missing} of {emitted.count} emitted rows did not reach it"
+    elif missing < 0:
+        what = f"{-missing} rows more than the {emitted.count} emitted reached it"
+    else:
+        what = f"the {emitted.count} rows that reached it are not those that were emitted"
+    raise RowsUnaccounted(f"state {name}: {what}")

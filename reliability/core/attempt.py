@@ -1,0 +1,46 @@
+"""The identity of a batch (txid) and of one try at it, after Trident's TransactionAttempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class TransactionAttempt:
+    """One try at one txid, printed as `txid:attempt_id`.
+
+    >>> print(TransactionAttempt(7, 2))
+    7:2
+    >>> TransactionAttempt.parse("7:2") == TransactionAttempt(7, 2)
+    True
+    """
+
+    txid: int
+    attempt_id: int
+
+    def __post_init__(self) -> None:
+        if self.txid < 1 or self.attempt_id < 0:
+            raise ValueError(f"a txid starts at 1 and an attempt_id at 0, not {self}")
+
+    def __str__(self) -> str:
+        return f"{self.txid}:{self.attempt_id}"
+
+    @classmethod
+    def parse(cls, text: str) -> TransactionAttempt:
+        """Read `7:2`; raise ValueError for anything else."""
+        txid, colon, attempt_id = text.partition(":")
+        if not colon:
+            raise ValueError(f"an attempt is written txid:attempt_id, not {text!r}")
+        return cls(int(txid), int(attempt_id))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Grant:
+    """What begin_attempt hands out: only who shows all of it may act for the attempt (A1)."""
+
+    topology: str
+    attempt: TransactionAttempt
+    nonce: str
+
+    def __str__(self) -> str:
+        return f"{self.topology} {self.attempt}"

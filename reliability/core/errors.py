@@ -1,0 +1,297 @@
+"""Every error a person can meet: what happened, why, what to do, under a code that docs/errors.md explains.
+
+::
+
+    ReliabilityError
+    ├── Transient   a later try of the same work may succeed: Airflow retries
+    └── Terminal    trying again changes nothing: Airflow fails the task at once
+"""
+
+from __future__ import annotations
+
+
+class ReliabilityError(Exception):
+    """Base of all errors of this package."""
+
+    code = "RELIABILITY"
+    remedy = ""
+
+    def __init__(self, what: str = "", *, remedy: str = "") -> None:
+        self.what = what or (self.__doc__ or "").splitlines()[0]
+        self.remedy = remedy or self.remedy
+        super().__init__(self.what)
+
+    def __str__(self) -> str:
+        advice = f" What to do: {self.remedy}" if self.remedy else ""
+        return f"[{self.code}] {self.what}{advice}"
+
+
+class Transient(ReliabilityError):
+    """A later try of the same work may succeed."""
+
+    code = "TRANSIENT"
+
+
+class Terminal(ReliabilityError):
+    """Trying again changes nothing until a person acts."""
+
+    code = "TERMINAL"
+
+
+# --- definitions ---------------------------------------------------------------------------------
+
+
+class InvalidDefinition(Terminal):
+    """The definition of a topology, state or spout does not hold together."""
+
+    code = "INVALID_DEFINITION"
+
+
+class TopologyNotFound(Terminal):
+    """The module does not hold the topology."""
+
+    code = "TOPOLOGY_NOT_FOUND"
+    remedy = "keep the Topology object and its process function in one importable module."
+
+
+class StateDefinitionChanged(Terminal):
+    """A state of the topology no longer has the shape of its table."""
+
+    code = "STATE_DEFINITION_CHANGED"
+    remedy = (
+        "restore the old definition, or give the new shape a new state name: "
+        "it gets a table of its own."
+    )
+
+
+class TargetTableTaken(Terminal):
+    """The target table of a state belongs to something else."""
+
+    code = "TARGET_TABLE_TAKEN"
+    remedy = "give the state another name or table; a table belongs to one state of one topology."
+
+
+# --- settings and ledger -------------------------------------------------------------------------
+
+
+class PasswordInDsn(Terminal):
+    """RELIABILITY_DSN holds a password."""
+
+    code = "PASSWORD_IN_DSN"
+    remedy = "name a libpq service (service=reliability) and keep the password in a pass file."
+
+
+class LedgerUnavailable(Transient):
+    """The ledger's Postgres does not answer."""
+
+    code = "LEDGER_UNAVAILABLE"
+    remedy = "check that Postgres runs and that RELIABILITY_DSN and its service file name it."
+
+
+class LedgerRefusedLogin(Terminal):
+    """The ledger's Postgres refused the login."""
+
+    code = "LEDGER_REFUSED_LOGIN"
+    remedy = "check user and password in the libpq service and pass files."
+
+
+class LedgerBusy(Transient):
+    """A row of the ledger stayed locked for too long."""
+
+    code = "LEDGER_BUSY"
+    remedy = "nothing was changed; the next try takes it up again."
+
+
+class LedgerNotMigrated(Terminal):
+    """The ledger's schema is missing or older than this release."""
+
+    code = "LEDGER_NOT_MIGRATED"
+    remedy = "run `reliability migrate`."
+
+
+class LedgerTooNew(Terminal):
+    """The ledger was migrated by a newer release."""
+
+    code = "LEDGER_TOO_NEW"
+    remedy = "install the release that migrated it, or a later one."
+
+
+class MigrationChanged(Terminal):
+    """A migration that was applied differs from the file of the same number."""
+
+    code = "MIGRATION_CHANGED"
+    remedy = "restore the file; changes belong into a migration with the next number."
+
+
+class LedgerCorruption(Terminal):
+    """The ledger holds what it never may; nothing was changed."""
+
+    code = "LEDGER_CORRUPTION"
+    remedy = "keep the database as it is and look at the row named above."
+
+
+class UnexpectedAnswer(Transient):
+    """Postgres refused a statement of this package."""
+
+    code = "UNEXPECTED_ANSWER"
+
+
+# --- emission ------------------------------------------------------------------------------------
+
+
+class DataIntervalMissing(Terminal):
+    """The run has no data interval, and the spout reads by interval."""
+
+    code = "DATA_INTERVAL_MISSING"
+    remedy = "trigger the run with a logical date, or use a backfill."
+
+
+class IntervalOverlap(Terminal):
+    """The run's data interval overlaps an interval that was emitted, without being the same."""
+
+    code = "INTERVAL_OVERLAP"
+    remedy = "run the same interval again (clear or backfill it), or one that does not touch it."
+
+
+class NothingToEmit(Transient):
+    """The spout found nothing in the interval."""
+
+    code = "NOTHING_TO_EMIT"
+    remedy = (
+        "check that the files have arrived and the pattern is right; if an empty interval is "
+        "normal, say allow_empty=True in the spout."
+    )
+
+
+class SourceUnreadable(Transient):
+    """A source file cannot be read."""
+
+    code = "SOURCE_UNREADABLE"
+    remedy = "deliver the file again, complete; no txid was allocated for it."
+
+
+class SourceChanged(Terminal):
+    """A file is not what it was when its batch was emitted."""
+
+    code = "SOURCE_CHANGED"
+    remedy = "put the original file back and clear the task; a txid always reads the same batch."
+
+
+class TooManyBatches(Terminal):
+    """The interval has more batches than Airflow can map."""
+
+    code = "TOO_MANY_BATCHES"
+    remedy = "raise the spout's files per batch, or [core] max_map_length."
+
+
+class TxidBlocked(Terminal):
+    """An older txid is uncommitted and nobody is working on it."""
+
+    code = "TXID_BLOCKED"
+    remedy = "clear the failed tasks of that run first; txids commit in order."
+
+
+# --- requests and attempts -----------------------------------------------------------------------
+
+
+class NoRequest(Terminal):
+    """The run has no request for this txid."""
+
+    code = "NO_REQUEST"
+    remedy = "clear the run from its emit task."
+
+
+class RequestClosed(Terminal):
+    """The run's request for this txid was closed."""
+
+    code = "REQUEST_CLOSED"
+    remedy = "clear the task or the run to ask again."
+
+
+class AttemptFenced(Transient):
+    """The attempt was ended by somebody else; what it still does cannot count."""
+
+    code = "ATTEMPT_FENCED"
+
+
+class AlreadyAcked(Transient):
+    """This partition has acked before: the work of another copy of the task counts."""
+
+    code = "ALREADY_ACKED"
+
+
+class AttemptIncomplete(Transient):
+    """spark-submit ended before the attempt was complete."""
+
+    code = "ATTEMPT_INCOMPLETE"
+    remedy = "look at the end of the task's log; the next try begins a new attempt."
+
+
+class WaitTimedOut(Transient):
+    """What the task waits for did not happen in time."""
+
+    code = "WAIT_TIMED_OUT"
+
+
+class RowsUnaccounted(Terminal):
+    """Rows that were emitted did not arrive in a state, or arrived more than once."""
+
+    code = "ROWS_UNACCOUNTED"
+    remedy = (
+        "look for an inner join, filter or union in the process function: every row of the "
+        "batch must reach every state exactly once."
+    )
+
+
+class FrameWithoutAccounting(Terminal):
+    """The process function returned a frame without the columns _x and _n."""
+
+    code = "FRAME_WITHOUT_ACCOUNTING"
+    remedy = "keep the columns _x and _n, and aggregate with reliability.aggregate()."
+
+
+class SchemaMismatch(Terminal):
+    """A frame's columns do not fit the state they are for."""
+
+    code = "SCHEMA_MISMATCH"
+    remedy = "cast in the process function, or change the state's definition before its first run."
+
+
+class ProcessFunctionFailed(Transient):
+    """The process function, or Spark while it ran it, raised an error."""
+
+    code = "PROCESS_FUNCTION_FAILED"
+    remedy = "the Spark log of this try has the whole error."
+
+
+class RunUnsatisfied(Terminal):
+    """A txid of this run is not committed as the run asked for."""
+
+    code = "RUN_UNSATISFIED"
+    remedy = "look at the red transaction above; clear it to try again."
+
+
+class SparkConnectionMissing(Terminal):
+    """The Airflow connection to Spark does not exist."""
+
+    code = "SPARK_CONNECTION_MISSING"
+    remedy = "create the connection; without it the provider would submit to YARN."
+
+
+def error_types() -> dict[str, type[ReliabilityError]]:
+    """Return every error type by its code: the ledger stores codes, Airflow decides by type."""
+    found: dict[str, type[ReliabilityError]] = {}
+    pending: list[type[ReliabilityError]] = [ReliabilityError]
+    while pending:
+        error_type = pending.pop()
+        found[error_type.code] = error_type
+        pending.extend(error_type.__subclasses__())
+    return found
+
+
+def error_from_ledger(code: str | None, what: str) -> ReliabilityError:
+    """Rebuild an error from what the ledger keeps of it: its code and its text."""
+    error_type = error_types().get(code or "", AttemptIncomplete)
+    prefix = f"[{error_type.code}] "
+    text = what.removeprefix(prefix).split(" What to do: ")[0]
+    return error_type(text)

@@ -1,0 +1,33 @@
+"""The acker's arithmetic: XOR of hashed tuple ids, and their count.
+
+XOR alone takes three copies for one; a count alone takes a loss and a copy for nothing.
+Together they mean that every tuple arrived exactly once (rule V2).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """A set of tuples, folded: `xor` is a signed 64-bit word as Postgres and Spark keep it.
+
+    >>> Fold(0b0110, 1) + Fold(0b0011, 1)
+    Fold(xor=5, count=2)
+    """
+
+    xor: int = 0
+    count: int = 0
+
+    def __add__(self, other: Fold) -> Fold:
+        return Fold(self.xor ^ other.xor, self.count + other.count)
+
+    @classmethod
+    def of(cls, folds: Iterable[Fold]) -> Fold:
+        """Fold the folds."""
+        total = cls()
+        for fold in folds:
+            total = total + fold
+        return total

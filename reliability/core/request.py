@@ -1,0 +1,63 @@
+"""Requests: who wants a txid done, and whether a task that comes again retries or asks anew (R1)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from reliability.core.errors import NoRequest
+
+
+class RequestKind(str, Enum):
+    """A commit request wants an uncommitted txid committed; a replay request wants it again."""
+
+    COMMIT = "COMMIT"
+    REPLAY = "REPLAY"
+
+
+class RequestStatus(str, Enum):
+    """OPEN is being worked on; the others are ends, of which GIVEN_UP can be opened again."""
+
+    OPEN = "OPEN"
+    SATISFIED = "SATISFIED"
+    CLOSED = "CLOSED"
+    GIVEN_UP = "GIVEN_UP"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One request; an attempt newer than `granted_after` was granted after the request came."""
+
+    request_id: int
+    number: int
+    kind: RequestKind
+    status: RequestStatus
+    granted_after: int
+    reason: str = ""
+
+
+class Contact(str, Enum):
+    """What a task's contact means for the run's latest request of a txid."""
+
+    KEEP = "KEEP"
+    OPEN_NEXT = "OPEN_NEXT"
+    REOPEN = "REOPEN"
+
+
+def judge_contact(latest: Request | None, recorded: int | None, max_tries: int) -> Contact:
+    """Tell a retry from a clear by `ti.max_tries`: a clear raises it, a retry does not.
+
+    :param recorded: max_tries when this task first worked for the latest request, None if never
+    """
+    if latest is None:
+        raise NoRequest
+    if recorded is not None and max_tries > recorded:
+        return Contact.OPEN_NEXT
+    if latest.status is RequestStatus.GIVEN_UP:
+        return Contact.REOPEN
+    return Contact.KEEP
+
+
+def kind_of_new_request(committed_attempt: int | None) -> RequestKind:
+    """Decide a new request's kind; without it a retry after a lost answer would be a replay."""
+    return RequestKind.COMMIT if committed_attempt is None else RequestKind.REPLAY

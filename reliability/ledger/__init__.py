@@ -1,0 +1,1 @@
+"""The ledger: the one door to Postgres."""

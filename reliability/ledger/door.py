@@ -1,0 +1,127 @@
+"""The one door to Postgres: connections, transactions and named statements."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg2
+from psycopg2.extensions import connection as Connection
+from psycopg2.extensions import cursor as Cursor
+from psycopg2.extras import RealDictCursor
+from psycopg2.sql import Composable
+
+from reliability.core.errors import LedgerCorruption
+from reliability.ledger.failures import translate
+from reliability.ledger.queries import queries
+
+logger = logging.getLogger(__name__)
+
+Row = Mapping[str, Any]
+
+# Whoever waits for a row lets go after a while: nobody may hold the topology for ever (A3).
+LOCK_TIMEOUT = "10s"
+CONNECT_TIMEOUT_SECONDS = 10
+BEGIN = (
+    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
+    f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"
+)
+
+
+class Transaction:
+    """An open transaction: statements by name, parameters by name."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+        self.is_committed = False
+
+    def run_and_commit(self, statement: str, **parameters: Any) -> None:
+        """Run a last statement in one round trip with COMMIT, so that its locks are short."""
+        self.cursor.execute(f"{queries()[statement]}; COMMIT", parameters)
+        self.is_committed = True
+
+    def run(self, statement: str | Composable, **parameters: Any) -> int:
+        """Run a statement and return how many rows it touched."""
+        self._execute(statement, parameters)
+        return self.cursor.rowcount
+
+    def all(self, statement: str | Composable, **parameters: Any) -> list[Row]:
+        """Run a statement and return its rows."""
+        self._execute(statement, parameters)
+        return list(self.cursor.fetchall())
+
+    def first(self, statement: str | Composable, **parameters: Any) -> Row | None:
+        """Run a statement and return its first row, None if there is none."""
+        self._execute(statement, parameters)
+        row: Row | None = self.cursor.fetchone()
+        return row
+
+    def one(self, statement: str | Composable, **parameters: Any) -> Row:
+        """Run a statement that has to find its row: without it the ledger is corrupt."""
+        row = self.first(statement, **parameters)
+        if row is None:
+            raise LedgerCorruption(f"{statement} found no row for {parameters}")
+        return row
+
+    def _execute(self, statement: str | Composable, parameters: Mapping[str, Any]) -> None:
+        text = queries()[statement] if isinstance(statement, str) else statement
+        self.cursor.execute(text, parameters)
+
+
+class Door:
+    """A session with Postgres that is opened when needed, and opened again when it was lost."""
+
+    def __init__(self, dsn: str, application_name: str = "reliability") -> None:
+        self.dsn = dsn
+        self.application_name = application_name
+        self._connection: Connection | None = None
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Open a transaction; it commits when the block ends and rolls back when it raises.
+
+        Errors of the driver leave as errors of this package. If the answer to COMMIT is lost,
+        LedgerUnavailable says so: the caller reads the ledger again and never guesses (G8).
+        """
+        try:
+            cursor = self._connect().cursor()
+            cursor.execute(BEGIN)
+            transaction = Transaction(cursor)
+            yield transaction
+            if not transaction.is_committed:
+                cursor.execute("COMMIT")
+            cursor.close()
+        except psycopg2.Error as error:
+            self._roll_back()
+            raise translate(error) from error
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def close(self) -> None:
+        """Close the session."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            self._connection = psycopg2.connect(
+                self.dsn,
+                connect_timeout=CONNECT_TIMEOUT_SECONDS,
+                application_name=self.application_name,
+                cursor_factory=RealDictCursor,
+            )
+            self._connection.autocommit = True  # BEGIN and COMMIT are written out
+        return self._connection
+
+    def _roll_back(self) -> None:
+        # A failing rollback must not hide the first error; a lost session has rolled back anyway.
+        try:
+            if self._connection is not None and not self._connection.closed:
+                self._connection.cursor().execute("ROLLBACK")
+        except psycopg2.Error as error:
+            logger.warning("error ignored in rollback: %s", error)
+            self.close()

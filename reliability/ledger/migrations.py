@@ -1,0 +1,86 @@
+"""Bring the ledger's schema up to date: numbered files, forward only, each in one transaction."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from reliability.core.errors import LedgerNotMigrated, LedgerTooNew, MigrationChanged
+from reliability.ledger.door import Door, Transaction
+from reliability.ledger.queries import sql_folder
+
+_FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Migration:
+    """One file of sql/migrations."""
+
+    number: int
+    name: str
+    text: str
+
+    @property
+    def checksum(self) -> str:
+        return hashlib.sha256(self.text.encode()).hexdigest()
+
+
+def migrations(folder: Path | None = None) -> list[Migration]:
+    """Return the migrations of this release in order; a gap or a bad name is an error."""
+    found = []
+    for path in sorted((folder or sql_folder() / "migrations").glob("*.sql")):
+        match = _FILE.match(path.name)
+        if match is None:
+            raise ValueError(f"{path.name} is not named NNNN_what_changes.sql")
+        found.append(
+            Migration(number=int(match[1]), name=match[2], text=path.read_text(encoding="utf-8"))
+        )
+    if [m.number for m in found] != list(range(1, len(found) + 1)):
+        raise ValueError(f"migrations are not numbered 1, 2, 3 …: {[m.number for m in found]}")
+    return found
+
+
+def migrate(door: Door, available: list[Migration] | None = None) -> list[Migration]:
+    """Apply what is missing and return it; run twice, or by two at once, it is harmless.
+
+    :raises MigrationChanged: an applied migration differs from its file
+    :raises LedgerTooNew: the ledger knows migrations that this release does not
+    """
+    known = migrations() if available is None else available
+    applied = []
+    with door.transaction() as tx:
+        tx.run("create_migration_table")
+        for migration in _missing(_applied(tx), known):
+            tx.cursor.execute(migration.text)
+            tx.run(
+                "record_migration",
+                number=migration.number,
+                name=migration.name,
+                checksum=migration.checksum,
+            )
+            applied.append(migration)
+    return applied
+
+
+def check_migrated(door: Door) -> None:
+    """Raise unless the ledger is exactly as this release needs it."""
+    with door.transaction() as tx:
+        if not tx.one("table_exists", table="reliability.migration")["exists"]:
+            raise LedgerNotMigrated("this database has no ledger yet")
+        if missing := _missing(_applied(tx), migrations()):
+            raise LedgerNotMigrated(f"the ledger lacks migration {missing[0].number}")
+
+
+def _applied(tx: Transaction) -> dict[int, str]:
+    return {row["number"]: row["checksum"] for row in tx.all("applied_migrations")}
+
+
+def _missing(applied: dict[int, str], known: list[Migration]) -> list[Migration]:
+    if newer := applied.keys() - {migration.number for migration in known}:
+        raise LedgerTooNew(f"the ledger has migration {max(newer)}, this release ends before it")
+    for migration in known:
+        if applied.get(migration.number, migration.checksum) != migration.checksum:
+            raise MigrationChanged(f"{migration.number:04d}_{migration.name} was changed")
+    return [migration for migration in known if migration.number not in applied]

@@ -1,0 +1,76 @@
+"""Rows of the ledger as the values of the core."""
+
+from __future__ import annotations
+
+from reliability.core.acker import Sink
+from reliability.core.coordinator import AttemptStatus, Blocked, LiveAttempt, Snapshot
+from reliability.core.fold import Fold
+from reliability.core.request import Request, RequestKind, RequestStatus
+from reliability.core.spout import Interval
+from reliability.ledger.door import Row
+
+
+def request_of(row: Row) -> Request:
+    """Read a request."""
+    return Request(
+        request_id=row["request_id"],
+        number=row["number"],
+        kind=RequestKind(row["kind"]),
+        status=RequestStatus(row["status"]),
+        granted_after=row["granted_after"],
+        reason=row["reason"],
+    )
+
+
+def snapshot_of(row: Row, blocked: Row | None) -> Snapshot:
+    """Read a snapshot."""
+    return Snapshot(
+        txid=row["txid"],
+        curr_txid=row["curr_txid"],
+        max_spout_pending=row["max_spout_pending"],
+        committed_attempt=row["committed_attempt"],
+        live=_live_attempt_of(row),
+        replays_processing=row["replays_processing"],
+        blocked=blocked_of(blocked),
+    )
+
+
+def _live_attempt_of(row: Row) -> LiveAttempt | None:
+    if row["live_attempt_id"] is None:
+        return None
+    return LiveAttempt(
+        attempt_id=row["live_attempt_id"],
+        status=AttemptStatus(row["live_status"]),
+        request_id=row["live_request_id"],
+        lease_expired=row["live_lease_expired"],
+    )
+
+
+def blocked_of(row: Row | None) -> Blocked | None:
+    """Read the txid that blocks, if there is one."""
+    if row is None:
+        return None
+    interval = interval_of(row)
+    return Blocked(
+        txid=row["txid"],
+        run_id=row["run_id"],
+        interval=str(interval) if interval else "",
+        reason=row["reason"] or "",
+    )
+
+
+def interval_of(row: Row) -> Interval | None:
+    """Read a data interval, None for an untimed transaction."""
+    if row["interval_start"] is None:
+        return None
+    return Interval(row["interval_start"], row["interval_end"])
+
+
+def sink_of(row: Row) -> Sink:
+    """Read what the acker knows of a sink."""
+    return Sink(
+        name=row["sink"],
+        partitions=row["partitions"],
+        acked_partitions=tuple(row["acked_partitions"]),
+        unacked=Fold(row["ack_val"], row["unacked"]),
+    )

@@ -1,0 +1,48 @@
+"""The few settings of a process, read from its environment; none of them is a secret."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from reliability.core.errors import PasswordInDsn
+
+DEFAULT_DSN = "service=reliability"
+
+
+def ledger_dsn() -> str:
+    """Return RELIABILITY_DSN: how libpq finds the ledger, by default a service of its name.
+
+    A password in it would travel into every place that shows an environment or a Spark conf, so
+    it is refused (G10).
+    """
+    import psycopg2.extensions
+
+    dsn = os.environ.get("RELIABILITY_DSN", DEFAULT_DSN)
+    if "password" in psycopg2.extensions.parse_dsn(dsn):
+        raise PasswordInDsn("RELIABILITY_DSN holds a password")
+    return dsn
+
+
+def home() -> Path:
+    """Return RELIABILITY_HOME, the folder that relative source paths start from."""
+    return Path(os.environ.get("RELIABILITY_HOME", ".")).resolve()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leases:
+    """How long silence is borne, in seconds.
+
+    :param submit: from the grant of an attempt to the driver's first message: spark-submit, and
+        the cluster's queue
+    :param progress: between two signs of progress of a running attempt
+    :param request: between two signs of life of a run that asked for a txid
+    :param overdue: how long a PROCESSED txid whose turn it is waits for its own task before
+        anybody who passes commits it
+    """
+
+    submit: int = 600
+    progress: int = 120
+    request: int = 600
+    overdue: int = 10

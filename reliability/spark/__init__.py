@@ -1,0 +1,1 @@
+"""The processing phase: what runs in the Spark driver and in its tasks."""

@@ -1,0 +1,176 @@
+"""The driver of one attempt: read the batch, run the process function, stage every state.
+
+1. say which processes work for the attempt (start_attempt); from here progress renews the lease
+2. read BatchMeta and check that the source still is what it was
+3. call the process function once
+4. per state: reduce to contributions, stage them, declare how many partitions there were
+
+It says nothing of success: whoever submitted it seals the attempt by what lies in the ledger.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import os
+import socket
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.core.definitions import Topology
+from reliability.core.errors import AttemptFenced, ProcessFunctionFailed, ReliabilityError
+from reliability.ledger.door import Door
+from reliability.settings import ledger_dsn
+from reliability.spark.frames import batch_frame
+from reliability.spark.one_evaluation import persist_shared
+from reliability.spark.progress import Progress
+from reliability.spark.reduce import check_frames, reduce_frame
+from reliability.spark.stage import stage_task, write
+from reliability.states.tables import StateTables
+from reliability.topologies import load_topology
+from reliability.transaction.attempt import (
+    Driver,
+    declare_partitions,
+    end_attempt,
+    read_batch_meta,
+    start_attempt,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """What spark-submit's arguments say; nothing of it is secret."""
+
+    topology: str
+    module: str
+    grant: Grant
+
+    def arguments(self) -> list[str]:
+        """Write it as arguments."""
+        return [
+            *("--topology", self.topology),
+            *("--module", self.module),
+            *("--attempt", str(self.grant.attempt)),
+            *("--nonce", self.grant.nonce),
+        ]
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str]) -> Submission:
+        """Read what `arguments` wrote."""
+        parser = argparse.ArgumentParser(description="Process one attempt of a topology.")
+        for option in ("--topology", "--module", "--attempt", "--nonce"):
+            parser.add_argument(option, required=True)
+        options = parser.parse_args(arguments)
+        grant = Grant(
+            topology=options.topology,
+            attempt=TransactionAttempt.parse(options.attempt),
+            nonce=options.nonce,
+        )
+        return cls(topology=options.topology, module=options.module, grant=grant)
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Process the attempt that the arguments name; return the exit code for spark-submit."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    submission = Submission.parse(arguments)
+    door = Door(ledger_dsn(), application_name=f"reliability {submission.grant} driver")
+    try:
+        process_attempt(door, submission)
+    except AttemptFenced as error:
+        logger.warning("%s", error)
+        return 1
+    except ReliabilityError as error:
+        return _report(door, submission.grant, error)
+    except Exception as error:
+        traceback.print_exc()
+        if _lost_jvm(error):
+            # Only who watches spark-submit knows how the attempt stands; we are an orphan.
+            logger.error("the JVM is gone")
+            return 1
+        return _report(door, submission.grant, ProcessFunctionFailed(_first_line(error)))
+    finally:
+        door.close()
+    return 0
+
+
+def process_attempt(door: Door, submission: Submission) -> None:
+    """Do the numbered steps above with a Spark session of its own."""
+    from pyspark.sql import SparkSession
+
+    grant = submission.grant
+    topology = load_topology(submission.module, submission.topology)
+    spark = SparkSession.builder.appName(f"reliability {grant}").getOrCreate()
+    try:
+        process_with(spark, door, topology, grant)
+    finally:
+        spark.stop()
+
+
+def process_with(spark: SparkSession, door: Door, topology: Topology, grant: Grant) -> None:
+    """Do the numbered steps above with a given Spark session."""
+    start_attempt(door, grant, _this_driver(spark))
+    meta = read_batch_meta(door, grant)
+    topology.spout.verify(meta)
+    batch = batch_frame(spark, topology.spout, meta)
+    frames = topology.process(batch)
+    check_frames(frames, topology.states)
+    persist_shared(batch, list(frames.values()))
+    with Progress(spark, Door(door.dsn, f"reliability {grant} progress"), grant):
+        for state in topology.states:
+            _stage(door, StateTables(topology.name, state), frames[state.name], grant)
+
+
+def _stage(door: Door, tables: StateTables, frame: DataFrame, grant: Grant) -> None:
+    staged = reduce_frame(frame, tables, grant)
+    with door.transaction() as tx:
+        copy = tables.copy().as_string(tx.cursor)
+    task = stage_task(door.dsn, copy, grant, tables.state.name)
+    partitions = write(staged, task)
+    declare_partitions(door, grant, tables.state.name, partitions)
+    logger.info("%s staged %s in %s partitions", grant, tables.state.name, partitions)
+
+
+def _this_driver(spark: SparkSession) -> Driver:
+    jvm = spark._jvm
+    assert jvm is not None
+    return Driver(
+        host=socket.gethostname(),
+        jvm_pid=jvm.java.lang.ProcessHandle.current().pid(),
+        python_pid=os.getpid(),
+        application_id=spark.sparkContext.applicationId,
+    )
+
+
+def _report(door: Door, grant: Grant, error: ReliabilityError) -> int:
+    """Tell the ledger why the attempt failed: whoever looks there sees more than an exit code."""
+    logger.error("%s", error)
+    try:
+        end_attempt(door, grant, error)
+    except ReliabilityError as unreachable:
+        logger.warning("error ignored while reporting: %s", unreachable)
+    return 1
+
+
+def _lost_jvm(error: Exception) -> bool:
+    from py4j.protocol import Py4JNetworkError
+
+    return isinstance(error, Py4JNetworkError | ConnectionError)
+
+
+def _first_line(error: Exception) -> str:
+    lines = [line for line in str(error).splitlines() if line.strip()]
+    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:500]
+
+
+def run() -> None:
+    """Entry point of spark_apps/process_batch.py."""
+    sys.exit(main(sys.argv[1:]))

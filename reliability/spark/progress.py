@@ -1,0 +1,72 @@
+"""Progress renews the lease: a long shuffle acks nothing for a long time, but tasks do finish (A7)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from reliability.core.attempt import Grant
+from reliability.core.errors import AttemptFenced, ReliabilityError
+from reliability.ledger.door import Door
+from reliability.transaction.attempt import renew_lease
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+logger = logging.getLogger(__name__)
+LOOK_EVERY_SECONDS = 2.0
+
+
+class Progress:
+    """While the block runs, renew the lease whenever Spark reports more finished tasks.
+
+    If the attempt was ended meanwhile, its jobs are cancelled: they can only cost.
+    """
+
+    def __init__(self, spark: SparkSession, door: Door, grant: Grant) -> None:
+        self._spark = spark
+        self._door = door
+        self._grant = grant
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
+
+    def __enter__(self) -> Progress:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        self._thread.join(timeout=10)
+        self._door.close()
+
+    def _watch(self) -> None:
+        finished = 0
+        while not self._ended.wait(LOOK_EVERY_SECONDS):
+            try:
+                now = self._finished_tasks()
+                if now != finished:
+                    renew_lease(self._door, self._grant)
+                    finished = now
+            except AttemptFenced as fenced:
+                logger.warning("%s", fenced)
+                self._spark.sparkContext.cancelAllJobs()
+                return
+            except ReliabilityError as error:
+                logger.warning("progress not recorded: %s", error)
+            except Exception as error:  # the JVM is gone; the main thread finds out by itself
+                logger.warning("no progress to report: %s", type(error).__name__)
+                return
+
+    def _finished_tasks(self) -> int:
+        tracker = self._spark.sparkContext.statusTracker()
+        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
+        return sum(
+            stage.stageId * 1_000_000 + stage.numCompletedTasks for stage in stages if stage
+        )

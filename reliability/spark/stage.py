@@ -1,0 +1,155 @@
+"""Stage a contribution: the Spark task's transaction, and the write action around it (A2, A5).
+
+A task's transaction: COPY first, holding no ledger lock; then, last and in one round trip with
+COMMIT, fence on the attempt's row and insert the ack. A task that runs twice, by retry or
+speculation, finds its ack there and its rows roll back. A zombie finds its attempt ended.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reliability.core.attempt import Grant
+from reliability.core.errors import AlreadyAcked, AttemptFenced
+from reliability.core.fold import Fold
+from reliability.ledger.door import Door, Transaction
+from reliability.transaction.attempt import new_write_id
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame
+
+RESULT = "partition int, stage int"
+COPY_CHUNK_BYTES = 1 << 20
+# A task whose executor vanished must not hold its transaction open for ever.
+IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageTask:
+    """What a Spark task needs, as plain values: it travels in the closure, and holds no secret."""
+
+    dsn: str
+    copy: str
+    grant: Grant
+    sink: str
+    write_id: str
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Stage one partition and say which it was; an empty one acks too."""
+        import pyarrow as pa
+        from pyspark import TaskContext
+
+        context = TaskContext.get()
+        assert context is not None
+        self.stage(context.partitionId(), CsvStream(batches))
+        yield pa.RecordBatch.from_pydict(
+            {
+                "partition": pa.array([context.partitionId()], pa.int32()),
+                "stage": pa.array([context.stageId()], pa.int32()),
+            }
+        )
+
+    def stage(self, partition: int, rows: CsvStream) -> None:
+        """COPY the rows, fence, ack; count once however often it runs.
+
+        :raises AttemptFenced: the attempt was ended meanwhile; nothing is left of the rows
+        """
+        door = Door(self.dsn, application_name=f"reliability {self.grant}")
+        try:
+            with door.transaction() as tx:
+                tx.cursor.execute(IDLE_TIMEOUT)
+                tx.cursor.copy_expert(self.copy, rows, COPY_CHUNK_BYTES)
+                self._acknowledge(tx, partition, rows)
+        except AlreadyAcked:
+            self._check_own_write(door, partition)
+        finally:
+            door.close()
+
+    def _acknowledge(self, tx: Transaction, partition: int, rows: CsvStream) -> None:
+        tx.run_and_commit(
+            "acknowledge",
+            topology=self.grant.topology,
+            txid=self.grant.attempt.txid,
+            attempt_id=self.grant.attempt.attempt_id,
+            nonce=self.grant.nonce,
+            sink=self.sink,
+            partition=partition,
+            write_id=self.write_id,
+            xor=rows.fold.xor,
+            count=rows.fold.count,
+            rows=rows.rows,
+        )
+
+    def _check_own_write(self, door: Door, partition: int) -> None:
+        with door.transaction() as tx:
+            ack = tx.one(
+                "existing_ack",
+                topology=self.grant.topology,
+                txid=self.grant.attempt.txid,
+                attempt_id=self.grant.attempt.attempt_id,
+                sink=self.sink,
+                partition=partition,
+            )
+        if ack["write_id"] != self.write_id:
+            raise AttemptFenced(f"{self.grant}: another write of {self.sink} has acked")
+
+
+class CsvStream:
+    """Arrow batches as the CSV that COPY reads, folding `_x` and `_n` of the rows that pass."""
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._rest = b""
+        self.fold = Fold()
+        self.rows = 0
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, empty at the end."""
+        while not self._rest:
+            batch = next(self._batches, None)
+            if batch is None:
+                return b""
+            self._rest = self._encode(batch)
+        size = len(self._rest) if size < 0 else size
+        chunk, self._rest = self._rest[:size], self._rest[size:]
+        return chunk
+
+    def _encode(self, batch: pa.RecordBatch) -> bytes:
+        from pyarrow import csv
+
+        self._count(batch)
+        buffer = io.BytesIO()
+        csv.write_csv(batch, buffer, csv.WriteOptions(include_header=False))
+        return buffer.getvalue()
+
+    def _count(self, batch: pa.RecordBatch) -> None:
+        import numpy as np
+
+        xor = int(np.bitwise_xor.reduce(batch.column("_x").to_numpy(zero_copy_only=False)))
+        count = int(batch.column("_n").to_numpy(zero_copy_only=False).sum())
+        self.fold += Fold(xor if batch.num_rows else 0, count)
+        self.rows += batch.num_rows
+
+
+def write(
+    staged: DataFrame, task: Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+) -> int:
+    """Run the one write action of a sink and return its number of partitions.
+
+    The number is that of the final stage as it ran: adaptive execution changes the planned one.
+    """
+    results = staged.mapInArrow(task, RESULT).collect()
+    if not results:
+        return 0
+    tracker = staged.sparkSession.sparkContext.statusTracker()
+    stage = tracker.getStageInfo(results[0]["stage"])
+    return stage.numTasks if stage is not None else len(results)
+
+
+def stage_task(dsn: str, copy: str, grant: Grant, sink: str) -> StageTask:
+    """Return the task of a new write action."""
+    return StageTask(dsn=dsn, copy=copy, grant=grant, sink=sink, write_id=new_write_id())

@@ -1,0 +1,1 @@
+"""Spouts: what a batch is cut from, and how it is counted at the source, without Spark."""

@@ -1,0 +1,72 @@
+"""MemorySpout: rows that the topology's own module holds, after Storm's MemoryTransactionalSpout.
+
+What it needs from its source: the rows stay in the code as they are. It is untimed: its first run
+emits everything, later runs nothing. For rows that keep coming there are files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reliability.core.errors import InvalidDefinition, SourceChanged
+from reliability.core.fold import Fold
+from reliability.core.spout import BatchMeta, Interval, MemorySlice, SourceItem
+from reliability.spouts.tuple_ids import fold_rows
+
+
+@dataclass(frozen=True)
+class MemorySpout:
+    """Partitions of rows; a batch takes at most `take` rows of each partition.
+
+    :param schema: column name -> type, in the order of a row's values
+    :param partitions: rows as tuples, or bare values where the schema has one column
+    """
+
+    schema: Mapping[str, str]
+    partitions: Sequence[Sequence[Any]]
+    take: int
+
+    def __post_init__(self) -> None:
+        if self.take < 1:
+            raise InvalidDefinition("MemorySpout: take starts at 1")
+
+    @property
+    def timed(self) -> bool:
+        return False
+
+    def plan(self, interval: Interval | None) -> list[SourceItem]:
+        """List all slices of `take` rows: first those of the first batch, and so on."""
+        return [
+            MemorySlice(
+                partition=partition, offset=offset, rows=min(self.take, len(rows) - offset)
+            )
+            for offset in range(0, max(map(len, self.partitions), default=0), self.take)
+            for partition, rows in enumerate(self.partitions)
+            if offset < len(rows)
+        ]
+
+    def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
+        """Put the slices of one offset into one batch."""
+        slices = [item for item in items if isinstance(item, MemorySlice)]
+        offsets = sorted({item.offset for item in slices})
+        return [tuple(s for s in slices if s.offset == offset) for offset in offsets]
+
+    def count(self, items: Sequence[SourceItem]) -> Fold:
+        """Fold the tuple ids of a batch."""
+        return Fold.of(fold_rows(ordinal, item.rows) for ordinal, item in enumerate(items))
+
+    def verify(self, meta: BatchMeta) -> None:
+        """Raise SourceChanged if the code no longer holds the rows of a slice."""
+        for item in meta.items:
+            assert isinstance(item, MemorySlice)
+            if len(self.rows_of(item)) != item.rows:
+                raise SourceChanged(f"{item.identity} had {item.rows} rows and has them no more")
+
+    def rows_of(self, item: MemorySlice) -> list[tuple[Any, ...]]:
+        """Return the rows of a slice as tuples."""
+        if item.partition >= len(self.partitions):
+            return []
+        rows = self.partitions[item.partition][item.offset : item.offset + item.rows]
+        return [row if isinstance(row, tuple) else (row,) for row in rows]

@@ -1,0 +1,71 @@
+"""Tuple ids: the 64-bit hash of (ordinal of the item in BatchMeta, row index), as Spark has it.
+
+Never a sequence number (0 … 999 XOR to 0) and never the contents (equal rows are real). This is
+Spark's `xxhash64(bigint, bigint)`, that is XXH64 of eight bytes with seed 42 and then with the
+first hash as seed, for a whole range of rows at once, so that the emitted side is known before
+Spark runs and by other code than Spark's.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reliability.core.fold import Fold
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+SEED = 42
+ROWS_AT_ONCE = 1 << 20
+
+_MASK = (1 << 64) - 1
+_P1 = 0x9E3779B185EBCA87
+_P2 = 0xC2B2AE3D27D4EB4F
+_P3 = 0x165667B19E3779F9
+_P4 = 0x85EBCA77C2B2AE63
+_P5 = 0x27D4EB2F165667C5
+
+
+def fold_rows(ordinal: int, rows: int) -> Fold:
+    """Fold the tuple ids of rows 0 … rows - 1 of one item."""
+    import numpy as np
+
+    xor = 0
+    for first in range(0, rows, ROWS_AT_ONCE):
+        indices = np.arange(first, min(first + ROWS_AT_ONCE, rows), dtype=np.uint64)
+        xor ^= int(np.bitwise_xor.reduce(tuple_ids(ordinal, indices)))
+    return Fold(_signed(xor), rows)
+
+
+def tuple_ids(ordinal: int, indices: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Return the tuple ids of rows of one item, as unsigned words."""
+    import numpy as np
+
+    seed = int(_xxh64(np.array([ordinal], dtype=np.uint64), SEED)[0])
+    return _xxh64(indices, seed)
+
+
+def _xxh64(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
+    """XXH64 of each value's eight bytes; unsigned array arithmetic wraps, as the hash wants."""
+    import numpy as np
+
+    p1, p2, p3, p4 = (np.uint64(p) for p in (_P1, _P2, _P3, _P4))
+    mixed = values * p2
+    mixed = _rotate_left(mixed, 31) * p1
+    hashed = np.uint64((seed + _P5 + 8) & _MASK) ^ mixed
+    hashed = _rotate_left(hashed, 27) * p1 + p4
+    hashed = (hashed ^ (hashed >> np.uint64(33))) * p2
+    hashed = (hashed ^ (hashed >> np.uint64(29))) * p3
+    return hashed ^ (hashed >> np.uint64(32))
+
+
+def _rotate_left(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
+    import numpy as np
+
+    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
+
+
+def _signed(word: int) -> int:
+    # Postgres and Spark know the same 64 bits as a signed bigint.
+    return word - (1 << 64) if word >> 63 else word

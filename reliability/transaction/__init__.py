@@ -1,0 +1,1 @@
+"""The way of a batch: declare, emit, request, attempt, seal, commit, settle, sweep."""

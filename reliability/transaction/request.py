@@ -1,0 +1,136 @@
+"""Requests in the ledger: opened by emit or by a cleared task, renewed, closed, settled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reliability.core.errors import RunUnsatisfied
+from reliability.core.request import (
+    Contact,
+    Request,
+    RequestStatus,
+    judge_contact,
+    kind_of_new_request,
+)
+from reliability.ledger.door import Door, Transaction
+from reliability.ledger.records import request_of
+
+EMIT_TASK = "emit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Who asks: one run of one DAG."""
+
+    dag_id: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskContact:
+    """A task of a run that works for a txid; max_tries is Airflow's, which a clear raises."""
+
+    run: Run
+    task: str
+    max_tries: int
+
+
+def contact(door: Door, topology: str, txid: int, who: TaskContact) -> Request:
+    """Return the request that a task works for, opening the next one if it was cleared (R1)."""
+    with door.transaction() as tx:
+        tx.one("lock_topology", topology=topology)
+        return contact_in(tx, topology, txid, who)
+
+
+def contact_in(
+    tx: Transaction, topology: str, txid: int, who: TaskContact, *, may_open_first: bool = False
+) -> Request:
+    """Do the same inside a transaction that has locked the topology."""
+    place = {
+        "topology": topology,
+        "txid": txid,
+        "dag_id": who.run.dag_id,
+        "run_id": who.run.run_id,
+    }
+    row = tx.first("latest_request", task=who.task, **place)
+    latest = request_of(row) if row else None
+    if latest is None and may_open_first:
+        request = _open_next(tx, place)
+    else:
+        recorded = row["max_tries"] if row else None
+        request = _after(tx, place, latest, judge_contact(latest, recorded, who.max_tries))
+    tx.run(
+        "record_contact", request_id=request.request_id, task=who.task, max_tries=who.max_tries
+    )
+    tx.run("renew_request", request_id=request.request_id)
+    return request
+
+
+def _after(
+    tx: Transaction, place: dict[str, object], latest: Request | None, verdict: Contact
+) -> Request:
+    assert latest is not None  # judge_contact refuses a run without a request
+    if verdict is Contact.OPEN_NEXT:
+        return _open_next(tx, place)
+    if verdict is Contact.REOPEN:
+        return request_of(tx.one("reopen_request", request_id=latest.request_id))
+    return latest
+
+
+def _open_next(tx: Transaction, place: dict[str, object]) -> Request:
+    tx.run("end_superseded_requests", **place)
+    facts = tx.one("facts_for_request", topology=place["topology"], txid=place["txid"])
+    kind = kind_of_new_request(facts["committed_attempt"])
+    return request_of(
+        tx.one("open_request", kind=kind.value, granted_after=facts["newest_attempt"], **place)
+    )
+
+
+def renew(door: Door, request_id: int) -> None:
+    """Show that the run that asked is alive (R3)."""
+    with door.transaction() as tx:
+        tx.run("renew_request", request_id=request_id)
+
+
+def close(door: Door, topology: str, txid: int, run: Run, reason: str) -> bool:
+    """Close the run's request for a txid if it is not satisfied; say whether it was closed.
+
+    What waits for it fails at once. Only the unsealed attempt of this request goes with it.
+    """
+    with door.transaction() as tx:
+        row = tx.first(
+            "latest_request",
+            topology=topology,
+            txid=txid,
+            dag_id=run.dag_id,
+            run_id=run.run_id,
+            task="",
+        )
+        return row is not None and _close_in(tx, row["request_id"], reason)
+
+
+def _close_in(tx: Transaction, request_id: int, reason: str) -> bool:
+    if tx.first("close_request", request_id=request_id, reason=reason) is None:
+        return False
+    tx.run("end_attempt_of_request", request_id=request_id, reason=reason)
+    return True
+
+
+def settle(door: Door, topology: str, run: Run, txids: Sequence[int]) -> None:
+    """Return if the run's latest request of every txid is satisfied, else close and raise (R3)."""
+    with door.transaction() as tx:
+        rows = tx.all(
+            "latest_requests_of_run", topology=topology, dag_id=run.dag_id, run_id=run.run_id
+        )
+        requests = {row["txid"]: request_of(row) for row in rows}
+        unsatisfied = [
+            txid
+            for txid in sorted({*txids, *requests})
+            if txid not in requests or requests[txid].status is not RequestStatus.SATISFIED
+        ]
+        for txid in unsatisfied:
+            if txid in requests:
+                _close_in(tx, requests[txid].request_id, "the run ended without it")
+    if unsatisfied:
+        raise RunUnsatisfied(f"run {run.run_id} of {run.dag_id}: txids {unsatisfied} are not done")

@@ -1,0 +1,91 @@
+"""Sweep: find what died silently. Every begin, commit and waiting trigger sweeps its topology (K1).
+
+The housekeeping DAG is a convenience: a new DAG starts paused, and a scheduler may be down.
+"""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass, field
+
+from reliability.core.attempt import TransactionAttempt
+from reliability.core.errors import LedgerBusy
+from reliability.ledger.door import Door
+from reliability.settings import Leases
+from reliability.transaction.commit import Committed, drain
+from reliability.transaction.declare import declared_tables
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Swept:
+    """What one sweep found."""
+
+    expired: list[TransactionAttempt] = field(default_factory=list)
+    given_up: list[int] = field(default_factory=list)
+    committed: list[Committed] = field(default_factory=list)
+    cleaned: list[TransactionAttempt] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.expired or self.given_up or self.committed or self.cleaned)
+
+
+def topologies(door: Door) -> list[str]:
+    """Return the names of the topologies that the ledger knows."""
+    with door.transaction() as tx:
+        return [row["topology"] for row in tx.all("topologies")]
+
+
+def sweep(door: Door, topology: str, leases: Leases, *, clean: bool = False) -> Swept:
+    """Fence attempts past their lease, give up silent requests, commit what is overdue.
+
+    :param clean: also delete what attempts staged that can never count
+    """
+    swept = Swept()
+    with door.transaction() as tx:
+        rows = tx.all("expire_leases", topology=topology)
+        swept.expired = [TransactionAttempt(row["txid"], row["attempt_id"]) for row in rows]
+    swept.given_up = _give_up_silent(door, topology, leases)
+    swept.committed = drain(door, topology, overdue=leases.overdue)
+    if clean:
+        swept.cleaned = _clean(door, topology)
+    if swept:
+        logger.info("swept %s: %s", topology, swept)
+    return swept
+
+
+def _give_up_silent(door: Door, topology: str, leases: Leases) -> list[int]:
+    """Give up requests whose run was deleted or died, with their live attempt (R3)."""
+    given_up = []
+    with door.transaction() as tx:
+        silence = {"request_lease": leases.request}
+        for row in tx.all("silent_requests", topology=topology, **silence):
+            request_id = row["request_id"]
+            if tx.first("give_up_request", request_id=request_id, **silence):
+                reason = "its run was silent for too long"
+                tx.run("end_attempt_of_request", request_id=request_id, reason=reason)
+                given_up.append(request_id)
+    return given_up
+
+
+def _clean(door: Door, topology: str) -> list[TransactionAttempt]:
+    # Never under the topology's lock: a stalled COPY may hold these rows' table (A4).
+    with door.transaction() as tx:
+        tables = declared_tables(tx, topology)
+        dead = [
+            TransactionAttempt(row["txid"], row["attempt_id"])
+            for row in tx.all("attempts_to_clean", topology=topology)
+        ]
+    cleaned = []
+    for attempt in dead:
+        place = {"topology": topology, "txid": attempt.txid, "attempt_id": attempt.attempt_id}
+        try:
+            with door.transaction() as tx:
+                for table in tables:
+                    tx.run(table.clean(), **place)
+                tx.run("record_cleaned", **place)
+            cleaned.append(attempt)
+        except LedgerBusy as error:
+            logger.info("%s is cleaned later: %s", attempt, error)
+    return cleaned

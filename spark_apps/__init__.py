@@ -1,0 +1,1 @@
+"""The spark-submit entry point, and the example topologies."""

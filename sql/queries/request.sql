@@ -1,0 +1,87 @@
+-- latest_request --
+-- The run's latest request for a txid, and what is on record of this task's contact with it.
+SELECT r.request_id, r.number, r.kind, r.status, r.granted_after, coalesce(r.reason, '') AS reason,
+       c.max_tries
+  FROM reliability.request r
+  LEFT JOIN reliability.request_contact c ON c.request_id = r.request_id AND c.task = %(task)s
+ WHERE r.topology = %(topology)s AND r.txid = %(txid)s
+   AND r.dag_id = %(dag_id)s AND r.run_id = %(run_id)s
+ ORDER BY r.number DESC LIMIT 1;
+
+-- facts_for_request --
+-- What decides a new request's kind, and from which attempt on a replay is its own.
+SELECT t.committed_attempt,
+       coalesce((SELECT max(a.attempt_id) FROM reliability.attempt a
+                  WHERE a.topology = t.topology AND a.txid = t.txid), -1) AS newest_attempt
+  FROM reliability.transaction t
+ WHERE t.topology = %(topology)s AND t.txid = %(txid)s;
+
+-- end_superseded_requests --
+-- The run asks anew: its older request for this txid is not open any more.
+UPDATE reliability.request
+   SET status = 'CLOSED', reason = 'the run asked again', ended_at = clock_timestamp()
+ WHERE topology = %(topology)s AND txid = %(txid)s
+   AND dag_id = %(dag_id)s AND run_id = %(run_id)s AND status = 'OPEN';
+
+-- open_request --
+INSERT INTO reliability.request (topology, txid, dag_id, run_id, number, kind, granted_after)
+SELECT %(topology)s, %(txid)s, %(dag_id)s, %(run_id)s,
+       coalesce(max(number), 0) + 1, %(kind)s, %(granted_after)s
+  FROM reliability.request
+ WHERE topology = %(topology)s AND txid = %(txid)s
+   AND dag_id = %(dag_id)s AND run_id = %(run_id)s
+RETURNING request_id, number, kind, status, granted_after, '' AS reason;
+
+-- reopen_request --
+-- A given-up request whose run was heard of again.
+UPDATE reliability.request
+   SET status = 'OPEN', ended_at = NULL, renewed_at = clock_timestamp()
+ WHERE request_id = %(request_id)s AND status = 'GIVEN_UP'
+RETURNING request_id, number, kind, status, granted_after, '' AS reason;
+
+-- record_contact --
+-- The first contact stands: it is what later ones are compared with.
+INSERT INTO reliability.request_contact (request_id, task, max_tries)
+VALUES (%(request_id)s, %(task)s, %(max_tries)s)
+ON CONFLICT (request_id, task) DO NOTHING;
+
+-- request --
+SELECT request_id, number, kind, status, granted_after, coalesce(reason, '') AS reason
+  FROM reliability.request WHERE request_id = %(request_id)s;
+
+-- renew_request --
+UPDATE reliability.request SET renewed_at = clock_timestamp()
+ WHERE request_id = %(request_id)s AND status = 'OPEN';
+
+-- satisfy_requests --
+-- The txid was committed by this attempt: whoever asked for it before that attempt has it.
+UPDATE reliability.request
+   SET status = 'SATISFIED', ended_at = clock_timestamp()
+ WHERE topology = %(topology)s AND txid = %(txid)s AND status IN ('OPEN', 'GIVEN_UP')
+   AND (kind = 'COMMIT' OR granted_after < %(attempt_id)s)
+RETURNING request_id;
+
+-- close_request --
+UPDATE reliability.request
+   SET status = 'CLOSED', reason = %(reason)s, ended_at = clock_timestamp()
+ WHERE request_id = %(request_id)s AND status IN ('OPEN', 'GIVEN_UP')
+RETURNING request_id;
+
+-- latest_requests_of_run --
+SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.number, r.kind, r.status, r.granted_after,
+       coalesce(r.reason, '') AS reason
+  FROM reliability.request r
+ WHERE r.topology = %(topology)s AND r.dag_id = %(dag_id)s AND r.run_id = %(run_id)s
+ ORDER BY r.txid, r.number DESC;
+
+-- silent_requests --
+-- Open requests that no task or trigger of their run has renewed for a whole request lease.
+SELECT request_id FROM reliability.request
+ WHERE topology = %(topology)s AND status = 'OPEN'
+   AND renewed_at < clock_timestamp() - %(request_lease)s * interval '1 second';
+
+-- give_up_request --
+UPDATE reliability.request SET status = 'GIVEN_UP', ended_at = clock_timestamp()
+ WHERE request_id = %(request_id)s AND status = 'OPEN'
+   AND renewed_at < clock_timestamp() - %(request_lease)s * interval '1 second'
+RETURNING request_id;

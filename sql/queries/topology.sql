@@ -1,0 +1,47 @@
+-- declare_topology --
+-- Make the topology known, or bring its configuration up to date.
+INSERT INTO reliability.topology (topology, module, max_spout_pending)
+VALUES (%(topology)s, %(module)s, %(max_spout_pending)s)
+ON CONFLICT (topology) DO UPDATE
+   SET module = excluded.module, max_spout_pending = excluded.max_spout_pending;
+
+-- lock_topology --
+-- Queue behind whoever decides for this topology now. A statement of its own: what is read or
+-- written under the lock must be a later one. Not FOR UPDATE, which deadlocks with acks.
+SELECT curr_txid, next_txid, commit_number
+  FROM reliability.topology WHERE topology = %(topology)s FOR NO KEY UPDATE;
+
+-- topologies --
+SELECT topology FROM reliability.topology ORDER BY topology;
+
+-- topology_status --
+-- Where every topology stands.
+SELECT p.topology, p.curr_txid, p.next_txid, p.max_spout_pending, p.commit_number,
+       (SELECT count(*) FROM reliability.attempt a WHERE a.topology = p.topology
+           AND a.status IN ('PROCESSING', 'SEALING')) AS processing,
+       (SELECT count(*) FROM reliability.attempt a WHERE a.topology = p.topology
+           AND a.status = 'PROCESSED') AS processed,
+       (SELECT max(committed_at) FROM reliability.transaction t
+         WHERE t.topology = p.topology) AS last_committed_at
+  FROM reliability.topology p ORDER BY p.topology;
+
+-- state_definition --
+SELECT definition, definition_digest, target_table FROM reliability.state
+ WHERE topology = %(topology)s AND state = %(state)s;
+
+-- owner_of_target_table --
+SELECT topology, state FROM reliability.state WHERE target_table = %(target_table)s;
+
+-- declare_state --
+-- Give the table to the state; a state that joins later starts at the topology's commit number.
+INSERT INTO reliability.state
+       (topology, state, target_table, definition, definition_digest, commit_number)
+SELECT topology, %(state)s, %(target_table)s, %(definition)s, %(definition_digest)s, commit_number
+  FROM reliability.topology WHERE topology = %(topology)s
+RETURNING state;
+
+-- table_exists --
+SELECT to_regclass(%(table)s) IS NOT NULL AS exists;
+
+-- state_definitions --
+SELECT state, definition FROM reliability.state WHERE topology = %(topology)s ORDER BY state;
