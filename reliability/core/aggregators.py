@@ -22,7 +22,7 @@ EXACT_TYPES = ("smallint", "integer", "bigint", "numeric")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One stored column of an aggregator; a name with a leading underscore is hidden bookkeeping."""
+    """One stored column of an aggregator; a leading underscore marks hidden bookkeeping."""
 
     name: str
     type: str

@@ -1,4 +1,4 @@
-"""Every error a person can meet: what happened, why, what to do, under a code that docs/errors.md explains.
+"""Every error a person can meet: what happened, why, what to do, and a code (docs/errors.md).
 
 ::
 

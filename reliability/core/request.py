@@ -1,4 +1,4 @@
-"""Requests: who wants a txid done, and whether a task that comes again retries or asks anew (R1)."""
+"""Requests: who wants a txid done, and whether a task that comes again asks anew (R1)."""
 
 from __future__ import annotations
 

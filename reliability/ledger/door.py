@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Protocol, cast
 
 import psycopg2
 from psycopg2.extensions import connection as Connection
@@ -24,10 +24,18 @@ Row = Mapping[str, Any]
 # Whoever waits for a row lets go after a while: nobody may hold the topology for ever (A3).
 LOCK_TIMEOUT = "10s"
 CONNECT_TIMEOUT_SECONDS = 10
+COPY_CHUNK_BYTES = 1 << 20
 BEGIN = (
     "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
     f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"
 )
+
+
+class CopySource(Protocol):
+    """Where COPY reads from."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next bytes, empty at the end."""
 
 
 class Transaction:
@@ -42,6 +50,11 @@ class Transaction:
         self.cursor.execute(f"{queries()[statement]}; COMMIT", parameters)
         self.is_committed = True
 
+    def copy(self, statement: str, rows: CopySource) -> None:
+        """COPY rows in; `rows.read` is asked for more until it returns nothing."""
+        # psycopg2's stubs want readline too, its code calls read alone
+        self.cursor.copy_expert(statement, rows, COPY_CHUNK_BYTES)  # type: ignore[arg-type]
+
     def run(self, statement: str | Composable, **parameters: Any) -> int:
         """Run a statement and return how many rows it touched."""
         self._execute(statement, parameters)
@@ -50,13 +63,12 @@ class Transaction:
     def all(self, statement: str | Composable, **parameters: Any) -> list[Row]:
         """Run a statement and return its rows."""
         self._execute(statement, parameters)
-        return list(self.cursor.fetchall())
+        return cast(list[Row], self.cursor.fetchall())
 
     def first(self, statement: str | Composable, **parameters: Any) -> Row | None:
         """Run a statement and return its first row, None if there is none."""
         self._execute(statement, parameters)
-        row: Row | None = self.cursor.fetchone()
-        return row
+        return cast("Row | None", self.cursor.fetchone())
 
     def one(self, statement: str | Composable, **parameters: Any) -> Row:
         """Run a statement that has to find its row: without it the ledger is corrupt."""

@@ -28,7 +28,9 @@ def translate(error: psycopg2.Error) -> ReliabilityError:
         return AlreadyAcked(text)
     if isinstance(error, errors.LockNotAvailable | errors.DeadlockDetected):
         return LedgerBusy(text)
-    if isinstance(error, errors.UndefinedTable | errors.UndefinedFunction | errors.InvalidSchemaName):
+    if isinstance(
+        error, errors.UndefinedTable | errors.UndefinedFunction | errors.InvalidSchemaName
+    ):
         return LedgerNotMigrated(f"the ledger lacks what this release needs: {text}")
     if isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError):
         return _unavailable(text)

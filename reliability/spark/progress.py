@@ -1,4 +1,4 @@
-"""Progress renews the lease: a long shuffle acks nothing for a long time, but tasks do finish (A7)."""
+"""Progress renews the lease: a long shuffle acks nothing for long, but tasks do finish (A7)."""
 
 from __future__ import annotations
 
@@ -67,6 +67,4 @@ class Progress:
     def _finished_tasks(self) -> int:
         tracker = self._spark.sparkContext.statusTracker()
         stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        return sum(
-            stage.stageId * 1_000_000 + stage.numCompletedTasks for stage in stages if stage
-        )
+        return sum(stage.stageId * 1_000_000 + stage.numCompletedTasks for stage in stages if stage)

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 RESULT = "partition int, stage int"
-COPY_CHUNK_BYTES = 1 << 20
 # A task whose executor vanished must not hold its transaction open for ever.
 IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 
@@ -62,7 +61,7 @@ class StageTask:
         try:
             with door.transaction() as tx:
                 tx.cursor.execute(IDLE_TIMEOUT)
-                tx.cursor.copy_expert(self.copy, rows, COPY_CHUNK_BYTES)
+                tx.copy(self.copy, rows)
                 self._acknowledge(tx, partition, rows)
         except AlreadyAcked:
             self._check_own_write(door, partition)

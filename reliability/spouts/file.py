@@ -102,7 +102,7 @@ def check_one_schema(meta: BatchMeta) -> None:
 
 
 def read_file_item(path: str) -> FileItem:
-    """Describe a Parquet file; raise SourceUnreadable if it is missing, truncated or something else."""
+    """Describe a Parquet file; raise SourceUnreadable if it is missing, truncated or other."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 

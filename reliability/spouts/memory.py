@@ -39,9 +39,7 @@ class MemorySpout:
     def plan(self, interval: Interval | None) -> list[SourceItem]:
         """List all slices of `take` rows: first those of the first batch, and so on."""
         return [
-            MemorySlice(
-                partition=partition, offset=offset, rows=min(self.take, len(rows) - offset)
-            )
+            MemorySlice(partition=partition, offset=offset, rows=min(self.take, len(rows) - offset))
             for offset in range(0, max(map(len, self.partitions), default=0), self.take)
             for partition, rows in enumerate(self.partitions)
             if offset < len(rows)

@@ -57,13 +57,15 @@ def _xxh64(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
     hashed = _rotate_left(hashed, 27) * p1 + p4
     hashed = (hashed ^ (hashed >> np.uint64(33))) * p2
     hashed = (hashed ^ (hashed >> np.uint64(29))) * p3
-    return hashed ^ (hashed >> np.uint64(32))
+    result: NDArray[np.uint64] = hashed ^ (hashed >> np.uint64(32))
+    return result
 
 
 def _rotate_left(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
     import numpy as np
 
-    return (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
+    rotated: NDArray[np.uint64] = (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
+    return rotated
 
 
 def _signed(word: int) -> int:

@@ -94,9 +94,9 @@ class StateTables:
 
     def clean(self) -> Composed:
         """Delete what an attempt staged that can never count."""
-        return SQL(
-            "DELETE FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s"
-        ).format(self.contribution)
+        return SQL("DELETE FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s").format(
+            self.contribution
+        )
 
     # --- commit ----------------------------------------------------------------------------------
 
@@ -211,8 +211,7 @@ class StateTables:
 
     def _delete_vanished(self) -> Composed:
         return SQL(
-            "DELETE FROM {} AS target USING swapped"
-            " WHERE {} AND coalesce(swapped._rows, 0) = 0"
+            "DELETE FROM {} AS target USING swapped WHERE {} AND coalesce(swapped._rows, 0) = 0"
         ).format(self.target, self._same_key("target", "swapped"))
 
     def _write(self) -> Composed:
@@ -255,8 +254,8 @@ class StateTables:
         )
 
     def _same_key(self, one: str, other: str) -> Composed:
-        # NULL is a key like any other. Records compare NULL fields as equal and, unlike
-        # IS NOT DISTINCT FROM, can be hashed; the cast keeps Postgres from comparing field by field.
+        # NULL is a key like any other. Records compare NULL fields as equal and, unlike IS NOT
+        # DISTINCT FROM, can be hashed; the cast keeps Postgres from comparing field by field.
         return SQL("ROW({})::record = ROW({})::record").format(
             _qualified(one, self.key), _qualified(other, self.key)
         )
@@ -287,8 +286,10 @@ def _fill_swap(column: Column, columns: tuple[Column, ...]) -> Composed:
     count = hidden if any(other.name == hidden for other in columns) else column.name
 
     def term(alias: str, name: str) -> Composed:
-        place = Identifier("target", name) if alias == "target" else (
-            Identifier("changed", f"{alias} {name}")
+        place = (
+            Identifier("target", name)
+            if alias == "target"
+            else (Identifier("changed", f"{alias} {name}"))
         )
         return SQL("coalesce({}, 0)").format(place)
 

@@ -28,7 +28,9 @@ from reliability.states.tables import StateTables
 from reliability.transaction.declare import check_states
 
 
-def read_snapshot(door: Door, topology: str, txid: int, request_id: int) -> tuple[Snapshot, Request]:
+def read_snapshot(
+    door: Door, topology: str, txid: int, request_id: int
+) -> tuple[Snapshot, Request]:
     """Read what the coordinator decides from, without a lock: an answer, not a promise."""
     with door.transaction() as tx:
         return _snapshot_in(tx, topology, txid), _request_in(tx, request_id)
@@ -44,7 +46,7 @@ def _request_in(tx: Transaction, request_id: int) -> Request:
     return request_of(tx.one("request", request_id=request_id))
 
 
-# --- begin -------------------------------------------------------------------------------------------
+# --- begin ---------------------------------------------------------------------------------------
 
 
 def begin_attempt(
@@ -159,7 +161,7 @@ def end_attempt(door: Door, grant: Grant, error: ReliabilityError, *, fence: boo
     return ended > 0
 
 
-# --- seal ------------------------------------------------------------------------------------------
+# --- seal ----------------------------------------------------------------------------------------
 
 
 def seal(door: Door, topology: Topology, grant: Grant) -> None:

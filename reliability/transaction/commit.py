@@ -121,8 +121,8 @@ def _check_replaced(tx: Transaction, tables: StateTables, at: Mapping[str, Any])
     kept = tx.one(tables.fold(), **old)["rows"]
     if header["attempt_id"] != at["replaced_attempt"] or header["rows"] != kept:
         raise LedgerCorruption(
-            f"{tables.contribution_table}: attempt {at['txid']}:{header['attempt_id']} is on record "
-            f"with {header['rows']} rows, and {kept} rows of attempt "
+            f"{tables.contribution_table}: attempt {at['txid']}:{header['attempt_id']} is on "
+            f"record with {header['rows']} rows, and {kept} rows of attempt "
             f"{at['txid']}:{at['replaced_attempt']} are there"
         )
 

@@ -60,9 +60,7 @@ def contact_in(
     else:
         recorded = row["max_tries"] if row else None
         request = _after(tx, place, latest, judge_contact(latest, recorded, who.max_tries))
-    tx.run(
-        "record_contact", request_id=request.request_id, task=who.task, max_tries=who.max_tries
-    )
+    tx.run("record_contact", request_id=request.request_id, task=who.task, max_tries=who.max_tries)
     tx.run("renew_request", request_id=request.request_id)
     return request
 

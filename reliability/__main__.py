@@ -1,0 +1,5 @@
+"""`python -m reliability` is the command line."""
+
+from reliability.cli import app
+
+app()

@@ -1,0 +1,97 @@
+"""The command line: everything that a person does by hand, over the same calls as Airflow."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+import typer
+
+from reliability.core.errors import ReliabilityError
+from reliability.ledger.door import Door
+from reliability.settings import Leases, ledger_dsn
+
+app = typer.Typer(
+    help="Exactly-once batch transactions on Airflow, Spark and Postgres.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+
+@contextmanager
+def _ledger() -> Iterator[Door]:
+    """Open the ledger; an error of ours is one message and exit code 1, not a traceback."""
+    try:
+        door = Door(ledger_dsn(), application_name="reliability cli")
+        try:
+            yield door
+        finally:
+            door.close()
+    except ReliabilityError as error:
+        typer.echo(f"reliability: {error}", err=True)
+        raise typer.Exit(1) from error
+
+
+@app.command()
+def migrate() -> None:
+    """Bring the ledger's schema up to date. Run twice, or by two at once, it is harmless."""
+    from reliability.ledger.migrations import migrate
+
+    with _ledger() as door:
+        applied = migrate(door)
+    for migration in applied:
+        typer.echo(f"applied {migration.number:04d}_{migration.name}")
+    if not applied:
+        typer.echo("the ledger is up to date")
+
+
+@app.command()
+def sweep(
+    topology: Annotated[str, typer.Argument(help="One topology; all of them if left out.")] = "",
+) -> None:
+    """Fence what died silently, commit what is overdue, clean what can never count.
+
+    The housekeeping DAG calls it every minute; every task of a topology sweeps as it passes.
+    """
+    from reliability.ledger.migrations import check_migrated
+    from reliability.transaction.sweep import sweep, topologies
+
+    with _ledger() as door:
+        check_migrated(door)
+        for name in [topology] if topology else topologies(door):
+            swept = sweep(door, name, Leases(), clean=True)
+            typer.echo(
+                f"{name}: {len(swept.expired)} leases expired, {len(swept.given_up)} requests "
+                f"given up, {len(swept.committed)} txids committed, "
+                f"{len(swept.cleaned)} attempts cleaned"
+            )
+
+
+@app.command()
+def status() -> None:
+    """Show where every topology stands."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from reliability.ledger.migrations import check_migrated
+
+    with _ledger() as door:
+        check_migrated(door)
+        with door.transaction() as tx:
+            rows = tx.all("topology_status")
+    table = Table("topology", "next to commit", "emitted", "pending", "processing", "processed")
+    table.add_column("last commit (UTC)")
+    for row in rows:
+        last = row["last_committed_at"]
+        table.add_row(
+            row["topology"],
+            str(row["curr_txid"]),
+            str(row["next_txid"] - 1),
+            f"{row['next_txid'] - row['curr_txid']} (at most {row['max_spout_pending']} at once)",
+            str(row["processing"]),
+            str(row["processed"]),
+            f"{last:%Y-%m-%d %H:%M:%S}" if last else "",
+        )
+    Console(file=sys.stdout).print(table)

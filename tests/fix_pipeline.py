@@ -1,0 +1,149 @@
+"""A pipeline on real files, real Spark and a real ledger, driven as Airflow's tasks drive it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reliability import Count, FileSpout, Max, Min, State, Sum, Topology
+from reliability.core.attempt import Grant
+from reliability.core.coordinator import Begin, Commit, Done, Fail, Goal, Wait
+from reliability.core.spout import Interval
+from reliability.ledger.door import Door
+from reliability.runner import TransactionRunner
+from reliability.transaction.request import Run, TaskContact
+
+
+def january(year: int = 1997) -> Interval:
+    return month(year, 1)
+
+
+def month(year: int, number: int) -> Interval:
+    after = (year, number + 1) if number < 12 else (year + 1, 1)
+    return Interval(
+        datetime(year, number, 1, tzinfo=timezone.utc), datetime(*after, 1, tzinfo=timezone.utc)
+    )
+
+
+def write_parquet(path: Path, rows: Sequence[Mapping[str, Any]], schema: Any = None) -> Path:
+    """Write rows (customer, day, price) as one Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = schema or pa.schema(
+        [("customer", pa.int64()), ("day", pa.date32()), ("price", pa.decimal128(10, 2))]
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), path)
+    return path
+
+
+def both(batch: Any) -> dict[str, Any]:
+    """The process function of most tests."""
+    return {"per_customer": batch, "per_day": batch}
+
+
+def shop(
+    folder: Path, process: Callable[..., Any] = both, *, files: int = 1, pending: int = 3
+) -> Topology:
+    """A topology over `folder`/YYYY-MM, with a state of each kind of replay."""
+    return Topology(
+        "shop",
+        spout=FileSpout(
+            f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet", max_files_per_batch=files
+        ),
+        process=process,
+        states=[
+            State(
+                "per_customer",
+                key={"customer": "bigint"},
+                values={
+                    "orders": Count(),
+                    "revenue": Sum("price", "numeric(14,2)"),
+                    "first_day": Min("day", "date"),
+                    "last_day": Max("day", "date"),
+                },
+            ),
+            State(
+                "per_day",
+                key={"day": "date"},
+                values={"orders": Count(), "revenue": Sum("price", "numeric(14,2)")},
+            ),
+        ],
+        max_spout_pending=pending,
+    )
+
+
+@dataclass
+class Pipeline:
+    """Drives a topology through its runner the way the operator does, one step at a time."""
+
+    runner: TransactionRunner
+    spark: Any
+    run: Run = field(default_factory=lambda: Run(dag_id="shop", run_id="scheduled__1997-01"))
+    max_tries: int = 2
+
+    def who(self, task: str) -> TaskContact:
+        return TaskContact(run=self.run, task=task, max_tries=self.max_tries)
+
+    def emit(self, interval: Interval | None, *, most_batches: int = 1000) -> list[int]:
+        return self.runner.emit(interval, self.who("emit"), most_batches=most_batches)
+
+    def request(self, txid: int, task: str = "process") -> int:
+        return self.runner.contact(txid, self.who(task)).request_id
+
+    def begin(self, txid: int) -> Grant:
+        grant = self.runner.begin(txid, self.request(txid))
+        assert grant is not None
+        return grant
+
+    def work(self, grant: Grant) -> None:
+        """The processing phase, in this process's Spark session."""
+        from reliability.spark.driver import process_with
+
+        door = Door(self.runner.door.dsn)
+        try:
+            process_with(self.spark, door, self.runner.topology, grant)
+        finally:
+            door.close()
+
+    def process(self, txid: int) -> Grant:
+        """Begin, work and seal."""
+        grant = self.begin(txid)
+        self.work(grant)
+        self.runner.seal(grant)
+        return grant
+
+    def transact(self, txid: int) -> None:
+        """Do what the operator's loop does until the txid is committed."""
+        request_id = self.request(txid, "commit")
+        for _ in range(5):
+            match self.runner.next_action(txid, request_id, Goal.COMMITTED):
+                case Done():
+                    return
+                case Begin():
+                    self.process(txid)
+                case Commit():
+                    self.runner.commit()
+                case Fail(error=error):
+                    raise error
+                case Wait(reason=reason):
+                    raise AssertionError(f"nobody else works here, and it waits: {reason}")
+        raise AssertionError(f"txid {txid} was not committed in five steps")
+
+    def again(self, run_id: str | None = None) -> Pipeline:
+        """The same run cleared (its max_tries rise), or another run."""
+        run = self.run if run_id is None else Run(dag_id=self.run.dag_id, run_id=run_id)
+        raised = self.max_tries + (1 if run_id is None else 0)
+        return Pipeline(self.runner, self.spark, run, raised)
+
+
+@pytest.fixture
+def pipeline(door, spark) -> Callable[[Topology], Pipeline]:
+    """Make a pipeline of a topology."""
+    return lambda topology: Pipeline(TransactionRunner(topology, door), spark)

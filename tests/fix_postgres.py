@@ -1,0 +1,88 @@
+"""A Postgres server for the test run, a migrated template, and a database of its own per test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg2
+import pytest
+
+from dev.environment import Environment
+from dev.postgres import NO_FSYNC
+from reliability.ledger.door import Door
+from reliability.ledger.migrations import migrate
+
+ROOT = Path(__file__).resolve().parents[1]
+TEMPLATE = "ledger_template"
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory) -> Iterator[Environment]:
+    """An isolated environment beside the user's own; Postgres is up in it, Airflow is not."""
+    environment = Environment(
+        ROOT,
+        tmp_path_factory.mktemp("environment"),
+        postgres_settings=NO_FSYNC,
+        profile="demo",
+    )
+    environment.up_postgres()
+    before = dict(os.environ)
+    os.environ.update(environment.own_env())
+    try:
+        yield environment
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        environment.destroy()
+
+
+def run_as_admin(*statements: str) -> None:
+    """Run statements that a superuser has to run, outside a transaction."""
+    connection = psycopg2.connect("service=admin")
+    connection.autocommit = True
+    try:
+        with connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+    finally:
+        connection.close()
+
+
+@pytest.fixture(scope="session")
+def template(environment) -> str:
+    """A database with an empty, migrated ledger."""
+    run_as_admin(f"CREATE DATABASE {TEMPLATE} OWNER reliability")
+    door = Door(f"service=reliability dbname={TEMPLATE}")
+    migrate(door)
+    door.close()
+    return TEMPLATE
+
+
+@pytest.fixture
+def dsn(template, monkeypatch) -> Iterator[str]:
+    """The DSN of a migrated database that this test has for itself."""
+    name = f"test_{next(_numbers)}"
+    run_as_admin(f"CREATE DATABASE {name} TEMPLATE {template} OWNER reliability")
+    dsn = f"service=reliability dbname={name}"
+    monkeypatch.setenv("RELIABILITY_DSN", dsn)
+    yield dsn
+    run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def door(dsn) -> Iterator[Door]:
+    """A session with the test's database."""
+    door = Door(dsn, application_name="test")
+    yield door
+    door.close()
+
+
+def rows(door: Door, statement: str, **parameters: object) -> list[tuple]:
+    """Run a query that a user would run and return plain tuples."""
+    with door.transaction() as tx:
+        tx.cursor.execute(statement, parameters)
+        return [tuple(row.values()) for row in tx.cursor.fetchall()]
