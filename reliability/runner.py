@@ -40,6 +40,12 @@ class TransactionRunner:
         check_migrated(runner.door)
         return runner
 
+    def __enter__(self) -> TransactionRunner:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.door.close()
+
     def emit(self, interval: Interval | None, who: TaskContact, *, most_batches: int) -> list[int]:
         """Give the interval's items their txids and open the run's requests."""
         return emit(self.door, self.topology, interval, who, most_batches=most_batches)
@@ -72,6 +78,10 @@ class TransactionRunner:
     def end_attempt(self, grant: Grant, error: ReliabilityError, *, fence: bool = False) -> bool:
         """Fail or fence an unsealed attempt."""
         return attempt.end_attempt(self.door, grant, error, fence=fence)
+
+    def error_of(self, grant: Grant) -> ReliabilityError:
+        """Return why an attempt ended."""
+        return attempt.error_of(self.door, grant)
 
     def commit(self) -> list[Committed]:
         """Commit everything whose turn it is."""

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
-from reliability.core.errors import ReliabilityError, RequestClosed, TxidBlocked, error_from_ledger
+from reliability.core.errors import ReliabilityError, RequestClosed, TxidBlocked
 from reliability.core.request import Request, RequestKind, RequestStatus
 
 
@@ -187,8 +187,3 @@ def _closed(txid: int, request: Request) -> ReliabilityError:
     if request.status is RequestStatus.GIVEN_UP:
         return RequestClosed(f"request {request.number} for txid {txid} was given up: silent")
     return RequestClosed(f"request {request.number} for txid {txid} was closed: {request.reason}")
-
-
-def attempt_error(txid: int, attempt_id: int, code: str | None, reason: str) -> ReliabilityError:
-    """Return why an attempt ended, as the error that a task raises."""
-    return error_from_ledger(code, f"attempt {txid}:{attempt_id}: {reason}")

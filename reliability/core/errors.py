@@ -184,7 +184,7 @@ class TooManyBatches(Terminal):
     remedy = "raise the spout's files per batch, or [core] max_map_length."
 
 
-class TxidBlocked(Terminal):
+class TxidBlocked(Transient):
     """An older txid is uncommitted and nobody is working on it."""
 
     code = "TXID_BLOCKED"
@@ -292,6 +292,4 @@ def error_types() -> dict[str, type[ReliabilityError]]:
 def error_from_ledger(code: str | None, what: str) -> ReliabilityError:
     """Rebuild an error from what the ledger keeps of it: its code and its text."""
     error_type = error_types().get(code or "", AttemptIncomplete)
-    prefix = f"[{error_type.code}] "
-    text = what.removeprefix(prefix).split(" What to do: ")[0]
-    return error_type(text)
+    return error_type(what)

@@ -10,17 +10,15 @@ It says nothing of success: whoever submitted it seals the attempt by what lies 
 
 from __future__ import annotations
 
-import argparse
 import logging
 import os
 import socket
 import sys
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.core.attempt import Grant
 from reliability.core.definitions import Topology
 from reliability.core.errors import AttemptFenced, ProcessFunctionFailed, ReliabilityError
 from reliability.ledger.door import Door
@@ -30,6 +28,7 @@ from reliability.spark.one_evaluation import persist_shared
 from reliability.spark.progress import Progress
 from reliability.spark.reduce import check_frames, reduce_frame
 from reliability.spark.stage import stage_task, write
+from reliability.spark.submission import Submission
 from reliability.states.tables import StateTables
 from reliability.topologies import load_topology
 from reliability.transaction.attempt import (
@@ -44,38 +43,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Submission:
-    """What spark-submit's arguments say; nothing of it is secret."""
-
-    topology: str
-    module: str
-    grant: Grant
-
-    def arguments(self) -> list[str]:
-        """Write it as arguments."""
-        return [
-            *("--topology", self.topology),
-            *("--module", self.module),
-            *("--attempt", str(self.grant.attempt)),
-            *("--nonce", self.grant.nonce),
-        ]
-
-    @classmethod
-    def parse(cls, arguments: Sequence[str]) -> Submission:
-        """Read what `arguments` wrote."""
-        parser = argparse.ArgumentParser(description="Process one attempt of a topology.")
-        for option in ("--topology", "--module", "--attempt", "--nonce"):
-            parser.add_argument(option, required=True)
-        options = parser.parse_args(arguments)
-        grant = Grant(
-            topology=options.topology,
-            attempt=TransactionAttempt.parse(options.attempt),
-            nonce=options.nonce,
-        )
-        return cls(topology=options.topology, module=options.module, grant=grant)
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -107,7 +74,7 @@ def process_attempt(door: Door, submission: Submission) -> None:
     from pyspark.sql import SparkSession
 
     grant = submission.grant
-    topology = load_topology(submission.module, submission.topology)
+    topology = load_topology(submission.module, grant.topology)
     spark = SparkSession.builder.appName(f"reliability {grant}").getOrCreate()
     try:
         process_with(spark, door, topology, grant)

@@ -13,11 +13,15 @@ from reliability.core.coordinator import (
     Begin,
     Goal,
     Snapshot,
-    attempt_error,
     next_action,
 )
 from reliability.core.definitions import Topology
-from reliability.core.errors import AttemptFenced, LedgerCorruption, ReliabilityError
+from reliability.core.errors import (
+    AttemptFenced,
+    LedgerCorruption,
+    ReliabilityError,
+    error_from_ledger,
+)
 from reliability.core.fold import Fold
 from reliability.core.request import Request
 from reliability.core.spout import BatchMeta
@@ -214,11 +218,14 @@ def _end_seal(door: Door, grant: Grant, staged: dict[str, int]) -> None:
 
 
 def _already_sealed_or_raise(door: Door, grant: Grant) -> None:
+    if _read(door, grant)["status"] not in ("PROCESSED", "COMMITTED", "REPLACED"):
+        raise error_of(door, grant)
+
+
+def error_of(door: Door, grant: Grant) -> ReliabilityError:
+    """Return why an attempt ended, as the error that a task raises."""
     row = _read(door, grant)
-    if row["status"] in ("PROCESSED", "COMMITTED", "REPLACED"):
-        return
-    attempt = grant.attempt
-    raise attempt_error(attempt.txid, attempt.attempt_id, row["reason_code"], row["reason"])
+    return error_from_ledger(row["reason_code"], f"attempt {grant.attempt}: {row['reason']}")
 
 
 def is_processing(door: Door, grant: Grant) -> bool:

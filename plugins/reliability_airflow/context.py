@@ -1,0 +1,47 @@
+"""What the tasks take from Airflow's context, and how errors go back to it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from airflow.sdk.exceptions import AirflowFailException
+
+from reliability.core.errors import Terminal
+from reliability.core.spout import Interval
+
+if TYPE_CHECKING:
+    from reliability.transaction.request import Run, TaskContact
+
+
+def run_of(context: Mapping[str, Any]) -> Run:
+    """Return the run that the task belongs to."""
+    from reliability.transaction.request import Run
+
+    dag_run = context["dag_run"]
+    return Run(dag_id=dag_run.dag_id, run_id=dag_run.run_id)
+
+
+def contact_of(context: Mapping[str, Any], task: str) -> TaskContact:
+    """Return who works: max_tries rises when a task is cleared and stays when it is retried."""
+    from reliability.transaction.request import TaskContact
+
+    return TaskContact(run=run_of(context), task=task, max_tries=context["ti"].max_tries)
+
+
+def interval_of(context: Mapping[str, Any]) -> Interval | None:
+    """Return the run's data interval; a manual run without a logical date has none."""
+    dag_run = context["dag_run"]
+    if dag_run.data_interval_start is None or dag_run.data_interval_end is None:
+        return None
+    return Interval(dag_run.data_interval_start, dag_run.data_interval_end)
+
+
+@contextmanager
+def mapped_errors() -> Iterator[None]:
+    """Let Airflow retry what is transient and fail at once what is terminal."""
+    try:
+        yield
+    except Terminal as error:
+        raise AirflowFailException(str(error)) from error

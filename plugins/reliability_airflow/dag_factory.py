@@ -1,0 +1,103 @@
+"""A topology as a DAG: emit, a task group per txid, settle."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import Any
+
+from airflow.sdk import DAG, CronDataIntervalTimetable, task_group
+
+from reliability.core.coordinator import Goal
+from reliability.core.definitions import Topology
+from reliability.core.errors import InvalidDefinition
+from reliability_airflow.operators import TransactionOperator
+from reliability_airflow.tasks import close_task, emit_task, settle_task
+
+LEAST_ACTIVE_RUNS = 2
+DEFAULT_ARGS: dict[str, Any] = {
+    "owner": "reliability",
+    "retries": 3,
+    "retry_delay": timedelta(seconds=5),
+}
+
+
+def topology_dag(
+    topology: Topology,
+    *,
+    schedule: str | None,
+    start_date: datetime,
+    end_date: datetime | None = None,
+    catchup: bool = True,
+    max_active_runs: int | None = None,
+    conn_id: str = "spark_default",
+    conf: dict[str, str] | None = None,
+    default_args: dict[str, Any] | None = None,
+    **dag_arguments: Any,
+) -> DAG:
+    """Make the DAG of a topology; its id is the topology's name.
+
+    :param schedule: a cron expression or preset such as `@daily`; every run gets the data
+        interval between two of its ticks, in UTC. None for runs by hand
+    :param max_active_runs: how many runs work at a time, at least 2; by default as many as may be
+        pending. With 1, a failed run that is cleared would queue behind a later one that waits
+        for it
+    :param conn_id: the Airflow connection to Spark
+    :param conf: Spark configuration of this topology's jobs; nothing secret, ps shows it
+    :param default_args: override owner, retries, retry_delay and the like
+    """
+    active_runs = max_active_runs or max(LEAST_ACTIVE_RUNS, topology.max_spout_pending)
+    if active_runs < LEAST_ACTIVE_RUNS:
+        raise InvalidDefinition(f"topology {topology.name}: max_active_runs is at least 2")
+    if topology.spout.timed and schedule is None:
+        raise InvalidDefinition(f"topology {topology.name} reads by interval: give it a schedule")
+    with DAG(
+        dag_id=topology.name,
+        schedule=CronDataIntervalTimetable(schedule, timezone="UTC") if schedule else None,
+        start_date=start_date,
+        end_date=end_date,
+        catchup=catchup and schedule is not None,
+        max_active_runs=active_runs,
+        default_args=DEFAULT_ARGS | (default_args or {}),
+        tags={"reliability", *dag_arguments.pop("tags", ())},
+        doc_md=dag_arguments.pop("doc_md", None) or _documentation(topology),
+        **dag_arguments,
+    ) as dag:
+        _build(topology, conn_id=conn_id, conf=conf)
+    return dag
+
+
+def _build(topology: Topology, *, conn_id: str, conf: dict[str, str] | None) -> None:
+    def task_for(goal: Goal, txid: int, priority_weight: int) -> TransactionOperator:
+        return TransactionOperator(
+            task_id="process" if goal is Goal.PROCESSED else "commit",
+            topology=topology,
+            txid=txid,
+            goal=goal,
+            priority_weight=priority_weight,
+            conn_id=conn_id,
+            conf=conf,
+        )
+
+    @task_group(group_id="transaction")
+    def transaction(txid: int) -> None:
+        # Absolute weights: by default process would outweigh commit, and commits starve.
+        process = task_for(Goal.PROCESSED, txid, priority_weight=1)
+        commit = task_for(Goal.COMMITTED, txid, priority_weight=100)
+        process >> commit >> close_task(topology, txid)
+
+    emitted = emit_task(topology)
+    transaction.expand(txid=emitted) >> settle_task(topology, emitted)
+
+
+def _documentation(topology: Topology) -> str:
+    states = "\n".join(
+        f"| `{'.'.join(state.target)}` | {', '.join(state.key) or 'one row'} "
+        f"| {', '.join(state.values)} |"
+        for state in topology.states
+    )
+    return (
+        f"**{topology.name}** commits each batch exactly once, in order, into all its states.\n\n"
+        f"| table | key | values |\n|---|---|---|\n{states}\n\n"
+        f"At most {topology.max_spout_pending} txids are between begin and commit. A backfill or "
+        "a clear replays: the same txids, and each batch's contribution is replaced."
+    )

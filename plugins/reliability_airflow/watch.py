@@ -1,0 +1,48 @@
+"""Watch an attempt while spark-submit works for it (A7, R3)."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable
+
+from reliability.core.attempt import Grant
+from reliability.core.errors import ReliabilityError
+from reliability.ledger.door import Door
+from reliability.settings import ledger_dsn
+from reliability.transaction.attempt import is_processing
+from reliability.transaction.request import renew
+
+logger = logging.getLogger(__name__)
+LOOK_EVERY_SECONDS = 3.0
+
+
+class Watch:
+    """While the block runs: renew the request; end spark-submit if its attempt was ended."""
+
+    def __init__(self, grant: Grant, request_id: int, kill: Callable[[], None]) -> None:
+        self._grant = grant
+        self._request_id = request_id
+        self._kill = kill
+        self._door = Door(ledger_dsn(), application_name=f"reliability {grant} watch")
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
+
+    def __enter__(self) -> None:
+        self._thread.start()
+
+    def __exit__(self, *error: object) -> None:
+        self._ended.set()
+        self._thread.join(timeout=10)
+        self._door.close()
+
+    def _watch(self) -> None:
+        while not self._ended.wait(LOOK_EVERY_SECONDS):
+            try:
+                renew(self._door, self._request_id)
+                if not is_processing(self._door, self._grant):
+                    logger.warning("attempt %s was ended: ending its spark-submit", self._grant)
+                    self._kill()
+                    return
+            except ReliabilityError as error:
+                logger.warning("cannot watch attempt %s now: %s", self._grant, error)

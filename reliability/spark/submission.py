@@ -1,0 +1,40 @@
+"""What spark-submit is told: the topology and the grant, nothing secret."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reliability.core.attempt import Grant, TransactionAttempt
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """The arguments of spark_apps/process_batch.py."""
+
+    module: str
+    grant: Grant
+
+    def arguments(self) -> list[str]:
+        """Write it as arguments; all of them are text, as spark-submit wants."""
+        return [
+            *("--topology", self.grant.topology),
+            *("--module", self.module),
+            *("--attempt", str(self.grant.attempt)),
+            *("--nonce", self.grant.nonce),
+        ]
+
+    @classmethod
+    def parse(cls, arguments: Sequence[str]) -> Submission:
+        """Read what `arguments` wrote."""
+        parser = argparse.ArgumentParser(description="Process one attempt of a topology.")
+        for option in ("--topology", "--module", "--attempt", "--nonce"):
+            parser.add_argument(option, required=True)
+        options = parser.parse_args(arguments)
+        grant = Grant(
+            topology=options.topology,
+            attempt=TransactionAttempt.parse(options.attempt),
+            nonce=options.nonce,
+        )
+        return cls(module=options.module, grant=grant)
