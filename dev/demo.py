@@ -1,0 +1,264 @@
+"""`make demo`: 69,659 real purchases through Airflow, Spark and Postgres, with a kill on the way.
+
+1. a fresh environment: embedded Postgres, Airflow's scheduler, spark-submit
+2. an Airflow backfill over 18 months, two files each: 36 txids, three of them pending at a time
+3. in the middle, kill -9 (KILL=driver, task, supervisor or postgres)
+4. an Airflow backfill that replays one month: Spark runs again, nothing changes
+5. both tables against totals computed from the raw file by other means; `exact: yes`
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from psycopg2.sql import SQL
+from rich.console import Console
+
+from dev.airflow_api import AirflowApiError
+from dev.airflow_services import COMPONENTS
+from dev.demo_faults import VICTIMS, Killed, Victim, kill_one
+from dev.demo_progress import Steps
+from dev.demo_report import (
+    Tables,
+    compare,
+    expected_tables,
+    print_comparisons,
+    print_figures,
+    read_ledger,
+    read_tables,
+)
+from dev.environment import Environment
+from dev.errors import DevError
+from dev.processes import wait_until
+from reliability.core.errors import ReliabilityError
+from reliability.ledger.door import Door
+
+ROOT = Path(__file__).resolve().parents[1]
+DAG_ID = "cdnow_revenue"
+COMMITS = SQL("SELECT count(*) AS commits FROM reliability.commit_log")
+APPLICATIONS = SQL("SELECT application_id FROM reliability.attempt")
+KILL_FROM_TXID = 13
+PATIENCE_SECONDS = 1500
+LOOK_EVERY_SECONDS = 1.0
+REPAIRS = 3
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    """An Airflow backfill and what it is to reach."""
+
+    first: str
+    last: str
+    reprocess: str
+    txids: int
+    what: str
+
+
+MONTHS = Backfill(
+    first="1997-01-01T00:00:00Z",
+    last="1998-06-01T00:00:00Z",
+    reprocess="none",
+    txids=36,
+    what="18 months",
+)
+REPLAY = Backfill(
+    first="1997-03-01T00:00:00Z",
+    last="1997-03-01T00:00:00Z",
+    reprocess="completed",
+    txids=2,
+    what="replay of 1997-03",
+)
+
+
+class Demo:
+    """One run of the demo in an environment of its own."""
+
+    def __init__(self, victim: Victim, console: Console) -> None:
+        self.victim = victim
+        self.console = console
+        _environment().destroy()
+        self.environment = _environment()
+        self.door = Door("service=reliability", application_name="demo")
+        self.killed: Killed | None = None
+        self.restarts: dict[str, int] = {}
+        self.repairs = 0
+
+    def run(self) -> bool:
+        """Tell the story; return whether all of it was exact."""
+        started = time.monotonic()
+        self._set_up()
+        set_up = time.monotonic()
+        expected = expected_tables()
+        self._run(MONTHS, kills=True)
+        after_backfill = read_tables(self.door)
+        applications = self._applications()
+        self._run(REPLAY, kills=False)
+        exact = self._report(expected, after_backfill, self._applications() - applications)
+        ended = time.monotonic()
+        self.say(f"set-up {set_up - started:.0f} s, demo {ended - set_up:.0f} s")
+        return exact
+
+    def say(self, text: str) -> None:
+        self.console.print(text, highlight=False)
+
+    # --- set-up ----------------------------------------------------------------------------------
+
+    def _set_up(self) -> None:
+        self.environment.up(self.say)
+        os.environ.update(self.environment.own_env())
+        wait_until(self._dag_is_known, f"Airflow to read dags/{DAG_ID}.py", 120)
+
+    def _dag_is_known(self) -> bool:
+        try:
+            self.api.get(f"/api/v2/dags/{DAG_ID}")
+        except AirflowApiError as error:
+            if error.status == 404:
+                return False
+            raise
+        return True
+
+    @property
+    def api(self) -> Any:
+        return self.environment.api()
+
+    # --- a backfill, watched ---------------------------------------------------------------------
+
+    def _run(self, backfill: Backfill, *, kills: bool) -> None:
+        before = self._commits()
+        self._create(backfill)
+        self.api.patch(f"/api/v2/dags/{DAG_ID}", {"is_paused": False})
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        with Steps(self.console, backfill.what, backfill.txids) as steps:
+            while time.monotonic() < deadline:
+                self._supervise()
+                # Whatever is being killed or restarted answers again in a moment.
+                with suppress(ReliabilityError, AirflowApiError, OSError):
+                    if kills:
+                        self._kill()
+                    steps.reached(min(self._commits() - before, backfill.txids))
+                    if self._has_ended(backfill):
+                        return
+                time.sleep(LOOK_EVERY_SECONDS)
+        raise DevError(f"not done after {PATIENCE_SECONDS} s; logs: {self.environment.state_dir}")
+
+    def _create(self, backfill: Backfill) -> None:
+        self.api.post(
+            "/api/v2/backfills",
+            {
+                "dag_id": DAG_ID,
+                "from_date": backfill.first,
+                "to_date": backfill.last,
+                "reprocess_behavior": backfill.reprocess,
+                "max_active_runs": 3,
+                "run_backwards": False,
+                "dag_run_conf": {},
+            },
+        )
+
+    def _has_ended(self, backfill: Backfill) -> bool:
+        """Say whether every run is green; a run that ended red is cleared, as a person would."""
+        runs = self.api.get(
+            f"/api/v2/dags/{DAG_ID}/dagRuns",
+            limit=100,
+            logical_date_gte=backfill.first,
+            logical_date_lte=backfill.last,
+        )["dag_runs"]
+        if any(run["state"] not in ("success", "failed") for run in runs):
+            return False
+        failed = [run["dag_run_id"] for run in runs if run["state"] == "failed"]
+        if failed and self.repairs == REPAIRS:
+            raise DevError(f"these runs stay red: {failed}")
+        for run_id in failed:
+            self.api.post(f"/api/v2/dags/{DAG_ID}/dagRuns/{run_id}/clear", {"dry_run": False})
+        self.repairs += bool(failed)
+        return not failed
+
+    def _kill(self) -> None:
+        if self.killed is None:
+            self.killed = kill_one(self.victim, self.environment, self.door, KILL_FROM_TXID)
+            if self.killed is not None:
+                self.say(str(self.killed))
+
+    def _supervise(self) -> None:
+        """Restart what died of our own processes, and count it."""
+        postgres = self.environment.postgres
+        if not postgres.is_running():
+            self._restarted("Postgres")
+            postgres.start()
+        airflow = self.environment.airflow
+        dead = [name for name in COMPONENTS if not airflow.background(name).is_alive()]
+        for name in dead:
+            self._restarted(f"Airflow {name}")
+        if dead:
+            airflow.start()
+
+    def _restarted(self, name: str) -> None:
+        self.say(f"{name} died: restarting it")
+        self.restarts[name] = self.restarts.get(name, 0) + 1
+
+    def _commits(self) -> int:
+        with self.door.transaction() as tx:
+            return int(tx.one(COMMITS)["commits"])
+
+    def _applications(self) -> set[str]:
+        with self.door.transaction() as tx:
+            return {row["application_id"] for row in tx.all(APPLICATIONS)}
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def _report(self, expected: Tables, after_backfill: Tables, applications: set[str]) -> bool:
+        found = read_tables(self.door)
+        figures = read_ledger(self.door)
+        figures["killed"] = 1 if self.killed else 0
+        print_figures(self.console, figures)
+        comparisons = compare(found, expected)
+        print_comparisons(self.console, comparisons)
+        unchanged = found == after_backfill
+        self.say(
+            f"{REPLAY.what}: {len(applications)} Spark applications ran again, "
+            f"{figures['replayed']} contributions swapped, "
+            f"{'nothing changed' if unchanged else 'THE TABLES CHANGED'}"
+        )
+        self.say(f"{self.killed}" if self.killed else "NOBODY WAS KILLED")
+        restarted = ", ".join(f"{name} {times}x" for name, times in self.restarts.items())
+        self.say(f"restarted: {restarted or 'nothing'}; red runs cleared: {self.repairs} times")
+        return (
+            all(row.is_exact for row in comparisons)
+            and unchanged
+            and self.killed is not None
+            and figures["committed"] == MONTHS.txids
+            and figures["replayed"] == len(applications) == REPLAY.txids
+        )
+
+
+def _environment() -> Environment:
+    return Environment(ROOT, ROOT / ".reliability" / "demo", profile="demo")
+
+
+def main() -> int:
+    """Run the demo; exit with 0 only if it was exact."""
+    console = Console(highlight=False)
+    victim = os.environ.get("KILL") or "driver"
+    if victim not in VICTIMS:
+        console.print(f"KILL is one of {', '.join(VICTIMS)}, not {victim!r}")
+        return 2
+    demo = Demo(victim, console)
+    try:
+        exact = demo.run()
+    except (DevError, ReliabilityError) as error:
+        console.print(f"the demo did not finish: {error}")
+        exact = False
+    finally:
+        demo.environment.down()
+    console.print("exact: yes" if exact else "exact: NO")
+    return 0 if exact else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

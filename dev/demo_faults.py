@@ -1,0 +1,74 @@
+"""Kill -9 one party in the middle of the demo, found by what the ledger says of a live attempt."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import psutil
+from psycopg2.sql import SQL
+
+from dev.environment import Environment
+from reliability.ledger.door import Door
+
+Victim = Literal["driver", "task", "supervisor", "postgres"]
+VICTIMS: tuple[Victim, ...] = get_args(Victim)
+
+# Attempts that have a driver, the youngest first: it has most of its work before it.
+LIVE_DRIVERS = SQL("""
+    SELECT txid, attempt_id, driver_pid, python_pid FROM reliability.attempt
+     WHERE topology = 'cdnow_revenue' AND status = 'PROCESSING' AND started_at IS NOT NULL
+       AND txid >= %(first)s
+     ORDER BY started_at DESC LIMIT 1
+""")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Killed:
+    """Who was killed, while it worked for which attempt."""
+
+    victim: Victim
+    pid: int
+    attempt: str
+
+    def __str__(self) -> str:
+        return f"kill -9 of the {NAMES[self.victim]} (pid {self.pid}) while {self.attempt} ran"
+
+
+NAMES: dict[Victim, str] = {
+    "driver": "Spark driver's JVM",
+    "task": "Airflow task process",
+    "supervisor": "Airflow task's supervisor",
+    "postgres": "Postgres server",
+}
+
+
+def kill_one(victim: Victim, environment: Environment, door: Door, first: int) -> Killed | None:
+    """Kill the victim if an attempt of txid `first` or later is running now, else do nothing."""
+    with door.transaction() as tx:
+        attempt = tx.first(LIVE_DRIVERS, first=first)
+    if attempt is None:
+        return None
+    try:
+        process = _process_of(victim, environment, attempt["driver_pid"])
+        process.kill()
+    except psutil.NoSuchProcess:
+        return None  # it ended by itself a moment ago; the next one will do
+    name = f"attempt {attempt['txid']}:{attempt['attempt_id']}"
+    return Killed(victim=victim, pid=process.pid, attempt=name)
+
+
+def _process_of(victim: Victim, environment: Environment, driver_pid: int) -> psutil.Process:
+    """Walk up from the driver's JVM, which spark-submit has become by exec."""
+    if victim == "postgres":
+        postmaster = environment.postgres.postmaster()
+        if postmaster is None:
+            raise psutil.NoSuchProcess(0)
+        return postmaster
+    process = psutil.Process(driver_pid)
+    for _ in range({"driver": 0, "task": 1, "supervisor": 2}[victim]):
+        parent = process.parent()
+        if parent is None:
+            raise psutil.NoSuchProcess(process.pid)
+        process = parent
+    return process

@@ -1,0 +1,80 @@
+"""The acker: declared partitions, and emitted = acked = staged for every sink on its own."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliability.core.acker import Sink, check_accounting, check_acked
+from reliability.core.errors import AttemptIncomplete, RowsUnaccounted
+from reliability.core.fold import Fold
+from reliability.spouts.tuple_ids import fold_rows
+
+EMITTED = fold_rows(0, 1000)
+
+
+def sink(partitions=3, acked=(0, 1, 2), unacked=None, name="totals"):
+    return Sink(name=name, partitions=partitions, acked_partitions=acked, unacked=unacked or Fold())
+
+
+def test_a_complete_sink_is_acked():
+    check_acked([sink(), sink(0, ())])
+
+
+@pytest.mark.parametrize(
+    "incomplete",
+    [
+        sink(None, ()),  # its write never ended
+        sink(3, (0, 2)),  # a partition is missing
+        sink(3, (0, 1, 2, 3)),  # one too many
+        sink(1, ()),
+        sink(None, (), Fold()),  # ack_val is 0 at the start of an empty batch, and proves nothing
+    ],
+)
+def test_an_incomplete_sink_is_not(incomplete):
+    with pytest.raises(AttemptIncomplete):
+        check_acked([sink(), incomplete])
+
+
+def fold_of(rows):
+    folds = [Fold(fold_rows(0, row + 1).xor ^ fold_rows(0, row).xor, 1) for row in rows]
+    return Fold.of(folds)
+
+
+@pytest.mark.parametrize(
+    "arrived",
+    [
+        range(999),  # one lost
+        [*range(996)],  # four lost
+        [*range(1000), 7],  # one doubled
+        [*range(1000), 7, 7],  # three copies: XOR alone does not see it
+        [*range(999), 7],  # one lost, one doubled: the count alone does not see it
+        [*range(998), 7, 7],  # two lost, three copies
+        [*range(4, 1000), 8, 9, 10, 11],  # four lost, four others doubled
+    ],
+)
+def test_loss_and_doubling_are_found(arrived):
+    with pytest.raises(RowsUnaccounted, match="totals"):
+        check_accounting(EMITTED, [sink()], {"totals": fold_of(arrived)})
+
+
+def test_equal_loss_in_two_states_is_found_in_each():
+    """V1: over two states XOR would cancel what was lost."""
+    lost = fold_of(range(999))
+    assert (Fold.of([lost, lost]).xor ^ Fold.of([EMITTED, EMITTED]).xor) == 0
+    with pytest.raises(RowsUnaccounted):
+        check_accounting(EMITTED, [sink(name="a"), sink(name="b")], {"a": lost, "b": lost})
+
+
+def test_what_was_acked_must_be_what_is_staged():
+    """A table that was emptied and filled again has the rows but not the acks."""
+    with pytest.raises(AttemptIncomplete, match="acked"):
+        check_accounting(EMITTED, [sink(unacked=Fold(5, 1))], {"totals": EMITTED})
+
+
+def test_sequence_numbers_would_cancel():
+    """Why ids are hashed: 0 … 999 XOR to 0."""
+    xor = 0
+    for number in range(1000):
+        xor ^= number
+    assert xor == 0
+    assert EMITTED.xor != 0
