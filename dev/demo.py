@@ -13,7 +13,6 @@ import os
 import sys
 import time
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +21,7 @@ from rich.console import Console
 
 from dev.airflow_api import AirflowApiError
 from dev.airflow_services import COMPONENTS
+from dev.backfill import Backfill, is_known
 from dev.demo_faults import VICTIMS, Killed, Victim, kill_one
 from dev.demo_progress import Steps
 from dev.demo_report import (
@@ -49,28 +49,21 @@ LOOK_EVERY_SECONDS = 1.0
 REPAIRS = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Backfill:
-    """An Airflow backfill and what it is to reach."""
-
-    first: str
-    last: str
-    reprocess: str
-    txids: int
-    what: str
-
-
 MONTHS = Backfill(
+    dag_id=DAG_ID,
     first="1997-01-01T00:00:00Z",
     last="1998-06-01T00:00:00Z",
     reprocess="none",
+    max_active_runs=3,
     txids=36,
     what="18 months",
 )
 REPLAY = Backfill(
+    dag_id=DAG_ID,
     first="1997-03-01T00:00:00Z",
     last="1997-03-01T00:00:00Z",
     reprocess="completed",
+    max_active_runs=3,
     txids=2,
     what="replay of 1997-03",
 )
@@ -112,16 +105,7 @@ class Demo:
     def _set_up(self) -> None:
         self.environment.up(self.say)
         os.environ.update(self.environment.own_env())
-        wait_until(self._dag_is_known, f"Airflow to read dags/{DAG_ID}.py", 120)
-
-    def _dag_is_known(self) -> bool:
-        try:
-            self.api.get(f"/api/v2/dags/{DAG_ID}")
-        except AirflowApiError as error:
-            if error.status == 404:
-                return False
-            raise
-        return True
+        wait_until(lambda: is_known(self.api, DAG_ID), f"Airflow to read dags/{DAG_ID}.py", 120)
 
     @property
     def api(self) -> Any:
@@ -131,8 +115,7 @@ class Demo:
 
     def _run(self, backfill: Backfill, *, kills: bool) -> None:
         before = self._commits()
-        self._create(backfill)
-        self.api.patch(f"/api/v2/dags/{DAG_ID}", {"is_paused": False})
+        backfill.start(self.api)
         deadline = time.monotonic() + PATIENCE_SECONDS
         with Steps(self.console, backfill.what, backfill.txids) as steps:
             while time.monotonic() < deadline:
@@ -147,28 +130,9 @@ class Demo:
                 time.sleep(LOOK_EVERY_SECONDS)
         raise DevError(f"not done after {PATIENCE_SECONDS} s; logs: {self.environment.state_dir}")
 
-    def _create(self, backfill: Backfill) -> None:
-        self.api.post(
-            "/api/v2/backfills",
-            {
-                "dag_id": DAG_ID,
-                "from_date": backfill.first,
-                "to_date": backfill.last,
-                "reprocess_behavior": backfill.reprocess,
-                "max_active_runs": 3,
-                "run_backwards": False,
-                "dag_run_conf": {},
-            },
-        )
-
     def _has_ended(self, backfill: Backfill) -> bool:
         """Say whether every run is green; a run that ended red is cleared, as a person would."""
-        runs = self.api.get(
-            f"/api/v2/dags/{DAG_ID}/dagRuns",
-            limit=100,
-            logical_date_gte=backfill.first,
-            logical_date_lte=backfill.last,
-        )["dag_runs"]
+        runs = backfill.runs(self.api)
         if any(run["state"] not in ("success", "failed") for run in runs):
             return False
         failed = [run["dag_run_id"] for run in runs if run["state"] == "failed"]

@@ -227,12 +227,6 @@ class AttemptIncomplete(Transient):
     remedy = "look at the end of the task's log; the next try begins a new attempt."
 
 
-class WaitTimedOut(Transient):
-    """What the task waits for did not happen in time."""
-
-    code = "WAIT_TIMED_OUT"
-
-
 class RowsUnaccounted(Terminal):
     """Rows that were emitted did not arrive in a state, or arrived more than once."""
 

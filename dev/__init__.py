@@ -1,0 +1,1 @@
+"""The local development environment: Postgres, Airflow and Spark on this machine, for one clone."""

@@ -1,0 +1,69 @@
+"""An Airflow backfill, as the demo and the end-to-end tests ask for it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from dev.airflow_api import AirflowApi, AirflowApiError
+from dev.processes import wait_until
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    """A backfill and how many txids it commits; both dates are logical dates, inclusive."""
+
+    dag_id: str
+    first: str
+    last: str
+    reprocess: Literal["none", "failed", "completed"]
+    max_active_runs: int
+    txids: int
+    what: str
+
+    def start(self, api: AirflowApi) -> None:
+        """Create it, then let the DAG run: its runs are there before the schedule makes any."""
+        wait_until(lambda: self._is_accepted(api), "the backfill before this one to end", 120)
+        api.patch(f"/api/v2/dags/{self.dag_id}", {"is_paused": False})
+
+    def _is_accepted(self, api: AirflowApi) -> bool:
+        """Airflow runs one backfill of a DAG at a time, and ends one a while after its runs."""
+        try:
+            api.post(
+                "/api/v2/backfills",
+                {
+                    "dag_id": self.dag_id,
+                    "from_date": self.first,
+                    "to_date": self.last,
+                    "reprocess_behavior": self.reprocess,
+                    "max_active_runs": self.max_active_runs,
+                    "run_backwards": False,
+                    "dag_run_conf": {},
+                },
+            )
+        except AirflowApiError as error:
+            if error.status == 409:
+                return False
+            raise
+        return True
+
+    def runs(self, api: AirflowApi) -> list[dict[str, Any]]:
+        """Return its runs."""
+        runs: list[dict[str, Any]] = api.get(
+            f"/api/v2/dags/{self.dag_id}/dagRuns",
+            limit=100,
+            logical_date_gte=self.first,
+            logical_date_lte=self.last,
+        )["dag_runs"]
+        return runs
+
+
+def is_known(api: AirflowApi, dag_id: str) -> bool:
+    """Say whether Airflow has read the DAG's file."""
+    try:
+        api.get(f"/api/v2/dags/{dag_id}")
+    except AirflowApiError as error:
+        if error.status == 404:
+            return False
+        raise
+    return True

@@ -1,0 +1,439 @@
+"""Attempts: granted once, fenced for ever, sealed by what lies in Postgres (rules A, R2, G4, G5)."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from psycopg2.sql import SQL
+
+from reliability.core.errors import (
+    AttemptFenced,
+    AttemptIncomplete,
+    FrameWithoutAccounting,
+    LedgerBusy,
+    ReliabilityError,
+    RowsUnaccounted,
+    SchemaMismatch,
+    SourceChanged,
+)
+from reliability.ledger.door import Door
+from reliability.settings import Leases
+from reliability.spark.stage import CsvStream, stage_task
+from reliability.states.tables import StateTables
+from reliability.transaction.attempt import declare_partitions, renew_lease
+from reliability.transaction.request import close
+from reliability.transaction.sweep import sweep
+from tests.fix_pipeline import month, shop, write_parquet
+from tests.fix_postgres import rows
+
+ROWS = [
+    {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
+]
+STATUS = "SELECT attempt_id, status, reason_code FROM reliability.attempt ORDER BY attempt_id"
+STAGED = "SELECT count(*) FROM reliability_contribution.shop__per_customer"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_parquet(tmp_path / "1997-01" / "a.parquet", ROWS)
+    return tmp_path
+
+
+@pytest.fixture
+def emitted(folder, pipeline):
+    """A pipeline with one emitted txid."""
+    shop_pipeline = pipeline(shop(folder))
+    assert shop_pipeline.emit(month(1997, 1)) == [1]
+    return shop_pipeline
+
+
+def staged_batch(grant, rows_of_customer=((7, 1, 5, 1),)):
+    """One Arrow batch in COPY's order for per_customer: (customer, orders, x, n)."""
+    import pyarrow as pa
+
+    columns = StateTables("shop", shop_state()).staged_columns()
+    values = [
+        {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id}
+        | {"customer": c, "orders": o, "_revenue_count": 0, "_rows": o, "_x": x, "_n": n}
+        for c, o, x, n in rows_of_customer
+    ]
+    return pa.RecordBatch.from_pylist([{name: v.get(name) for name in columns} for v in values])
+
+
+def shop_state():
+    return shop("/nowhere").states[0]
+
+
+def task_of(door, grant, sink="per_customer"):
+    with door.transaction() as tx:
+        copy = StateTables("shop", shop_state()).copy().as_string(tx.cursor)
+    return stage_task(door.dsn, copy, grant, sink)
+
+
+def stage(door, grant, partition=0, task=None):
+    (task or task_of(door, grant)).stage(partition, CsvStream(iter([staged_batch(grant)])))
+
+
+# --- A1, G4: fencing --------------------------------------------------------------------------
+
+
+def test_attempt_ids_are_never_reused_and_old_ones_are_fenced(emitted, door):
+    first = emitted.begin(1)
+    second = emitted.begin(1)
+    assert [first.attempt.attempt_id, second.attempt.attempt_id] == [0, 1]
+    assert first.nonce != second.nonce
+    assert rows(door, STATUS) == [(0, "FENCED", "ATTEMPT_FENCED"), (1, "PROCESSING", None)]
+
+
+def test_a_zombie_counts_in_nothing(emitted, door):
+    zombie = emitted.begin(1)
+    emitted.begin(1)
+    with pytest.raises(AttemptFenced):
+        stage(door, zombie)
+    with pytest.raises(AttemptFenced):
+        renew_lease(door, zombie)
+    with pytest.raises(AttemptFenced):
+        declare_partitions(door, zombie, "per_customer", 1)
+    with pytest.raises(AttemptFenced):
+        emitted.runner.seal(zombie)
+    with pytest.raises(AttemptFenced):
+        emitted.work(zombie)
+    assert not emitted.runner.end_attempt(zombie, AttemptIncomplete("late"))
+    assert rows(door, STAGED) == [(0,)]
+    assert rows(door, "SELECT count(*) FROM reliability.ack") == [(0,)]
+    assert rows(door, STATUS)[1] == (1, "PROCESSING", None)
+
+
+def test_the_same_attempt_id_with_another_nonce_is_somebody_else(emitted, door):
+    """A1: after a restore from backup an attempt_id may be granted twice."""
+    from dataclasses import replace
+
+    grant = emitted.begin(1)
+    twin = replace(grant, nonce="00000000-0000-0000-0000-000000000000")
+    with pytest.raises(AttemptFenced):
+        stage(door, twin)
+    stage(door, grant)
+
+
+def test_the_fence_comes_last_so_a_zombie_in_mid_copy_leaves_nothing(emitted, door):
+    """A2: a check at the start would let a zombie commit what it copied since."""
+    zombie = emitted.begin(1)
+
+    def batches():
+        yield staged_batch(zombie)
+        emitted.begin(1)  # fenced while the COPY is under way, and nothing holds that up
+        yield staged_batch(zombie)
+
+    with pytest.raises(AttemptFenced):
+        task_of(door, zombie).stage(0, CsvStream(batches()))
+    assert rows(door, STAGED) == [(0,)]
+
+
+# --- A2, A5: a task that runs twice -----------------------------------------------------------
+
+
+def test_a_task_that_runs_twice_counts_once_and_reports_success(emitted, door):
+    grant = emitted.begin(1)
+    task = task_of(door, grant)
+    stage(door, grant, task=task)
+    stage(door, grant, task=task)
+    assert rows(door, STAGED) == [(1,)]
+    assert rows(door, "SELECT partition, count, rows FROM reliability.ack") == [(0, 1, 1)]
+
+
+def test_another_write_action_is_no_copy_of_the_task(emitted, door):
+    grant = emitted.begin(1)
+    stage(door, grant)
+    with pytest.raises(AttemptFenced, match="another write"):
+        stage(door, grant)
+
+
+def test_acks_are_per_sink(emitted, door):
+    """A5: two states are two writes with the same partition numbers."""
+    grant = emitted.begin(1)
+    stage(door, grant)
+    stage(door, grant, task=task_of(door, grant, "per_day"))
+    assert rows(door, "SELECT sink FROM reliability.ack ORDER BY sink") == [
+        ("per_customer",),
+        ("per_day",),
+    ]
+
+
+def test_a_partition_is_declared_once(emitted, door):
+    grant = emitted.begin(1)
+    declare_partitions(door, grant, "per_customer", 2)
+    with pytest.raises(AttemptFenced):
+        declare_partitions(door, grant, "per_customer", 1)
+
+
+def test_a_lost_partition_fails_the_attempt(emitted, door):
+    grant = emitted.begin(1)
+    emitted.work(grant)
+    with door.transaction() as tx:
+        tx.run(SQL("DELETE FROM reliability.ack WHERE sink = 'per_day' AND partition = 0"))
+    with pytest.raises(AttemptIncomplete, match="per_day"):
+        emitted.runner.seal(grant)
+    assert rows(door, STATUS) == [(0, "FAILED", "ATTEMPT_INCOMPLETE")]
+
+
+def test_an_attempt_whose_driver_said_nothing_is_not_sealed(emitted):
+    """An empty batch has ack_val 0 from the start; the exit code of spark-submit is not proof."""
+    with pytest.raises(AttemptIncomplete, match="its write did not end"):
+        emitted.runner.seal(emitted.begin(1))
+
+
+# --- A6, V1, V3: the seal ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("damage", "error"),
+    [
+        ("DELETE FROM reliability_contribution.shop__per_day WHERE ctid = "
+         "(SELECT min(ctid) FROM reliability_contribution.shop__per_day)", RowsUnaccounted),
+        ("TRUNCATE reliability_contribution.shop__per_day", RowsUnaccounted),
+        ("INSERT INTO reliability_contribution.shop__per_day"
+         " SELECT * FROM reliability_contribution.shop__per_day LIMIT 1", RowsUnaccounted),
+        ("UPDATE reliability.sink SET ack_val = ack_val # 1", AttemptIncomplete),
+    ],
+)  # fmt: skip
+def test_the_seal_folds_what_is_physically_there(emitted, door, damage, error):
+    grant = emitted.begin(1)
+    emitted.work(grant)
+    with door.transaction() as tx:
+        tx.run(SQL(damage))
+    with pytest.raises(error):
+        emitted.runner.seal(grant)
+    assert rows(door, "SELECT status FROM reliability.attempt") == [("FAILED",)]
+    emitted.transact(1)
+    assert rows(door, "SELECT sum(orders) FROM per_day") == [(20,)]
+
+
+def lose_a_row(batch):
+    return {"per_customer": batch.where("price <> 7"), "per_day": batch}
+
+
+def double_a_row(batch):
+    return {"per_customer": batch.union(batch.where("price = 7")), "per_day": batch}
+
+
+def lose_one_double_one(batch):
+    doubled = batch.where("price <> 8").union(batch.where("price = 7"))
+    return {"per_customer": doubled, "per_day": batch}
+
+
+@pytest.mark.parametrize(
+    ("process", "what"),
+    [
+        (lose_a_row, "1 of 20 emitted rows did not reach it"),
+        (double_a_row, "1 rows more than the 20"),
+        (lose_one_double_one, "are not those that were emitted"),
+    ],
+)
+def test_a_row_that_the_process_function_lost_or_doubled(folder, pipeline, process, what):
+    shop_pipeline = pipeline(shop(folder, process))
+    shop_pipeline.emit(month(1997, 1))
+    with pytest.raises(RowsUnaccounted, match=f"per_customer.*{what}"):
+        shop_pipeline.process(1)
+
+
+def forget_accounting(batch):
+    return {"per_customer": batch, "per_day": batch.drop("_x")}
+
+
+def forget_a_state(batch):
+    return {"per_customer": batch}
+
+
+def forget_a_column(batch):
+    return {"per_customer": batch.drop("price"), "per_day": batch}
+
+
+def round_the_price(batch):
+    return {"per_customer": batch.withColumn("price", batch.price.cast("double")), "per_day": batch}
+
+
+@pytest.mark.parametrize(
+    ("process", "error", "what"),
+    [
+        (forget_accounting, FrameWithoutAccounting, "per_day"),
+        (forget_a_state, SchemaMismatch, "per_day"),
+        (forget_a_column, SchemaMismatch, "price"),
+        (round_the_price, SchemaMismatch, "double in Spark does not fit"),
+    ],
+)
+def test_a_frame_that_does_not_fit_is_refused_at_plan_time(folder, pipeline, process, error, what):
+    shop_pipeline = pipeline(shop(folder, process))
+    shop_pipeline.emit(month(1997, 1))
+    with pytest.raises(error, match=what):
+        shop_pipeline.work(shop_pipeline.begin(1))
+
+
+def per_order(batch):
+    from pyspark.sql import functions as F
+
+    from reliability import aggregate
+
+    days = aggregate(batch, ["day", "customer"], price=F.sum("price"))
+    return {"per_customer": days, "per_day": batch}
+
+
+def test_aggregate_keeps_the_accounts(folder, pipeline, door):
+    shop_pipeline = pipeline(shop(folder, per_order))
+    shop_pipeline.emit(month(1997, 1))
+    shop_pipeline.transact(1)
+    assert rows(door, "SELECT sum(orders), sum(revenue) FROM per_customer") == [
+        (15, Decimal("190.00"))
+    ]
+
+
+def test_a_file_that_changed_after_its_batch_was_emitted(folder, emitted, door):
+    """E6: at begin, and again when the attempt is sealed."""
+    grant = emitted.begin(1)
+    emitted.work(grant)
+    original = folder / "1997-01" / "a.parquet"
+    kept = original.read_bytes(), original.stat()
+    write_parquet(original, ROWS[:-1])
+    with pytest.raises(SourceChanged):
+        emitted.runner.seal(grant)
+    with pytest.raises(SourceChanged):
+        emitted.work(emitted.begin(1))
+    assert rows(door, "SELECT curr_txid FROM reliability.topology") == [(1,)]
+    import os
+
+    original.write_bytes(kept[0])
+    os.utime(original, ns=(kept[1].st_atime_ns, kept[1].st_mtime_ns))
+    emitted.transact(1)
+    assert rows(door, "SELECT sum(orders) FROM per_day") == [(20,)]
+
+
+# --- A8: what is sealed or committed is out of reach ------------------------------------------
+
+
+def test_a_processed_attempt_cannot_be_failed_fenced_or_closed(emitted, door):
+    grant = emitted.process(1)
+    assert not emitted.runner.end_attempt(grant, AttemptIncomplete("late"))
+    emitted.runner.seal(grant)  # repeated, it is harmless
+    assert emitted.runner.close(1, emitted.run, "torn down")
+    assert rows(door, STATUS) == [(0, "PROCESSED", None)]
+    emitted.runner.commit()
+    assert not emitted.runner.end_attempt(grant, AttemptIncomplete("later"))
+    assert rows(door, STATUS) == [(0, "COMMITTED", None)]
+
+
+def test_teardown_ends_the_unsealed_attempt_of_its_own_request_only(emitted, door):
+    other = emitted.again("manual__1")
+    other.emit(month(1997, 1))
+    emitted.begin(1)
+    close(door, "shop", 1, other.run, "torn down")
+    assert rows(door, STATUS) == [(0, "PROCESSING", None)]
+    close(door, "shop", 1, emitted.run, "torn down")
+    assert rows(door, STATUS) == [(0, "FENCED", "REQUEST_CLOSED")]
+
+
+# --- R2: two requests for one txid ------------------------------------------------------------
+
+
+def test_another_request_waits_for_a_valid_lease_and_takes_over_an_expired_one(emitted, door):
+    other = emitted.again("manual__1")
+    other.emit(month(1997, 1))
+    emitted.begin(1)
+    assert other.runner.begin(1, other.request(1)) is None
+    with door.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"))
+    assert other.begin(1).attempt.attempt_id == 1
+
+
+def test_a_processed_attempt_of_another_request_is_taken_as_ones_own(emitted, door):
+    """Else two runs of one interval fence each other's finished work for ever."""
+    other = emitted.again("manual__1")
+    other.emit(month(1997, 1))
+    emitted.process(1)
+    other.transact(1)
+    emitted.transact(1)
+    assert rows(door, STATUS) == [(0, "COMMITTED", None)]
+    assert rows(door, "SELECT status FROM reliability.request") == [("SATISFIED",)] * 2
+
+
+# --- A7, K1, R3: silence ----------------------------------------------------------------------
+
+
+def test_an_expired_lease_is_found_by_any_sweep(emitted, door):
+    emitted.begin(1)
+    swept = sweep(door, "shop", Leases())
+    assert not swept.expired
+    with door.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"))
+    swept = sweep(door, "shop", Leases())
+    assert [str(attempt) for attempt in swept.expired] == ["1:0"]
+    assert rows(door, STATUS) == [(0, "FENCED", "ATTEMPT_FENCED")]
+
+
+def test_an_ack_renews_the_lease_by_the_wall_clock(emitted, door):
+    grant = emitted.begin(1)
+    with door.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.attempt SET lease_until = now()"))
+    stage(door, grant)
+    assert rows(
+        door, "SELECT lease_until > clock_timestamp() + lease * 0.9 FROM reliability.attempt"
+    ) == [(True,)]
+
+
+def test_a_silent_request_is_given_up_and_reopened_by_the_next_contact(emitted, door):
+    """R3: a run may be deleted; what waits for it must not wait for ever."""
+    emitted.begin(1)
+    with door.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.request SET renewed_at = now() - interval '1 day'"))
+    assert sweep(door, "shop", Leases()).given_up
+    assert rows(door, STATUS) == [(0, "FENCED", "REQUEST_CLOSED")]
+    assert rows(door, "SELECT status FROM reliability.request") == [("GIVEN_UP",)]
+    emitted.transact(1)
+    assert rows(door, "SELECT number, status FROM reliability.request") == [(1, "SATISFIED")]
+
+
+def test_a_sweep_commits_what_is_overdue(emitted, door):
+    """K1: a processed txid whose run died would hold up everyone behind it."""
+    emitted.process(1)
+    assert not sweep(door, "shop", Leases()).committed
+    with door.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.attempt SET processed_at = now() - interval '1 hour'"))
+    assert [str(c.attempt) for c in sweep(door, "shop", Leases()).committed] == ["1:0"]
+
+
+def test_clean_up_deletes_what_can_never_count_and_nothing_else(emitted, door):
+    dead = emitted.begin(1)
+    stage(door, dead)
+    emitted.transact(1)
+    before = rows(door, STAGED)
+    swept = sweep(door, "shop", Leases(), clean=True)
+    assert [str(attempt) for attempt in swept.cleaned] == ["1:0"]
+    assert rows(door, STAGED) == [(before[0][0] - 1,)]
+    assert not sweep(door, "shop", Leases(), clean=True)
+
+
+# --- A3: locks --------------------------------------------------------------------------------
+
+
+def test_acks_do_not_wait_for_who_holds_the_topology(emitted, door):
+    """A3: foreign keys take KEY SHARE on its row; FOR UPDATE would deadlock with acks."""
+    grant = emitted.begin(1)
+    other = Door(door.dsn)
+    with other.transaction() as tx:
+        tx.one("lock_topology", topology="shop")
+        stage(door, grant)
+    other.close()
+
+
+def test_who_holds_the_topology_lets_go_of_an_attempt_row_it_cannot_get(emitted, door, monkeypatch):
+    grant = emitted.begin(1)
+    monkeypatch.setattr("reliability.ledger.door.BEGIN", "BEGIN; SET LOCAL lock_timeout = '100ms'")
+    holder = Door(door.dsn)
+    with holder.transaction() as tx:
+        tx.one("renew_lease", topology="shop", txid=1, attempt_id=0, nonce=grant.nonce)
+        with pytest.raises(LedgerBusy):
+            emitted.runner.begin(1, emitted.request(1))
+        with pytest.raises(ReliabilityError):
+            emitted.begin(1)
+    holder.close()
+    assert emitted.begin(1).attempt.attempt_id == 1

@@ -1,0 +1,424 @@
+"""Commit: serialised, in order, all or nothing, and a replay that replaces (rules C, H, R1, R3)."""
+
+from __future__ import annotations
+
+import threading
+from datetime import date
+from decimal import Decimal
+
+import psycopg2
+import pytest
+from psycopg2.sql import SQL
+
+from reliability.core.coordinator import Goal, Wait
+from reliability.core.errors import (
+    LedgerCorruption,
+    LedgerUnavailable,
+    RequestClosed,
+    RunUnsatisfied,
+    TxidBlocked,
+)
+from reliability.ledger.door import Door
+from reliability.runner import TransactionRunner
+from reliability.transaction.commit import drain
+from tests.fix_pipeline import month, shop, write_parquet
+from tests.fix_postgres import rows
+
+COLUMNS = "orders, revenue, first_day, last_day"
+CUSTOMERS = f"SELECT customer, {COLUMNS}, _txid, _rows FROM per_customer ORDER BY customer"
+DAYS = "SELECT day, orders, revenue, _txid, _rows FROM per_day ORDER BY day"
+CURR = "SELECT curr_txid, commit_number FROM reliability.topology"
+
+
+def row(customer, day, price):
+    return {
+        "customer": customer,
+        "day": date(1997, 1, day),
+        "price": None if price is None else Decimal(price),
+    }
+
+
+FILES = {
+    "a": [row(1, 1, "1.10"), row(2, 2, "2.20"), row(2, 9, "0.80")],
+    "b": [row(2, 1, "4.00"), row(3, 3, None)],
+    "c": [row(3, 4, "8.00"), row(None, 4, "16.00")],
+}
+
+
+@pytest.fixture
+def emitted(tmp_path, pipeline):
+    """A pipeline with three emitted txids, one for each file."""
+    for name, content in FILES.items():
+        write_parquet(tmp_path / "1997-01" / f"{name}.parquet", content)
+    shop_pipeline = pipeline(shop(tmp_path))
+    assert shop_pipeline.emit(month(1997, 1)) == [1, 2, 3]
+    return shop_pipeline
+
+
+def tables(door):
+    return rows(door, CUSTOMERS), rows(door, DAYS)
+
+
+def processed_out_of_order(emitted):
+    for txid in (3, 1, 2):
+        emitted.process(txid)
+
+
+def without(columns, found):
+    return [row[:-columns] for row in found]
+
+
+# --- G2, C1, C5: order ---------------------------------------------------------------------------
+
+
+def test_the_window_lets_in_only_max_spout_pending(tmp_path, pipeline):
+    for name, content in FILES.items():
+        write_parquet(tmp_path / "1997-01" / f"{name}.parquet", content)
+    narrow = pipeline(shop(tmp_path, pending=2))
+    narrow.emit(month(1997, 1))
+    narrow.begin(1)
+    narrow.begin(2)
+    assert narrow.runner.begin(3, narrow.request(3)) is None
+    assert isinstance(narrow.runner.next_action(3, narrow.request(3), Goal.PROCESSED), Wait)
+
+
+def test_nothing_commits_before_its_turn(emitted, door):
+    emitted.process(2)
+    emitted.process(3)
+    assert emitted.runner.commit() == []
+    assert rows(door, CURR) == [(1, 0)]
+
+
+def test_who_holds_the_lock_commits_every_consecutive_processed_txid(emitted, door):
+    processed_out_of_order(emitted)
+    assert [str(c.attempt) for c in emitted.runner.commit()] == ["1:0", "2:0", "3:0"]
+    assert rows(door, CURR) == [(4, 3)]
+    assert rows(door, "SELECT commit_number FROM reliability.state") == [(3,), (3,)]
+    assert emitted.runner.commit() == []
+
+
+def test_two_that_commit_at_once_commit_each_txid_once(emitted, door):
+    """C1: what the second reads under the lock, it reads after the first has committed."""
+    processed_out_of_order(emitted)
+    done: list[str] = []
+
+    def commit():
+        own = Door(door.dsn)
+        done.extend(str(c.attempt) for c in drain(own, "shop"))
+        own.close()
+
+    threads = [threading.Thread(target=commit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert sorted(done) == ["1:0", "2:0", "3:0"]
+    assert rows(door, "SELECT sum(orders) FROM per_day") == [(7,)]
+
+
+def test_every_snapshot_shows_both_states_at_the_same_txid(emitted, door):
+    """G3: a reader sees all states of a txid or none."""
+    processed_out_of_order(emitted)
+    seen = set()
+    stop = threading.Event()
+    # per_day counts each row of the batches, as per_customer does
+    both = "SELECT (SELECT sum(orders) FROM per_customer), (SELECT sum(orders) FROM per_day)"
+
+    def read():
+        reader = psycopg2.connect(door.dsn)
+        reader.autocommit = True
+        cursor = reader.cursor()
+        while not stop.is_set():
+            cursor.execute(both)
+            seen.add(cursor.fetchone())
+        reader.close()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    emitted.runner.commit()
+    stop.set()
+    thread.join(timeout=30)
+    assert all(one == other for one, other in seen)
+
+
+# --- C3: the deciding checks ---------------------------------------------------------------------
+
+
+def test_a_row_that_is_not_older_than_the_txid_stops_the_commit(emitted, door):
+    """C3: ON CONFLICT … WHERE would pass over it without a word."""
+    emitted.transact(1)
+    emitted.process(2)
+    with door.transaction() as tx:
+        tx.run(SQL("UPDATE per_customer SET _txid = 9 WHERE customer = 2"))
+    before = tables(door)
+    with pytest.raises(LedgerCorruption, match="per_customer"):
+        emitted.runner.commit()
+    assert tables(door) == before
+    assert rows(door, CURR) == [(2, 1)]
+
+
+def test_a_state_that_already_has_the_commit_number_is_not_changed_again(emitted, door):
+    emitted.process(1)
+    with door.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.state SET commit_number = 1 WHERE state = 'per_day'"))
+    with pytest.raises(LedgerCorruption, match="advance_state"):
+        emitted.runner.commit()
+    assert tables(door) == ([], [])
+
+
+def test_contribution_rows_that_are_gone_are_never_taken_for_zero(emitted, door):
+    """H2: an emptied contribution under a sealed attempt is corruption."""
+    emitted.process(1)
+    with door.transaction() as tx:
+        tx.run(SQL("TRUNCATE reliability_contribution.shop__per_day"))
+    with pytest.raises(LedgerCorruption, match="shop__per_day"):
+        emitted.runner.commit()
+
+
+def test_a_commit_that_fails_behind_ones_own_does_not_take_it_along(emitted, door):
+    processed_out_of_order(emitted)
+    with door.transaction() as tx:
+        tx.run(SQL("ALTER TABLE per_day ADD CONSTRAINT poor CHECK (revenue < 20)"))
+    assert [str(c.attempt) for c in emitted.runner.commit()] == ["1:0", "2:0"]
+    assert rows(door, CURR) == [(3, 2)]
+
+
+# --- G8: a lost answer ---------------------------------------------------------------------------
+
+
+def test_a_lost_answer_is_harmless(emitted, door, monkeypatch):
+    """COMMIT is sent, the answer is lost: the ledger is read again, never guessed."""
+    emitted.process(1)
+    unlucky = TransactionRunner(emitted.runner.topology, LosesAnswers(door.dsn))
+    request_id = emitted.request(1, "commit")
+    with pytest.raises(LedgerUnavailable):
+        unlucky.commit()
+    assert rows(door, CURR) == [(2, 1)]
+    emitted.transact(1)  # the retry: same max_tries, so it is no replay
+    assert rows(door, CURR) == [(2, 1)]
+    assert emitted.request(1, "commit") == request_id
+
+
+class LosesAnswers(Door):
+    """A door whose session dies right after COMMIT took effect."""
+
+    def transaction(self):
+        from contextlib import contextmanager
+
+        @contextmanager
+        def losing():
+            with Door.transaction(self) as tx:
+                yield tx
+            raise LedgerUnavailable("server closed the connection unexpectedly")
+
+        return losing()
+
+
+# --- H1 to H3, R1: replay ------------------------------------------------------------------------
+
+
+def committed(emitted):
+    for txid in (1, 2, 3):
+        emitted.transact(txid)
+    return emitted
+
+
+def freeze_as_found(door, folder, name):
+    """Let the ledger take a changed file for the one it emitted, as a corrected delivery."""
+    import json
+
+    from reliability import FileSpout
+
+    spout = FileSpout(f"{folder}/1997-01/{name}.parquet")
+    items = spout.plan(None)
+    fold = spout.count(items)
+    meta = json.dumps([{"kind": "file", **_fields(items[0])}])
+    with door.transaction() as tx:
+        tx.run(
+            SQL(
+                "UPDATE reliability.transaction SET batch_meta = %(meta)s,"
+                " emitted_xor = %(xor)s, emitted_count = %(count)s"
+                " WHERE batch_meta->0->>'path' = %(path)s"
+            ),
+            meta=meta,
+            xor=fold.xor,
+            count=fold.count,
+            path=items[0].path,
+        )
+
+
+def _fields(item):
+    from dataclasses import asdict
+
+    return asdict(item)
+
+
+@pytest.mark.parametrize(
+    "corrected",
+    [
+        [row(1, 1, "1.10"), row(2, 2, "2.20"), row(2, 9, "0.80")],  # nothing changed
+        [row(1, 1, "1.10"), row(2, 2, "7.70")],  # another value, a row less
+        [row(4, 8, "5.00")],  # a new key, keys that vanish
+        [row(2, 30, None), row(None, 1, "3.00")],  # a sum of which only NULLs are left
+        [],  # nothing is left
+    ],
+    ids=["same", "changed", "other keys", "nulls", "empty"],
+)
+def test_a_replay_replaces_exactly_its_own_contribution(
+    emitted, door, tmp_path, pipeline, corrected
+):
+    """G6: afterwards both tables are those of an undisturbed run over the corrected input."""
+    committed(emitted)
+    write_parquet(tmp_path / "1997-01" / "a.parquet", corrected)
+    freeze_as_found(door, tmp_path, "a")
+    again = emitted.again()
+    assert again.emit(month(1997, 1)) == [1, 2, 3]
+    again.transact(1)
+    assert without(2, tables(door)[0]) == expected_customers(corrected)
+    assert without(2, tables(door)[1]) == expected_days(corrected)
+    assert rows(door, CURR) == [(4, 4)]
+
+
+def test_the_rows_txid_is_the_greatest_that_it_holds(emitted, door):
+    committed(emitted)
+    before = tables(door)
+    again = emitted.again()
+    again.emit(month(1997, 1))
+    again.transact(2)
+    assert tables(door) == before
+
+
+def expected_customers(corrected):
+    everything = [*corrected, *FILES["b"], *FILES["c"]]
+    keys = sorted({r["customer"] for r in everything}, key=lambda k: (k is None, k))
+    return [
+        (
+            key,
+            len(own := [r for r in everything if r["customer"] == key]),
+            total(own),
+            min(r["day"] for r in own),
+            max(r["day"] for r in own),
+        )
+        for key in keys
+    ]
+
+
+def expected_days(corrected):
+    everything = [*corrected, *FILES["b"], *FILES["c"]]
+    return [
+        (day, len(own := [r for r in everything if r["day"] == day]), total(own))
+        for day in sorted({r["day"] for r in everything})
+    ]
+
+
+def total(own):
+    prices = [r["price"] for r in own if r["price"] is not None]
+    return sum(prices) if prices else None
+
+
+def test_a_replay_that_fails_leaves_the_old_contribution(emitted, door):
+    committed(emitted)
+    before = tables(door)
+    again = emitted.again()
+    again.emit(month(1997, 1))
+    grant = again.begin(1)
+    again.work(grant)
+    with door.transaction() as tx:
+        tx.run(
+            SQL("DELETE FROM reliability_contribution.shop__per_day WHERE _attempt_id = %(id)s"),
+            id=grant.attempt.attempt_id,
+        )
+    with pytest.raises(Exception, match="per_day"):
+        again.runner.seal(grant)
+    assert tables(door) == before
+    assert rows(door, "SELECT committed_attempt FROM reliability.transaction") == [(0,)] * 3
+
+
+def test_a_replay_takes_out_what_is_stored_or_stops(emitted, door):
+    """H2: if what went in is not there any more, taking it for zero would double the rest."""
+    committed(emitted)
+    with door.transaction() as tx:
+        tx.run(SQL("DELETE FROM reliability_contribution.shop__per_day WHERE _txid = 1"))
+    again = emitted.again()
+    again.emit(month(1997, 1))
+    with pytest.raises(LedgerCorruption, match="shop__per_day"):
+        again.transact(1)
+
+
+def test_a_replay_does_not_take_an_attempt_from_before_its_request(emitted, door):
+    """R2: the clear came while an attempt was PROCESSED; Spark still runs again."""
+    emitted.process(1)
+    emitted.runner.commit()
+    first = emitted.again()
+    first.emit(month(1997, 1))
+    first.process(1)  # 1:1 is PROCESSED
+    second = first.again()
+    second.emit(month(1997, 1))
+    second.transact(1)
+    assert rows(door, "SELECT txid, attempt_id FROM reliability.commit_log") == [
+        (1, 0),
+        (1, 1),
+        (1, 2),
+    ]
+
+
+def test_a_retry_after_success_is_no_replay_and_a_clear_is(emitted, door):
+    """R1: by ti.max_tries, which a clear raises and a retry does not."""
+    emitted.transact(1)
+    emitted.transact(1)
+    assert rows(door, "SELECT count(*) FROM reliability.attempt") == [(1,)]
+    again = emitted.again()
+    again.transact(1)  # a single task was cleared: emit has not run again
+    assert rows(door, "SELECT attempt_id, status FROM reliability.attempt ORDER BY 1") == [
+        (0, "REPLACED"),
+        (1, "COMMITTED"),
+    ]
+    assert rows(door, "SELECT number, kind FROM reliability.request WHERE txid = 1") == [
+        (1, "COMMIT"),
+        (2, "REPLAY"),
+    ]
+
+
+# --- R3, E2: settle, and what nobody works on ----------------------------------------------------
+
+
+def test_settle_is_green_only_when_all_is_done(emitted, door):
+    emitted.transact(1)
+    with pytest.raises(RunUnsatisfied, match=r"\[2, 3\]"):
+        emitted.runner.settle(emitted.run, [1, 2, 3])
+    assert rows(door, "SELECT txid, status FROM reliability.request ORDER BY txid") == [
+        (1, "SATISFIED"),
+        (2, "CLOSED"),
+        (3, "CLOSED"),
+    ]
+    again = emitted.again()
+    for txid in (2, 3):
+        again.transact(txid)
+    again.runner.settle(again.run, [1, 2, 3])
+
+
+def test_a_failed_replay_is_not_green_because_the_txid_is_committed(emitted):
+    emitted.transact(1)
+    again = emitted.again()
+    again.emit(month(1997, 1))
+    assert again.runner.close(1, again.run, "its tasks ended without it")
+    with pytest.raises(RunUnsatisfied, match="1"):
+        again.runner.settle(again.run, [1])
+
+
+def test_what_waits_for_a_closed_txid_fails_at_once_and_names_it(emitted):
+    """R3: else commit[1] waits for txid 0, whose request only settle would close."""
+    emitted.process(2)
+    emitted.runner.close(1, emitted.run, "its tasks ended without it")
+    with pytest.raises(TxidBlocked, match=r"txid 1 \(run scheduled__1997-01"):
+        emitted.transact(2)
+    with pytest.raises(RequestClosed):
+        emitted.transact(1)
+
+
+def test_processed_txids_wait_for_the_blocked_one_and_then_commit_at_once(emitted, door):
+    emitted.process(2)
+    emitted.process(3)
+    emitted.runner.close(1, emitted.run, "its tasks ended without it")
+    emitted.again().transact(1)
+    assert rows(door, CURR) == [(4, 3)]

@@ -1,0 +1,166 @@
+"""Emission: an item belongs to one txid for ever, and bad input costs nothing (rules E)."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from datetime import date, datetime, timezone
+from decimal import Decimal
+
+import pytest
+
+from reliability import Count, State
+from reliability.core.errors import (
+    DataIntervalMissing,
+    IntervalOverlap,
+    NothingToEmit,
+    SourceUnreadable,
+    StateDefinitionChanged,
+    TargetTableTaken,
+    TooManyBatches,
+    TxidBlocked,
+)
+from reliability.core.spout import Interval
+from reliability.ledger.door import Door
+from reliability.runner import TransactionRunner
+from reliability.transaction.request import Run
+from tests.fix_pipeline import Pipeline, month, shop, write_parquet
+from tests.fix_postgres import rows
+
+ROW = [{"customer": 1, "day": date(1997, 1, 1), "price": Decimal(1)}]
+TXIDS = "SELECT txid, interval_start::date, run_id FROM reliability.transaction ORDER BY txid"
+NOTHING = "SELECT count(*) FROM reliability.transaction"
+
+
+@pytest.fixture
+def folder(tmp_path):
+    for name in ("1997-01/a", "1997-01/b", "1997-02/a"):
+        write_parquet(tmp_path / f"{name}.parquet", ROW)
+    return tmp_path
+
+
+@pytest.fixture
+def emitter(folder, door):
+    """A pipeline that needs no Spark."""
+    return Pipeline(TransactionRunner(shop(folder), door), None)
+
+
+def test_known_items_keep_their_txids_and_late_ones_get_new_ones(emitter, folder, door):
+    assert emitter.emit(month(1997, 1)) == [1, 2]
+    february = emitter.again("scheduled__1997-02")
+    assert february.emit(month(1997, 2)) == [3]
+    write_parquet(folder / "1997-01" / "late.parquet", ROW)
+    assert emitter.again().emit(month(1997, 1)) == [1, 2, 4]
+    assert [txid for txid, *_ in rows(door, TXIDS)] == [1, 2, 3, 4]
+
+
+def test_emit_repeated_returns_the_same_and_opens_nothing_new(emitter, door):
+    assert emitter.emit(month(1997, 1)) == emitter.emit(month(1997, 1)) == [1, 2]
+    assert rows(door, "SELECT count(*) FROM reliability.request") == [(2,)]
+
+
+def test_txids_follow_the_order_of_emission_without_a_gap(emitter, door):
+    """E3: a backfilled January may come after February."""
+    assert emitter.again("scheduled__1997-02").emit(month(1997, 2)) == [1]
+    assert emitter.emit(month(1997, 1)) == [2, 3]
+
+
+def test_runs_that_emit_at_once_share_no_item_and_leave_no_gap(folder, door, emitter):
+    for number in range(3, 11):
+        write_parquet(folder / f"1997-{number:02d}" / "a.parquet", ROW)
+    found: list[int] = []
+
+    def emit(number):
+        own = Door(door.dsn)
+        runner = TransactionRunner(shop(folder), own)
+        run = Run(dag_id="shop", run_id=f"scheduled__1997-{number:02d}")
+        found.extend(Pipeline(runner, None, run).emit(month(1997, number)))
+        own.close()
+
+    threads = [threading.Thread(target=emit, args=(n,)) for n in [*range(3, 11), 3, 4]]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert sorted(set(found)) == list(range(1, 9))
+
+
+def test_a_partly_overlapping_interval_is_refused_and_names_both(emitter, door):
+    emitter.emit(month(1997, 1))
+    half = Interval(
+        datetime(1997, 1, 15, tzinfo=timezone.utc), datetime(1997, 2, 15, tzinfo=timezone.utc)
+    )
+    with pytest.raises(IntervalOverlap, match=r"1997-01-15.*1997-01-01.*scheduled__1997-01"):
+        emitter.again("manual__1").emit(half)
+
+
+def test_a_manual_run_without_a_data_interval_is_refused(emitter, door):
+    with pytest.raises(DataIntervalMissing, match="scheduled__1997-01 of shop"):
+        emitter.emit(None)
+
+
+@pytest.mark.parametrize("damage", ["missing", "truncated"])
+def test_a_bad_file_allocates_nothing_and_a_later_delivery_succeeds(emitter, folder, door, damage):
+    bad = folder / "1997-01" / "b.parquet"
+    if damage == "truncated":
+        bad.write_bytes(bad.read_bytes()[:-20])
+        with pytest.raises(SourceUnreadable, match=r"b\.parquet"):
+            emitter.emit(month(1997, 1))
+    else:
+        for path in (folder / "1997-01").iterdir():
+            path.unlink()
+        with pytest.raises(NothingToEmit, match="1997-01"):
+            emitter.emit(month(1997, 1))
+    assert rows(door, NOTHING) == [(0,)]
+    for name in ("a", "b"):
+        write_parquet(folder / "1997-01" / f"{name}.parquet", ROW)
+    assert emitter.emit(month(1997, 1)) == [1, 2]
+
+
+def test_more_batches_than_airflow_can_map_are_refused_before_allocating(emitter, door):
+    with pytest.raises(TooManyBatches, match="2 batches"):
+        emitter.emit(month(1997, 1), most_batches=1)
+    assert rows(door, NOTHING) == [(0,)]
+
+
+def test_nothing_is_emitted_behind_a_txid_that_nobody_works_on(emitter, door):
+    """E2: it could be computed, and never be committed."""
+    emitter.emit(month(1997, 1))
+    emitter.runner.close(1, emitter.run, "its tasks ended without it")
+    with pytest.raises(TxidBlocked, match=r"txid 1 \(run scheduled__1997-01, interval \[1997-01"):
+        emitter.again("scheduled__1997-02").emit(month(1997, 2))
+    assert rows(door, NOTHING) == [(2,)]
+    assert emitter.again().emit(month(1997, 1)) == [1, 2]
+    assert emitter.again("scheduled__1997-02").emit(month(1997, 2)) == [3]
+
+
+def test_a_state_that_changed_its_shape_is_refused(emitter, folder, door):
+    emitter.emit(month(1997, 1))
+    topology = shop(folder)
+    changed = replace(
+        topology,
+        states=[State("per_day", key={"day": "text"}, values={"n": Count()}), topology.states[0]],
+    )
+    with pytest.raises(StateDefinitionChanged, match="per_day"):
+        Pipeline(TransactionRunner(changed, door), None).emit(month(1997, 2))
+    with pytest.raises(StateDefinitionChanged, match="per_day"):
+        Pipeline(TransactionRunner(changed, door), None).begin(1)
+    assert rows(door, "SELECT count(*) FROM reliability.attempt") == [(0,)]
+
+
+def test_a_target_table_belongs_to_one_state_of_one_topology(emitter, folder, door):
+    """H7."""
+    emitter.emit(month(1997, 1))
+    other = replace(shop(folder), name="other")
+    with pytest.raises(TargetTableTaken, match="per_customer belongs to state per_customer of"):
+        Pipeline(TransactionRunner(other, door), None).emit(month(1997, 1))
+
+
+def test_a_table_with_rows_of_its_own_is_not_taken(emitter, door):
+    from psycopg2.sql import SQL
+
+    with door.transaction() as tx:
+        tx.run(SQL("CREATE TABLE per_day (day date)"))
+    with pytest.raises(TargetTableTaken, match="belongs to no state"):
+        emitter.emit(month(1997, 1))
+    assert rows(door, "SELECT count(*) FROM reliability.state") == [(0,)]

@@ -1,0 +1,231 @@
+"""The ledger's schema, its door, and what a person sees when something about it is wrong."""
+
+from __future__ import annotations
+
+import re
+import threading
+
+import psycopg2
+import pytest
+from psycopg2.sql import SQL
+from typer.testing import CliRunner
+
+from reliability.cli import app
+from reliability.core.errors import (
+    LedgerCorruption,
+    LedgerNotMigrated,
+    LedgerRefusedLogin,
+    LedgerTooNew,
+    LedgerUnavailable,
+    MigrationChanged,
+    PasswordInDsn,
+)
+from reliability.ledger.door import Door
+from reliability.ledger.migrations import Migration, check_migrated, migrate, migrations
+from reliability.ledger.queries import queries
+from reliability.runner import TransactionRunner
+from reliability.settings import ledger_dsn
+from spark_apps import global_count
+from tests.fix_postgres import rows, run_as_admin
+
+
+@pytest.fixture
+def empty(environment):
+    """An empty database."""
+    run_as_admin("CREATE DATABASE empty OWNER reliability")
+    door = Door("service=reliability dbname=empty")
+    yield door
+    door.close()
+    run_as_admin("DROP DATABASE empty WITH (FORCE)")
+
+
+def test_migrate_from_nothing_and_again(empty):
+    with pytest.raises(LedgerNotMigrated, match="no ledger yet.*reliability migrate"):
+        check_migrated(empty)
+    assert [m.number for m in migrate(empty)] == [m.number for m in migrations()]
+    assert migrate(empty) == []
+    check_migrated(empty)
+
+
+def test_two_that_migrate_at_once(empty):
+    applied = []
+
+    def work():
+        door = Door(empty.dsn)
+        applied.extend(migrate(door))
+        door.close()
+
+    threads = [threading.Thread(target=work) for _ in range(3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert len(applied) == len(migrations())
+
+
+def test_a_migration_that_fails_leaves_nothing(empty):
+    broken = Migration(number=1, name="broken", text="CREATE TABLE reliability.x (); SELECT 1/0")
+    with pytest.raises(Exception, match="division by zero"):
+        migrate(empty, [broken])
+    assert rows(empty, "SELECT to_regclass('reliability.x')") == [(None,)]
+
+
+def test_an_older_a_newer_and_a_changed_ledger(door):
+    with door.transaction() as tx:
+        tx.run(SQL("INSERT INTO reliability.migration VALUES (9999, 'future', 'x')"))
+    with pytest.raises(LedgerTooNew, match="9999"):
+        check_migrated(door)
+    with door.transaction() as tx:
+        tx.run(SQL("DELETE FROM reliability.migration WHERE number = 9999"))
+        tx.run(SQL("UPDATE reliability.migration SET checksum = 'x' WHERE number = 1"))
+    with pytest.raises(MigrationChanged, match="0001_ledger"):
+        check_migrated(door)
+    with door.transaction() as tx:
+        tx.run(SQL("DELETE FROM reliability.migration"))
+    with pytest.raises(LedgerNotMigrated, match="lacks migration 1"):
+        TransactionRunner.open(global_count.topology)
+
+
+def test_a_postgres_that_is_not_there(environment):
+    with pytest.raises(LedgerUnavailable, match="check that Postgres runs"):
+        check_migrated(Door("host=127.0.0.1 port=1 user=nobody"))
+
+
+def test_a_refused_login(environment, monkeypatch):
+    monkeypatch.setenv("PGPASSFILE", "/dev/null")
+    with pytest.raises(LedgerRefusedLogin):
+        check_migrated(Door("service=reliability"))
+
+
+def test_a_password_in_the_dsn_is_refused(monkeypatch):
+    monkeypatch.setenv("RELIABILITY_DSN", "host=db user=u password=hunter2")
+    with pytest.raises(PasswordInDsn) as raised:
+        ledger_dsn()
+    assert "hunter2" not in str(raised.value)
+
+
+def test_a_lost_session_is_opened_again(door):
+    with door.transaction() as tx:
+        pid = tx.one(SQL("SELECT pg_backend_pid() AS pid"))["pid"]
+    run_as_admin(f"SELECT pg_terminate_backend({pid})")
+    with pytest.raises(LedgerUnavailable), door.transaction() as tx:
+        tx.one(SQL("SELECT 1 AS one"))
+    with door.transaction() as tx:
+        assert tx.one(SQL("SELECT 1 AS one"))["one"] == 1
+
+
+def test_an_error_rolls_back_and_stays_the_first_error(door):
+    with pytest.raises(ValueError, match="mine"), door.transaction() as tx:
+        tx.run(SQL("CREATE TABLE x ()"))
+        raise ValueError("mine")
+    assert rows(door, "SELECT to_regclass('x')") == [(None,)]
+
+
+def test_every_ledger_transaction_is_read_committed_and_waits_for_the_disk(door):
+    with door.transaction() as tx:
+        tx.run(SQL("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE"))
+        tx.run(SQL("SET SESSION synchronous_commit = off"))
+    with door.transaction() as tx:
+        shown = [
+            tx.one(SQL(f"SHOW {name}"))[name]
+            for name in ("transaction_isolation", "synchronous_commit", "lock_timeout")
+        ]
+    assert shown == ["read committed", "on", "10s"]
+
+
+def test_a_row_that_has_to_be_there_and_is_not_is_corruption(door):
+    with pytest.raises(LedgerCorruption, match="lock_topology"), door.transaction() as tx:
+        tx.one("lock_topology", topology="nobody")
+
+
+def test_every_query_is_used_and_prepares(door):
+    """A statement that nobody calls, or that Postgres cannot parse, is found here."""
+    from tests.fix_postgres import ROOT
+
+    code = "".join(
+        path.read_text() for path in ROOT.glob("reliability/**/*.py") if "core" not in path.parts
+    )
+    unused = [name for name in queries() if f'"{name}"' not in code]
+    assert unused == []
+    for name, text in queries().items():
+        if name == "create_migration_table":
+            continue
+        parameters = re.findall(r"%\((\w+)\)s", text)
+        statement = re.sub(r"%\(\w+\)s", "NULL", text)
+        connection = psycopg2.connect(door.dsn)
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("EXPLAIN " + statement)
+        finally:
+            connection.rollback()
+            connection.close()
+        assert all(parameters), name
+
+
+CONSTRAINTS = {
+    "curr_txid_within_allocated": "UPDATE reliability.topology SET curr_txid = 9",
+    "one_live_attempt_per_txid": (
+        "INSERT INTO reliability.attempt (topology, txid, attempt_id, request_id, lease,"
+        " lease_until) SELECT 'global_count', 1, 7, min(request_id), '1s', now()"
+        " FROM reliability.request"
+    ),
+    "lease_while_unsealed": "UPDATE reliability.attempt SET lease_until = NULL",
+    "ended_says_why": ("UPDATE reliability.attempt SET status = 'FAILED', lease_until = NULL"),
+    "committed_is_whole": "UPDATE reliability.transaction SET committed_attempt = 0",
+    "one_state_per_target_table": (
+        "INSERT INTO reliability.state VALUES ('global_count', 'x', 'public.global_count', '{}', '')"
+    ),
+    "source_item_belongs_to_one_txid": (
+        "INSERT INTO reliability.source_item VALUES ('global_count', 'memory:0:0', 2)"
+    ),
+    "one_open_request_per_run_and_txid": (
+        "INSERT INTO reliability.request (topology, txid, dag_id, run_id, number, kind,"
+        " granted_after) SELECT topology, txid, dag_id, run_id, 2, kind, -1"
+        " FROM reliability.request WHERE txid = 1"
+    ),
+}
+
+
+@pytest.mark.parametrize("constraint", CONSTRAINTS)
+def test_invariants_are_constraints_first(door, pipeline, constraint):
+    count = pipeline(global_count.topology)
+    count.emit(None)
+    count.begin(1)
+    with pytest.raises(Exception, match=constraint), door.transaction() as tx:
+        tx.run(SQL(CONSTRAINTS[constraint]))
+
+
+def test_the_story_of_an_attempt_is_written_by_trigger(door, pipeline):
+    count = pipeline(global_count.topology)
+    count.emit(None)
+    count.begin(1)
+    count.transact(1)
+    story = "SELECT attempt_id, status FROM reliability.attempt_event ORDER BY event_id"
+    assert rows(door, story) == [
+        (0, "PROCESSING"),
+        (0, "FENCED"),
+        (1, "PROCESSING"),
+        (1, "SEALING"),
+        (1, "PROCESSED"),
+        (1, "COMMITTED"),
+    ]
+
+
+def test_the_command_line(door, pipeline):
+    cli = CliRunner()
+    assert "up to date" in cli.invoke(app, ["migrate"]).output
+    count = pipeline(global_count.topology)
+    count.emit(None)
+    count.transact(1)
+    assert "global_count: 0 leases expired" in cli.invoke(app, ["sweep"]).output
+    status = cli.invoke(app, ["status"])
+    assert status.exit_code == 0
+    assert "global_count" in status.output
+
+
+def test_the_command_line_says_what_to_do(empty, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_DSN", empty.dsn)
+    result = CliRunner().invoke(app, ["status"])
+    assert result.exit_code == 1
+    assert "[LEDGER_NOT_MIGRATED]" in result.output
+    assert "reliability migrate" in result.output

@@ -1,0 +1,131 @@
+"""The house rules that a reader relies on: who imports whom, and that every error is explained."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reliability.core.errors import ReliabilityError, Terminal, Transient, error_types
+
+ROOT = Path(__file__).resolve().parents[2]
+STANDARD = frozenset(sys.stdlib_module_names)
+LIBRARY = "reliability"
+
+# folder -> what its modules may import at module level, besides the standard library
+ALLOWED = {
+    "reliability/core": {"reliability.core"},
+    "reliability/settings.py": {"reliability.core"},
+    "reliability/topologies.py": {"reliability.core"},
+    "reliability/ledger": {"reliability.core", "reliability.ledger", "psycopg2"},
+    "reliability/spouts": {"reliability.core", "reliability.settings", "reliability.spouts"},
+    "reliability/states": {"reliability.core", "reliability.states", "psycopg2"},
+    "reliability/transaction": {
+        "reliability.core",
+        "reliability.ledger",
+        "reliability.settings",
+        "reliability.states",
+        "reliability.transaction",
+    },
+    "reliability/runner.py": {
+        "reliability.core",
+        "reliability.ledger",
+        "reliability.settings",
+        "reliability.transaction",
+    },
+    "reliability/spark": {
+        "reliability.core",
+        "reliability.ledger",
+        "reliability.settings",
+        "reliability.spark",
+        "reliability.spouts",
+        "reliability.states",
+        "reliability.topologies",
+        "reliability.transaction",
+    },
+    "plugins": {"reliability", "reliability_airflow", "airflow"},
+    "spark_apps": {"reliability"},
+    "dags": {"reliability_airflow", "spark_apps", "airflow"},
+}
+
+
+def files(place):
+    path = ROOT / place
+    return [path] if path.is_file() else sorted(path.rglob("*.py"))
+
+
+def imported_at_module_level(path):
+    """Yield the modules that importing the file imports; TYPE_CHECKING blocks do not run."""
+    pending = list(ast.parse(path.read_text()).body)
+    while pending:
+        node = pending.pop()
+        match node:
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=str(module)):
+                yield module
+            case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=orelse):
+                pending += orelse
+            case ast.If() | ast.Try() | ast.With() | ast.ClassDef():
+                pending += [child for child in ast.iter_child_nodes(node)]
+
+
+def is_allowed(module, allowed):
+    return module.split(".")[0] in STANDARD or any(
+        module == name or module.startswith(f"{name}.") for name in allowed
+    )
+
+
+@pytest.mark.parametrize("place", ALLOWED)
+def test_imports_point_one_way(place):
+    wrong = [
+        f"{path.relative_to(ROOT)} imports {module}"
+        for path in files(place)
+        for module in imported_at_module_level(path)
+        if not is_allowed(module, ALLOWED[place])
+    ]
+    assert wrong == []
+
+
+def test_every_module_of_the_library_has_its_rule():
+    ruled = {path for place in ALLOWED for path in files(place)}
+    face = {ROOT / "reliability" / name for name in ("__init__.py", "__main__.py", "cli.py")}
+    assert set(files("reliability")) - ruled == face
+
+
+def test_a_topology_imports_light():
+    """A DAG file imports in milliseconds beyond Airflow itself."""
+    code = (
+        "import sys, spark_apps.cdnow_revenue;"
+        "print([m for m in ('airflow', 'pyspark', 'pyarrow', 'numpy', 'pandas', 'psycopg2')"
+        " if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_error_is_explained():
+    codes = set(error_types()) - {"RELIABILITY", "TRANSIENT", "TERMINAL"}
+    page = (ROOT / "docs" / "errors.md").read_text()
+    explained = {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")}
+    assert codes == explained
+
+
+@pytest.mark.parametrize("code", sorted(set(error_types()) - {"RELIABILITY"}))
+def test_every_error_says_whether_to_try_again_as_the_docs_do(code):
+    error_type = error_types()[code]
+    assert issubclass(error_type, Transient) != issubclass(error_type, Terminal)
+    kind = "transient" if issubclass(error_type, Transient) else "terminal"
+    page = (ROOT / "docs" / "errors.md").read_text()
+    if code not in ("TRANSIENT", "TERMINAL"):
+        assert f"| `{code}` | {kind} |" in page
+
+
+def test_an_error_is_what_why_and_what_to_do():
+    error = ReliabilityError("the file is gone", remedy="put it back.")
+    assert str(error) == "[RELIABILITY] the file is gone What to do: put it back."

@@ -1,0 +1,77 @@
+"""Background processes are known by pid and birth."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dev.environment import listening_addresses
+from dev.errors import DeadlineError
+from dev.ports import Ports, is_free
+from dev.processes import Background, Identity, stop_all, wait_until
+
+WITH_CHILD = (
+    "import subprocess, sys, time;"
+    "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']);"
+    "time.sleep(60)"
+)
+
+
+def test_a_reused_pid_is_not_the_remembered_process() -> None:
+    mine = Identity.of(psutil.Process())
+    assert mine.find() is not None
+    assert Identity(pid=mine.pid, created=mine.created - 5).find() is None
+
+
+def test_stopping_ends_the_descendants_too(tmp_path: Path) -> None:
+    background = Background(name="parent", state_dir=tmp_path)
+    background.start([sys.executable, "-c", WITH_CHILD], {}, tmp_path, depends_on={})
+    wait_until(lambda: len(background.family()) == 2, "child", 20)
+    family = background.family()
+    stop_all([background], seconds=0.2)
+    assert not background.is_alive()
+    assert not any(Identity.of(one).find() for one in family if one.is_running())
+
+
+def test_changed_settings_restart_a_process(tmp_path: Path) -> None:
+    background = Background(name="one", state_dir=tmp_path)
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    pids = []
+    for port in ("1", "1", "2"):
+        background.start(command, {}, tmp_path, depends_on={"port": port})
+        process = background.find()
+        assert process is not None
+        pids.append(process.pid)
+    stop_all([background])
+    assert pids[0] == pids[1] != pids[2]
+
+
+def test_waiting_ends_at_its_deadline() -> None:
+    with pytest.raises(DeadlineError, match="the moon"):
+        wait_until(lambda: False, "the moon", 0)
+
+
+def test_a_port_is_remembered_until_somebody_takes_it(tmp_path: Path) -> None:
+    ports = Ports(file=tmp_path / "ports.json")
+    first = ports.free_port("web")
+    assert ports.free_port("web") == first
+    program = (
+        "import socket, sys; s = socket.socket(); s.bind(('127.0.0.1', int(sys.argv[1])));"
+        "s.listen(); print('ready', flush=True); sys.stdin.read()"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, str(first)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as stranger:
+        assert stranger.stdout is not None
+        stranger.stdout.readline()
+        assert listening_addresses([stranger.pid]) == {("127.0.0.1", first)}
+        assert not is_free(first)
+        assert ports.free_port("web") != first
+        stranger.communicate("")

@@ -1,0 +1,58 @@
+"""The loader of named SQL, and the house rules for what it loads."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from reliability.ledger.migrations import migrations
+from reliability.ledger.queries import queries, split_queries
+
+
+def test_split():
+    text = "-- one --\n-- why\nSELECT 1;\n\n-- two --\nSELECT 2\n"
+    assert split_queries(text) == {"one": "-- why\nSELECT 1", "two": "SELECT 2"}
+
+
+def test_a_name_given_twice_is_an_error():
+    with pytest.raises(ValueError, match="twice"):
+        split_queries("-- one --\nSELECT 1;\n-- one --\nSELECT 2;\n")
+
+
+def test_every_update_and_delete_says_what_it_expects():
+    for name, statement in queries().items():
+        if re.search(r"^(UPDATE|DELETE)", statement, re.MULTILINE):
+            assert " WHERE " in statement or "\n WHERE" in statement, name
+
+
+@pytest.mark.parametrize("name", ["1_short.sql", "0001-dash.sql"])
+def test_a_badly_named_migration_is_an_error(tmp_path, name):
+    (tmp_path / name).write_text("SELECT 1")
+    with pytest.raises(ValueError, match="NNNN"):
+        migrations(tmp_path)
+
+
+def test_a_gap_between_migrations_is_an_error(tmp_path):
+    for number in (1, 3):
+        (tmp_path / f"{number:04d}_x.sql").write_text("SELECT 1")
+    with pytest.raises(ValueError, match="1, 2, 3"):
+        migrations(tmp_path)
+
+
+def test_the_migrations_of_this_release_are_well_formed():
+    assert [m.number for m in migrations()] == list(range(1, len(migrations()) + 1))
+
+
+def test_no_sql_stands_in_python_outside_its_one_place():
+    """SQL lies in sql/; states/tables.py composes what the user's columns need."""
+    root = Path(__file__).resolve().parents[2]
+    sql = re.compile(r"\b(SELECT .* FROM|INSERT INTO|UPDATE \w+ SET|DELETE FROM)\b")
+    found = [
+        str(path.relative_to(root))
+        for folder in ("reliability", "plugins", "spark_apps", "dags")
+        for path in (root / folder).rglob("*.py")
+        if sql.search(path.read_text())
+    ]
+    assert found == ["reliability/states/tables.py"]
