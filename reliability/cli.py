@@ -81,17 +81,20 @@ def status() -> None:
         check_migrated(door)
         with door.transaction() as tx:
             rows = tx.all("topology_status")
-    table = Table("topology", "next to commit", "emitted", "pending", "processing", "processed")
+    table = Table()
+    table.add_column("topology", min_width=max((len(row["topology"]) for row in rows), default=0))
+    for name in ("emitted", "committed", "processing", "processed", "window"):
+        table.add_column(name, justify="right")
     table.add_column("last commit (UTC)")
     for row in rows:
         last = row["last_committed_at"]
         table.add_row(
             row["topology"],
-            str(row["curr_txid"]),
             str(row["next_txid"] - 1),
-            f"{row['next_txid'] - row['curr_txid']} (at most {row['max_spout_pending']} at once)",
+            str(row["curr_txid"] - 1),
             str(row["processing"]),
             str(row["processed"]),
-            f"{last:%Y-%m-%d %H:%M:%S}" if last else "",
+            str(row["max_spout_pending"]),
+            f"{last:%m-%d %H:%M}" if last else "",
         )
     Console(file=sys.stdout).print(table)

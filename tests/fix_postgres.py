@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg2
+import psycopg2.extensions
 import pytest
 
 from dev.environment import Environment
@@ -84,5 +85,7 @@ def door(dsn) -> Iterator[Door]:
 def rows(door: Door, statement: str, **parameters: object) -> list[tuple]:
     """Run a query that a user would run and return plain tuples."""
     with door.transaction() as tx:
-        tx.cursor.execute(statement, parameters)
-        return [tuple(row.values()) for row in tx.cursor.fetchall()]
+        # plain tuples from the start: a row as a dict would lose one of two columns of a name
+        cursor = tx.cursor.connection.cursor(cursor_factory=psycopg2.extensions.cursor)
+        cursor.execute(statement, parameters or None)
+        return cursor.fetchall()

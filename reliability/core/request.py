@@ -53,6 +53,10 @@ def judge_contact(latest: Request | None, recorded: int | None, max_tries: int) 
         raise NoRequest
     if recorded is not None and max_tries > recorded:
         return Contact.OPEN_NEXT
+    # A request is closed when all tasks of its transaction have ended. A task that comes for the
+    # first time after that was cleared; to adopt the closed request could only fail it.
+    if recorded is None and latest.status is RequestStatus.CLOSED:
+        return Contact.OPEN_NEXT
     if latest.status is RequestStatus.GIVEN_UP:
         return Contact.REOPEN
     return Contact.KEEP

@@ -24,6 +24,7 @@ from reliability.core.errors import AttemptFenced, ProcessFunctionFailed, Reliab
 from reliability.ledger.door import Door
 from reliability.settings import ledger_dsn
 from reliability.spark.frames import batch_frame
+from reliability.spark.imports import prefer_installed_pyspark
 from reliability.spark.one_evaluation import persist_shared
 from reliability.spark.progress import Progress
 from reliability.spark.reduce import check_frames, reduce_frame
@@ -71,11 +72,16 @@ def main(arguments: Sequence[str]) -> int:
 
 def process_attempt(door: Door, submission: Submission) -> None:
     """Do the numbered steps above with a Spark session of its own."""
+    prefer_installed_pyspark(sys.path)
     from pyspark.sql import SparkSession
 
     grant = submission.grant
     topology = load_topology(submission.module, grant.topology)
-    spark = SparkSession.builder.appName(f"reliability {grant}").getOrCreate()
+    spark = (
+        SparkSession.builder.appName(f"reliability {grant}")
+        .config("spark.python.daemon.module", "reliability.spark.daemon")
+        .getOrCreate()
+    )
     try:
         process_with(spark, door, topology, grant)
     finally:

@@ -1,4 +1,4 @@
-"""Attempts: granted once, fenced for ever, sealed by what lies in Postgres (rules A, R2, G4, G5)."""
+"""Attempts: granted once, fenced for ever, sealed by what is in Postgres (rules A, R2, G4, G5)."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ def test_a_table_with_rows_of_its_own_is_not_taken(emitter, door):
     from psycopg2.sql import SQL
 
     with door.transaction() as tx:
-        tx.run(SQL("CREATE TABLE per_day (day date)"))
+        tx.run(SQL("CREATE TABLE public.per_day (day date)"))
     with pytest.raises(TargetTableTaken, match="belongs to no state"):
         emitter.emit(month(1997, 1))
     assert rows(door, "SELECT count(*) FROM reliability.state") == [(0,)]

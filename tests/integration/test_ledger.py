@@ -40,7 +40,7 @@ def empty(environment):
 
 
 def test_migrate_from_nothing_and_again(empty):
-    with pytest.raises(LedgerNotMigrated, match="no ledger yet.*reliability migrate"):
+    with pytest.raises(LedgerNotMigrated, match=r"no ledger yet.*reliability migrate"):
         check_migrated(empty)
     assert [m.number for m in migrate(empty)] == [m.number for m in migrations()]
     assert migrate(empty) == []
@@ -115,9 +115,13 @@ def test_a_lost_session_is_opened_again(door):
 
 
 def test_an_error_rolls_back_and_stays_the_first_error(door):
-    with pytest.raises(ValueError, match="mine"), door.transaction() as tx:
-        tx.run(SQL("CREATE TABLE x ()"))
-        raise ValueError("mine")
+    def fail_inside():
+        with door.transaction() as tx:
+            tx.run(SQL("CREATE TABLE x ()"))
+            raise ValueError("mine")
+
+    with pytest.raises(ValueError, match="mine"):
+        fail_inside()
     assert rows(door, "SELECT to_regclass('x')") == [(None,)]
 
 
@@ -173,7 +177,8 @@ CONSTRAINTS = {
     "ended_says_why": ("UPDATE reliability.attempt SET status = 'FAILED', lease_until = NULL"),
     "committed_is_whole": "UPDATE reliability.transaction SET committed_attempt = 0",
     "one_state_per_target_table": (
-        "INSERT INTO reliability.state VALUES ('global_count', 'x', 'public.global_count', '{}', '')"
+        "INSERT INTO reliability.state"
+        " VALUES ('global_count', 'x', 'public.global_count', '{}', '')"
     ),
     "source_item_belongs_to_one_txid": (
         "INSERT INTO reliability.source_item VALUES ('global_count', 'memory:0:0', 2)"

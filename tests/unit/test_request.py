@@ -30,6 +30,7 @@ def latest(status=RequestStatus.OPEN):
         (RequestStatus.SATISFIED, None, 5, Contact.KEEP),  # cleared with another task's request
         (RequestStatus.CLOSED, 2, 2, Contact.KEEP),
         (RequestStatus.CLOSED, 2, 3, Contact.OPEN_NEXT),
+        (RequestStatus.CLOSED, None, 2, Contact.OPEN_NEXT),  # it never ran before: it was cleared
         (RequestStatus.GIVEN_UP, 2, 2, Contact.REOPEN),  # the run was heard of again
         (RequestStatus.GIVEN_UP, 2, 4, Contact.OPEN_NEXT),
     ],

@@ -1,0 +1,224 @@
+"""Airflow on this machine: four components as four processes, all on 127.0.0.1.
+
+Not `airflow standalone`: on TERM that ends alone and leaves its components running, and it
+serves task logs on every network address, which cannot be switched off there.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from importlib.metadata import version
+from pathlib import Path
+
+import psycopg2
+
+from dev.airflow_api import AirflowApi
+from dev.credentials import Credentials, write_private
+from dev.errors import DevError
+from dev.ports import HOST
+from dev.processes import Background, stop_all, wait_until
+
+#: Component -> its command. The API server reads task logs from the disk: no log servers.
+COMPONENTS: Mapping[str, tuple[str, ...]] = {
+    "api-server": ("api-server",),
+    "scheduler": ("scheduler", "--skip-serve-logs"),
+    "dag-processor": ("dag-processor",),
+    "triggerer": ("triggerer", "--skip-serve-logs"),
+}
+#: Component -> its name in the answer of /monitor/health.
+REPORTED_AS = {
+    "api-server": "metadatabase",
+    "scheduler": "scheduler",
+    "dag-processor": "dag_processor",
+    "triggerer": "triggerer",
+}
+#: User -> role. The lesser two are for trying what they may not do.
+USERS = {"admin": "admin", "user": "user", "viewer": "viewer"}
+START_SECONDS = 240
+STOP_SECONDS = 5
+
+
+class AirflowError(DevError):
+    """A component of Airflow did not do its work; the message quotes its log."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AirflowServices:
+    """The components of one environment, their settings and their metadata database."""
+
+    root: Path
+    state_dir: Path
+    port: int
+    postgres_port: int
+    credentials: Credentials
+    #: What every process of the environment gets, Airflow or not.
+    common_env: Mapping[str, str]
+    spark_master: str = "local[2]"
+
+    @property
+    def home(self) -> Path:
+        return self.state_dir / "airflow"
+
+    @property
+    def url(self) -> str:
+        return f"http://{HOST}:{self.port}"
+
+    @property
+    def passwords_file(self) -> Path:
+        return self.state_dir / "airflow-passwords.json"
+
+    def api(self, username: str = "admin") -> AirflowApi:
+        password = self.credentials.password(f"airflow-{username}")
+        return AirflowApi(base_url=self.url, username=username, password=password)
+
+    def settings(self) -> dict[str, str]:
+        """Return our settings as variables, which win over any airflow.cfg."""
+        return {
+            "AIRFLOW_HOME": str(self.home),
+            "AIRFLOW__CORE__DAGS_FOLDER": str(self.root / "dags"),
+            "AIRFLOW__CORE__PLUGINS_FOLDER": str(self.root / "plugins"),
+            "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
+            "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
+            "AIRFLOW__CORE__PARALLELISM": "8",
+            "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
+            # The default looks the machine's name up in DNS, which hangs on some laptops.
+            "AIRFLOW__CORE__HOSTNAME_CALLABLE": "socket.gethostname",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(
+                f"{name}:{role}" for name, role in USERS.items()
+            ),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords_file),
+            # libpq and asyncpg both take the password from PGPASSFILE.
+            "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": (
+                f"postgresql+psycopg2://airflow@{HOST}:{self.postgres_port}/airflow"
+            ),
+            "AIRFLOW__API__HOST": HOST,
+            "AIRFLOW__API__PORT": str(self.port),
+            "AIRFLOW__API__BASE_URL": self.url,
+            "AIRFLOW__API__WORKERS": "1",
+            "AIRFLOW__DAG_PROCESSOR__REFRESH_INTERVAL": "10",
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "10",
+            "AIRFLOW__SCHEDULER__SCHEDULER_IDLE_SLEEP_TIME": "0.5",
+            # A task whose supervisor was killed is given up after this, not after 5 minutes.
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
+            "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+            "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
+            "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
+                {
+                    "conn_type": "spark",
+                    "host": self.spark_master,
+                    "extra": {"deploy-mode": "client", "spark-binary": "spark-submit"},
+                }
+            ),
+        }
+
+    def env(self) -> dict[str, str]:
+        return {**self.common_env, **self.settings()}
+
+    def migrate(self) -> None:
+        """Bring the metadata database to this version of Airflow; costs nothing when it is."""
+        stamp = self.home / "migrated"
+        if stamp.is_file() and stamp.read_text() == self._migrated():
+            return
+        self.home.mkdir(parents=True, exist_ok=True)
+        done = subprocess.run(
+            self._command("db", "migrate"),
+            env=self.env(),
+            cwd=self.home,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        if done.returncode != 0:
+            said = (done.stderr or done.stdout).strip().splitlines()
+            raise AirflowError(f"airflow db migrate failed: {' / '.join(said[-3:])}")
+        stamp.write_text(self._migrated())
+
+    def start(self) -> None:
+        """Start what does not run, all at once; restart what runs with other settings."""
+        self._write_passwords()
+        self.home.mkdir(parents=True, exist_ok=True)
+        for name, arguments in COMPONENTS.items():
+            command = self._command(*arguments)
+            self.background(name).start(command, self.env(), self.home, depends_on=self.settings())
+
+    def wait_healthy(self, progress: Callable[[str], None]) -> None:
+        """Wait until all four report a heartbeat made by the processes that run now."""
+        said: set[str] = set()
+
+        def all_healthy() -> bool:
+            self._complain_about_dead()
+            for name in self.healthy():
+                if name not in said:
+                    said.add(name)
+                    progress(f"Airflow {name} is up")
+            return len(said) == len(COMPONENTS)
+
+        wait_until(all_healthy, "Airflow, all four components healthy", START_SECONDS)
+
+    def healthy(self) -> list[str]:
+        """Return the components that run and whose latest heartbeat is their own.
+
+        Right after a crash Airflow still calls the dead predecessor healthy, for 30 seconds.
+        """
+        report = self.api().health() or {}
+        return [name for name, key in REPORTED_AS.items() if self._is_fresh(name, report.get(key))]
+
+    def stop(self) -> None:
+        stop_all((self.background(name) for name in COMPONENTS), STOP_SECONDS)
+
+    def background(self, name: str) -> Background:
+        return Background(name=name, state_dir=self.state_dir)
+
+    def _is_fresh(self, name: str, report: Mapping[str, str | None] | None) -> bool:
+        process = self.background(name).find()
+        if process is None or not report or report.get("status") != "healthy":
+            return False
+        heartbeat = report.get(f"latest_{REPORTED_AS[name]}_heartbeat")
+        if heartbeat is None:
+            return name == "api-server"
+        return datetime.fromisoformat(heartbeat).timestamp() > process.create_time()
+
+    def _complain_about_dead(self) -> None:
+        for name in COMPONENTS:
+            background = self.background(name)
+            if not background.is_alive():
+                raise AirflowError(
+                    f"Airflow's {name} ended; the end of {background.log}:\n{background.tail()}"
+                )
+
+    def _migrated(self) -> str:
+        """Name the versions of Airflow and of the schema that is really in the database."""
+        return f"{version('apache-airflow-core')} {self._schema_version()}"
+
+    def _schema_version(self) -> str:
+        connection = psycopg2.connect(
+            host=HOST,
+            port=self.postgres_port,
+            dbname="airflow",
+            user="airflow",
+            password=self.credentials.password("airflow"),
+        )
+        try:
+            with connection.cursor() as cursor:
+                cursor.execute("select to_regclass('alembic_version') is not null")
+                if cursor.fetchone() != (True,):
+                    return "none"
+                cursor.execute("select version_num from alembic_version")
+                return " ".join(str(row[0]) for row in cursor.fetchall())
+        finally:
+            connection.close()
+
+    def _write_passwords(self) -> None:
+        """Written beforehand: Airflow would make its own in a file anybody may read."""
+        passwords = {name: self.credentials.password(f"airflow-{name}") for name in USERS}
+        text = json.dumps(passwords)
+        if not self.passwords_file.is_file() or self.passwords_file.read_text() != text:
+            write_private(self.passwords_file, text)
+
+    def _command(self, *arguments: str) -> list[str]:
+        python = self.root / ".venv" / "bin" / "python"
+        return [str(python), str(Path(__file__).with_name("airflow_component.py")), *arguments]

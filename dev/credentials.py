@@ -1,0 +1,74 @@
+"""Generated passwords, and the libpq files through which programs find the databases.
+
+Programs name a service and libpq reads the rest, so no password is ever in a command line,
+a process title or an address that gets logged.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+from dev.ports import HOST
+
+SUPERUSER = "postgres"
+ROLES = ("airflow", "reliability")
+#: Service, database, role. The last is for what only an administrator may do, as in tests.
+SERVICES = (
+    ("reliability", "reliability", "reliability"),
+    ("airflow", "airflow", "airflow"),
+    ("admin", "postgres", SUPERUSER),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Credentials:
+    """The passwords of one environment and the files made from them."""
+
+    state_dir: Path
+
+    @property
+    def service_file(self) -> Path:
+        return self.state_dir / "pg_service.conf"
+
+    @property
+    def pass_file(self) -> Path:
+        return self.state_dir / "pgpass"
+
+    def password(self, name: str) -> str:
+        """Return the password of `name`, generated and stored the first time."""
+        store = self.state_dir / "passwords.json"
+        known: dict[str, str] = json.loads(store.read_text()) if store.is_file() else {}
+        if name not in known:
+            known[name] = secrets.token_urlsafe(18)
+            write_private(store, json.dumps(known, indent=2) + "\n")
+        return known[name]
+
+    def write_libpq_files(self, port: int) -> None:
+        write_private(self.service_file, "\n".join(self._services(port)))
+        write_private(self.pass_file, "".join(self._passwords(port)))
+
+    def env(self) -> dict[str, str]:
+        return {"PGSERVICEFILE": str(self.service_file), "PGPASSFILE": str(self.pass_file)}
+
+    def _services(self, port: int) -> Iterable[str]:
+        for service, database, role in SERVICES:
+            yield f"[{service}]\nhost={HOST}\nport={port}\ndbname={database}\nuser={role}\n"
+
+    def _passwords(self, port: int) -> Iterable[str]:
+        for role in (SUPERUSER, *ROLES):
+            yield f"{HOST}:{port}:*:{role}:{self.password(role)}\n"
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file in one step with one that only its owner can read, at no moment wider."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draft = path.with_name(path.name + ".draft")
+    draft.unlink(missing_ok=True)
+    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        file.write(text)
+    draft.replace(path)

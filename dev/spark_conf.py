@@ -1,0 +1,161 @@
+"""What spark-submit is told on this machine, and an archive of JVM classes to start from.
+
+Handed over as SPARK_SUBMIT_OPTS and not in a folder named by SPARK_CONF_DIR: that folder
+becomes the head of the JVM's class path, and a JVM refuses to archive classes when its class
+path has a folder with files in it. Starting a session without the archive takes about half
+as long again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from dev.java import Java
+from dev.ports import HOST
+
+Profile = Literal["default", "demo"]
+
+PROPERTIES: Mapping[str, str] = {
+    "spark.ui.enabled": "false",
+    "spark.driver.host": HOST,
+    "spark.driver.bindAddress": HOST,
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.shuffle.partitions": "4",
+}
+#: A missing or foreign archive is passed over in silence: the JVM then just starts slower.
+QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
+#: Only the quick compiler: faster for jobs of seconds, slower for jobs of minutes.
+QUICK = "-XX:TieredStopAtLevel=1"
+LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.console.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
+# Says on each start that Hadoop has no native library here, which is of no consequence.
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+"""
+TRAINING_SECONDS = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkConf:
+    """The options of spark-submit for one clone and one Java."""
+
+    root: Path
+    java: Java
+
+    @property
+    def folder(self) -> Path:
+        return self.root / ".reliability" / "tools" / "spark"
+
+    @property
+    def archive(self) -> Path:
+        """Where the archive of exactly this Java with exactly these jars lies or would lie."""
+        return self.folder / f"classes-{self._class_path_key()}.jsa"
+
+    def env(self, profile: Profile = "default") -> dict[str, str]:
+        """Return the variables that make any spark-submit of the venv a local, quiet one."""
+        options = [*self._options(), *QUIET, f"-XX:SharedArchiveFile={self.archive}"]
+        if profile == "demo":
+            options.append(QUICK)
+        return {
+            "JAVA_HOME": str(self.java.home),
+            "SPARK_LOCAL_IP": HOST,
+            "SPARK_SUBMIT_OPTS": join(options),
+        }
+
+    def build_archive(self) -> bool:
+        """Build the archive unless it is there; return whether it is there now.
+
+        It only saves time, so a JVM that cannot build one is no error.
+        """
+        if self.archive.is_file():
+            return True
+        self.folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=self.folder) as scratch:
+            draft = Path(scratch) / "classes.jsa"
+            self._train(draft, Path(scratch))
+            if not draft.is_file():
+                return False
+            for old in self.folder.glob("classes-*.jsa"):
+                old.unlink()
+            draft.replace(self.archive)
+        return True
+
+    def _train(self, draft: Path, scratch: Path) -> None:
+        """Run a job like ours; at its end the JVM writes down all classes it has loaded."""
+        options = [*self._options(), *QUIET, f"-XX:ArchiveClassesAtExit={draft}"]
+        command = [
+            *(str(self.root / ".venv" / "bin" / "spark-submit"), "--master", "local[2]"),
+            *(str(Path(__file__).with_name("training_job.py")), str(scratch / "data")),
+        ]
+        path = f"{self.root / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
+        environment = {
+            **without_spark(os.environ),
+            **self.env(),
+            "PATH": path,
+            "SPARK_SUBMIT_OPTS": join(options),
+        }
+        log = self.folder / "training.log"
+        with log.open("w") as output:
+            process = subprocess.Popen(
+                command,
+                env=environment,
+                cwd=scratch,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+            )
+            try:
+                process.wait(timeout=TRAINING_SECONDS)
+            except BaseException as error:
+                process.kill()
+                process.wait()
+                if not isinstance(error, subprocess.TimeoutExpired):
+                    raise
+
+    def _options(self) -> list[str]:
+        logging = self.folder / "log4j2.properties"
+        if not logging.is_file() or logging.read_text() != LOGGING:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            logging.write_text(LOGGING)
+        properties = [f"-D{name}={value}" for name, value in PROPERTIES.items()]
+        return [*properties, f"-Dlog4j2.configurationFile={logging.as_uri()}"]
+
+    def _class_path_key(self) -> str:
+        digest = hashlib.sha256(f"{self.java.version} {self.java.home}".encode())
+        for jar in sorted(self._jars().glob("*.jar")):
+            status = jar.stat()
+            digest.update(f"{jar} {status.st_size} {status.st_mtime_ns}".encode())
+        digest.update(Path(__file__).with_name("training_job.py").read_bytes())
+        return digest.hexdigest()[:16]
+
+    def _jars(self) -> Path:
+        found = sorted((self.root / ".venv" / "lib").glob("python3*/site-packages/pyspark/jars"))
+        return found[0] if found else self.root
+
+
+def without_spark(environment: Mapping[str, str]) -> dict[str, str]:
+    """Leave out what would point spark-submit at another Spark, Java or configuration."""
+    return {
+        name: value
+        for name, value in environment.items()
+        if not name.startswith(("SPARK_", "PYSPARK_")) and name != "JAVA_HOME"
+    }
+
+
+def join(options: list[str]) -> str:
+    """Join options for Spark's launcher, which splits at blanks outside double quotes."""
+    quoted = (option.replace("\\", "\\\\").replace('"', '\\"') for option in options)
+    return " ".join(f'"{option}"' if " " in option else option for option in quoted)
