@@ -4,7 +4,7 @@ PY := .venv/bin/python
 export KILL
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down status demo test test-all check lock verify-compose clean
+.PHONY: help setup up down status run demo test test-all check lock verify-compose clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -21,19 +21,22 @@ down: setup ## Stop them; data stays
 status: setup ## Say what runs
 	@$(PY) -m dev status
 
-demo: setup ## Show exactly-once through a crash; KILL=<point> chooses the point
+run: setup ## Run CMD="airflow ..." (or reliability, psql, spark-submit) against what is up
+	@$(PY) -m dev run $(CMD)
+
+demo: setup ## 18 months of purchases with a kill -9; KILL=driver|task|supervisor|postgres
 	@$(PY) -m dev.demo
 
-test: setup ## Run the tests but those through a whole Airflow
-	@$(PY) -m pytest --ignore=tests/end_to_end
+test: setup ## Run the whole suite: unit, DAGs, Postgres and Spark, Airflow end to end
+	@$(PY) -m pytest tests/unit tests/dags tests/integration tests/end_to_end
 
-test-all: setup ## Run all tests that this machine can run
-	@$(PY) -m pytest
+test-all: test ## The suite, and the demo with each kind of kill
+	@for victim in driver task supervisor postgres; do $(MAKE) demo KILL=$$victim || exit 1; done
 
 check: setup ## Check format, lint, types and run the unit tests
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
-	@$(PY) -m mypy reliability plugins spark_apps dags dev
+	@$(PY) -m mypy reliability plugins spark_apps dags dev tests
 	@$(PY) -m pytest tests/unit
 
 lock: setup ## Resolve all dependencies anew and write the locks

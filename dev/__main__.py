@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import os
+import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,9 +18,12 @@ ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
-    command = parse_arguments()
+    command, arguments = parse_arguments()
     try:
-        COMMANDS[command]()
+        if command == "run":
+            run(arguments)
+        else:
+            COMMANDS[command]()
     except DevError as error:
         print(f"{command} failed: {error}", file=sys.stderr)
         return 1
@@ -31,10 +36,12 @@ def main() -> int:
     return 0
 
 
-def parse_arguments() -> str:
+def parse_arguments() -> tuple[str, list[str]]:
     parser = argparse.ArgumentParser(prog="python -m dev", description=__doc__)
-    parser.add_argument("command", choices=sorted(COMMANDS))
-    return str(parser.parse_args().command)
+    parser.add_argument("command", choices=sorted([*COMMANDS, "run"]))
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of `run`: a command line")
+    options = parser.parse_args()
+    return options.command, options.arguments
 
 
 def prepare() -> None:
@@ -64,6 +71,18 @@ def down() -> None:
     """Stop everything, that of the demo included; data stays."""
     for environment in _environments():
         environment.down(lambda line: print(f"  {line}", flush=True))
+
+
+def run(arguments: list[str]) -> None:
+    """Become a command inside the environment: airflow, reliability, psql, spark-submit."""
+    environment = _environment()
+    variables = environment.airflow_env()
+    folders = [variables["PATH"], str(environment.postgres.binaries.folder)]
+    variables["PATH"] = os.pathsep.join(folders)
+    if not arguments or shutil.which(arguments[0], path=variables["PATH"]) is None:
+        raise DevError(f"no such command: {' '.join(arguments) or '(none given)'}")
+    os.chdir(ROOT)
+    os.execvpe(arguments[0], arguments, variables)
 
 
 def status() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
 from pathlib import Path
@@ -30,7 +30,7 @@ def month(year: int, number: int) -> Interval:
     )
 
 
-def write_parquet(path: Path, rows: Sequence[Mapping[str, Any]], schema: Any = None) -> Path:
+def write_parquet(path: Path, rows: Sequence[Any], schema: Any = None) -> Path:
     """Write rows (customer, day, price) as one Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -49,7 +49,7 @@ def both(batch: Any) -> dict[str, Any]:
 
 
 def shop(
-    folder: Path, process: Callable[..., Any] = both, *, files: int = 1, pending: int = 3
+    folder: Path | str, process: Callable[..., Any] = both, *, files: int = 1, pending: int = 3
 ) -> Topology:
     """A topology over `folder`/YYYY-MM, with a state of each kind of replay."""
     return Topology(

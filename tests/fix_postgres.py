@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import psycopg2
 import psycopg2.extensions
@@ -82,7 +83,7 @@ def door(dsn) -> Iterator[Door]:
     door.close()
 
 
-def rows(door: Door, statement: str, **parameters: object) -> list[tuple]:
+def rows(door: Door, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
     """Run a query that a user would run and return plain tuples."""
     with door.transaction() as tx:
         # plain tuples from the start: a row as a dict would lose one of two columns of a name

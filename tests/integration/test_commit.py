@@ -119,7 +119,7 @@ def test_two_that_commit_at_once_commit_each_txid_once(emitted, door):
 def test_every_snapshot_shows_both_states_at_the_same_txid(emitted, door):
     """G3: a reader sees all states of a txid or none."""
     processed_out_of_order(emitted)
-    seen = set()
+    seen: set[tuple[int, int]] = set()
     stop = threading.Event()
     # per_day counts each row of the batches, as per_customer does
     both = "SELECT (SELECT sum(orders) FROM per_customer), (SELECT sum(orders) FROM per_day)"
@@ -130,7 +130,7 @@ def test_every_snapshot_shows_both_states_at_the_same_txid(emitted, door):
         cursor = reader.cursor()
         while not stop.is_set():
             cursor.execute(both)
-            seen.add(cursor.fetchone())
+            seen.update(cursor.fetchall())
         reader.close()
 
     thread = threading.Thread(target=read)
@@ -243,7 +243,7 @@ def freeze_as_found(door, folder, name):
             meta=meta,
             xor=fold.xor,
             count=fold.count,
-            path=items[0].path,
+            path=items[0].identity,
         )
 
 

@@ -57,7 +57,7 @@ def test_file_spout_lists_by_interval_and_path(tmp_path):
         parquet(tmp_path / name)
     spout = FileSpout(f"{tmp_path}/{{data_interval_start:%Y-%m}}/*.parquet")
     items = spout.plan(Interval(START, START + 31 * DAY))
-    assert [os.path.basename(item.path) for item in items] == ["a.parquet", "b.parquet"]
+    assert [os.path.basename(item.identity) for item in items] == ["a.parquet", "b.parquet"]
     assert spout.timed
     assert [len(batch) for batch in spout.cut(items)] == [1, 1]
     both = FileSpout(spout.pattern, max_files_per_batch=2)
@@ -110,9 +110,12 @@ def test_files_of_one_batch_must_have_the_same_columns(tmp_path):
 
 def test_memory_spout_cuts_the_batches_of_the_global_count():
     spout = global_count.topology.spout
+    assert isinstance(spout, MemorySpout)
     batches = spout.cut(spout.plan(None))
     assert [[item.rows for item in batch] for batch in batches] == [[3, 3, 3], [3, 1, 3], [3]]
-    assert spout.rows_of(batches[1][1]) == [("banana",)]
+    banana = batches[1][1]
+    assert isinstance(banana, MemorySlice)
+    assert spout.rows_of(banana) == [("banana",)]
 
 
 def test_memory_spout_notices_rows_that_are_gone():

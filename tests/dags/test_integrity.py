@@ -1,0 +1,173 @@
+"""DAG integrity: what the scheduler, the UI and a backfill need of every DAG in dags/."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from datetime import datetime, timezone
+from pathlib import Path
+
+import pytest
+
+from reliability import Count, FileSpout, State, Topology
+from reliability.core.errors import InvalidDefinition
+from spark_apps import cdnow_revenue, global_count
+
+ROOT = Path(__file__).resolve().parents[2]
+FILES = sorted((ROOT / "dags").glob("*.py"))
+TOPOLOGIES = {"cdnow_revenue": cdnow_revenue.topology, "global_count": global_count.topology}
+
+
+@pytest.fixture(scope="session")
+def airflow_home(tmp_path_factory):
+    """Airflow with no settings of this machine's; parsing needs no database."""
+    for name in [name for name in os.environ if name.startswith("AIRFLOW")]:
+        del os.environ[name]
+    os.environ["AIRFLOW_HOME"] = str(tmp_path_factory.mktemp("airflow"))
+    os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
+    os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "True"
+
+
+@pytest.fixture(scope="session")
+def bag(airflow_home):
+    from airflow.dag_processing.dagbag import DagBag
+
+    return DagBag(ROOT / "dags")
+
+
+def test_every_file_imports_without_errors_or_warnings(bag):
+    assert bag.import_errors == {}
+    assert bag.captured_warnings == {}
+    assert {Path(dag.fileloc) for dag in bag.dags.values()} == set(FILES)
+
+
+def test_every_dag_has_tags_owner_retries_and_docs(bag):
+    for dag in bag.dags.values():
+        assert "reliability" in dag.tags, dag.dag_id
+        assert dag.doc_md, dag.dag_id
+        for task in dag.tasks:
+            assert task.owner == "reliability", task.task_id
+            assert task.retries >= 1, task.task_id
+            assert task.retry_delay.total_seconds() > 0, task.task_id
+
+
+def test_there_is_no_cycle(bag):
+    for dag in bag.dags.values():
+        dag.check_cycle()
+
+
+def test_every_dag_survives_serialization_the_same_each_time(bag, airflow_home):
+    """What changes from parse to parse would make a new version of the DAG each time."""
+    from airflow.dag_processing.dagbag import DagBag
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    def serialized(a_bag):
+        return {name: DagSerialization.to_dict(dag) for name, dag in a_bag.dags.items()}
+
+    assert serialized(bag) == serialized(DagBag(ROOT / "dags"))
+
+
+@pytest.mark.parametrize("dag_id", TOPOLOGIES)
+def test_a_topologys_dag_is_emit_transaction_settle(bag, dag_id):
+    dag = bag.dags[dag_id]
+    assert set(dag.task_ids) == {
+        "emit",
+        "transaction.process",
+        "transaction.commit",
+        "transaction.close",
+        "settle",
+    }
+    task = dag.task_dict.__getitem__
+    assert task("transaction.process").downstream_task_ids == {"transaction.commit"}
+    assert task("transaction.close").is_teardown
+    assert task("settle").upstream_task_ids == {"emit", "transaction.commit"}
+    assert task("settle").trigger_rule == "all_done"
+    assert dag.max_active_runs >= max(2, TOPOLOGIES[dag_id].max_spout_pending)
+
+
+@pytest.mark.parametrize("dag_id", TOPOLOGIES)
+def test_spark_submit_never_takes_an_old_application_for_a_new_one(bag, dag_id):
+    """With durable=True, the provider's default, a replay would not process."""
+    for name in ("process", "commit"):
+        task = bag.dags[dag_id].task_dict[f"transaction.{name}"]
+        assert task.durable is False
+        assert Path(task.application) == ROOT / "spark_apps" / "process_batch.py"
+
+
+@pytest.mark.parametrize("dag_id", TOPOLOGIES)
+def test_commits_outweigh_processing(bag, dag_id):
+    """Else, with few slots, commits starve and everything waits for them."""
+    tasks = bag.dags[dag_id].task_dict
+    process, commit = (tasks[f"transaction.{name}"] for name in ("process", "commit"))
+    assert commit.priority_weight > process.priority_weight
+    assert process.weight_rule == commit.weight_rule
+    assert "absolute" in str(process.weight_rule).lower()
+
+
+def test_every_timed_topology_can_be_backfilled(bag):
+    from airflow.sdk import CronDataIntervalTimetable
+
+    for dag_id, topology in TOPOLOGIES.items():
+        dag = bag.dags[dag_id]
+        if topology.spout.timed:
+            assert isinstance(dag.timetable, CronDataIntervalTimetable), dag_id
+
+
+def timed_topology():
+    return Topology(
+        "timed",
+        spout=FileSpout("{data_interval_start:%Y}/*.parquet"),
+        process=cdnow_revenue.purchases,
+        states=[State("timed", values={"n": Count()})],
+    )
+
+
+@pytest.mark.parametrize(
+    "arguments", [{"schedule": "@daily", "max_active_runs": 1}, {"schedule": None}]
+)
+def test_a_dag_that_could_not_work_is_refused(airflow_home, arguments):
+    """With one active run, a cleared run queues behind a later one that waits for it (E2)."""
+    from reliability_airflow import topology_dag
+
+    with pytest.raises(InvalidDefinition, match="timed"):
+        topology_dag(
+            timed_topology(), start_date=datetime(2026, 1, 1, tzinfo=timezone.utc), **arguments
+        )
+
+
+def test_imports_are_fast(bag):
+    """Beyond Airflow and the provider, which the bag has imported, a DAG file costs little."""
+    code = [(path, compile(path.read_text(), path, "exec")) for path in FILES]
+    times = {}
+    for path, module in code:
+        started = time.process_time()
+        exec(module, {"__name__": path.stem})
+        times[path.name] = time.process_time() - started
+    assert max(times.values()) < 0.5, times
+    assert "pyspark" not in sys.modules or "spark" in str(sys.modules.get("tests.fix_spark"))
+
+
+def test_the_driver_gets_none_of_airflows_secrets(airflow_home):
+    from reliability_airflow.operators import driver_environment
+
+    environment = {
+        "PATH": "/bin",
+        "RELIABILITY_DSN": "service=reliability",
+        "AIRFLOW_CONN_WAREHOUSE": "postgres://u:secret@h/db",
+        "AIRFLOW__API_AUTH__JWT_SECRET": "secret",
+        "_AIRFLOW_X": "secret",
+        "__AIRFLOW_Y": "secret",
+    }
+    assert driver_environment(environment) == {
+        "PATH": "/bin",
+        "RELIABILITY_DSN": "service=reliability",
+    }
+
+
+def test_a_trigger_travels_as_ids_only(airflow_home):
+    from reliability_airflow.triggers import TurnTrigger
+
+    path, arguments = TurnTrigger(topology="t", txid=7, request_id=9, goal="committed").serialize()
+    assert path == "reliability_airflow.triggers.TurnTrigger"
+    assert arguments == {"topology": "t", "txid": 7, "request_id": 9, "goal": "committed"}

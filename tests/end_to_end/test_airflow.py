@@ -1,0 +1,173 @@
+"""Through the real scheduler and real spark-submit: a backfill with a kill, a replay, a count.
+
+The tests stand in the order of the story and share one Airflow; each can run alone.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import psutil
+import pytest
+from psycopg2.sql import SQL
+
+from dev.backfill import Backfill
+from dev.demo_faults import kill_one
+from dev.demo_report import compare, expected_tables, read_tables
+from dev.environment import listening_addresses
+from dev.processes import wait_until
+from tests.fix_postgres import rows
+
+pytestmark = pytest.mark.timeout(420)
+MONTHS = ("1998-04", "1998-05")
+BACKFILL = Backfill(
+    dag_id="cdnow_revenue",
+    first="1998-04-01T00:00:00Z",
+    last="1998-05-01T00:00:00Z",
+    reprocess="none",
+    max_active_runs=2,
+    txids=4,
+    what="two months",
+)
+PATIENCE = 300
+
+
+def ended(api, backfill):
+    states = [run["state"] for run in backfill.runs(api)]
+    assert "failed" not in states
+    return bool(states) and all(state == "success" for state in states)
+
+
+def run_to_its_end(api, backfill):
+    backfill.start(api)
+    wait_until(lambda: ended(api, backfill), backfill.what, PATIENCE)
+
+
+@pytest.fixture(scope="session")
+def backfilled(airflow, ledger):
+    """A backfill of two months in which the driver JVM of one attempt was killed."""
+    api = airflow.api()
+    BACKFILL.start(api)
+    killed = []
+
+    def kill():
+        killed.append(kill_one("driver", airflow, ledger, 1))
+        return killed[-1] is not None
+
+    wait_until(kill, "an attempt to kill", PATIENCE)
+    # while Spark, Airflow and Postgres all work: who listens where?
+    pids = [process.pid for process in airflow.processes()]
+    addresses = listening_addresses(pids)
+    wait_until(lambda: ended(api, BACKFILL), BACKFILL.what, PATIENCE)
+    return {"killed": killed[-1], "addresses": addresses}
+
+
+def test_a_backfill_with_a_killed_driver_is_exact(backfilled, ledger):
+    comparisons = compare(read_tables(ledger), expected_tables(MONTHS))
+    assert [c for c in comparisons if not c.is_exact] == []
+    name = backfilled["killed"].attempt.split()[-1]
+    txid, attempt_id = map(int, name.split(":"))
+    story = "SELECT status FROM reliability.attempt WHERE txid = %(txid)s ORDER BY attempt_id"
+    assert rows(ledger, story, txid=txid) == [("FENCED",), ("COMMITTED",)]
+    assert attempt_id == 0
+
+
+def test_txids_committed_one_after_the_other_without_a_gap(backfilled, ledger):
+    assert rows(
+        ledger,
+        "SELECT commit_number, txid FROM reliability.commit_log"
+        " WHERE topology = 'cdnow_revenue' AND replaced_attempt IS NULL ORDER BY 1",
+    ) == [(n, n) for n in range(1, 5)]
+
+
+def test_nothing_listens_beyond_this_machine(backfilled):
+    assert backfilled["addresses"]
+    assert {ip for ip, _ in backfilled["addresses"]} <= {"127.0.0.1", "::1", "::ffff:127.0.0.1"}
+
+
+def test_no_secret_is_in_an_argument_a_log_or_xcom(backfilled, airflow):
+    secrets = [airflow.credentials.password(name) for name in ("airflow", "reliability")]
+    arguments = " ".join(
+        " ".join(p.info["cmdline"] or []) for p in psutil.process_iter(["cmdline"])
+    )
+    logs = subprocess.run(
+        ["grep", "-rlF", *[word for s in secrets for word in ("-e", s)], str(airflow.state_dir)],
+        capture_output=True,
+        text=True,
+        check=False,
+    ).stdout.split()
+    assert not any(secret in arguments for secret in secrets)
+    assert {os.path.basename(path) for path in logs} <= {"passwords.json", "pgpass"}
+
+
+def test_xcom_carries_ids_only(backfilled, airflow):
+    api = airflow.api()
+    for run in BACKFILL.runs(api):
+        path = f"/api/v2/dags/cdnow_revenue/dagRuns/{run['dag_run_id']}/taskInstances/~/xcomEntries"
+        entries = api.get(path)["xcom_entries"]
+        assert {entry["task_id"] for entry in entries} <= {"emit"}
+
+
+def test_a_reprocessing_backfill_replays_and_changes_nothing(backfilled, airflow, ledger):
+    before = read_tables(ledger)
+    applications = "SELECT DISTINCT application_id FROM reliability.attempt"
+    ran = set(rows(ledger, applications))
+    replay = Backfill(
+        dag_id="cdnow_revenue",
+        first=BACKFILL.first,
+        last=BACKFILL.first,
+        reprocess="completed",
+        max_active_runs=2,
+        txids=2,
+        what="a replay of one month",
+    )
+    run_to_its_end(airflow.api(), replay)
+    assert read_tables(ledger) == before
+    assert len(set(rows(ledger, applications)) - ran) == 2
+    replayed = "SELECT count(*) FROM reliability.commit_log WHERE replaced_attempt IS NOT NULL"
+    assert rows(ledger, replayed) == [(2,)]
+
+
+def test_global_count_emits_all_in_one_run_and_nothing_later(airflow, ledger):
+    api = airflow.api()
+    api.patch("/api/v2/dags/global_count", {"is_paused": False})
+
+    def trigger():
+        run = api.post("/api/v2/dags/global_count/dagRuns", {"logical_date": None})
+        path = f"/api/v2/dags/global_count/dagRuns/{run['dag_run_id']}"
+        wait_until(lambda: api.get(path)["state"] in ("success", "failed"), path, PATIENCE)
+        assert api.get(path)["state"] == "success"
+
+    trigger()
+    assert rows(ledger, "SELECT words FROM global_count") == [(19,)]
+    trigger()
+    assert rows(ledger, "SELECT words FROM global_count") == [(19,)]
+    assert rows(
+        ledger, "SELECT count(*) FROM reliability.commit_log WHERE topology = 'global_count'"
+    ) == [(3,)]
+
+
+def test_a_manual_run_without_a_data_interval_is_red_and_says_why(airflow, ledger):
+    api = airflow.api()
+    before = rows(ledger, "SELECT count(*) FROM reliability.transaction")
+    api.patch("/api/v2/dags/cdnow_revenue", {"is_paused": False})
+    run = api.post("/api/v2/dags/cdnow_revenue/dagRuns", {"logical_date": None})
+    path = f"/api/v2/dags/cdnow_revenue/dagRuns/{run['dag_run_id']}"
+    wait_until(lambda: api.get(path)["state"] in ("success", "failed"), path, PATIENCE)
+    assert api.get(path)["state"] == "failed"
+    log = api.get(f"{path}/taskInstances/emit/logs/1")
+    assert "DATA_INTERVAL_MISSING" in str(log)
+    assert "use a backfill" in str(log)
+    assert rows(ledger, "SELECT count(*) FROM reliability.transaction") == before
+
+
+def test_the_ledger_knows_no_live_attempt_when_all_is_done(backfilled, ledger):
+    with ledger.transaction() as tx:
+        live = tx.all(
+            SQL(
+                "SELECT topology, txid, attempt_id, status FROM reliability.attempt"
+                " WHERE status IN ('PROCESSING', 'SEALING', 'PROCESSED')"
+            )
+        )
+    assert live == []
