@@ -7,17 +7,22 @@ more of a small batch.
 from __future__ import annotations
 
 import sys
+from importlib import import_module
 
 from reliability.spark.imports import prefer_installed_pyspark
 
-prefer_installed_pyspark(sys.path)
+NEEDED = ("pandas", "psycopg2", "pyarrow.csv", "reliability.spark.stage")
 
-if __name__ == "__main__":
-    import pandas  # noqa: F401
-    import psycopg2  # noqa: F401
-    import pyarrow.csv  # noqa: F401
+
+def run() -> None:
+    """Load what is needed, then be pyspark's own daemon."""
+    prefer_installed_pyspark(sys.path)
+    for module in NEEDED:
+        import_module(module)
     from pyspark import daemon
 
-    import reliability.spark.stage  # noqa: F401
-
     daemon.manager()
+
+
+if __name__ == "__main__":
+    run()

@@ -409,6 +409,7 @@ def test_a_failed_replay_is_not_green_because_the_txid_is_committed(emitted):
 def test_what_waits_for_a_closed_txid_fails_at_once_and_names_it(emitted):
     """R3: else commit[1] waits for txid 0, whose request only settle would close."""
     emitted.process(2)
+    emitted.request(1, "commit")
     emitted.runner.close(1, emitted.run, "its tasks ended without it")
     with pytest.raises(TxidBlocked, match=r"txid 1 \(run scheduled__1997-01"):
         emitted.transact(2)
