@@ -1,0 +1,195 @@
+"""Frames: tuple ids as the spout counts them, and one evaluation for all (rules E6, V2, V5)."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pytest
+
+from reliability import Count, FileSpout, Max, MemorySpout, State, Sum, Topology
+from reliability.core.errors import SchemaMismatch
+from reliability.core.fold import Fold
+from reliability.core.spout import BatchMeta
+from reliability.spark.frames import batch_frame
+from reliability.spark.one_evaluation import persist_shared
+from tests.fix_postgres import rows
+
+
+def fold_of(frame):
+    row = frame.selectExpr("bit_xor(_x) AS x", "sum(_n) AS n").collect()[0]
+    return Fold(row.x or 0, row.n or 0)
+
+
+def meta_of(spout):
+    items = tuple(spout.plan(None))
+    return BatchMeta(items=items, emitted=spout.count(items))
+
+
+def parquet(path, numbers, group=4):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    table = pa.table({"n": pa.array(numbers, pa.int64())})
+    pq.write_table(table, path, row_group_size=group)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ["a.parquet"],
+        ["x/part-0.parquet", "y/part-0.parquet"],  # one base name, two files
+        ["od d+é@~,%20x/a b+c%41.parquet", "b[1]{2}*.parquet", "ü'&=;#.parquet"],
+    ],
+)
+def test_what_spark_reads_is_what_the_footers_promise(tmp_path, spark, names):
+    for size, name in enumerate(names, start=9):
+        parquet(tmp_path / name, range(size))
+    spout = FileSpout(f"{tmp_path}/**/*.parquet", max_files_per_batch=9)
+    meta = meta_of(spout)
+    assert len(meta.items) == len(names)
+    assert fold_of(batch_frame(spark, spout, meta)) == meta.emitted
+
+
+def test_the_fold_does_not_depend_on_how_spark_cuts_the_files(tmp_path, spark):
+    parquet(tmp_path / "a.parquet", range(1000), group=10)
+    spout = FileSpout(f"{tmp_path}/*.parquet")
+    meta = meta_of(spout)
+    frame = batch_frame(spark, spout, meta)
+    spark.conf.set("spark.sql.files.maxPartitionBytes", "1000")
+    try:
+        assert frame.rdd.getNumPartitions() > 1
+        assert fold_of(batch_frame(spark, spout, meta)) == meta.emitted
+    finally:
+        spark.conf.unset("spark.sql.files.maxPartitionBytes")
+
+
+def test_an_empty_file_is_a_batch_like_any_other(tmp_path, spark):
+    parquet(tmp_path / "a.parquet", [])
+    spout = FileSpout(f"{tmp_path}/*.parquet")
+    assert fold_of(batch_frame(spark, spout, meta_of(spout))) == Fold()
+
+
+def test_a_memory_batch_balances(spark):
+    spout = MemorySpout(schema={"a": "string", "b": "int"}, partitions=[[("x", 1)] * 5], take=2)
+    first = spout.cut(spout.plan(None))[0]
+    meta = BatchMeta(items=first, emitted=spout.count(first))
+    frame = batch_frame(spark, spout, meta)
+    assert fold_of(frame) == meta.emitted
+    assert frame.columns == ["a", "b", "_x", "_n"]
+
+
+def test_a_source_with_our_column_names_is_refused(tmp_path, spark):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"_x": [1]}), tmp_path / "a.parquet")
+    spout = FileSpout(f"{tmp_path}/*.parquet")
+    with pytest.raises(SchemaMismatch, match="_x"):
+        batch_frame(spark, spout, meta_of(spout))
+
+
+# --- V5 ------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def batch(tmp_path, spark):
+    parquet(tmp_path / "a.parquet", range(100))
+    spout = FileSpout(f"{tmp_path}/*.parquet")
+    return batch_frame(spark, spout, meta_of(spout))
+
+
+@pytest.mark.parametrize(
+    ("expression", "shared"),
+    [("n + 1", 0), ("rand()", 1), ("uuid()", 1), ("current_timestamp()", 1), ("xxhash64(n)", 0)],
+)
+def test_what_two_states_share_and_may_come_out_differently_is_persisted(batch, expression, shared):
+    common = batch.selectExpr("*", f"{expression} AS value")
+    assert persist_shared(batch, [common, common.where("n >= 0")]) == shared
+    batch.sparkSession.catalog.clearCache()
+
+
+def test_a_random_value_of_one_state_alone_is_not_persisted(batch):
+    own = batch.selectExpr("*", "rand() AS value")
+    assert persist_shared(batch, [own, batch]) == 0
+
+
+def test_a_table_beyond_the_batch_is_read_once(batch, spark, tmp_path):
+    parquet(tmp_path / "other" / "o.parquet", range(100))
+    other = spark.read.parquet(str(tmp_path / "other")).withColumnRenamed("n", "m")
+    joined = batch.join(other, batch.n == other.m)
+    assert persist_shared(batch, [joined, joined.where("m >= 0")]) >= 1
+    spark.catalog.clearCache()
+
+
+def roll_the_dice(batch):
+    from pyspark.sql import functions as F
+
+    rolled = batch.withColumn("roll", (F.rand() * 1_000_000).cast("int"))
+    rolled = rolled.withColumn("stamp", F.expr("uuid()"))
+    return {"sum_of_rolls": rolled, "greatest_stamp": rolled}
+
+
+def test_two_states_of_one_txid_never_tell_two_stories(pipeline, door):
+    """V5: both states see the same dice."""
+    topology = Topology(
+        "dice",
+        spout=MemorySpout(schema={"n": "int"}, partitions=[list(range(500))], take=500),
+        process=roll_the_dice,
+        states=[
+            State(
+                "sum_of_rolls",
+                values={"n": Count(), "rolls": Sum("roll"), "stamp": Max("stamp", "text")},
+            ),
+            State(
+                "greatest_stamp",
+                values={"n": Count(), "rolls": Sum("roll"), "stamp": Max("stamp", "text")},
+            ),
+        ],
+    )
+    dice = pipeline(topology)
+    dice.emit(None)
+    dice.transact(1)
+    one, other = (
+        rows(door, f"SELECT n, rolls, stamp FROM {table}")
+        for table in ("sum_of_rolls", "greatest_stamp")
+    )
+    assert one == other
+    assert one[0][0] == 500
+    dice.spark.catalog.clearCache()
+
+
+# --- values of many shapes -----------------------------------------------------------------------
+
+
+def pass_on(batch):
+    return {"shapes": batch}
+
+
+def test_values_arrive_as_they_left(pipeline, door):
+    """CSV on the way to COPY: NULL, empty, quotes, line ends, other alphabets, exact numbers."""
+    texts = [None, "", "NULL", "\\N", "\\.", "a,b", 'say "hi"', "line\nfeed", "cr\r\n", "\t", "ü😀"]
+    partition = [(text, Decimal(f"{n}.10"), n % 2 == 0) for n, text in enumerate(texts)]
+    topology = Topology(
+        "shapes",
+        spout=MemorySpout(
+            schema={"word": "string", "price": "decimal(30,2)", "even": "boolean"},
+            partitions=[partition],
+            take=100,
+        ),
+        process=pass_on,
+        states=[
+            State(
+                "shapes",
+                key={"word": "text", "even": "boolean"},
+                values={"n": Count(), "named": Count("word"), "price": Sum("price", "numeric")},
+            )
+        ],
+    )
+    shapes = pipeline(topology)
+    shapes.emit(None)
+    shapes.transact(1)
+    found = {(word, price, even) for word, even, _, _, price in rows(
+        door, "SELECT word, even, n, named, price FROM shapes")}  # fmt: skip
+    assert found == set(partition)
+    assert rows(door, "SELECT sum(n), sum(named) FROM shapes") == [(11, 10)]
