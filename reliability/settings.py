@@ -32,17 +32,15 @@ def home() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leases:
-    """How long silence is borne, in seconds.
+    """How long silence is borne, in seconds; a topology says so itself for its running attempts.
 
     :param submit: from the grant of an attempt to the driver's first message: spark-submit, and
         the cluster's queue
-    :param progress: between two signs of progress of a running attempt
     :param request: between two signs of life of a run that asked for a txid
     :param overdue: how long a PROCESSED txid whose turn it is waits for its own task before
         anybody who passes commits it
     """
 
-    submit: int = 600
-    progress: int = 120
+    submit: int = 1800
     request: int = 600
     overdue: int = 10

@@ -2,4 +2,9 @@
 
 from __future__ import annotations
 
-pytest_plugins = ["tests.fix_postgres", "tests.fix_spark", "tests.fix_pipeline"]
+pytest_plugins = [
+    "tests.fix_postgres",
+    "tests.fix_spark",
+    "tests.fix_pipeline",
+    "tests.fix_airflow",
+]

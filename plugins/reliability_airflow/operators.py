@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
 from airflow.sdk.bases.hook import BaseHook
-from airflow.sdk.exceptions import AirflowException, AirflowNotFoundException
+from airflow.sdk.exceptions import AirflowNotFoundException
 
 from reliability.core.coordinator import Begin, Commit, Done, Fail, Goal, Wait
 from reliability.core.definitions import Topology
@@ -132,10 +132,9 @@ class TransactionOperator(SparkSubmitOperator):
         try:
             with Watch(grant, request_id, self._hook.on_kill):
                 super().execute(context)
-        except AirflowException as error:
+        except Exception as error:
             # Its JVM is gone, its Python may live on: fence it before anything else is tried.
-            died = AttemptIncomplete("spark-submit ended before the attempt was complete")
-            runner.end_attempt(grant, died, fence=True)
+            runner.end_attempt(grant, AttemptIncomplete(_what_happened(error)), fence=True)
             raise runner.error_of(grant) from error
         runner.seal(grant)
         self.log.info("attempt %s is processed", grant)
@@ -164,6 +163,11 @@ def driver_environment(environment: Mapping[str, str]) -> dict[str, str]:
 
 def _facts(committed: Any) -> tuple[Any, int]:
     return committed.attempt, committed.commit_number
+
+
+def _what_happened(error: Exception) -> str:
+    first_line = str(error).split("\n", 1)[0][:300]
+    return f"spark-submit ended before the attempt was complete ({first_line})"
 
 
 def _process_batch() -> str:

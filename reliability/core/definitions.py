@@ -96,6 +96,8 @@ class Topology:
     :param process: `(batch: DataFrame) -> {state name: DataFrame}`; every frame keeps the
         columns `_x` and `_n`
     :param max_spout_pending: how many txids may be between begin and commit (Trident's default: 1)
+    :param lease_seconds: a running attempt that shows no progress for so long is taken for dead;
+        progress is a Spark task that ended, so this is more than the longest one takes
     :param module: the module that holds this object; the process function's unless given
     """
 
@@ -104,6 +106,7 @@ class Topology:
     process: Callable[..., Mapping[str, Any]]
     states: Sequence[State]
     max_spout_pending: int = 1
+    lease_seconds: int = 900
     module: str = ""
 
     def __post_init__(self) -> None:
@@ -116,6 +119,8 @@ class Topology:
             raise InvalidDefinition(f"topology {self.name} has two states of one name or table")
         if self.max_spout_pending < 1:
             raise InvalidDefinition(f"topology {self.name}: max_spout_pending starts at 1")
+        if self.lease_seconds < 1:
+            raise InvalidDefinition(f"topology {self.name}: lease_seconds starts at 1")
         if not self.module:
             object.__setattr__(self, "module", getattr(self.process, "__module__", ""))
 

@@ -81,7 +81,7 @@ def _grant(
     granted = tx.one(
         "grant_attempt",
         request_id=request.request_id,
-        lease=leases.progress,
+        lease=topology.lease_seconds,
         submit_lease=leases.submit,
         **place,
     )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
 from datetime import datetime, timezone
@@ -17,16 +16,6 @@ from spark_apps import cdnow_revenue, global_count
 ROOT = Path(__file__).resolve().parents[2]
 FILES = sorted((ROOT / "dags").glob("*.py"))
 TOPOLOGIES = {"cdnow_revenue": cdnow_revenue.topology, "global_count": global_count.topology}
-
-
-@pytest.fixture(scope="session")
-def airflow_home(tmp_path_factory):
-    """Airflow with no settings of this machine's; parsing needs no database."""
-    for name in [name for name in os.environ if name.startswith("AIRFLOW")]:
-        del os.environ[name]
-    os.environ["AIRFLOW_HOME"] = str(tmp_path_factory.mktemp("airflow"))
-    os.environ["AIRFLOW__CORE__LOAD_EXAMPLES"] = "False"
-    os.environ["AIRFLOW__CORE__UNIT_TEST_MODE"] = "True"
 
 
 @pytest.fixture(scope="session")

@@ -32,6 +32,7 @@ def topology(**changes):
         lambda: topology(name="x" * 29),
         lambda: topology(states=[]),
         lambda: topology(max_spout_pending=0),
+        lambda: topology(lease_seconds=0),
         lambda: topology(states=[State("a", values={"n": Count()})] * 2),
         lambda: State("a"),
         lambda: State("a", key={"k": "text"}, values={"k": Count()}),
