@@ -16,7 +16,7 @@ from reliability.core.request import (
 from reliability.ledger.door import Door, Transaction
 from reliability.ledger.records import request_of
 
-EMIT_TASK = "emit"
+ASKED_AGAIN = "the run asked again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +77,9 @@ def _after(
 
 
 def _open_next(tx: Transaction, place: dict[str, object]) -> Request:
-    tx.run("end_superseded_requests", **place)
+    for superseded in tx.all("end_superseded_requests", reason=ASKED_AGAIN, **place):
+        # A task that was cleared while it ran has left its attempt behind: nobody waits for it.
+        tx.run("end_attempt_of_request", request_id=superseded["request_id"], reason=ASKED_AGAIN)
     facts = tx.one("facts_for_request", topology=place["topology"], txid=place["txid"])
     kind = kind_of_new_request(facts["committed_attempt"])
     return request_of(

@@ -19,9 +19,10 @@ SELECT t.committed_attempt,
 -- end_superseded_requests --
 -- The run asks anew: its older request for this txid is not open any more.
 UPDATE reliability.request
-   SET status = 'CLOSED', reason = 'the run asked again', ended_at = clock_timestamp()
+   SET status = 'CLOSED', reason = %(reason)s, ended_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s
-   AND dag_id = %(dag_id)s AND run_id = %(run_id)s AND status = 'OPEN';
+   AND dag_id = %(dag_id)s AND run_id = %(run_id)s AND status = 'OPEN'
+RETURNING request_id;
 
 -- open_request --
 INSERT INTO reliability.request (topology, txid, dag_id, run_id, number, kind, granted_after)

@@ -345,6 +345,13 @@ def test_another_request_waits_for_a_valid_lease_and_takes_over_an_expired_one(e
     assert other.begin(1).attempt.attempt_id == 1
 
 
+def test_a_task_that_is_cleared_while_it_runs_does_not_wait_for_what_it_left_behind(emitted, door):
+    emitted.begin(1)
+    again = emitted.again()
+    assert again.begin(1).attempt.attempt_id == 1
+    assert rows(door, STATUS) == [(0, "FENCED", "REQUEST_CLOSED"), (1, "PROCESSING", None)]
+
+
 def test_a_processed_attempt_of_another_request_is_taken_as_ones_own(emitted, door):
     """Else two runs of one interval fence each other's finished work for ever."""
     other = emitted.again("manual__1")
