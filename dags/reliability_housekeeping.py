@@ -11,7 +11,13 @@ with DAG(
     start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
     catchup=False,
     max_active_runs=1,
-    default_args={"owner": "reliability", "retries": 1, "retry_delay": timedelta(seconds=30)},
+    default_args={
+        "owner": "reliability",
+        "retries": 1,
+        "retry_delay": timedelta(seconds=30),
+        # With one active run, a sweep that hangs would be the last one.
+        "execution_timeout": timedelta(minutes=10),
+    },
     tags={"reliability"},
     doc_md=(
         "Runs `reliability sweep`: fences attempts past their lease, gives up requests of runs "

@@ -60,13 +60,21 @@ def sweep(
 
     with _ledger() as door:
         check_migrated(door)
+        failed = False
         for name in [topology] if topology else topologies(door):
-            swept = sweep(door, name, Leases(), clean=True)
+            try:
+                swept = sweep(door, name, Leases(), clean=True)
+            except ReliabilityError as error:  # one topology's trouble is not the others'
+                typer.echo(f"{name}: {error}", err=True)
+                failed = True
+                continue
             typer.echo(
                 f"{name}: {len(swept.expired)} leases expired, {len(swept.given_up)} requests "
                 f"given up, {len(swept.committed)} txids committed, "
                 f"{len(swept.cleaned)} attempts cleaned"
             )
+    if failed:
+        raise typer.Exit(1)
 
 
 @app.command()

@@ -54,10 +54,6 @@ class TransactionRunner:
         """Return the request that a task works for."""
         return request.contact(self.door, self.topology.name, txid, who)
 
-    def renew(self, request_id: int) -> None:
-        """Show that the run that asked is alive."""
-        request.renew(self.door, request_id)
-
     def next_action(self, txid: int, request_id: int, goal: Goal) -> Action:
         """Read the ledger and decide what is to be done next."""
         snapshot, latest = attempt.read_snapshot(self.door, self.topology.name, txid, request_id)
@@ -66,10 +62,6 @@ class TransactionRunner:
     def begin(self, txid: int, request_id: int) -> Grant | None:
         """Grant the next attempt, if that is what is to be done now."""
         return attempt.begin_attempt(self.door, self.topology, txid, request_id, self.leases)
-
-    def is_processing(self, grant: Grant) -> bool:
-        """Say whether what the attempt does can still count."""
-        return attempt.is_processing(self.door, grant)
 
     def seal(self, grant: Grant) -> None:
         """Make a complete attempt PROCESSED, or raise why it is not."""
@@ -83,9 +75,9 @@ class TransactionRunner:
         """Return why an attempt ended."""
         return attempt.error_of(self.door, grant)
 
-    def commit(self) -> list[Committed]:
-        """Commit everything whose turn it is."""
-        return drain(self.door, self.topology.name)
+    def commit(self, txid: int) -> list[Committed]:
+        """Commit everything whose turn it is; raise if `txid` was among it and failed."""
+        return drain(self.door, self.topology.name, own_txid=txid)
 
     def close(self, txid: int, run: Run, reason: str) -> bool:
         """Close the run's request for a txid if it is not satisfied."""

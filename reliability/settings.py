@@ -6,7 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from reliability.core.errors import PasswordInDsn
+from reliability.core.errors import DsnUnreadable, PasswordInDsn
 
 DEFAULT_DSN = "service=reliability"
 
@@ -20,8 +20,13 @@ def ledger_dsn() -> str:
     import psycopg2.extensions
 
     dsn = os.environ.get("RELIABILITY_DSN", DEFAULT_DSN)
-    if "password" in psycopg2.extensions.parse_dsn(dsn):
-        raise PasswordInDsn("RELIABILITY_DSN holds a password")
+    try:
+        parts = psycopg2.extensions.parse_dsn(dsn)
+    except psycopg2.ProgrammingError:
+        # libpq quotes what it cannot read, and that may be a piece of a password
+        raise DsnUnreadable from None
+    if secret := {"password", "sslpassword"} & parts.keys():
+        raise PasswordInDsn(f"RELIABILITY_DSN holds a {secret.pop()}")
     return dsn
 
 
@@ -37,8 +42,8 @@ class Leases:
     :param submit: from the grant of an attempt to the driver's first message: spark-submit, and
         the cluster's queue
     :param request: between two signs of life of a run that asked for a txid
-    :param overdue: how long a PROCESSED txid whose turn it is waits for its own task before
-        anybody who passes commits it
+    :param overdue: how long after it was processed a txid is left to its own task; then anybody
+        who passes commits it when its turn has come
     """
 
     submit: int = 1800

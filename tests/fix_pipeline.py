@@ -129,7 +129,7 @@ class Pipeline:
                 case Begin():
                     self.process(txid)
                 case Commit():
-                    self.runner.commit()
+                    self.runner.commit(txid)
                 case Fail(error=error):
                     raise error
                 case Wait(reason=reason):

@@ -23,11 +23,12 @@ def run_of(context: Mapping[str, Any]) -> Run:
     return Run(dag_id=dag_run.dag_id, run_id=dag_run.run_id)
 
 
-def contact_of(context: Mapping[str, Any], task: str) -> TaskContact:
+def contact_of(context: Mapping[str, Any]) -> TaskContact:
     """Return who works: max_tries rises when a task is cleared and stays when it is retried."""
     from reliability.transaction.request import TaskContact
 
-    return TaskContact(run=run_of(context), task=task, max_tries=context["ti"].max_tries)
+    ti = context["ti"]
+    return TaskContact(run=run_of(context), task=ti.task_id, max_tries=ti.max_tries)
 
 
 def interval_of(context: Mapping[str, Any]) -> Interval | None:

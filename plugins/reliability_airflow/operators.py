@@ -77,7 +77,7 @@ class TransactionOperator(SparkSubmitOperator):
             txid = int(self.txid)
             with TransactionRunner.open(self.topology, f"{self.goal.value} {txid}") as runner:
                 runner.sweep()
-                request = runner.contact(txid, contact_of(context, self.goal.value))
+                request = runner.contact(txid, contact_of(context))
                 self._advance(context, runner, txid, request.request_id)
 
     def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> None:
@@ -97,8 +97,8 @@ class TransactionOperator(SparkSubmitOperator):
                 case Wait(reason=reason):
                     self._wait(reason, txid, request_id)
                 case Commit():
-                    for committed in runner.commit():
-                        self.log.info("committed %s as c=%s", *_facts(committed))
+                    for done in runner.commit(txid):
+                        self.log.info("committed %s as c=%s", done.attempt, done.commit_number)
                 case Begin():
                     self._check_connection()
                     grant = runner.begin(txid, request_id)
@@ -159,10 +159,6 @@ def driver_environment(environment: Mapping[str, str]) -> dict[str, str]:
         for name, value in environment.items()
         if not name.lstrip("_").startswith("AIRFLOW")
     }
-
-
-def _facts(committed: Any) -> tuple[Any, int]:
-    return committed.attempt, committed.commit_number
 
 
 def _what_happened(error: Exception) -> str:

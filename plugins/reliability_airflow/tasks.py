@@ -29,7 +29,7 @@ def emit_task(topology: Topology) -> Any:
         with mapped_errors(), TransactionRunner.open(topology, "emit") as runner:
             return runner.emit(
                 interval_of(context),
-                contact_of(context, "emit"),
+                contact_of(context),
                 most_batches=conf.getint("core", "max_map_length"),
             )
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -53,43 +54,49 @@ class TurnTrigger(BaseTrigger):
         """Say whether the task has something to do; while the ledger is away, it has not."""
         from reliability.core.coordinator import Goal, Wait, next_action
         from reliability.core.errors import Terminal, Transient
-        from reliability.settings import Leases
         from reliability.transaction.attempt import read_snapshot
+
+        try:
+            if sweeps:
+                self._sweep()
+            with looking.session() as door:
+                snapshot, request = read_snapshot(door, self.topology, self.txid, self.request_id)
+        except Transient as error:
+            self.log.warning("txid %s: %s", self.txid, error)
+            return False
+        except Terminal:
+            return True  # the task meets the error, and says it where it is looked for
+        return not isinstance(next_action(snapshot, request, Goal(self.goal)), Wait)
+
+    def _sweep(self) -> None:
+        from reliability.settings import Leases
         from reliability.transaction.request import renew
         from reliability.transaction.sweep import sweep
 
-        with _session as door:
-            try:
-                if sweeps:
-                    renew(door, self.request_id)
-                    sweep(door, self.topology, Leases())
-                snapshot, request = read_snapshot(door, self.topology, self.txid, self.request_id)
-            except Transient as error:
-                self.log.warning("txid %s: %s", self.txid, error)
-                return False
-            except Terminal:
-                return True  # the task meets the error, and says it where it is looked for
-        return not isinstance(next_action(snapshot, request, Goal(self.goal)), Wait)
+        with sweeping.session() as door:
+            renew(door, self.request_id)
+            sweep(door, self.topology, Leases())
 
 
-class _SharedSession:
+class SharedSession:
     """One session with the ledger for all triggers of a process, used by one at a time."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._door: Door | None = None
 
-    def __enter__(self) -> Door:
+    @contextmanager
+    def session(self) -> Iterator[Door]:
+        """Wait for the session; whatever goes wrong inside, the next one gets it."""
         from reliability.ledger.door import Door
         from reliability.settings import ledger_dsn
 
-        self._lock.acquire()
-        if self._door is None:
-            self._door = Door(ledger_dsn(), application_name="reliability triggers")
-        return self._door
-
-    def __exit__(self, *error: object) -> None:
-        self._lock.release()
+        with self._lock:
+            if self._door is None:
+                self._door = Door(ledger_dsn(), application_name="reliability triggers")
+            yield self._door
 
 
-_session = _SharedSession()
+# A sweep may wait for a lock; nobody who only looks should wait with it.
+looking = SharedSession()
+sweeping = SharedSession()

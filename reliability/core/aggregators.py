@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-EXACT_TYPES = ("smallint", "integer", "bigint", "numeric")
+EXACT_TYPES = ("bigint", "numeric", "decimal")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,9 +14,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Literal
 
-from reliability.core.errors import ReliabilityError, RequestClosed, TxidBlocked
+from reliability.core.errors import (
+    ReliabilityError,
+    RequestClosed,
+    RequestGivenUp,
+    TxidBlocked,
+)
 from reliability.core.request import Request, RequestKind, RequestStatus
 
 
@@ -30,6 +34,9 @@ class AttemptStatus(str, Enum):
     REPLACED = "REPLACED"
     FAILED = "FAILED"
     FENCED = "FENCED"
+
+
+SEALED = frozenset({AttemptStatus.PROCESSED, AttemptStatus.COMMITTED, AttemptStatus.REPLACED})
 
 
 class Goal(str, Enum):
@@ -99,14 +106,10 @@ class Snapshot:
 class Begin:
     """Begin an attempt and submit its processing."""
 
-    kind: Literal["begin"] = "begin"
-
 
 @dataclass(frozen=True, slots=True)
 class Commit:
     """Commit: it is the txid's turn."""
-
-    kind: Literal["commit"] = "commit"
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +117,11 @@ class Wait:
     """Wait without holding a worker slot."""
 
     reason: str
-    kind: Literal["wait"] = "wait"
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
     """The goal is reached."""
-
-    kind: Literal["done"] = "done"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,6 @@ class Fail:
     """The goal cannot be reached by this request."""
 
     error: ReliabilityError
-    kind: Literal["fail"] = "fail"
 
 
 Action = Begin | Commit | Wait | Done | Fail
@@ -185,5 +184,5 @@ def _wait(snapshot: Snapshot, reason: str) -> Action:
 
 def _closed(txid: int, request: Request) -> ReliabilityError:
     if request.status is RequestStatus.GIVEN_UP:
-        return RequestClosed(f"request {request.number} for txid {txid} was given up: silent")
+        return RequestGivenUp(f"request {request.number} for txid {txid} was given up")
     return RequestClosed(f"request {request.number} for txid {txid} was closed: {request.reason}")

@@ -17,9 +17,9 @@ from reliability.core.aggregators import (
 )
 from reliability.core.errors import InvalidDefinition, LedgerCorruption
 from reliability.core.spout import Spout
+from reliability.core.types import is_supported
 
 NAME = re.compile(r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$")
-POSTGRES_TYPE = re.compile(r"^[a-z][a-z ]*[a-z](\(\d+(, ?\d+)?\))?$")
 LONGEST_NAME = 28  # <topology>__<state> must fit Postgres's 63 characters, with room for a suffix
 
 
@@ -124,10 +124,6 @@ class Topology:
         if not self.module:
             object.__setattr__(self, "module", getattr(self.process, "__module__", ""))
 
-    def state(self, name: str) -> State:
-        """Return the state called `name`; raise KeyError if there is none."""
-        return next(s for s in self.states if s.name == name)
-
 
 def digest_of(data: object) -> str:
     """Return a digest of plain data that does not depend on the order of its keys."""
@@ -146,5 +142,8 @@ def _check_name(what: str, name: str) -> None:
 
 def _check_type(what: str, type_: str) -> None:
     # Types stand in CREATE TABLE as they are written.
-    if not POSTGRES_TYPE.match(type_):
-        raise InvalidDefinition(f"{what}: {type_!r} is not a Postgres type in lower case")
+    if not is_supported(type_):
+        raise InvalidDefinition(
+            f"{what}: type {type_!r} is not supported",
+            remedy="write it as Postgres shows it: bigint, numeric(14,2), text, timestamptz …",
+        )

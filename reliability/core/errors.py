@@ -59,8 +59,8 @@ class StateDefinitionChanged(Terminal):
 
     code = "STATE_DEFINITION_CHANGED"
     remedy = (
-        "restore the old definition, or give the new shape a new state name: "
-        "it gets a table of its own."
+        "restore the old definition; a pipeline of another shape is a topology of another name, "
+        "with tables of its own."
     )
 
 
@@ -79,6 +79,13 @@ class PasswordInDsn(Terminal):
 
     code = "PASSWORD_IN_DSN"
     remedy = "name a libpq service (service=reliability) and keep the password in a pass file."
+
+
+class DsnUnreadable(Terminal):
+    """RELIABILITY_DSN cannot be read."""
+
+    code = "DSN_UNREADABLE"
+    remedy = "write it as libpq wants it, for example service=reliability."
 
 
 class LedgerUnavailable(Transient):
@@ -167,7 +174,7 @@ class SourceUnreadable(Transient):
     """A source file cannot be read."""
 
     code = "SOURCE_UNREADABLE"
-    remedy = "deliver the file again, complete; no txid was allocated for it."
+    remedy = "deliver the file again, complete; nothing was allocated by this run."
 
 
 class SourceChanged(Terminal):
@@ -206,6 +213,13 @@ class RequestClosed(Terminal):
 
     code = "REQUEST_CLOSED"
     remedy = "clear the task or the run to ask again."
+
+
+class RequestGivenUp(Transient):
+    """The run was silent for so long that its request was given up."""
+
+    code = "REQUEST_GIVEN_UP"
+    remedy = "nothing: the next try takes it up again."
 
 
 class AttemptFenced(Transient):

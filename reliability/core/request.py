@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from reliability.core.errors import NoRequest
-
 
 class RequestKind(str, Enum):
     """A commit request wants an uncommitted txid committed; a replay request wants it again."""
@@ -44,13 +42,11 @@ class Contact(str, Enum):
     REOPEN = "REOPEN"
 
 
-def judge_contact(latest: Request | None, recorded: int | None, max_tries: int) -> Contact:
+def judge_contact(latest: Request, recorded: int | None, max_tries: int) -> Contact:
     """Tell a retry from a clear by `ti.max_tries`: a clear raises it, a retry does not.
 
     :param recorded: max_tries when this task first worked for the latest request, None if never
     """
-    if latest is None:
-        raise NoRequest
     if recorded is not None and max_tries > recorded:
         return Contact.OPEN_NEXT
     # A request is closed when all tasks of its transaction have ended. A task that comes for the

@@ -21,14 +21,8 @@ logger = logging.getLogger(__name__)
 
 Row = Mapping[str, Any]
 
-# Whoever waits for a row lets go after a while: nobody may hold the topology for ever (A3).
-LOCK_TIMEOUT = "10s"
 CONNECT_TIMEOUT_SECONDS = 10
 COPY_CHUNK_BYTES = 1 << 20
-BEGIN = (
-    "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL synchronous_commit = on; "
-    f"SET LOCAL lock_timeout = '{LOCK_TIMEOUT}'"
-)
 
 
 class CopySource(Protocol):
@@ -47,7 +41,7 @@ class Transaction:
 
     def run_and_commit(self, statement: str, **parameters: Any) -> None:
         """Run a last statement in one round trip with COMMIT, so that its locks are short."""
-        self.cursor.execute(f"{queries()[statement]}; COMMIT", parameters)
+        self.cursor.execute(f"{queries()[statement]}; {queries()['commit']}", parameters)
         self.is_committed = True
 
     def copy(self, statement: str, rows: CopySource) -> None:
@@ -99,11 +93,11 @@ class Door:
         """
         try:
             cursor = self._connect().cursor()
-            cursor.execute(BEGIN)
+            cursor.execute(queries()["begin"])
             transaction = Transaction(cursor)
             yield transaction
             if not transaction.is_committed:
-                cursor.execute("COMMIT")
+                cursor.execute(queries()["commit"])
             cursor.close()
         except psycopg2.Error as error:
             self._roll_back()
@@ -122,9 +116,14 @@ class Door:
         if self._connection is None or self._connection.closed:
             self._connection = psycopg2.connect(
                 self.dsn,
+                # a peer that vanished is noticed in a minute, not after TCP's two hours
                 connect_timeout=CONNECT_TIMEOUT_SECONDS,
                 application_name=self.application_name,
                 cursor_factory=RealDictCursor,
+                keepalives_idle=30,
+                keepalives_interval=10,
+                keepalives_count=3,
+                tcp_user_timeout=30_000,
             )
             self._connection.autocommit = True  # BEGIN and COMMIT are written out
         return self._connection
@@ -133,7 +132,7 @@ class Door:
         # A failing rollback must not hide the first error; a lost session has rolled back anyway.
         try:
             if self._connection is not None and not self._connection.closed:
-                self._connection.cursor().execute("ROLLBACK")
+                self._connection.cursor().execute(queries()["roll_back"])
         except psycopg2.Error as error:
             logger.warning("error ignored in rollback: %s", error)
             self.close()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import psycopg2
 from psycopg2 import errors
 
@@ -17,6 +19,9 @@ from reliability.core.errors import (
 )
 
 FENCED_SQLSTATE = "RL001"
+_MISSING = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
+# A missing schema or table of the user's own is not the ledger's.
+_OF_THE_LEDGER = re.compile(r"\breliability(_contribution)?[.\"]")
 
 
 def translate(error: psycopg2.Error) -> ReliabilityError:
@@ -28,9 +33,7 @@ def translate(error: psycopg2.Error) -> ReliabilityError:
         return AlreadyAcked(text)
     if isinstance(error, errors.LockNotAvailable | errors.DeadlockDetected):
         return LedgerBusy(text)
-    if isinstance(
-        error, errors.UndefinedTable | errors.UndefinedFunction | errors.InvalidSchemaName
-    ):
+    if isinstance(error, _MISSING) and _OF_THE_LEDGER.search(text):
         return LedgerNotMigrated(f"the ledger lacks what this release needs: {text}")
     if isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError):
         return _unavailable(text)

@@ -91,13 +91,13 @@ def process_attempt(door: Door, submission: Submission) -> None:
 def process_with(spark: SparkSession, door: Door, topology: Topology, grant: Grant) -> None:
     """Do the numbered steps above with a given Spark session."""
     start_attempt(door, grant, _this_driver(spark))
-    meta = read_batch_meta(door, grant)
-    topology.spout.verify(meta)
-    batch = batch_frame(spark, topology.spout, meta)
-    frames = topology.process(batch)
-    check_frames(frames, topology.states)
-    persist_shared(batch, list(frames.values()))
     with Progress(spark, Door(door.dsn, f"reliability {grant} progress"), grant):
+        meta = read_batch_meta(door, grant)
+        topology.spout.verify(meta)
+        batch = batch_frame(spark, topology.spout, meta)
+        frames = topology.process(batch)
+        check_frames(frames, topology.states)
+        persist_shared(batch, list(frames.values()))
         for state in topology.states:
             _stage(door, StateTables(topology.name, state), frames[state.name], grant)
 

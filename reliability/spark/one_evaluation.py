@@ -8,11 +8,17 @@ Such shared sub-plans are persisted: the first job evaluates them, the others re
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+
+_CLOCK = re.compile(
+    r"\b(now|curdate|current_date|current_time|current_timestamp|localtimestamp)\(", re.IGNORECASE
+)
 
 
 def persist_shared(batch: DataFrame, frames: Sequence[DataFrame]) -> int:
@@ -40,7 +46,7 @@ def _canonical(plan: Any) -> str:
 
 
 def _volatile(plan: Any, known_leaves: set[str]) -> Iterator[Any]:
-    children = _sequence(plan.children())
+    children = [*_sequence(plan.children()), *_sequence(plan.subqueries())]
     is_foreign = not children and _canonical(plan) not in known_leaves
     if is_foreign or not _is_deterministic(plan) or _reads_clock(plan):
         yield plan
@@ -54,11 +60,8 @@ def _is_deterministic(plan: Any) -> bool:
 
 
 def _reads_clock(plan: Any) -> bool:
-    # current_timestamp() counts as deterministic within one query, and we run several.
-    return any(
-        "current_timestamp(" in text or "current_date(" in text or "localtimestamp(" in text
-        for text in (expression.sql().lower() for expression in _sequence(plan.expressions()))
-    )
+    # A clock counts as deterministic within one query, and we run several.
+    return any(_CLOCK.search(expression.sql()) for expression in _sequence(plan.expressions()))
 
 
 def _leaves(plan: Any) -> list[Any]:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from reliability.core.attempt import Grant
 from reliability.core.definitions import State
 from reliability.core.errors import SchemaMismatch
-from reliability.spark.frames import check_accounting_columns
-from reliability.spark.types import fits
+from reliability.core.types import fits
+from reliability.spark.frames import FOLD_N, FOLD_X, check_accounting_columns
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 
 if TYPE_CHECKING:
@@ -41,8 +41,8 @@ def reduce_frame(frame: DataFrame, tables: StateTables, grant: Grant) -> DataFra
     _check_columns(frame, state)
     reduced = frame.groupBy(*state.key).agg(
         *[F.expr(column.spark).alias(column.name) for column in state.columns()],
-        F.expr("bit_xor(_x)").alias("_x"),
-        F.expr("sum(_n)").alias("_n"),
+        F.expr(FOLD_X).alias("_x"),
+        F.expr(FOLD_N).alias("_n"),
     )
     if not state.key:  # without a key Spark makes a row out of nothing, and we need its name
         reduced = reduced.where("_rows > 0").withColumn(SINGLE_ROW_KEY, F.lit(True))

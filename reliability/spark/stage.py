@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 RESULT = "partition int, stage int"
-# A task whose executor vanished must not hold its transaction open for ever.
-IDLE_TIMEOUT = "SET LOCAL idle_in_transaction_session_timeout = '60s'"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +58,6 @@ class StageTask:
         door = Door(self.dsn, application_name=f"reliability {self.grant}")
         try:
             with door.transaction() as tx:
-                tx.cursor.execute(IDLE_TIMEOUT)
                 tx.copy(self.copy, rows)
                 self._acknowledge(tx, partition, rows)
         except AlreadyAcked:

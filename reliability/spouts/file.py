@@ -54,9 +54,10 @@ class FileSpout:
     def plan(self, interval: Interval | None) -> list[SourceItem]:
         """List the matching files by path, each with the row count of its own footer."""
         pattern = self._pattern_of(interval)
-        paths = sorted(p for p in glob.glob(pattern, recursive=True) if Path(p).is_file())
+        found = glob.glob(pattern, root_dir=home(), recursive=True)
+        paths = sorted(path for path in found if locate(path).is_file())
         if not paths and not self.allow_empty:
-            raise NothingToEmit(f"no file matches {pattern}")
+            raise NothingToEmit(f"no file matches {locate(pattern)}")
         return [read_file_item(path) for path in paths]
 
     def _pattern_of(self, interval: Interval | None) -> str:
@@ -65,7 +66,7 @@ class FileSpout:
             pattern = pattern.format(
                 data_interval_start=interval.start, data_interval_end=interval.end
             )
-        return str(home() / pattern)
+        return pattern
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
         """Cut the files, in their order, into batches of max_files_per_batch."""
@@ -88,6 +89,15 @@ class FileSpout:
                 raise SourceChanged(f"{item.path} changed: {_difference(item, found)}")
 
 
+def locate(path: str) -> Path:
+    """Return where a file lies now.
+
+    A relative path stays relative in the ledger: a clone that moves, or a deployment behind a
+    symbolic link, must not make new source items of files that were counted.
+    """
+    return home() / path
+
+
 def check_one_schema(meta: BatchMeta) -> None:
     """Raise SchemaMismatch if the files of a batch differ in their columns.
 
@@ -95,7 +105,7 @@ def check_one_schema(meta: BatchMeta) -> None:
     """
     import pyarrow.parquet as pq
 
-    first, *others = [(item.identity, pq.read_schema(item.identity)) for item in meta.items]
+    first, *others = [(item.identity, pq.read_schema(locate(item.identity))) for item in meta.items]
     for path, schema in others:
         if not schema.equals(first[1]):
             raise SchemaMismatch(f"{path} and {first[0]} have different columns")
@@ -107,11 +117,11 @@ def read_file_item(path: str) -> FileItem:
     import pyarrow.parquet as pq
 
     try:
-        stat = Path(path).stat()
-        footer_digest = _footer_digest(path)
-        rows = pq.read_metadata(path).num_rows
+        stat = locate(path).stat()
+        footer_digest = _footer_digest(locate(path))
+        rows = pq.read_metadata(locate(path)).num_rows
     except (OSError, pa.ArrowException) as error:
-        raise SourceUnreadable(f"{path} is not a whole Parquet file: {error}") from error
+        raise SourceUnreadable(f"{locate(path)} is not a whole Parquet file: {error}") from error
     return FileItem(
         path=path,
         size=stat.st_size,
@@ -121,9 +131,9 @@ def read_file_item(path: str) -> FileItem:
     )
 
 
-def _footer_digest(path: str) -> str:
+def _footer_digest(path: Path) -> str:
     """Digest a Parquet file's footer: schema, row groups, offsets and statistics."""
-    with open(path, "rb") as file:
+    with path.open("rb") as file:
         size = file.seek(0, 2)
         file.seek(max(size - 8, 0))
         tail = file.read(8)

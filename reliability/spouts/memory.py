@@ -1,7 +1,7 @@
 """MemorySpout: rows that the topology's own module holds, after Storm's MemoryTransactionalSpout.
 
 What it needs from its source: the rows stay in the code as they are. It is untimed: its first run
-emits everything, later runs nothing. For rows that keep coming there are files.
+emits everything, later runs what was appended to a partition since.
 """
 
 from __future__ import annotations
@@ -37,19 +37,22 @@ class MemorySpout:
         return False
 
     def plan(self, interval: Interval | None) -> list[SourceItem]:
-        """List all slices of `take` rows: first those of the first batch, and so on."""
+        """List every row: a row is an item, so another `take` makes no new items of old rows."""
         return [
-            MemorySlice(partition=partition, offset=offset, rows=min(self.take, len(rows) - offset))
-            for offset in range(0, max(map(len, self.partitions), default=0), self.take)
+            MemorySlice(partition=partition, offset=offset, rows=1)
             for partition, rows in enumerate(self.partitions)
-            if offset < len(rows)
+            for offset in range(len(rows))
         ]
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
-        """Put the slices of one offset into one batch."""
-        slices = [item for item in items if isinstance(item, MemorySlice)]
-        offsets = sorted({item.offset for item in slices})
-        return [tuple(s for s in slices if s.offset == offset) for offset in offsets]
+        """Take the next `take` rows of each partition for a batch, until none is left."""
+        rows = [item for item in items if isinstance(item, MemorySlice)]
+        left = [[row for row in rows if row.partition == p] for p in range(len(self.partitions))]
+        longest = max(map(len, left), default=0)
+        return [
+            tuple(row for own in left for row in own[first : first + self.take])
+            for first in range(0, longest, self.take)
+        ]
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
         """Fold the tuple ids of a batch."""

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
-from reliability.core.aggregators import Column
+from reliability.core.aggregators import ROW_COUNT, Column
 from reliability.core.definitions import State
 
 CONTRIBUTION_SCHEMA = "reliability_contribution"
@@ -130,7 +130,7 @@ class StateTables:
     def changed_keys(self) -> Composed:
         """Collect the keys whose part differs between the replaced attempt and the new one."""
         return SQL(
-            "CREATE TEMPORARY TABLE changed ON COMMIT DROP AS"
+            "CREATE TEMPORARY TABLE pg_temp.changed ON COMMIT DROP AS"
             " SELECT {key}, {pairs} FROM ({old}) AS old FULL JOIN ({new}) AS new ON {same_key}"
             " WHERE ({old_values}) IS DISTINCT FROM ({new_values})"
         ).format(
@@ -148,7 +148,7 @@ class StateTables:
             ),
             old=self._folded_attempt("replaced_attempt"),
             new=self._folded_attempt("attempt_id"),
-            same_key=self._same_key("old", "new"),
+            same_key=self._same_key_as_record("old", "new"),
             old_values=_qualified("old", self._value_names()),
             new_values=_qualified("new", self._value_names()),
         )
@@ -164,25 +164,40 @@ class StateTables:
     def _work_out(self) -> Composed:
         """By inverse where every column has one, else from the kept contributions (H3)."""
         source = self._by_inverse() if self.is_invertible else self._from_contributions()
-        return SQL("CREATE TEMPORARY TABLE swapped ON COMMIT DROP AS {}").format(source)
+        return SQL("CREATE TEMPORARY TABLE pg_temp.swapped ON COMMIT DROP AS {}").format(source)
 
     def _by_inverse(self) -> Composed:
-        return SQL("SELECT {key}, {values}, {txid} AS _txid FROM changed {join}").format(
+        return SQL(
+            "SELECT {key}, {values}, {txid} AS _txid FROM pg_temp.changed AS changed {join}"
+        ).format(
             key=_qualified("changed", self.key),
             values=SQL(", ").join(
                 SQL("{} AS {}").format(_fill_swap(column, self.columns), Identifier(column.name))
                 for column in self.columns
             ),
-            txid=SQL("greatest(target._txid, %(txid)s)"),
+            txid=self._greatest_txid_left(),
             join=SQL("LEFT JOIN {} AS target ON {}").format(
                 self.target, self._same_key("changed", "target")
             ),
         )
 
+    def _greatest_txid_left(self) -> Composed:
+        """A row's txid is the greatest that it holds; it sinks when that one leaves (C3)."""
+        return SQL(
+            "CASE WHEN {added} > 0 THEN greatest(target._txid, %(txid)s)"
+            " WHEN target._txid > %(txid)s THEN target._txid"
+            " ELSE (SELECT max(kept._txid) FROM ({kept}) AS kept WHERE {same_key}) END"
+        ).format(
+            added=SQL("coalesce({}, 0)").format(Identifier("changed", f"new {ROW_COUNT.name}")),
+            kept=self._kept(),
+            same_key=self._same_key("changed", "kept"),
+        )
+
     def _from_contributions(self) -> Composed:
         return SQL(
             "SELECT {key}, {folds}, max(kept._txid) AS _txid"
-            " FROM changed LEFT JOIN ({kept}) AS kept ON {same_key} GROUP BY {key}"
+            " FROM pg_temp.changed AS changed LEFT JOIN ({kept}) AS kept ON {same_key}"
+            " GROUP BY {key}"
         ).format(
             key=_qualified("changed", self.key),
             folds=SQL(", ").join(
@@ -211,13 +226,14 @@ class StateTables:
 
     def _delete_vanished(self) -> Composed:
         return SQL(
-            "DELETE FROM {} AS target USING swapped WHERE {} AND coalesce(swapped._rows, 0) = 0"
+            "DELETE FROM {} AS target USING pg_temp.swapped AS swapped"
+            " WHERE {} AND coalesce(swapped._rows, 0) = 0"
         ).format(self.target, self._same_key("target", "swapped"))
 
     def _write(self) -> Composed:
         return SQL(
             "INSERT INTO {target} ({names}, _txid)"
-            " SELECT {names}, _txid FROM swapped WHERE _rows > 0 ORDER BY {key}"
+            " SELECT {names}, _txid FROM pg_temp.swapped WHERE _rows > 0 ORDER BY {key}"
             " ON CONFLICT ({key}) DO UPDATE SET {values}, _txid = excluded._txid"
         ).format(
             target=self.target,
@@ -231,7 +247,7 @@ class StateTables:
     @staticmethod
     def forget_swap() -> Composable:
         """Drop the working tables, so that the next state of the same commit can make its own."""
-        return SQL("DROP TABLE changed, swapped")
+        return SQL("DROP TABLE pg_temp.changed, pg_temp.swapped")
 
     # --- pieces ----------------------------------------------------------------------------------
 
@@ -254,8 +270,18 @@ class StateTables:
         )
 
     def _same_key(self, one: str, other: str) -> Composed:
-        # NULL is a key like any other. Records compare NULL fields as equal and, unlike IS NOT
-        # DISTINCT FROM, can be hashed; the cast keeps Postgres from comparing field by field.
+        # NULL is a key like any other. Written so that Postgres finds each key by the index;
+        # IS NOT DISTINCT FROM would read the whole table for each.
+        return SQL(" AND ").join(
+            SQL("({0} = {1} OR ({0} IS NULL AND {1} IS NULL))").format(
+                Identifier(one, name), Identifier(other, name)
+            )
+            for name in self.key
+        )
+
+    def _same_key_as_record(self, one: str, other: str) -> Composed:
+        # A FULL JOIN needs one sortable comparison. Records compare NULL fields as equal; the
+        # cast keeps Postgres from comparing field by field.
         return SQL("ROW({})::record = ROW({})::record").format(
             _qualified(one, self.key), _qualified(other, self.key)
         )

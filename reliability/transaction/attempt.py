@@ -9,6 +9,7 @@ from typing import Any
 from reliability.core.acker import check_accounting, check_acked
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.coordinator import (
+    SEALED,
     AttemptStatus,
     Begin,
     Goal,
@@ -26,6 +27,7 @@ from reliability.core.fold import Fold
 from reliability.core.request import Request
 from reliability.core.spout import BatchMeta
 from reliability.ledger.door import Door, Row, Transaction
+from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import request_of, sink_of, snapshot_of
 from reliability.settings import Leases
 from reliability.states.tables import StateTables
@@ -62,11 +64,11 @@ def begin_attempt(
     attempt_id with its nonce is durable, and each sink's ack_val starts as the emitted XOR.
     """
     with door.transaction() as tx:
-        tx.one("lock_topology", topology=topology.name)
+        lock_topology(tx, topology.name)
         snapshot, request = _snapshot_in(tx, topology.name, txid), _request_in(tx, request_id)
         action = next_action(snapshot, request, Goal.COMMITTED)
         # A sweep that gives the request up at this moment waits for this row, or we find it gone.
-        if not isinstance(action, Begin) or not tx.run("renew_request", request_id=request_id):
+        if not isinstance(action, Begin) or not tx.run("hold_request", request_id=request_id):
             return None
         check_states(tx, topology)
         return _grant(tx, topology, txid, request, leases)
@@ -218,7 +220,7 @@ def _end_seal(door: Door, grant: Grant, staged: dict[str, int]) -> None:
 
 
 def _already_sealed_or_raise(door: Door, grant: Grant) -> None:
-    if _read(door, grant)["status"] not in ("PROCESSED", "COMMITTED", "REPLACED"):
+    if AttemptStatus(_read(door, grant)["status"]) not in SEALED:
         raise error_of(door, grant)
 
 
@@ -230,7 +232,7 @@ def error_of(door: Door, grant: Grant) -> ReliabilityError:
 
 def is_processing(door: Door, grant: Grant) -> bool:
     """Say whether what the attempt does can still count."""
-    return bool(_read(door, grant)["status"] == "PROCESSING")
+    return AttemptStatus(_read(door, grant)["status"]) is AttemptStatus.PROCESSING
 
 
 def _read(door: Door, grant: Grant) -> Row:

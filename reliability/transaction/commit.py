@@ -16,12 +16,14 @@ from dataclasses import dataclass
 from typing import Any
 
 from reliability.core.attempt import TransactionAttempt
-from reliability.core.errors import LedgerCorruption, ReliabilityError
+from reliability.core.errors import LedgerCorruption, ReliabilityError, UnexpectedAnswer
 from reliability.ledger.door import Door, Row, Transaction
+from reliability.ledger.locks import PATIENCE_SECONDS, lock_topology
 from reliability.states.tables import StateTables
 from reliability.transaction.declare import declared_tables
 
 logger = logging.getLogger(__name__)
+PASSING_PATIENCE_SECONDS = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,45 +35,71 @@ class Committed:
     replaced_attempt: int | None
 
 
-def drain(door: Door, topology: str, *, overdue: int = 0) -> list[Committed]:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refused:
+    """A commit that Postgres refused: a number too large, a constraint of the user's."""
+
+    attempt: TransactionAttempt
+    error: ReliabilityError
+
+
+def drain(
+    door: Door, topology: str, *, own_txid: int | None = None, overdue: int = 0
+) -> list[Committed]:
     """Commit everything whose turn it is, in order: first commits, then processed replays (C5).
 
-    :param overdue: leave alone what was processed less than so many seconds ago; whoever passes
-        by gives a txid's own commit task that long
-    :raises ReliabilityError: the first commit that was due failed. What fails behind it is only
-        logged: the caller's own txid is in.
+    :param own_txid: raise if this txid's commit is refused; what is refused of others is logged
+    :param overdue: leave alone what was processed less than so many seconds ago, and go away if
+        somebody else is at work; for those who pass by
     """
     committed: list[Committed] = []
     while True:
-        try:
-            done = _commit_next(door, topology, overdue)
-        except ReliabilityError as error:
-            if not committed:
-                raise
-            logger.warning("commit stops behind %s: %s", committed[-1].attempt, error)
-            return committed
+        done = _commit_next(door, topology, overdue)
         if done is None:
             return committed
-        logger.info("%s %s committed as c=%s", topology, done.attempt, done.commit_number)
-        committed.append(done)
+        if isinstance(done, Committed):
+            logger.info("%s %s committed as c=%s", topology, done.attempt, done.commit_number)
+            committed.append(done)
+        elif done.attempt.txid == own_txid:
+            raise done.error
+        else:
+            logger.warning("%s %s was refused: %s", topology, done.attempt, done.error)
 
 
-def _commit_next(door: Door, topology: str, overdue: int) -> Committed | None:
+def _commit_next(door: Door, topology: str, overdue: int) -> Committed | Refused | None:
+    due: Row | None = None
+    try:
+        with door.transaction() as tx:
+            lock_topology(tx, topology, PASSING_PATIENCE_SECONDS if overdue else PATIENCE_SECONDS)
+            due = tx.first("next_to_commit", topology=topology, overdue=overdue)
+            if due is None or (overdue and not due["is_overdue"]):
+                return None
+            return _commit(tx, _place(topology, due))
+    except (UnexpectedAnswer, LedgerCorruption) as error:
+        if due is None:
+            raise
+        return _refuse(door, _place(topology, due), error)
+
+
+def _commit(tx: Transaction, place: Mapping[str, Any]) -> Committed:
+    for tables in declared_tables(tx, place["topology"]):
+        _change_state(tx, tables, place)
+    _move_pointers(tx, place)
+    tx.all("satisfy_requests", **place)
+    return Committed(
+        attempt=TransactionAttempt(place["txid"], place["attempt_id"]),
+        commit_number=place["commit_number"],
+        replaced_attempt=place["replaced_attempt"],
+    )
+
+
+def _refuse(door: Door, place: Mapping[str, Any], error: ReliabilityError) -> Refused:
+    """Fail the attempt: left PROCESSED, every later request would adopt it and fail again."""
     with door.transaction() as tx:
-        tx.one("lock_topology", topology=topology)
-        due = tx.first("next_to_commit", topology=topology, overdue=overdue)
-        if due is None or (overdue and not due["is_overdue"]):
-            return None
-        place = _place(topology, due)
-        for tables in declared_tables(tx, topology):
-            _change_state(tx, tables, place)
-        _move_pointers(tx, place)
-        tx.all("satisfy_requests", **place)
-        return Committed(
-            attempt=TransactionAttempt(due["txid"], due["attempt_id"]),
-            commit_number=place["commit_number"],
-            replaced_attempt=due["committed_attempt"],
-        )
+        lock_topology(tx, place["topology"])
+        tx.run("refuse_attempt", reason_code=error.code, reason=error.what, **place)
+    attempt = TransactionAttempt(place["txid"], place["attempt_id"])
+    return Refused(attempt=attempt, error=error)
 
 
 def _place(topology: str, due: Row) -> dict[str, Any]:
@@ -79,6 +107,7 @@ def _place(topology: str, due: Row) -> dict[str, Any]:
         "topology": topology,
         "txid": due["txid"],
         "attempt_id": due["attempt_id"],
+        "nonce": due["nonce"],
         "replaced_attempt": due["committed_attempt"],
         "commit_number": due["commit_number"] + 1,
     }
@@ -87,11 +116,23 @@ def _place(topology: str, due: Row) -> dict[str, Any]:
 def _change_state(tx: Transaction, tables: StateTables, place: Mapping[str, Any]) -> None:
     at = {**place, "state": tables.state.name}
     tx.one("advance_state", **at)
-    rows = tx.one("staged_rows", **at)["staged_rows"]
+    rows = _sealed_rows(tx, tables, at)
     if place["replaced_attempt"] is None:
         _apply(tx, tables, at, rows)
     else:
         _swap(tx, tables, at, rows)
+
+
+def _sealed_rows(tx: Transaction, tables: StateTables, at: Mapping[str, Any]) -> int:
+    # Rows that were sealed and are gone must not be taken for an empty contribution (H2).
+    sealed: int = tx.one("staged_rows", **at)["staged_rows"]
+    found = tx.one(tables.fold(), **at)["rows"]
+    if sealed != found:
+        raise LedgerCorruption(
+            f"{tables.contribution_table}: {sealed} rows were sealed for attempt "
+            f"{at['txid']}:{at['attempt_id']}, and {found} are there"
+        )
+    return sealed
 
 
 def _apply(tx: Transaction, tables: StateTables, at: Mapping[str, Any], rows: int) -> None:
@@ -101,7 +142,6 @@ def _apply(tx: Transaction, tables: StateTables, at: Mapping[str, Any], rows: in
             f"{tables.target_name}: {result['keys']} keys of txid {at['txid']}, and only "
             f"{result['applied']} rows were older than it"
         )
-    _check_presence(tables, at, rows, present=result["keys"] > 0)
     tx.one("insert_contribution", rows=rows, **at)
 
 
@@ -124,16 +164,6 @@ def _check_replaced(tx: Transaction, tables: StateTables, at: Mapping[str, Any])
             f"{tables.contribution_table}: attempt {at['txid']}:{header['attempt_id']} is on "
             f"record with {header['rows']} rows, and {kept} rows of attempt "
             f"{at['txid']}:{at['replaced_attempt']} are there"
-        )
-
-
-def _check_presence(
-    tables: StateTables, at: Mapping[str, Any], rows: int, *, present: bool
-) -> None:
-    if present != (rows > 0):
-        raise LedgerCorruption(
-            f"{tables.contribution_table}: {rows} rows were sealed for attempt "
-            f"{at['txid']}:{at['attempt_id']}, and that is not what is there"
         )
 
 

@@ -7,6 +7,7 @@ import json
 from reliability.core.definitions import State, Topology
 from reliability.core.errors import StateDefinitionChanged, TargetTableTaken
 from reliability.ledger.door import Door, Transaction
+from reliability.ledger.locks import lock_topology
 from reliability.states.tables import StateTables
 
 
@@ -20,23 +21,30 @@ def declare(door: Door, topology: Topology) -> None:
         tx.run(
             "declare_topology",
             topology=topology.name,
-            module=topology.module,
             max_spout_pending=topology.max_spout_pending,
         )
-        tx.one("lock_topology", topology=topology.name)
+        has_emitted = lock_topology(tx, topology.name)["next_txid"] > 1
+        if has_emitted:
+            return check_states(tx, topology)
         for state in topology.states:
             if not _is_declared(tx, topology.name, state):
                 _declare_state(tx, StateTables(topology.name, state))
 
 
 def check_states(tx: Transaction, topology: Topology) -> None:
-    """Raise unless every state of the code is declared with the shape it has in the ledger."""
-    for state in topology.states:
-        if not _is_declared(tx, topology.name, state):
-            raise StateDefinitionChanged(
-                f"state {state.name} of {topology.name} is not declared yet",
-                remedy="clear the run from its emit task, which declares it.",
-            )
+    """Raise unless the states of the code are those of the ledger, in number and in shape.
+
+    A txid is processed for the states of the code and committed into those of the ledger: one
+    that only either knows could never be committed.
+    """
+    undeclared = [s.name for s in topology.states if not _is_declared(tx, topology.name, s)]
+    names = {state.name for state in topology.states}
+    declared = {row["state"] for row in tx.all("state_definitions", topology=topology.name)}
+    if undeclared or declared != names:
+        raise StateDefinitionChanged(
+            f"{topology.name} emitted txids for the states {sorted(declared)}, and has "
+            f"{sorted(names)} now"
+        )
 
 
 def declared_tables(tx: Transaction, topology: str) -> list[StateTables]:

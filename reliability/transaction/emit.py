@@ -16,6 +16,7 @@ from reliability.core.definitions import Topology
 from reliability.core.errors import DataIntervalMissing, LedgerBusy, TooManyBatches
 from reliability.core.spout import BatchMeta, Interval, SourceItem, check_overlap
 from reliability.ledger.door import Door, Transaction
+from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import blocked_of, interval_of
 from reliability.transaction.declare import declare
 from reliability.transaction.request import Run, TaskContact, contact_in
@@ -48,10 +49,10 @@ def emit(
         new = [item for item in items if item.identity not in known]
         batches = _cut(topology, new)
         with door.transaction() as tx:
-            tx.one("lock_topology", topology=topology.name)
+            next_txid = lock_topology(tx, topology.name)["next_txid"]
             # Another run may have taken some of these items since the plan was made.
             if not _known_in(tx, topology.name, new):
-                return _allocate(tx, topology, interval, batches, who, most_batches)
+                return _allocate(tx, topology, interval, batches, who, next_txid, most_batches)
     raise LedgerBusy(f"other runs of {topology.name} keep emitting the same items")
 
 
@@ -76,6 +77,7 @@ def _allocate(
     interval: Interval | None,
     batches: list[BatchMeta],
     who: TaskContact,
+    next_txid: int,
     most_batches: int,
 ) -> list[int]:
     own = _own_txids(tx, topology.name, interval, who.run)
@@ -83,9 +85,10 @@ def _allocate(
         batches = []  # a run of an untimed spout that comes again asks for what it had (E5)
     _check_overlap(tx, topology.name, interval)
     _check_room(topology.name, len(own) + len(batches), most_batches)
-    first = _take_txids(tx, topology.name, len(batches))
-    new = range(first, first + len(batches))
+    new = range(next_txid, next_txid + len(batches))
     _check_blocked(tx, topology.name, [*own, *new])
+    if new:
+        tx.one("allocate_txids", topology=topology.name, count=len(new), first=next_txid)
     for txid, meta in zip(new, batches, strict=True):
         _freeze(tx, topology.name, txid, meta, interval, who.run)
     txids = sorted({*own, *new})
@@ -122,13 +125,6 @@ def _check_blocked(tx: Transaction, topology: str, txids: list[int]) -> None:
     blocked = blocked_of(tx.first("blocked_txid", **parameters))
     if blocked is not None:
         raise blocked.error()
-
-
-def _take_txids(tx: Transaction, topology: str, count: int) -> int:
-    first: int = tx.one("lock_topology", topology=topology)["next_txid"]
-    if count:
-        tx.one("allocate_txids", topology=topology, count=count, first=first)
-    return first
 
 
 def _freeze(

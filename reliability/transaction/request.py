@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reliability.core.errors import RunUnsatisfied
+from reliability.core.errors import NoRequest, RunUnsatisfied
 from reliability.core.request import (
     Contact,
     Request,
@@ -14,6 +14,7 @@ from reliability.core.request import (
     kind_of_new_request,
 )
 from reliability.ledger.door import Door, Transaction
+from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import request_of
 
 ASKED_AGAIN = "the run asked again"
@@ -39,7 +40,7 @@ class TaskContact:
 def contact(door: Door, topology: str, txid: int, who: TaskContact) -> Request:
     """Return the request that a task works for, opening the next one if it was cleared (R1)."""
     with door.transaction() as tx:
-        tx.one("lock_topology", topology=topology)
+        lock_topology(tx, topology)
         return contact_in(tx, topology, txid, who)
 
 
@@ -55,20 +56,19 @@ def contact_in(
     }
     row = tx.first("latest_request", task=who.task, **place)
     latest = request_of(row) if row else None
-    if latest is None and may_open_first:
+    if latest is None:
+        if not may_open_first:
+            raise NoRequest(f"run {who.run.run_id} has no request for txid {txid}")
         request = _open_next(tx, place)
     else:
-        recorded = row["max_tries"] if row else None
-        request = _after(tx, place, latest, judge_contact(latest, recorded, who.max_tries))
+        verdict = judge_contact(latest, row["max_tries"] if row else None, who.max_tries)
+        request = _after(tx, place, latest, verdict)
     tx.run("record_contact", request_id=request.request_id, task=who.task, max_tries=who.max_tries)
-    tx.run("renew_request", request_id=request.request_id)
+    tx.run("renew_requests_of_run", request_id=request.request_id)
     return request
 
 
-def _after(
-    tx: Transaction, place: dict[str, object], latest: Request | None, verdict: Contact
-) -> Request:
-    assert latest is not None  # judge_contact refuses a run without a request
+def _after(tx: Transaction, place: dict[str, object], latest: Request, verdict: Contact) -> Request:
     if verdict is Contact.OPEN_NEXT:
         return _open_next(tx, place)
     if verdict is Contact.REOPEN:
@@ -90,7 +90,7 @@ def _open_next(tx: Transaction, place: dict[str, object]) -> Request:
 def renew(door: Door, request_id: int) -> None:
     """Show that the run that asked is alive (R3)."""
     with door.transaction() as tx:
-        tx.run("renew_request", request_id=request_id)
+        tx.run("renew_requests_of_run", request_id=request_id)
 
 
 def close(door: Door, topology: str, txid: int, run: Run, reason: str) -> bool:

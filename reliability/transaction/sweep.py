@@ -47,12 +47,19 @@ def sweep(door: Door, topology: str, leases: Leases, *, clean: bool = False) -> 
         rows = tx.all("expire_leases", topology=topology)
         swept.expired = [TransactionAttempt(row["txid"], row["attempt_id"]) for row in rows]
     swept.given_up = _give_up_silent(door, topology, leases)
-    swept.committed = drain(door, topology, overdue=leases.overdue)
+    swept.committed = _drain_overdue(door, topology, leases)
     if clean:
         swept.cleaned = _clean(door, topology)
     if swept:
         logger.info("swept %s: %s", topology, swept)
     return swept
+
+
+def _drain_overdue(door: Door, topology: str, leases: Leases) -> list[Committed]:
+    try:
+        return drain(door, topology, overdue=leases.overdue)
+    except LedgerBusy:
+        return []  # somebody is at work
 
 
 def _give_up_silent(door: Door, topology: str, leases: Leases) -> list[int]:

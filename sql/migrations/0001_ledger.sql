@@ -7,7 +7,6 @@ CREATE SCHEMA reliability_contribution;
 -- One row a topology. Whoever locks it decides; txids come from it, because a sequence has gaps.
 CREATE TABLE reliability.topology (
     topology          text PRIMARY KEY,
-    module            text NOT NULL,
     curr_txid         bigint NOT NULL DEFAULT 1,   -- the only txid that may commit first
     next_txid         bigint NOT NULL DEFAULT 1,   -- the next one to be allocated
     max_spout_pending integer NOT NULL,

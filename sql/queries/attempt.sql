@@ -4,7 +4,7 @@ SELECT t.txid, p.curr_txid, p.max_spout_pending, t.committed_attempt,
        l.attempt_id AS live_attempt_id, l.status AS live_status, l.request_id AS live_request_id,
        coalesce(l.lease_until < clock_timestamp(), false) AS live_lease_expired,
        (SELECT count(*) FROM reliability.attempt r
-         WHERE r.topology = p.topology AND r.txid < p.curr_txid
+         WHERE r.topology = p.topology AND r.txid < p.curr_txid AND r.txid <> t.txid
            AND r.status IN ('PROCESSING', 'SEALING')) AS replays_processing
   FROM reliability.topology p
   JOIN reliability.transaction t ON t.topology = p.topology AND t.txid = %(txid)s

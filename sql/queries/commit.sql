@@ -1,6 +1,6 @@
 -- next_to_commit --
 -- The txid whose first commit is due, if its attempt is PROCESSED; else the oldest PROCESSED replay.
-SELECT a.txid, a.attempt_id, t.committed_attempt, p.commit_number,
+SELECT a.txid, a.attempt_id, a.nonce::text AS nonce, t.committed_attempt, p.commit_number,
        clock_timestamp() - a.processed_at > %(overdue)s * interval '1 second' AS is_overdue
   FROM reliability.topology p
   JOIN reliability.attempt a ON a.topology = p.topology AND a.status = 'PROCESSED'
@@ -48,7 +48,16 @@ RETURNING attempt_id;
 -- commit_attempt --
 UPDATE reliability.attempt SET status = 'COMMITTED', ended_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
-   AND status = 'PROCESSED'
+   AND nonce = %(nonce)s AND status = 'PROCESSED'
+RETURNING attempt_id;
+
+-- refuse_attempt --
+-- Its commit was refused by the data: the next request begins another attempt.
+UPDATE reliability.attempt
+   SET status = 'FAILED', ended_at = clock_timestamp(),
+       reason_code = %(reason_code)s, reason = %(reason)s
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+   AND nonce = %(nonce)s AND status = 'PROCESSED'
 RETURNING attempt_id;
 
 -- commit_transaction --

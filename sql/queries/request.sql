@@ -50,9 +50,21 @@ ON CONFLICT (request_id, task) DO NOTHING;
 SELECT request_id, number, kind, status, granted_after, coalesce(reason, '') AS reason
   FROM reliability.request WHERE request_id = %(request_id)s;
 
--- renew_request --
+-- hold_request --
+-- Before an attempt is granted: a sweep that would give the request up waits, or it is gone.
 UPDATE reliability.request SET renewed_at = clock_timestamp()
- WHERE request_id = %(request_id)s AND status = 'OPEN';
+ WHERE request_id = %(request_id)s AND status = 'OPEN'
+RETURNING request_id;
+
+-- renew_requests_of_run --
+-- A sign of life of one task is one of its run: others may wait for a slot longer than a lease.
+-- Rows that somebody holds are passed over, so that no two renewals wait for each other.
+UPDATE reliability.request SET renewed_at = clock_timestamp()
+ WHERE request_id IN (
+       SELECT o.request_id FROM reliability.request r
+         JOIN reliability.request o USING (topology, dag_id, run_id)
+        WHERE r.request_id = %(request_id)s AND o.status = 'OPEN'
+          FOR UPDATE OF o SKIP LOCKED);
 
 -- satisfy_requests --
 -- The txid was committed by this attempt: whoever asked for it before that attempt has it.

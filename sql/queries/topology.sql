@@ -1,9 +1,8 @@
 -- declare_topology --
 -- Make the topology known, or bring its configuration up to date.
-INSERT INTO reliability.topology (topology, module, max_spout_pending)
-VALUES (%(topology)s, %(module)s, %(max_spout_pending)s)
-ON CONFLICT (topology) DO UPDATE
-   SET module = excluded.module, max_spout_pending = excluded.max_spout_pending;
+INSERT INTO reliability.topology (topology, max_spout_pending)
+VALUES (%(topology)s, %(max_spout_pending)s)
+ON CONFLICT (topology) DO UPDATE SET max_spout_pending = excluded.max_spout_pending;
 
 -- lock_topology --
 -- Queue behind whoever decides for this topology now. A statement of its own: what is read or

@@ -13,7 +13,6 @@ from reliability.core.errors import (
     AttemptIncomplete,
     FrameWithoutAccounting,
     LedgerBusy,
-    ReliabilityError,
     RowsUnaccounted,
     SchemaMismatch,
     SourceChanged,
@@ -317,7 +316,7 @@ def test_a_processed_attempt_cannot_be_failed_fenced_or_closed(emitted, door):
     emitted.runner.seal(grant)  # repeated, it is harmless
     assert emitted.runner.close(1, emitted.run, "torn down")
     assert rows(door, STATUS) == [(0, "PROCESSED", None)]
-    emitted.runner.commit()
+    emitted.runner.commit(1)
     assert not emitted.runner.end_attempt(grant, AttemptIncomplete("later"))
     assert rows(door, STATUS) == [(0, "COMMITTED", None)]
 
@@ -434,13 +433,24 @@ def test_acks_do_not_wait_for_who_holds_the_topology(emitted, door):
 
 def test_who_holds_the_topology_lets_go_of_an_attempt_row_it_cannot_get(emitted, door, monkeypatch):
     grant = emitted.begin(1)
-    monkeypatch.setattr("reliability.ledger.door.BEGIN", "BEGIN; SET LOCAL lock_timeout = '100ms'")
+    monkeypatch.setattr("reliability.ledger.locks.HOLDERS_PATIENCE_SECONDS", 1)
+    request_id = emitted.request(1)
     holder = Door(door.dsn)
     with holder.transaction() as tx:
         tx.one("renew_lease", topology="shop", txid=1, attempt_id=0, nonce=grant.nonce)
         with pytest.raises(LedgerBusy):
-            emitted.runner.begin(1, emitted.request(1))
-        with pytest.raises(ReliabilityError):
-            emitted.begin(1)
+            emitted.runner.begin(1, request_id)
     holder.close()
     assert emitted.begin(1).attempt.attempt_id == 1
+
+
+def test_who_passes_by_does_not_wait_for_who_is_at_work(emitted, door):
+    emitted.process(1)
+    with door.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.attempt SET processed_at = now() - interval '1 hour'"))
+    holder = Door(door.dsn)
+    with holder.transaction() as tx:
+        tx.one("lock_topology", topology="shop")
+        assert not sweep(door, "shop", Leases()).committed
+    holder.close()
+    assert sweep(door, "shop", Leases()).committed

@@ -17,6 +17,7 @@ from reliability.core.errors import (
     RequestClosed,
     RunUnsatisfied,
     TxidBlocked,
+    UnexpectedAnswer,
 )
 from reliability.ledger.door import Door
 from reliability.runner import TransactionRunner
@@ -85,16 +86,16 @@ def test_the_window_lets_in_only_max_spout_pending(tmp_path, pipeline):
 def test_nothing_commits_before_its_turn(emitted, door):
     emitted.process(2)
     emitted.process(3)
-    assert emitted.runner.commit() == []
+    assert emitted.runner.commit(1) == []
     assert rows(door, CURR) == [(1, 0)]
 
 
 def test_who_holds_the_lock_commits_every_consecutive_processed_txid(emitted, door):
     processed_out_of_order(emitted)
-    assert [str(c.attempt) for c in emitted.runner.commit()] == ["1:0", "2:0", "3:0"]
+    assert [str(c.attempt) for c in emitted.runner.commit(1)] == ["1:0", "2:0", "3:0"]
     assert rows(door, CURR) == [(4, 3)]
     assert rows(door, "SELECT commit_number FROM reliability.state") == [(3,), (3,)]
-    assert emitted.runner.commit() == []
+    assert emitted.runner.commit(1) == []
 
 
 def test_two_that_commit_at_once_commit_each_txid_once(emitted, door):
@@ -135,7 +136,7 @@ def test_every_snapshot_shows_both_states_at_the_same_txid(emitted, door):
 
     thread = threading.Thread(target=read)
     thread.start()
-    emitted.runner.commit()
+    emitted.runner.commit(1)
     stop.set()
     thread.join(timeout=30)
     assert all(one == other for one, other in seen)
@@ -152,7 +153,7 @@ def test_a_row_that_is_not_older_than_the_txid_stops_the_commit(emitted, door):
         tx.run(SQL("UPDATE per_customer SET _txid = 9 WHERE customer = 2"))
     before = tables(door)
     with pytest.raises(LedgerCorruption, match="per_customer"):
-        emitted.runner.commit()
+        emitted.runner.commit(2)
     assert tables(door) == before
     assert rows(door, CURR) == [(2, 1)]
 
@@ -162,7 +163,7 @@ def test_a_state_that_already_has_the_commit_number_is_not_changed_again(emitted
     with door.transaction() as tx:
         tx.run(SQL("UPDATE reliability.state SET commit_number = 1 WHERE state = 'per_day'"))
     with pytest.raises(LedgerCorruption, match="advance_state"):
-        emitted.runner.commit()
+        emitted.runner.commit(1)
     assert tables(door) == ([], [])
 
 
@@ -172,15 +173,55 @@ def test_contribution_rows_that_are_gone_are_never_taken_for_zero(emitted, door)
     with door.transaction() as tx:
         tx.run(SQL("TRUNCATE reliability_contribution.shop__per_day"))
     with pytest.raises(LedgerCorruption, match="shop__per_day"):
-        emitted.runner.commit()
+        emitted.runner.commit(1)
 
 
-def test_a_commit_that_fails_behind_ones_own_does_not_take_it_along(emitted, door):
+def test_a_commit_that_is_refused_behind_ones_own_does_not_take_it_along(emitted, door):
     processed_out_of_order(emitted)
     with door.transaction() as tx:
         tx.run(SQL("ALTER TABLE per_day ADD CONSTRAINT poor CHECK (revenue < 20)"))
-    assert [str(c.attempt) for c in emitted.runner.commit()] == ["1:0", "2:0"]
+    assert [str(c.attempt) for c in emitted.runner.commit(1)] == ["1:0", "2:0"]
     assert rows(door, CURR) == [(3, 2)]
+
+
+def test_a_refused_commit_fails_its_attempt_and_succeeds_once_the_cause_is_gone(emitted, door):
+    """Left PROCESSED, every later request would adopt the attempt and be refused again."""
+    emitted.process(1)
+    emitted.process(2)
+    with door.transaction() as tx:
+        tx.run(SQL("ALTER TABLE per_day ADD CONSTRAINT poor CHECK (revenue < 1)"))
+    before = tables(door)
+    with pytest.raises(UnexpectedAnswer, match="poor"):
+        emitted.runner.commit(1)
+    assert tables(door) == before
+    assert rows(door, "SELECT status, reason_code FROM reliability.attempt WHERE txid = 1") == [
+        ("FAILED", "UNEXPECTED_ANSWER")
+    ]
+    emitted.runner.close(1, emitted.run, "its tasks ended without it")
+    with pytest.raises(TxidBlocked, match="poor"):
+        emitted.transact(2)
+    with door.transaction() as tx:
+        tx.run(SQL("ALTER TABLE per_day DROP CONSTRAINT poor"))
+    emitted.again().transact(1)
+    assert rows(door, CURR) == [(3, 2)]
+
+
+def test_a_replay_that_is_refused_holds_up_nobody(emitted, door):
+    committed(emitted)
+    again = emitted.again()
+    again.emit(month(1997, 1))
+    again.process(1)
+    again.process(2)
+    with door.transaction() as tx:
+        tx.run(SQL("DELETE FROM reliability_contribution.shop__per_day"
+                   " WHERE _txid = 1 AND _attempt_id = 0"))  # fmt: skip
+    assert [str(c.attempt) for c in again.runner.commit(2)] == ["2:1"]
+    assert rows(
+        door, "SELECT status FROM reliability.attempt WHERE txid = 1 ORDER BY attempt_id"
+    ) == [
+        ("COMMITTED",),
+        ("FAILED",),
+    ]
 
 
 # --- G8: a lost answer ---------------------------------------------------------------------------
@@ -192,7 +233,7 @@ def test_a_lost_answer_is_harmless(emitted, door, monkeypatch):
     unlucky = TransactionRunner(emitted.runner.topology, LosesAnswers(door.dsn))
     request_id = emitted.request(1, "commit")
     with pytest.raises(LedgerUnavailable):
-        unlucky.commit()
+        unlucky.commit(1)
     assert rows(door, CURR) == [(2, 1)]
     emitted.transact(1)  # the retry: same max_tries, so it is no replay
     assert rows(door, CURR) == [(2, 1)]
@@ -279,6 +320,18 @@ def test_a_replay_replaces_exactly_its_own_contribution(
     assert rows(door, CURR) == [(4, 4)]
 
 
+def test_the_rows_txid_sinks_when_the_greatest_leaves_the_key(emitted, door, tmp_path):
+    """C3: a row that says 3 and holds only 1 would refuse the first commit of a released 2."""
+    committed(emitted)
+    write_parquet(tmp_path / "1997-01" / "b.parquet", [row(3, 3, None)])
+    freeze_as_found(door, tmp_path, "b")
+    again = emitted.again()
+    again.emit(month(1997, 1))
+    again.transact(2)
+    assert rows(door, "SELECT _txid FROM per_day WHERE day = '1997-01-01'") == [(1,)]
+    assert rows(door, "SELECT _txid FROM per_customer WHERE customer = 2") == [(1,)]
+
+
 def test_the_rows_txid_is_the_greatest_that_it_holds(emitted, door):
     committed(emitted)
     before = tables(door)
@@ -348,7 +401,7 @@ def test_a_replay_takes_out_what_is_stored_or_stops(emitted, door):
 def test_a_replay_does_not_take_an_attempt_from_before_its_request(emitted, door):
     """R2: the clear came while an attempt was PROCESSED; Spark still runs again."""
     emitted.process(1)
-    emitted.runner.commit()
+    emitted.runner.commit(1)
     first = emitted.again()
     first.emit(month(1997, 1))
     first.process(1)  # 1:1 is PROCESSED

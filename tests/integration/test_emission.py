@@ -134,18 +134,41 @@ def test_nothing_is_emitted_behind_a_txid_that_nobody_works_on(emitter, door):
     assert emitter.again("scheduled__1997-02").emit(month(1997, 2)) == [3]
 
 
-def test_a_state_that_changed_its_shape_is_refused(emitter, folder, door):
+PER_DAY_BY_TEXT = State("per_day", key={"day": "text"}, values={"n": Count()})
+PER_YEAR = State("per_year", key={"year": "bigint"}, values={"n": Count()})
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda states: [states[0], PER_DAY_BY_TEXT], "per_day"),
+        (lambda states: states[:1], "per_day"),
+        (lambda states: [*states, PER_YEAR], "per_year"),
+        (lambda states: [states[0], PER_YEAR], "per_year"),
+    ],
+    ids=["another shape", "removed", "added", "renamed"],
+)
+def test_states_that_changed_are_refused_and_cost_nothing(emitter, folder, door, change, named):
+    """A txid sealed for other states than the ledger's could never be committed."""
     emitter.emit(month(1997, 1))
     topology = shop(folder)
-    changed = replace(
-        topology,
-        states=[State("per_day", key={"day": "text"}, values={"n": Count()}), topology.states[0]],
-    )
-    with pytest.raises(StateDefinitionChanged, match="per_day"):
+    changed = replace(topology, states=change(list(topology.states)))
+    with pytest.raises(StateDefinitionChanged, match=named):
         Pipeline(TransactionRunner(changed, door), None).emit(month(1997, 2))
-    with pytest.raises(StateDefinitionChanged, match="per_day"):
+    with pytest.raises(StateDefinitionChanged, match=named):
         Pipeline(TransactionRunner(changed, door), None).begin(1)
     assert rows(door, "SELECT count(*) FROM reliability.attempt") == [(0,)]
+    assert emitter.begin(1).attempt.attempt_id == 0
+
+
+def test_files_of_a_clone_that_moved_are_the_same_files(tmp_path, door, monkeypatch):
+    """Their paths are kept relative: else they would be counted again under new txids."""
+    for home in ("old", "new"):
+        write_parquet(tmp_path / home / "in" / "1997-01" / "a.parquet", ROW)
+    topology = shop("in")
+    for home in ("old", "new"):
+        monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path / home))
+        assert Pipeline(TransactionRunner(topology, door), None).emit(month(1997, 1)) == [1]
 
 
 def test_a_target_table_belongs_to_one_state_of_one_topology(emitter, folder, door):

@@ -12,6 +12,7 @@ from typer.testing import CliRunner
 
 from reliability.cli import app
 from reliability.core.errors import (
+    DsnUnreadable,
     LedgerCorruption,
     LedgerNotMigrated,
     LedgerRefusedLogin,
@@ -19,6 +20,7 @@ from reliability.core.errors import (
     LedgerUnavailable,
     MigrationChanged,
     PasswordInDsn,
+    UnexpectedAnswer,
 )
 from reliability.ledger.door import Door
 from reliability.ledger.migrations import Migration, check_migrated, migrate, migrations
@@ -104,6 +106,23 @@ def test_a_password_in_the_dsn_is_refused(monkeypatch):
     assert "hunter2" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("dsn", "error"),
+    [("host=h sslpassword=hunter2", PasswordInDsn), ("password=my hunter2", DsnUnreadable)],
+)
+def test_no_piece_of_a_secret_is_repeated(monkeypatch, dsn, error):
+    monkeypatch.setenv("RELIABILITY_DSN", dsn)
+    with pytest.raises(error) as raised:
+        ledger_dsn()
+    assert "hunter2" not in str(raised.value)
+    assert raised.value.__cause__ is None
+
+
+def test_a_missing_table_of_the_users_own_is_not_the_ledgers(door):
+    with pytest.raises(UnexpectedAnswer, match="nosuch"), door.transaction() as tx:
+        tx.run(SQL("SELECT * FROM nosuch.t"))
+
+
 def test_a_lost_session_is_opened_again(door):
     with door.transaction() as tx:
         pid = tx.one(SQL("SELECT pg_backend_pid() AS pid"))["pid"]
@@ -152,8 +171,10 @@ def test_every_query_is_used_and_prepares(door):
     unused = [name for name in queries() if f'"{name}"' not in code]
     assert unused == []
     for name, text in queries().items():
-        if name == "create_migration_table":
+        if name == "create_migration_table" or not text.lstrip("-").strip():
             continue
+        if not re.search(r"^(SELECT|INSERT|UPDATE)", text, re.MULTILINE):
+            continue  # the session's own
         parameters = re.findall(r"%\((\w+)\)s", text)
         statement = re.sub(r"%\(\w+\)s", "NULL", text)
         connection = psycopg2.connect(door.dsn)

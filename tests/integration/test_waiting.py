@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from typing import Any, cast
 
 import pytest
 from psycopg2.sql import SQL
@@ -31,7 +32,8 @@ def trigger(airflow_home, emitted, monkeypatch):
     """Make the trigger of a waiting commit task, on a session with this test's ledger."""
     from reliability_airflow import triggers
 
-    monkeypatch.setattr(triggers, "_session", triggers._SharedSession())
+    monkeypatch.setattr(triggers, "looking", triggers.SharedSession())
+    monkeypatch.setattr(triggers, "sweeping", triggers.SharedSession())
     monkeypatch.setattr(triggers, "LOOK_EVERY_SECONDS", 0.02)
     monkeypatch.setattr(triggers, "RENEW_EVERY_LOOKS", 2)
 
@@ -147,7 +149,7 @@ def test_jobs_are_cancelled_when_their_attempt_was_ended(emitted, door, monkeypa
         sparkContext = Context()
 
     grant = emitted.begin(1)
-    with Progress(Session(), Door(door.dsn), grant):
+    with Progress(cast(Any, Session()), Door(door.dsn), grant):
         assert not cancelled.wait(0.2)
         emitted.runner.end_attempt(grant, AttemptIncomplete("by somebody else"), fence=True)
         assert cancelled.wait(SECONDS)

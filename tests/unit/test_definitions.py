@@ -39,6 +39,8 @@ def topology(**changes):
         lambda: State("a", key={"_k": "text"}, values={"n": Count()}),
         lambda: State("a", key={"k": "text; DROP TABLE x"}, values={"n": Count()}),
         lambda: State("a", values={"n": Sum("v", "numeric(1,2)) --")}),
+        lambda: State("a", key={"k": "int"}, values={"n": Count()}),
+        lambda: State("a", key={"k": "uuid"}, values={"n": Count()}),
         lambda: MemorySpout(schema={}, partitions=[], take=0),
     ],
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from reliability.core.errors import NoRequest
 from reliability.core.request import (
     Contact,
     Request,
@@ -37,11 +36,6 @@ def latest(status=RequestStatus.OPEN):
 )
 def test_contact(status, recorded, max_tries, expected):
     assert judge_contact(latest(status), recorded, max_tries) is expected
-
-
-def test_a_run_without_a_request_is_refused():
-    with pytest.raises(NoRequest):
-        judge_contact(None, None, 2)
 
 
 def test_a_request_for_a_committed_txid_is_a_replay():

@@ -20,7 +20,18 @@ _FITTING: dict[str, tuple[str, ...]] = {
     "timestamp": ("timestamp_ntz",),
     "boolean": ("boolean",),
 }
+_NUMERIC = ("numeric", "decimal")
 _PARAMETERS = re.compile(r"^([a-z ]+?) ?(?:\((\d+)(?:, ?(\d+))?\))?$")
+
+
+def is_supported(postgres_type: str) -> bool:
+    """Say whether a column can have this type.
+
+    >>> is_supported("numeric(14,2)"), is_supported("bigint"), is_supported("int")
+    (True, True, False)
+    """
+    match = _PARAMETERS.match(postgres_type)
+    return match is not None and match[1] in (*_FITTING, *_NUMERIC)
 
 
 def fits(spark_type: str, postgres_type: str) -> bool:
@@ -36,7 +47,7 @@ def fits(spark_type: str, postgres_type: str) -> bool:
     """
     match = _PARAMETERS.match(postgres_type)
     base, precision, scale = match.groups() if match else (postgres_type, None, None)
-    if base in ("numeric", "decimal"):
+    if base in _NUMERIC:
         return _fits_numeric(spark_type, precision, scale)
     return spark_type in _FITTING.get(base, ())
 

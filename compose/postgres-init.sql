@@ -1,0 +1,12 @@
+-- Runs once, on an empty volume: a database and a role of its own for each of the two.
+\getenv airflow_password AIRFLOW_PASSWORD
+\getenv reliability_password RELIABILITY_PASSWORD
+
+CREATE ROLE airflow LOGIN PASSWORD :'airflow_password';
+CREATE ROLE reliability LOGIN PASSWORD :'reliability_password';
+
+CREATE DATABASE airflow OWNER airflow;
+CREATE DATABASE reliability OWNER reliability;
+
+-- By default everybody may connect everywhere.
+REVOKE ALL ON DATABASE airflow, reliability FROM PUBLIC;

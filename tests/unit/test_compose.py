@@ -1,0 +1,113 @@
+"""The container set-up, as far as it can be judged without a container."""
+
+from __future__ import annotations
+
+import stat
+from pathlib import Path
+
+import pytest
+import yaml
+
+from compose.select_locked import select
+from dev.compose import Compose, compare, condition, expected_tables
+from dev.compose_secrets import FILES, FOLDER, admin_password, write_secrets
+
+ROOT = Path(__file__).resolve().parents[2]
+COMPOSE_FILE = ROOT / "docker-compose.yml"
+LOCK = """\
+ours==1 \\
+    --hash=sha256:aa
+    # via reliability (pyproject.toml)
+shared==2 \\
+    --hash=sha256:bb
+    # via
+    #   linter
+    #   ours
+linter==3 \\
+    --hash=sha256:cc
+    # via reliability (pyproject.toml:dev)
+of-linter==4 ; python_full_version < '3.11' \\
+    --hash=sha256:dd
+    # via linter
+"""
+
+
+@pytest.fixture
+def definition():
+    return yaml.safe_load(COMPOSE_FILE.read_text())
+
+
+class CannedCompose(Compose):
+    """Answers with rows that are made up."""
+
+    tables: dict[str, set[tuple[str, ...]]] = {}  # noqa: RUF012
+
+    def rows(self, query):
+        return self.tables[query.split()[-1]]
+
+
+def canned(**tables):
+    CannedCompose.tables = tables
+    return CannedCompose(environment={})
+
+
+def test_ports_are_published_on_this_machine_only(definition):
+    ports = [
+        port for service in definition["services"].values() for port in service.get("ports", [])
+    ]
+    assert len(ports) == 3
+    assert all(port.startswith("127.0.0.1:${") for port in ports)
+
+
+def test_every_secret_of_the_compose_file_is_made(definition):
+    files = {secret["file"] for secret in definition["secrets"].values()}
+    files |= {
+        service["env_file"] for service in definition["services"].values() if "env_file" in service
+    }
+    assert files == {str(FOLDER / name) for name in FILES}
+
+
+def test_executors_get_the_ledger_s_files_only(definition):
+    assert definition["services"]["spark-worker"]["secrets"] == ["pg_service", "pgpass"]
+
+
+def test_secrets_are_made_once_in_a_folder_that_is_ours_alone(tmp_path):
+    folder = write_secrets(tmp_path)
+    before = {name: (folder / name).read_text() for name in FILES}
+    write_secrets(tmp_path)
+    assert {name: (folder / name).read_text() for name in FILES} == before
+    assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert len(admin_password(tmp_path)) >= 20
+
+
+def test_the_image_gets_what_it_runs_and_no_linter():
+    selected = select(LOCK, "reliability (pyproject.toml)")
+    assert "ours==1" in selected
+    assert "shared==2" in selected
+    assert "linter" not in selected.replace("#   linter", "")
+
+
+def test_the_real_lock_loses_the_tests_tools_only():
+    selected = select((ROOT / "requirements.lock").read_text(), "reliability (pyproject.toml)")
+    names = {line.partition("==")[0] for line in selected.splitlines() if "==" in line}
+    assert {"apache-airflow", "asyncpg", "pyspark", "pandas", "psycopg2-binary"} <= names
+    assert not {"ruff", "mypy", "pytest", "hypothesis"} & names
+
+
+def test_tables_that_agree_are_exact(capsys):
+    assert compare(canned(**expected_tables()))
+    assert "1437 rows, 1437 expected, 0 missing" in capsys.readouterr().out
+
+
+def test_a_cent_too_much_is_not_exact():
+    tables = expected_tables()
+    day, orders, revenue = tables["daily_revenue"].pop()
+    tables["daily_revenue"].add((day, orders, f"{float(revenue) + 0.01:.2f}"))
+    assert not compare(canned(**tables))
+
+
+def test_a_container_s_condition_is_a_word():
+    assert condition({"State": "running", "Health": "healthy"}) == "healthy"
+    assert condition({"State": "running", "Health": ""}) == "running"
+    assert condition({"State": "exited", "ExitCode": 0, "Health": ""}) == "exited (0)"
