@@ -4,7 +4,7 @@ PY := .venv/bin/python
 export KILL
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down status run demo test test-all check lock verify-compose clean
+.PHONY: help setup up down reset status run demo test test-all check lock verify-compose clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -17,6 +17,9 @@ up: setup ## Start Postgres and Airflow on this machine
 
 down: setup ## Stop them; data stays
 	@$(PY) -m dev down
+
+reset: setup ## Stop everything and delete its data; .venv stays
+	@$(PY) -m dev destroy
 
 status: setup ## Say what runs
 	@$(PY) -m dev status

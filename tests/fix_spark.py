@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -27,5 +28,7 @@ def spark(environment) -> Iterator[SparkSession]:
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")
+    # py4j tells of its end when pytest has closed the stream that it would tell it to
+    logging.getLogger("py4j").setLevel(logging.WARNING)
     yield session
     session.stop()
