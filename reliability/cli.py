@@ -91,9 +91,9 @@ def status() -> None:
             rows = tx.all("topology_status")
     table = Table()
     table.add_column("topology", min_width=max((len(row["topology"]) for row in rows), default=0))
-    for name in ("emitted", "committed", "processing", "processed", "window"):
-        table.add_column(name, justify="right")
-    table.add_column("last commit (UTC)")
+    for name in ("emitted", "committed", "processing", "processed"):
+        table.add_column(name, justify="right", min_width=len(name))
+    table.add_column("last commit", min_width=len("01-01 00:00"))
     for row in rows:
         last = row["last_committed_at"]
         table.add_row(
@@ -102,7 +102,6 @@ def status() -> None:
             str(row["curr_txid"] - 1),
             str(row["processing"]),
             str(row["processed"]),
-            str(row["max_spout_pending"]),
             f"{last:%m-%d %H:%M}" if last else "",
         )
     Console(file=sys.stdout).print(table)
