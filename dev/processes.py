@@ -202,16 +202,24 @@ def descendants(process: psutil.Process) -> list[psutil.Process]:
 
 
 def marked(value: str) -> list[psutil.Process]:
-    """Return the processes of this user whose environment says `MARKER=value`.
+    """Return the processes whose environment says `MARKER=value`, or that work in that folder.
 
-    Finds what no record knows any more: orphans of a worker that was killed with SIGKILL.
+    Finds what no record knows any more: orphans of a worker that was killed with SIGKILL. A
+    worker that gave itself a title has overwritten its environment; its folder still tells.
     Never the caller or what the caller runs in, which may have inherited the mark.
     """
     caller = psutil.Process()
     spared = {caller.pid, *(parent.pid for parent in caller.parents())}
     found = []
     for process in psutil.process_iter():
-        with suppress(psutil.Error, OSError):
-            if process.pid not in spared and process.environ().get(MARKER) == value:
+        with suppress(psutil.Error, OSError, IndexError):
+            if process.pid not in spared and _bears(process, value):
                 found.append(process)
     return found
+
+
+def _bears(process: psutil.Process, value: str) -> bool:
+    if process.environ().get(MARKER) == value:
+        return True
+    is_titled = process.cmdline()[0].startswith("airflow ")
+    return is_titled and Path(process.cwd()).is_relative_to(value)

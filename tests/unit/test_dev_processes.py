@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 from dev.environment import listening_addresses
 from dev.errors import DeadlineError
 from dev.ports import Ports, is_free
-from dev.processes import Background, Identity, stop_all, wait_until
+from dev.processes import Background, Identity, marked, stop_all, wait_until
 
 WITH_CHILD = (
     "import subprocess, sys, time;"
@@ -75,3 +76,16 @@ def test_a_port_is_remembered_until_somebody_takes_it(tmp_path: Path) -> None:
         assert not is_free(first)
         assert ports.free_port("web") != first
         stranger.communicate("")
+
+
+def test_an_orphan_that_overwrote_its_environment_is_found_by_its_folder(tmp_path: Path) -> None:
+    """As Airflow's workers do, to show a title in ps."""
+    orphan = subprocess.Popen(
+        ["airflow worker -- idle", "60"], executable=shutil.which("sleep"), cwd=tmp_path, env={}
+    )
+    try:
+        assert [process.pid for process in marked(str(tmp_path))] == [orphan.pid]
+    finally:
+        orphan.kill()
+        orphan.wait()
+    assert marked(str(tmp_path)) == []
