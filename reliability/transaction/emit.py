@@ -19,7 +19,7 @@ from reliability.ledger.door import Door, Transaction
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import blocked_of, interval_of
 from reliability.transaction.declare import declare
-from reliability.transaction.request import Run, TaskContact, contact_in
+from reliability.transaction.request import Run, TaskContact, contact_in, renew_in
 
 MOST_PLANS = 5
 
@@ -92,8 +92,9 @@ def _allocate(
     for txid, meta in zip(new, batches, strict=True):
         _freeze(tx, topology.name, txid, meta, interval, who.run)
     txids = sorted({*own, *new})
-    for txid in txids:
-        contact_in(tx, topology.name, txid, who, may_open_first=True)
+    requests = [contact_in(tx, topology.name, t, who, may_open_first=True) for t in txids]
+    if requests:
+        renew_in(tx, requests[0].request_id)
     return txids
 
 

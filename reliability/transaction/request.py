@@ -41,7 +41,9 @@ def contact(door: Door, topology: str, txid: int, who: TaskContact) -> Request:
     """Return the request that a task works for, opening the next one if it was cleared (R1)."""
     with door.transaction() as tx:
         lock_topology(tx, topology)
-        return contact_in(tx, topology, txid, who)
+        request = contact_in(tx, topology, txid, who)
+        renew_in(tx, request.request_id)
+        return request
 
 
 def contact_in(
@@ -55,16 +57,14 @@ def contact_in(
         "run_id": who.run.run_id,
     }
     row = tx.first("latest_request", task=who.task, **place)
-    latest = request_of(row) if row else None
-    if latest is None:
-        if not may_open_first:
-            raise NoRequest(f"run {who.run.run_id} has no request for txid {txid}")
+    if row is not None:
+        latest = request_of(row)
+        request = _after(tx, place, latest, judge_contact(latest, row["max_tries"], who.max_tries))
+    elif may_open_first:
         request = _open_next(tx, place)
     else:
-        verdict = judge_contact(latest, row["max_tries"] if row else None, who.max_tries)
-        request = _after(tx, place, latest, verdict)
+        raise NoRequest(f"run {who.run.run_id} has no request for txid {txid}")
     tx.run("record_contact", request_id=request.request_id, task=who.task, max_tries=who.max_tries)
-    tx.run("renew_requests_of_run", request_id=request.request_id)
     return request
 
 
@@ -90,7 +90,12 @@ def _open_next(tx: Transaction, place: dict[str, object]) -> Request:
 def renew(door: Door, request_id: int) -> None:
     """Show that the run that asked is alive (R3)."""
     with door.transaction() as tx:
-        tx.run("renew_requests_of_run", request_id=request_id)
+        renew_in(tx, request_id)
+
+
+def renew_in(tx: Transaction, request_id: int) -> None:
+    """Do the same inside a transaction; once is enough for all requests of the run."""
+    tx.run("renew_requests_of_run", request_id=request_id)
 
 
 def close(door: Door, topology: str, txid: int, run: Run, reason: str) -> bool:

@@ -15,7 +15,7 @@ SELECT topology FROM reliability.topology ORDER BY topology;
 
 -- topology_status --
 -- Where every topology stands.
-SELECT p.topology, p.curr_txid, p.next_txid, p.max_spout_pending, p.commit_number,
+SELECT p.topology, p.curr_txid, p.next_txid,
        (SELECT count(*) FROM reliability.attempt a WHERE a.topology = p.topology
            AND a.status IN ('PROCESSING', 'SEALING')) AS processing,
        (SELECT count(*) FROM reliability.attempt a WHERE a.topology = p.topology
