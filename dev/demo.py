@@ -42,7 +42,7 @@ from reliability.ledger.door import Door
 ROOT = Path(__file__).resolve().parents[1]
 DAG_ID = "cdnow_revenue"
 COMMITS = SQL("SELECT count(*) AS commits FROM reliability.commit_log")
-APPLICATIONS = SQL("SELECT application_id FROM reliability.attempt")
+APPLICATIONS = SQL("SELECT application_id FROM reliability.attempt_step")
 KILL_FROM_TXID = 13
 PATIENCE_SECONDS = 1500
 LOOK_EVERY_SECONDS = 1.0

@@ -16,10 +16,11 @@ VICTIMS: tuple[Victim, ...] = get_args(Victim)
 
 # Attempts that have a driver, the youngest first: it has most of its work before it.
 LIVE_DRIVERS = SQL("""
-    SELECT txid, attempt_id, driver_pid, python_pid FROM reliability.attempt
-     WHERE topology = 'cdnow_revenue' AND status = 'PROCESSING' AND started_at IS NOT NULL
-       AND txid >= %(first)s
-     ORDER BY started_at DESC LIMIT 1
+    SELECT a.txid, a.attempt_id, d.driver_pid FROM reliability.attempt a
+      JOIN reliability.attempt_step d USING (topology, txid, attempt_id)
+     WHERE a.topology = 'cdnow_revenue' AND a.status = 'PROCESSING' AND a.txid >= %(first)s
+       AND d.status = 'RUNNING' AND d.started_at IS NOT NULL
+     ORDER BY d.started_at DESC LIMIT 1
 """)
 
 

@@ -8,22 +8,50 @@ from __future__ import annotations
 
 from typing import Any
 
-from reliability.core.aggregators import Count, Max, Min, Sum
-from reliability.core.definitions import State, Topology
+from reliability.core.aggregators import (
+    Append,
+    Avg,
+    Count,
+    First,
+    Latest,
+    Max,
+    Min,
+    Sum,
+    Upsert,
+)
+from reliability.core.definitions import Topology
+from reliability.core.graph import Step
+from reliability.core.state import (
+    ContributionState,
+    OpaqueState,
+    State,
+    TransactionalState,
+)
 from reliability.spouts.file import FileSpout
 from reliability.spouts.memory import MemorySpout
+from reliability.spouts.table import TableSpout
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "Append",
+    "Avg",
+    "ContributionState",
     "Count",
     "FileSpout",
+    "First",
+    "Latest",
     "Max",
     "MemorySpout",
     "Min",
+    "OpaqueState",
     "State",
+    "Step",
     "Sum",
+    "TableSpout",
     "Topology",
+    "TransactionalState",
+    "Upsert",
     "aggregate",
 ]
 

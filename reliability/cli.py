@@ -11,7 +11,7 @@ import typer
 
 from reliability.core.errors import ReliabilityError
 from reliability.ledger.door import Door
-from reliability.settings import Leases, ledger_dsn
+from reliability.settings import Leases, database_dsn
 
 app = typer.Typer(
     help="Exactly-once batch transactions on Airflow, Spark and Postgres.",
@@ -21,10 +21,10 @@ app = typer.Typer(
 
 
 @contextmanager
-def _ledger() -> Iterator[Door]:
+def _ledger(database: str = "") -> Iterator[Door]:
     """Open the ledger; an error of ours is one message and exit code 1, not a traceback."""
     try:
-        door = Door(ledger_dsn(), application_name="reliability cli")
+        door = Door(database_dsn(database), application_name="reliability cli")
         try:
             yield door
         finally:
@@ -35,11 +35,16 @@ def _ledger() -> Iterator[Door]:
 
 
 @app.command()
-def migrate() -> None:
+def migrate(
+    database: Annotated[
+        str,
+        typer.Option(help="A target database of a State(database=...); the ledger's if left out."),
+    ] = "",
+) -> None:
     """Bring the ledger's schema up to date. Run twice, or by two at once, it is harmless."""
     from reliability.ledger.migrations import migrate
 
-    with _ledger() as door:
+    with _ledger(database) as door:
         applied = migrate(door)
     for migration in applied:
         typer.echo(f"applied {migration.number:04d}_{migration.name}")
@@ -78,6 +83,33 @@ def sweep(
 
 
 @app.command()
+def pause(
+    topology: Annotated[str, typer.Argument(help="The topology's name.")],
+    reason: Annotated[str, typer.Option(help="Why; whoever waits is told.")],
+) -> None:
+    """Let no attempt of a topology begin; what is in flight is processed and commits."""
+    from reliability.ledger.migrations import check_migrated
+    from reliability.transaction.topology import pause
+
+    with _ledger() as door:
+        check_migrated(door)
+        pause(door, topology, reason)
+    typer.echo(f"{topology} is paused: {reason}")
+
+
+@app.command()
+def resume(topology: Annotated[str, typer.Argument(help="The topology's name.")]) -> None:
+    """Let attempts of a paused topology begin again."""
+    from reliability.ledger.migrations import check_migrated
+    from reliability.transaction.topology import resume
+
+    with _ledger() as door:
+        check_migrated(door)
+        resume(door, topology)
+    typer.echo(f"{topology} is not paused")
+
+
+@app.command()
 def status() -> None:
     """Show where every topology stands."""
     from rich.console import Console
@@ -105,3 +137,6 @@ def status() -> None:
             f"{last:%m-%d %H:%M}" if last else "",
         )
     Console(file=sys.stdout).print(table)
+    for row in rows:
+        if row["paused_reason"]:
+            typer.echo(f"{row['topology']} is paused: {row['paused_reason']}")

@@ -1,7 +1,8 @@
 """TransactionRunner: all that an Airflow task or the command line does for one topology.
 
-From top to bottom it is the way of a batch: emit, contact, next_action, begin, seal, commit,
-close, settle, sweep. Every call is one short piece of ledger work and harmless when repeated.
+From top to bottom it is the way of a batch: emit, contact, next_action, begin, claim_step,
+end_step, seal, commit, close, settle, sweep. Every call is a short piece of ledger work and
+harmless when repeated.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reliability.core.attempt import Grant
-from reliability.core.coordinator import Action, Goal, next_action
+from reliability.core.coordinator import Action, Begin, Wait, Work, next_action
 from reliability.core.definitions import Topology
 from reliability.core.errors import ReliabilityError
 from reliability.core.request import Request
@@ -17,11 +18,13 @@ from reliability.core.spout import Interval
 from reliability.ledger.door import Door
 from reliability.ledger.migrations import check_migrated
 from reliability.settings import Leases, ledger_dsn
-from reliability.transaction import attempt, request
-from reliability.transaction.commit import Committed, drain
+from reliability.transaction import attempt, begin, request, seal
+from reliability.transaction.commit import drain
 from reliability.transaction.emit import emit
+from reliability.transaction.plan import Committed
 from reliability.transaction.request import Run, TaskContact
 from reliability.transaction.sweep import Swept, sweep
+from reliability.transaction.topology import pause, resume
 
 
 class TransactionRunner:
@@ -54,18 +57,43 @@ class TransactionRunner:
         """Return the request that a task works for."""
         return request.contact(self.door, self.topology.name, txid, who)
 
-    def next_action(self, txid: int, request_id: int, goal: Goal) -> Action:
-        """Read the ledger and decide what is to be done next."""
-        snapshot, latest = attempt.read_snapshot(self.door, self.topology.name, txid, request_id)
-        return next_action(snapshot, latest, goal)
+    def next_action(self, txid: int, request_id: int, work: Work) -> Action:
+        """Read the ledger and decide what is to be done next.
 
-    def begin(self, txid: int, request_id: int) -> Grant | None:
+        The source is asked before each attempt, a replay's too, as in Trident's isReady.
+        """
+        snapshot, request = begin.read_snapshot(
+            self.door, self.topology.name, txid, request_id, self.topology.states
+        )
+        action = next_action(snapshot, request, work)
+        if isinstance(action, Begin) and not self._source_is_ready(txid):
+            return Wait("the source to be ready", for_source=True)
+        return action
+
+    def _source_is_ready(self, txid: int) -> bool:
+        return self.topology.spout.is_ready(
+            txid, begin.interval(self.door, self.topology.name, txid)
+        )
+
+    def begin(self, txid: int, request_id: int, work: Work) -> Grant | None:
         """Grant the next attempt, if that is what is to be done now."""
-        return attempt.begin_attempt(self.door, self.topology, txid, request_id, self.leases)
+        return begin.begin_attempt(self.door, self.topology, txid, request_id, work, self.leases)
 
-    def seal(self, grant: Grant) -> None:
+    def claim_step(self, txid: int, request_id: int, step: str, work: Work) -> Grant | None:
+        """Take up a step of the live attempt, if that is what is to be done now."""
+        return begin.claim_step(self.door, self.topology, txid, request_id, step, work, self.leases)
+
+    def end_step(self, grant: Grant, step: str) -> None:
+        """Mark a step done, or fail the attempt and raise why."""
+        seal.end_step(self.door, self.topology, grant, step)
+
+    def seal(self, grant: Grant, task: str) -> None:
         """Make a complete attempt PROCESSED, or raise why it is not."""
-        attempt.seal(self.door, self.topology, grant)
+        seal.seal(self.door, self.topology, grant, task)
+
+    def live_grant(self, txid: int, request_id: int) -> Grant | None:
+        """Return the grant of the request's own live attempt."""
+        return begin.live_grant(self.door, self.topology.name, txid, request_id)
 
     def end_attempt(self, grant: Grant, error: ReliabilityError, *, fence: bool = False) -> bool:
         """Fail or fence an unsealed attempt."""
@@ -86,6 +114,14 @@ class TransactionRunner:
     def settle(self, run: Run, txids: Sequence[int]) -> None:
         """Return if all that the run asked for is done, else raise."""
         request.settle(self.door, self.topology.name, run, txids)
+
+    def pause(self, reason: str) -> None:
+        """Begin no more attempts; what is in flight drains."""
+        pause(self.door, self.topology.name, reason)
+
+    def resume(self) -> None:
+        """Begin attempts again."""
+        resume(self.door, self.topology.name)
 
     def sweep(self) -> Swept:
         """Find what died silently."""

@@ -3,30 +3,55 @@
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from reliability.core.errors import DsnUnreadable, PasswordInDsn
+from reliability.core.errors import DsnUnreadable, InvalidDefinition, PasswordInDsn
 
 DEFAULT_DSN = "service=reliability"
+_DATABASE_NAME = re.compile(r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$")
 
 
 def ledger_dsn() -> str:
     """Return RELIABILITY_DSN: how libpq finds the ledger, by default a service of its name.
 
-    A password in it would travel into every place that shows an environment or a Spark conf, so
-    it is refused (G10).
+    :raises PasswordInDsn, DsnUnreadable: as for `database_dsn`
     """
+    return _dsn("RELIABILITY_DSN", DEFAULT_DSN)
+
+
+def database_dsn(name: str) -> str:
+    """Return how libpq finds a database of the user's: the ledger's own for the name "".
+
+    `shop` is RELIABILITY_DSN_SHOP, by default the libpq service `shop`.
+
+    :raises PasswordInDsn: a password in it would travel into every place that shows an
+        environment or a Spark conf (G10)
+    :raises DsnUnreadable: it is not what libpq takes
+    :raises InvalidDefinition: the name is no name
+    """
+    if not name:
+        return ledger_dsn()
+    if not _DATABASE_NAME.match(name):
+        raise InvalidDefinition(
+            f"database: {name!r} is not a name",
+            remedy="use lower case, digits and single underscores; it names a libpq service.",
+        )
+    return _dsn(f"RELIABILITY_DSN_{name.upper()}", f"service={name}")
+
+
+def _dsn(variable: str, default: str) -> str:
     import psycopg2.extensions
 
-    dsn = os.environ.get("RELIABILITY_DSN", DEFAULT_DSN)
+    dsn = os.environ.get(variable, default)
     try:
         parts = psycopg2.extensions.parse_dsn(dsn)
     except psycopg2.ProgrammingError:
         # libpq quotes what it cannot read, and that may be a piece of a password
-        raise DsnUnreadable from None
+        raise DsnUnreadable(f"{variable} cannot be read") from None
     if secret := {"password", "sslpassword"} & parts.keys():
-        raise PasswordInDsn(f"RELIABILITY_DSN holds a {secret.pop()}")
+        raise PasswordInDsn(f"{variable} holds a {secret.pop()}")
     return dsn
 
 

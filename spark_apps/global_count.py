@@ -1,6 +1,8 @@
 """The smallest topology: count words, after Storm's transactional global count.
 
->>> [topology.spout.count(batch).count for batch in topology.spout.cut(topology.spout.plan(None))]
+>>> from reliability.core.spout import NothingTaken
+>>> items = topology.spout.plan(None, NothingTaken())
+>>> [topology.spout.count(batch).count for batch in topology.spout.cut(items)]
 [9, 7, 3]
 """
 

@@ -12,7 +12,8 @@ import pytest
 
 from reliability import Count, FileSpout, Max, Min, State, Sum, Topology
 from reliability.core.attempt import Grant
-from reliability.core.coordinator import Begin, Commit, Done, Fail, Goal, Wait
+from reliability.core.coordinator import Begin, Commit, Done, Fail, Seal, Submit, Wait, Work
+from reliability.core.graph import THE_STEP
 from reliability.core.spout import Interval
 from reliability.ledger.door import Door
 from reliability.runner import TransactionRunner
@@ -97,44 +98,71 @@ class Pipeline:
     def request(self, txid: int, task: str = "process") -> int:
         return self.runner.contact(txid, self.who(task)).request_id
 
-    def begin(self, txid: int) -> Grant:
-        grant = self.runner.begin(txid, self.request(txid))
+    def work(self, step: str | None = THE_STEP, task: str | None = None) -> Work:
+        """What a task is there for: a step, or (step=None) the commit."""
+        return self.runner.topology.work(task or step or "commit", step)
+
+    def try_begin(self, txid: int, step: str = THE_STEP, task: str | None = None) -> Grant | None:
+        """Begin if need be and take up the step, as a task that comes for the first time."""
+        work = self.work(step, task)
+        request_id = self.request(txid, work.task)
+        if isinstance(self.runner.next_action(txid, request_id, work), Begin):
+            self.runner.begin(txid, request_id, work)
+        return self.runner.claim_step(txid, request_id, step, work)
+
+    def begin(self, txid: int, step: str = THE_STEP) -> Grant:
+        grant = self.try_begin(txid, step)
         assert grant is not None
         return grant
 
-    def work(self, grant: Grant) -> None:
-        """The processing phase, in this process's Spark session."""
+    def run_step(self, grant: Grant, step: str = THE_STEP) -> None:
+        """A step's spark-submit, in this process's Spark session."""
         from reliability.spark.driver import process_with
 
         door = Door(self.runner.door.dsn)
         try:
-            process_with(self.spark, door, self.runner.topology, grant)
+            process_with(self.spark, door, self.runner.topology, grant, step)
         finally:
             door.close()
 
+    def seal(self, grant: Grant) -> None:
+        """End the only step, and seal."""
+        self.runner.end_step(grant, THE_STEP)
+        self.runner.seal(grant, THE_STEP)
+
     def process(self, txid: int) -> Grant:
-        """Begin, work and seal."""
+        """Begin, run the only step and seal."""
         grant = self.begin(txid)
-        self.work(grant)
-        self.runner.seal(grant)
+        self.run_step(grant)
+        self.seal(grant)
         return grant
 
-    def transact(self, txid: int) -> None:
-        """Do what the operator's loop does until the txid is committed."""
-        request_id = self.request(txid, "commit")
-        for _ in range(5):
-            match self.runner.next_action(txid, request_id, Goal.COMMITTED):
+    def transact(self, txid: int, step: str | None = None, task: str | None = None) -> None:
+        """Do what the operator's loop does until the goal is reached."""
+        work = self.work(step, task)
+        request_id = self.request(txid, work.task)
+        for _ in range(20):
+            match self.runner.next_action(txid, request_id, work):
                 case Done():
                     return
                 case Begin():
-                    self.process(txid)
+                    self.runner.begin(txid, request_id, work)
+                case Submit(step=name):
+                    grant = self.runner.claim_step(txid, request_id, name, work)
+                    assert grant is not None
+                    self.run_step(grant, name)
+                    self.runner.end_step(grant, name)
+                case Seal():
+                    live = self.runner.live_grant(txid, request_id)
+                    assert live is not None
+                    self.runner.seal(live, work.task)
                 case Commit():
                     self.runner.commit(txid)
                 case Fail(error=error):
                     raise error
                 case Wait(reason=reason):
                     raise AssertionError(f"nobody else works here, and it waits: {reason}")
-        raise AssertionError(f"txid {txid} was not committed in five steps")
+        raise AssertionError(f"txid {txid} did not get there in twenty steps")
 
     def again(self, run_id: str | None = None) -> Pipeline:
         """The same run cleared (its max_tries rise), or another run."""

@@ -14,6 +14,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def spark(environment) -> Iterator[SparkSession]:
+    """The one session."""
+    session = local_session()
+    yield session
+    session.stop()
+
+
+def local_session() -> SparkSession:
     """A real local session; a failed task is tried once more, as on a cluster."""
     from pyspark.sql import SparkSession
 
@@ -21,6 +28,7 @@ def spark(environment) -> Iterator[SparkSession]:
         SparkSession.builder.master("local[2,2]")
         .appName("tests")
         .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
         .config("spark.sql.shuffle.partitions", "3")
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
@@ -30,5 +38,4 @@ def spark(environment) -> Iterator[SparkSession]:
     session.sparkContext.setLogLevel("ERROR")
     # py4j tells of its end when pytest has closed the stream that it would tell it to
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    yield session
-    session.stop()
+    return session

@@ -1,17 +1,18 @@
-"""A topology as a DAG: emit, a task group per txid, settle."""
+"""A topology as a DAG: emit, a task group per txid with a task per step, settle."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 from airflow.sdk import DAG, CronDataIntervalTimetable, task_group
 
-from reliability.core.coordinator import Goal
 from reliability.core.definitions import Topology
 from reliability.core.errors import InvalidDefinition
+from reliability.core.graph import reads_from
 from reliability_airflow.operators import TransactionOperator
-from reliability_airflow.tasks import close_task, emit_task, settle_task
+from reliability_airflow.tasks import EmitOperator, close_task, settle_task, unanchored_task
 
 LEAST_ACTIVE_RUNS = 2
 DEFAULT_ARGS: dict[str, Any] = {
@@ -32,6 +33,7 @@ def topology_dag(
     conn_id: str = "spark_default",
     conf: dict[str, str] | None = None,
     default_args: dict[str, Any] | None = None,
+    unanchored: Sequence[Callable[[str, int], None]] = (),
     **dag_arguments: Any,
 ) -> DAG:
     """Make the DAG of a topology; its id is the topology's name.
@@ -44,6 +46,9 @@ def topology_dag(
     :param conn_id: the Airflow connection to Spark
     :param conf: Spark configuration of this topology's jobs; nothing secret, ps shows it
     :param default_args: override owner, retries, retry_delay and the like
+    :param unanchored: side work for each txid of a run that settled, a metric or a notification:
+        functions of (topology, txid), a task each. Not part of the transaction's tree: what they
+        raise is in their log, and fails neither the txid nor the run
     """
     active_runs = max_active_runs or max(LEAST_ACTIVE_RUNS, topology.max_spout_pending)
     if active_runs < LEAST_ACTIVE_RUNS:
@@ -62,31 +67,44 @@ def topology_dag(
         doc_md=dag_arguments.pop("doc_md", None) or _documentation(topology),
         **dag_arguments,
     ) as dag:
-        _build(topology, conn_id=conn_id, conf=conf)
+        _build(topology, unanchored=unanchored, conn_id=conn_id, conf=conf)
     return dag
 
 
-def _build(topology: Topology, *, conn_id: str, conf: dict[str, str] | None) -> None:
-    def task_for(goal: Goal, txid: int, priority_weight: int) -> TransactionOperator:
-        return TransactionOperator(
-            task_id="process" if goal is Goal.PROCESSED else "commit",
-            topology=topology,
-            txid=txid,
-            goal=goal,
-            priority_weight=priority_weight,
-            conn_id=conn_id,
-            conf=conf,
-        )
-
+def _build(
+    topology: Topology,
+    *,
+    unanchored: Sequence[Callable[[str, int], None]],
+    conn_id: str,
+    conf: dict[str, str] | None,
+) -> None:
     @task_group(group_id="transaction")
     def transaction(txid: int) -> None:
-        # Absolute weights: by default process would outweigh commit, and commits starve.
-        process = task_for(Goal.PROCESSED, txid, priority_weight=1)
-        commit = task_for(Goal.COMMITTED, txid, priority_weight=100)
-        process >> commit >> close_task(topology, txid)
+        def task_for(task_id: str, step: str | None, priority_weight: int) -> TransactionOperator:
+            return TransactionOperator(
+                task_id=task_id,
+                topology=topology,
+                txid=txid,
+                step=step,
+                priority_weight=priority_weight,
+                conn_id=conn_id,
+                conf=conf,
+            )
 
-    emitted = emit_task(topology)
-    transaction.expand(txid=emitted) >> settle_task(topology, emitted)
+        # Absolute weights: by default processing would outweigh commit, and commits starve.
+        commit = task_for("commit", None, priority_weight=100)
+        upstream = reads_from(topology.steps)
+        steps = {s.name: task_for(s.name, s.name, priority_weight=1) for s in topology.steps}
+        for name, task in steps.items():
+            [steps[read] for read in upstream[name]] >> task
+            task >> commit
+        commit >> close_task(topology, txid)
+
+    emitted = EmitOperator(task_id="emit", topology=topology).output
+    settle = settle_task(topology, emitted)
+    transaction.expand(txid=emitted) >> settle
+    for function in unanchored:
+        settle >> unanchored_task(topology, emitted, function)
 
 
 def _documentation(topology: Topology) -> str:

@@ -1,8 +1,9 @@
-"""One operator with two goals: have a txid processed, have it committed.
+"""One operator with two goals: have one step of a txid processed, have the txid committed.
 
 Airflow's retry reaches one task only. So each does whatever is lacking on the way to its goal:
 a commit task whose attempt fell begins the next one itself (rule R4). The loop asks the pure
-`next_action` and does what it says: submit, commit, wait without a worker slot, done, fail.
+`next_action` and does what it says: begin, submit a step, seal, commit, wait without a worker
+slot, done, fail.
 """
 
 from __future__ import annotations
@@ -18,9 +19,13 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from reliability.core.coordinator import Begin, Commit, Done, Fail, Goal, Wait
+from reliability.core.coordinator import Begin, Commit, Done, Fail, Seal, Submit, Wait, Work
 from reliability.core.definitions import Topology
-from reliability.core.errors import AttemptIncomplete, SparkConnectionMissing
+from reliability.core.errors import (
+    AttemptIncomplete,
+    PredecessorFailed,
+    SparkConnectionMissing,
+)
 from reliability_airflow.context import contact_of, mapped_errors
 from reliability_airflow.triggers import TurnTrigger
 
@@ -39,7 +44,8 @@ class TransactionOperator(SparkSubmitOperator):
 
     :param topology: the topology
     :param txid: the txid, as emit gave it (templated)
-    :param goal: processed or committed
+    :param step: the step that this task has processed; the others run only if they are lacking.
+        None for the task that has the txid committed
     :param wait_timeout: fail if the txid's turn does not come for so long
     """
 
@@ -50,7 +56,7 @@ class TransactionOperator(SparkSubmitOperator):
         *,
         topology: Topology,
         txid: Any,
-        goal: Goal,
+        step: str | None,
         wait_timeout: timedelta = WAIT_TIMEOUT,
         **kwargs: Any,
     ) -> None:
@@ -66,7 +72,7 @@ class TransactionOperator(SparkSubmitOperator):
         )
         self.topology = topology
         self.txid = txid
-        self.goal = goal
+        self.step = step
         self.wait_timeout = wait_timeout
 
     def execute(self, context: Context) -> None:
@@ -75,58 +81,95 @@ class TransactionOperator(SparkSubmitOperator):
 
         with mapped_errors():
             txid = int(self.txid)
-            with TransactionRunner.open(self.topology, f"{self.goal.value} {txid}") as runner:
+            who = contact_of(context)
+            work = self.topology.work(who.task, self.step)
+            with TransactionRunner.open(self.topology, f"{work.goal.value} {txid}") as runner:
                 runner.sweep()
-                request = runner.contact(txid, contact_of(context))
-                self._advance(context, runner, txid, request.request_id)
+                request = runner.contact(txid, who)
+                self._advance(context, runner, txid, request.request_id, work)
 
     def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> None:
         """Go on after a wait; the event is only a hint, the ledger is asked again."""
         self.execute(context)
 
     def _advance(
-        self, context: Context, runner: TransactionRunner, txid: int, request_id: int
+        self, context: Context, runner: TransactionRunner, txid: int, request_id: int, work: Work
     ) -> None:
         while True:
-            action = runner.next_action(txid, request_id, self.goal)
+            action = runner.next_action(txid, request_id, work)
             match action:
                 case Done():
                     return
                 case Fail(error=error):
                     raise error
-                case Wait(reason=reason):
-                    self._wait(reason, txid, request_id)
+                case Wait():
+                    self._wait(action, txid, request_id, work)
                 case Commit():
                     for done in runner.commit(txid):
                         self.log.info("committed %s as c=%s", done.attempt, done.commit_number)
-                case Begin():
-                    self._check_connection()
-                    grant = runner.begin(txid, request_id)
-                    if grant is not None:
-                        self._process(context, runner, grant, request_id)
+                case Begin() | Submit() | Seal():
+                    try:
+                        self._process(context, runner, txid, request_id, work, action)
+                    except PredecessorFailed as fallen:
+                        # not this try's fault: it waits for the predecessor and begins again
+                        self.log.warning("%s", fallen)
 
-    def _wait(self, reason: str, txid: int, request_id: int) -> None:
-        self.log.info("txid %s waits for %s", txid, reason)
+    def _wait(self, wait: Wait, txid: int, request_id: int, work: Work) -> None:
+        self.log.info("txid %s waits for %s", txid, wait.reason)
         self.defer(
             trigger=TurnTrigger(
                 topology=self.topology.name,
                 txid=txid,
                 request_id=request_id,
-                goal=self.goal.value,
+                goal=work.goal.value,
+                asking_task=work.task,
+                steps=[[name, list(reads)] for name, reads in work.steps.items()],
+                ask_source=wait.for_source,
             ),
             method_name="resume",
             timeout=self.wait_timeout,
         )
 
     def _process(
-        self, context: Context, runner: TransactionRunner, grant: Grant, request_id: int
+        self,
+        context: Context,
+        runner: TransactionRunner,
+        txid: int,
+        request_id: int,
+        work: Work,
+        action: Begin | Submit | Seal,
     ) -> None:
-        """Run spark-submit for an attempt, and seal the attempt by what lies in the ledger."""
+        """Do one act of the processing phase; what is gone meanwhile is decided anew."""
+        match action:
+            case Begin():
+                self._check_connection()
+                grant = runner.begin(txid, request_id, work)
+                if grant is not None:
+                    self.log.info("attempt %s begins", grant)
+            case Submit(step=step):
+                grant = runner.claim_step(txid, request_id, step, work)
+                if grant is not None:
+                    self._submit(context, runner, grant, step, request_id)
+            case Seal():
+                grant = runner.live_grant(txid, request_id)
+                if grant is not None:
+                    runner.seal(grant, work.task)
+                    self.log.info("attempt %s is processed", grant)
+
+    def _submit(
+        self,
+        context: Context,
+        runner: TransactionRunner,
+        grant: Grant,
+        step: str,
+        request_id: int,
+    ) -> None:
+        """Run spark-submit for a step, and end the step by what lies in the ledger."""
         from reliability.spark.submission import Submission
         from reliability_airflow.watch import Watch
 
-        self.log.info("attempt %s begins", grant)
-        submission = Submission(module=self.topology.module, grant=grant)
+        self.log.info("attempt %s: step %s", grant, step)
+        submission = Submission(module=self.topology.module, grant=grant, step=step)
         self.application_args = submission.arguments()
         self._hook = self._get_hook()
         try:
@@ -136,8 +179,7 @@ class TransactionOperator(SparkSubmitOperator):
             # Its JVM is gone, its Python may live on: fence it before anything else is tried.
             runner.end_attempt(grant, AttemptIncomplete(_what_happened(error)), fence=True)
             raise runner.error_of(grant) from error
-        runner.seal(grant)
-        self.log.info("attempt %s is processed", grant)
+        runner.end_step(grant, step)
 
     def _get_hook(self) -> SparkSubmitHook:
         hook = super()._get_hook()

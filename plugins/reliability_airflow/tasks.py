@@ -1,39 +1,59 @@
-"""The short tasks of a topology's DAG: emit, close, settle.
+"""The short tasks of a topology's DAG: emit, close, settle, and unanchored side work.
 
-They hold the topology in their closure: as an argument it would be written into the serialized
-DAG, and a function's address in it would make every parse a new version of the DAG.
+Functions hold the topology in their closure: as an argument it would be written into the
+serialized DAG, and a function's address in it would make every parse a new version of the DAG.
 """
 
 from __future__ import annotations
 
-from typing import Any
+import logging
+from collections.abc import Callable
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import TriggerRule, get_current_context, task
+from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
+from airflow.sdk import BaseOperator, TriggerRule, get_current_context, task
+from airflow.sdk.exceptions import AirflowSkipException
 
 from reliability.core.definitions import Topology
-from reliability.core.errors import RunUnsatisfied
+from reliability.core.errors import RunUnsatisfied, SourceNotReady
 from reliability_airflow.context import contact_of, interval_of, mapped_errors, run_of
 
+if TYPE_CHECKING:
+    from airflow.sdk import Context
 
-def emit_task(topology: Topology) -> Any:
-    """Return the first task of the DAG; its result are the run's txids."""
+logger = logging.getLogger(__name__)
+ASK_SOURCE_EVERY = timedelta(seconds=30)
 
-    @task
-    def emit() -> list[int]:
-        """Give the data interval's source items their txids; return ids only."""
+
+class EmitOperator(BaseOperator):
+    """The first task of the DAG; its result are the run's txids."""
+
+    def __init__(self, *, topology: Topology, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.topology = topology
+
+    def execute(self, context: Context) -> list[int]:
+        """Give the data interval's source items their txids; wait while the source is not ready."""
         from airflow.configuration import conf
 
         from reliability.runner import TransactionRunner
 
-        context = get_current_context()
-        with mapped_errors(), TransactionRunner.open(topology, "emit") as runner:
-            return runner.emit(
-                interval_of(context),
-                contact_of(context),
-                most_batches=conf.getint("core", "max_map_length"),
-            )
+        try:
+            with mapped_errors(), TransactionRunner.open(self.topology, "emit") as runner:
+                return runner.emit(
+                    interval_of(context),
+                    contact_of(context),
+                    most_batches=conf.getint("core", "max_map_length"),
+                )
+        except SourceNotReady as error:
+            self.log.info("%s", error)
+            # no worker slot is held meanwhile, and no retry is spent on it
+            self.defer(trigger=TimeDeltaTrigger(ASK_SOURCE_EVERY), method_name="resume")
 
-    return emit()
+    def resume(self, context: Context, event: Any = None) -> list[int]:
+        """Ask the source again."""
+        return self.execute(context)
 
 
 def close_task(topology: Topology, txid: Any) -> Any:
@@ -67,3 +87,23 @@ def settle_task(topology: Topology, txids: Any) -> Any:
             runner.settle(run, [int(txid) for txid in txids])
 
     return settle(txids)
+
+
+def unanchored_task(topology: Topology, txids: Any, function: Callable[[str, int], None]) -> Any:
+    """Return the tasks of side work, one a txid; they are not part of the transactions."""
+
+    @task(task_id=function.__name__)
+    def unanchored(txid: int) -> None:
+        """Side work of one txid."""
+        run_unanchored(function, topology.name, int(txid))
+
+    return unanchored.expand(txid=txids)
+
+
+def run_unanchored(function: Callable[[str, int], None], topology: str, txid: int) -> None:
+    """Call the function; what it raises is in the log, and fails neither the txid nor the run."""
+    try:
+        function(topology, txid)
+    except Exception as error:
+        logger.exception("side work of txid %s failed", txid)
+        raise AirflowSkipException(f"{function.__name__} failed: {error}") from error

@@ -11,21 +11,35 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 if TYPE_CHECKING:
+    from reliability.core.coordinator import Work
     from reliability.ledger.door import Door
 
 LOOK_EVERY_SECONDS = 0.5
 RENEW_EVERY_LOOKS = 20
+ASK_SOURCE_EVERY_SECONDS = 30
 
 
 class TurnTrigger(BaseTrigger):
     """Fire when the task has something to do; the event is a hint, the task asks the ledger."""
 
-    def __init__(self, topology: str, txid: int, request_id: int, goal: str) -> None:
+    def __init__(
+        self,
+        topology: str,
+        txid: int,
+        request_id: int,
+        goal: str,
+        asking_task: str,
+        steps: list[Any],
+        ask_source: bool = False,
+    ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.topology = topology
         self.txid = txid
         self.request_id = request_id
         self.goal = goal
+        self.asking_task = asking_task
+        self.steps = steps
+        self.ask_source = ask_source
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Say how to make this trigger again: ids only, never a DSN."""
@@ -36,12 +50,17 @@ class TurnTrigger(BaseTrigger):
                 "txid": self.txid,
                 "request_id": self.request_id,
                 "goal": self.goal,
+                "asking_task": self.asking_task,
+                "steps": self.steps,
+                "ask_source": self.ask_source,
             },
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Look every half second; show now and then that the run is alive, and sweep."""
         looks = 0
+        if self.ask_source:  # the spout is the task's to ask: this process has no pipeline code
+            await asyncio.sleep(ASK_SOURCE_EVERY_SECONDS)
         while True:
             sweeps = looks % RENEW_EVERY_LOOKS == 0
             if await asyncio.to_thread(self._look, sweeps=sweeps):
@@ -52,9 +71,9 @@ class TurnTrigger(BaseTrigger):
 
     def _look(self, *, sweeps: bool) -> bool:
         """Say whether the task has something to do; while the ledger is away, it has not."""
-        from reliability.core.coordinator import Goal, Wait, next_action
+        from reliability.core.coordinator import Wait, next_action
         from reliability.core.errors import Terminal, Transient
-        from reliability.transaction.attempt import read_snapshot
+        from reliability.transaction.begin import read_snapshot
 
         try:
             if sweeps:
@@ -66,7 +85,13 @@ class TurnTrigger(BaseTrigger):
             return False
         except Terminal:
             return True  # the task meets the error, and says it where it is looked for
-        return not isinstance(next_action(snapshot, request, Goal(self.goal)), Wait)
+        return not isinstance(next_action(snapshot, request, self._work()), Wait)
+
+    def _work(self) -> Work:
+        from reliability.core.coordinator import Goal, Work
+
+        steps = {name: tuple(reads) for name, reads in self.steps}
+        return Work(goal=Goal(self.goal), task=self.asking_task, steps=steps)
 
     def _sweep(self) -> None:
         from reliability.settings import Leases

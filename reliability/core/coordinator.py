@@ -8,15 +8,21 @@ Airflow task, a trigger, a sweep, asks the same questions of the same ledger row
     begin ──► PROCESSING ──► SEALING ──► PROCESSED ──► COMMITTED ──► REPLACED
                   │             │                          (by a replay)
                   └─► FAILED, FENCED ◄─┘    begin again with attempt_id + 1
+
+An attempt has one processing step or several; a step that reads another's staged rows comes
+after it. With a transactional spout a failed attempt falls alone; with an opaque one the later
+txids' attempts fall with it, because their batches start where its batch ended.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
 from reliability.core.errors import (
     ReliabilityError,
+    ReplayNotPossible,
     RequestClosed,
     RequestGivenUp,
     TxidBlocked,
@@ -47,13 +53,50 @@ class Goal(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Work:
+    """What one task is there for.
+
+    :param task: who asks: what this task took up and did not end, it left behind in an earlier try
+    :param steps: the steps that the goal needs, each with the steps that it reads from; in an
+        order in which they can run
+    """
+
+    goal: Goal
+    task: str
+    steps: Mapping[str, tuple[str, ...]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProgress:
+    """How far one step of the live attempt is; nobody has taken it up if `claimed_by` is None."""
+
+    claimed_by: str | None = None
+    is_done: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LiveAttempt:
-    """The one live attempt of a txid."""
+    """The one live attempt of a txid; `sealing_task` is who seals it."""
 
     attempt_id: int
     status: AttemptStatus
     request_id: int
     lease_expired: bool
+    steps: Mapping[str, StepProgress]
+    sealing_task: str | None = None
+
+    @property
+    def is_processed(self) -> bool:
+        return self.status is AttemptStatus.PROCESSED
+
+    def has(self, steps: Iterable[str]) -> bool:
+        """Say whether it has these steps; code that was deployed meanwhile may name others."""
+        return self.steps.keys() >= set(steps)
+
+    def was_left_behind_by(self, task: str) -> bool:
+        """Say whether an earlier try of the task died over it: what it does cannot be completed."""
+        running = (step for step in self.steps.values() if not step.is_done)
+        return self.sealing_task == task or any(step.claimed_by == task for step in running)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,15 +116,28 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What one statement read of a topology and one of its txids."""
+    """What one statement read of a topology and one of its txids.
+
+    :param paused: why the topology is paused, None if it is not
+    :param is_throttled: the last attempt of the topology began less than its emit interval ago
+    :param is_gathering: the last physical commit is younger than the checkpoint interval, and more
+        txids may join the next one
+    :param lacks_predecessor: an opaque spout's batch cannot be cut yet, because the txid before
+        has no attempt that it could start from
+    :param replay_refusal: why the topology's states cannot replace what this txid committed
+    """
 
     txid: int
     curr_txid: int
     max_spout_pending: int
-    committed_attempt: int | None
     live: LiveAttempt | None
     replays_processing: int
     blocked: Blocked | None
+    paused: str | None = None
+    is_throttled: bool = False
+    is_gathering: bool = False
+    lacks_predecessor: bool = False
+    replay_refusal: str | None = None
 
     @property
     def is_replay(self) -> bool:
@@ -98,13 +154,25 @@ class Snapshot:
     @property
     def may_commit(self) -> bool:
         """Say whether the txid's PROCESSED attempt may commit now."""
-        processed = self.live is not None and self.live.status is AttemptStatus.PROCESSED
+        processed = self.live is not None and self.live.is_processed
         return processed and self.txid <= self.curr_txid
 
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """Begin an attempt and submit its processing."""
+    """Begin an attempt."""
+
+
+@dataclass(frozen=True, slots=True)
+class Submit:
+    """Submit one processing step of the live attempt."""
+
+    step: str
+
+
+@dataclass(frozen=True, slots=True)
+class Seal:
+    """Seal the live attempt: all its steps are done."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,9 +182,10 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait without holding a worker slot."""
+    """Wait without holding a worker slot; `for_source` if only the source can end it."""
 
     reason: str
+    for_source: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,25 +200,43 @@ class Fail:
     error: ReliabilityError
 
 
-Action = Begin | Commit | Wait | Done | Fail
+Action = Begin | Submit | Seal | Commit | Wait | Done | Fail
 
 
-def next_action(snapshot: Snapshot, request: Request, goal: Goal) -> Action:
+def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
     """Decide what a task that works for `request` does next; harmless when asked again."""
     if request.status is RequestStatus.SATISFIED:
         return Done()
     if request.status is not RequestStatus.OPEN:
         return Fail(_closed(snapshot.txid, request))
     live = snapshot.live
-    if live is not None and live.status is AttemptStatus.PROCESSED:
-        if goal is Goal.PROCESSED and _serves(live, request):
+    if live is None:
+        return _begin_in_turn(snapshot)
+    if live.is_processed:
+        if work.goal is Goal.PROCESSED and _serves(live, request):
             return Done()
         return _commit_in_turn(snapshot)
-    if live is not None and live.request_id != request.request_id and not live.lease_expired:
+    if live.request_id != request.request_id and not live.lease_expired:
         return Wait(f"attempt {snapshot.txid}:{live.attempt_id} of another request is processing")
-    # What is live now is unsealed and either this request's own, left behind by a try that
-    # died, or silent past its lease: begin_attempt fences it (R2).
-    return _begin_in_window(snapshot)
+    if live.lease_expired or live.was_left_behind_by(work.task) or not live.has(work.steps):
+        # begin_attempt fences it (R2)
+        return _begin_in_turn(snapshot)
+    return _carry_on(snapshot.txid, live, work)
+
+
+def _carry_on(txid: int, live: LiveAttempt, work: Work) -> Action:
+    """Do what the live attempt of one's own request lacks."""
+    attempt = f"{txid}:{live.attempt_id}"
+    done = {name for name, step in live.steps.items() if step.is_done}
+    if live.status is AttemptStatus.PROCESSING and done == live.steps.keys():
+        return Seal()
+    if work.goal is Goal.PROCESSED and done >= work.steps.keys():
+        return Done()
+    for name, reads in work.steps.items():
+        if live.steps[name].claimed_by is None and done.issuperset(reads):
+            return Submit(name)
+    lacking = ", ".join(sorted(work.steps.keys() - done)) or "its seal"
+    return Wait(f"another task of this run, which works on attempt {attempt}: {lacking}")
 
 
 def _serves(live: LiveAttempt, request: Request) -> bool:
@@ -158,21 +245,32 @@ def _serves(live: LiveAttempt, request: Request) -> bool:
 
 
 def _commit_in_turn(snapshot: Snapshot) -> Action:
+    if snapshot.may_commit and snapshot.is_gathering:
+        return Wait("the checkpoint interval to pass")
     if snapshot.may_commit:
         return Commit()
     return _wait(snapshot, f"txid {snapshot.curr_txid} to commit first")
 
 
-def _begin_in_window(snapshot: Snapshot) -> Action:
-    if snapshot.may_process:
-        return Begin()
+def _begin_in_turn(snapshot: Snapshot) -> Action:
+    if snapshot.is_replay and snapshot.replay_refusal is not None:
+        return Fail(ReplayNotPossible(f"txid {snapshot.txid}: {snapshot.replay_refusal}"))
+    if snapshot.paused is not None:
+        return _wait(snapshot, f"the topology to be resumed; it is paused: {snapshot.paused}")
+    if not snapshot.may_process:
+        return _wait(snapshot, _window(snapshot))
+    if snapshot.lacks_predecessor:
+        return _wait(snapshot, f"txid {snapshot.txid - 1} to begin, where this batch starts")
+    if snapshot.is_throttled:
+        return _wait(snapshot, "the emit interval to pass")
+    return Begin()
+
+
+def _window(snapshot: Snapshot) -> str:
     if snapshot.is_replay:
-        return _wait(snapshot, f"{snapshot.replays_processing} other replays to be processed")
-    return _wait(
-        snapshot,
-        f"the window [{snapshot.curr_txid}, "
-        f"{snapshot.curr_txid + snapshot.max_spout_pending}) to reach txid {snapshot.txid}",
-    )
+        return f"{snapshot.replays_processing} other replays to be processed"
+    end = snapshot.curr_txid + snapshot.max_spout_pending
+    return f"the window [{snapshot.curr_txid}, {end}) to reach txid {snapshot.txid}"
 
 
 def _wait(snapshot: Snapshot, reason: str) -> Action:

@@ -1,149 +1,103 @@
-"""What a pipeline author writes: State and Topology, checked when they are made."""
+"""What a pipeline author writes: Topology, checked when it is made."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from reliability.core.aggregators import (
-    ROW_COUNT,
-    Column,
-    CombinerAggregator,
-    aggregator_from_definition,
-)
-from reliability.core.errors import InvalidDefinition, LedgerCorruption
+from reliability.core.coordinator import Goal, Work
+from reliability.core.errors import InvalidDefinition
+from reliability.core.graph import THE_STEP, Step, in_order, needed_for
+from reliability.core.names import check_name
 from reliability.core.spout import Spout
-from reliability.core.types import is_supported
+from reliability.core.state import State
 
-NAME = re.compile(r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$")
-LONGEST_NAME = 28  # <topology>__<state> must fit Postgres's 63 characters, with room for a suffix
-
-
-@dataclass(frozen=True)
-class State:
-    """A target table with a key, values and their aggregators.
-
-    :param name: the state's name, and its table's unless `table` says otherwise
-    :param key: column name -> Postgres type; no key at all makes a table of one row
-    :param values: column name -> aggregator
-    :param table: `table` or `schema.table`, if it is not `public.<name>`
-    """
-
-    name: str
-    key: Mapping[str, str] = field(default_factory=dict)
-    values: Mapping[str, CombinerAggregator] = field(default_factory=dict)
-    table: str = ""
-
-    def __post_init__(self) -> None:
-        _check_name("state", self.name)
-        if not self.values:
-            raise InvalidDefinition(f"state {self.name} has no values")
-        for column in (*self.key, *self.values):
-            _check_name(f"column of state {self.name}", column)
-        if shared := self.key.keys() & self.values.keys():
-            raise InvalidDefinition(f"state {self.name}: {sorted(shared)} are key and value")
-        for column, type_ in self.key.items():
-            _check_type(f"column {column} of state {self.name}", type_)
-        for stored in self.columns():
-            _check_type(f"column {stored.name} of state {self.name}", stored.type)
-        for part in self.target:
-            _check_name(f"table of state {self.name}", part)
-
-    @property
-    def target(self) -> tuple[str, str]:
-        """Return the target table as (schema, table)."""
-        schema, _, table = (self.table or self.name).rpartition(".")
-        return (schema or "public", table)
-
-    def columns(self) -> tuple[Column, ...]:
-        """Return the stored columns: those of each value in order, then the hidden row count."""
-        stored = [c for name, value in self.values.items() for c in value.columns(name)]
-        return (*stored, ROW_COUNT)
-
-    def definition(self) -> dict[str, Any]:
-        """Return the state's shape as plain data: equal shapes give equal data."""
-        return {
-            "name": self.name,
-            "target": ".".join(self.target),
-            # jsonb forgets the order of an object's members; a table's columns have one
-            "key": [[name, type_] for name, type_ in self.key.items()],
-            "values": [[name, value.definition()] for name, value in self.values.items()],
-        }
-
-    @classmethod
-    def from_definition(cls, data: Mapping[str, Any]) -> State:
-        """Read what `definition` wrote: the ledger commits without the pipeline's code."""
-        try:
-            values = {name: aggregator_from_definition(d) for name, d in data["values"]}
-            key = dict(data["key"])
-            return cls(data["name"], key=key, values=values, table=data["target"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise LedgerCorruption(f"unreadable state definition: {data!r}") from error
-
-    def digest(self) -> str:
-        """Return a digest of the definition."""
-        return digest_of(self.definition())
+LEAST_CHECKPOINT_INTERVAL = 0.1  # seconds, as in Storm
 
 
 @dataclass(frozen=True)
 class Topology:
-    """One ordered pipeline: a spout, a process function, its states, its configuration.
+    """One ordered pipeline: a spout, its processing steps, its states, its configuration.
 
-    :param process: `(batch: DataFrame) -> {state name: DataFrame}`; every frame keeps the
-        columns `_x` and `_n`
+    :param process: the only step's function: `(batch: DataFrame) -> {state name: DataFrame}`;
+        every frame keeps the columns `_x` and `_n`
+    :param steps: instead of `process`, several steps, each a spark-submit of its own
     :param max_spout_pending: how many txids may be between begin and commit (Trident's default: 1)
+    :param emit_interval_seconds: least time between the begins of two attempts, Trident's
+        emission throttle; 0 is none
+    :param checkpoint_interval_seconds: least time between two physical commits, so that many
+        small txids share one; 0 commits each as soon as it can, else at least 0.1
     :param lease_seconds: a running attempt that shows no progress for so long is taken for dead;
         progress is a Spark task that ended, so this is more than the longest one takes
-    :param module: the module that holds this object; the process function's unless given
+    :param module: the module that holds this object; the first step's function's unless given
     """
 
     name: str
     spout: Spout
-    process: Callable[..., Mapping[str, Any]]
     states: Sequence[State]
+    process: Callable[..., Mapping[str, Any]] | None = None
+    steps: Sequence[Step] = ()
     max_spout_pending: int = 1
+    emit_interval_seconds: float = 0
+    checkpoint_interval_seconds: float = 0
     lease_seconds: int = 900
     module: str = ""
 
     def __post_init__(self) -> None:
-        _check_name("topology", self.name)
+        check_name("topology", self.name)
+        self._check_states()
+        self._check_numbers()
+        names = [state.name for state in self.states]
+        if (self.process is None) == (not self.steps):
+            raise InvalidDefinition(f"topology {self.name} has either a process function or steps")
+        steps = [Step(THE_STEP, self.process, feeds=names)] if self.process else self.steps
+        for step in steps:
+            check_name(f"step of topology {self.name}", step.name)
+        object.__setattr__(self, "steps", in_order(self.name, steps, names))
+        if not self.module:
+            object.__setattr__(self, "module", getattr(self.steps[0].process, "__module__", ""))
+
+    def step(self, name: str) -> Step:
+        """Return the step of that name; raise InvalidDefinition if the topology has none."""
+        for step in self.steps:
+            if step.name == name:
+                return step
+        raise InvalidDefinition(f"topology {self.name} has no step {name}")
+
+    def work(self, task: str, step: str | None = None) -> Work:
+        """Return what a task is there for: to have one step processed, or the txid committed."""
+        needed = needed_for(self.steps, *([s.name for s in self.steps] if step is None else [step]))
+        goal = Goal.COMMITTED if step is None else Goal.PROCESSED
+        return Work(goal=goal, task=task, steps=needed)
+
+    def step_of(self, state: str) -> str:
+        """Return the name of the step that feeds a state."""
+        return next(step.name for step in self.steps if state in step.feeds)
+
+    @property
+    def databases(self) -> tuple[str, ...]:
+        """Return the databases of its states that are not the ledger's own, sorted."""
+        return tuple(sorted({state.database for state in self.states} - {""}))
+
+    def _check_states(self) -> None:
         if not self.states:
             raise InvalidDefinition(f"topology {self.name} has no states")
         names = [state.name for state in self.states]
-        targets = [state.target for state in self.states]
+        targets = [(state.database, *state.target) for state in self.states]
         if len(set(names)) < len(names) or len(set(targets)) < len(targets):
             raise InvalidDefinition(f"topology {self.name} has two states of one name or table")
+
+    def _check_numbers(self) -> None:
         if self.max_spout_pending < 1:
             raise InvalidDefinition(f"topology {self.name}: max_spout_pending starts at 1")
         if self.lease_seconds < 1:
             raise InvalidDefinition(f"topology {self.name}: lease_seconds starts at 1")
-        if not self.module:
-            object.__setattr__(self, "module", getattr(self.process, "__module__", ""))
-
-
-def digest_of(data: object) -> str:
-    """Return a digest of plain data that does not depend on the order of its keys."""
-    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(canonical.encode()).hexdigest()
-
-
-def _check_name(what: str, name: str) -> None:
-    # A leading or double underscore is ours: hidden columns, and <topology>__<state>.
-    if not NAME.match(name) or len(name) > LONGEST_NAME:
-        raise InvalidDefinition(
-            f"{what}: {name!r} is not a name",
-            remedy=f"use lower case, digits and single underscores, at most {LONGEST_NAME} long.",
-        )
-
-
-def _check_type(what: str, type_: str) -> None:
-    # Types stand in CREATE TABLE as they are written.
-    if not is_supported(type_):
-        raise InvalidDefinition(
-            f"{what}: type {type_!r} is not supported",
-            remedy="write it as Postgres shows it: bigint, numeric(14,2), text, timestamptz …",
-        )
+        if self.emit_interval_seconds < 0:
+            raise InvalidDefinition(f"topology {self.name}: emit_interval_seconds starts at 0")
+        interval = self.checkpoint_interval_seconds
+        if interval != 0 and interval < LEAST_CHECKPOINT_INTERVAL:
+            raise InvalidDefinition(
+                f"topology {self.name}: checkpoint_interval_seconds is 0, or at least "
+                f"{LEAST_CHECKPOINT_INTERVAL}"
+            )

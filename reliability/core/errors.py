@@ -54,6 +54,13 @@ class TopologyNotFound(Terminal):
     remedy = "keep the Topology object and its process function in one importable module."
 
 
+class TopologyUnknown(Terminal):
+    """The ledger has no topology of that name."""
+
+    code = "TOPOLOGY_UNKNOWN"
+    remedy = "look at `reliability status` for the names; a topology is known from its first run."
+
+
 class StateDefinitionChanged(Terminal):
     """A state of the topology no longer has the shape of its table."""
 
@@ -170,18 +177,38 @@ class NothingToEmit(Transient):
     )
 
 
+class SourceNotReady(Transient):
+    """The source says that it is not ready to be read."""
+
+    code = "SOURCE_NOT_READY"
+    remedy = "nothing: the next try asks again; give the task enough retries for the delay."
+
+
 class SourceUnreadable(Transient):
-    """A source file cannot be read."""
+    """A source cannot be read."""
 
     code = "SOURCE_UNREADABLE"
-    remedy = "deliver the file again, complete; nothing was allocated by this run."
+    remedy = (
+        "deliver the file again, complete, or look at the table's database; nothing was allocated "
+        "by this run."
+    )
 
 
 class SourceChanged(Terminal):
-    """A file is not what it was when its batch was emitted."""
+    """A file or a table is not what it was when its batch was emitted."""
 
     code = "SOURCE_CHANGED"
-    remedy = "put the original file back and clear the task; a txid always reads the same batch."
+    remedy = (
+        "put the original file or rows back and clear the task; a txid always reads the same "
+        "batch."
+    )
+
+
+class SourceMoved(Transient):
+    """The source of an opaque spout changed while an attempt read it."""
+
+    code = "SOURCE_MOVED"
+    remedy = "nothing: the next attempt reads what is there then."
 
 
 class TooManyBatches(Terminal):
@@ -226,6 +253,20 @@ class AttemptFenced(Transient):
     """The attempt was ended by somebody else; what it still does cannot count."""
 
     code = "ATTEMPT_FENCED"
+
+
+class PredecessorFailed(Transient):
+    """The batch starts where the one before it ended, and that one's attempt has ended."""
+
+    code = "PREDECESSOR_FAILED"
+    remedy = "nothing: the task begins the next attempt when the txid before has one."
+
+
+class ReplayNotPossible(Terminal):
+    """A state of the topology does not keep what a replay of this txid would have to replace."""
+
+    code = "REPLAY_NOT_POSSIBLE"
+    remedy = "use a ContributionState for every table that is to be corrected by replays."
 
 
 class AlreadyAcked(Transient):
@@ -284,6 +325,50 @@ class SparkConnectionMissing(Terminal):
 
     code = "SPARK_CONNECTION_MISSING"
     remedy = "create the connection; without it the provider would submit to YARN."
+
+
+# --- checkpoint ----------------------------------------------------------------------------------
+
+
+class CheckpointTakenOver(LedgerBusy):
+    """Another process has taken the topology's checkpoint over."""
+
+    code = "CHECKPOINT_TAKEN_OVER"
+    remedy = "nothing: that process goes on, and the next try sees what it did."
+
+
+class CheckpointStuck(Transient):
+    """A commit is decided, some databases may have it, and one cannot commit it."""
+
+    code = "CHECKPOINT_STUCK"
+    remedy = (
+        "repair the database that is named; every task and sweep of the topology tries again, and "
+        "until then none of its txids commits."
+    )
+
+
+class CheckpointMismatch(Terminal):
+    """A target database has not applied the commit that the ledger says it has."""
+
+    code = "CHECKPOINT_MISMATCH"
+    remedy = (
+        "one of the databases was restored from a backup or exchanged: restore all of them to the "
+        "same commit number; nothing commits until they agree."
+    )
+
+
+class ParticipantTaken(Terminal):
+    """A target database cannot take part in the topology under this name."""
+
+    code = "PARTICIPANT_TAKEN"
+    remedy = "give the topology another name, or the state another database."
+
+
+class NotTheCoordinator(Terminal):
+    """This database only takes part in the topology: its ledger is another."""
+
+    code = "NOT_THE_COORDINATOR"
+    remedy = "let RELIABILITY_DSN name the database that the topology was first run with."
 
 
 def error_types() -> dict[str, type[ReliabilityError]]:

@@ -5,10 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from enum import Enum
 from typing import Any, ClassVar, Protocol
 
-from reliability.core.errors import IntervalOverlap, LedgerCorruption
+from reliability.core.errors import (
+    IntervalOverlap,
+    LedgerCorruption,
+    ReliabilityError,
+    SourceChanged,
+    SourceMoved,
+)
 from reliability.core.fold import Fold
+from reliability.core.keys import read_ranges
+
+WHOLE = "{(,)}"  # all of an item, as an int8multirange
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,20 +43,110 @@ def check_overlap(wanted: Interval, emitted: Iterable[tuple[Interval, str]]) -> 
             raise IntervalOverlap(f"{wanted} overlaps {interval} of run {run_id}")
 
 
+class SpoutKind(str, Enum):
+    """What a new attempt of a txid may read, after Trident's two kinds of spout."""
+
+    TRANSACTIONAL = "TRANSACTIONAL"  # always the same batch, frozen at emission
+    OPAQUE = "OPAQUE"  # maybe another batch, until the txid commits
+
+
+def kind_of(opaque: bool) -> SpoutKind:
+    """Return the kind that a spout's `opaque` flag asks for."""
+    return SpoutKind.OPAQUE if opaque else SpoutKind.TRANSACTIONAL
+
+
+def changed(kind: SpoutKind, what: str) -> ReliabilityError:
+    """Return the error of a batch that its source no longer has: an opaque one may be cut anew."""
+    return SourceMoved(what) if kind is SpoutKind.OPAQUE else SourceChanged(what)
+
+
+class Verdict(str, Enum):
+    """How the emitted side of a batch is verified."""
+
+    EXACT = "EXACT"  # by the XOR of its tuple ids and by their count
+    COUNTED = "COUNTED"  # by their count alone: the source has no row index (V6)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileItem:
-    """A file as it was when it was planned; `rows` comes from its own footer, not from Spark."""
+    """A file as it was when it was planned, or some of its Parquet row groups.
+
+    :param rows: of this item, from the file's own footer or counted in its text, not by Spark
+    :param footer_digest: of a Parquet footer; empty for text
+    :param etag: the object store's own digest, where it tells one
+    :param first_group: an item that is not the whole file is [first_group, last_group)
+    :param first_row: the index in the file of the item's first row
+    :param group_bytes: the stored size of these row groups
+    """
 
     kind: ClassVar[str] = "file"
     path: str
     size: int
     mtime_ns: int
     rows: int
-    footer_digest: str
+    footer_digest: str = ""
+    etag: str = ""
+    is_text: bool = False
+    first_group: int = 0
+    last_group: int | None = None
+    first_row: int = 0
+    group_bytes: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        return self.last_group is None
+
+    @property
+    def is_counted(self) -> bool:
+        return self.is_text
+
+    @property
+    def bytes(self) -> int:
+        return self.size if self.is_whole else self.group_bytes
 
     @property
     def identity(self) -> str:
+        rows = f"#{self.first_row}-{self.first_row + self.rows}"
+        return self.path if self.is_whole else self.path + rows
+
+    @property
+    def source(self) -> str:
         return self.path
+
+    @property
+    def part(self) -> str:
+        if self.is_whole:
+            return WHOLE
+        return f"{{[{self.first_row},{self.first_row + self.rows})}}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableKeys:
+    """The rows of a table that have these keys, with their fold as Postgres counted it.
+
+    :param table: which table of which database, as `TableSpout.source` writes it
+    :param keys: exactly the keys that were there, an int8multirange
+    """
+
+    kind: ClassVar[str] = "table"
+    is_counted: ClassVar[bool] = False
+    table: str
+    keys: str
+    rows: int
+    xor: int
+
+    @property
+    def identity(self) -> str:
+        ranges = read_ranges(self.keys)
+        return f"{self.table}#{ranges[0][0]}-{ranges[-1][1]}"
+
+    @property
+    def source(self) -> str:
+        return self.table
+
+    @property
+    def part(self) -> str:
+        return self.keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,6 +154,8 @@ class MemorySlice:
     """Rows [offset, offset + rows) of one partition of a memory spout."""
 
     kind: ClassVar[str] = "memory"
+    is_counted: ClassVar[bool] = False
+    part: ClassVar[str] = WHOLE
     partition: int
     offset: int
     rows: int
@@ -62,20 +164,35 @@ class MemorySlice:
     def identity(self) -> str:
         return f"memory:{self.partition}:{self.offset}"
 
+    @property
+    def source(self) -> str:
+        return self.identity
 
-SourceItem = FileItem | MemorySlice
-_ITEM_TYPES: dict[str, type[FileItem] | type[MemorySlice]] = {
+
+SourceItem = FileItem | TableKeys | MemorySlice
+_ITEM_TYPES: dict[str, type[FileItem] | type[TableKeys] | type[MemorySlice]] = {
     FileItem.kind: FileItem,
+    TableKeys.kind: TableKeys,
     MemorySlice.kind: MemorySlice,
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchMeta:
-    """What a txid reads, frozen before its first attempt; an item's ordinal is its place here."""
+    """What a txid reads, frozen before its first attempt; an item's ordinal is its place here.
+
+    An opaque spout's belongs to an attempt, and freezes when its txid commits. `emitted.xor` is 0
+    for a batch whose verdict is COUNTED.
+    """
 
     items: tuple[SourceItem, ...]
     emitted: Fold
+
+    @property
+    def verdict(self) -> Verdict:
+        """Say how the emitted side is verified; one item without a row index decides it."""
+        counted = any(item.is_counted for item in self.items)
+        return Verdict.COUNTED if counted else Verdict.EXACT
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the items as plain data for the ledger."""
@@ -94,21 +211,61 @@ class BatchMeta:
         return cls(items=read, emitted=emitted)
 
 
+class Taken(Protocol):
+    """What belongs to a txid already, as the ledger knows it."""
+
+    def which(self, identities: Sequence[str]) -> set[str]:
+        """Return those of these items that a txid has as a whole."""
+
+    def keys(self, source: str) -> Mapping[int, str]:
+        """Return which parts of a source txids have: txid -> int8multirange.
+
+        Batches of uncommitted predecessors have no entry in the ledger yet; they stand under
+        numbers below 1.
+        """
+
+
+class NothingTaken:
+    """A source of which no txid has anything yet."""
+
+    def which(self, identities: Sequence[str]) -> set[str]:
+        return set()
+
+    def keys(self, source: str) -> Mapping[int, str]:
+        return {}
+
+
 class Spout(Protocol):
-    """The source of a topology. All spouts here are transactional: a txid's batch never changes."""
+    """The source of a topology."""
+
+    @property
+    def kind(self) -> SpoutKind:
+        """Say whether a txid's batch is frozen at emission or when it commits."""
 
     @property
     def timed(self) -> bool:
         """Say whether the spout reads by data interval."""
 
-    def plan(self, interval: Interval | None) -> Sequence[SourceItem]:
-        """List what the interval holds now; an untimed spout lists all that it has."""
+    def is_ready(self, txid: int, interval: Interval | None) -> bool:
+        """Say whether the source may be read now.
+
+        Asked at emission for the next txid, and before every attempt, replays too, as Trident
+        asks its coordinators.
+        """
+
+    def plan(self, interval: Interval | None, taken: Taken) -> Sequence[SourceItem]:
+        """List what the interval holds now and no txid has; an untimed spout lists all of it.
+
+        :raises NothingToEmit: there is nothing at all, taken or not, where there has to be
+        :raises SourceUnreadable: a part of the source cannot be read
+        :raises SourceChanged: what a txid has is gone from the source (a table's keys)
+        """
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
-        """Cut items that belong to no txid yet into batches, within the spout's limits."""
+        """Cut what `plan` listed into batches, within the spout's limits."""
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
         """Fold the tuple ids of one batch from the source alone, without Spark (G5)."""
 
     def verify(self, meta: BatchMeta) -> None:
-        """Raise SourceChanged if the source no longer is what the batch was cut from (E6)."""
+        """Raise `changed(…)` if the source no longer is what the batch was cut from (E6)."""

@@ -1,61 +1,200 @@
-"""Which Spark types fit a Postgres column without losing anything on the way."""
+"""Which Postgres types a column may have, and which Spark types fit them without losing anything.
+
+A type is written as Postgres shows it: `bigint`, `numeric(14,2)`, `timestamptz`, `text[]`.
+"""
 
 from __future__ import annotations
 
 import re
+from typing import NamedTuple
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _FITTING: dict[str, tuple[str, ...]] = {
     "smallint": _INTEGERS[:2],
     "integer": _INTEGERS[:3],
     "bigint": _INTEGERS,
+    "numeric": _INTEGERS,  # and decimals, by their scale
     "real": ("float",),
     "double precision": ("float", "double", *_INTEGERS[:3]),
     "text": ("string",),
     "character varying": ("string",),
-    "varchar": ("string",),
     "date": ("date",),
-    "timestamptz": ("timestamp",),
     "timestamp with time zone": ("timestamp",),
-    "timestamp": ("timestamp_ntz",),
+    "timestamp without time zone": ("timestamp_ntz",),
     "boolean": ("boolean",),
+    "uuid": ("string",),
+    "jsonb": ("string",),  # and what Spark can write as JSON
+    "bytea": ("binary",),
 }
-_NUMERIC = ("numeric", "decimal")
-_PARAMETERS = re.compile(r"^([a-z ]+?) ?(?:\((\d+)(?:, ?(\d+))?\))?$")
+_SHORT = {
+    "decimal": "numeric",
+    "varchar": "character varying",
+    "timestamptz": "timestamp with time zone",
+    "timestamp": "timestamp without time zone",
+}
+_WITHOUT_ARRAYS = ("jsonb", "bytea")
+_WRITTEN_AS_JSON = ("struct<", "map<", "array<")
+_TEXTS = ("text", "character varying")
+_EXACT = ("bigint", "numeric")
+_TYPE = re.compile(r"^([a-z ]+?) ?(?:\((\d+)(?:, ?(\d+))?\))?(\[\])?$")
+_WIDER: dict[str, tuple[str, ...]] = {
+    "smallint": ("integer", "bigint", "numeric"),
+    "integer": ("bigint", "numeric", "double precision"),
+    "bigint": ("numeric",),
+    "real": ("double precision",),
+    "character varying": ("text",),
+    "text": ("character varying",),
+}
+
+
+class _Type(NamedTuple):
+    base: str
+    precision: int | None
+    scale: int | None
+    is_array: bool
+
+
+def _parse(postgres_type: str) -> _Type | None:
+    match = _TYPE.match(postgres_type)
+    if match is None:
+        return None
+    base, precision, scale, brackets = match.groups()
+    base = _SHORT.get(base, base)
+    # Of a timestamptz(3) or a varchar(10), COPY takes more than fits and cuts it without a word.
+    if base not in _FITTING or (precision and base != "numeric"):
+        return None
+    if brackets and base in _WITHOUT_ARRAYS:
+        return None
+    digits = int(precision) if precision else None
+    return _Type(base, digits, None if digits is None else int(scale or 0), bool(brackets))
 
 
 def is_supported(postgres_type: str) -> bool:
-    """Say whether a column can have this type.
+    """Say whether a column can have this type; arrays have one dimension.
 
     >>> is_supported("numeric(14,2)"), is_supported("bigint"), is_supported("int")
     (True, True, False)
+    >>> is_supported("text[]"), is_supported("text[][]"), is_supported("timestamptz(3)")
+    (True, False, False)
     """
-    match = _PARAMETERS.match(postgres_type)
-    return match is not None and match[1] in (*_FITTING, *_NUMERIC)
+    return _parse(postgres_type) is not None
+
+
+def canonical(postgres_type: str) -> str:
+    """Return a type as the catalogs of Postgres show it; one that is not supported as it is.
+
+    >>> canonical("decimal(14)"), canonical("timestamptz[]")
+    ('numeric(14,0)', 'timestamp with time zone[]')
+    """
+    parsed = _parse(postgres_type)
+    if parsed is None:
+        return postgres_type
+    digits = "" if parsed.precision is None else f"({parsed.precision},{parsed.scale})"
+    return parsed.base + digits + ("[]" if parsed.is_array else "")
 
 
 def fits(spark_type: str, postgres_type: str) -> bool:
     """Say whether every value of a Spark type is a value of the Postgres type.
 
-    Too many digits before the point are left to Postgres, which refuses them; digits after it
-    would be rounded away without a word.
+    Too many digits before the point are left to Postgres, which refuses them, as it refuses a
+    string that is no uuid or no JSON; digits after the point would be rounded away without a word.
 
     >>> fits("decimal(20,2)", "numeric(14,2)"), fits("decimal(20,4)", "numeric(14,2)")
     (True, False)
     >>> fits("double", "numeric(14,2)"), fits("int", "bigint"), fits("bigint", "integer")
     (False, True, False)
+    >>> fits("array<int>", "bigint[]"), fits("map<string,int>", "jsonb"), fits("binary", "bytea")
+    (True, True, True)
     """
-    match = _PARAMETERS.match(postgres_type)
-    base, precision, scale = match.groups() if match else (postgres_type, None, None)
-    if base in _NUMERIC:
-        return _fits_numeric(spark_type, precision, scale)
-    return spark_type in _FITTING.get(base, ())
-
-
-def _fits_numeric(spark_type: str, precision: str | None, scale: str | None) -> bool:
-    if spark_type in _INTEGERS:
-        return True
-    if not spark_type.startswith("decimal("):
+    parsed = _parse(postgres_type)
+    if parsed is None:
         return False
-    spark_scale = int(spark_type.rstrip(")").split(",")[1])
-    return precision is None or spark_scale <= int(scale or 0)
+    if parsed.is_array:
+        element = spark_type.removeprefix("array<").removesuffix(">")
+        return spark_type.startswith("array<") and fits(element, postgres_type.removesuffix("[]"))
+    if spark_type.startswith("decimal(") and parsed.base == "numeric":
+        scale = int(spark_type.rstrip(")").split(",")[1])
+        return parsed.scale is None or scale <= parsed.scale
+    return spark_type in _FITTING[parsed.base] or is_written_as_json(spark_type, postgres_type)
+
+
+def read_as(postgres_type: str) -> str:
+    """Return the Spark type that a column's values are read back as; their text where none fits.
+
+    >>> read_as("numeric(14,2)"), read_as("timestamptz"), read_as("jsonb"), read_as("bigint[]")
+    ('decimal(14,2)', 'timestamp', 'string', 'string')
+    """
+    parsed = _parse(postgres_type)
+    if parsed is None or parsed.is_array or parsed.base in ("bytea", "uuid", "jsonb"):
+        return "string"
+    if parsed.base == "numeric":
+        # Of a numeric without digits Spark can hold 38, here 20 before the point and 18 after it.
+        return f"decimal({parsed.precision or 38},{18 if parsed.scale is None else parsed.scale})"
+    return {"double precision": "double"}.get(parsed.base, _FITTING[parsed.base][-1])
+
+
+def is_written_as_json(spark_type: str, postgres_type: str) -> bool:
+    """Say whether Spark turns the value into JSON on its way to the column."""
+    return postgres_type == "jsonb" and spark_type.startswith(_WRITTEN_AS_JSON)
+
+
+def is_exact(postgres_type: str) -> bool:
+    """Say whether sums of this type come out the same in any order: bigint and numeric (H3).
+
+    Floats do not: 0.3 + 1e16 − 1e16 is 0. A numeric may hold NaN, which no subtraction takes out
+    again; Spark's decimals have none, so what was staged is exact.
+    """
+    parsed = _parse(postgres_type)
+    return parsed is not None and parsed.base in _EXACT and not parsed.is_array
+
+
+def is_ordered_alike(postgres_type: str) -> bool:
+    """Say whether Spark and Postgres put the values into the same order.
+
+    Not so for uuid, jsonb and bytea, which are other types in Spark, or none; nor for arrays,
+    where NULL elements come first in one and last in the other.
+
+    >>> is_ordered_alike("text"), is_ordered_alike("boolean"), is_ordered_alike("uuid")
+    (True, True, False)
+    """
+    parsed = _parse(postgres_type)
+    return parsed is not None and not parsed.is_array and parsed.base not in (
+        "uuid", *_WITHOUT_ARRAYS
+    )  # fmt: skip
+
+
+def in_order(term: str, postgres_type: str) -> str:
+    """Return a SQL term as it has to be compared: texts by their bytes, as Spark compares them.
+
+    By the database's own collation, 'a' < 'B' for one of the two and not for the other: the
+    result would depend on how rows were cut into batches.
+    """
+    parsed = _parse(postgres_type)
+    is_text = parsed is not None and parsed.base in _TEXTS
+    return f'{term} COLLATE "C"' if is_text else term
+
+
+def widens(old: str, new: str) -> bool:
+    """Say whether a column can change from one type to the other and keep every value.
+
+    >>> widens("numeric(14,2)", "numeric(18,2)"), widens("numeric(14,2)", "numeric(14,4)")
+    (True, False)
+    >>> widens("bigint", "numeric"), widens("bigint", "numeric(10,0)"), widens("text", "bigint")
+    (True, False, False)
+    """
+    one, other = _parse(old), _parse(new)
+    if one is None or other is None or one.is_array != other.is_array:
+        return False
+    if one.base == other.base == "numeric":
+        return _has_room(one, other)
+    return one.base == other.base or (
+        other.base in _WIDER.get(one.base, ()) and other.precision is None
+    )
+
+
+def _has_room(one: _Type, other: _Type) -> bool:
+    if other.precision is None or one.precision is None:
+        return other.precision is None
+    assert one.scale is not None
+    assert other.scale is not None
+    return other.scale >= one.scale and other.precision - other.scale >= one.precision - one.scale

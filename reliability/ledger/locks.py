@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reliability.core.errors import CheckpointMismatch, LedgerCorruption, NotTheCoordinator
 from reliability.ledger.door import Row, Transaction
 
 # A commit of millions of rows takes minutes; who waits for the topology holds nothing yet.
@@ -11,8 +12,41 @@ HOLDERS_PATIENCE_SECONDS = 10
 
 
 def lock_topology(tx: Transaction, topology: str, patience: int = PATIENCE_SECONDS) -> Row:
-    """Wait for the topology's row and return it; raise LedgerBusy after `patience` seconds."""
+    """Wait for the topology's row and return it; raise LedgerBusy after `patience` seconds.
+
+    :raises NotTheCoordinator: this database has a mirror of the row only; what is decided here
+        would be decided twice
+    """
+    row = _lock(tx, topology, patience)
+    if row is None:
+        raise LedgerCorruption(f"the ledger knows no topology {topology}")
+    _unless_mirror(row, topology)
+    return row
+
+
+def lock_mirror(tx: Transaction, topology: str, patience: int = PATIENCE_SECONDS) -> None:
+    """Wait for the row in a database that only takes part in the topology.
+
+    :raises CheckpointMismatch: it takes part no more: it was exchanged, or restored from a backup
+    """
+    if _lock(tx, topology, patience) is None:
+        raise CheckpointMismatch(f"it knows nothing of {topology}")
+
+
+def _lock(tx: Transaction, topology: str, patience: int) -> Row | None:
     tx.one("set_lock_timeout", seconds=patience)
-    row = tx.one("lock_topology", topology=topology)
+    row = tx.first("lock_topology", topology=topology)
     tx.one("set_lock_timeout", seconds=HOLDERS_PATIENCE_SECONDS)
     return row
+
+
+def check_coordinator(tx: Transaction, topology: str) -> None:
+    """Raise NotTheCoordinator if this database has a mirror of the topology only."""
+    row = tx.first("mirrored_topology", topology=topology)
+    if row is not None:
+        _unless_mirror(row, topology)
+
+
+def _unless_mirror(row: Row, topology: str) -> None:
+    if row["participant"] is not None:
+        raise NotTheCoordinator(f"{topology} has its ledger in another database")

@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 from reliability.core.acker import Sink
-from reliability.core.coordinator import AttemptStatus, Blocked, LiveAttempt, Snapshot
+from reliability.core.coordinator import (
+    AttemptStatus,
+    Blocked,
+    LiveAttempt,
+    Snapshot,
+    StepProgress,
+)
 from reliability.core.fold import Fold
 from reliability.core.request import Request, RequestKind, RequestStatus
-from reliability.core.spout import Interval
+from reliability.core.spout import Interval, SpoutKind
 from reliability.ledger.door import Row
 
 
@@ -22,20 +28,33 @@ def request_of(row: Row) -> Request:
     )
 
 
-def snapshot_of(row: Row, blocked: Row | None) -> Snapshot:
-    """Read a snapshot."""
+def snapshot_of(
+    row: Row, steps: list[Row], blocked: Row | None, replay_refusal: str | None
+) -> Snapshot:
+    """Read a snapshot; `steps` are those of the live attempt."""
+    is_opaque = row["spout_kind"] == SpoutKind.OPAQUE.value
+    is_first = row["txid"] == 1
     return Snapshot(
         txid=row["txid"],
         curr_txid=row["curr_txid"],
         max_spout_pending=row["max_spout_pending"],
-        committed_attempt=row["committed_attempt"],
-        live=_live_attempt_of(row),
+        live=_live_attempt_of(row, steps),
         replays_processing=row["replays_processing"],
         blocked=blocked_of(blocked),
+        paused=row["paused_reason"],
+        is_throttled=row["is_throttled"],
+        is_gathering=row["is_gathering"],
+        lacks_predecessor=(
+            is_opaque
+            and not row["is_frozen"]
+            and not is_first
+            and row["predecessor_attempt"] is None
+        ),
+        replay_refusal=replay_refusal,
     )
 
 
-def _live_attempt_of(row: Row) -> LiveAttempt | None:
+def _live_attempt_of(row: Row, steps: list[Row]) -> LiveAttempt | None:
     if row["live_attempt_id"] is None:
         return None
     return LiveAttempt(
@@ -43,6 +62,11 @@ def _live_attempt_of(row: Row) -> LiveAttempt | None:
         status=AttemptStatus(row["live_status"]),
         request_id=row["live_request_id"],
         lease_expired=row["live_lease_expired"],
+        steps={
+            step["step"]: StepProgress(claimed_by=step["claimed_by"], is_done=step["is_done"])
+            for step in steps
+        },
+        sealing_task=row["sealing_task"],
     )
 
 
@@ -70,6 +94,7 @@ def sink_of(row: Row) -> Sink:
     """Read what the acker knows of a sink."""
     return Sink(
         name=row["sink"],
+        step=row["step"],
         partitions=row["partitions"],
         acked_partitions=tuple(row["acked_partitions"]),
         unacked=Fold(row["ack_val"], row["unacked"]),

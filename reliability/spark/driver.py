@@ -1,11 +1,12 @@
-"""The driver of one attempt: read the batch, run the process function, stage every state.
+"""The driver of one step of an attempt: read its input, run its function, stage its states.
 
-1. say which processes work for the attempt (start_attempt); from here progress renews the lease
-2. read BatchMeta and check that the source still is what it was
+1. say which processes work for the step (start_step); from here progress renews the lease
+2. read BatchMeta, check that the source still is what it was, make the batch's frame; a step that
+   reads states gets the rows that earlier steps of the attempt have staged for them
 3. call the process function once
 4. per state: reduce to contributions, stage them, declare how many partitions there were
 
-It says nothing of success: whoever submitted it seals the attempt by what lies in the ledger.
+It says nothing of success: whoever submitted it ends the step by what lies in the ledger.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING
 from reliability.core.attempt import Grant
 from reliability.core.definitions import Topology
 from reliability.core.errors import AttemptFenced, ProcessFunctionFailed, ReliabilityError
+from reliability.core.graph import Step
 from reliability.ledger.door import Door
 from reliability.settings import ledger_dsn
 from reliability.spark.frames import batch_frame
@@ -29,6 +31,7 @@ from reliability.spark.one_evaluation import persist_shared
 from reliability.spark.progress import Progress
 from reliability.spark.reduce import check_frames, reduce_frame
 from reliability.spark.stage import stage_task, write
+from reliability.spark.staged import staged_frame
 from reliability.spark.submission import Submission
 from reliability.states.tables import StateTables
 from reliability.topologies import load_topology
@@ -37,8 +40,9 @@ from reliability.transaction.attempt import (
     declare_partitions,
     end_attempt,
     read_batch_meta,
-    start_attempt,
+    start_step,
 )
+from reliability.transaction.participant import Participants
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -83,23 +87,44 @@ def process_attempt(door: Door, submission: Submission) -> None:
         .getOrCreate()
     )
     try:
-        process_with(spark, door, topology, grant)
+        process_with(spark, door, topology, grant, submission.step)
     finally:
         spark.stop()
 
 
-def process_with(spark: SparkSession, door: Door, topology: Topology, grant: Grant) -> None:
+def process_with(
+    spark: SparkSession, door: Door, topology: Topology, grant: Grant, step_name: str
+) -> None:
     """Do the numbered steps above with a given Spark session."""
-    start_attempt(door, grant, _this_driver(spark))
-    with Progress(spark, Door(door.dsn, f"reliability {grant} progress"), grant):
-        meta = read_batch_meta(door, grant)
-        topology.spout.verify(meta)
-        batch = batch_frame(spark, topology.spout, meta)
-        frames = topology.process(batch)
-        check_frames(frames, topology.states)
-        persist_shared(batch, list(frames.values()))
-        for state in topology.states:
-            _stage(door, StateTables(topology.name, state), frames[state.name], grant)
+    step = topology.step(step_name)
+    states = [state for state in topology.states if state.name in step.feeds]
+    start_step(door, grant, step.name, _this_driver(spark))
+    databases = Participants(door, topology.name, topology.databases)
+    progress = Progress(spark, Door(door.dsn, f"reliability {grant} progress"), grant)
+    with databases, progress:
+        inputs = _inputs(spark, databases, topology, grant, step)
+        frames = step.process(*inputs)
+        check_frames(frames, states)
+        persist_shared(inputs, list(frames.values()))
+        for state in states:
+            tables = StateTables(topology.name, state)
+            _stage(databases.door_of(state.database), tables, frames[state.name], grant)
+
+
+def _inputs(
+    spark: SparkSession, databases: Participants, topology: Topology, grant: Grant, step: Step
+) -> list[DataFrame]:
+    if step.reads:
+        states = {state.name: state for state in topology.states}
+        return [
+            staged_frame(
+                spark, databases.door_of(states[name].database), topology.name, states[name], grant
+            )
+            for name in step.reads
+        ]
+    meta = read_batch_meta(databases.coordinator, grant)
+    topology.spout.verify(meta)
+    return [batch_frame(spark, topology.spout, meta)]
 
 
 def _stage(door: Door, tables: StateTables, frame: DataFrame, grant: Grant) -> None:

@@ -6,12 +6,18 @@ together with its `_x` and `_n`, and the fold of what arrives in Postgres tells.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from reliability.core.errors import FrameWithoutAccounting, SchemaMismatch
-from reliability.core.spout import BatchMeta, FileItem, Spout
-from reliability.spouts.file import check_one_schema, locate
+from reliability.core.errors import FrameWithoutAccounting, InvalidDefinition, SchemaMismatch
+from reliability.core.spout import BatchMeta, FileItem, MemorySlice, Spout, Verdict
+from reliability.settings import database_dsn
+from reliability.spark.read_postgres import read_postgres
+from reliability.spouts.file import FileSpout, ordinals
+from reliability.spouts.filesystem import locate, name_in_spark
 from reliability.spouts.memory import MemorySpout
+from reliability.spouts.parquet import check_one_schema
+from reliability.spouts.table import TableSpout
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -25,20 +31,68 @@ _GLOB_CHARACTERS = frozenset("{}[]*?\\")
 
 
 def batch_frame(spark: SparkSession, spout: Spout, meta: BatchMeta) -> DataFrame:
-    """Build the frame of a batch: the source's columns, `_x` and `_n` (bigint both)."""
-    if isinstance(spout, MemorySpout):
-        return _memory_frame(spark, spout, meta)
-    return _file_frame(spark, meta)
+    """Build the frame of a batch: the source's columns, `_x` and `_n` (bigint both).
+
+    A batch without items, as an opaque spout may have, gives no rows and the same columns.
+    """
+    match spout:
+        case MemorySpout():
+            return _memory_frame(spark, spout, meta)
+        case TableSpout():
+            return _table_frame(spark, spout, meta)
+        case FileSpout() if not meta.items:
+            return _empty_frame(spark, spout)
+        case FileSpout() if meta.verdict is Verdict.COUNTED:
+            return _text_frame(spark, spout, meta)
+        case FileSpout():
+            return _parquet_frame(spark, spout, meta)
+        case _:
+            raise InvalidDefinition(f"{type(spout).__name__} is no spout that Spark can read")
 
 
-def _file_frame(spark: SparkSession, meta: BatchMeta) -> DataFrame:
+# --- files ---------------------------------------------------------------------------------------
+
+
+def _parquet_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> DataFrame:
     from pyspark.sql import functions as F
 
     check_one_schema(meta)
-    paths = [str(locate(item.path)) for item in meta.items if isinstance(item, FileItem)]
-    frame = spark.read.parquet(*[_literal_path(path) for path in paths])
-    ordinal = _ordinal_of_file(frame, paths)
-    return _with_accounting(frame, ordinal, F.col("_metadata.row_index"))
+    frame = spark.read.parquet(*_paths(meta))
+    if spout.schema:
+        _check_schema(spark, spout.schema, frame)
+    ordinal = _ordinal_of_file(frame, meta)
+    row = F.col("_metadata.row_index")
+    return _with_accounting(frame.where(_is_in_batch(meta, ordinal, row)), ordinal, row)
+
+
+def _text_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> DataFrame:
+    """Read text that the batch counts only; a record that does not fit the schema is an error.
+
+    Every column is part of the tuple id: what no state uses, Spark would not even parse, and a
+    broken record would pass.
+    """
+    from pyspark.sql import functions as F
+
+    reader = spark.read.schema(spout.schema).option("mode", "FAILFAST")
+    if spout.format == "csv":
+        # RFC 4180, as Python's csv module counts it; a header is held to the schema
+        reader = reader.options(
+            header=spout.header, enforceSchema=not spout.header, multiLine=True, escape='"'
+        )
+    frame = reader.format("csv" if spout.format == "csv" else "json").load(_paths(meta))
+    ordinal = _ordinal_of_file(frame, meta)
+    row = F.xxhash64(F.monotonically_increasing_id(), *[F.col(f"`{c}`") for c in frame.columns])
+    return _with_accounting(frame, ordinal, row)
+
+
+def _empty_frame(spark: SparkSession, spout: FileSpout) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return _with_accounting(spark.createDataFrame([], spout.schema), F.lit(0), F.lit(0))
+
+
+def _paths(meta: BatchMeta) -> list[str]:
+    return [_literal_path(locate(path)) for path in ordinals(meta.items)]
 
 
 def _literal_path(path: str) -> str:
@@ -46,23 +100,52 @@ def _literal_path(path: str) -> str:
     return "".join(f"\\{c}" if c in _GLOB_CHARACTERS else c for c in path)
 
 
-def _ordinal_of_file(frame: DataFrame, paths: list[str]) -> Column:
+def _check_schema(spark: SparkSession, schema: str, frame: DataFrame) -> None:
+    wanted = spark.createDataFrame([], schema)
+    if wanted.dtypes != frame.dtypes:
+        raise SchemaMismatch(f"the files have {frame.dtypes}, the spout's schema {wanted.dtypes}")
+
+
+def _ordinal_of_file(frame: DataFrame, meta: BatchMeta) -> Column:
     """Map a row to its file's place in BatchMeta; the base name would not do, it may repeat.
 
     A file that is not in the map has a NULL ordinal, and its rows do not balance.
     """
-    from urllib.parse import unquote, urlparse
-
     from pyspark.sql import functions as F
 
-    place = {path: ordinal for ordinal, path in enumerate(paths)}
+    place = {locate(path): ordinal for path, ordinal in ordinals(meta.items).items()}
     pairs: list[Column] = []
     for uri in frame.inputFiles():
-        path = unquote(urlparse(uri).path)
         # _metadata.file_path writes file:/…, inputFiles() file:///… for the same file
         as_in_metadata = uri.replace("file:///", "file:/", 1)
-        pairs += [F.lit(as_in_metadata), F.lit(place.get(path)).cast("bigint")]
+        ordinal = place.get(name_in_spark(uri))
+        pairs += [F.lit(as_in_metadata), F.lit(ordinal).cast("bigint")]
     return F.element_at(F.create_map(*pairs), F.col("_metadata.file_path"))
+
+
+def _is_in_batch(meta: BatchMeta, ordinal: Column, row: Column) -> Column:
+    """Say of a row whether it is in the row groups that the batch has of its file."""
+    from pyspark.sql import functions as F
+
+    place = ordinals(meta.items)
+    pieces = [i for i in meta.items if isinstance(i, FileItem) and not i.is_whole]
+    wanted = ~ordinal.isin([place[piece.path] for piece in pieces]) if pieces else F.lit(True)
+    for piece in pieces:
+        rows = row.between(piece.first_row, piece.first_row + piece.rows - 1)
+        wanted = wanted | ((ordinal == place[piece.path]) & rows)
+    return wanted
+
+
+# --- tables and memory ---------------------------------------------------------------------------
+
+
+def _table_frame(spark: SparkSession, spout: TableSpout, meta: BatchMeta) -> DataFrame:
+    """Read the batch's keys; Postgres computes the tuple ids as it did when it counted (V6)."""
+    columns, queries = spout.reading(meta)
+    _check_names(list(columns))
+    schema = ", ".join(f"`{name}` {type_}" for name, type_ in columns.items())
+    frame = read_postgres(spark, database_dsn(spout.dsn), queries, f"{schema}, _x bigint")
+    return _with_count(frame)
 
 
 def _memory_frame(spark: SparkSession, spout: MemorySpout, meta: BatchMeta) -> DataFrame:
@@ -71,7 +154,7 @@ def _memory_frame(spark: SparkSession, spout: MemorySpout, meta: BatchMeta) -> D
     rows = [
         (*row, ordinal, index)
         for ordinal, item in enumerate(meta.items)
-        if not isinstance(item, FileItem)
+        if isinstance(item, MemorySlice)
         for index, row in enumerate(spout.rows_of(item))
     ]
     columns = ", ".join(f"`{name}` {type_}" for name, type_ in spout.schema.items())
@@ -80,13 +163,26 @@ def _memory_frame(spark: SparkSession, spout: MemorySpout, meta: BatchMeta) -> D
     return counted.drop("_ordinal", "_row")
 
 
+# --- accounting ----------------------------------------------------------------------------------
+
+
 def _with_accounting(frame: DataFrame, ordinal: Column, row: Column) -> DataFrame:
     from pyspark.sql import functions as F
 
-    if taken := set(ACCOUNTING) & set(frame.columns):
-        raise SchemaMismatch(f"the source has columns of its own called {sorted(taken)}")
+    _check_names(frame.columns)
     tuple_id = F.xxhash64(ordinal.cast("bigint"), row.cast("bigint"))
-    return frame.select("*", tuple_id.alias("_x"), F.lit(1).cast("bigint").alias("_n"))
+    return _with_count(frame.select("*", tuple_id.alias("_x")))
+
+
+def _with_count(frame: DataFrame) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return frame.select("*", F.lit(1).cast("bigint").alias("_n"))
+
+
+def _check_names(columns: Sequence[str]) -> None:
+    if taken := set(ACCOUNTING) & set(columns):
+        raise SchemaMismatch(f"the source has columns of its own called {sorted(taken)}")
 
 
 def check_accounting_columns(name: str, frame: DataFrame) -> None:

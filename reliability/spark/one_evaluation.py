@@ -21,9 +21,13 @@ _CLOCK = re.compile(
 )
 
 
-def persist_shared(batch: DataFrame, frames: Sequence[DataFrame]) -> int:
-    """Persist each volatile sub-plan that stands twice or more in the frames; return how many."""
-    known_leaves = {_canonical(leaf) for leaf in _leaves(_analyzed(batch))}
+def persist_shared(inputs: Sequence[DataFrame], frames: Sequence[DataFrame]) -> int:
+    """Persist each volatile sub-plan that stands twice or more in the frames; return how many.
+
+    :param inputs: what the step may read, the batch or staged rows; it reads the same when read
+        twice, anything else may not
+    """
+    known_leaves = {_canonical(leaf) for frame in inputs for leaf in _leaves(_analyzed(frame))}
     seen: set[str] = set()
     persisted: set[str] = set()
     for frame in frames:

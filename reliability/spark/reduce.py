@@ -10,14 +10,23 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.attempt import Grant
-from reliability.core.definitions import State
 from reliability.core.errors import SchemaMismatch
-from reliability.core.types import fits
+from reliability.core.state import State
+from reliability.core.types import fits, is_written_as_json
 from reliability.spark.frames import FOLD_N, FOLD_X, check_accounting_columns
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
+    from pyspark.sql import Column, DataFrame
+
+# What frames.FOLD_X and FOLD_N make of one row.
+ROW_X, ROW_N = "coalesce(_x, 0)", "coalesce(_n, 1)"
+# As Spark writes JSON by itself, fields that are NULL and digits behind the millisecond get lost.
+JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
 
 
 def check_frames(frames: Mapping[str, Any], states: Sequence[State]) -> None:
@@ -34,28 +43,57 @@ def check_frames(frames: Mapping[str, Any], states: Sequence[State]) -> None:
 
 
 def reduce_frame(frame: DataFrame, tables: StateTables, grant: Grant) -> DataFrame:
-    """Group by the state's key and apply its aggregators; columns in the order of COPY."""
+    """Group by the state's key and apply its aggregators; columns in the order of COPY.
+
+    Append groups nothing: each row of the frame is staged as it is.
+    """
     from pyspark.sql import functions as F
 
     state = tables.state
     _check_columns(frame, state)
-    reduced = frame.groupBy(*state.key).agg(
-        *[F.expr(column.spark).alias(column.name) for column in state.columns()],
-        F.expr(FOLD_X).alias("_x"),
-        F.expr(FOLD_N).alias("_n"),
-    )
-    if not state.key:  # without a key Spark makes a row out of nothing, and we need its name
-        reduced = reduced.where("_rows > 0").withColumn(SINGLE_ROW_KEY, F.lit(True))
+    values = [F.expr(column.spark).alias(column.name) for column in state.columns()]
+    if state.is_append:
+        reduced = frame.select(
+            *state.key, *values, F.expr(ROW_X).alias("_x"), F.expr(ROW_N).alias("_n")
+        )
+    else:
+        reduced = _group(frame, state, values)
     staged = reduced.withColumns(
         {"_txid": F.lit(grant.attempt.txid), "_attempt_id": F.lit(grant.attempt.attempt_id)}
     ).select(*tables.staged_columns())
     _check_types(staged, tables)
-    return staged
+    return _as_json(staged, tables.column_types())
+
+
+def _group(frame: DataFrame, state: State, values: list[Column]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    # Spark groups by no map, and compares a struct's fields where Postgres compares JSON.
+    reduced = (
+        _as_json(frame, state.key)
+        .groupBy(*state.key)
+        .agg(*values, F.expr(FOLD_X).alias("_x"), F.expr(FOLD_N).alias("_n"))
+    )
+    if not state.key:  # without a key Spark makes a row out of nothing, and we need its name
+        reduced = reduced.where("_rows > 0").withColumn(SINGLE_ROW_KEY, F.lit(True))
+    return reduced
+
+
+def _as_json(frame: DataFrame, types: Mapping[str, str]) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    found = dict(frame.dtypes)
+    return frame.withColumns(
+        {
+            name: F.to_json(name, JSON_OPTIONS)
+            for name, type_ in types.items()
+            if is_written_as_json(found[name], type_)
+        }
+    )
 
 
 def _check_columns(frame: DataFrame, state: State) -> None:
-    read = {getattr(value, "column", None) for value in state.values.values()}
-    missing = sorted(({*state.key, *read} - {None}) - {*frame.columns}, key=str)
+    missing = sorted(state.reads() - {*frame.columns})
     if missing:
         raise SchemaMismatch(
             f"state {state.name} needs columns {missing}, its frame has {frame.columns}"

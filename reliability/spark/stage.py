@@ -16,6 +16,7 @@ from reliability.core.attempt import Grant
 from reliability.core.errors import AlreadyAcked, AttemptFenced
 from reliability.core.fold import Fold
 from reliability.ledger.door import Door, Transaction
+from reliability.spark.encode import encode_csv
 from reliability.transaction.attempt import new_write_id
 
 if TYPE_CHECKING:
@@ -99,28 +100,19 @@ class CsvStream:
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
-        self._rest = b""
+        self._buffer = io.BytesIO()
         self.fold = Fold()
         self.rows = 0
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes, empty at the end."""
-        while not self._rest:
+        while not (chunk := self._buffer.read(size)):
             batch = next(self._batches, None)
             if batch is None:
                 return b""
-            self._rest = self._encode(batch)
-        size = len(self._rest) if size < 0 else size
-        chunk, self._rest = self._rest[:size], self._rest[size:]
+            self._count(batch)
+            self._buffer = encode_csv(batch)
         return chunk
-
-    def _encode(self, batch: pa.RecordBatch) -> bytes:
-        from pyarrow import csv
-
-        self._count(batch)
-        buffer = io.BytesIO()
-        csv.write_csv(batch, buffer, csv.WriteOptions(include_header=False))
-        return buffer.getvalue()
 
     def _count(self, batch: pa.RecordBatch) -> None:
         import numpy as np

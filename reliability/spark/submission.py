@@ -1,4 +1,4 @@
-"""What spark-submit is told: the topology and the grant, nothing secret."""
+"""What spark-submit is told: the topology, the grant and the step, nothing secret."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ class Submission:
 
     module: str
     grant: Grant
+    step: str
 
     def arguments(self) -> list[str]:
         """Write it as arguments; all of them are text, as spark-submit wants."""
@@ -23,13 +24,16 @@ class Submission:
             *("--module", self.module),
             *("--attempt", str(self.grant.attempt)),
             *("--nonce", self.grant.nonce),
+            *("--step", self.step),
         ]
 
     @classmethod
     def parse(cls, arguments: Sequence[str]) -> Submission:
         """Read what `arguments` wrote."""
-        parser = argparse.ArgumentParser(description="Process one attempt of a topology.")
-        for option in ("--topology", "--module", "--attempt", "--nonce"):
+        parser = argparse.ArgumentParser(
+            description="Process one step of an attempt of a topology."
+        )
+        for option in ("--topology", "--module", "--attempt", "--nonce", "--step"):
             parser.add_argument(option, required=True)
         options = parser.parse_args(arguments)
         grant = Grant(
@@ -37,4 +41,4 @@ class Submission:
             attempt=TransactionAttempt.parse(options.attempt),
             nonce=options.nonce,
         )
-        return cls(module=options.module, grant=grant)
+        return cls(module=options.module, grant=grant, step=options.step)

@@ -1,152 +1,220 @@
-"""FileSpout: a transactional spout over Parquet files, a batch at a time.
+"""FileSpout: files that match a pattern, Parquet, CSV or JSON lines, a batch at a time.
 
-What it needs from its source: a file never changes once it has been emitted, and stays until
-nobody wants its txid replayed. If the source breaks that, the attempt fails (SOURCE_CHANGED)
-before anything of it counts: the files are compared with BatchMeta when an attempt begins to
-read and again when it is sealed.
+What it needs from its source: a file is whole when it appears under the pattern, never changes once
+it has been emitted, and stays until nobody wants its txid replayed. If the source breaks that:
+
+- a file that is not whole, or not of its format, costs nothing: SOURCE_UNREADABLE at emission
+- a file that changed or is gone fails the attempt before anything of it counts, SOURCE_CHANGED, or
+  SOURCE_MOVED of an opaque spout, whose next attempt may read another batch: files are compared
+  with BatchMeta when an attempt begins to read and again when it is sealed (E6)
+- a malformed record of a text file fails the attempt, PROCESS_FUNCTION_FAILED; it is never NULL
+- a file of which some row groups were emitted and that has others now: SOURCE_CHANGED at emission
+
+A Parquet batch is verified by XOR and count, from the footers. Spark knows no row index of text, so
+a batch of text is verified by count alone: COUNTED (V6).
 """
 
 from __future__ import annotations
 
-import glob
-import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
 from reliability.core.errors import (
     InvalidDefinition,
     NothingToEmit,
-    SchemaMismatch,
     SourceChanged,
     SourceUnreadable,
 )
 from reliability.core.fold import Fold
-from reliability.core.spout import BatchMeta, FileItem, Interval, SourceItem
-from reliability.settings import home
+from reliability.core.keys import covers, read_ranges, touches
+from reliability.core.limits import Limits, cut_files
+from reliability.core.spout import (
+    WHOLE,
+    BatchMeta,
+    FileItem,
+    Interval,
+    SourceItem,
+    SpoutKind,
+    Taken,
+    changed,
+    kind_of,
+)
+from reliability.spouts import parquet, text
+from reliability.spouts.filesystem import find_files, locate, stat
 from reliability.spouts.tuple_ids import fold_rows
 
-PARQUET_MAGIC = b"PAR1"
+FORMATS = ("parquet", "csv", "jsonl")
+_FACTS = ("size", "mtime_ns", "etag", "rows", "footer_digest")
 
 
 @dataclass(frozen=True)
 class FileSpout:
-    """Parquet files that match a pattern; `{data_interval_start:%Y-%m}` makes it timed.
+    """Files that match a pattern; `{data_interval_start:%Y-%m}` in it makes the spout timed.
+
+    A file that exceeds the limit of rows or bytes is cut between its Parquet row groups; a row
+    group that does, and a text file, is a batch of its own.
 
     :param pattern: a glob, in which `{data_interval_start:…}` and `{data_interval_end:…}` stand
-        for the run's interval in UTC; a relative one starts at RELIABILITY_HOME
+        for the run's interval in UTC; a path, relative to RELIABILITY_HOME or absolute, or a URI
+        that pyarrow or fsspec, and Spark, can read
     :param max_files_per_batch: a txid reads at most so many files
     :param allow_empty: an interval without files is normal, not an error
+    :param format: `parquet`, `csv` or `jsonl`
+    :param schema: Spark's DDL, `id bigint, day date`; CSV and JSON lines need it, and an opaque
+        spout, whose batch may be empty; Parquet files are then held to it
+    :param header: the first record of each CSV file names the columns; they must be the schema's
+    :param max_rows_per_batch: a txid reads at most so many rows
+    :param max_bytes_per_batch: a txid reads at most so many bytes, as they are stored
+    :param opaque: a new attempt of a txid may see other files, until it commits
+    :param ready_file: a glob like `pattern`; while nothing matches it, nothing is emitted or begun
     """
 
     pattern: str
     max_files_per_batch: int = 1
     allow_empty: bool = False
+    format: str = "parquet"
+    schema: str = ""
+    header: bool = False
+    max_rows_per_batch: int | None = None
+    max_bytes_per_batch: int | None = None
+    opaque: bool = False
+    ready_file: str = ""
 
     def __post_init__(self) -> None:
-        if self.max_files_per_batch < 1:
-            raise InvalidDefinition("FileSpout: max_files_per_batch starts at 1")
+        if self.format not in FORMATS:
+            raise InvalidDefinition(f"FileSpout: format {self.format!r} is none of {FORMATS}")
+        if self.header and self.format != "csv":
+            raise InvalidDefinition("FileSpout: only CSV has a header")
+        if not self.schema and (self.opaque or self.format != "parquet"):
+            raise InvalidDefinition(
+                f"FileSpout: {'an opaque spout' if self.opaque else self.format} needs a schema",
+                remedy='give it as Spark reads it: schema="id bigint, day date".',
+            )
+        _ = self.limits  # checks itself
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(
+            files=self.max_files_per_batch,
+            rows=self.max_rows_per_batch,
+            bytes=self.max_bytes_per_batch,
+        )
+
+    @property
+    def kind(self) -> SpoutKind:
+        return kind_of(self.opaque)
 
     @property
     def timed(self) -> bool:
         return "{data_interval_" in self.pattern
 
-    def plan(self, interval: Interval | None) -> list[SourceItem]:
-        """List the matching files by path, each with the row count of its own footer."""
-        pattern = self._pattern_of(interval)
-        found = glob.glob(pattern, root_dir=home(), recursive=True)
-        paths = sorted(path for path in found if locate(path).is_file())
+    def is_ready(self, txid: int, interval: Interval | None) -> bool:
+        """Say whether the ready file is there."""
+        return not self.ready_file or bool(find_files(_for_interval(self.ready_file, interval)))
+
+    def plan(self, interval: Interval | None, taken: Taken) -> list[SourceItem]:
+        """List what no txid has of the matching files, by path, with the rows that each holds.
+
+        Files that a txid has are not even opened.
+        """
+        pattern = _for_interval(self.pattern, interval)
+        # Spark reads no file whose name starts so: _SUCCESS and its like.
+        paths = [
+            path for path in find_files(pattern) if not path.rpartition("/")[2].startswith("_")
+        ]
         if not paths and not self.allow_empty:
             raise NothingToEmit(f"no file matches {locate(pattern)}")
-        return [read_file_item(path) for path in paths]
+        known = taken.which(paths)
+        return [item for path in paths if path not in known for item in self._new(path, taken)]
 
-    def _pattern_of(self, interval: Interval | None) -> str:
-        pattern = self.pattern
-        if interval is not None:
-            pattern = pattern.format(
-                data_interval_start=interval.start, data_interval_end=interval.end
-            )
-        return pattern
+    def _new(self, path: str, taken: Taken) -> list[FileItem]:
+        if self.format != "parquet":
+            return [text.read_file(path, self.format, header=self.header)]
+        whole, groups = parquet.read_with_groups(path)
+        if len(groups) < 2:
+            return [whole]
+        # Once a file was emitted in pieces, its rest comes in pieces, whatever the limits are now.
+        parts = [part for part in taken.keys(path).values() if part != WHOLE]
+        if not parts and self.limits.hold([whole]):
+            return [whole]
+        return _without(groups, [r for part in parts for r in read_ranges(part)])
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
-        """Cut the files, in their order, into batches of max_files_per_batch."""
-        step = self.max_files_per_batch
-        return [tuple(items[first : first + step]) for first in range(0, len(items), step)]
+        """Fill batches up to the limits, in the order of the paths."""
+        files = [item for item in items if isinstance(item, FileItem)]
+        return list(cut_files(files, self.limits))
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
-        """Fold the tuple ids of a batch from the footers' row counts."""
-        return Fold.of(fold_rows(ordinal, item.rows) for ordinal, item in enumerate(items))
+        """Fold the tuple ids of a batch from the footers' row counts; text has a count alone."""
+        files = [item for item in items if isinstance(item, FileItem)]
+        if any(item.is_counted for item in files):
+            return Fold(0, sum(item.rows for item in files))
+        place = ordinals(files)
+        return Fold.of(fold_rows(place[i.path], i.rows, first=i.first_row) for i in files)
 
     def verify(self, meta: BatchMeta) -> None:
-        """Raise SourceChanged if a file is gone or is not what it was."""
+        """Raise SourceChanged, or SourceMoved, if a file is gone or is not what it was."""
         for item in meta.items:
             assert isinstance(item, FileItem)
             try:
-                found = read_file_item(item.path)
-            except SourceUnreadable as error:
-                raise SourceChanged(f"{item.path} was emitted and is now unreadable") from error
+                found = _look_again(item)
+            except (SourceUnreadable, OSError) as error:
+                what = f"{item.path} was emitted and is now unreadable"
+                raise changed(self.kind, what) from error
             if found != item:
-                raise SourceChanged(f"{item.path} changed: {_difference(item, found)}")
+                raise changed(self.kind, f"{item.path} changed: {_difference(item, found)}")
 
 
-def locate(path: str) -> Path:
-    """Return where a file lies now.
+def ordinals(items: Iterable[SourceItem]) -> dict[str, int]:
+    """Return each file's place in a batch, which is that of its first item.
 
-    A relative path stays relative in the ledger: a clone that moves, or a deployment behind a
-    symbolic link, must not make new source items of files that were counted.
+    A tuple id is the hash of this and of the row's index in the file, so that pieces of one file
+    share it.
     """
-    return home() / path
+    place: dict[str, int] = {}
+    for ordinal, item in enumerate(items):
+        place.setdefault(item.source, ordinal)
+    return place
 
 
-def check_one_schema(meta: BatchMeta) -> None:
-    """Raise SchemaMismatch if the files of a batch differ in their columns.
-
-    Spark reads them all by the first one's schema, and would read what another lacks as NULL.
-    """
-    import pyarrow.parquet as pq
-
-    first, *others = [(item.identity, pq.read_schema(locate(item.identity))) for item in meta.items]
-    for path, schema in others:
-        if not schema.equals(first[1]):
-            raise SchemaMismatch(f"{path} and {first[0]} have different columns")
+def _for_interval(pattern: str, interval: Interval | None) -> str:
+    if interval is None:
+        return pattern
+    return pattern.format(data_interval_start=interval.start, data_interval_end=interval.end)
 
 
-def read_file_item(path: str) -> FileItem:
-    """Describe a Parquet file; raise SourceUnreadable if it is missing, truncated or other."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def _without(groups: Sequence[FileItem], taken: Sequence[tuple[int, int]]) -> list[FileItem]:
+    """Return the row groups that no txid has."""
+    left = []
+    for group in groups:
+        rows = (group.first_row, group.first_row + group.rows)
+        if not touches(taken, *rows):
+            left.append(group)
+        elif not covers(taken, *rows):
+            raise SourceChanged(f"{group.path} was emitted in part, and has other row groups now")
+    return left
 
-    try:
-        stat = locate(path).stat()
-        footer_digest = _footer_digest(locate(path))
-        rows = pq.read_metadata(locate(path)).num_rows
-    except (OSError, pa.ArrowException) as error:
-        raise SourceUnreadable(f"{locate(path)} is not a whole Parquet file: {error}") from error
-    return FileItem(
-        path=path,
-        size=stat.st_size,
-        mtime_ns=stat.st_mtime_ns,
-        rows=rows,
-        footer_digest=footer_digest,
+
+def _look_again(item: FileItem) -> FileItem:
+    if item.is_text:
+        seen = stat(item.path)
+        return replace(item, size=seen.size, mtime_ns=seen.mtime_ns, etag=seen.etag)
+    found = parquet.read_file(item.path)
+    if item.is_whole:
+        return found
+    # The same footer has the same row groups.
+    return replace(
+        item,
+        size=found.size,
+        mtime_ns=found.mtime_ns,
+        etag=found.etag,
+        footer_digest=found.footer_digest,
     )
-
-
-def _footer_digest(path: Path) -> str:
-    """Digest a Parquet file's footer: schema, row groups, offsets and statistics."""
-    with path.open("rb") as file:
-        size = file.seek(0, 2)
-        file.seek(max(size - 8, 0))
-        tail = file.read(8)
-        length = int.from_bytes(tail[:4], "little")
-        if tail[4:] != PARQUET_MAGIC or length + 12 > size:
-            raise OSError("its end is not that of a Parquet file, it may be truncated")
-        file.seek(size - 8 - length)
-        return hashlib.sha256(file.read(length)).hexdigest()[:16]
 
 
 def _difference(item: FileItem, found: FileItem) -> str:
     return ", ".join(
         f"{name} {getattr(item, name)} is now {getattr(found, name)}"
-        for name in ("size", "mtime_ns", "rows", "footer_digest")
+        for name in _FACTS
         if getattr(item, name) != getattr(found, name)
     )

@@ -1,6 +1,7 @@
 """MemorySpout: rows that the topology's own module holds, after Storm's MemoryTransactionalSpout.
 
-What it needs from its source: the rows stay in the code as they are. It is untimed: its first run
+What it needs from its source: the rows stay in the code as they are. Rows that are gone fail the
+attempt (SOURCE_CHANGED); a row that is another one now is not noticed. It is untimed: its first run
 emits everything, later runs what was appended to a partition since.
 """
 
@@ -10,9 +11,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reliability.core.errors import InvalidDefinition, SourceChanged
+from reliability.core.errors import InvalidDefinition
 from reliability.core.fold import Fold
-from reliability.core.spout import BatchMeta, Interval, MemorySlice, SourceItem
+from reliability.core.spout import (
+    BatchMeta,
+    Interval,
+    MemorySlice,
+    SourceItem,
+    SpoutKind,
+    Taken,
+    changed,
+    kind_of,
+)
 from reliability.spouts.tuple_ids import fold_rows
 
 
@@ -22,27 +32,39 @@ class MemorySpout:
 
     :param schema: column name -> type, in the order of a row's values
     :param partitions: rows as tuples, or bare values where the schema has one column
+    :param opaque: a new attempt of a txid may see other rows, until it commits
     """
 
     schema: Mapping[str, str]
     partitions: Sequence[Sequence[Any]]
     take: int
+    opaque: bool = False
 
     def __post_init__(self) -> None:
         if self.take < 1:
             raise InvalidDefinition("MemorySpout: take starts at 1")
 
     @property
+    def kind(self) -> SpoutKind:
+        return kind_of(self.opaque)
+
+    @property
     def timed(self) -> bool:
         return False
 
-    def plan(self, interval: Interval | None) -> list[SourceItem]:
-        """List every row: a row is an item, so another `take` makes no new items of old rows."""
-        return [
+    def is_ready(self, txid: int, interval: Interval | None) -> bool:
+        """Rows in the code are always there."""
+        return True
+
+    def plan(self, interval: Interval | None, taken: Taken) -> list[SourceItem]:
+        """List every new row: a row is an item, so another `take` makes no new ones of old rows."""
+        rows = [
             MemorySlice(partition=partition, offset=offset, rows=1)
             for partition, rows in enumerate(self.partitions)
             for offset in range(len(rows))
         ]
+        known = taken.which([row.identity for row in rows])
+        return [row for row in rows if row.identity not in known]
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
         """Take the next `take` rows of each partition for a batch, until none is left."""
@@ -59,11 +81,12 @@ class MemorySpout:
         return Fold.of(fold_rows(ordinal, item.rows) for ordinal, item in enumerate(items))
 
     def verify(self, meta: BatchMeta) -> None:
-        """Raise SourceChanged if the code no longer holds the rows of a slice."""
+        """Raise SourceChanged, or SourceMoved, if the code no longer holds the rows of a slice."""
         for item in meta.items:
             assert isinstance(item, MemorySlice)
             if len(self.rows_of(item)) != item.rows:
-                raise SourceChanged(f"{item.identity} had {item.rows} rows and has them no more")
+                what = f"{item.identity} had {item.rows} rows and has them no more"
+                raise changed(self.kind, what)
 
     def rows_of(self, item: MemorySlice) -> list[tuple[Any, ...]]:
         """Return the rows of a slice as tuples."""

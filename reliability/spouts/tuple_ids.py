@@ -27,13 +27,13 @@ _P4 = 0x85EBCA77C2B2AE63
 _P5 = 0x27D4EB2F165667C5
 
 
-def fold_rows(ordinal: int, rows: int) -> Fold:
-    """Fold the tuple ids of rows 0 … rows - 1 of one item."""
+def fold_rows(ordinal: int, rows: int, first: int = 0) -> Fold:
+    """Fold the tuple ids of rows first … first + rows - 1 of one file."""
     import numpy as np
 
     xor = 0
-    for first in range(0, rows, ROWS_AT_ONCE):
-        indices = np.arange(first, min(first + ROWS_AT_ONCE, rows), dtype=np.uint64)
+    for start in range(first, first + rows, ROWS_AT_ONCE):
+        indices = np.arange(start, min(start + ROWS_AT_ONCE, first + rows), dtype=np.uint64)
         xor ^= int(np.bitwise_xor.reduce(tuple_ids(ordinal, indices)))
     return Fold(_signed(xor), rows)
 

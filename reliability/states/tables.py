@@ -1,34 +1,60 @@
-"""Compose the SQL of a state: its two tables, its fold, its first apply and its swap.
+"""The tables of a state: their columns, how they are made, and how staged rows get in and out.
 
-This is the only place where SQL is put together, because the columns are the user's; every
-name goes through psycopg2.sql. Two tables belong to a state:
+Two tables belong to a state:
 
-- the target `<schema>.<table>`: key, values, hidden counts, `_txid` (the greatest it holds);
+- the target `<schema>.<table>`: key, values, hidden columns, `_txid` (the greatest it holds);
 - the contributions `reliability_contribution.<topology>__<state>`: what each attempt staged.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
-from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
+from psycopg2.sql import SQL, Composable, Composed, Identifier
 
-from reliability.core.aggregators import ROW_COUNT, Column
-from reliability.core.definitions import State
+from reliability.core.aggregators import Column, Generated
+from reliability.core.state import State, StateKind
+from reliability.states.compose import fold_by_key, names
 
 CONTRIBUTION_SCHEMA = "reliability_contribution"
-STAGED_BOOKKEEPING = ("_txid", "_attempt_id", "_x", "_n")
 SINGLE_ROW_KEY = "_key"  # the hidden key of a state without one: its table has one row
+TXID = "_txid"
+
+
+@dataclass(frozen=True, slots=True)
+class TableColumn:
+    """A column as CREATE TABLE wants it.
+
+    :param rest: what follows the type
+    :param when_added: what follows it if the column is added to a table that has rows
+    """
+
+    type: str
+    rest: str = ""
+    when_added: str = ""
+
+    @property
+    def is_generated(self) -> bool:
+        return "GENERATED" in self.rest
+
+
+_BOOKKEEPING = {
+    "_txid": TableColumn("bigint", " NOT NULL"),
+    "_attempt_id": TableColumn("integer", " NOT NULL"),
+    "_x": TableColumn("bigint", " NOT NULL"),
+    "_n": TableColumn("bigint", " NOT NULL"),
+}
 
 
 class StateTables:
-    """The SQL of one state of one topology."""
+    """The two tables of one state of one topology."""
 
     def __init__(self, topology: str, state: State) -> None:
         self.topology = topology
         self.state = state
         self.columns = state.columns()
-        self.key = tuple(state.key) or (SINGLE_ROW_KEY,)
+        self.key = tuple(state.key) or (() if state.is_append else (SINGLE_ROW_KEY,))
         self.target = Identifier(*state.target)
         self.contribution_table = f"{topology}__{state.name}"
         self.contribution = Identifier(CONTRIBUTION_SCHEMA, self.contribution_table)
@@ -38,47 +64,91 @@ class StateTables:
         return ".".join(self.state.target)
 
     @property
-    def is_invertible(self) -> bool:
-        """Say whether a replay can take new − old for every column."""
-        return all(column.swap is not None for column in self.columns)
+    def contribution_name(self) -> str:
+        return f"{CONTRIBUTION_SCHEMA}.{self.contribution_table}"
 
-    # --- tables ----------------------------------------------------------------------------------
+    @property
+    def keeps_contributions(self) -> bool:
+        """Say whether staged rows stay where they are when their attempt commits."""
+        return self.state.kind is StateKind.CONTRIBUTION and not self.state.is_append
+
+    @property
+    def key_constraint(self) -> str:
+        return f"{self.state.target[1]}_key"
+
+    def value_names(self) -> list[str]:
+        """Return the columns that are written besides the key."""
+        return [column.name for column in self.columns]
+
+    def column_types(self) -> dict[str, str]:
+        """Return key and written columns with their Postgres types, in table order."""
+        return self._key_types() | {column.name: column.type for column in self.columns}
+
+    def _key_types(self) -> dict[str, str]:
+        return {name: self.state.key.get(name, "boolean") for name in self.key}
+
+    # --- columns ---------------------------------------------------------------------------------
+
+    def target_columns(self) -> dict[str, TableColumn]:
+        """Return the columns of the target table."""
+        found = {name: TableColumn(type_) for name, type_ in self._key_types().items()}
+        found |= {column.name: _table_column(column) for column in self.state.all_columns()}
+        if self.state.is_append:
+            return found | _BOOKKEEPING
+        found[TXID] = _BOOKKEEPING[TXID]
+        if self.state.kind is StateKind.OPAQUE:
+            types = {column.name: column.type for column in self.columns} | {TXID: "bigint"}
+            found |= {previous(name): TableColumn(type_) for name, type_ in types.items()}
+        return found
+
+    def contribution_columns(self) -> dict[str, TableColumn]:
+        """Return the columns of the contributions' table."""
+        types = {name: TableColumn(type_) for name, type_ in self.column_types().items()}
+        return {name: (types | _BOOKKEEPING)[name] for name in self.staged_columns()}
+
+    def create_schema(self) -> Composed:
+        """Create the schema of the target table."""
+        return SQL("CREATE SCHEMA {}").format(Identifier(self.state.target[0]))
 
     def create(self) -> Composed:
         """Create both tables; the target's key takes NULL as a value like any other."""
-        return SQL(
-            "CREATE TABLE {target} ({target_columns}, _txid bigint NOT NULL,"
-            " CONSTRAINT {key_name} UNIQUE NULLS NOT DISTINCT ({key}));"
-            "CREATE TABLE {contribution} (_txid bigint NOT NULL, _attempt_id integer NOT NULL,"
-            " {staged_columns}, _x bigint NOT NULL, _n bigint NOT NULL);"
-            "CREATE INDEX ON {contribution} (_txid, _attempt_id);"
-            "CREATE INDEX ON {contribution} ({key})"
-        ).format(
-            target=self.target,
-            contribution=self.contribution,
-            key_name=Identifier(f"{self.state.target[1]}_key"),
-            key=_names(self.key),
-            target_columns=self._column_definitions(),
-            staged_columns=self._column_definitions(),
+        return (
+            SQL(
+                "CREATE TABLE {target} ({target_columns});"
+                "CREATE TABLE {contribution} ({contribution_columns});"
+                "CREATE INDEX ON {contribution} (_txid, _attempt_id);"
+            ).format(
+                target=self.target,
+                contribution=self.contribution,
+                target_columns=column_definitions(self.target_columns()),
+                contribution_columns=column_definitions(self.contribution_columns()),
+            )
+            + self._create_keys()
         )
 
-    def _column_definitions(self) -> Composed:
-        return SQL(", ").join(
-            SQL("{} {}").format(Identifier(name), SQL(type_))
-            for name, type_ in self.column_types().items()
-        )
+    def _create_keys(self) -> Composed:
+        key = names(self.key)
+        if self.state.is_append:
+            index = SQL("CREATE INDEX ON {} (_txid, _attempt_id);").format(self.target)
+            by_key = SQL("CREATE INDEX ON {} ({})").format(self.target, key)
+            return index + (by_key if self.key else SQL(""))
+        unique = self.add_key()
+        if self.keeps_contributions:  # a replay looks there for what other txids have of a key
+            unique += SQL("; CREATE INDEX ON {} ({})").format(self.contribution, key)
+        return unique
 
-    def column_types(self) -> dict[str, str]:
-        """Return key and value columns with their Postgres types, in table order."""
-        key = dict(self.state.key) or {SINGLE_ROW_KEY: "boolean"}
-        return key | {column.name: column.type for column in self.columns}
+    def add_key(self) -> Composed:
+        """Make the target's key unique."""
+        return SQL("ALTER TABLE {} ADD CONSTRAINT {} UNIQUE NULLS NOT DISTINCT ({})").format(
+            self.target, Identifier(self.key_constraint), names(self.key)
+        )
 
     # --- staging ---------------------------------------------------------------------------------
 
     def copy(self) -> Composed:
         """COPY staged rows as CSV: NULL is bare, an empty string is quoted."""
         return SQL("COPY {} ({}) FROM STDIN WITH (FORMAT csv)").format(
-            self.contribution, _names(self.staged_columns())
+            self.contribution, names(self.staged_columns())
         )
 
     def staged_columns(self) -> tuple[str, ...]:
@@ -92,237 +162,42 @@ class StateTables:
             " count(*) AS rows FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s"
         ).format(self.contribution)
 
+    def staged_part(self, columns: Iterable[str]) -> Composed:
+        """Read one of `parts` parts of what an attempt staged; a row is always in the same part."""
+        return SQL(
+            "SELECT {} FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s"
+            " AND abs(_x %% %(parts)s) = %(part)s"
+        ).format(names(columns), self.contribution)
+
     def clean(self) -> Composed:
-        """Delete what an attempt staged that can never count."""
+        """Delete what an attempt staged that can never count, or counts already."""
         return SQL("DELETE FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s").format(
             self.contribution
         )
 
-    # --- commit ----------------------------------------------------------------------------------
-
-    def apply(self) -> Composed:
-        """Add a first commit's contribution; tell how many keys it has and how many were written.
-
-        ON CONFLICT … WHERE passes over a row with a txid that is not smaller without a word, so
-        the two counts have to be compared (C3). Keys are sorted: it is faster, and the lock order.
-        """
-        return SQL(
-            "WITH added AS MATERIALIZED ({added}), applied AS ("
-            " INSERT INTO {target} AS target ({names}, _txid)"
-            " SELECT {names}, %(txid)s FROM added ORDER BY {key}"
-            " ON CONFLICT ({key}) DO UPDATE SET {combined}, _txid = excluded._txid"
-            " WHERE target._txid < excluded._txid RETURNING 1)"
-            " SELECT (SELECT count(*) FROM added) AS keys,"
-            " (SELECT count(*) FROM applied) AS applied"
-        ).format(
-            added=self._folded_attempt("attempt_id"),
-            target=self.target,
-            names=_names(self.column_types()),
-            key=_names(self.key),
-            combined=SQL(", ").join(
-                SQL("{} = {}").format(
-                    Identifier(column.name), _fill(column.combine, column, added="excluded")
-                )
-                for column in self.columns
-            ),
-        )
-
-    def changed_keys(self) -> Composed:
-        """Collect the keys whose part differs between the replaced attempt and the new one."""
-        return SQL(
-            "CREATE TEMPORARY TABLE pg_temp.changed ON COMMIT DROP AS"
-            " SELECT {key}, {pairs} FROM ({old}) AS old FULL JOIN ({new}) AS new ON {same_key}"
-            " WHERE ({old_values}) IS DISTINCT FROM ({new_values})"
-        ).format(
-            key=SQL(", ").join(
-                SQL("coalesce(new.{0}, old.{0}) AS {0}").format(Identifier(name))
-                for name in self.key
-            ),
-            pairs=SQL(", ").join(
-                SQL("old.{0} AS {1}, new.{0} AS {2}").format(
-                    Identifier(column.name),
-                    Identifier(f"old {column.name}"),
-                    Identifier(f"new {column.name}"),
-                )
-                for column in self.columns
-            ),
-            old=self._folded_attempt("replaced_attempt"),
-            new=self._folded_attempt("attempt_id"),
-            same_key=self._same_key_as_record("old", "new"),
-            old_values=_qualified("old", self._value_names()),
-            new_values=_qualified("new", self._value_names()),
-        )
-
-    def swap(self) -> list[Composed]:
-        """Put the new contribution in the old one's place, for the changed keys only.
-
-        In order: work out each changed key's whole row, drop the keys whose last row went, write
-        the others. What a key held before is what is *stored*, never what today's code would say.
-        """
-        return [self._work_out(), self._delete_vanished(), self._write()]
-
-    def _work_out(self) -> Composed:
-        """By inverse where every column has one, else from the kept contributions (H3)."""
-        source = self._by_inverse() if self.is_invertible else self._from_contributions()
-        return SQL("CREATE TEMPORARY TABLE pg_temp.swapped ON COMMIT DROP AS {}").format(source)
-
-    def _by_inverse(self) -> Composed:
-        return SQL(
-            "SELECT {key}, {values}, {txid} AS _txid FROM pg_temp.changed AS changed {join}"
-        ).format(
-            key=_qualified("changed", self.key),
-            values=SQL(", ").join(
-                SQL("{} AS {}").format(_fill_swap(column, self.columns), Identifier(column.name))
-                for column in self.columns
-            ),
-            txid=self._greatest_txid_left(),
-            join=SQL("LEFT JOIN {} AS target ON {}").format(
-                self.target, self._same_key("changed", "target")
-            ),
-        )
-
-    def _greatest_txid_left(self) -> Composed:
-        """A row's txid is the greatest that it holds; it sinks when that one leaves (C3)."""
-        return SQL(
-            "CASE WHEN {added} > 0 THEN greatest(target._txid, %(txid)s)"
-            " WHEN target._txid > %(txid)s THEN target._txid"
-            " ELSE (SELECT max(kept._txid) FROM ({kept}) AS kept WHERE {same_key}) END"
-        ).format(
-            added=SQL("coalesce({}, 0)").format(Identifier("changed", f"new {ROW_COUNT.name}")),
-            kept=self._kept(),
-            same_key=self._same_key("changed", "kept"),
-        )
-
-    def _from_contributions(self) -> Composed:
-        return SQL(
-            "SELECT {key}, {folds}, max(kept._txid) AS _txid"
-            " FROM pg_temp.changed AS changed LEFT JOIN ({kept}) AS kept ON {same_key}"
-            " GROUP BY {key}"
-        ).format(
-            key=_qualified("changed", self.key),
-            folds=SQL(", ").join(
-                SQL("{} AS {}").format(
-                    SQL(column.fold).format(value=Identifier("kept", column.name)),
-                    Identifier(column.name),
-                )
-                for column in self.columns
-            ),
-            kept=self._kept(),
-            same_key=self._same_key("changed", "kept"),
-        )
-
-    def _kept(self) -> Composed:
-        """Every committed contribution of this state; the ledger's headers already name the new."""
-        return SQL(
-            "SELECT staged.* FROM {contribution} AS staged"
-            " JOIN reliability.contribution AS header ON header.topology = {topology}"
-            " AND header.state = {state} AND header.txid = staged._txid"
-            " AND header.attempt_id = staged._attempt_id"
-        ).format(
-            contribution=self.contribution,
-            topology=Literal(self.topology),
-            state=Literal(self.state.name),
-        )
-
-    def _delete_vanished(self) -> Composed:
-        return SQL(
-            "DELETE FROM {} AS target USING pg_temp.swapped AS swapped"
-            " WHERE {} AND coalesce(swapped._rows, 0) = 0"
-        ).format(self.target, self._same_key("target", "swapped"))
-
-    def _write(self) -> Composed:
-        return SQL(
-            "INSERT INTO {target} ({names}, _txid)"
-            " SELECT {names}, _txid FROM pg_temp.swapped WHERE _rows > 0 ORDER BY {key}"
-            " ON CONFLICT ({key}) DO UPDATE SET {values}, _txid = excluded._txid"
-        ).format(
-            target=self.target,
-            names=_names(self.column_types()),
-            key=_names(self.key),
-            values=SQL(", ").join(
-                SQL("{0} = excluded.{0}").format(Identifier(name)) for name in self._value_names()
-            ),
-        )
-
-    @staticmethod
-    def forget_swap() -> Composable:
-        """Drop the working tables, so that the next state of the same commit can make its own."""
-        return SQL("DROP TABLE pg_temp.changed, pg_temp.swapped")
-
-    # --- pieces ----------------------------------------------------------------------------------
-
-    def _folded_attempt(self, parameter: str) -> Composed:
+    def folded_attempt(self, parameter: str) -> Composed:
         """One attempt's staged rows, one row a key: staging may hold a key in two partitions."""
-        return SQL(
-            "SELECT {key}, {folds} FROM {contribution}"
-            " WHERE _txid = %(txid)s AND _attempt_id = %({attempt})s GROUP BY {key}"
-        ).format(
-            key=_names(self.key),
-            folds=SQL(", ").join(
-                SQL("{} AS {}").format(
-                    SQL(column.fold).format(value=Identifier(column.name)),
-                    Identifier(column.name),
-                )
-                for column in self.columns
-            ),
-            contribution=self.contribution,
-            attempt=SQL(parameter),
+        source = SQL("{} AS staged WHERE _txid = %(txid)s AND _attempt_id = %({})s").format(
+            self.contribution, SQL(parameter)
         )
-
-    def _same_key(self, one: str, other: str) -> Composed:
-        # NULL is a key like any other. Written so that Postgres finds each key by the index;
-        # IS NOT DISTINCT FROM would read the whole table for each.
-        return SQL(" AND ").join(
-            SQL("({0} = {1} OR ({0} IS NULL AND {1} IS NULL))").format(
-                Identifier(one, name), Identifier(other, name)
-            )
-            for name in self.key
-        )
-
-    def _same_key_as_record(self, one: str, other: str) -> Composed:
-        # A FULL JOIN needs one sortable comparison. Records compare NULL fields as equal; the
-        # cast keeps Postgres from comparing field by field.
-        return SQL("ROW({})::record = ROW({})::record").format(
-            _qualified(one, self.key), _qualified(other, self.key)
-        )
-
-    def _value_names(self) -> list[str]:
-        return [column.name for column in self.columns]
+        return fold_by_key(self.columns, names(self.key), source, staged="staged")
 
 
-def _names(names: Iterable[str]) -> Composed:
-    return SQL(", ").join(Identifier(name) for name in names)
+def previous(column: str) -> str:
+    """Return the hidden column with what an OpaqueState's row held before its last txid."""
+    return f"_{column}_previous"
 
 
-def _qualified(table: str, names: Iterable[str]) -> Composed:
-    return SQL(", ").join(Identifier(table, name) for name in names)
+def column_definitions(columns: Mapping[str, TableColumn]) -> Composable:
+    """Return columns as CREATE TABLE lists them."""
+    return SQL(", ").join(
+        SQL("{} {}").format(Identifier(name), SQL(column.type + column.rest))
+        for name, column in columns.items()
+    )
 
 
-def _fill(template: str, column: Column, **aliases: str) -> Composed:
-    text = template
-    for name, alias in aliases.items():
-        text = text.replace(f"{name}.", f"{alias}.")
-    return SQL(text).format(value=Identifier(column.name))
-
-
-def _fill_swap(column: Column, columns: tuple[Column, ...]) -> Composed:
-    """Fill a swap template: target.{v} is stored, old.{v} and new.{v} stand in `changed`."""
-    assert column.swap is not None
-    hidden = f"_{column.name}_count"
-    count = hidden if any(other.name == hidden for other in columns) else column.name
-
-    def term(alias: str, name: str) -> Composed:
-        place = (
-            Identifier("target", name)
-            if alias == "target"
-            else (Identifier("changed", f"{alias} {name}"))
-        )
-        return SQL("coalesce({}, 0)").format(place)
-
-    text = column.swap
-    pieces: dict[str, Composable] = {}
-    for alias in ("target", "old", "new"):
-        for slot, name in (("value", column.name), ("count", count)):
-            text = text.replace(f"{alias}.{{{slot}}}", f"{{{alias}_{slot}}}")
-            pieces[f"{alias}_{slot}"] = term(alias, name)
-    return SQL(text).format(**pieces)
+def _table_column(column: Column | Generated) -> TableColumn:
+    if isinstance(column, Generated):
+        generated = f" GENERATED ALWAYS AS ({column.expression}) STORED"
+        return TableColumn(column.type, generated, generated)
+    return TableColumn(column.type, when_added=" DEFAULT 0" if column.is_count else "")

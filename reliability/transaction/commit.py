@@ -1,46 +1,46 @@
-"""Commit: the one serialised step. Every change of the states is one Postgres transaction.
+"""Commit: the one serialised step. A change of the states is one Postgres transaction.
 
 1. lock the topology, in a statement of its own (C1)
-2. read whose turn it is: the first commit of curr_txid, else the oldest processed replay
+2. plan whose turn it is: the first commits from curr_txid on, else the oldest processed replay
 3. take the next commit number c, in every state: a second apply of c finds no row (C3)
 4. apply the contribution to every state, or swap it for the one it replaces
-5. move the pointers: attempt COMMITTED, transaction, curr_txid, commit log
+5. move the pointers: attempt COMMITTED, transaction, curr_txid, commit log, checkpoint
 6. satisfy who asked for it, and COMMIT
+
+States in several databases take more than one transaction: see checkpoint.py.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 
-from reliability.core.attempt import TransactionAttempt
-from reliability.core.errors import LedgerCorruption, ReliabilityError, UnexpectedAnswer
-from reliability.ledger.door import Door, Row, Transaction
+from reliability.core.errors import CheckpointTakenOver
+from reliability.core.plan import Plan
+from reliability.ledger.door import Door
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_topology
-from reliability.transaction.apply import change_state
-from reliability.transaction.declare import declared_tables
+from reliability.transaction.checkpoint import driving
+from reliability.transaction.participant import Participants
+from reliability.transaction.plan import (
+    REFUSALS,
+    Committed,
+    Limits,
+    Refused,
+    Saved,
+    carry_out,
+    committed,
+    read_checkpoint,
+    read_plan,
+    satisfy,
+    save_checkpoint,
+)
 
 logger = logging.getLogger(__name__)
 PASSING_PATIENCE_SECONDS = 1
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Committed:
-    """One change of the states; `replaced_attempt` is None for a first commit."""
-
-    attempt: TransactionAttempt
-    commit_number: int
-    replaced_attempt: int | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Refused:
-    """A commit that Postgres refused: a number too large, a constraint of the user's."""
-
-    attempt: TransactionAttempt
-    error: ReliabilityError
+CommitNext = Callable[[Limits], "list[Committed] | Refused | None"]
 
 
 def drain(
@@ -48,75 +48,86 @@ def drain(
 ) -> list[Committed]:
     """Commit everything whose turn it is, in order: first commits, then processed replays (C5).
 
+    First commits share a physical commit. When that is refused, they are tried one by one, so
+    that only the guilty one is failed and blocks what comes after it.
+
     :param own_txid: raise if this txid's commit is refused; what is refused of others is logged
     :param overdue: leave alone what was processed less than so many seconds ago, and go away if
         somebody else is at work; for those who pass by
+    :raises CheckpointStuck, CheckpointMismatch: states lie in several databases, and one of them
+        cannot follow
     """
-    committed: list[Committed] = []
-    while True:
-        done = _commit_next(door, topology, overdue)
-        if done is None:
-            return committed
-        if isinstance(done, Committed):
-            logger.info("%s %s committed as c=%s", topology, done.attempt, done.commit_number)
-            committed.append(done)
-        elif done.attempt.txid == own_txid:
-            raise done.error
+    done: list[Committed] = []
+    limits = Limits(overdue=overdue)
+    with _committing(door, topology, passing=overdue > 0) as commit_next:
+        while (outcome := commit_next(limits)) is not None:
+            if isinstance(outcome, list):
+                logger.info("%s committed %s", topology, ", ".join(map(_shown, outcome)))
+                done += outcome
+            elif len(outcome.plan) > 1:
+                logger.warning("%s is tried one by one: %s", topology, outcome.error)
+                limits = replace(limits, most=1, at_once=True)
+            else:
+                _refuse(door, topology, outcome)
+                if outcome.plan[0].txid == own_txid:
+                    raise outcome.error
+    return done
+
+
+def _shown(one: Committed) -> str:
+    return f"{one.attempt} as c={one.commit_number}"
+
+
+@contextmanager
+def _committing(door: Door, topology: str, *, passing: bool) -> Iterator[CommitNext]:
+    """Say how this topology commits: in one transaction, or through its checkpoint."""
+    patience = PASSING_PATIENCE_SECONDS if passing else PATIENCE_SECONDS
+    with Participants.of(door, topology) as participants:
+        if not participants.others:
+            yield lambda limits: _commit_here(door, topology, limits, patience)
         else:
-            logger.warning("%s %s was refused: %s", topology, done.attempt, done.error)
+            with driving(participants, patience) as checkpoint:
+                yield checkpoint.commit_next
 
 
-def _commit_next(door: Door, topology: str, overdue: int) -> Committed | Refused | None:
-    due: Row | None = None
+def _commit_here(
+    door: Door, topology: str, limits: Limits, patience: int
+) -> list[Committed] | Refused | None:
+    """Commit what is next in one transaction; PREPARING and COMMITTING are never durable."""
+    plan: Plan = ()
     try:
         with door.transaction() as tx:
-            lock_topology(tx, topology, PASSING_PATIENCE_SECONDS if overdue else PATIENCE_SECONDS)
-            due = tx.first("next_to_commit", topology=topology, overdue=overdue)
-            if due is None or (overdue and not due["is_overdue"]):
+            locked = lock_topology(tx, topology, patience)
+            old = read_checkpoint(tx, topology)
+            plan = read_plan(tx, topology, locked, limits)
+            if not plan:
                 return None
-            return _commit(tx, _place(topology, due))
-    except (UnexpectedAnswer, LedgerCorruption) as error:
-        if due is None:
+            carry_out(tx, topology, plan)
+            satisfy(tx, topology, plan)
+            save_checkpoint(tx, topology, old, _at(old, plan[-1].commit_number))
+    except REFUSALS as error:
+        if not plan:
             raise
-        return _refuse(door, _place(topology, due), error)
+        return Refused(plan=plan, error=error)
+    return committed(plan)
 
 
-def _commit(tx: Transaction, place: Mapping[str, Any]) -> Committed:
-    for tables in declared_tables(tx, place["topology"]):
-        change_state(tx, tables, place)
-    _move_pointers(tx, place)
-    tx.all("satisfy_requests", **place)
-    return Committed(
-        attempt=TransactionAttempt(place["txid"], place["attempt_id"]),
-        commit_number=place["commit_number"],
-        replaced_attempt=place["replaced_attempt"],
-    )
+def _at(saved: Saved, commit_number: int) -> Saved:
+    return replace(saved, state=replace(saved.state, commit_number=commit_number))
 
 
-def _refuse(door: Door, place: Mapping[str, Any], error: ReliabilityError) -> Refused:
+def _refuse(door: Door, topology: str, refused: Refused) -> None:
     """Fail the attempt: left PROCESSED, every later request would adopt it and fail again."""
+    logger.warning("%s %s was refused: %s", topology, refused.plan[0].attempt, refused.error)
     with door.transaction() as tx:
-        lock_topology(tx, place["topology"])
-        tx.run("refuse_attempt", reason_code=error.code, reason=error.what, **place)
-    attempt = TransactionAttempt(place["txid"], place["attempt_id"])
-    return Refused(attempt=attempt, error=error)
-
-
-def _place(topology: str, due: Row) -> dict[str, Any]:
-    return {
-        "topology": topology,
-        "txid": due["txid"],
-        "attempt_id": due["attempt_id"],
-        "nonce": due["nonce"],
-        "replaced_attempt": due["committed_attempt"],
-        "commit_number": due["commit_number"] + 1,
-    }
-
-
-def _move_pointers(tx: Transaction, place: Mapping[str, Any]) -> None:
-    if place["replaced_attempt"] is not None:
-        tx.one("replace_attempt", **place)
-    tx.one("commit_attempt", **place)
-    tx.one("commit_transaction", **place)
-    tx.one("advance_topology", **place)
-    tx.one("log_commit", **place)
+        lock_topology(tx, topology)
+        found = read_checkpoint(tx, topology)
+        if not found.state.is_at_rest:  # another driver may have decided to commit it
+            raise CheckpointTakenOver(f"{topology}: {found.state} of epoch {found.epoch}")
+        tx.run(
+            "refuse_attempt",
+            topology=topology,
+            reason_code=refused.error.code,
+            reason=refused.error.what,
+            **refused.plan[0].to_json(),
+        )

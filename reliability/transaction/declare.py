@@ -1,44 +1,56 @@
-"""Declare a topology: make it known to the ledger, and its states' tables (init_state)."""
+"""Declare states: the tables of a topology in one database, and their definitions (init_state)."""
 
 from __future__ import annotations
 
 import json
 
-from reliability.core.definitions import State, Topology
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.definitions import Topology
 from reliability.core.errors import StateDefinitionChanged, TargetTableTaken
-from reliability.ledger.door import Door, Transaction
-from reliability.ledger.locks import lock_topology
+from reliability.core.state import State
+from reliability.ledger.door import Transaction
+from reliability.states.migration import Migration, inspect, migration, obstacle
 from reliability.states.tables import StateTables
 
 
-def declare(door: Door, topology: Topology) -> None:
-    """Create what is missing and check what is there; harmless when repeated.
+def declare_states(
+    tx: Transaction, topology: Topology, database: str, *, has_emitted: bool
+) -> None:
+    """Create the topology's states in one database, or check them; harmless when repeated.
 
+    :param has_emitted: its states are fixed then
     :raises StateDefinitionChanged: a state no longer has the shape of its table
     :raises TargetTableTaken: a state's table belongs to another state, or was there before
     """
-    with door.transaction() as tx:
-        tx.run(
-            "declare_topology",
-            topology=topology.name,
-            max_spout_pending=topology.max_spout_pending,
-        )
-        has_emitted = lock_topology(tx, topology.name)["next_txid"] > 1
-        if has_emitted:
-            return check_states(tx, topology)
-        for state in topology.states:
-            if not _is_declared(tx, topology.name, state):
-                _declare_state(tx, StateTables(topology.name, state))
+    if has_emitted:
+        check_states(tx, topology, database)
+    for state in topology.states:
+        if state.database == database:
+            init_state(tx, StateTables(topology.name, state))
 
 
-def check_states(tx: Transaction, topology: Topology) -> None:
-    """Raise unless the states of the code are those of the ledger, in number and in shape.
+def init_state(tx: Transaction, tables: StateTables) -> None:
+    """Create a state's tables, or check that those it has are what its definition says.
+
+    :raises StateDefinitionChanged: the definition is not that of the ledger, or a table was
+        altered; the error says what a person would run
+    :raises TargetTableTaken: its table belongs to another state, or was there before (H7)
+    """
+    if _is_declared(tx, tables.topology, tables.state):
+        _check_tables(tx, tables)
+    else:
+        _declare_state(tx, tables)
+
+
+def check_states(tx: Transaction, topology: Topology, database: str = COORDINATOR) -> None:
+    """Raise unless the code's states in this database are those of its ledger, in all they are.
 
     A txid is processed for the states of the code and committed into those of the ledger: one
     that only either knows could never be committed.
     """
-    undeclared = [s.name for s in topology.states if not _is_declared(tx, topology.name, s)]
-    names = {state.name for state in topology.states}
+    states = [state for state in topology.states if state.database == database]
+    undeclared = [s.name for s in states if not _is_declared(tx, topology.name, s)]
+    names = {state.name for state in states}
     declared = {row["state"] for row in tx.all("state_definitions", topology=topology.name)}
     if undeclared or declared != names:
         raise StateDefinitionChanged(
@@ -58,11 +70,44 @@ def declared_tables(tx: Transaction, topology: str) -> list[StateTables]:
 def _is_declared(tx: Transaction, topology: str, state: State) -> bool:
     row = tx.first("state_definition", topology=topology, state=state.name)
     if row is not None and row["definition_digest"] != state.digest():
-        raise StateDefinitionChanged(
-            f"state {state.name} of {topology} was declared as {json.dumps(row['definition'])} "
-            f"and is now {json.dumps(state.definition())}"
-        )
+        raise _changed(tx, topology, State.from_definition(row["definition"]), state)
     return row is not None
+
+
+def _changed(tx: Transaction, topology: str, old: State, new: State) -> StateDefinitionChanged:
+    what = (
+        f"state {new.name} of {topology} was declared as {json.dumps(old.definition())} "
+        f"and is now {json.dumps(new.definition())}"
+    )
+    why_not = obstacle(old, new)
+    if why_not is not None:
+        remedy = f"{StateDefinitionChanged.remedy} No ALTER TABLE leads there: {why_not}."
+        return StateDefinitionChanged(what, remedy=remedy)
+    steps = _to_run(tx, migration(topology, old, new))
+    return StateDefinitionChanged(what, remedy=f"restore the old definition; or {steps}")
+
+
+def _check_tables(tx: Transaction, tables: StateTables) -> None:
+    """Compare the tables of a declared state with its definition, as the catalogs have them."""
+    found = inspect(
+        tables,
+        target=tx.all("table_columns", table=tables.target_name),
+        contribution=tx.all("table_columns", table=tables.contribution_name),
+        keys=tx.all("unique_keys", table=tables.target_name),
+    )
+    if found is not None:
+        said, repair = found
+        raise StateDefinitionChanged(
+            f"state {tables.state.name} of {tables.topology}: {said}",
+            remedy=f"restore the table from a backup, or {_to_run(tx, repair)}",
+        )
+
+
+def _to_run(tx: Transaction, steps: Migration) -> str:
+    return (
+        "pause the topology, let what is in flight commit, and run in the database of the state:\n"
+        + steps.text(tx.cursor)
+    )
 
 
 def _declare_state(tx: Transaction, tables: StateTables) -> None:
@@ -73,6 +118,9 @@ def _declare_state(tx: Transaction, tables: StateTables) -> None:
         )
     if tx.one("table_exists", table=tables.target_name)["exists"]:
         raise TargetTableTaken(f"table {tables.target_name} exists and belongs to no state")
+    schema = tables.state.target[0]
+    if not tx.one("schema_exists", schema=schema)["exists"]:
+        tx.run(tables.create_schema())
     tx.run(tables.create())
     tx.one(
         "declare_state",

@@ -1,25 +1,32 @@
 """Emit: give a run's source items their txids, once and for ever, and open its requests.
 
-1. plan outside the lock: list, read footers, cut what no txid has yet, count
-2. lock the topology
-3. check before allocating: overlap, what older txid is blocked, what Airflow can map
-4. allocate txids from the topology's row and freeze each one's BatchMeta
-5. open the run's requests, for old and new txids alike: known ones make the run a replay
+1. ask whether the source is ready for the next txid
+2. plan outside the lock: list what no txid has, read footers, cut, count
+3. lock the topology
+4. check before allocating: overlap, what older txid is blocked, what Airflow can map
+5. allocate txids from the topology's row and freeze each one's BatchMeta; an opaque spout's txids
+   get theirs when they begin (E4)
+6. open the run's requests, for old and new txids alike: known ones make the run a replay
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 from reliability.core.definitions import Topology
-from reliability.core.errors import DataIntervalMissing, LedgerBusy, TooManyBatches
-from reliability.core.spout import BatchMeta, Interval, SourceItem, check_overlap
+from reliability.core.errors import (
+    DataIntervalMissing,
+    LedgerBusy,
+    SourceNotReady,
+    TooManyBatches,
+)
+from reliability.core.spout import BatchMeta, Interval, SpoutKind, check_overlap
 from reliability.ledger.door import Door, Transaction
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import blocked_of, interval_of
-from reliability.transaction.declare import declare
 from reliability.transaction.request import Run, TaskContact, contact_in, renew_in
+from reliability.transaction.taken import LedgerTaken, freeze, is_taken
+from reliability.transaction.topology import declare
 
 MOST_PLANS = 5
 
@@ -36,39 +43,39 @@ def emit(
 
     :param interval: the run's data interval; ignored by an untimed spout
     :param most_batches: how many txids Airflow can map for one run
-    :raises NothingToEmit, SourceUnreadable: the source has nothing, or a broken file
+    :raises SourceNotReady, NothingToEmit, SourceUnreadable, SourceChanged: of the source
     :raises IntervalOverlap, TxidBlocked, TooManyBatches: nothing was allocated
     """
     if topology.spout.timed and interval is None:
         raise DataIntervalMissing(f"run {who.run.run_id} of {who.run.dag_id} has no data interval")
     interval = interval if topology.spout.timed else None
     declare(door, topology)
-    items = topology.spout.plan(interval)
+    _check_ready(door, topology, interval)
     for _ in range(MOST_PLANS):
-        known = _known(door, topology.name, items)
-        new = [item for item in items if item.identity not in known]
-        batches = _cut(topology, new)
+        batches = _plan(door, topology, interval)
         with door.transaction() as tx:
             next_txid = lock_topology(tx, topology.name)["next_txid"]
             # Another run may have taken some of these items since the plan was made.
-            if not _known_in(tx, topology.name, new):
+            if not _any_is_taken(tx, topology, batches):
                 return _allocate(tx, topology, interval, batches, who, next_txid, most_batches)
     raise LedgerBusy(f"other runs of {topology.name} keep emitting the same items")
 
 
-def _cut(topology: Topology, new: Sequence[SourceItem]) -> list[BatchMeta]:
+def _check_ready(door: Door, topology: Topology, interval: Interval | None) -> None:
+    with door.transaction() as tx:
+        txid = tx.one("next_txid", topology=topology.name)["next_txid"]
+    if not topology.spout.is_ready(txid, interval):
+        raise SourceNotReady(f"{topology.name}: the source is not ready for txid {txid}")
+
+
+def _plan(door: Door, topology: Topology, interval: Interval | None) -> list[BatchMeta]:
     spout = topology.spout
+    new = spout.plan(interval, LedgerTaken(door, topology.name))
     return [BatchMeta(items=batch, emitted=spout.count(batch)) for batch in spout.cut(new)]
 
 
-def _known(door: Door, topology: str, items: Sequence[SourceItem]) -> set[str]:
-    with door.transaction() as tx:
-        return _known_in(tx, topology, items)
-
-
-def _known_in(tx: Transaction, topology: str, items: Sequence[SourceItem]) -> set[str]:
-    identities = [item.identity for item in items]
-    return {row["item"] for row in tx.all("known_items", topology=topology, items=identities)}
+def _any_is_taken(tx: Transaction, topology: Topology, batches: list[BatchMeta]) -> bool:
+    return is_taken(tx, topology.name, [item for batch in batches for item in batch.items])
 
 
 def _allocate(
@@ -81,21 +88,38 @@ def _allocate(
     most_batches: int,
 ) -> list[int]:
     own = _own_txids(tx, topology.name, interval, who.run)
-    if interval is None and own:
-        batches = []  # a run of an untimed spout that comes again asks for what it had (E5)
+    metas = _metas_to_allocate(tx, topology, interval, batches, has_own=bool(own))
     _check_overlap(tx, topology.name, interval)
-    _check_room(topology.name, len(own) + len(batches), most_batches)
-    new = range(next_txid, next_txid + len(batches))
+    _check_room(topology.name, len(own) + len(metas), most_batches)
+    new = range(next_txid, next_txid + len(metas))
     _check_blocked(tx, topology.name, [*own, *new])
     if new:
         tx.one("allocate_txids", topology=topology.name, count=len(new), first=next_txid)
-    for txid, meta in zip(new, batches, strict=True):
-        _freeze(tx, topology.name, txid, meta, interval, who.run)
+    for txid, meta in zip(new, metas, strict=True):
+        _insert(tx, topology.name, txid, meta, interval, who.run)
     txids = sorted({*own, *new})
     requests = [contact_in(tx, topology.name, t, who, may_open_first=True) for t in txids]
     if requests:
         renew_in(tx, requests[0].request_id)
     return txids
+
+
+def _metas_to_allocate(
+    tx: Transaction,
+    topology: Topology,
+    interval: Interval | None,
+    batches: list[BatchMeta],
+    *,
+    has_own: bool,
+) -> list[BatchMeta | None]:
+    """Return the batch of each new txid, None for one that is cut when the txid begins."""
+    if interval is None and has_own:
+        return []  # a run of an untimed spout that comes again asks for what it had (E5)
+    if topology.spout.kind is SpoutKind.TRANSACTIONAL:
+        return [*batches]
+    # Nothing of these batches is taken yet: txids that wait for theirs will take the first.
+    row = tx.one("unfrozen_txids", topology=topology.name, **_ends(interval))
+    return [None] * max(len(batches) - row["unfrozen"], 0 if has_own else 1)
 
 
 def _own_txids(tx: Transaction, topology: str, interval: Interval | None, run: Run) -> list[int]:
@@ -128,29 +152,30 @@ def _check_blocked(tx: Transaction, topology: str, txids: list[int]) -> None:
         raise blocked.error()
 
 
-def _freeze(
+def _insert(
     tx: Transaction,
     topology: str,
     txid: int,
-    meta: BatchMeta,
+    meta: BatchMeta | None,
     interval: Interval | None,
     run: Run,
 ) -> None:
-    ends = _ends(interval) if interval else {"interval_start": None, "interval_end": None}
     tx.one(
         "insert_transaction",
         topology=topology,
         txid=txid,
-        batch_meta=json.dumps(meta.to_json()),
-        emitted_xor=meta.emitted.xor,
-        emitted_count=meta.emitted.count,
+        batch_meta=json.dumps(meta.to_json()) if meta else None,
+        emitted_xor=meta.emitted.xor if meta else None,
+        emitted_count=meta.emitted.count if meta else None,
         dag_id=run.dag_id,
         run_id=run.run_id,
-        **ends,
+        **_ends(interval),
     )
-    identities = [item.identity for item in meta.items]
-    tx.all("insert_source_items", topology=topology, txid=txid, items=identities)
+    if meta:
+        freeze(tx, topology, txid, meta)
 
 
-def _ends(interval: Interval) -> dict[str, object]:
+def _ends(interval: Interval | None) -> dict[str, object]:
+    if interval is None:
+        return {"interval_start": None, "interval_end": None}
     return {"interval_start": interval.start, "interval_end": interval.end}

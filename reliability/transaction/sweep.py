@@ -9,11 +9,16 @@ import logging
 from dataclasses import dataclass, field
 
 from reliability.core.attempt import TransactionAttempt
-from reliability.core.errors import LedgerBusy
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.errors import LedgerBusy, Transient
 from reliability.ledger.door import Door
+from reliability.ledger.locks import check_coordinator
 from reliability.settings import Leases
-from reliability.transaction.commit import Committed, drain
+from reliability.transaction.commit import drain
 from reliability.transaction.declare import declared_tables
+from reliability.transaction.participant import Participants
+from reliability.transaction.plan import Committed
+from reliability.transaction.server import end_sessions_of, fence_after_restore
 
 logger = logging.getLogger(__name__)
 
@@ -40,10 +45,15 @@ def topologies(door: Door) -> list[str]:
 def sweep(door: Door, topology: str, leases: Leases, *, clean: bool = False) -> Swept:
     """Fence attempts past their lease, give up silent requests, commit what is overdue.
 
+    A checkpoint that a dead driver left on its way is finished first, whatever is overdue.
+
     :param clean: also delete what attempts staged that can never count
+    :raises NotTheCoordinator: this database only takes part in the topology
     """
     swept = Swept()
     with door.transaction() as tx:
+        check_coordinator(tx, topology)
+        fence_after_restore(tx)
         rows = tx.all("expire_leases", topology=topology)
         swept.expired = [TransactionAttempt(row["txid"], row["attempt_id"]) for row in rows]
     swept.given_up = _give_up_silent(door, topology, leases)
@@ -79,20 +89,29 @@ def _give_up_silent(door: Door, topology: str, leases: Leases) -> list[int]:
 def _clean(door: Door, topology: str) -> list[TransactionAttempt]:
     # Never under the topology's lock: a stalled COPY may hold these rows' table (A4).
     with door.transaction() as tx:
-        tables = declared_tables(tx, topology)
         dead = [
             TransactionAttempt(row["txid"], row["attempt_id"])
             for row in tx.all("attempts_to_clean", topology=topology)
         ]
     cleaned = []
-    for attempt in dead:
-        place = {"topology": topology, "txid": attempt.txid, "attempt_id": attempt.attempt_id}
-        try:
-            with door.transaction() as tx:
-                for table in tables:
-                    tx.run(table.clean(), **place)
-                tx.run("record_cleaned", **place)
-            cleaned.append(attempt)
-        except LedgerBusy as error:
-            logger.info("%s is cleaned later: %s", attempt, error)
+    with Participants.of(door, topology) as participants:
+        for attempt in dead:
+            try:
+                # the coordinator's own last: until then the attempt is on the list
+                for database in (*participants.others, COORDINATOR):
+                    _clean_attempt(participants.door_of(database), topology, attempt)
+                cleaned.append(attempt)
+            except Transient as error:
+                logger.info("%s is cleaned later: %s", attempt, error)
     return cleaned
+
+
+def _clean_attempt(door: Door, topology: str, attempt: TransactionAttempt) -> None:
+    place = {"topology": topology, "txid": attempt.txid, "attempt_id": attempt.attempt_id}
+    with door.transaction() as tx:
+        # In a participant it may not have heard of its end; what it stages from now on rolls back.
+        tx.run("fence_ended_attempt", **place)
+        end_sessions_of(tx, topology, attempt)
+        for table in declared_tables(tx, topology):
+            tx.run(table.clean(), **place)
+        tx.run("record_cleaned", **place)

@@ -1,8 +1,15 @@
 -- snapshot --
 -- All that the coordinator's decisions need of a topology and one of its txids, in one statement.
-SELECT t.txid, p.curr_txid, p.max_spout_pending, t.committed_attempt,
+SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.spout_kind, p.paused_reason,
+       coalesce(p.last_granted_at + p.emit_interval > clock_timestamp(), false) AS is_throttled,
+       EXISTS (SELECT FROM reliability.commit_log c
+                WHERE c.topology = p.topology AND t.txid = p.curr_txid
+                  AND c.txid = p.curr_txid - 1 AND c.replaced_attempt IS NULL
+                  AND c.committed_at > clock_timestamp() - p.checkpoint_interval) AS is_gathering,
+       t.interval_start, t.interval_end, t.batch_meta IS NOT NULL AS is_frozen,
+       b.attempt_id AS predecessor_attempt,
        l.attempt_id AS live_attempt_id, l.status AS live_status, l.request_id AS live_request_id,
-       coalesce(l.lease_until < clock_timestamp(), false) AS live_lease_expired,
+       l.sealing_task, coalesce(l.lease_until < clock_timestamp(), false) AS live_lease_expired,
        (SELECT count(*) FROM reliability.attempt r
          WHERE r.topology = p.topology AND r.txid < p.curr_txid AND r.txid <> t.txid
            AND r.status IN ('PROCESSING', 'SEALING')) AS replays_processing
@@ -10,7 +17,14 @@ SELECT t.txid, p.curr_txid, p.max_spout_pending, t.committed_attempt,
   JOIN reliability.transaction t ON t.topology = p.topology AND t.txid = %(txid)s
   LEFT JOIN reliability.attempt l ON l.topology = t.topology AND l.txid = t.txid
         AND l.status IN ('PROCESSING', 'SEALING', 'PROCESSED')
+  LEFT JOIN reliability.attempt b ON b.topology = t.topology AND b.txid = t.txid - 1
+        AND (b.txid < p.curr_txid AND b.status = 'COMMITTED'
+             OR b.txid >= p.curr_txid AND b.status IN ('PROCESSING', 'SEALING', 'PROCESSED'))
  WHERE p.topology = %(topology)s;
+
+-- steps_of_attempt --
+SELECT step, claimed_by, status = 'DONE' AS is_done FROM reliability.attempt_step
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s;
 
 -- fence_live_attempt --
 -- Before a newer attempt is granted: nothing that an older one does can count any more (G4).
@@ -20,31 +34,85 @@ UPDATE reliability.attempt
  WHERE topology = %(topology)s AND txid = %(txid)s AND status IN ('PROCESSING', 'SEALING')
 RETURNING attempt_id;
 
+-- hold_predecessor --
+-- Before a batch is made to start where this attempt's ended: whoever ends it waits, or it is gone.
+SELECT attempt_id FROM reliability.attempt
+ WHERE topology = %(topology)s AND txid = %(txid)s - 1 AND attempt_id = %(predecessor_attempt)s
+   AND status IN ('PROCESSING', 'SEALING', 'PROCESSED', 'COMMITTED') FOR SHARE;
+
 -- grant_attempt --
 -- The next attempt id, never used before, durable before anything runs.
-INSERT INTO reliability.attempt (topology, txid, attempt_id, request_id, lease, lease_until)
+INSERT INTO reliability.attempt (topology, txid, attempt_id, request_id, lease, lease_until,
+       batch_meta, emitted_xor, emitted_count, predecessor_attempt)
 SELECT %(topology)s, %(txid)s, coalesce(max(attempt_id), -1) + 1, %(request_id)s,
-       %(lease)s * interval '1 second', clock_timestamp() + %(submit_lease)s * interval '1 second'
+       %(lease)s * interval '1 second', clock_timestamp() + %(submit_lease)s * interval '1 second',
+       %(batch_meta)s, %(emitted_xor)s, %(emitted_count)s, %(predecessor_attempt)s
   FROM reliability.attempt WHERE topology = %(topology)s AND txid = %(txid)s
 RETURNING attempt_id, nonce::text AS nonce;
 
+-- record_grant --
+-- The emission throttle counts from here.
+UPDATE reliability.topology SET last_granted_at = clock_timestamp()
+ WHERE topology = %(topology)s;
+
 -- open_sinks --
 -- Storm's ack init, one a sink: ack_val starts as the XOR of all that was emitted.
-INSERT INTO reliability.sink (topology, txid, attempt_id, sink, ack_val, unacked)
-SELECT t.topology, t.txid, %(attempt_id)s, s.sink, t.emitted_xor, t.emitted_count
-  FROM reliability.transaction t, unnest(%(sinks)s::text[]) AS s(sink)
+INSERT INTO reliability.sink (topology, txid, attempt_id, step, sink, ack_val, unacked)
+SELECT t.topology, t.txid, a.attempt_id, s.step, s.sink,
+       coalesce(a.emitted_xor, t.emitted_xor), coalesce(a.emitted_count, t.emitted_count)
+  FROM reliability.transaction t
+  JOIN reliability.attempt a ON a.topology = t.topology AND a.txid = t.txid
+       AND a.attempt_id = %(attempt_id)s,
+       unnest(%(steps)s::text[], %(sinks)s::text[]) AS s(step, sink)
  WHERE t.topology = %(topology)s AND t.txid = %(txid)s
 RETURNING sink;
 
--- start_attempt --
--- The driver's first message: from here on the lease is renewed by progress.
+-- open_steps --
+INSERT INTO reliability.attempt_step (topology, txid, attempt_id, step)
+SELECT %(topology)s, %(txid)s, %(attempt_id)s, unnest(%(steps)s::text[])
+RETURNING step;
+
+-- claim_step --
+-- Take up a step that nobody has taken up; the attempt is one's own request's.
+UPDATE reliability.attempt_step d
+   SET status = 'RUNNING', claimed_by = %(task)s, claimed_at = clock_timestamp()
+  FROM reliability.attempt a
+ WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.request_id = %(request_id)s
+   AND a.status = 'PROCESSING'
+   AND d.topology = a.topology AND d.txid = a.txid AND d.attempt_id = a.attempt_id
+   AND d.step = %(step)s AND d.status = 'OPEN'
+RETURNING d.attempt_id;
+
+-- extend_lease --
+-- Cover the submit and the queue of a step that was just taken up.
 UPDATE reliability.attempt
-   SET started_at = clock_timestamp(), lease_until = clock_timestamp() + lease,
+   SET lease_until = greatest(lease_until,
+                              clock_timestamp() + %(submit_lease)s * interval '1 second')
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+   AND status = 'PROCESSING'
+RETURNING nonce::text AS nonce;
+
+-- start_step --
+-- The driver's first message: from here on the lease is renewed by progress.
+UPDATE reliability.attempt_step d
+   SET started_at = clock_timestamp(),
        driver_host = %(driver_host)s, driver_pid = %(driver_pid)s, python_pid = %(python_pid)s,
        application_id = %(application_id)s
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
-   AND nonce = %(nonce)s AND status = 'PROCESSING' AND started_at IS NULL
-RETURNING attempt_id;
+  FROM reliability.attempt a
+ WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
+   AND a.nonce = %(nonce)s AND a.status = 'PROCESSING'
+   AND d.topology = a.topology AND d.txid = a.txid AND d.attempt_id = a.attempt_id
+   AND d.step = %(step)s AND d.status = 'RUNNING' AND d.started_at IS NULL
+RETURNING d.attempt_id;
+
+-- end_step --
+UPDATE reliability.attempt_step d SET status = 'DONE', ended_at = clock_timestamp()
+  FROM reliability.attempt a
+ WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
+   AND a.nonce = %(nonce)s AND a.status = 'PROCESSING'
+   AND d.topology = a.topology AND d.txid = a.txid AND d.attempt_id = a.attempt_id
+   AND d.step = %(step)s AND d.status = 'RUNNING'
+RETURNING d.attempt_id;
 
 -- renew_lease --
 UPDATE reliability.attempt SET lease_until = clock_timestamp() + lease
@@ -73,20 +141,20 @@ SELECT write_id::text AS write_id FROM reliability.ack
    AND sink = %(sink)s AND partition = %(partition)s;
 
 -- sinks --
-SELECT s.sink, s.partitions, s.ack_val, s.unacked,
+SELECT s.sink, s.step, s.partitions, s.ack_val, s.unacked,
        coalesce(array_agg(k.partition ORDER BY k.partition) FILTER (WHERE k.partition IS NOT NULL),
                 '{}') AS acked_partitions
   FROM reliability.sink s
   LEFT JOIN reliability.ack k ON k.topology = s.topology AND k.txid = s.txid
         AND k.attempt_id = s.attempt_id AND k.sink = s.sink
  WHERE s.topology = %(topology)s AND s.txid = %(txid)s AND s.attempt_id = %(attempt_id)s
- GROUP BY s.sink, s.partitions, s.ack_val, s.unacked
+ GROUP BY s.sink, s.step, s.partitions, s.ack_val, s.unacked
  ORDER BY s.sink;
 
 -- begin_seal --
 -- Seal, first step: from now on an ack finds no PROCESSING row.
 UPDATE reliability.attempt
-   SET status = 'SEALING', lease_until = clock_timestamp() + lease
+   SET status = 'SEALING', lease_until = clock_timestamp() + lease, sealing_task = %(task)s
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND nonce = %(nonce)s AND status = 'PROCESSING'
 RETURNING attempt_id;
@@ -130,6 +198,16 @@ UPDATE reliability.attempt
    AND lease_until < clock_timestamp()
 RETURNING txid, attempt_id;
 
+-- batch_meta_of_attempt --
+-- What an attempt reads: its own batch while it is an opaque spout's, else the txid's.
+SELECT coalesce(a.batch_meta, t.batch_meta) AS batch_meta,
+       coalesce(a.emitted_xor, t.emitted_xor) AS emitted_xor,
+       coalesce(a.emitted_count, t.emitted_count) AS emitted_count
+  FROM reliability.attempt a
+  JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid
+ WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
+   AND a.nonce = %(nonce)s;
+
 -- attempt --
 SELECT status, reason_code, coalesce(reason, '') AS reason FROM reliability.attempt
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
@@ -147,3 +225,40 @@ UPDATE reliability.attempt SET cleaned_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND status IN ('FAILED', 'FENCED', 'REPLACED')
 RETURNING attempt_id;
+
+-- uncommitted_batches_before --
+-- What the current attempts of the uncommitted txids before this one read.
+SELECT a.batch_meta, a.emitted_xor, a.emitted_count
+  FROM reliability.attempt a
+  JOIN reliability.topology p ON p.topology = a.topology
+ WHERE a.topology = %(topology)s AND a.txid BETWEEN p.curr_txid AND %(txid)s - 1
+   AND a.status IN ('PROCESSING', 'SEALING', 'PROCESSED') AND a.batch_meta IS NOT NULL
+ ORDER BY a.txid;
+
+-- is_frozen --
+SELECT batch_meta IS NOT NULL AS is_frozen FROM reliability.transaction
+ WHERE topology = %(topology)s AND txid = %(txid)s;
+
+-- freeze_batch --
+-- The attempt's own batch becomes the txid's, if it starts where the committed one before ended.
+-- A replay of the txid before reads the same batch again, so it may have come between.
+UPDATE reliability.transaction t
+   SET batch_meta = a.batch_meta, emitted_xor = a.emitted_xor, emitted_count = a.emitted_count
+  FROM reliability.attempt a
+ WHERE t.topology = %(topology)s AND t.txid = %(txid)s AND t.batch_meta IS NULL
+   AND a.topology = t.topology AND a.txid = t.txid AND a.attempt_id = %(attempt_id)s
+   AND a.nonce = %(nonce)s AND a.status = 'PROCESSED' AND a.batch_meta IS NOT NULL
+   AND (t.txid = 1 OR EXISTS (
+        SELECT FROM reliability.attempt b
+         WHERE b.topology = t.topology AND b.txid = t.txid - 1
+           AND b.attempt_id = a.predecessor_attempt AND b.status IN ('COMMITTED', 'REPLACED')))
+RETURNING t.batch_meta, t.emitted_xor, t.emitted_count;
+
+-- live_grant --
+SELECT attempt_id, nonce::text AS nonce FROM reliability.attempt
+ WHERE topology = %(topology)s AND txid = %(txid)s AND request_id = %(request_id)s
+   AND status IN ('PROCESSING', 'SEALING');
+
+-- interval_of_txid --
+SELECT interval_start, interval_end FROM reliability.transaction
+ WHERE topology = %(topology)s AND txid = %(txid)s;

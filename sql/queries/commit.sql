@@ -1,13 +1,22 @@
--- next_to_commit --
--- The txid whose first commit is due, if its attempt is PROCESSED; else the oldest PROCESSED replay.
-SELECT a.txid, a.attempt_id, a.nonce::text AS nonce, t.committed_attempt, p.commit_number,
-       clock_timestamp() - a.processed_at > %(overdue)s * interval '1 second' AS is_overdue
+-- due --
+-- What may commit now: the PROCESSED attempts from curr_txid on, in case they follow each other
+-- without a gap, and those of replays. First commits keep the checkpoint interval, so that more
+-- of them share a physical commit.
+SELECT a.txid, a.attempt_id, a.nonce::text AS nonce, t.committed_attempt,
+       (SELECT coalesce(sum(s.staged_rows), 0)::bigint FROM reliability.sink s
+         WHERE s.topology = a.topology AND s.txid = a.txid
+           AND s.attempt_id = a.attempt_id) AS staged_rows
   FROM reliability.topology p
   JOIN reliability.attempt a ON a.topology = p.topology AND a.status = 'PROCESSED'
-       AND a.txid <= p.curr_txid
+       AND a.txid < p.curr_txid + %(most)s
   JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid
  WHERE p.topology = %(topology)s
- ORDER BY (a.txid = p.curr_txid) DESC, a.txid LIMIT 1;
+   AND (%(overdue)s = 0 OR a.processed_at < clock_timestamp() - %(overdue)s * interval '1 second')
+   AND (a.txid < p.curr_txid OR %(at_once)s OR NOT EXISTS (
+        SELECT FROM reliability.commit_log l
+         WHERE l.topology = p.topology AND l.txid = p.curr_txid - 1 AND l.replaced_attempt IS NULL
+           AND l.committed_at > clock_timestamp() - p.checkpoint_interval))
+ ORDER BY a.txid;
 
 -- advance_state --
 -- The deciding check, per state and commit number: a second apply of c finds no row (C3).
@@ -24,17 +33,22 @@ SELECT staged_rows FROM reliability.sink
 SELECT attempt_id, presence, rows FROM reliability.contribution
  WHERE topology = %(topology)s AND state = %(state)s AND txid = %(txid)s;
 
+-- last_contribution --
+-- The last txid that committed into a state, NULL if none did.
+SELECT max(txid) AS txid FROM reliability.contribution
+ WHERE topology = %(topology)s AND state = %(state)s;
+
 -- insert_contribution --
+-- The header of what a txid has in a state; `rows` are those of the contributions' table, or the
+-- keys that the txid changed where no contribution is kept.
 INSERT INTO reliability.contribution (topology, state, txid, attempt_id, presence, rows)
-VALUES (%(topology)s, %(state)s, %(txid)s, %(attempt_id)s,
-        CASE WHEN %(rows)s = 0 THEN 'empty' ELSE 'present' END, %(rows)s)
+VALUES (%(topology)s, %(state)s, %(txid)s, %(attempt_id)s, %(presence)s, %(rows)s)
 RETURNING txid;
 
 -- move_contribution --
 -- A replay's contribution takes the place of the one it replaces.
 UPDATE reliability.contribution
-   SET attempt_id = %(attempt_id)s, rows = %(rows)s,
-       presence = CASE WHEN %(rows)s = 0 THEN 'empty' ELSE 'present' END
+   SET attempt_id = %(attempt_id)s, rows = %(rows)s, presence = %(presence)s
  WHERE topology = %(topology)s AND state = %(state)s AND txid = %(txid)s
    AND attempt_id = %(replaced_attempt)s
 RETURNING txid;

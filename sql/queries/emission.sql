@@ -1,7 +1,23 @@
--- known_items --
--- Which of these source items belong to a txid already.
-SELECT item, txid FROM reliability.source_item
- WHERE topology = %(topology)s AND item = ANY(%(items)s);
+-- next_txid --
+-- Which txid the source is asked to be ready for; only an answer, the lock decides.
+SELECT next_txid FROM reliability.topology WHERE topology = %(topology)s;
+
+-- whole_items --
+-- Which of these source items belong to a txid as a whole.
+SELECT item FROM reliability.source_item
+ WHERE topology = %(topology)s AND item = ANY(%(items)s) AND part = '{(,)}';
+
+-- parts_of_item --
+-- Which parts of a source item belong to which txid.
+SELECT txid, part::text AS part FROM reliability.source_item
+ WHERE topology = %(topology)s AND item = %(item)s ORDER BY txid;
+
+-- any_part_is_taken --
+-- Whether another run has taken some of these since they were planned.
+SELECT EXISTS (
+       SELECT FROM unnest(%(items)s::text[], %(parts)s::int8multirange[]) AS planned(item, part)
+         JOIN reliability.source_item s ON s.topology = %(topology)s AND s.item = planned.item
+              AND s.part && planned.part) AS is_taken;
 
 -- emitted_intervals --
 -- The intervals that earlier emissions covered and that could touch this one.
@@ -47,10 +63,23 @@ VALUES (%(topology)s, %(txid)s, %(batch_meta)s, %(emitted_xor)s, %(emitted_count
 RETURNING txid;
 
 -- insert_source_items --
-INSERT INTO reliability.source_item (topology, txid, item)
-SELECT %(topology)s, %(txid)s, unnest(%(items)s::text[])
+-- The parts of one item in a txid are one row; another txid's part of it is refused by Postgres.
+INSERT INTO reliability.source_item (topology, txid, item, part)
+SELECT %(topology)s, %(txid)s, item, range_agg(part)
+  FROM unnest(%(items)s::text[], %(parts)s::int8multirange[]) AS planned(item, part)
+ GROUP BY item
 RETURNING item;
 
--- batch_meta --
-SELECT batch_meta, emitted_xor, emitted_count FROM reliability.transaction
- WHERE topology = %(topology)s AND txid = %(txid)s;
+-- record_verdict --
+UPDATE reliability.transaction SET verified = %(verified)s
+ WHERE topology = %(topology)s AND txid = %(txid)s AND committed_attempt IS NULL
+   AND verified IS NULL
+RETURNING txid;
+
+-- unfrozen_txids --
+-- How many txids of an interval have no batch yet: an opaque spout cuts it when they begin.
+SELECT count(*) AS unfrozen FROM reliability.transaction
+ WHERE topology = %(topology)s AND batch_meta IS NULL
+   AND interval_start IS NOT DISTINCT FROM %(interval_start)s
+   AND interval_end IS NOT DISTINCT FROM %(interval_end)s;
+

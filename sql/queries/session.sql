@@ -14,3 +14,25 @@ ROLLBACK;
 
 -- set_lock_timeout --
 SELECT set_config('lock_timeout', %(seconds)s || 's', true);
+
+-- end_sessions_of_attempt --
+-- A stalled COPY FROM STDIN ignores statement_timeout, idle timeouts and pg_cancel_backend.
+SELECT s.application_name, pg_terminate_backend(s.pid) AS ended FROM pg_stat_activity s
+ WHERE s.datname = current_database() AND s.application_name = %(application_name)s;
+
+-- server_timeline --
+-- A restored or promoted server starts another timeline; what it knew may lie in the past.
+SELECT timeline_id AS now, (SELECT timeline FROM reliability.server) AS known
+  FROM pg_control_checkpoint();
+
+-- record_timeline --
+INSERT INTO reliability.server (timeline) VALUES (%(timeline)s)
+ON CONFLICT (only_row) DO UPDATE SET timeline = excluded.timeline;
+
+-- fence_all_live_attempts --
+UPDATE reliability.attempt
+   SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
+       reason_code = 'ATTEMPT_FENCED',
+       reason = 'the server was restored or failed over: it may have granted this id twice'
+ WHERE status IN ('PROCESSING', 'SEALING', 'PROCESSED')
+RETURNING topology, txid, attempt_id;

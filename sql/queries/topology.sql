@@ -1,28 +1,43 @@
 -- declare_topology --
 -- Make the topology known, or bring its configuration up to date.
-INSERT INTO reliability.topology (topology, max_spout_pending)
-VALUES (%(topology)s, %(max_spout_pending)s)
-ON CONFLICT (topology) DO UPDATE SET max_spout_pending = excluded.max_spout_pending;
+INSERT INTO reliability.topology
+       (topology, max_spout_pending, spout_kind, emit_interval, checkpoint_interval)
+VALUES (%(topology)s, %(max_spout_pending)s, %(spout_kind)s,
+        %(emit_interval)s * interval '1 second', %(checkpoint_interval)s * interval '1 second')
+ON CONFLICT (topology) DO UPDATE
+   SET max_spout_pending = excluded.max_spout_pending, spout_kind = excluded.spout_kind,
+       emit_interval = excluded.emit_interval, checkpoint_interval = excluded.checkpoint_interval;
+
+-- pause_topology --
+UPDATE reliability.topology
+   SET paused_at = coalesce(paused_at, clock_timestamp()), paused_reason = %(reason)s
+ WHERE topology = %(topology)s
+RETURNING topology;
+
+-- resume_topology --
+UPDATE reliability.topology SET paused_at = NULL, paused_reason = NULL
+ WHERE topology = %(topology)s
+RETURNING topology;
 
 -- lock_topology --
 -- Queue behind whoever decides for this topology now. A statement of its own: what is read or
 -- written under the lock must be a later one. Not FOR UPDATE, which deadlocks with acks.
-SELECT curr_txid, next_txid, commit_number
+SELECT curr_txid, next_txid, commit_number, participant
   FROM reliability.topology WHERE topology = %(topology)s FOR NO KEY UPDATE;
 
 -- topologies --
-SELECT topology FROM reliability.topology ORDER BY topology;
+SELECT topology FROM reliability.topology WHERE participant IS NULL ORDER BY topology;
 
 -- topology_status --
 -- Where every topology stands.
-SELECT p.topology, p.curr_txid, p.next_txid,
+SELECT p.topology, p.curr_txid, p.next_txid, p.paused_reason,
        (SELECT count(*) FROM reliability.attempt a WHERE a.topology = p.topology
            AND a.status IN ('PROCESSING', 'SEALING')) AS processing,
        (SELECT count(*) FROM reliability.attempt a WHERE a.topology = p.topology
            AND a.status = 'PROCESSED') AS processed,
        (SELECT max(committed_at) FROM reliability.transaction t
          WHERE t.topology = p.topology) AS last_committed_at
-  FROM reliability.topology p ORDER BY p.topology;
+  FROM reliability.topology p WHERE p.participant IS NULL ORDER BY p.topology;
 
 -- state_definition --
 SELECT definition, definition_digest, target_table FROM reliability.state

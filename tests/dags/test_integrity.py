@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reliability import Count, FileSpout, State, Topology
+from reliability import Count, FileSpout, MemorySpout, State, Step, Topology
 from reliability.core.errors import InvalidDefinition
 from spark_apps import cdnow_revenue, global_count
 
@@ -73,6 +73,52 @@ def test_a_topologys_dag_is_emit_transaction_settle(bag, dag_id):
     assert task("settle").upstream_task_ids == {"emit", "transaction.commit"}
     assert task("settle").trigger_rule == "all_done"
     assert dag.max_active_runs >= max(2, TOPOLOGIES[dag_id].max_spout_pending)
+
+
+def in_steps():
+    state = {"values": {"n": Count()}}
+    return Topology(
+        "stepped",
+        spout=MemorySpout({"word": "string"}, [["a"]], take=1),
+        states=[State("clean", **state), State("side", **state), State("rollup", **state)],
+        steps=[
+            Step("cleaning", cdnow_revenue.purchases, feeds=["clean"]),
+            Step("beside", cdnow_revenue.purchases, feeds=["side"]),
+            Step("rolling", cdnow_revenue.purchases, feeds=["rollup"], reads=["clean"]),
+        ],
+    )
+
+
+def notify(topology, txid):
+    raise RuntimeError("the chat server is down")
+
+
+def test_the_dag_shows_the_processing_graph_and_side_work_hangs_outside_of_it(airflow_home):
+    from reliability_airflow import topology_dag
+
+    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    dag = topology_dag(in_steps(), schedule=None, start_date=start, unanchored=[notify])
+    downstream = {
+        name.removeprefix("transaction."): {
+            after.removeprefix("transaction.") for after in task.downstream_task_ids
+        }
+        for name, task in dag.task_dict.items()
+    }
+    assert downstream["cleaning"] == {"rolling", "commit"}
+    assert downstream["beside"] == {"commit"}
+    assert downstream["rolling"] == {"commit"}
+    assert downstream["commit"] == {"close", "settle"}
+    assert downstream["settle"] == {"notify"}
+    assert downstream["notify"] == set()
+
+
+def test_unanchored_side_work_that_fails_is_skipped_and_fails_nothing(airflow_home):
+    from airflow.sdk.exceptions import AirflowSkipException
+
+    from reliability_airflow.tasks import run_unanchored
+
+    with pytest.raises(AirflowSkipException, match="the chat server is down"):
+        run_unanchored(notify, "stepped", 7)
 
 
 @pytest.mark.parametrize("dag_id", TOPOLOGIES)
@@ -157,6 +203,15 @@ def test_the_driver_gets_none_of_airflows_secrets(airflow_home):
 def test_a_trigger_travels_as_ids_only(airflow_home):
     from reliability_airflow.triggers import TurnTrigger
 
-    path, arguments = TurnTrigger(topology="t", txid=7, request_id=9, goal="committed").serialize()
+    given = {
+        "topology": "t",
+        "txid": 7,
+        "request_id": 9,
+        "goal": "committed",
+        "asking_task": "transaction.commit",
+        "steps": [["process", []]],
+        "ask_source": False,
+    }
+    path, arguments = TurnTrigger(**given).serialize()
     assert path == "reliability_airflow.triggers.TurnTrigger"
-    assert arguments == {"topology": "t", "txid": 7, "request_id": 9, "goal": "committed"}
+    assert arguments == given

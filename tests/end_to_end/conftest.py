@@ -15,7 +15,7 @@ from reliability.ledger.door import Door
 def airflow(environment):
     """The environment with Airflow up and the example DAGs read."""
     environment.up(lambda text: None)
-    for dag_id in ("cdnow_revenue", "global_count"):
+    for dag_id in ("cdnow_revenue", "global_count", "word_lengths"):
         wait_until(partial(is_known, environment.api(), dag_id), dag_id, 120)
     return environment
 

@@ -111,7 +111,7 @@ def test_xcom_carries_ids_only(backfilled, airflow):
 
 def test_a_reprocessing_backfill_replays_and_changes_nothing(backfilled, airflow, ledger):
     before = read_tables(ledger)
-    applications = "SELECT DISTINCT application_id FROM reliability.attempt"
+    applications = "SELECT DISTINCT application_id FROM reliability.attempt_step"
     ran = set(rows(ledger, applications))
     replay = Backfill(
         dag_id="cdnow_revenue",
@@ -146,6 +146,32 @@ def test_global_count_emits_all_in_one_run_and_nothing_later(airflow, ledger):
     assert rows(
         ledger, "SELECT count(*) FROM reliability.commit_log WHERE topology = 'global_count'"
     ) == [(3,)]
+
+
+def test_two_steps_of_one_attempt_are_two_tasks_and_two_applications(airflow, ledger):
+    api = airflow.api()
+    api.patch("/api/v2/dags/word_lengths", {"is_paused": False})
+    run = api.post("/api/v2/dags/word_lengths/dagRuns", {"logical_date": None})
+    path = f"/api/v2/dags/word_lengths/dagRuns/{run['dag_run_id']}"
+    wait_until(lambda: api.get(path)["state"] in ("success", "failed"), path, PATIENCE)
+    assert api.get(path)["state"] == "success"
+    assert rows(ledger, "SELECT length, times FROM word_lengths ORDER BY 1") == [
+        (3, 5),
+        (5, 2),
+        (6, 1),
+    ]
+    steps = """SELECT step, claimed_by, count(DISTINCT application_id) FROM reliability.attempt_step
+                WHERE topology = 'word_lengths' AND status = 'DONE' GROUP BY 1, 2 ORDER BY 1"""
+    assert rows(ledger, steps) == [
+        ("by_length", "transaction.by_length", 2),
+        ("count", "transaction.count", 2),
+    ]
+    states = {t["state"] for t in tasks_of(api, path) if t["task_id"] == "tell"}
+    assert states == {"success"}
+
+
+def tasks_of(api, path):
+    return api.get(f"{path}/taskInstances")["task_instances"]
 
 
 def test_a_manual_run_without_a_data_interval_is_red_and_says_why(airflow, ledger):

@@ -13,10 +13,12 @@ from reliability.core.errors import (
     AttemptIncomplete,
     FrameWithoutAccounting,
     LedgerBusy,
+    LedgerUnavailable,
     RowsUnaccounted,
     SchemaMismatch,
     SourceChanged,
 )
+from reliability.core.graph import THE_STEP
 from reliability.ledger.door import Door
 from reliability.settings import Leases
 from reliability.spark.stage import CsvStream, stage_task
@@ -96,9 +98,9 @@ def test_a_zombie_counts_in_nothing(emitted, door):
     with pytest.raises(AttemptFenced):
         declare_partitions(door, zombie, "per_customer", 1)
     with pytest.raises(AttemptFenced):
-        emitted.runner.seal(zombie)
+        emitted.seal(zombie)
     with pytest.raises(AttemptFenced):
-        emitted.work(zombie)
+        emitted.run_step(zombie)
     assert not emitted.runner.end_attempt(zombie, AttemptIncomplete("late"))
     assert rows(door, STAGED) == [(0,)]
     assert rows(door, "SELECT count(*) FROM reliability.ack") == [(0,)]
@@ -169,18 +171,18 @@ def test_a_partition_is_declared_once(emitted, door):
 
 def test_a_lost_partition_fails_the_attempt(emitted, door):
     grant = emitted.begin(1)
-    emitted.work(grant)
+    emitted.run_step(grant)
     with door.transaction() as tx:
         tx.run(SQL("DELETE FROM reliability.ack WHERE sink = 'per_day' AND partition = 0"))
     with pytest.raises(AttemptIncomplete, match="per_day"):
-        emitted.runner.seal(grant)
+        emitted.seal(grant)
     assert rows(door, STATUS) == [(0, "FAILED", "ATTEMPT_INCOMPLETE")]
 
 
 def test_an_attempt_whose_driver_said_nothing_is_not_sealed(emitted):
     """An empty batch has ack_val 0 from the start; the exit code of spark-submit is not proof."""
     with pytest.raises(AttemptIncomplete, match="its write did not end"):
-        emitted.runner.seal(emitted.begin(1))
+        emitted.seal(emitted.begin(1))
 
 
 # --- A6, V1, V3: the seal ---------------------------------------------------------------------
@@ -199,11 +201,11 @@ def test_an_attempt_whose_driver_said_nothing_is_not_sealed(emitted):
 )  # fmt: skip
 def test_the_seal_folds_what_is_physically_there(emitted, door, damage, error):
     grant = emitted.begin(1)
-    emitted.work(grant)
+    emitted.run_step(grant)
     with door.transaction() as tx:
         tx.run(SQL(damage))
     with pytest.raises(error):
-        emitted.runner.seal(grant)
+        emitted.seal(grant)
     assert rows(door, "SELECT status FROM reliability.attempt") == [("FAILED",)]
     emitted.transact(1)
     assert rows(door, "SELECT sum(orders) FROM per_day") == [(20,)]
@@ -266,7 +268,7 @@ def test_a_frame_that_does_not_fit_is_refused_at_plan_time(folder, pipeline, pro
     shop_pipeline = pipeline(shop(folder, process))
     shop_pipeline.emit(month(1997, 1))
     with pytest.raises(error, match=what):
-        shop_pipeline.work(shop_pipeline.begin(1))
+        shop_pipeline.run_step(shop_pipeline.begin(1))
 
 
 def per_order(batch):
@@ -290,20 +292,20 @@ def test_aggregate_keeps_the_accounts(folder, pipeline, door):
 def test_a_file_that_changed_after_its_batch_was_emitted(folder, emitted, door):
     """E6: at begin, and again when the attempt is sealed."""
     grant = emitted.begin(1)
-    emitted.work(grant)
+    emitted.run_step(grant)
     original = folder / "1997-01" / "a.parquet"
     kept = original.read_bytes(), original.stat()
     write_parquet(original, ROWS[:-1])
     with pytest.raises(SourceChanged):
-        emitted.runner.seal(grant)
+        emitted.seal(grant)
     with pytest.raises(SourceChanged):
-        emitted.work(emitted.begin(1))
+        emitted.run_step(emitted.begin(1))
     assert rows(door, "SELECT curr_txid FROM reliability.topology") == [(1,)]
     import os
 
     original.write_bytes(kept[0])
     os.utime(original, ns=(kept[1].st_atime_ns, kept[1].st_mtime_ns))
-    emitted.transact(1)
+    emitted.transact(1, task=THE_STEP)
     assert rows(door, "SELECT sum(orders) FROM per_day") == [(20,)]
 
 
@@ -313,7 +315,7 @@ def test_a_file_that_changed_after_its_batch_was_emitted(folder, emitted, door):
 def test_a_processed_attempt_cannot_be_failed_fenced_or_closed(emitted, door):
     grant = emitted.process(1)
     assert not emitted.runner.end_attempt(grant, AttemptIncomplete("late"))
-    emitted.runner.seal(grant)  # repeated, it is harmless
+    emitted.runner.seal(grant, THE_STEP)  # repeated, it is harmless
     assert emitted.runner.close(1, emitted.run, "torn down")
     assert rows(door, STATUS) == [(0, "PROCESSED", None)]
     emitted.runner.commit(1)
@@ -338,7 +340,7 @@ def test_another_request_waits_for_a_valid_lease_and_takes_over_an_expired_one(e
     other = emitted.again("manual__1")
     other.emit(month(1997, 1))
     emitted.begin(1)
-    assert other.runner.begin(1, other.request(1)) is None
+    assert other.try_begin(1) is None
     with door.transaction() as tx:
         tx.run(SQL("UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"))
     assert other.begin(1).attempt.attempt_id == 1
@@ -410,7 +412,7 @@ def test_a_sweep_commits_what_is_overdue(emitted, door):
 def test_clean_up_deletes_what_can_never_count_and_nothing_else(emitted, door):
     dead = emitted.begin(1)
     stage(door, dead)
-    emitted.transact(1)
+    emitted.transact(1, task=THE_STEP)
     before = rows(door, STAGED)
     swept = sweep(door, "shop", Leases(), clean=True)
     assert [str(attempt) for attempt in swept.cleaned] == ["1:0"]
@@ -432,16 +434,17 @@ def test_acks_do_not_wait_for_who_holds_the_topology(emitted, door):
 
 
 def test_who_holds_the_topology_lets_go_of_an_attempt_row_it_cannot_get(emitted, door, monkeypatch):
+    """A3: it lets go of both, and ends the session that holds the row that is to be fenced."""
     grant = emitted.begin(1)
     monkeypatch.setattr("reliability.ledger.locks.HOLDERS_PATIENCE_SECONDS", 1)
-    request_id = emitted.request(1)
-    holder = Door(door.dsn)
-    with holder.transaction() as tx:
+    holder = Door(door.dsn, application_name=f"reliability {grant}")
+    with pytest.raises(LedgerUnavailable), holder.transaction() as tx:
         tx.one("renew_lease", topology="shop", txid=1, attempt_id=0, nonce=grant.nonce)
         with pytest.raises(LedgerBusy):
-            emitted.runner.begin(1, request_id)
+            emitted.try_begin(1)
+        assert emitted.begin(1).attempt.attempt_id == 1  # it holds nothing any more
+        tx.all("topologies")
     holder.close()
-    assert emitted.begin(1).attempt.attempt_id == 1
 
 
 def test_who_passes_by_does_not_wait_for_who_is_at_work(emitted, door):
@@ -454,3 +457,34 @@ def test_who_passes_by_does_not_wait_for_who_is_at_work(emitted, door):
         assert not sweep(door, "shop", Leases()).committed
     holder.close()
     assert sweep(door, "shop", Leases()).committed
+
+
+# --- A4, A1: sessions, and a server that was restored ----------------------------------------------
+
+
+def test_a_stalled_copy_of_an_ended_attempt_is_ended(emitted, door):
+    """A4: it ignores every timeout, and would hold up the clean-up of its table."""
+    dead = emitted.begin(1)
+    emitted.begin(1)
+
+    def stalled():
+        yield staged_batch(dead)
+        sweep(door, "shop", Leases(), clean=True)
+        yield staged_batch(dead)
+
+    with pytest.raises(LedgerUnavailable):
+        task_of(door, dead).stage(0, CsvStream(stalled()))
+    assert rows(door, STAGED) == [(0,)]
+
+
+def test_a_server_that_was_restored_fences_every_live_attempt(emitted, door):
+    """A1: the ledger of a backup may grant an attempt_id for the second time."""
+    grant = emitted.process(1)
+    sweep(door, "shop", Leases())
+    assert rows(door, STATUS) == [(0, "PROCESSED", None)]
+    with door.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.server SET timeline = timeline - 1"))
+    sweep(door, "shop", Leases())
+    assert rows(door, STATUS) == [(0, "FENCED", "ATTEMPT_FENCED")]
+    assert emitted.runner.commit(1) == []
+    assert emitted.begin(1).nonce != grant.nonce

@@ -10,7 +10,8 @@ import psycopg2
 import pytest
 from psycopg2.sql import SQL
 
-from reliability.core.coordinator import Goal, Wait
+from reliability import OpaqueState
+from reliability.core.coordinator import Wait
 from reliability.core.errors import (
     LedgerCorruption,
     LedgerUnavailable,
@@ -22,8 +23,10 @@ from reliability.core.errors import (
 from reliability.ledger.door import Door
 from reliability.runner import TransactionRunner
 from reliability.transaction.commit import drain
+from tests.doomed import doomed
 from tests.fix_pipeline import month, shop, write_parquet
 from tests.fix_postgres import rows
+from tests.staged import Staged
 
 COLUMNS = "orders, revenue, first_day, last_day"
 CUSTOMERS = f"SELECT customer, {COLUMNS}, _txid, _rows FROM per_customer ORDER BY customer"
@@ -79,8 +82,8 @@ def test_the_window_lets_in_only_max_spout_pending(tmp_path, pipeline):
     narrow.emit(month(1997, 1))
     narrow.begin(1)
     narrow.begin(2)
-    assert narrow.runner.begin(3, narrow.request(3)) is None
-    assert isinstance(narrow.runner.next_action(3, narrow.request(3), Goal.PROCESSED), Wait)
+    assert narrow.try_begin(3) is None
+    assert isinstance(narrow.runner.next_action(3, narrow.request(3), narrow.work()), Wait)
 
 
 def test_nothing_commits_before_its_turn(emitted, door):
@@ -140,6 +143,135 @@ def test_every_snapshot_shows_both_states_at_the_same_txid(emitted, door):
     stop.set()
     thread.join(timeout=30)
     assert all(one == other for one, other in seen)
+
+
+# --- C5: many small txids in one physical commit -------------------------------------------------
+
+
+@pytest.fixture
+def staged(door):
+    """A topology whose attempts are staged by INSERT, with one state in one database."""
+    return Staged(door, "small")
+
+
+def test_a_group_is_one_transaction_and_keeps_every_txids_own(staged, door):
+    """Each txid takes its own c and keeps its own contribution; PREPARING is never durable."""
+    for txid in (3, 1, 2):
+        staged.process(txid, {"": [1, txid]})
+    with doomed() as fate:
+        done = drain(Door(door.dsn), "small")
+    assert [(str(c.attempt), c.commit_number) for c in done] == [("1:0", 1), ("2:0", 2), ("3:0", 3)]
+    changes = [s for s in fate.statements if "reliability.checkpoint SET" in s or s == "COMMIT"]
+    assert [s[:54] for s in changes if s != "COMMIT"] == [
+        "UPDATE reliability.checkpoint SET phase = 'COMMITTED',"
+    ]
+    assert staged.seen() == {1: 4, 2: 1, 3: 1}
+    assert staged.commit_numbers() == {"": (3, 3, 3, 3)}
+    assert rows(door, "SELECT txid, rows FROM reliability.contribution ORDER BY txid") == [
+        (1, 2),
+        (2, 2),
+        (3, 2),
+    ]
+    staged.process(2, {"": [5]}, attempt_id=1)
+    drain(door, "small")
+    assert staged.seen() == {1: 3, 3: 1, 5: 1}
+
+
+def test_an_opaque_state_can_give_back_the_last_txid_of_a_group(door):
+    """C5: the last txid is applied on its own, or there would be no value from before it."""
+    opaque = Staged(door, "small", kind=OpaqueState)
+    for txid in (1, 2, 3):
+        opaque.process(txid, {"": [1, txid]})
+    drain(door, "small")
+    opaque.process(3, {"": [9]}, attempt_id=1)
+    drain(door, "small")
+    assert opaque.seen() == {1: 3, 2: 1, 9: 1}
+
+
+def test_when_a_group_is_refused_only_the_guilty_txid_blocks(staged, door):
+    with door.transaction() as tx:
+        tx.run(SQL("ALTER TABLE small_here ADD CONSTRAINT poor CHECK (k <> 7)"))
+    for txid, key in ((1, 1), (2, 2), (3, 7), (4, 4)):
+        staged.process(txid, {"": [key]})
+    with pytest.raises(UnexpectedAnswer, match="poor"):
+        drain(door, "small", own_txid=3)
+    assert staged.statuses() == {
+        "1:0": "COMMITTED",
+        "2:0": "COMMITTED",
+        "3:0": "FAILED",
+        "4:0": "PROCESSED",
+    }
+    assert staged.seen() == {1: 1, 2: 1}
+    staged.process(3, {"": [3]}, attempt_id=1)
+    drain(door, "small")
+    assert staged.seen() == {1: 1, 2: 1, 3: 1, 4: 1}
+
+
+def test_a_replay_that_the_state_cannot_do_holds_up_nobody(door):
+    """H5: refused at its commit, it must not be what every later drain fails at."""
+    opaque = Staged(door, "small", kind=OpaqueState)
+    for txid in (1, 2):
+        opaque.process(txid, {"": [txid]})
+    drain(door, "small")
+    opaque.process(1, {"": [9]}, attempt_id=1)
+    opaque.process(3, {"": [3]})
+    drain(door, "small")
+    assert opaque.statuses()["1:1"] == "FAILED"
+    assert opaque.seen() == {1: 1, 2: 1, 3: 1}
+
+
+def set_interval(door, interval):
+    with door.transaction() as tx:
+        tx.run(
+            SQL("UPDATE reliability.topology SET checkpoint_interval = %(interval)s::interval"),
+            interval=interval,
+        )
+
+
+def age_commits(door, interval):
+    with door.transaction() as tx:
+        tx.run(
+            SQL("UPDATE reliability.commit_log SET committed_at = committed_at - %(i)s::interval"),
+            i=interval,
+        )
+
+
+def test_first_commits_keep_the_checkpoint_interval_and_gather(staged, door):
+    set_interval(door, "1 hour")
+    staged.process(1, {"": [1]})
+    assert len(drain(door, "small")) == 1
+    for txid in (2, 3):
+        staged.process(txid, {"": [txid]})
+    assert drain(door, "small") == []
+    age_commits(door, "59 min")
+    assert drain(door, "small") == []
+    age_commits(door, "2 min")
+    assert [c.attempt.txid for c in drain(door, "small")] == [2, 3]
+
+
+def test_a_replay_does_not_wait_for_the_checkpoint_interval(staged, door):
+    set_interval(door, "1 hour")
+    staged.process(1, {"": [1]})
+    drain(door, "small")
+    staged.process(1, {"": [9]}, attempt_id=1)
+    drain(door, "small")
+    assert staged.seen() == {9: 1}
+
+
+def test_who_tries_one_by_one_does_not_wait_for_the_interval_in_between(staged, door):
+    set_interval(door, "1 hour")
+    with door.transaction() as tx:
+        tx.run(SQL("ALTER TABLE small_here ADD CONSTRAINT poor CHECK (k <> 7)"))
+    for txid, key in ((1, 1), (2, 2), (3, 7)):
+        staged.process(txid, {"": [key]})
+    assert len(drain(door, "small")) == 2
+    assert staged.statuses()["3:0"] == "FAILED"
+
+
+def test_the_checkpoint_interval_has_storms_floor(staged, door):
+    with pytest.raises(UnexpectedAnswer, match="checkpoint_interval_has_a_floor"):
+        set_interval(door, "99 milliseconds")
+    set_interval(door, "100 milliseconds")
 
 
 # --- C3: the deciding checks ---------------------------------------------------------------------
@@ -241,7 +373,7 @@ def test_a_lost_answer_is_harmless(emitted, door, monkeypatch):
 
 
 class LosesAnswers(Door):
-    """A door whose session dies right after COMMIT took effect."""
+    """A door whose session dies right after the COMMIT of a commit took effect."""
 
     def transaction(self):
         from contextlib import contextmanager
@@ -250,7 +382,9 @@ class LosesAnswers(Door):
         def losing():
             with Door.transaction(self) as tx:
                 yield tx
-            raise LedgerUnavailable("server closed the connection unexpectedly")
+                commits = tx.one(SQL("SELECT count(*) AS n FROM reliability.commit_log"))["n"]
+            if commits:
+                raise LedgerUnavailable("server closed the connection unexpectedly")
 
         return losing()
 
@@ -269,9 +403,10 @@ def freeze_as_found(door, folder, name):
     import json
 
     from reliability import FileSpout
+    from reliability.core.spout import NothingTaken
 
     spout = FileSpout(f"{folder}/1997-01/{name}.parquet")
-    items = spout.plan(None)
+    items = spout.plan(None, NothingTaken())
     fold = spout.count(items)
     meta = json.dumps([{"kind": "file", **_fields(items[0])}])
     with door.transaction() as tx:
@@ -375,14 +510,14 @@ def test_a_replay_that_fails_leaves_the_old_contribution(emitted, door):
     again = emitted.again()
     again.emit(month(1997, 1))
     grant = again.begin(1)
-    again.work(grant)
+    again.run_step(grant)
     with door.transaction() as tx:
         tx.run(
             SQL("DELETE FROM reliability_contribution.shop__per_day WHERE _attempt_id = %(id)s"),
             id=grant.attempt.attempt_id,
         )
     with pytest.raises(Exception, match="per_day"):
-        again.runner.seal(grant)
+        again.seal(grant)
     assert tables(door) == before
     assert rows(door, "SELECT committed_attempt FROM reliability.transaction") == [(0,)] * 3
 

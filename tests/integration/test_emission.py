@@ -9,11 +9,12 @@ from decimal import Decimal
 
 import pytest
 
-from reliability import Count, State
+from reliability import Count, FileSpout, State
 from reliability.core.errors import (
     DataIntervalMissing,
     IntervalOverlap,
     NothingToEmit,
+    SourceNotReady,
     SourceUnreadable,
     StateDefinitionChanged,
     TargetTableTaken,
@@ -152,7 +153,7 @@ def test_states_that_changed_are_refused_and_cost_nothing(emitter, folder, door,
     """A txid sealed for other states than the ledger's could never be committed."""
     emitter.emit(month(1997, 1))
     topology = shop(folder)
-    changed = replace(topology, states=change(list(topology.states)))
+    changed = replace(topology, states=change(list(topology.states)), steps=())
     with pytest.raises(StateDefinitionChanged, match=named):
         Pipeline(TransactionRunner(changed, door), None).emit(month(1997, 2))
     with pytest.raises(StateDefinitionChanged, match=named):
@@ -174,7 +175,7 @@ def test_files_of_a_clone_that_moved_are_the_same_files(tmp_path, door, monkeypa
 def test_a_target_table_belongs_to_one_state_of_one_topology(emitter, folder, door):
     """H7."""
     emitter.emit(month(1997, 1))
-    other = replace(shop(folder), name="other")
+    other = replace(shop(folder), name="other", steps=())
     with pytest.raises(TargetTableTaken, match="per_customer belongs to state per_customer of"):
         Pipeline(TransactionRunner(other, door), None).emit(month(1997, 1))
 
@@ -187,3 +188,109 @@ def test_a_table_with_rows_of_its_own_is_not_taken(emitter, door):
     with pytest.raises(TargetTableTaken, match="belongs to no state"):
         emitter.emit(month(1997, 1))
     assert rows(door, "SELECT count(*) FROM reliability.state") == [(0,)]
+
+
+# --- parts of files, opaque batches, readiness ---------------------------------------------------
+
+
+def write_groups(path, groups):
+    """Write a Parquet file with a row in each row group."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table({"customer": list(range(groups))}), path, row_group_size=1)
+
+
+def emitter_of(door, folder, **options):
+    spout = FileSpout(f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet", **options)
+    topology = replace(shop(folder), spout=spout, steps=())
+    return Pipeline(TransactionRunner(topology, door), None)
+
+
+ITEMS = "SELECT txid, part::text FROM reliability.source_item ORDER BY txid"
+
+
+def test_row_groups_keep_their_txids_when_the_limits_change(folder, door):
+    """E1: a row belongs to one txid for ever."""
+    write_groups(folder / "1997-03" / "a.parquet", 5)
+    march = month(1997, 3)
+    by_two = emitter_of(door, folder, max_rows_per_batch=2)
+    assert by_two.emit(march) == [1, 2, 3]
+    pieces = [(1, "{[0,2)}"), (2, "{[2,4)}"), (3, "{[4,5)}")]
+    assert rows(door, ITEMS) == pieces
+    for limits in ({}, {"max_rows_per_batch": 1}, {"max_rows_per_batch": 4}):
+        assert emitter_of(door, folder, **limits).emit(march) == [1, 2, 3]
+    write_groups(folder / "1997-03" / "b.parquet", 2)
+    assert emitter_of(door, folder).emit(march) == [1, 2, 3, 4]
+    assert by_two.again().emit(march) == [1, 2, 3, 4]
+    assert rows(door, ITEMS) == [*pieces, (4, "{(,)}")]
+
+
+class OvertakenSpout(FileSpout):
+    """Another run emits between this one's first plan and its lock."""
+
+    def plan(self, interval, taken):
+        items = super().plan(interval, taken)
+        for other in others.pop(self.pattern, []):
+            other.emit(interval)
+        return items
+
+
+others: dict[str, list[Pipeline]] = {}
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_rows_per_batch": 2}, {"max_rows_per_batch": 4}])
+def test_a_run_that_was_overtaken_plans_again(folder, door, limits):
+    """E1: the plan is made outside the lock; with other limits, other parts of the same file."""
+    write_groups(folder / "1997-03" / "a.parquet", 6)
+    own = Door(door.dsn)
+    spout = OvertakenSpout(f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet", **limits)
+    topology = replace(shop(folder), spout=spout, steps=())
+    others[spout.pattern] = [emitter_of(own, folder, max_rows_per_batch=3).again("faster")]
+    assert Pipeline(TransactionRunner(topology, door), None).emit(month(1997, 3)) == [1, 2]
+    own.close()
+    assert rows(door, ITEMS) == [(1, "{[0,3)}"), (2, "{[3,6)}")]
+
+
+OPAQUE = {"opaque": True, "schema": "customer bigint, day date, price decimal(10,2)"}
+BATCHES = "SELECT txid, batch_meta IS NULL, verified FROM reliability.transaction ORDER BY txid"
+
+
+def test_an_opaque_spout_gets_txids_and_its_batches_later(folder, door):
+    """E4: as many as would be cut now; which rows they have is settled when they begin."""
+    opaque = emitter_of(door, folder, **OPAQUE)
+    assert opaque.emit(month(1997, 1)) == opaque.emit(month(1997, 1)) == [1, 2]
+    assert rows(door, BATCHES) == [(1, True, None), (2, True, None)]
+    assert rows(door, ITEMS) == []
+    # what waits for its batch will take what is there: a late file needs one txid more
+    write_parquet(folder / "1997-01" / "late.parquet", ROW)
+    assert opaque.again().emit(month(1997, 1)) == [1, 2, 3]
+    assert opaque.again("scheduled__1997-02").emit(month(1997, 2)) == [4]
+
+
+def test_an_opaque_run_has_at_least_one_txid(folder, door):
+    (folder / "1997-05").mkdir()
+    empty = emitter_of(door, folder, allow_empty=True, **OPAQUE)
+    assert empty.emit(month(1997, 5)) == empty.again().emit(month(1997, 5)) == [1]
+    with pytest.raises(NothingToEmit):
+        emitter_of(door, folder, **OPAQUE).emit(month(1997, 6))
+
+
+def test_a_source_that_is_not_ready_costs_nothing_and_is_asked_again(folder, door):
+    """Storm M6."""
+    ready = emitter_of(door, folder, ready_file=f"{folder}/{{data_interval_start:%Y-%m}}/_SUCCESS")
+    with pytest.raises(SourceNotReady, match="txid 1"):
+        ready.emit(month(1997, 1))
+    assert rows(door, NOTHING) == [(0,)]
+    (folder / "1997-01" / "_SUCCESS").touch()
+    assert ready.emit(month(1997, 1)) == [1, 2]
+    with pytest.raises(SourceNotReady, match="txid 3"):
+        ready.emit(month(1997, 2))
+
+
+def test_files_that_have_a_txid_are_not_opened_again(emitter, folder):
+    """A run that comes again costs a listing; what changed there is its attempt's to say."""
+    assert emitter.emit(month(1997, 1)) == [1, 2]
+    (folder / "1997-01" / "a.parquet").write_bytes(b"broken since")
+    assert emitter.again().emit(month(1997, 1)) == [1, 2]

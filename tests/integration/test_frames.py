@@ -6,10 +6,10 @@ from decimal import Decimal
 
 import pytest
 
-from reliability import Count, FileSpout, Max, MemorySpout, State, Sum, Topology
+from reliability import Count, FileSpout, Max, MemorySpout, State, Sum, Topology, Upsert
 from reliability.core.errors import SchemaMismatch
 from reliability.core.fold import Fold
-from reliability.core.spout import BatchMeta
+from reliability.core.spout import BatchMeta, NothingTaken
 from reliability.spark.frames import batch_frame
 from reliability.spark.one_evaluation import persist_shared
 from tests.fix_postgres import rows
@@ -21,7 +21,7 @@ def fold_of(frame):
 
 
 def meta_of(spout):
-    items = tuple(spout.plan(None))
+    items = tuple(spout.plan(None, NothingTaken()))
     return BatchMeta(items=items, emitted=spout.count(items))
 
 
@@ -72,7 +72,7 @@ def test_an_empty_file_is_a_batch_like_any_other(tmp_path, spark):
 
 def test_a_memory_batch_balances(spark):
     spout = MemorySpout(schema={"a": "string", "b": "int"}, partitions=[[("x", 1)] * 5], take=2)
-    first = spout.cut(spout.plan(None))[0]
+    first = spout.cut(spout.plan(None, NothingTaken()))[0]
     meta = BatchMeta(items=first, emitted=spout.count(first))
     frame = batch_frame(spark, spout, meta)
     assert fold_of(frame) == meta.emitted
@@ -105,20 +105,20 @@ def batch(tmp_path, spark):
 )
 def test_what_two_states_share_and_may_come_out_differently_is_persisted(batch, expression, shared):
     common = batch.selectExpr("*", f"{expression} AS value")
-    assert persist_shared(batch, [common, common.where("n >= 0")]) == shared
+    assert persist_shared([batch], [common, common.where("n >= 0")]) == shared
     batch.sparkSession.catalog.clearCache()
 
 
 def test_a_random_value_of_one_state_alone_is_not_persisted(batch):
     own = batch.selectExpr("*", "rand() AS value")
-    assert persist_shared(batch, [own, batch]) == 0
+    assert persist_shared([batch], [own, batch]) == 0
 
 
 def test_a_table_beyond_the_batch_is_read_once(batch, spark, tmp_path):
     parquet(tmp_path / "other" / "o.parquet", range(100))
     other = spark.read.parquet(str(tmp_path / "other")).withColumnRenamed("n", "m")
     joined = batch.join(other, batch.n == other.m)
-    assert persist_shared(batch, [joined, joined.where("m >= 0")]) >= 1
+    assert persist_shared([batch], [joined, joined.where("m >= 0")]) >= 1
     spark.catalog.clearCache()
 
 
@@ -169,11 +169,20 @@ def pass_on(batch):
 def test_values_arrive_as_they_left(pipeline, door):
     """CSV on the way to COPY: NULL, empty, quotes, line ends, other alphabets, exact numbers."""
     texts = [None, "", "NULL", "\\N", "\\.", "a,b", 'say "hi"', "line\nfeed", "cr\r\n", "\t", "ü😀"]
-    partition = [(text, Decimal(f"{n}.10"), n % 2 == 0) for n, text in enumerate(texts)]
+    partition = [
+        (text, Decimal(f"{n}.10"), n % 2 == 0, [text, "x"], bytes([n, 255]))
+        for n, text in enumerate(texts)
+    ]
     topology = Topology(
         "shapes",
         spout=MemorySpout(
-            schema={"word": "string", "price": "decimal(30,2)", "even": "boolean"},
+            schema={
+                "word": "string",
+                "price": "decimal(30,2)",
+                "even": "boolean",
+                "words": "array<string>",
+                "raw": "binary",
+            },
             partitions=[partition],
             take=100,
         ),
@@ -182,14 +191,19 @@ def test_values_arrive_as_they_left(pipeline, door):
             State(
                 "shapes",
                 key={"word": "text", "even": "boolean"},
-                values={"n": Count(), "named": Count("word"), "price": Sum("price", "numeric")},
+                values={
+                    "n": Count(),
+                    "named": Count("word"),
+                    "price": Sum("price", "numeric"),
+                    "words": Upsert("words", {"price": "numeric"}, "text[]"),
+                    "raw": Upsert("raw", {"price": "numeric"}, "bytea"),
+                },
             )
         ],
     )
     shapes = pipeline(topology)
     shapes.emit(None)
     shapes.transact(1)
-    found = {(word, price, even) for word, even, _, _, price in rows(
-        door, "SELECT word, even, n, named, price FROM shapes")}  # fmt: skip
-    assert found == set(partition)
+    found = rows(door, "SELECT word, price, even, words, raw FROM shapes ORDER BY price")
+    assert [(*rest, bytes(raw)) for *rest, raw in found] == partition
     assert rows(door, "SELECT sum(n), sum(named) FROM shapes") == [(11, 10)]

@@ -10,6 +10,7 @@ import pytest
 from psycopg2.sql import SQL
 
 from reliability.core.errors import AttemptIncomplete
+from reliability.core.graph import THE_STEP
 from reliability.ledger.door import Door
 from reliability.spark import progress
 from reliability.spark.progress import Progress
@@ -43,6 +44,8 @@ def trigger(airflow_home, emitted, monkeypatch):
             txid=txid,
             request_id=emitted.request(txid, "committed"),
             goal="committed",
+            asking_task="committed",
+            steps=[[THE_STEP, []]],
         )
 
     return make

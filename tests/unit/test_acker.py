@@ -7,13 +7,20 @@ import pytest
 from reliability.core.acker import Sink, check_accounting, check_acked
 from reliability.core.errors import AttemptIncomplete, RowsUnaccounted
 from reliability.core.fold import Fold
+from reliability.core.spout import Verdict
 from reliability.spouts.tuple_ids import fold_rows
 
 EMITTED = fold_rows(0, 1000)
 
 
 def sink(partitions=3, acked=(0, 1, 2), unacked=None, name="totals"):
-    return Sink(name=name, partitions=partitions, acked_partitions=acked, unacked=unacked or Fold())
+    return Sink(
+        name=name,
+        step="process",
+        partitions=partitions,
+        acked_partitions=acked,
+        unacked=unacked or Fold(),
+    )
 
 
 def test_a_complete_sink_is_acked():
@@ -69,6 +76,32 @@ def test_what_was_acked_must_be_what_is_staged():
     """A table that was emptied and filled again has the rows but not the acks."""
     with pytest.raises(AttemptIncomplete, match="acked"):
         check_accounting(EMITTED, [sink(unacked=Fold(5, 1))], {"totals": EMITTED})
+
+
+def counted(count, xor=5):
+    """A state that acked what it staged, of a batch of 3 rows whose XOR nobody knows."""
+    staged = Fold(xor, count)
+    check_accounting(
+        Fold(0, 3),
+        [sink(unacked=Fold(xor, 3 - count))],
+        {"totals": staged},
+        Verdict.COUNTED,
+    )
+
+
+def test_a_counted_batch_is_compared_by_count():
+    """V6."""
+    counted(3)
+    for count in (2, 4):
+        with pytest.raises(RowsUnaccounted, match="totals"):
+            counted(count)
+
+
+def test_what_was_acked_of_a_counted_batch_must_still_be_what_is_staged():
+    with pytest.raises(AttemptIncomplete, match="acked"):
+        check_accounting(
+            Fold(0, 3), [sink(unacked=Fold(6, 0))], {"totals": Fold(5, 3)}, Verdict.COUNTED
+        )
 
 
 def test_sequence_numbers_would_cancel():

@@ -13,11 +13,15 @@ from reliability.core.coordinator import (
     Fail,
     Goal,
     LiveAttempt,
+    Seal,
     Snapshot,
+    StepProgress,
+    Submit,
     Wait,
+    Work,
     next_action,
 )
-from reliability.core.errors import RequestClosed, TxidBlocked
+from reliability.core.errors import ReplayNotPossible, RequestClosed, TxidBlocked
 from reliability.core.request import Request, RequestKind, RequestStatus
 
 PROCESSING, SEALING, PROCESSED = (
@@ -32,22 +36,36 @@ def request(kind=RequestKind.COMMIT, status=RequestStatus.OPEN, granted_after=-1
     return Request(request_id=OWN, number=1, kind=kind, status=status, granted_after=granted_after)
 
 
-def live(status=PROCESSING, attempt_id=0, request_id=OWN, lease_expired=False):
+def live(status=PROCESSING, attempt_id=0, request_id=OWN, lease_expired=False, **steps):
+    """A live attempt; a step is 'running by …', 'done' or None where nobody has taken it up."""
+    progress = {
+        name: StepProgress(claimed_by=said and said.split()[-1], is_done=said == "done")
+        for name, said in (steps or {"process": "running by me"}).items()
+    }
     return LiveAttempt(
-        attempt_id=attempt_id, status=status, request_id=request_id, lease_expired=lease_expired
+        attempt_id=attempt_id,
+        status=status,
+        request_id=request_id,
+        lease_expired=lease_expired,
+        steps=progress,
+        sealing_task="me" if status is SEALING else None,
     )
 
 
-def snapshot(txid=1, curr_txid=1, pending=3, attempt=None, replays=0, blocked=None):
+def snapshot(txid=1, curr_txid=1, pending=3, attempt=None, replays=0, blocked=None, **facts):
     return Snapshot(
         txid=txid,
         curr_txid=curr_txid,
         max_spout_pending=pending,
-        committed_attempt=0 if txid < curr_txid else None,
         live=attempt,
         replays_processing=replays,
         blocked=blocked,
+        **facts,
     )
+
+
+def work(goal, *, task="me", steps=None):
+    return Work(goal=goal, task=task, steps=steps or {"process": ()})
 
 
 BLOCKED = Blocked(txid=1, run_id="scheduled__1997-02-01", interval="[1997-01, 1997-02)", reason="")
@@ -104,11 +122,11 @@ REPLAY = request(RequestKind.REPLAY, granted_after=0)
     ],
 )
 def test_next_action(situation, asked, goal, expected):
-    assert isinstance(next_action(situation, asked, goal), expected)
+    assert isinstance(next_action(situation, asked, work(goal)), expected)
 
 
 def test_a_blocked_wait_names_txid_interval_and_run():
-    action = next_action(snapshot(4, blocked=BLOCKED), request(), Goal.PROCESSED)
+    action = next_action(snapshot(4, blocked=BLOCKED), request(), work(Goal.PROCESSED))
     assert isinstance(action, Fail)
     assert isinstance(action.error, TxidBlocked)
     for part in ("txid 1", "scheduled__1997-02-01", "[1997-01, 1997-02)"):
@@ -116,6 +134,74 @@ def test_a_blocked_wait_names_txid_interval_and_run():
 
 
 def test_a_closed_request_fails_without_retry():
-    action = next_action(snapshot(1), request(status=RequestStatus.CLOSED), Goal.PROCESSED)
+    action = next_action(snapshot(1), request(status=RequestStatus.CLOSED), work(Goal.PROCESSED))
     assert isinstance(action, Fail)
     assert isinstance(action.error, RequestClosed)
+
+
+# --- several steps --------------------------------------------------------------------------------
+
+CHAIN = {"clean": (), "rollup": ("clean",)}
+SIDE = {"left": (), "right": ()}
+
+
+@pytest.mark.parametrize(
+    ("attempt", "steps", "goal", "expected"),
+    [
+        # a step comes after what it reads from
+        (live(clean=None, rollup=None), {"clean": ()}, Goal.PROCESSED, Submit("clean")),
+        (live(clean="done", rollup=None), {"clean": ()}, Goal.PROCESSED, Done()),
+        (live(clean="done", rollup=None), CHAIN, Goal.PROCESSED, Submit("rollup")),
+        (live(clean="running by other", rollup=None), CHAIN, Goal.PROCESSED, Wait),
+        # R4: a task runs what its goal lacks, another task's step too
+        (live(clean=None, rollup=None), CHAIN, Goal.PROCESSED, Submit("clean")),
+        (live(left=None, right=None), SIDE, Goal.COMMITTED, Submit("left")),
+        # two steps run beside each other; what one's own earlier try left behind is begun anew
+        (live(left="running by other", right=None), {"right": ()}, Goal.PROCESSED, Submit("right")),
+        (live(left="done", right="running by me"), {"right": ()}, Goal.PROCESSED, Begin()),
+        (live(left="running by other", right="done"), {"right": ()}, Goal.PROCESSED, Done()),
+        # the whole tree is done: whoever comes seals
+        (live(left="done", right="done"), {"right": ()}, Goal.PROCESSED, Seal()),
+        (live(left="done", right="done"), SIDE, Goal.COMMITTED, Seal()),
+        # code that was deployed meanwhile names other steps
+        (live(clean="done"), {"scrub": ()}, Goal.PROCESSED, Begin()),
+    ],
+)
+def test_the_steps_of_an_attempt(attempt, steps, goal, expected):
+    action = next_action(snapshot(1, attempt=attempt), request(), work(goal, steps=steps))
+    assert isinstance(action, Wait) if expected is Wait else action == expected
+
+
+def test_a_seal_of_another_task_is_waited_for():
+    sealing = live(SEALING, left="done", right="done")
+    asked = work(Goal.COMMITTED, task="other", steps=SIDE)
+    assert isinstance(next_action(snapshot(1, attempt=sealing), request(), asked), Wait)
+
+
+# --- what holds back a begin, and nothing else ------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "facts",
+    [{"paused": "a migration"}, {"is_throttled": True}, {"lacks_predecessor": True}],
+)
+def test_what_holds_back_a_begin_lets_the_rest_drain(facts):
+    held = snapshot(1, **facts)
+    assert isinstance(next_action(held, request(), work(Goal.PROCESSED)), Wait)
+    processed = snapshot(1, attempt=live(PROCESSED), **facts)
+    assert next_action(processed, request(), work(Goal.COMMITTED)) == Commit()
+    running = snapshot(1, attempt=live(process=None), **facts)
+    assert next_action(running, request(), work(Goal.PROCESSED)) == Submit("process")
+
+
+def test_a_replay_that_a_state_cannot_take_back_is_refused_before_it_runs():
+    refused = snapshot(1, curr_txid=5, replay_refusal="state totals keeps no history")
+    action = next_action(refused, REPLAY, work(Goal.PROCESSED))
+    assert isinstance(action, Fail)
+    assert isinstance(action.error, ReplayNotPossible)
+
+
+def test_a_commit_waits_for_more_to_gather():
+    gathering = snapshot(1, attempt=live(PROCESSED), is_gathering=True)
+    assert isinstance(next_action(gathering, request(), work(Goal.COMMITTED)), Wait)
+    assert next_action(gathering, request(), work(Goal.PROCESSED)) == Done()

@@ -2,10 +2,31 @@
 
 from __future__ import annotations
 
+import doctest
+import json
+from importlib import import_module
+from pathlib import Path
+
 import pytest
 
-from reliability import Count, Max, MemorySpout, Min, State, Sum, Topology
+from reliability import (
+    Append,
+    Avg,
+    Count,
+    First,
+    Latest,
+    Max,
+    MemorySpout,
+    Min,
+    OpaqueState,
+    State,
+    Sum,
+    Topology,
+    TransactionalState,
+    Upsert,
+)
 from reliability.core.errors import InvalidDefinition, LedgerCorruption
+from reliability.core.state import StateKind, replay_refusal
 
 SPOUT = MemorySpout(schema={"word": "string"}, partitions=[["a"]], take=1)
 
@@ -40,7 +61,24 @@ def topology(**changes):
         lambda: State("a", key={"k": "text; DROP TABLE x"}, values={"n": Count()}),
         lambda: State("a", values={"n": Sum("v", "numeric(1,2)) --")}),
         lambda: State("a", key={"k": "int"}, values={"n": Count()}),
-        lambda: State("a", key={"k": "uuid"}, values={"n": Count()}),
+        lambda: State("a", key={"k": "varchar(10)"}, values={"n": Count()}),
+        lambda: State("a", key={"k": "timestamptz(3)"}, values={"n": Count()}),
+        lambda: State("a", key={"k": "text[][]"}, values={"n": Count()}),
+        lambda: State("a", key={"k": "jsonb[]"}, values={"n": Count()}),
+        lambda: State("a", values={"n": Count()}, database="no-name"),
+        lambda: Sum("v", "text"),
+        lambda: Sum("v", "integer"),
+        lambda: Avg("v", "bigint"),
+        lambda: Min("v", "jsonb"),
+        lambda: Max("v", "bigint[]"),
+        lambda: First("v", {}),
+        lambda: Latest("v", {"id": "uuid"}),
+        lambda: State("a", values={"n": Count(), "v": Append("v")}),
+        lambda: OpaqueState("a", values={"v": Append("v")}),
+        lambda: TransactionalState("a", values={"v": Append("v")}),
+        lambda: State(
+            "a", values={"v": Upsert("v", {"d": "date"}), "w": Upsert("w", {"e": "date"})}
+        ),
         lambda: MemorySpout(schema={}, partitions=[], take=0),
     ],
 )
@@ -49,21 +87,42 @@ def test_nonsense_is_refused(make):
         make()
 
 
-def test_a_state_survives_the_ledger():
-    state = State(
-        "totals",
-        key={"customer": "bigint", "shop": "text"},
-        values={
-            "orders": Count(),
-            "named": Count("name"),
-            "revenue": Sum("price", "numeric(14,2)"),
-            "first": Min("day", "date"),
-            "last": Max("day", "date"),
-        },
-        table="mart.totals",
-    )
-    assert State.from_definition(state.definition()) == state
-    assert State.from_definition(state.definition()).digest() == state.digest()
+BY = {"day": "date", "id": "bigint"}
+ALL = {
+    "orders": Count(),
+    "named": Count("name"),
+    "revenue": Sum("price", "numeric(14,2)"),
+    "mean": Avg("price", "numeric(10,3)"),
+    "first": Min("day", "date"),
+    "last": Max("day", "date"),
+    "first_price": First("price", BY, "numeric(14,2)"),
+    "last_price": Latest("price", BY, "numeric(14,2)"),
+    "name": Upsert("name", BY, "text"),
+    "tags": Upsert("tags", BY, "text[]"),
+}
+KEY = {"customer": "bigint", "shop": "text"}
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        State("totals", key=KEY, values=ALL, table="mart.totals"),
+        OpaqueState("totals", key=KEY, values=ALL, table="mart.totals"),
+        TransactionalState("totals", values=ALL, table="mart.totals", database="warehouse"),
+        State("log", key=KEY, values={"v": Append("v", "jsonb")}, table="mart.log"),
+    ],
+)
+def test_a_state_survives_the_ledger(state):
+    data = json.loads(json.dumps(state.definition()))
+    assert State.from_definition(data) == state
+    assert State.from_definition(data).digest() == state.digest()
+
+
+def test_the_digest_of_what_ledgers_already_hold_does_not_change():
+    known = ("orders", "named", "revenue", "first", "last")
+    values = {name: ALL[name] for name in known}
+    state = State("totals", key=KEY, values=values, table="mart.totals")
+    assert state.digest().startswith("98d63acf403351bb")
 
 
 def test_an_unreadable_definition_is_corruption_and_never_empty():
@@ -82,5 +141,59 @@ def test_every_change_of_shape_changes_the_digest():
         State("t", key={"k": "text"}, values={"n": Max("v")}),
         State("t", key={"k": "text"}, values={"m": Count()}),
         State("t", key={"k": "text"}, values={"n": Count()}, table="other.t"),
+        State("t", key={"k": "text"}, values={"n": Count()}, database="other"),
+        State("t", key={"k": "text"}, values={"n": Latest("v", BY)}),
+        State("t", key={"k": "text"}, values={"n": First("v", BY)}),
+        State("t", key={"k": "text"}, values={"n": Latest("v", dict(reversed(BY.items())))}),
+        OpaqueState("t", key={"k": "text"}, values={"n": Count()}),
+        TransactionalState("t", key={"k": "text"}, values={"n": Count()}),
     ]
     assert len({shape.digest() for shape in shapes}) == len(shapes)
+
+
+# --- kinds (H5) ----------------------------------------------------------------------------------
+
+
+def of(kind):
+    classes = {
+        StateKind.CONTRIBUTION: State,
+        StateKind.OPAQUE: OpaqueState,
+        StateKind.TRANSACTIONAL: TransactionalState,
+    }
+    return classes[kind](kind.value.lower(), values={"n": Count()})
+
+
+@pytest.mark.parametrize(
+    ("kinds", "txid", "refused_by"),
+    [
+        ([StateKind.CONTRIBUTION], 1, None),
+        ([StateKind.OPAQUE], 6, None),
+        ([StateKind.OPAQUE], 5, "opaque"),
+        ([StateKind.TRANSACTIONAL], 6, "transactional"),
+        ([StateKind.CONTRIBUTION, StateKind.OPAQUE], 5, "opaque"),
+        ([StateKind.CONTRIBUTION, StateKind.TRANSACTIONAL], 6, "transactional"),
+        ([StateKind.TRANSACTIONAL, StateKind.OPAQUE], 7, None),  # a first commit is no replay
+        ([StateKind.TRANSACTIONAL, StateKind.OPAQUE], 8, None),
+    ],
+)
+def test_a_replay_is_granted_for_all_states_or_for_none(kinds, txid, refused_by):
+    """H5: else two tables of one txid come from two runs of the code."""
+    refusal = replay_refusal([of(kind) for kind in kinds], txid, curr_txid=7)
+    assert (refusal is None) == (refused_by is None)
+    assert refused_by is None or f"state {refused_by} is" in refusal
+
+
+# --- what the docs show --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "module", ["core.types", "core.state", "core.aggregators.column", "spark.encode"]
+)
+def test_the_examples_of_a_module_are_true(module):
+    assert doctest.testmod(import_module(f"reliability.{module}")).failed == 0
+
+
+def test_the_examples_of_the_page_on_states_are_true():
+    page = Path(__file__).resolve().parents[2] / "docs" / "states.md"
+    result = doctest.testfile(str(page), module_relative=False)
+    assert (result.failed, result.attempted > 0) == (0, True)

@@ -2,23 +2,41 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import os
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
+from typing import Any
 
 import pytest
 
-from reliability import FileSpout, MemorySpout
+from reliability import FileSpout, MemorySpout, TableSpout
 from reliability.core.errors import (
     IntervalOverlap,
+    InvalidDefinition,
     LedgerCorruption,
     NothingToEmit,
     SchemaMismatch,
     SourceChanged,
+    SourceMoved,
     SourceUnreadable,
 )
 from reliability.core.fold import Fold
-from reliability.core.spout import BatchMeta, FileItem, Interval, MemorySlice, check_overlap
-from reliability.spouts.file import check_one_schema
+from reliability.core.spout import (
+    WHOLE,
+    BatchMeta,
+    FileItem,
+    Interval,
+    MemorySlice,
+    NothingTaken,
+    SpoutKind,
+    TableKeys,
+    Verdict,
+    check_overlap,
+)
+from reliability.spouts.filesystem import find_files
+from reliability.spouts.parquet import check_one_schema
 from reliability.spouts.tuple_ids import fold_rows
 from spark_apps import global_count
 
@@ -33,6 +51,27 @@ def parquet(path, rows=3, column="n"):
     path.parent.mkdir(parents=True, exist_ok=True)
     pq.write_table(pa.table({column: list(range(rows))}), path)
     return path
+
+
+class Taken:
+    """What txids have: item -> the part of it that txid 1 has."""
+
+    def __init__(self, **parts):
+        self.parts = parts.pop("parts", parts)
+
+    def which(self, identities):
+        return {name for name in identities if self.parts.get(name) == WHOLE}
+
+    def keys(self, source):
+        return {1: self.parts[source]} if source in self.parts else {}
+
+
+def plan(spout, interval=None, **taken):
+    return spout.plan(interval, Taken(**taken))
+
+
+def names(batches):
+    return [[os.path.basename(item.identity) for item in batch] for batch in batches]
 
 
 def meta_of(spout, items):
@@ -56,7 +95,7 @@ def test_file_spout_lists_by_interval_and_path(tmp_path):
     for name in ("2026-01/b.parquet", "2026-01/a.parquet", "2026-02/c.parquet"):
         parquet(tmp_path / name)
     spout = FileSpout(f"{tmp_path}/{{data_interval_start:%Y-%m}}/*.parquet")
-    items = spout.plan(Interval(START, START + 31 * DAY))
+    items = plan(spout, Interval(START, START + 31 * DAY))
     assert [os.path.basename(item.identity) for item in items] == ["a.parquet", "b.parquet"]
     assert spout.timed
     assert [len(batch) for batch in spout.cut(items)] == [1, 1]
@@ -67,8 +106,15 @@ def test_file_spout_lists_by_interval_and_path(tmp_path):
 
 def test_an_interval_without_files_is_an_error_unless_it_is_normal(tmp_path):
     with pytest.raises(NothingToEmit, match="no file matches"):
-        FileSpout(f"{tmp_path}/*.parquet").plan(None)
-    assert FileSpout(f"{tmp_path}/*.parquet", allow_empty=True).plan(None) == []
+        plan(FileSpout(f"{tmp_path}/*.parquet"))
+    assert plan(FileSpout(f"{tmp_path}/*.parquet", allow_empty=True)) == []
+
+
+def test_what_spark_passes_over_is_no_source_item(tmp_path):
+    for name in ("a.csv", "_SUCCESS", "_b.csv", ".c.csv"):
+        (tmp_path / name).write_text("1")
+    items = plan(FileSpout(f"{tmp_path}/*", format="csv", schema="a int"))
+    assert names([items]) == [["a.csv"]]
 
 
 @pytest.mark.parametrize("damage", ["truncate", "empty", "text", "tail"])
@@ -84,13 +130,13 @@ def test_a_broken_file_is_refused(tmp_path, damage):
         }[damage]
     )
     with pytest.raises(SourceUnreadable, match=r"a\.parquet"):
-        FileSpout(f"{tmp_path}/*.parquet").plan(None)
+        plan(FileSpout(f"{tmp_path}/*.parquet"))
 
 
 def test_verify_finds_a_file_that_is_gone_or_changed(tmp_path):
     spout = FileSpout(f"{tmp_path}/*.parquet")
     path = parquet(tmp_path / "a.parquet")
-    meta = meta_of(spout, spout.plan(None))
+    meta = meta_of(spout, plan(spout))
     spout.verify(meta)
     parquet(path, rows=4)
     with pytest.raises(SourceChanged, match="rows 3 is now 4"):
@@ -105,12 +151,12 @@ def test_files_of_one_batch_must_have_the_same_columns(tmp_path):
     parquet(tmp_path / "b.parquet", column="other")
     spout = FileSpout(f"{tmp_path}/*.parquet", max_files_per_batch=2)
     with pytest.raises(SchemaMismatch, match=r"b\.parquet"):
-        check_one_schema(meta_of(spout, spout.plan(None)))
+        check_one_schema(meta_of(spout, plan(spout)))
 
 
 def test_memory_spout_cuts_the_batches_of_the_global_count():
     spout = global_count.topology.spout
-    batches = spout.cut(spout.plan(None))
+    batches = spout.cut(plan(spout))
     assert [words_of(spout, batch) for batch in batches] == [
         ["cat", "dog", "chicken", "cat", "dog", "apple", "cat", "cat", "cat"],
         ["cat", "dog", "apple", "banana", "cat", "cat", "dog"],
@@ -126,14 +172,14 @@ def words_of(spout, batch):
 
 def test_memory_rows_are_the_same_items_however_many_are_taken():
     """Else another `take` would count old rows again."""
-    items = [MemorySpout(schema={"n": "int"}, partitions=[[1, 2, 3]], take=take).plan(None)
+    items = [plan(MemorySpout(schema={"n": "int"}, partitions=[[1, 2, 3]], take=take))
              for take in (1, 2)]  # fmt: skip
     assert items[0] == items[1]
 
 
 def test_memory_spout_notices_rows_that_are_gone():
     spout = MemorySpout(schema={"n": "int"}, partitions=[[1, 2, 3]], take=2)
-    meta = meta_of(spout, spout.plan(None))
+    meta = meta_of(spout, plan(spout))
     spout.verify(meta)
     with pytest.raises(SourceChanged):
         MemorySpout(schema={"n": "int"}, partitions=[[1, 2]], take=2).verify(meta)
@@ -142,10 +188,22 @@ def test_memory_spout_notices_rows_that_are_gone():
 def test_batch_meta_survives_the_ledger():
     items = (
         FileItem(path="/a", size=1, mtime_ns=2, rows=3, footer_digest="d"),
+        FileItem(path="/b", size=1, mtime_ns=2, rows=3, first_group=1, last_group=2, first_row=5),
         MemorySlice(partition=0, offset=3, rows=1),
+        TableKeys(table="table:/public.t", keys="{[1,4),[7,9)}", rows=5, xor=-1),
     )
     meta = BatchMeta(items=items, emitted=Fold(1, 4))
-    assert BatchMeta.from_json(meta.to_json(), meta.emitted) == meta
+    assert BatchMeta.from_json(json.loads(json.dumps(meta.to_json())), meta.emitted) == meta
+    assert meta.verdict is Verdict.EXACT
+    assert [item.identity for item in items] == [
+        "/a", "/b#5-8", "memory:0:3", "table:/public.t#1-9"]  # fmt: skip
+
+
+def test_batch_meta_of_the_first_release_is_read():
+    old = {"kind": "file", "path": "/a", "size": 1, "mtime_ns": 2, "rows": 3, "footer_digest": "d"}
+    item = FileItem(path="/a", size=1, mtime_ns=2, rows=3, footer_digest="d")
+    assert BatchMeta.from_json([old], Fold()).items == (item,)
+    assert (item.source, item.part) == ("/a", WHOLE)
 
 
 @pytest.mark.parametrize("broken", [[{"kind": "tape"}], [{"kind": "file", "path": "/a"}], [{}]])
@@ -167,3 +225,324 @@ def test_a_partly_overlapping_interval_names_both(start, days, overlaps):
     with pytest.raises(IntervalOverlap, match="scheduled__1") as raised:
         check_overlap(wanted, emitted)
     assert str(wanted) in str(raised.value)
+
+
+# --- E1: parts of a file, whatever the limits are at the time -------------------------------------
+
+
+@pytest.fixture
+def grouped(tmp_path):
+    """Ten rows in row groups of 4, 4 and 2, and a small file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = tmp_path / "big.parquet"
+    pq.write_table(pa.table({"n": list(range(10))}), path, row_group_size=4)
+    parquet(tmp_path / "small.parquet")
+    return path
+
+
+def spout_of(path, **limits):
+    return FileSpout(f"{path.parent}/*.parquet", **{"max_files_per_batch": 9, **limits})
+
+
+@pytest.mark.parametrize(
+    ("limits", "batches"),
+    [
+        ({}, [["big.parquet", "small.parquet"]]),
+        ({"max_files_per_batch": 1}, [["big.parquet"], ["small.parquet"]]),
+        ({"max_rows_per_batch": 13}, [["big.parquet", "small.parquet"]]),
+        ({"max_rows_per_batch": 12}, [["big.parquet"], ["small.parquet"]]),
+        ({"max_rows_per_batch": 8}, [["big.parquet#0-8"], ["big.parquet#8-10", "small.parquet"]]),
+        (
+            {"max_rows_per_batch": 8, "max_files_per_batch": 1},
+            [["big.parquet#0-8"], ["big.parquet#8-10"], ["small.parquet"]],
+        ),
+        (  # a row group that is larger than the limit is a batch of its own
+            {"max_rows_per_batch": 3},
+            [["big.parquet#0-4"], ["big.parquet#4-8"], ["big.parquet#8-10"], ["small.parquet"]],
+        ),
+        (
+            {"max_bytes_per_batch": 1},
+            [["big.parquet#0-4"], ["big.parquet#4-8"], ["big.parquet#8-10"], ["small.parquet"]],
+        ),
+    ],
+)
+def test_limits_by_files_rows_and_bytes(grouped, limits, batches):
+    spout = spout_of(grouped, **limits)
+    assert names(spout.cut(plan(spout))) == batches
+
+
+def test_bytes_of_row_groups_are_those_that_are_stored(grouped):
+    pieces = plan(spout_of(grouped, max_rows_per_batch=4))[:3]
+    stored = [item.bytes for item in pieces]
+    assert 0 < sum(stored) < grouped.stat().st_size
+    spout = spout_of(grouped, max_bytes_per_batch=stored[0] + stored[1])
+    assert names(spout.cut(pieces)) == [["big.parquet#0-8"], ["big.parquet#8-10"]]
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_rows_per_batch": 8}, {"max_bytes_per_batch": 1}])
+def test_a_file_that_was_emitted_whole_never_comes_in_pieces(grouped, limits):
+    """E1: limits change, a row's txid does not."""
+    taken = {"parts": {str(grouped): WHOLE}}
+    assert names([plan(spout_of(grouped, **limits), **taken)]) == [["small.parquet"]]
+
+
+@pytest.mark.parametrize("limits", [{}, {"max_rows_per_batch": 8}, {"max_rows_per_batch": 2}])
+def test_a_file_that_was_emitted_in_pieces_never_comes_whole(grouped, limits):
+    """E1: its other row groups come, whatever the limits are now."""
+    spout = spout_of(grouped, **limits)
+    rest = plan(spout, parts={str(grouped): "{[4,8)}"})
+    assert names([rest]) == [["big.parquet#0-4", "big.parquet#8-10", "small.parquet"]]
+    assert names([plan(spout, parts={str(grouped): "{[0,10)}"})]) == [["small.parquet"]]
+
+
+def test_a_file_with_other_row_groups_than_were_emitted_has_changed(grouped):
+    """E6: else some of its rows would have two txids, or none."""
+    with pytest.raises(SourceChanged, match=r"big\.parquet was emitted in part"):
+        plan(spout_of(grouped), parts={str(grouped): "{[0,6)}"})
+
+
+def test_pieces_of_a_file_fold_to_the_whole_file(grouped):
+    spout = spout_of(grouped, max_rows_per_batch=4)
+    pieces = plan(spout)[:3]
+    assert Fold.of(spout.count([piece]) for piece in pieces) == fold_rows(0, 10)
+    assert spout.count(pieces) == fold_rows(0, 10)  # one file, one ordinal
+
+
+def test_verify_finds_that_a_piece_changed(grouped):
+    """E6."""
+    spout = spout_of(grouped, max_rows_per_batch=4)
+    meta = meta_of(spout, plan(spout)[1:2])
+    spout.verify(meta)
+    os.utime(grouped, ns=(1, 1))
+    with pytest.raises(SourceChanged, match=r"changed: mtime_ns [0-9]+ is now 1 "):
+        spout.verify(meta)
+
+
+# --- text ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "header", "rows"),
+    [
+        ("", False, 0),
+        ("a,b", False, 1),
+        ("a,b\n1,2\n", True, 1),
+        ("a,b\n", True, 0),
+        ("", True, 0),
+        ('1,"two\nlines"\n2,"a ""quote"", and\r\nmore"\n', False, 2),
+        ("1,2\r\n3,4\r\n", False, 2),
+        ("1,2\n\n\n3,4\n", False, 2),  # Spark passes over empty lines too
+        ('1\n""\n', False, 2),
+        ("1," + "x" * 200_000 + "\n", False, 1),
+    ],
+)
+def test_records_of_csv_are_counted_without_spark(tmp_path, text, header, rows):
+    """V6."""
+    (tmp_path / "a.csv").write_text(text, newline="")
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(text.encode()))
+    spout = FileSpout(f"{tmp_path}/*", format="csv", schema="a int, b string", header=header)
+    items = plan(spout)
+    assert [item.rows for item in items] == [rows, rows]
+    meta = meta_of(spout, items)
+    assert (meta.emitted, meta.verdict) == (Fold(0, 2 * rows), Verdict.COUNTED)
+
+
+@pytest.mark.parametrize(
+    ("text", "rows"), [("", 0), ("{}", 1), ('{"a": "b\\n"}\r\n\n  \n{}\n', 2), ("{}\r{}", 2)]
+)
+def test_json_lines_are_counted_without_spark(tmp_path, text, rows):
+    (tmp_path / "a.jsonl").write_text(text, newline="")
+    [item] = plan(FileSpout(f"{tmp_path}/*", format="jsonl", schema="a string"))
+    assert item.rows == rows
+
+
+@pytest.mark.parametrize("broken", [b'1,"never closed', b"\xff\xfe1,2", b'1,"a"b\n'])
+def test_text_that_is_not_whole_is_refused(tmp_path, broken):
+    (tmp_path / "a.csv").write_bytes(broken)
+    with pytest.raises(SourceUnreadable, match=r"a\.csv is not whole csv"):
+        plan(FileSpout(f"{tmp_path}/*", format="csv", schema="a int, b string"))
+    (tmp_path / "a.csv").unlink()
+    (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 1000)[:-10])
+    with pytest.raises(SourceUnreadable, match=r"b\.csv\.gz"):
+        plan(FileSpout(f"{tmp_path}/*", format="csv", schema="a int, b string"))
+
+
+def test_text_is_a_batch_of_its_own_beyond_the_limit_and_is_verified_by_size_and_time(tmp_path):
+    """E6."""
+    for name in "abc":
+        (tmp_path / f"{name}.csv").write_text("1\n2\n")
+    spout = FileSpout(
+        f"{tmp_path}/*",
+        9,
+        format="csv",
+        schema="a int",
+        max_rows_per_batch=1,
+        max_bytes_per_batch=3,
+    )
+    items = plan(spout)
+    assert names(spout.cut(items)) == [["a.csv"], ["b.csv"], ["c.csv"]]
+    meta = meta_of(spout, items)
+    spout.verify(meta)
+    (tmp_path / "b.csv").write_text("1\n2\n3")
+    with pytest.raises(SourceChanged, match=r"b\.csv changed: size 4 is now 5"):
+        spout.verify(meta)
+    (tmp_path / "a.csv").unlink()
+    with pytest.raises(SourceChanged, match=r"a\.csv was emitted and is now unreadable"):
+        spout.verify(meta)
+
+
+# --- paths and URIs -------------------------------------------------------------------------------
+
+
+def test_a_file_has_one_name_however_the_pattern_is_written(tmp_path):
+    """E1: else a pattern that turns into a URI would emit every file again."""
+    parquet(tmp_path / "x y" / "a.parquet")
+    plain = plan(FileSpout(f"{tmp_path}/**/*.parquet"))
+    assert [item.path for item in plain] == [f"{tmp_path}/x y/a.parquet"]
+    for uri in (f"file://{tmp_path}/x%20y/*.parquet", f"file:{tmp_path}/**/*.parquet"):
+        assert plan(FileSpout(uri)) == plain
+    known = {"parts": {plain[0].path: WHOLE}}
+    assert plan(FileSpout(f"file://{tmp_path}/**/*.parquet"), **known) == []
+
+
+@pytest.fixture
+def memory_files():
+    """A file system that pyarrow lacks, and that tells no modification time."""
+    import fsspec
+
+    files = fsspec.filesystem("memory")
+    files.store.clear()
+    for name in ("/in/2026/a.csv", "/in/2026/b.csv", "/in/2025/a.csv", "/in/.x/a.csv", "/in/a.csv"):
+        files.pipe(name, b"1\n2\n")
+    yield files
+    files.store.clear()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "found"),
+    [
+        ("in/2026/*.csv", ["in/2026/a.csv", "in/2026/b.csv"]),
+        ("in/*/a.csv", ["in/2025/a.csv", "in/2026/a.csv"]),
+        ("in/**/*.csv", ["in/2025/a.csv", "in/2026/a.csv", "in/2026/b.csv", "in/a.csv"]),
+        ("in/202[!6]/?.csv", ["in/2025/a.csv"]),
+        ("in/2026/b.csv", ["in/2026/b.csv"]),
+        ("in/.x/*.csv", ["in/.x/a.csv"]),
+        ("in/2026/*.parquet", []),
+        ("nowhere/*", []),
+        ("in/**", ["in/2025/a.csv", "in/2026/a.csv", "in/2026/b.csv", "in/a.csv"]),
+    ],
+)
+def test_a_glob_means_the_same_on_any_file_system(memory_files, tmp_path, pattern, found):
+    assert find_files(f"memory:///{pattern}") == [f"memory:///{name}" for name in found]
+    for name in memory_files.find("/"):
+        path = tmp_path / name.lstrip("/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    local = [os.path.relpath(path, tmp_path) for path in find_files(f"{tmp_path}/{pattern}")]
+    assert local == found
+
+
+def test_text_on_a_file_system_that_tells_no_time_is_refused(memory_files):
+    """E6: a change of it would not show."""
+    spout = FileSpout("memory:///in/2026/*.csv", format="csv", schema="a int")
+    with pytest.raises(SourceUnreadable, match="neither time nor ETag"):
+        plan(spout)
+
+
+def test_an_etag_is_compared(memory_files, monkeypatch):
+    """E6."""
+    tags = {"/in/2026/a.csv": '"one"', "/in/2026/b.csv": '"one"'}
+    files = type(memory_files)
+    plain = files.info
+    monkeypatch.setattr(
+        files, "info", lambda self, path, **o: plain(self, path, **o) | {"ETag": tags.get(path)}
+    )
+    spout = FileSpout("memory:///in/2026/*.csv", 9, format="csv", schema="a int")
+    meta = meta_of(spout, plan(spout))
+    spout.verify(meta)
+    tags["/in/2026/b.csv"] = '"two"'
+    with pytest.raises(SourceChanged, match=r"b\.csv changed: etag one is now two"):
+        spout.verify(meta)
+
+
+def test_a_file_system_that_nobody_knows_is_named():
+    with pytest.raises(SourceUnreadable, match="tape://robot"):
+        plan(FileSpout("tape://robot/*.parquet"))
+
+
+# --- kinds, readiness, definitions ----------------------------------------------------------------
+
+
+def test_the_ready_file_says_when(tmp_path):
+    """Trident's isReady."""
+    spout = FileSpout(
+        f"{tmp_path}/{{data_interval_start:%Y-%m}}/*.parquet",
+        ready_file=f"{tmp_path}/{{data_interval_start:%Y-%m}}/_SUCCESS",
+    )
+    january = Interval(START, START + 31 * DAY)
+    assert not spout.is_ready(1, january)
+    parquet(tmp_path / "2026-01" / "a.parquet")
+    (tmp_path / "2026-01" / "_SUCCESS").touch()
+    assert spout.is_ready(1, january)
+    assert not spout.is_ready(2, Interval(START + 31 * DAY, START + 59 * DAY))
+    assert FileSpout("x/*").is_ready(1, None)
+    assert TableSpout("t", key="id").is_ready(1, None)
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+def test_a_spout_says_which_kind_it_is(opaque):
+    kind = SpoutKind.OPAQUE if opaque else SpoutKind.TRANSACTIONAL
+    schema = {"n": "int"}
+    assert FileSpout("*", schema="n int", opaque=opaque).kind is kind
+    assert TableSpout("t", key="id", opaque=opaque).kind is kind
+    assert MemorySpout(schema=schema, partitions=[], take=1, opaque=opaque).kind is kind
+
+
+def test_what_changed_under_an_opaque_spout_is_read_anew(tmp_path):
+    """E4: the next attempt may see another batch, so it is worth a retry."""
+    path = parquet(tmp_path / "a.parquet")
+    spout = FileSpout(f"{tmp_path}/*", schema="n bigint", opaque=True)
+    meta = meta_of(spout, plan(spout))
+    parquet(path, rows=4)
+    with pytest.raises(SourceMoved, match="rows 3 is now 4"):
+        spout.verify(meta)
+    full = MemorySpout(schema={"n": "int"}, partitions=[[1, 2]], take=2, opaque=True)
+    with pytest.raises(SourceMoved):
+        replace(full, partitions=[]).verify(meta_of(full, plan(full)))
+
+
+def test_memory_rows_that_a_txid_has_are_not_planned():
+    spout = MemorySpout(schema={"n": "int"}, partitions=[[1, 2], [3]], take=2)
+    left = plan(spout, parts={"memory:0:0": WHOLE, "memory:1:0": WHOLE})
+    assert [item.identity for item in left] == ["memory:0:1"]
+
+
+@pytest.mark.parametrize(
+    ("make", "named"),
+    [
+        (lambda: FileSpout("*", 0), "max_files_per_batch"),
+        (lambda: FileSpout("*", max_rows_per_batch=0), "max_rows_per_batch"),
+        (lambda: FileSpout("*", max_bytes_per_batch=0), "max_bytes_per_batch"),
+        (lambda: FileSpout("*", format="xml"), "xml"),
+        (lambda: FileSpout("*", format="csv"), "csv needs a schema"),
+        (lambda: FileSpout("*", format="jsonl"), "jsonl needs a schema"),
+        (lambda: FileSpout("*", opaque=True), "opaque spout needs a schema"),
+        (lambda: FileSpout("*", header=True), "header"),
+        (lambda: TableSpout("t", key="id", max_rows_per_batch=0), "max_rows_per_batch"),
+        (lambda: TableSpout("t", key="id", lag_seconds=5), "lag_column"),
+        (lambda: TableSpout("t", key="id", lag_column="at"), "lag_seconds"),
+        (lambda: TableSpout("t", key="id", dsn="host=h").plan(None, NothingTaken()), "host=h"),
+    ],
+)
+def test_a_definition_that_does_not_hold_together_is_refused(make, named):
+    with pytest.raises(InvalidDefinition, match=named):
+        make()
+
+
+@pytest.mark.parametrize("limit", ["max_files_per_batch", "max_bytes_per_batch"])
+def test_a_table_is_limited_by_rows_alone(limit):
+    make: Any = TableSpout
+    with pytest.raises(TypeError, match=limit):
+        make("t", key="id", **{limit: 1})

@@ -1,0 +1,104 @@
+"""The stored columns of an aggregator, and the places where it runs.
+
+An aggregator is written down once per place:
+
+- `spark`: the SQL expression over the rows of a group, in the processing phase;
+- `fold`: how Postgres folds the staged rows of a key, `combine`: how it adds them to a target row;
+- `swap`: the exact inverse, new contribution for old (rule H3), or None where there is none
+  and the value is recomputed from the kept contributions.
+
+In the last three `{row.column}` is a column of a row: `staged`, `target`, `added`, `old` or `new`.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from reliability.core.errors import InvalidDefinition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """A column that is written; a leading underscore marks hidden bookkeeping.
+
+    :param fold: empty for Append alone, whose rows are never combined
+    :param order: what `fold` takes the first of: ORDER BY terms over the staged rows of a key
+    :param is_count: a row starts with 0 of it, not with NULL
+    """
+
+    name: str
+    type: str
+    spark: str
+    fold: str = ""
+    combine: str = ""
+    swap: str | None = None
+    order: str = ""
+    is_count: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Generated:
+    """A column that Postgres works out from others of its row, and that nobody writes."""
+
+    name: str
+    type: str
+    expression: str
+
+
+@dataclass(frozen=True)
+class CombinerAggregator(ABC):
+    """What the aggregators share; the idea is Trident's CombinerAggregator."""
+
+    @abstractmethod
+    def columns(self, name: str) -> tuple[Column | Generated, ...]:
+        """Return the stored columns of the value called `name`; the first is the value."""
+
+    def reads(self) -> set[str]:
+        """Return the columns of the frame that it needs."""
+        return {getattr(self, "column", None) or ""} - {""}
+
+    def definition(self) -> dict[str, Any]:
+        """Return what makes two aggregators the same, for the digest of a state."""
+        return {
+            "aggregator": type(self).__name__,
+            **{field.name: getattr(self, field.name) for field in fields(self)},
+        }
+
+    def _check(self, is_possible: bool, why: str) -> None:
+        if not is_possible:
+            raise InvalidDefinition(f"{self}: {why}")
+
+
+def count_column(name: str, spark: str) -> Column:
+    """Return a column that counts: bigint, never NULL."""
+    return Column(
+        name=name,
+        type="bigint",
+        spark=spark,
+        fold=f"sum({{staged.{name}}})",
+        combine=f"{{target.{name}}} + {{added.{name}}}",
+        swap=f"{{target.{name}}} - {{old.{name}}} + {{new.{name}}}",
+        is_count=True,
+    )
+
+
+ROW_COUNT = count_column("_rows", "count(1)")
+"""The hidden count of every combined state: a key whose last row goes, goes itself (rule H3)."""
+
+
+def written(columns: Iterable[Column | Generated]) -> tuple[Column, ...]:
+    """Return the columns that are written, without the generated ones."""
+    return tuple(column for column in columns if isinstance(column, Column))
+
+
+def quoted(column: str) -> str:
+    """Return the name of a frame's column as Spark SQL reads it.
+
+    >>> quoted("a`b")
+    '`a``b`'
+    """
+    escaped = column.replace("`", "``")
+    return f"`{escaped}`"

@@ -1,0 +1,98 @@
+"""The processing graph of a topology: which step feeds which states, and what runs after what.
+
+Each step is a spark-submit of its own, anchored in the attempt like a bolt in Storm's tuple tree:
+the attempt is PROCESSED only when every step's rows are acked. A step reads the batch, or the
+rows that earlier steps of the same attempt have staged for the states that it names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from reliability.core.errors import InvalidDefinition
+
+THE_STEP = "process"  # the name of a topology's only step
+RESERVED = frozenset({"emit", "commit", "close", "settle", "transaction"})
+
+
+@dataclass(frozen=True)
+class Step:
+    """One processing step.
+
+    :param name: its name, and its task's in the DAG
+    :param process: `(batch: DataFrame) -> {state name: DataFrame}`; a step that reads states gets
+        one frame for each of `reads`, in that order, instead of the batch: the state's staged
+        columns with `_x` and `_n`
+    :param feeds: the states whose frames it returns; each state is fed by exactly one step
+    :param reads: states that other steps feed
+    """
+
+    name: str
+    process: Callable[..., Mapping[str, Any]]
+    feeds: Sequence[str]
+    reads: Sequence[str] = field(default=())
+
+
+def in_order(topology: str, steps: Sequence[Step], states: Sequence[str]) -> tuple[Step, ...]:
+    """Return the steps so that each comes after what it reads from.
+
+    :raises InvalidDefinition: a state is fed by no step or by two, a step feeds nothing or reads
+        what nobody feeds, or steps read from each other in a circle
+    """
+    _check_names(topology, steps)
+    _check_feeds(topology, steps, states)
+    upstream = reads_from(steps)
+    ordered: list[Step] = []
+    left = list(steps)
+    while left:
+        done = {step.name for step in ordered}
+        ready = [step for step in left if done.issuperset(upstream[step.name])]
+        if not ready:
+            names = sorted(step.name for step in left)
+            raise InvalidDefinition(f"topology {topology}: steps {names} read from each other")
+        ordered += ready
+        left = [step for step in left if step not in ready]
+    return tuple(ordered)
+
+
+def reads_from(steps: Sequence[Step]) -> dict[str, tuple[str, ...]]:
+    """Return for each step the steps whose rows it reads."""
+    feeder = {state: step.name for step in steps for state in step.feeds}
+    return {step.name: tuple(sorted({feeder[state] for state in step.reads})) for step in steps}
+
+
+def needed_for(steps: Sequence[Step], *goals: str) -> dict[str, tuple[str, ...]]:
+    """Return these steps and all that they read from, in order; `steps` are in order."""
+    upstream = reads_from(steps)
+    needed = set(goals)
+    for step in reversed(steps):
+        if step.name in needed:
+            needed.update(upstream[step.name])
+    return {step.name: upstream[step.name] for step in steps if step.name in needed}
+
+
+def _check_names(topology: str, steps: Sequence[Step]) -> None:
+    names = [step.name for step in steps]
+    if len(set(names)) < len(names):
+        raise InvalidDefinition(f"topology {topology} has two steps of one name")
+    if taken := RESERVED.intersection(names):
+        raise InvalidDefinition(f"topology {topology}: a step cannot be called {sorted(taken)}")
+
+
+def _check_feeds(topology: str, steps: Sequence[Step], states: Sequence[str]) -> None:
+    fed = [state for step in steps for state in step.feeds]
+    if sorted(fed) != sorted(states):
+        raise InvalidDefinition(
+            f"topology {topology}: its steps feed {sorted(fed)}, its states are {sorted(states)}",
+            remedy="let each state be fed by exactly one step.",
+        )
+    for step in steps:
+        if not step.feeds:
+            raise InvalidDefinition(f"topology {topology}: step {step.name} feeds no state")
+        if unknown := set(step.reads) - (set(states) - set(step.feeds)):
+            raise InvalidDefinition(
+                f"topology {topology}: step {step.name} reads {sorted(unknown)}, which no other "
+                "step feeds"
+            )

@@ -1,0 +1,107 @@
+"""The plan of one physical commit: which attempts commit next, together, and in which order.
+
+Many small txids may share one physical commit (group commit, C5). Each keeps its own commit
+number and its own contribution, and they are applied one after the other, so what a reader sees
+is always the state after some txid. A replay is never grouped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from reliability.core.attempt import TransactionAttempt
+from reliability.core.errors import LedgerCorruption
+
+# A group saves the cost of a commit, which only shows with little work in it; all of a group's
+# work is done under the topology's lock, and done again one by one when it is refused.
+MOST_TXIDS = 100
+MOST_ROWS = 100_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Due:
+    """A PROCESSED attempt at or below the window's end.
+
+    :param committed_attempt: what it would replace, None for a first commit
+    :param staged_rows: how many rows lie staged for it, over all sinks of this database
+    """
+
+    txid: int
+    attempt_id: int
+    nonce: str
+    committed_attempt: int | None
+    staged_rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedCommit:
+    """One change of the states; `replaced_attempt` is None for a first commit."""
+
+    commit_number: int
+    txid: int
+    attempt_id: int
+    nonce: str
+    replaced_attempt: int | None
+
+    @property
+    def attempt(self) -> TransactionAttempt:
+        return TransactionAttempt(self.txid, self.attempt_id)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data for the ledger."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> PlannedCommit:
+        """Read what `to_json` wrote; what cannot be read is corruption, never an empty plan."""
+        try:
+            return cls(**data)
+        except TypeError as error:
+            raise LedgerCorruption(f"unreadable plan of a commit: {data!r}") from error
+
+
+Plan = tuple[PlannedCommit, ...]
+
+
+def next_plan(
+    due: Sequence[Due], *, curr_txid: int, commit_number: int, most: int = MOST_TXIDS
+) -> Plan:
+    """Plan the first commits that are due from `curr_txid` on without a gap, else one replay.
+
+    :param due: in the order of their txids
+    :param commit_number: the last c that was taken
+    :param most: how many first commits may share one physical commit
+
+    >>> a, b, d = (Due(txid=t, attempt_id=0, nonce="n", committed_attempt=None, staged_rows=1)
+    ...            for t in (7, 8, 10))
+    >>> [(p.commit_number, str(p.attempt)) for p in next_plan([a, b, d], curr_txid=7,
+    ...                                                        commit_number=6)]
+    [(7, '7:0'), (8, '8:0')]
+    """
+    group = _first_commits(due, curr_txid, most) or [d for d in due if d.txid < curr_txid][:1]
+    return tuple(
+        PlannedCommit(
+            commit_number=commit_number + place,
+            txid=one.txid,
+            attempt_id=one.attempt_id,
+            nonce=one.nonce,
+            replaced_attempt=one.committed_attempt,
+        )
+        for place, one in enumerate(group, start=1)
+    )
+
+
+def _first_commits(due: Sequence[Due], curr_txid: int, most: int) -> list[Due]:
+    group: list[Due] = []
+    rows = 0
+    for one in due:
+        if one.txid < curr_txid:
+            continue
+        rows += one.staged_rows
+        is_next = one.txid == curr_txid + len(group)
+        if not is_next or len(group) == most or (group and rows > MOST_ROWS):
+            break
+        group.append(one)
+    return group

@@ -1,0 +1,216 @@
+"""What a pipeline author writes for one target table: a State of one of three kinds.
+
+The kinds differ in how much history they keep, and so in which committed txids a replay can
+replace:
+
+- ContributionState, the default: every txid's contribution; any txid
+- OpaqueState: each row's value before its last txid; the last txid
+- TransactionalState: nothing; none
+
+The last two are Trident's OpaqueValue and TransactionalValue, with a row of a table for a value.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, ClassVar
+
+from reliability.core.aggregators import (
+    ROW_COUNT,
+    Append,
+    Column,
+    CombinerAggregator,
+    Generated,
+    Upsert,
+    aggregator_from_definition,
+    columns_of,
+    written,
+)
+from reliability.core.errors import InvalidDefinition, LedgerCorruption
+from reliability.core.names import check_name
+from reliability.core.types import is_supported
+
+
+class StateKind(str, Enum):
+    """How much history a state keeps."""
+
+    CONTRIBUTION = "CONTRIBUTION"
+    OPAQUE = "OPAQUE"
+    TRANSACTIONAL = "TRANSACTIONAL"
+
+
+@dataclass(frozen=True)
+class State:
+    """A target table with a key, values and their aggregators, which keeps every contribution.
+
+    :param name: the state's name, and its table's unless `table` says otherwise
+    :param key: column name -> Postgres type; no key at all makes a table of one row
+    :param values: column name -> aggregator
+    :param table: `table` or `schema.table`, if it is not `public.<name>`
+    :param database: the name of the database that the table lies in, if it is not the ledger's
+    """
+
+    name: str
+    key: Mapping[str, str] = field(default_factory=dict)
+    values: Mapping[str, CombinerAggregator] = field(default_factory=dict)
+    table: str = ""
+    database: str = ""
+
+    kind: ClassVar[StateKind] = StateKind.CONTRIBUTION
+
+    def __post_init__(self) -> None:
+        check_name("state", self.name)
+        for column in (*self.key, *self.values):
+            check_name(f"column of state {self.name}", column)
+        for part in self.target:
+            check_name(f"table of state {self.name}", part)
+        if self.database:
+            check_name(f"database of state {self.name}", self.database)
+        self._check_values()
+        for name, type_ in (*self.key.items(), *((c.name, c.type) for c in self.all_columns())):
+            _check_type(f"column {name} of state {self.name}", type_)
+
+    def _check_values(self) -> None:
+        if not self.values:
+            raise InvalidDefinition(f"state {self.name} has no values")
+        if shared := self.key.keys() & self.values.keys():
+            raise InvalidDefinition(f"state {self.name}: {sorted(shared)} are key and value")
+        if self.is_append and not all(isinstance(v, Append) for v in self.values.values()):
+            raise InvalidDefinition(f"state {self.name}: all of its values are Append, or none is")
+        if self.is_append and self.kind is not StateKind.CONTRIBUTION:
+            raise InvalidDefinition(
+                f"state {self.name}: appended rows are a history of their own",
+                remedy="make it a ContributionState, which keeps nothing besides them.",
+            )
+        orders = [list(v.by.items()) for v in self.values.values() if isinstance(v, Upsert)]
+        if any(order != orders[0] for order in orders):
+            raise InvalidDefinition(f"state {self.name}: its Upserts take the row of one order")
+
+    @property
+    def target(self) -> tuple[str, str]:
+        """Return the target table as (schema, table)."""
+        schema, _, table = (self.table or self.name).rpartition(".")
+        return (schema or "public", table)
+
+    @property
+    def is_append(self) -> bool:
+        """Say whether every row of a frame becomes a row of the target."""
+        return any(isinstance(value, Append) for value in self.values.values())
+
+    def all_columns(self) -> tuple[Column | Generated, ...]:
+        """Return the columns besides the key: those of each value, then the hidden row count."""
+        counts = () if self.is_append else (ROW_COUNT,)
+        return (*columns_of(self.values), *counts)
+
+    def columns(self) -> tuple[Column, ...]:
+        """Return the columns that are written: all but the generated ones."""
+        return written(self.all_columns())
+
+    def reads(self) -> set[str]:
+        """Return the columns of the frame that the key and the values need."""
+        return {*self.key}.union(*(value.reads() for value in self.values.values()))
+
+    def definition(self) -> dict[str, Any]:
+        """Return the state's shape as plain data: equal shapes give equal data."""
+        data: dict[str, Any] = {
+            "name": self.name,
+            "target": ".".join(self.target),
+            # jsonb forgets the order of an object's members; a table's columns have one
+            "key": [[name, type_] for name, type_ in self.key.items()],
+            "values": [[name, value.definition()] for name, value in self.values.items()],
+        }
+        if self.kind is not StateKind.CONTRIBUTION:
+            data["kind"] = self.kind.value
+        if self.database:
+            data["database"] = self.database
+        return data
+
+    @classmethod
+    def from_definition(cls, data: Mapping[str, Any]) -> State:
+        """Read what `definition` wrote: the ledger commits without the pipeline's code."""
+        try:
+            values = {name: aggregator_from_definition(d) for name, d in data["values"]}
+            return _KINDS[StateKind(data.get("kind", StateKind.CONTRIBUTION))](
+                data["name"],
+                key=dict(data["key"]),
+                values=values,
+                table=data["target"],
+                database=data.get("database", ""),
+            )
+        except (KeyError, TypeError, ValueError) as error:
+            raise LedgerCorruption(f"unreadable state definition: {data!r}") from error
+
+    def digest(self) -> str:
+        """Return a digest of the definition."""
+        return digest_of(self.definition())
+
+
+ContributionState = State
+"""The default by its full name: every txid's contribution is kept, and can be replaced."""
+
+
+@dataclass(frozen=True)
+class OpaqueState(State):
+    """A State that keeps each row's value before its last txid, and so can replace the last txid.
+
+    Half the storage of a ContributionState where each txid touches most keys; a replay of the
+    last txid gives keys that the new batch lacks their previous value, or takes them out.
+    """
+
+    kind = StateKind.OPAQUE
+
+
+@dataclass(frozen=True)
+class TransactionalState(State):
+    """A State that keeps values alone: the smallest, and no committed txid can be replaced."""
+
+    kind = StateKind.TRANSACTIONAL
+
+
+_KINDS: dict[StateKind, type[State]] = {
+    kind.kind: kind for kind in (ContributionState, OpaqueState, TransactionalState)
+}
+
+
+def replay_refusal(states: Iterable[State], txid: int, curr_txid: int) -> str | None:
+    """Return why a topology with these states cannot replay `txid`, None if it can.
+
+    A replay is granted for all states or for none: else two tables of one txid would come from
+    two runs of the code (H5). A txid that has not committed is no replay.
+
+    >>> from reliability import Count
+    >>> opaque = OpaqueState("totals", values={"n": Count()})
+    >>> replay_refusal([opaque], txid=7, curr_txid=8)
+    >>> replay_refusal([opaque], txid=6, curr_txid=8)
+    'state totals is an OpaqueState, which can replace only the last txid, 7'
+    """
+    if txid >= curr_txid:
+        return None
+    for state in states:
+        if state.kind is StateKind.TRANSACTIONAL:
+            return f"state {state.name} is a TransactionalState, which keeps no history"
+        if state.kind is StateKind.OPAQUE and txid < curr_txid - 1:
+            return (
+                f"state {state.name} is an OpaqueState, which can replace only the last txid, "
+                f"{curr_txid - 1}"
+            )
+    return None
+
+
+def digest_of(data: object) -> str:
+    """Return a digest of plain data that does not depend on the order of its keys."""
+    canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(canonical.encode()).hexdigest()
+
+
+def _check_type(what: str, type_: str) -> None:
+    # Types stand in CREATE TABLE as they are written.
+    if not is_supported(type_):
+        raise InvalidDefinition(
+            f"{what}: type {type_!r} is not supported",
+            remedy="write it as Postgres shows it: bigint, numeric(14,2), text, timestamptz …",
+        )

@@ -1,0 +1,183 @@
+"""Read Postgres queries into a DataFrame, a Spark task each; no JDBC driver has to be installed.
+
+A task copies its query's rows out as CSV in one short transaction, and then makes Arrow of them:
+the database waits for no Spark work. The DSN travels as libpq takes it, without a secret.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, BinaryIO, cast
+
+from reliability.core.errors import SchemaMismatch
+from reliability.ledger.door import Door
+from reliability.ledger.queries import queries as named_queries
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+CHUNK_BYTES = 4 << 20
+_DECIMAL = re.compile(r"^decimal\((\d+),(-?\d+)\)$")
+
+
+def read_postgres(
+    spark: SparkSession, dsn: str, queries: Sequence[str], schema: StructType | str
+) -> DataFrame:
+    """Return the rows of all the queries, as one frame with a partition for each query.
+
+    Each task reads in a transaction of its own, and reads again when Spark runs it again: what
+    the queries select must not change meanwhile.
+
+    :param dsn: as libpq takes it, without a password
+    :param queries: SELECT statements with all their values in them; their columns in the order
+        of the schema
+    :param schema: of integers, float, double, decimal, string, date, timestamp (of a timestamptz),
+        timestamp_ntz and boolean; any Postgres type may be read as its text
+    :raises SchemaMismatch: another type in the schema
+    """
+    from pyspark.sql.types import StructType
+
+    parsed = StructType.fromDDL(schema) if isinstance(schema, str) else schema
+    wanted = cast("StructType", parsed)
+    if not queries:
+        return spark.createDataFrame([], wanted)
+    task = ReadTask(
+        dsn=dsn,
+        queries=tuple(queries),
+        columns=tuple((field.name, field.dataType.simpleString()) for field in wanted),
+    )
+    _arrow_types(task.columns)  # refused here, not in a task
+    numbers = spark.range(0, len(queries), 1, numPartitions=len(queries))
+    return numbers.mapInArrow(task, wanted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTask:
+    """What a Spark task needs, as plain values: it travels in the closure, and holds no secret."""
+
+    dsn: str
+    queries: tuple[str, ...]
+    columns: tuple[tuple[str, str], ...]
+
+    def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Run the queries whose numbers come in, and yield their rows."""
+        for batch in batches:
+            for number in batch.column(0).to_pylist():
+                yield from self.read(self.queries[number])
+
+    def read(self, query: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of one query."""
+        # The rows may be more than fits into a Python worker's memory.
+        with tempfile.TemporaryFile() as file:
+            rows = _Spool(cast(BinaryIO, file))
+            self._copy_out(query, rows)
+            for chunk in rows.chunks():
+                yield from _to_arrow(chunk, self.columns)
+
+    def _copy_out(self, query: str, rows: _Spool) -> None:
+        from psycopg2.sql import SQL
+
+        statement = SQL(named_queries()["copy_out"]).format(query=SQL(query))
+        door = Door(self.dsn, application_name="reliability read")
+        with closing(door), door.transaction() as tx:
+            tx.run("read_session")
+            tx.cursor.copy_expert(statement, rows)
+
+
+class _Spool:
+    """Rows as COPY writes them, one a call, kept in a file and given back in chunks of whole rows.
+
+    pyarrow cannot parse a row that is longer than the block it reads; a chunk is one block.
+    """
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._ends = [0]
+
+    def write(self, row: bytes) -> None:
+        self._file.write(row)
+        end = self._file.tell()
+        if end - self._ends[-1] >= CHUNK_BYTES:
+            self._ends.append(end)
+
+    def chunks(self) -> Iterator[bytes]:
+        self._ends.append(self._file.tell())
+        self._file.seek(0)
+        for first, last in zip(self._ends, self._ends[1:], strict=False):
+            if last > first:
+                yield self._file.read(last - first)
+
+
+def _to_arrow(chunk: bytes, columns: tuple[tuple[str, str], ...]) -> list[pa.RecordBatch]:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    types = _arrow_types(columns)
+    # pyarrow's own conversion of text to decimals overflows without a word.
+    parsed = {n: pa.string() if pa.types.is_decimal(type_) else type_ for n, type_ in types.items()}
+    table = csv.read_csv(
+        io.BytesIO(chunk),
+        csv.ReadOptions(column_names=list(types), block_size=len(chunk) + 1, use_threads=False),
+        # A NULL alone in its row is an empty line.
+        csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+        csv.ConvertOptions(
+            column_types=parsed,
+            null_values=[""],
+            strings_can_be_null=True,
+            quoted_strings_can_be_null=False,
+            true_values=["t"],
+            false_values=["f"],
+        ),
+    )
+    for place, (name, type_) in enumerate(types.items()):
+        if pa.types.is_decimal(type_):
+            table = table.set_column(place, name, _decimals(name, table.column(place), type_))
+    return cast("list[pa.RecordBatch]", table.to_batches())
+
+
+def _decimals(name: str, texts: pa.ChunkedArray, type_: pa.Decimal128Type) -> pa.ChunkedArray:
+    """Convert numbers as Postgres writes them; raise SchemaMismatch if one would lose a digit."""
+    import pyarrow.compute as pc
+
+    whole = max(type_.precision - type_.scale, 1)
+    fits = pc.match_substring_regex(
+        texts, rf"^-?\d{{1,{whole}}}(\.\d{{0,{max(type_.scale, 0)}}}0*)?$"
+    )
+    if pc.all(fits).as_py() is False:
+        value = texts.filter(pc.invert(fits))[0].as_py()
+        raise SchemaMismatch(f"column {name}: {value} is no {type_}")
+    return texts.cast(type_)
+
+
+def _arrow_types(columns: tuple[tuple[str, str], ...]) -> dict[str, pa.DataType]:
+    return {name: _arrow_type(name, type_) for name, type_ in columns}
+
+
+def _arrow_type(name: str, type_: str) -> pa.DataType:
+    import pyarrow as pa
+
+    if match := _DECIMAL.match(type_):
+        return pa.decimal128(int(match[1]), int(match[2]))
+    types = {
+        "tinyint": pa.int8(),
+        "smallint": pa.int16(),
+        "int": pa.int32(),
+        "bigint": pa.int64(),
+        "float": pa.float32(),
+        "double": pa.float64(),
+        "string": pa.string(),
+        "date": pa.date32(),
+        "timestamp": pa.timestamp("us", tz="UTC"),
+        "timestamp_ntz": pa.timestamp("us"),
+        "boolean": pa.bool_(),
+    }
+    if type_ not in types:
+        raise SchemaMismatch(f"column {name}: {type_} cannot be read from Postgres as such")
+    return types[type_]

@@ -1,0 +1,44 @@
+"""The rows that earlier steps of the same attempt have staged, as the input of a later step.
+
+A step is anchored in what it reads: the rows come with their `_x` and `_n`, so what a later step
+loses or doubles shows in its states, as if it had read the batch itself.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reliability.core.attempt import Grant
+from reliability.core.state import State
+from reliability.core.types import read_as
+from reliability.ledger.door import Door
+from reliability.spark.read_postgres import read_postgres
+from reliability.states.tables import StateTables
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+def staged_frame(
+    spark: SparkSession, door: Door, topology: str, state: State, grant: Grant
+) -> DataFrame:
+    """Return what an attempt staged for a state: key, values, hidden counts, `_x` and `_n`.
+
+    Types are those of the state's columns; uuid, jsonb, bytea and arrays come as Postgres writes
+    them, as strings.
+
+    :param door: a session with the database of the state
+    """
+    tables = StateTables(topology, state)
+    columns = tables.column_types() | {"_x": "bigint", "_n": "bigint"}
+    parts = spark.sparkContext.defaultParallelism
+    place = {"txid": grant.attempt.txid, "attempt_id": grant.attempt.attempt_id}
+    with door.transaction() as tx:
+        queries = [
+            tx.cursor.mogrify(
+                tables.staged_part(list(columns)), place | {"part": n, "parts": parts}
+            )
+            for n in range(parts)
+        ]
+    schema = ", ".join(f"`{name}` {read_as(type_)}" for name, type_ in columns.items())
+    return read_postgres(spark, door.dsn, [query.decode() for query in queries], schema)

@@ -1,0 +1,93 @@
+"""Parquet files at the source: their footers say how many rows each row group has."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from reliability.core.errors import SchemaMismatch, SourceUnreadable
+from reliability.core.spout import BatchMeta, FileItem
+from reliability.spouts.filesystem import locate, open_filesystem, stat
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+MAGIC = b"PAR1"
+
+
+def read_file(path: str) -> FileItem:
+    """Describe a Parquet file; raise SourceUnreadable if it is missing, truncated or other."""
+    return read_with_groups(path)[0]
+
+
+def read_with_groups(path: str) -> tuple[FileItem, list[FileItem]]:
+    """Describe a Parquet file as a whole, and each of its row groups that has rows."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        seen = stat(path)
+        filesystem, inner = open_filesystem(path)
+        with filesystem.open_input_file(inner) as file:
+            digest = _footer_digest(file)
+            footer = pq.read_metadata(file)
+    except (OSError, pa.ArrowException) as error:
+        raise SourceUnreadable(f"{locate(path)} is not a whole Parquet file: {error}") from error
+    whole = FileItem(
+        path=path,
+        size=seen.size,
+        mtime_ns=seen.mtime_ns,
+        etag=seen.etag,
+        rows=footer.num_rows,
+        footer_digest=digest,
+    )
+    return whole, _groups(whole, footer)
+
+
+def _groups(whole: FileItem, footer: pq.FileMetaData) -> list[FileItem]:
+    groups = []
+    first_row = 0
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        columns = range(group.num_columns)
+        groups.append(
+            replace(
+                whole,
+                first_group=number,
+                last_group=number + 1,
+                first_row=first_row,
+                rows=group.num_rows,
+                group_bytes=sum(group.column(n).total_compressed_size for n in columns),
+            )
+        )
+        first_row += group.num_rows
+    return [group for group in groups if group.rows]
+
+
+def _footer_digest(file: Any) -> str:
+    """Digest a Parquet file's footer: schema, row groups, offsets and statistics."""
+    size = file.seek(0, 2)
+    file.seek(max(size - 8, 0))
+    tail = file.read(8)
+    length = int.from_bytes(tail[:4], "little")
+    if tail[4:] != MAGIC or length + 12 > size:
+        raise OSError("its end is not that of a Parquet file, it may be truncated")
+    file.seek(size - 8 - length)
+    return hashlib.sha256(file.read(length)).hexdigest()[:16]
+
+
+def check_one_schema(meta: BatchMeta) -> None:
+    """Raise SchemaMismatch if the files of a batch differ in their columns.
+
+    Spark reads them all by the first one's schema, and would read what another lacks as NULL.
+    """
+    import pyarrow.parquet as pq
+
+    schemas: list[tuple[str, Any]] = []
+    for path in dict.fromkeys(item.source for item in meta.items):
+        filesystem, inner = open_filesystem(path)
+        schemas.append((path, pq.read_schema(inner, filesystem=filesystem)))
+    for path, schema in schemas[1:]:
+        if not schema.equals(schemas[0][1]):
+            raise SchemaMismatch(f"{path} and {schemas[0][0]} have different columns")

@@ -1,0 +1,149 @@
+"""A table of the user's, as TableSpout asks for it; the statements lie in sql/queries/source.sql.
+
+Only names of the user's table and columns are put into them here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from reliability.core.errors import InvalidDefinition, ReliabilityError, SourceUnreadable
+from reliability.core.fold import Fold
+from reliability.core.keys import cut_ranges, read_ranges, write_ranges
+from reliability.core.types import read_as
+from reliability.settings import database_dsn
+
+if TYPE_CHECKING:
+    from psycopg2.sql import Composable, Composed
+
+    from reliability.ledger.door import Transaction
+
+KEY_TYPES = ("smallint", "integer", "bigint")
+_MODIFIER = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
+_MOST_DIGITS = 38  # of a decimal in Spark
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceTable:
+    """One table; each method is a transaction of its own in the table's database."""
+
+    database: str
+    name: str
+    key: str
+
+    @property
+    def place(self) -> tuple[str, str]:
+        """Return (schema, table)."""
+        schema, _, table = self.name.rpartition(".")
+        return schema or "public", table
+
+    def columns(self, wanted: Sequence[str]) -> dict[str, str]:
+        """Return the columns, name -> Spark type: all, or the wanted ones in their order.
+
+        :raises InvalidDefinition: no such table or column, or a key that does not name each row
+            once
+        """
+        with self.transaction() as tx:
+            place = {"schema": self.place[0], "table": self.place[1]}
+            found = {row["name"]: row for row in tx.all("source_columns", **place)}
+            is_unique = tx.one("source_key_is_unique", key=self.key, **place)["is_unique"]
+        self._check(found, [self.key, *wanted])
+        key = found[self.key]
+        if not is_unique or not key["is_not_null"] or key["type"] not in KEY_TYPES:
+            raise InvalidDefinition(
+                f"table {self.name}: its key {self.key} has to be an integer, NOT NULL, with a "
+                "unique index of its own"
+            )
+        return {name: _spark_type(found[name]["type"]) for name in wanted or found}
+
+    def _check(self, found: Mapping[str, Any], wanted: Sequence[str]) -> None:
+        if not found:
+            raise InvalidDefinition(f"there is no table {'.'.join(self.place)}")
+        if missing := [name for name in wanted if name not in found]:
+            raise InvalidDefinition(f"table {self.name} has no columns {missing}")
+
+    def new_batches(
+        self, taken: Mapping[int, str], lag: tuple[str, int] | None, most_rows: int
+    ) -> tuple[list[tuple[str, Fold]], list[int]]:
+        """Return the keys that no txid has, in batches, and the txids that lost a key.
+
+        A batch is an int8multirange and the fold of its tuple ids; all of it is one snapshot. Late
+        keys, below one that a txid has, come first and in batches of their own.
+
+        :param lag: a column and seconds; without it the table is locked for a moment
+        """
+        with self.transaction() as tx:
+            tx.run("isolate_source")
+            if lag is None:
+                tx.run(self._compose("settle_source"))
+            row = tx.one(
+                self._compose("source_keys", visible=self._visible(lag)),
+                txids=list(taken),
+                parts=list(taken.values()),
+                lag_seconds=lag[1] if lag else 0,
+            )
+            found = [read_ranges(keys) for keys in (row["late"], row["fresh"])]
+            pieces = [piece for ranges in found for piece in cut_ranges(ranges, most_rows)]
+            batches = [write_ranges(piece) for piece in pieces]
+            return [(keys, self._fold(tx, keys)) for keys in batches], row["changed"]
+
+    def _visible(self, lag: tuple[str, int] | None) -> Composable:
+        from psycopg2.sql import SQL
+
+        return SQL("true") if lag is None else self._compose("older_than_lag", column=lag[0])
+
+    def fold(self, keys: str) -> Fold:
+        """Return the fold of the tuple ids of the rows that have these keys now."""
+        with self.transaction() as tx:
+            return self._fold(tx, keys)
+
+    def _fold(self, tx: Transaction, keys: str) -> Fold:
+        row = tx.one(self._compose("fold_source_keys"), keys=keys)
+        return Fold(row["xor"], row["count"])
+
+    def queries(self, columns: Sequence[str], key_sets: Sequence[str]) -> list[str]:
+        """Return the text of a query for each set of keys: these columns, and `_x`."""
+        from psycopg2.sql import SQL, Identifier, Literal
+
+        named = SQL(", ").join([Identifier(column) for column in columns])
+        with self.transaction() as tx:
+            return [
+                self._compose("source_rows", columns=named, keys=Literal(keys)).as_string(tx.cursor)
+                for keys in key_sets
+            ]
+
+    def _compose(self, statement: str, **parts: Any) -> Composed:
+        from psycopg2.sql import SQL, Identifier
+
+        from reliability.ledger.queries import queries
+
+        names = {
+            n: Identifier(part) if isinstance(part, str) else part for n, part in parts.items()
+        }
+        names |= {"table": Identifier(*self.place), "key": Identifier(self.key)}
+        return SQL(queries()[statement]).format(**names)
+
+    @contextmanager
+    def transaction(self) -> Iterator[Transaction]:
+        """Open a transaction in the table's database; its refusals are the source's."""
+        from reliability.ledger.door import Door
+
+        with closing(Door(database_dsn(self.database), "reliability source")) as door:
+            try:
+                with door.transaction() as tx:
+                    yield tx
+            except ReliabilityError as error:
+                raise SourceUnreadable(f"table {self.name}: {error.what}") from error
+
+
+def _spark_type(postgres_type: str) -> str:
+    """Return what a column is read as: its text where Spark has no type for it."""
+    match = _MODIFIER.search(postgres_type)
+    if match is None or not postgres_type.startswith("numeric"):
+        return read_as(_MODIFIER.sub("", postgres_type))
+    precision, scale = int(match[1]), int(match[2] or 0)
+    return read_as(postgres_type) if 0 <= scale <= precision <= _MOST_DIGITS else "string"

@@ -1,0 +1,101 @@
+"""Pieces of SQL over the user's columns: names, filled templates, folds, and the same key.
+
+Only this package puts SQL together, because the columns are the user's; every name goes through
+psycopg2.sql, every type and template was checked when its State was made.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from psycopg2.sql import SQL, Composable, Composed, Identifier
+
+from reliability.core.aggregators import Column
+
+_PLACE = re.compile(r"\{(\w+)\.(\w+)\}")
+ColumnOfRow = Callable[[str], Composable]
+
+
+def names(columns: Iterable[str]) -> Composed:
+    """Return column names in a row: "a", "b"."""
+    return SQL(", ").join(Identifier(name) for name in columns)
+
+
+def qualified(table: str, columns: Iterable[str]) -> Composed:
+    """Return column names of one table in a row: "t"."a", "t"."b"."""
+    return SQL(", ").join(Identifier(table, name) for name in columns)
+
+
+def of(table: str) -> ColumnOfRow:
+    """Return how a column of `table` is written."""
+    return lambda name: Identifier(table, name)
+
+
+def fill(template: str, **rows: ColumnOfRow) -> Composed:
+    """Fill an aggregator's template: `{row.column}` becomes what `row` says of the column."""
+    parts: list[Composable] = []
+    end = 0
+    for place in _PLACE.finditer(template):
+        parts += [SQL(template[end : place.start()]), rows[place[1]](place[2])]
+        end = place.end()
+    return Composed([*parts, SQL(template[end:])])
+
+
+def fold_by_key(
+    columns: Sequence[Column], key: Composable, source: Composable, *, staged: str, also: str = ""
+) -> Composed:
+    """Fold staged rows to one row a key.
+
+    Values that belong to the first row of an order need window functions: they take any type,
+    NULL and arrays too, and hold one row of a key in memory, not all. The others are grouped.
+
+    :param key: the key's columns, as they are named in `source`
+    :param staged: the table in `source` that has the rows
+    :param also: one more aggregate over it, `{staged.column}` and all, named `_txid`
+    """
+    windowed = any(column.order for column in columns)
+    folds = [_fold(column, staged, windowed) for column in columns]
+    if also:
+        over = SQL(" OVER same_key" if windowed else "")
+        folds.append(fill(also, staged=of(staged)) + over + SQL(" AS _txid"))
+    shape = (
+        "SELECT DISTINCT ON ({key}) {key}, {folds} FROM {source}"
+        " WINDOW same_key AS (PARTITION BY {key})"
+        if windowed
+        else "SELECT {key}, {folds} FROM {source} GROUP BY {key}"
+    )
+    return SQL(shape).format(key=key, folds=SQL(", ").join(folds), source=source)
+
+
+def _fold(column: Column, staged: str, windowed: bool) -> Composed:
+    over = ""
+    if windowed:
+        over = f" OVER (same_key ORDER BY {column.order})" if column.order else " OVER same_key"
+    folded = fill(f"CAST({column.fold}{over} AS {column.type}) AS ", staged=of(staged))
+    return folded + Identifier(column.name)
+
+
+def same_key(key: Iterable[str], one: str, other: str) -> Composed:
+    """Compare two rows' keys; NULL is a key like any other.
+
+    Written so that Postgres finds each key by the index; IS NOT DISTINCT FROM would read the
+    whole table for each.
+    """
+    return SQL(" AND ").join(
+        SQL("({0} = {1} OR ({0} IS NULL AND {1} IS NULL))").format(
+            Identifier(one, name), Identifier(other, name)
+        )
+        for name in key
+    )
+
+
+def same_key_as_record(key: Iterable[str], one: str, other: str) -> Composed:
+    """Compare two rows' keys for a FULL JOIN, which needs one sortable comparison.
+
+    Records compare NULL fields as equal; the cast keeps Postgres from comparing field by field.
+    """
+    columns = list(key)
+    return SQL("ROW({})::record = ROW({})::record").format(
+        qualified(one, columns), qualified(other, columns)
+    )

@@ -1,0 +1,163 @@
+"""A replay in a ContributionState: the new contribution goes in where the old one was (H1, H3)."""
+
+from __future__ import annotations
+
+from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
+
+from reliability.core.aggregators import ROW_COUNT, Column
+from reliability.states.compose import (
+    fill,
+    fold_by_key,
+    names,
+    qualified,
+    same_key,
+    same_key_as_record,
+)
+from reliability.states.tables import StateTables
+
+
+def swap(tables: StateTables) -> list[Composed]:
+    """Put the new contribution in the old one's place, for the changed keys only.
+
+    In order: collect the keys whose part differs, work out each one's whole row, drop those whose
+    last row went, write the others. What a key held before is what is *stored*, never what
+    today's code would say. Last, the working tables go, for the next state of the same commit.
+    """
+    return [
+        _changed_keys(tables),
+        _work_out(tables),
+        _delete_vanished(tables),
+        _write(tables),
+        SQL("DROP TABLE {}, {}").format(_CHANGED, _SWAPPED),
+    ]
+
+
+_CHANGED = Identifier("pg_temp", "changed")
+_SWAPPED = Identifier("pg_temp", "swapped")
+
+
+def _is_invertible(tables: StateTables) -> bool:
+    return all(column.swap is not None for column in tables.columns)
+
+
+def _changed_keys(tables: StateTables) -> Composed:
+    """The keys whose part differs between the replaced attempt and the new one, and the parts."""
+    columns = [
+        SQL("coalesce(new.{0}, old.{0}) AS {0}").format(Identifier(name)) for name in tables.key
+    ]
+    if _is_invertible(tables):
+        columns += [
+            SQL("{} AS {}").format(Identifier(row, name), Identifier(f"{row} {name}"))
+            for name in tables.value_names()
+            for row in ("old", "new")
+        ]
+    return SQL(
+        "CREATE TEMPORARY TABLE {changed} ON COMMIT DROP AS"
+        " SELECT {columns} FROM ({old}) AS old FULL JOIN ({new}) AS new ON {same_key}"
+        " WHERE ({old_values}) IS DISTINCT FROM ({new_values})"
+    ).format(
+        changed=_CHANGED,
+        columns=SQL(", ").join(columns),
+        old=tables.folded_attempt("replaced_attempt"),
+        new=tables.folded_attempt("attempt_id"),
+        same_key=same_key_as_record(tables.key, "old", "new"),
+        old_values=qualified("old", tables.value_names()),
+        new_values=qualified("new", tables.value_names()),
+    )
+
+
+def _work_out(tables: StateTables) -> Composed:
+    """By inverse where every column has one, else from the kept contributions (H3)."""
+    rows = _by_inverse(tables) if _is_invertible(tables) else _from_contributions(tables)
+    return SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS {}").format(_SWAPPED, rows)
+
+
+def _by_inverse(tables: StateTables) -> Composed:
+    return SQL(
+        "SELECT {key}, {values}, {txid} AS _txid"
+        " FROM {changed} AS changed LEFT JOIN {target} AS target ON {same_key}"
+    ).format(
+        key=qualified("changed", tables.key),
+        values=SQL(", ").join(
+            _inverse(column) + SQL(" AS ") + Identifier(column.name) for column in tables.columns
+        ),
+        txid=_greatest_txid_left(tables),
+        changed=_CHANGED,
+        target=tables.target,
+        same_key=same_key(tables.key, "changed", "target"),
+    )
+
+
+def _inverse(column: Column) -> Composed:
+    def or_zero(term: Composable) -> Composed:
+        return SQL("coalesce({}, 0)").format(term)
+
+    assert column.swap is not None
+    return fill(
+        column.swap,
+        target=lambda name: or_zero(Identifier("target", name)),
+        old=lambda name: or_zero(Identifier("changed", f"old {name}")),
+        new=lambda name: or_zero(Identifier("changed", f"new {name}")),
+    )
+
+
+def _greatest_txid_left(tables: StateTables) -> Composed:
+    """A row's txid is the greatest that it holds; it sinks when that one leaves (C3)."""
+    return SQL(
+        "CASE WHEN coalesce({added}, 0) > 0 THEN greatest(target._txid, %(txid)s)"
+        " WHEN target._txid > %(txid)s THEN target._txid"
+        " ELSE (SELECT max(kept._txid) FROM ({kept}) AS kept WHERE {same_key}) END"
+    ).format(
+        added=Identifier("changed", f"new {ROW_COUNT.name}"),
+        kept=_kept(tables),
+        same_key=same_key(tables.key, "changed", "kept"),
+    )
+
+
+def _from_contributions(tables: StateTables) -> Composed:
+    source = SQL("{} AS changed LEFT JOIN ({}) AS kept ON {}").format(
+        _CHANGED, _kept(tables), same_key(tables.key, "changed", "kept")
+    )
+    return fold_by_key(
+        tables.columns,
+        qualified("changed", tables.key),
+        source,
+        staged="kept",
+        also="max({staged._txid})",
+    )
+
+
+def _kept(tables: StateTables) -> Composed:
+    """Every committed contribution of this state; the ledger's headers already name the new."""
+    return SQL(
+        "SELECT staged.* FROM {contribution} AS staged"
+        " JOIN reliability.contribution AS header ON header.topology = {topology}"
+        " AND header.state = {state} AND header.txid = staged._txid"
+        " AND header.attempt_id = staged._attempt_id"
+    ).format(
+        contribution=tables.contribution,
+        topology=Literal(tables.topology),
+        state=Literal(tables.state.name),
+    )
+
+
+def _delete_vanished(tables: StateTables) -> Composed:
+    return SQL(
+        "DELETE FROM {} AS target USING {} AS swapped WHERE {} AND coalesce(swapped._rows, 0) = 0"
+    ).format(tables.target, _SWAPPED, same_key(tables.key, "target", "swapped"))
+
+
+def _write(tables: StateTables) -> Composed:
+    return SQL(
+        "INSERT INTO {target} ({names}, _txid)"
+        " SELECT {names}, _txid FROM {swapped} WHERE _rows > 0 ORDER BY {key}"
+        " ON CONFLICT ({key}) DO UPDATE SET {values}, _txid = excluded._txid"
+    ).format(
+        target=tables.target,
+        swapped=_SWAPPED,
+        names=names(tables.column_types()),
+        key=names(tables.key),
+        values=SQL(", ").join(
+            SQL("{0} = excluded.{0}").format(Identifier(name)) for name in tables.value_names()
+        ),
+    )

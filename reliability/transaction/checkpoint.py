@@ -1,0 +1,284 @@
+"""Drive the checkpoint of a topology whose states lie in several databases (C2, C6, G3).
+
+1. save PREPARING(c+k) with its plan; then every database tries the whole commit and rolls it back
+2. all voted yes: save COMMITTING(c+k). This is the decision
+3. every other database commits; last the coordinator's own, together with COMMITTED(c+k)
+
+Whoever comes to commit or to sweep finishes first what a driver that died left behind: PREPARING
+goes back, COMMITTING forward, and COMMITTED is compared with every database. No transaction is
+ever left prepared in Postgres, and no lock is held from one step to the next.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from reliability.core.checkpoint import COORDINATOR, CheckpointAction, Drive, Message
+from reliability.core.errors import (
+    CheckpointMismatch,
+    CheckpointStuck,
+    CheckpointTakenOver,
+    LedgerBusy,
+    ReliabilityError,
+)
+from reliability.core.plan import Plan
+from reliability.ledger.door import Door
+from reliability.ledger.locks import lock_topology
+from reliability.transaction.participant import Participants, named, rolled_back
+from reliability.transaction.plan import (
+    REFUSALS,
+    Committed,
+    Limits,
+    Refused,
+    Saved,
+    carry_out,
+    committed,
+    read_checkpoint,
+    read_plan,
+    satisfy,
+    save_checkpoint,
+)
+
+logger = logging.getLogger(__name__)
+# A driver that holds the lock and shows no progress for so long hangs, or its lock was leaked by
+# a pooler that gave its session to others.
+DRIVER_SILENCE_SECONDS = 900
+MOST_TRIES_TO_COMMIT = 2
+
+
+class Checkpoint:
+    """One driver's session with a topology's checkpoint; after an error it is not used again.
+
+    Storm's CheckpointSpout with its insides on the table: `next_action` emits, `carry_out` has it
+    done and acked, `fail` is what a participant answers instead.
+    """
+
+    def __init__(self, participants: Participants, patience: int) -> None:
+        self.participants = participants
+        self.topology = participants.topology
+        self.door = participants.coordinator
+        self.patience = patience
+        self.plan: Plan = ()
+        self._drive: Drive | None = None
+        self._failures: dict[str, ReliabilityError] = {}
+
+    @property
+    def drive(self) -> Drive:
+        """Where this driver is; only once `take_up` has said yes."""
+        assert self._drive is not None
+        return self._drive
+
+    def commit_next(self, limits: Limits) -> list[Committed] | Refused | None:
+        """Finish what a predecessor left, then take one checkpoint from PREPARING to COMMITTED.
+
+        Returns what was committed, what was refused by the data, None if nothing is due.
+
+        :raises CheckpointStuck: it is decided, and a database cannot commit it
+        :raises CheckpointTakenOver: another driver goes on
+        :raises ReliabilityError: a database did not vote, for example because it is down; what
+            was to commit stays PROCESSED
+        """
+        if self._drive is None and not self.take_up(limits):
+            return None
+        tries = 0
+        while (message := self.next_action(limits)) is not None:
+            plan = self.plan
+            failures = self.carry_out(message)
+            match message.action, bool(failures):
+                case CheckpointAction.COMMIT, False:
+                    return committed(plan)
+                case CheckpointAction.COMMIT, True:
+                    tries += 1
+                    if tries == MOST_TRIES_TO_COMMIT:
+                        raise self._stuck(message, failures)
+                case CheckpointAction.PREPARE, True:
+                    return self._roll_back(plan, _cause(failures))
+                case _, True:
+                    raise _cause(failures)
+        return None
+
+    def take_up(self, limits: Limits) -> bool:
+        """Begin an epoch of one's own, if there is something to repair or to commit."""
+        with self.door.transaction() as tx:
+            locked = lock_topology(tx, self.topology, self.patience)
+            found = read_checkpoint(tx, self.topology)
+            is_at_rest = found.state.is_at_rest
+            if is_at_rest and not read_plan(tx, self.topology, locked, limits):
+                return False
+            saved = replace(found, epoch=found.epoch + 1)
+            save_checkpoint(tx, self.topology, found, saved)
+        if not is_at_rest:
+            logger.warning("%s is found at %s, and repaired", self.topology, found.state)
+        self.plan = saved.plan
+        self._drive = Drive(
+            state=saved.state,
+            epoch=saved.epoch,
+            participants=frozenset({*self.participants.others, COORDINATOR}),
+        )
+        return True
+
+    def next_action(self, limits: Limits) -> Message | None:
+        """Return what every participant is asked now; PREPARING is durable before PREPARE is.
+
+        None if nothing is due, or if the last message is still under way.
+        """
+        if self.drive.asked is not None or (self.drive.is_idle and not self._begin(limits)):
+            return None
+        self._drive = self.drive.ask()
+        return self.drive.asked
+
+    def carry_out(self, message: Message) -> dict[str, ReliabilityError]:
+        """Have every participant do it, the coordinator's own database last; go on if all did.
+
+        Returns who did not do it and why. A vote that fails ends the round, except of COMMIT:
+        what is decided is committed wherever it can be, so that readers see two commit numbers
+        side by side for as short as can be.
+        """
+        failures: dict[str, ReliabilityError] = {}
+        for participant in self.participants:
+            try:
+                participant.carry_out(message, self.plan, self.patience)
+            except CheckpointTakenOver:
+                raise
+            except ReliabilityError as error:
+                failures[participant.name] = named(error, participant.name)
+                if message.action is CheckpointAction.PREPARE:
+                    break
+            else:
+                self.ack(message, participant.name)
+        if self.drive.lacks == {COORDINATOR}:
+            failures = self._conclude(message)
+        if failures:
+            self.fail(message)
+        return failures
+
+    def ack(self, message: Message, participant: str) -> None:
+        """Count a vote; a late or repeated one changes nothing."""
+        self._drive = self.drive.ack(message, participant)
+
+    def fail(self, message: Message) -> None:
+        """Recover, back or forward, unless the message is about something else by now."""
+        self._drive = self.drive.fail(message)
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def _begin(self, limits: Limits) -> bool:
+        """Save PREPARING with the plan of what is due, before anybody hears of it."""
+        old = self._saved()
+        with self.door.transaction() as tx:
+            locked = lock_topology(tx, self.topology, self.patience)
+            plan = read_plan(tx, self.topology, locked, limits)
+            if not plan:
+                return False
+            drive = self.drive.begin(len(plan))
+            save_checkpoint(tx, self.topology, old, replace(old, state=drive.state, plan=plan))
+        self._drive, self.plan = drive, plan
+        return True
+
+    def _conclude(self, message: Message) -> dict[str, ReliabilityError]:
+        """Give the coordinator's own vote, and save the next state with it."""
+        try:
+            if message.action is CheckpointAction.PREPARE:
+                self._rehearse()
+            elif message.action is CheckpointAction.COMMIT:
+                self._save_next(message)
+                return {}
+        except CheckpointTakenOver:
+            raise
+        except ReliabilityError as error:
+            return {COORDINATOR: named(error, COORDINATOR)}
+        # An error here is nobody's vote: what the ledger has is found out by the next driver.
+        self._save_next(message)
+        return {}
+
+    def _rehearse(self) -> None:
+        with rolled_back(self.door) as tx:
+            lock_topology(tx, self.topology, self.patience)
+            carry_out(tx, self.topology, self.plan)
+
+    def _save_next(self, message: Message) -> None:
+        drive = self.drive.ack(message, COORDINATOR).go_on()
+        old = self._saved()
+        new = replace(old, state=drive.state, plan=() if drive.state.is_at_rest else self.plan)
+        if new != old:
+            with self.door.transaction() as tx:
+                lock_topology(tx, self.topology, self.patience)
+                if read_checkpoint(tx, self.topology) != new:  # else only the answer was lost (G8)
+                    if message.action is CheckpointAction.COMMIT:
+                        carry_out(tx, self.topology, self.plan)
+                        satisfy(tx, self.topology, self.plan)
+                    save_checkpoint(tx, self.topology, old, new)
+        self._drive, self.plan = drive, new.plan
+
+    def _roll_back(self, plan: Plan, cause: ReliabilityError) -> Refused:
+        """After a vote that failed: back to COMMITTED(c), once every database was told."""
+        message = self.next_action(Limits())
+        assert message is not None
+        if failures := self.carry_out(message):
+            logger.warning("%s stays %s: %s", self.topology, self.drive.state, failures)
+            raise cause
+        if not isinstance(cause, REFUSALS):
+            raise cause
+        return Refused(plan=plan, error=cause)
+
+    def _saved(self) -> Saved:
+        """What the ledger has, if nobody has taken over."""
+        return Saved(state=self.drive.state, epoch=self.drive.epoch, plan=self.plan)
+
+    def _stuck(self, message: Message, failures: dict[str, ReliabilityError]) -> ReliabilityError:
+        cause = _cause(failures)
+        if isinstance(cause, CheckpointMismatch):
+            return cause
+        return CheckpointStuck(
+            f"{self.topology}: c={message.commit_number} is decided and cannot be committed: "
+            f"{'; '.join(error.what for error in failures.values())}"
+        )
+
+
+def _cause(failures: dict[str, ReliabilityError]) -> ReliabilityError:
+    """Return the error to raise; databases that do not agree are all named."""
+    mismatches = [e.what for e in failures.values() if isinstance(e, CheckpointMismatch)]
+    if mismatches:
+        return CheckpointMismatch("; ".join(mismatches))
+    return next(iter(failures.values()))
+
+
+@contextmanager
+def driving(participants: Participants, patience: int) -> Iterator[Checkpoint]:
+    """Wait until nobody else drives this topology's checkpoint, and drive it.
+
+    :raises LedgerBusy: somebody else is at work for longer than `patience` seconds
+    """
+    door, topology = participants.coordinator, participants.topology
+    has_lock = _lock_driver(door, topology, patience)
+    try:
+        yield Checkpoint(participants, patience)
+    finally:
+        if has_lock:
+            _unlock_driver(door, topology)
+
+
+def _lock_driver(door: Door, topology: str, patience: int) -> bool:
+    try:
+        with door.transaction() as tx:
+            tx.one("set_lock_timeout", seconds=patience)
+            tx.run("lock_driver", topology=topology)
+        return True
+    except LedgerBusy:
+        with door.transaction() as tx:
+            row = tx.one("is_silent", topology=topology, seconds=DRIVER_SILENCE_SECONDS)
+        if not row["is_silent"]:
+            raise
+        logger.warning("the driver of %s hangs: it is taken over, and fenced", topology)
+        return False
+
+
+def _unlock_driver(door: Door, topology: str) -> None:
+    try:
+        with door.transaction() as tx:
+            tx.run("unlock_driver", topology=topology)
+    except ReliabilityError as error:
+        logger.warning("the lock goes with its session: %s", error)

@@ -1,0 +1,256 @@
+"""Participants: the target databases of a topology besides the coordinator's own.
+
+Each has the same ledger schema and a mirror of what its states need: the topology's row, the
+txids and attempts that were granted to it, their sinks. It acts on messages only, and refuses
+those of a driver or an attempt that was given up (C2, C6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+
+from reliability.core.attempt import Grant
+from reliability.core.checkpoint import (
+    COORDINATOR,
+    CheckpointAction,
+    CheckpointState,
+    Message,
+    Phase,
+    Verdict,
+    judge,
+)
+from reliability.core.coordinator import AttemptStatus
+from reliability.core.errors import (
+    AttemptFenced,
+    CheckpointMismatch,
+    ParticipantTaken,
+    ReliabilityError,
+)
+from reliability.core.plan import Plan
+from reliability.ledger.door import Door, Row, Transaction
+from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror
+from reliability.ledger.migrations import check_migrated
+from reliability.settings import database_dsn
+from reliability.transaction.opaque import batch_of
+from reliability.transaction.plan import Saved, carry_out, read_checkpoint, save_checkpoint
+
+ENDED = frozenset({AttemptStatus.FAILED.value, AttemptStatus.FENCED.value})
+
+
+class Participants:
+    """The databases of one topology; sessions are opened when needed and closed together."""
+
+    def __init__(self, door: Door, topology: str, others: Iterable[str]) -> None:
+        self.topology = topology
+        self.others = tuple(sorted(others))
+        self._doors = {COORDINATOR: door}
+
+    @classmethod
+    def of(cls, door: Door, topology: str) -> Participants:
+        """Read from the coordinator's ledger which databases take part."""
+        with door.transaction() as tx:
+            rows = tx.all("participants", topology=topology)
+        return cls(door, topology, [row["database"] for row in rows])
+
+    def __enter__(self) -> Participants:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the sessions that were opened here; the coordinator's stays."""
+        for database in self.others:
+            if door := self._doors.pop(database, None):
+                door.close()
+
+    @property
+    def coordinator(self) -> Door:
+        return self._doors[COORDINATOR]
+
+    def door_of(self, database: str) -> Door:
+        """Return the session with a database, the coordinator's own for ""."""
+        if database not in self._doors:
+            name = self.coordinator.application_name
+            self._doors[database] = Door(database_dsn(database), application_name=name)
+        return self._doors[database]
+
+    def __iter__(self) -> Iterator[Participant]:
+        for database in self.others:
+            yield Participant(database, self.door_of(database), self.topology)
+
+    # --- what the processing phase needs ---------------------------------------------------------
+
+    def declare(self) -> None:
+        """Make the topology known to every participant; harmless when repeated.
+
+        :raises LedgerNotMigrated: a database has no ledger schema, or an older one
+        :raises ParticipantTaken: it is the coordinator's own, known by another name, or takes
+            part in a topology of this name of another ledger
+        :raises CheckpointMismatch: it has lost what it knew of the topology
+        """
+        if not self.others:
+            return
+        with self.coordinator.transaction() as tx:
+            databases = list(self.others)
+            tx.run("declare_participants", topology=self.topology, databases=databases)
+            row = tx.one("topology_to_mirror", topology=self.topology)
+        for participant in self:
+            with naming(participant.name):
+                check_migrated(participant.door)
+                participant.mirror_topology(row)
+
+    def grant(self, grant: Grant, open_sinks: Callable[[Transaction, str], object]) -> None:
+        """Give every participant an attempt that the coordinator's ledger has just granted.
+
+        Whatever it knows of this txid's lower attempts is fenced with it; repeated, it changes
+        nothing. All of them have it, or an error rises and the attempt is never submitted.
+
+        :param open_sinks: opens the attempt's sinks in a participant, by its name
+        :raises AttemptFenced: a newer attempt of the txid was granted meanwhile
+        """
+        if not self.others:
+            return
+        with self.coordinator.transaction() as tx:
+            row = tx.first("attempt_to_mirror", **_place(grant))
+        if row is None:
+            raise AttemptFenced(f"attempt {grant} was ended by somebody else")
+        for participant in self:
+            with naming(participant.name), participant.door.transaction() as tx:
+                if participant.take_grant(tx, grant, row):
+                    open_sinks(tx, participant.name)
+
+
+class Participant:
+    """One target database, as the coordinator's side speaks to it."""
+
+    def __init__(self, name: str, door: Door, topology: str) -> None:
+        self.name = name
+        self.door = door
+        self.topology = topology
+
+    def mirror_topology(self, row: Row) -> None:
+        """Make the topology known here, unless this database is not free for it."""
+        place = {"topology": self.topology}
+        with self.door.transaction() as tx:
+            known = tx.first("mirrored_topology", **place)
+            if known is None and row["commit_number"] > 0:
+                raise CheckpointMismatch(
+                    f"it knows nothing of {self.topology}, and the coordinator is at "
+                    f"c={row['commit_number']}"
+                )
+            tx.run("mirror_topology", row=row["row"], database=self.name)
+            known = tx.one("mirrored_topology", **place)
+        if known["topology_id"] != row["topology_id"]:
+            raise ParticipantTaken(f"it has a topology {self.topology} of another ledger")
+        if known["participant"] != self.name:
+            called = (
+                f"is called {known['participant']}" if known["participant"] else "is its ledger"
+            )
+            raise ParticipantTaken(f"this database of {self.topology} {called} already")
+
+    def take_grant(self, tx: Transaction, grant: Grant, row: Row) -> bool:
+        """Mirror an attempt, after fencing the lower ones; False if it is here already (C6)."""
+        place = _place(grant)
+        lock_mirror(tx, self.topology)
+        known = tx.first("greatest_attempt", topology=self.topology, txid=grant.attempt.txid)
+        if known is not None and known["attempt_id"] >= grant.attempt.attempt_id:
+            is_same = known["nonce"] == grant.nonce and known["status"] not in ENDED
+            if known["attempt_id"] > grant.attempt.attempt_id or not is_same:
+                raise AttemptFenced(
+                    f"{grant} comes late: attempt {grant.attempt.txid}:{known['attempt_id']} is "
+                    f"known here, {known['status']}"
+                )
+            return False
+        verified = batch_of(row).verdict.value
+        tx.run("mirror_transaction", transaction_row=row["transaction_row"], verified=verified)
+        tx.one("reach_txid", **place)
+        tx.run("fence_lower_attempts", **place)
+        tx.one("mirror_attempt", attempt_row=row["attempt_row"])
+        return True
+
+    # --- the checkpoint --------------------------------------------------------------------------
+
+    def carry_out(self, message: Message, plan: Plan, patience: int = PATIENCE_SECONDS) -> None:
+        """Do what the checkpoint's driver asks; to return is to vote yes.
+
+        PREPARE runs the whole commit, checks it as COMMIT would, and rolls it back.
+
+        :raises CheckpointTakenOver: the message is a driver's that was given up
+        :raises CheckpointMismatch: this database is not where the driver believes it is
+        """
+        match message.action:
+            case CheckpointAction.PREPARE:
+                with rolled_back(self.door) as tx:
+                    self._apply(tx, message, plan, patience)
+            case CheckpointAction.COMMIT:
+                with self.door.transaction() as tx:
+                    self._apply(tx, message, plan, patience)
+            case CheckpointAction.ROLLBACK | CheckpointAction.INIT_STATE:
+                with self.door.transaction() as tx:
+                    self._judge(tx, message, patience)
+                    tx.run("enter_epoch", topology=self.topology, epoch=message.epoch)
+
+    def _apply(self, tx: Transaction, message: Message, plan: Plan, patience: int) -> None:
+        known, verdict = self._judge(tx, message, patience)
+        if verdict is Verdict.APPLY:
+            carry_out(tx, self.topology, plan)
+            state = CheckpointState(Phase.COMMITTED, message.commit_number)
+            save_checkpoint(tx, self.topology, known, Saved(state=state, epoch=message.epoch))
+
+    def _judge(self, tx: Transaction, message: Message, patience: int) -> tuple[Saved, Verdict]:
+        lock_mirror(tx, self.topology, patience)
+        known = read_checkpoint(tx, self.topology)
+        last = known.state.commit_number
+        return known, judge(message, last=last, known_epoch=known.epoch)
+
+
+class _RolledBack(Exception):
+    """Everything went well, and was rolled back."""
+
+
+@contextmanager
+def rolled_back(door: Door) -> Iterator[Transaction]:
+    """Open a transaction that is checked as COMMIT would check it, and then rolled back."""
+    try:
+        with door.transaction() as tx:
+            yield tx
+            tx.run("check_constraints")
+            raise _RolledBack
+    except _RolledBack:
+        pass
+
+
+@contextmanager
+def naming(database: str) -> Iterator[None]:
+    """Say in an error of this package which database it is about."""
+    try:
+        yield
+    except ReliabilityError as error:
+        raise named(error, database) from error
+
+
+def named(error: ReliabilityError, database: str) -> ReliabilityError:
+    """Return the error with the name of the database that it is about."""
+    return type(error)(f"database {shown(database)}: {error.what}", remedy=error.remedy)
+
+
+def shown(database: str) -> str:
+    """Return a database's name for a person."""
+    return database or "of the ledger"
+
+
+def _place(grant: Grant) -> dict[str, object]:
+    return {
+        "topology": grant.topology,
+        "txid": grant.attempt.txid,
+        "attempt_id": grant.attempt.attempt_id,
+        "nonce": grant.nonce,
+    }

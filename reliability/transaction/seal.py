@@ -1,0 +1,130 @@
+"""Seal: steps end and attempts are sealed by what lies in the ledger, not by an exit code.
+
+Sealed rows never change; a commit checks the status only (A6).
+"""
+
+from __future__ import annotations
+
+from reliability.core.acker import Sink, check_accounting, check_acked
+from reliability.core.attempt import Grant
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.coordinator import SEALED, AttemptStatus
+from reliability.core.definitions import Topology
+from reliability.core.errors import AttemptIncomplete, ReliabilityError
+from reliability.core.fold import Fold
+from reliability.ledger.door import Door
+from reliability.ledger.records import sink_of
+from reliability.states.tables import StateTables
+from reliability.transaction.attempt import (
+    end_attempt,
+    error_of,
+    place_of,
+    read_attempt,
+    read_batch_meta,
+    renew_lease,
+    unless_fenced,
+)
+from reliability.transaction.participant import Participants
+
+
+def end_step(door: Door, topology: Topology, grant: Grant, step: str) -> None:
+    """Mark a step done whose spark-submit has ended, if its sinks are fully acked; else fail.
+
+    :raises AttemptIncomplete: acks are missing; the attempt has failed
+    :raises AttemptFenced: the attempt was ended meanwhile
+    """
+    with _databases(door, topology) as databases:
+        sinks = [sink for sink in _sinks(databases, grant) if sink.step == step]
+    try:
+        check_acked(sinks)
+    except AttemptIncomplete as error:
+        end_attempt(door, grant, error)
+        raise error_of(door, grant) from error  # the driver may have said why before
+    with door.transaction() as tx:
+        row = tx.first("end_step", step=step, **place_of(grant))
+    if row is None:
+        raise error_of(door, grant)
+
+
+def seal(door: Door, topology: Topology, grant: Grant, task: str) -> None:
+    """Seal an attempt whose steps are all done: PROCESSED, or raise why not (A6).
+
+    1. SEALING: from now on acks find no PROCESSING row
+    2. with no lock held: are all declared acks there, does the fold of the staged rows equal the
+       emitted side, is the source still what the batch was cut from
+    3. PROCESSED: the staged rows never change again
+
+    With states in several databases each seals its own, and the coordinator's comes first in
+    step 1 and last in step 3: PROCESSED there means that it is so everywhere (C6).
+    """
+    with door.transaction() as tx:
+        row = tx.first("begin_seal", task=task, **place_of(grant))
+    if row is None:
+        return _sealed_by_another_or_raise(door, grant)
+    try:
+        with _databases(door, topology) as databases:
+            for participant in databases:
+                _begin_seal_there(participant.door, grant, task)
+            staged = _audit(databases, topology, grant)
+            for participant in databases:
+                _end_seal(participant.door, grant, staged[participant.name])
+            _end_seal(door, grant, staged[COORDINATOR])
+    except ReliabilityError as error:
+        end_attempt(door, grant, error)
+        raise
+
+
+def _databases(door: Door, topology: Topology) -> Participants:
+    return Participants(door, topology.name, topology.databases)
+
+
+def _begin_seal_there(door: Door, grant: Grant, task: str) -> None:
+    with door.transaction() as tx:
+        unless_fenced(tx.first("begin_seal", task=task, **place_of(grant)), grant)
+
+
+def _audit(databases: Participants, topology: Topology, grant: Grant) -> dict[str, dict[str, int]]:
+    """Return how many rows are staged: database -> state -> rows."""
+    meta = read_batch_meta(databases.coordinator, grant)
+    sinks = _sinks(databases, grant)
+    check_acked(sinks)
+    folds: dict[str, Fold] = {}
+    rows: dict[str, dict[str, int]] = {COORDINATOR: {}, **{name: {} for name in databases.others}}
+    for state in topology.states:
+        tables = StateTables(topology.name, state)
+        folds[state.name], staged = _fold(databases.door_of(state.database), tables, grant)
+        rows[state.database][state.name] = staged
+        renew_lease(databases.coordinator, grant)
+    check_accounting(meta.emitted, sinks, folds, meta.verdict)
+    topology.spout.verify(meta)
+    return rows
+
+
+def _sinks(databases: Participants, grant: Grant) -> list[Sink]:
+    doors = [databases.coordinator, *(participant.door for participant in databases)]
+    sinks: list[Sink] = []
+    for door in doors:
+        with door.transaction() as tx:
+            sinks += [sink_of(row) for row in tx.all("sinks", **place_of(grant))]
+    return sinks
+
+
+def _fold(door: Door, tables: StateTables, grant: Grant) -> tuple[Fold, int]:
+    with door.transaction() as tx:
+        row = tx.one(tables.fold(), **place_of(grant))
+    return Fold(row["xor"], row["count"]), row["rows"]
+
+
+def _end_seal(door: Door, grant: Grant, staged: dict[str, int]) -> None:
+    with door.transaction() as tx:
+        for sink, rows in staged.items():
+            tx.one("record_staged_rows", sink=sink, staged_rows=rows, **place_of(grant))
+        row = tx.first("end_seal", **place_of(grant))
+    unless_fenced(row, grant)
+
+
+def _sealed_by_another_or_raise(door: Door, grant: Grant) -> None:
+    # Two steps that end at the same moment both come to seal.
+    status = AttemptStatus(read_attempt(door, grant)["status"])
+    if status is not AttemptStatus.SEALING and status not in SEALED:
+        raise error_of(door, grant)

@@ -1,0 +1,41 @@
+"""The server under the ledger: sessions that must end, and a restore that must be noticed."""
+
+from __future__ import annotations
+
+import logging
+
+from reliability.core.attempt import TransactionAttempt
+from reliability.ledger.door import Transaction
+
+logger = logging.getLogger(__name__)
+
+
+def end_sessions_of(tx: Transaction, topology: str, attempt: TransactionAttempt) -> None:
+    """End what Spark tasks still do for an attempt that has ended, or is about to.
+
+    A stalled COPY listens to no timeout and no cancel: it holds up whoever cleans its table (A4);
+    who holds the attempt's row holds up whoever has the topology (A3).
+    """
+    name = f"reliability {topology} {attempt}"
+    for _ in tx.all("end_sessions_of_attempt", application_name=name):
+        logger.info("ended a session of attempt %s of %s", attempt, topology)
+
+
+def fence_after_restore(tx: Transaction) -> None:
+    """Fence every live attempt if the server's timeline has changed since anybody looked (A1).
+
+    After a restore from backup the ledger may grant an attempt_id that it had granted before, and
+    whoever works for the first one is still there.
+    """
+    timeline = tx.one("server_timeline")
+    if timeline["now"] == timeline["known"]:
+        return
+    if timeline["known"] is not None:
+        fenced = tx.all("fence_all_live_attempts")
+        logger.warning(
+            "the server's timeline was %s and is %s: %s attempts fenced",
+            timeline["known"],
+            timeline["now"],
+            len(fenced),
+        )
+    tx.run("record_timeline", timeline=timeline["now"])

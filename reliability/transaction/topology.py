@@ -1,0 +1,55 @@
+"""A topology as a whole: declared before its first emission, paused, resumed."""
+
+from __future__ import annotations
+
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.definitions import Topology
+from reliability.core.errors import TopologyUnknown
+from reliability.ledger.door import Door
+from reliability.ledger.locks import lock_mirror, lock_topology
+from reliability.transaction.declare import declare_states
+from reliability.transaction.participant import Participants, naming
+
+
+def declare(door: Door, topology: Topology) -> None:
+    """Make the topology known, with its states in every database; harmless when repeated.
+
+    :raises StateDefinitionChanged, TargetTableTaken: see declare_states
+    :raises ParticipantTaken, CheckpointMismatch: see Participants.declare
+    """
+    with door.transaction() as tx:
+        tx.run(
+            "declare_topology",
+            topology=topology.name,
+            max_spout_pending=topology.max_spout_pending,
+            spout_kind=topology.spout.kind.value,
+            emit_interval=topology.emit_interval_seconds,
+            checkpoint_interval=topology.checkpoint_interval_seconds,
+        )
+        has_emitted = lock_topology(tx, topology.name)["next_txid"] > 1
+        declare_states(tx, topology, COORDINATOR, has_emitted=has_emitted)
+    with Participants(door, topology.name, topology.databases) as participants:
+        participants.declare()
+        for participant in participants:
+            with naming(participant.name), participant.door.transaction() as tx:
+                lock_mirror(tx, topology.name)
+                declare_states(tx, topology, participant.name, has_emitted=has_emitted)
+
+
+def pause(door: Door, topology: str, reason: str) -> None:
+    """Begin no more attempts; what is in flight is processed and commits.
+
+    Storm's deactivate does the same: the coordinator stops emitting batches, and syncs on.
+    """
+    _change(door, "pause_topology", topology, reason=reason)
+
+
+def resume(door: Door, topology: str) -> None:
+    """Let attempts begin again; harmless when it was not paused."""
+    _change(door, "resume_topology", topology)
+
+
+def _change(door: Door, statement: str, topology: str, **parameters: object) -> None:
+    with door.transaction() as tx:
+        if tx.first(statement, topology=topology, **parameters) is None:
+            raise TopologyUnknown(f"the ledger has no topology called {topology}")

@@ -1,0 +1,45 @@
+"""Two steps on an opaque spout: count words, and then what that step staged by length."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reliability import Count, MemorySpout, State, Step, Sum, Topology
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+
+def count_words(batch: DataFrame) -> dict[str, DataFrame]:
+    """Every word counts."""
+    return {"words": batch}
+
+
+def by_length(words: DataFrame) -> dict[str, DataFrame]:
+    """What `count_words` staged in the same attempt: each word of the batch, and how often."""
+    return {"word_lengths": words.selectExpr("length(word) AS length", "times", "_x", "_n")}
+
+
+def tell(topology: str, txid: int) -> None:
+    """Side work, outside of the transaction: what it raises fails nothing."""
+    print(f"{topology} has committed txid {txid}")
+
+
+topology = Topology(
+    "word_lengths",
+    spout=MemorySpout(
+        schema={"word": "string"},
+        partitions=[["man", "man", "dog", "apple", "apple", "cat", "banana", "man"]],
+        take=4,
+        opaque=True,
+    ),
+    states=[
+        State("words", key={"word": "text"}, values={"times": Count()}),
+        State("word_lengths", key={"length": "bigint"}, values={"times": Sum("times")}),
+    ],
+    steps=[
+        Step("count", count_words, feeds=["words"]),
+        Step("by_length", by_length, feeds=["word_lengths"], reads=["words"]),
+    ],
+    max_spout_pending=2,
+)

@@ -1,0 +1,22 @@
+-- table_columns --
+-- The columns that a table has; nothing if there is no such table. `is_required`: a row cannot
+-- be inserted without it.
+SELECT attname AS name, format_type(atttypid, atttypmod) AS type,
+       attgenerated <> '' AS is_generated,
+       attnotnull AND NOT atthasdef AND attidentity = '' AS is_required
+  FROM pg_catalog.pg_attribute
+ WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped
+ ORDER BY attnum;
+
+-- unique_keys --
+-- The keys by which ON CONFLICT can find a row, NULL being a value like any other.
+SELECT array_agg(a.attname::text ORDER BY a.attname) AS columns
+  FROM pg_catalog.pg_index i
+  JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
+ WHERE i.indrelid = to_regclass(%(table)s) AND i.indisunique AND i.indisvalid
+   AND i.indnullsnotdistinct AND i.indpred IS NULL AND i.indexprs IS NULL
+   AND i.indnkeyatts = i.indnatts
+ GROUP BY i.indexrelid;
+
+-- schema_exists --
+SELECT to_regnamespace(%(schema)s) IS NOT NULL AS exists;

@@ -1,0 +1,144 @@
+"""What vectors are played on: two databases with a ledger, topologies of their own, one Spark."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, Any
+
+from psycopg2.sql import SQL
+
+from reliability import Topology
+from reliability.core.attempt import Grant
+from reliability.ledger.door import Door, Row
+from reliability.ledger.migrations import migrate
+from reliability.runner import TransactionRunner
+from reliability.spark.stage import CsvStream, StageTask
+from reliability.states.tables import StateTables
+from reliability.transaction.attempt import Driver, start_step
+from reliability.transaction.request import Run
+from tests.fix_pipeline import Pipeline
+from tests.fix_postgres import run_as_admin
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ELSEWHERE = "elsewhere"  # the database that only takes part
+HERE = "conformance"
+DRIVER = Driver(host="here", jvm_pid=1, python_pid=1, application_id="conformance")
+
+
+class Bench:
+    """One run's databases; each vector has topologies of its own in them."""
+
+    def __init__(self, dsn: str, spark: Callable[[], SparkSession]) -> None:
+        self.dsn = dsn
+        self.spark = spark
+        self._numbers = itertools.count(1)
+        self._vector = ExitStack()
+        self.door = Door(dsn, application_name="conformance")
+
+    def name(self) -> str:
+        """Return a name for a topology."""
+        return f"v{next(self._numbers)}"
+
+    def new_door(self) -> Door:
+        """Open a session that ends with the vector."""
+        door = Door(self.dsn, application_name="conformance")
+        self._vector.callback(door.close)
+        return door
+
+    def ends_with_vector(self, close: Callable[[], object]) -> None:
+        """Have something closed when the vector is over."""
+        self._vector.callback(close)
+
+    def clear(self) -> None:
+        """End what a vector had open."""
+        self._vector.close()
+
+    def close(self) -> None:
+        """End everything."""
+        self.clear()
+        self.door.close()
+
+    def pipeline(self, topology: Topology, *, run_id: str = "run", spark: Any = None) -> Pipeline:
+        """Return what drives a topology, with a session of its own."""
+        run = Run(dag_id=topology.name, run_id=run_id)
+        return Pipeline(TransactionRunner(topology, self.new_door()), spark, run)
+
+    def all(self, statement: str, **parameters: Any) -> list[Row]:
+        """Look into the ledger or the target tables."""
+        with self.door.transaction() as tx:
+            return tx.all(SQL(statement), **parameters)
+
+    def run(self, statement: str, **parameters: Any) -> None:
+        """Do what no op of the product does: let time pass, break something."""
+        with self.door.transaction() as tx:
+            tx.run(SQL(statement), **parameters)
+
+
+def start(grant: Grant, door: Door, step: str = "process") -> None:
+    """Send the driver's first message: from here on the lease is renewed by progress."""
+    start_step(door, grant, step, DRIVER)
+
+
+def stage(
+    door: Door,
+    tables: StateTables,
+    grant: Grant,
+    partition: int,
+    rows: list[dict[str, Any]],
+    *,
+    write_id: str,
+) -> None:
+    """Stage one partition in the transaction of a Spark task, without Spark.
+
+    :raises AttemptFenced: the attempt was ended, or was never there
+    """
+    import pyarrow as pa
+
+    with door.transaction() as tx:
+        copy = tables.copy().as_string(tx.cursor)
+    batches = [pa.RecordBatch.from_pylist(rows)] if rows else []
+    task = StageTask(
+        dsn=door.dsn, copy=copy, grant=grant, sink=tables.state.name, write_id=write_id
+    )
+    task.stage(partition, CsvStream(iter(batches)))
+
+
+def staged_row(
+    tables: StateTables, grant: Grant, *, x: int, n: int, **values: Any
+) -> dict[str, Any]:
+    """Return a staged row; what is not given, a key of no columns or a count, is 1."""
+    own = {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id, "_x": x, "_n": n}
+    given: Mapping[str, Any] = {"_key": True, **values, **own}
+    return {name: given.get(name, 1) for name in tables.staged_columns()}
+
+
+@contextmanager
+def open_bench(spark: Callable[[], SparkSession]) -> Iterator[Bench]:
+    """Make the databases, in the server that the environment names; drop them at the end."""
+    databases = (HERE, ELSEWHERE)
+    for database in databases:
+        run_as_admin(f"CREATE DATABASE {database} OWNER reliability")
+        door = Door(_dsn(database))
+        migrate(door)
+        door.close()
+    own = {"RELIABILITY_DSN": _dsn(HERE), f"RELIABILITY_DSN_{ELSEWHERE.upper()}": _dsn(ELSEWHERE)}
+    before = {name: os.environ.get(name) for name in own}
+    os.environ.update(own)
+    bench = Bench(_dsn(HERE), spark)
+    try:
+        yield bench
+    finally:
+        bench.close()
+        for name, value in before.items():
+            os.environ.pop(name) if value is None else os.environ.update({name: value})
+        for database in databases:
+            run_as_admin(f"DROP DATABASE {database} WITH (FORCE)")
+
+
+def _dsn(database: str) -> str:
+    return f"service=reliability dbname={database}"

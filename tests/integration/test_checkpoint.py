@@ -1,0 +1,741 @@
+"""The checkpoint over two databases: both or none, after whatever death (C2, C5, C6, G3)."""
+
+from __future__ import annotations
+
+import itertools
+import multiprocessing
+import os
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+
+import pytest
+from psycopg2.sql import SQL
+
+from reliability import Count, MemorySpout, State, Sum, Topology
+from reliability.core.checkpoint import CheckpointAction, Message
+from reliability.core.errors import (
+    AttemptFenced,
+    CheckpointMismatch,
+    CheckpointStuck,
+    CheckpointTakenOver,
+    LedgerBusy,
+    LedgerNotMigrated,
+    LedgerUnavailable,
+    NotTheCoordinator,
+    ParticipantTaken,
+    UnexpectedAnswer,
+)
+from reliability.ledger.door import Door
+from reliability.settings import Leases
+from reliability.transaction import checkpoint
+from reliability.transaction.checkpoint import Checkpoint, driving
+from reliability.transaction.commit import drain
+from reliability.transaction.participant import Participants
+from reliability.transaction.plan import Limits
+from reliability.transaction.sweep import sweep, topologies
+from tests.doomed import Fate, doomed
+from tests.fix_postgres import rows, run_as_admin
+from tests.staged import Staged, other_nonce, place_of
+
+EAST = "east"
+# What is durable changes at the borders of transactions, where a real process is killed below;
+# THOROUGH=1 lets a driver die before every single statement.
+EVERY = 1 if os.environ.get("THOROUGH") else 8
+_names = itertools.count(1)
+
+
+@contextmanager
+def new_database(template: str | None) -> Iterator[str]:
+    """Make a database for the block; with the template it has an empty ledger."""
+    name = f"test_pair_{next(_names)}"
+    run_as_admin(
+        f"CREATE DATABASE {name} OWNER reliability {f'TEMPLATE {template}' if template else ''}"
+    )
+    yield name
+    run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def dsn_of(name: str) -> str:
+    return f"service=reliability dbname={name}"
+
+
+@pytest.fixture(scope="module")
+def pair(template):
+    """Two databases in one server: the ledger's own, and one in the east."""
+    with new_database(template) as here, new_database(template) as east:
+        yield here, east
+
+
+@pytest.fixture
+def east(pair, monkeypatch):
+    """The name of the second database, where RELIABILITY_DSN_EAST leads."""
+    monkeypatch.setenv("RELIABILITY_DSN", dsn_of(pair[0]))
+    monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn_of(pair[1]))
+    return pair[1]
+
+
+@pytest.fixture
+def door(pair, east):
+    """A session with the ledger of all tests here; each has topologies of its own."""
+    door = Door(dsn_of(pair[0]), application_name="test")
+    yield door
+    door.close()
+
+
+@pytest.fixture
+def staged(door):
+    """A topology with a state here and one in the east."""
+    staged = make(door)
+    yield staged
+    staged.participants.close()
+
+
+def make(door: Door) -> Staged:
+    return Staged(door, f"t{next(_names)}", [EAST])
+
+
+def both(*keys: int) -> dict[str, list[int]]:
+    return {"": list(keys), EAST: list(keys)}
+
+
+def run(staged: Staged, statement: str, database: str = EAST) -> None:
+    with staged.participants.door_of(database).transaction() as tx:
+        tx.run(SQL(statement))
+
+
+def end(staged: Staged, status: str) -> None:
+    """End the live attempts in the ledger, of which no participant has heard."""
+    run(
+        staged,
+        f"UPDATE reliability.attempt SET status = '{status}', lease_until = NULL,"
+        f" reason_code = 'X' WHERE topology = '{staged.topology}'",
+        "",
+    )
+
+
+def assert_all_at(staged: Staged, c: int) -> None:
+    """Every database, every state and every log is at c, and nothing is under way."""
+    assert staged.commit_numbers() == {"": (c, c, c, c), EAST: (c, c, c, c)}
+    assert staged.phase() == "COMMITTED"
+
+
+# --- both or none --------------------------------------------------------------------------------
+
+
+def test_a_txid_commits_in_both_databases(staged, door):
+    staged.process(1, both(1, 2))
+    assert [str(c.attempt) for c in drain(door, staged.topology)] == ["1:0"]
+    assert staged.seen() == staged.seen(EAST) == {1: 1, 2: 1}
+    assert staged.statuses() == staged.statuses(EAST) == {"1:0": "COMMITTED"}
+    assert_all_at(staged, 1)
+    assert drain(door, staged.topology) == []
+
+
+def test_a_group_is_one_checkpoint_and_a_replay_another(staged, door):
+    staged.process(2, both(2))
+    staged.process(1, both(1, 2))
+    staged.process(3, both(3))
+    with doomed() as fate:
+        drain(Door(door.dsn), staged.topology)
+    assert phases_saved(fate) == [
+        "COMMITTED",  # the driver's epoch
+        "PREPARING",
+        "COMMITTED",  # the participant, rolled back
+        "COMMITTING",
+        "COMMITTED",  # the participant
+        "COMMITTED",
+    ]
+    staged.process(2, both(5), attempt_id=1)
+    staged.process(4, both(4))
+    done = drain(door, staged.topology)
+    assert [(str(c.attempt), c.replaced_attempt) for c in done] == [("4:0", None), ("2:1", 0)]
+    assert staged.seen() == staged.seen(EAST) == {1: 1, 2: 1, 3: 1, 4: 1, 5: 1}
+    assert_all_at(staged, 5)
+
+
+def phases_saved(fate: Fate) -> list[str]:
+    save = "UPDATE reliability.checkpoint SET phase = '"
+    return [s.removeprefix(save).split("'")[0] for s in fate.statements if s.startswith(save)]
+
+
+def test_the_participant_has_nothing_of_a_txid_before_its_turn(staged, door):
+    staged.process(2, both(1))
+    assert drain(door, staged.topology) == []
+    assert staged.seen(EAST) == {}
+
+
+# --- C6: votes -----------------------------------------------------------------------------------
+
+
+def test_a_vote_that_the_data_refuse_leaves_both_as_they_were_and_fails_the_guilty(staged, door):
+    """C5, C6: txid 2 is guilty, in the participant; 1 goes through, 3 waits behind 2."""
+    run(staged, f"ALTER TABLE {staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
+    for txid, key in ((1, 1), (2, 7), (3, 3)):
+        staged.process(txid, both(key))
+    with pytest.raises(UnexpectedAnswer, match=r"database east: .*poor"):
+        drain(door, staged.topology, own_txid=2)
+    assert staged.statuses() == {"1:0": "COMMITTED", "2:0": "FAILED", "3:0": "PROCESSED"}
+    assert_all_at(staged, 1)
+    run(staged, f"ALTER TABLE {staged.topology}_east DROP CONSTRAINT poor")
+    staged.process(2, both(7), attempt_id=1)
+    assert staged.statuses(EAST)["2:0"] == "FENCED"
+    drain(door, staged.topology)
+    assert staged.seen() == staged.seen(EAST) == {1: 1, 3: 1, 7: 1}
+
+
+def test_the_coordinators_own_database_votes_too(staged, door):
+    run(staged, f"ALTER TABLE {staged.topology}_here ADD CONSTRAINT poor CHECK (k <> 7)", "")
+    staged.process(1, both(7))
+    with pytest.raises(UnexpectedAnswer, match=r"database of the ledger: .*poor"):
+        drain(door, staged.topology, own_txid=1)
+    assert_all_at(staged, 0)
+
+
+def test_a_vote_checks_deferred_constraints_as_commit_would(staged, door):
+    run(
+        staged,
+        f"CREATE TABLE {staged.topology}_known (k bigint PRIMARY KEY);"
+        f"ALTER TABLE {staged.topology}_east ADD CONSTRAINT known FOREIGN KEY (k)"
+        f" REFERENCES {staged.topology}_known DEFERRABLE INITIALLY DEFERRED",
+    )
+    staged.process(1, both(1))
+    with pytest.raises(UnexpectedAnswer, match="known"):
+        drain(door, staged.topology, own_txid=1)
+    assert_all_at(staged, 0)
+
+
+def test_a_database_that_is_down_fails_nobodys_attempt(staged, door, east):
+    """A database that is away is no fault of the data: the attempt stays PROCESSED."""
+    staged.process(1, both(1))
+    staged.participants.close()
+    with away(east), pytest.raises(LedgerUnavailable, match="database east"):
+        drain(door, staged.topology, own_txid=1)
+    assert staged.statuses() == {"1:0": "PROCESSED"}
+    drain(door, staged.topology)
+    assert_all_at(staged, 1)
+
+
+class away:
+    """A database takes no sessions inside the block."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __enter__(self) -> None:
+        run_as_admin(
+            f"ALTER DATABASE {self.name} ALLOW_CONNECTIONS false",
+            f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{self.name}'",
+        )
+
+    def __exit__(self, *error: object) -> None:
+        run_as_admin(f"ALTER DATABASE {self.name} ALLOW_CONNECTIONS true")
+
+
+def test_what_is_decided_and_cannot_be_committed_blocks_and_says_so(staged, door):
+    """C6: it voted yes, and then got a constraint: nobody may decide anew."""
+    staged.process(1, both(7))
+    staged.process(2, both(2))
+    die_when_decided(staged)
+    run(staged, f"ALTER TABLE {staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
+    for _ in range(2):  # each comer tries again
+        with pytest.raises(CheckpointStuck, match=r"c=2 is decided .* database east: .*poor"):
+            drain(door, staged.topology)
+    assert staged.seen() == {}
+    assert staged.statuses() == {"1:0": "PROCESSED", "2:0": "PROCESSED"}
+    run(staged, f"ALTER TABLE {staged.topology}_east DROP CONSTRAINT poor")
+    drain(door, staged.topology)
+    assert staged.seen() == staged.seen(EAST) == {2: 1, 7: 1}
+    assert_all_at(staged, 2)
+
+
+DECIDED = "SET phase = 'COMMITTING'"
+
+
+def die_when_decided(staged: Staged) -> None:
+    """Let a driver die when it has decided, and no database has heard of it."""
+    with doomed(after=DECIDED) as fate:
+        drain(Door(staged.door.dsn), staged.topology)
+    assert fate.has_died
+    assert staged.phase() == "COMMITTING"
+
+
+# --- death at every statement --------------------------------------------------------------------
+
+
+class History:
+    """A topology that goes on: a round is two first commits in one checkpoint, and a replay."""
+
+    def __init__(self, door: Door) -> None:
+        self.staged = make(door)
+        self.keys: dict[int, list[int]] = {1: [1, 2]}
+        self.staged.process(1, both(1, 2))
+        drain(door, self.staged.topology)
+        self.c = 1
+        self.expected: dict[int, dict[int, int]] = {}
+
+    def next_round(self) -> Staged:
+        """Stage it, and work out what a reader may see in a database that is at some c."""
+        self.expected = {self.c: self._seen()}
+        last = max(self.keys)
+        self.staged.process(last, both(1, 3), attempt_id=1)
+        for txid, keys in ((last + 1, [2]), (last + 2, [2, 4])):
+            self.staged.process(txid, both(*keys))
+            self.keys[txid] = keys
+        self.expected[self.c + 2] = self._seen()
+        self.keys[last] = [1, 3]
+        self.expected[self.c + 3] = self._seen()
+        self.c += 3
+        return self.staged
+
+    def _seen(self) -> dict[int, int]:
+        return dict(sorted(Counter(itertools.chain(*self.keys.values())).items()))
+
+    def check_what_a_death_left(self) -> None:
+        """Each database shows the state after some c; they differ only once it is decided."""
+        staged = self.staged
+        at = {name: numbers[0] for name, numbers in staged.commit_numbers().items()}
+        seen = {name: staged.seen(name) for name in at}
+        assert seen == {name: self.expected[c] for name, c in at.items()}
+        if staged.phase() != "COMMITTING":
+            assert at[""] == at[EAST]
+
+    def check_repaired(self) -> None:
+        staged = self.staged
+        assert_all_at(staged, self.c)
+        assert staged.seen() == staged.seen(EAST) == self.expected[self.c]
+        assert staged.statuses() == staged.statuses(EAST)
+        assert set(staged.statuses().values()) == {"COMMITTED", "REPLACED"}
+
+
+def test_whatever_statement_a_driver_dies_before_the_next_one_repairs_it(door):
+    """C2: PREPARING goes back, COMMITTING forward, and every database is compared."""
+    history = History(door)
+    phases = set()
+    for at in itertools.count(0, EVERY):
+        staged = history.next_round()
+        with doomed(at) as fate:
+            drain(Door(door.dsn), staged.topology)
+        if not fate.has_died:
+            break
+        phases.add(staged.phase())
+        history.check_what_a_death_left()
+        drain(door, staged.topology)
+        history.check_repaired()
+    assert at > 60
+    assert phases == {"PREPARING", "COMMITTING", "COMMITTED"}
+
+
+@pytest.mark.parametrize("phase", ["PREPARING", "COMMITTING"])
+def test_a_death_during_the_repair_is_repaired(door, phase):
+    history = History(door)
+    for at in range(2, 60, EVERY):
+        staged = history.next_round()
+        with doomed(after=f"SET phase = '{phase}'"):
+            drain(Door(door.dsn), staged.topology)
+        assert staged.phase() == phase
+        with doomed(at):
+            drain(Door(door.dsn), staged.topology)
+        history.check_what_a_death_left()
+        drain(door, staged.topology)
+        history.check_repaired()
+
+
+def test_whatever_answer_to_commit_is_lost_nothing_is_guessed(door):
+    """G8: what a database has done is read again, by this driver or by the next one."""
+    history = History(door)
+    for number in itertools.count():
+        staged = history.next_round()
+        with doomed(unanswered=number) as fate, suppress(LedgerUnavailable):
+            drain(Door(door.dsn), staged.topology)
+        history.check_what_a_death_left()
+        drain(door, staged.topology)
+        history.check_repaired()
+        if fate.statements.count("COMMIT") <= number:
+            break
+    assert number > 12
+
+
+def drain_and_be_killed(environment: dict[str, str], dsn: str, topology: str, at: int) -> None:
+    """In a process of its own: SIGKILL before statement number `at`."""
+    os.environ.update(environment)
+    with doomed(at, sigkill=True):
+        drain(Door(dsn), topology)
+
+
+def test_a_process_that_is_killed_at_any_border_of_a_transaction_is_repaired(door):
+    """A real SIGKILL, before and after every COMMIT."""
+    history = History(door)
+    with doomed() as fate:
+        drain(Door(door.dsn), history.next_round().topology)
+    ends = [n for n, text in enumerate(fate.statements) if text in ("COMMIT", "ROLLBACK")]
+    assert len(ends) > 12
+    processes = multiprocessing.get_context("forkserver")
+    processes.set_forkserver_preload(["tests.integration.test_checkpoint"])
+    for at in sorted({*ends, *(end + 1 for end in ends[:-1])}):
+        staged = history.next_round()
+        victim = processes.Process(
+            target=drain_and_be_killed, args=(dict(os.environ), door.dsn, staged.topology, at)
+        )
+        victim.start()
+        victim.join(timeout=30)
+        assert victim.exitcode == -9
+        history.check_what_a_death_left()
+        sweep(door, staged.topology, Leases(overdue=3600))  # finishes what is on its way
+        assert staged.phase() == "COMMITTED"
+        drain(door, staged.topology)
+        history.check_repaired()
+
+
+# --- epochs --------------------------------------------------------------------------------------
+
+
+def asked(driver: Checkpoint) -> Message:
+    message = driver.next_action(Limits())
+    assert message is not None
+    return message
+
+
+@pytest.mark.parametrize("steps", range(4))
+def test_a_driver_that_was_given_up_can_do_nothing_more(door, steps):
+    """It sleeps after INIT_STATE, PREPARE or COMMIT, another one goes on, it wakes up."""
+    history = History(door)
+    staged = history.next_round()
+    sleeper = Checkpoint(Participants.of(Door(door.dsn), staged.topology), patience=5)
+    assert sleeper.take_up(Limits())
+    for _ in range(steps):
+        assert sleeper.carry_out(asked(sleeper)) == {}
+    message = asked(sleeper)
+    drain(door, staged.topology)
+    with pytest.raises(CheckpointTakenOver):
+        sleeper.carry_out(message)
+    history.check_repaired()
+
+
+def test_a_participant_refuses_the_messages_of_an_older_epoch(staged, door):
+    participant = next(iter(staged.participants))
+    init = Message(action=CheckpointAction.INIT_STATE, commit_number=0, size=1, epoch=5)
+    participant.carry_out(init, ())
+    staged.process(1, both(1))
+    for action in CheckpointAction:
+        late = Message(action=action, commit_number=1, size=1, epoch=4)
+        with pytest.raises(CheckpointTakenOver, match="epoch 4 is over, epoch 5 has begun"):
+            participant.carry_out(late, ())
+
+
+def test_a_second_driver_waits_and_goes_away_if_it_only_passes_by(staged, door):
+    staged.process(1, both(1))
+    with driving(staged.participants, patience=1):
+        assert sweep(Door(door.dsn), staged.topology, Leases(overdue=1)).committed == []
+        with (
+            pytest.raises(LedgerBusy),
+            driving(Participants.of(Door(door.dsn), staged.topology), 1),
+        ):
+            pass
+    drain(door, staged.topology)
+    assert_all_at(staged, 1)
+
+
+def test_a_driver_that_hangs_is_taken_over(staged, door, monkeypatch):
+    monkeypatch.setattr(checkpoint, "DRIVER_SILENCE_SECONDS", 0)
+    staged.process(1, both(1))
+    hanging = Participants.of(Door(door.dsn), staged.topology)
+    with driving(hanging, patience=1) as sleeper:
+        assert sleeper.take_up(Limits())
+        message = asked(sleeper)
+        with driving(staged.participants, patience=1) as other:
+            assert other.commit_next(Limits())
+        with pytest.raises(CheckpointTakenOver):
+            sleeper.carry_out(message)
+    assert_all_at(staged, 1)
+
+
+def test_many_that_commit_at_once_commit_each_txid_once(staged, door):
+    for txid in (1, 2, 3):
+        staged.process(txid, both(txid))
+    done: list[str] = []
+
+    def commit() -> None:
+        own = Door(door.dsn)
+        done.extend(str(c.attempt) for c in drain(own, staged.topology))
+        own.close()
+
+    threads = [threading.Thread(target=commit) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=30)
+    assert sorted(done) == ["1:0", "2:0", "3:0"]
+    assert_all_at(staged, 3)
+
+
+# --- INIT_STATE ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", [1, -1], ids=["restored", "ahead"])
+def test_databases_that_do_not_agree_are_named_and_nothing_commits(staged, door, lost):
+    staged.process(1, both(1))
+    drain(door, staged.topology)
+    staged.process(2, both(2))
+    run(
+        staged,
+        f"UPDATE reliability.checkpoint SET commit_number = commit_number - {lost}"
+        f" WHERE topology = '{staged.topology}'",
+    )
+    with pytest.raises(CheckpointMismatch, match=f"database east: .*c={1 - lost}.* c=1"):
+        drain(door, staged.topology, own_txid=2)
+    assert staged.statuses() == {"1:0": "COMMITTED", "2:0": "PROCESSED"}
+
+
+# --- C6: grants ----------------------------------------------------------------------------------
+
+
+def grant_again(staged: Staged, grant) -> None:
+    staged.participants.grant(grant, lambda tx, name: pytest.fail("its sinks are open already"))
+
+
+def test_a_grant_that_comes_twice_changes_nothing(staged):
+    grant = staged.grant(1)
+    grant_again(staged, grant)
+    assert staged.statuses(EAST) == {"1:0": "PROCESSING"}
+
+
+def test_a_newer_grant_fences_the_older_one_before_it_returns(staged):
+    """G4: what the older one still stages rolls back at its last statement."""
+    older = staged.grant(1)
+    end(staged, "FENCED")
+    staged.grant(1, attempt_id=1)
+    assert staged.statuses(EAST) == {"1:0": "FENCED", "1:1": "PROCESSING"}
+    with pytest.raises(AttemptFenced), staged.participants.door_of(EAST).transaction() as tx:
+        tx.run(
+            "acknowledge", sink=EAST, partition=0, write_id=older.nonce, xor=0, count=1, rows=1,
+            **place_of(older),
+        )  # fmt: skip
+
+
+def test_a_late_lower_grant_is_refused(staged):
+    """The ledger granted 1:0, its message slept, and 1:1 went by."""
+    older = staged.grant(1)
+    row = mirrored(staged, older)
+    end(staged, "FENCED")
+    staged.grant(1, attempt_id=1)
+    participant = next(iter(staged.participants))
+    with pytest.raises(AttemptFenced, match="comes late"), participant.door.transaction() as tx:
+        participant.take_grant(tx, older, row)
+
+
+def test_the_same_id_with_another_nonce_is_refused(staged):
+    """A1: a restored ledger grants 1:0 a second time."""
+    grant = staged.grant(1)
+    row = mirrored(staged, grant)
+    participant = next(iter(staged.participants))
+    with pytest.raises(AttemptFenced, match="comes late"), participant.door.transaction() as tx:
+        participant.take_grant(tx, other_nonce(grant), row)
+
+
+def test_an_attempt_that_was_ended_meanwhile_is_granted_to_nobody(staged):
+    grant = staged.grant(1)
+    end(staged, "FENCED")
+    with pytest.raises(AttemptFenced):
+        staged.participants.grant(grant, lambda tx, name: None)
+
+
+def mirrored(staged: Staged, grant):
+    with staged.door.transaction() as tx:
+        return tx.one("attempt_to_mirror", **place_of(grant))
+
+
+# --- declare -------------------------------------------------------------------------------------
+
+
+def test_to_declare_twice_changes_nothing(staged):
+    staged.participants.declare()
+    assert Participants.of(staged.door, staged.topology).others == (EAST,)
+
+
+def test_a_participant_is_another_database_than_the_ledgers(door, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_DSN_EAST", door.dsn)
+    with pytest.raises(ParticipantTaken, match=r"database east: .*is its ledger already"):
+        make(door)
+
+
+def test_a_database_has_one_name(staged, door, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_DSN_WEST", os.environ["RELIABILITY_DSN_EAST"])
+    with pytest.raises(ParticipantTaken, match=r"database west: .*is called east already"):
+        Participants(door, staged.topology, [EAST, "west"]).declare()
+
+
+def test_two_ledgers_with_a_topology_of_one_name_do_not_share_a_participant(staged, template):
+    with new_database(template) as name:
+        other = Door(dsn_of(name))
+        with other.transaction() as tx:
+            tx.run(
+                SQL(
+                    "INSERT INTO reliability.topology (topology, max_spout_pending)"
+                    " VALUES (%(topology)s, 1)"
+                ),
+                topology=staged.topology,
+            )
+        with pytest.raises(ParticipantTaken, match="of another ledger"):
+            Participants(other, staged.topology, [EAST]).declare()
+
+
+def test_a_participant_that_lost_everything_is_not_taken_for_a_new_one(
+    staged, door, template, monkeypatch
+):
+    staged.process(1, both(1))
+    drain(door, staged.topology)
+    with new_database(template) as name:
+        monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn_of(name))
+        staged.process(2, both(2))
+        with pytest.raises(CheckpointMismatch, match="database east: it knows nothing"):
+            Participants(door, staged.topology, [EAST]).declare()
+        with pytest.raises(CheckpointMismatch, match="database east: it knows nothing"):
+            drain(door, staged.topology)
+    assert staged.statuses() == {"1:0": "COMMITTED", "2:0": "PROCESSED"}
+
+
+def test_a_participant_needs_the_ledgers_schema(door, monkeypatch):
+    with new_database(None) as name:
+        monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn_of(name))
+        with pytest.raises(LedgerNotMigrated, match="database east"):
+            make(door)
+
+
+# --- a participant decides nothing ---------------------------------------------------------------
+
+
+def test_a_database_that_takes_part_decides_nothing(staged):
+    """RELIABILITY_DSN names the wrong database: a commit there would be decided twice."""
+    staged.process(1, both(1))
+    east = staged.participants.door_of(EAST)
+    assert staged.topology not in topologies(east)
+    for decide in (drain, lambda door, name: sweep(door, name, Leases())):
+        with pytest.raises(NotTheCoordinator):
+            decide(east, staged.topology)
+    assert staged.statuses(EAST) == {"1:0": "PROCESSED"}
+
+
+# --- the sweep -----------------------------------------------------------------------------------
+
+
+def test_a_sweep_finishes_what_a_dead_driver_left_whatever_is_overdue(staged, door):
+    staged.process(1, both(1))
+    die_when_decided(staged)
+    swept = sweep(door, staged.topology, Leases(overdue=3600))
+    assert [str(c.attempt) for c in swept.committed] == ["1:0"]
+    assert_all_at(staged, 1)
+
+
+def test_a_sweep_cleans_in_every_database(staged, door):
+    staged.process(1, both(1, 2))
+    end(staged, "FAILED")
+    staged.process(1, both(1), attempt_id=1)
+    swept = sweep(door, staged.topology, Leases(overdue=3600), clean=True)
+    assert [str(attempt) for attempt in swept.cleaned] == ["1:0"]
+    for database, tables in staged.tables().items():
+        left = rows(
+            staged.participants.door_of(database),
+            f"SELECT DISTINCT _attempt_id FROM {tables.contribution_name}",
+        )
+        assert left == [(1,)]
+    drain(door, staged.topology)
+    assert_all_at(staged, 1)
+
+
+def test_a_sweep_cleans_later_what_a_database_that_is_away_still_has(staged, door, east):
+    staged.process(1, both(1))
+    end(staged, "FAILED")
+    staged.participants.close()
+    with away(east):
+        assert sweep(door, staged.topology, Leases(), clean=True).cleaned == []
+    assert len(sweep(door, staged.topology, Leases(), clean=True).cleaned) == 1
+
+
+# --- two servers ---------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def second_server(environment, tmp_path_factory):
+    """Another Postgres server, with a migrated database `reliability`."""
+    from dev.environment import Environment
+    from dev.postgres import NO_FSYNC
+    from reliability.ledger.migrations import migrate
+
+    second = Environment(
+        environment.root, tmp_path_factory.mktemp("second"), postgres_settings=NO_FSYNC
+    )
+    second.up_postgres()
+    port = second.postgres.port
+    dsn = (
+        f"host=127.0.0.1 port={port} dbname=reliability user=reliability"
+        f" passfile={second.credentials.pass_file}"
+    )
+    door = Door(dsn)
+    migrate(door)
+    door.close()
+    yield second, dsn
+    second.destroy()
+
+
+def test_a_topology_in_two_servers(second_server, door, monkeypatch):
+    """The second one is killed and comes back: what was decided is finished."""
+    second, dsn = second_server
+    monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn)
+    history = History(door)
+    staged = history.next_round()
+    die_when_decided(staged)
+    second.postgres.kill()
+    with pytest.raises(CheckpointStuck, match="database east"):
+        drain(Door(door.dsn), staged.topology)
+    second.up_postgres()
+    drain(door, staged.topology)
+    staged.participants.close()
+    history.check_repaired()
+
+
+# --- from end to end -----------------------------------------------------------------------------
+
+
+def counted(batch):
+    """The process function: both databases count the same rows."""
+    return {"here": batch, EAST: batch}
+
+
+def topology_of(name: str) -> Topology:
+    values = {"seen": Count(), "total": Sum("n", "bigint")}
+    return Topology(
+        name,
+        spout=MemorySpout(schema={"n": "int"}, partitions=[list(range(30))], take=10),
+        process=counted,
+        states=[
+            State("here", key={"n": "integer"}, values=values, table=f"{name}_here"),
+            State(EAST, key={"n": "integer"}, values=values, table=f"{name}_east", database=EAST),
+        ],
+        max_spout_pending=3,
+    )
+
+
+@pytest.mark.parametrize("place", ["same_server", "another_server"])
+def test_states_in_two_databases_from_emission_to_replay(
+    place, pipeline, door, monkeypatch, request
+):
+    """G3, G6: Spark stages in both, each seals its own, both commit, a replay replaces in both."""
+    if place == "another_server":
+        monkeypatch.setenv("RELIABILITY_DSN_EAST", request.getfixturevalue("second_server")[1])
+    pair = pipeline(topology_of(place))
+    assert pair.emit(None) == [1, 2, 3]
+    for txid in (2, 3, 1):
+        pair.process(txid)
+    assert [c.attempt.txid for c in pair.runner.commit(1)] == [1, 2, 3]
+    again = pair.again()
+    again.transact(2, task="process")  # that task was cleared
+    with Participants.of(door, place) as participants:
+        for database, name in (("", "here"), (EAST, EAST)):
+            there = participants.door_of(database)
+            facts = f"SELECT count(*), sum(seen), sum(total) FROM {place}_{name}"
+            assert rows(there, facts) == [(30, 30, sum(range(30)))]
+            numbers = "SELECT commit_number FROM reliability.checkpoint WHERE topology = %(name)s"
+            assert rows(there, numbers, name=place) == [(4,)]
+    again.runner.settle(again.run, [1, 2, 3])

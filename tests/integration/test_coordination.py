@@ -1,0 +1,270 @@
+"""The coordinator on the ledger: opaque cascades, throttle, readiness, pause (rules E4, A8, M)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+from psycopg2.sql import SQL
+
+from reliability import Count, MemorySpout, State, Topology
+from reliability.core.coordinator import Begin, Commit, Submit, Wait
+from reliability.core.errors import AttemptIncomplete, PredecessorFailed, SourceNotReady
+from reliability.runner import TransactionRunner
+from reliability.settings import Leases
+from reliability.transaction.sweep import sweep
+from tests.fix_postgres import rows
+
+ATTEMPTS = """SELECT txid || ':' || attempt_id, status, reason_code FROM reliability.attempt
+               ORDER BY txid, attempt_id"""
+BATCHES = """SELECT txid, batch_meta->0->>'offset', predecessor_attempt FROM reliability.attempt
+              ORDER BY txid, attempt_id"""
+
+
+def count_words(batch):
+    return {"words": batch}
+
+
+def words(*, opaque=True, pending=3, spout=None, **configuration: Any) -> Topology:
+    """Five words, one per txid."""
+    return Topology(
+        "words",
+        spout=spout
+        or MemorySpout({"word": "string"}, [["a", "b", "c", "d", "e"]], take=1, opaque=opaque),
+        states=[State("words", key={"word": "text"}, values={"times": Count()})],
+        process=count_words,
+        max_spout_pending=pending,
+        **configuration,
+    )
+
+
+@pytest.fixture
+def opaque(pipeline):
+    """A pipeline with an opaque spout; five txids are emitted, none has a batch yet."""
+    emitted = pipeline(words())
+    assert emitted.emit(None) == [1, 2, 3, 4, 5]
+    return emitted
+
+
+def statuses(door):
+    return {attempt: status for attempt, status, _ in rows(door, ATTEMPTS)}
+
+
+# --- E4: opaque batches -----------------------------------------------------------------------
+
+
+def test_an_opaque_batch_starts_where_its_predecessors_attempt_ended(opaque, door):
+    for txid in (1, 2, 3):
+        opaque.begin(txid)
+    assert rows(door, BATCHES) == [(1, "0", None), (2, "1", 0), (3, "2", 0)]
+    assert rows(door, "SELECT count(*) FROM reliability.source_item") == [(0,)]
+
+
+def test_an_opaque_batch_waits_for_its_predecessor_to_begin(opaque):
+    action = opaque.runner.next_action(2, opaque.request(2), opaque.work())
+    assert isinstance(action, Wait)
+    assert "txid 1 to begin" in action.reason
+    opaque.begin(1)
+    assert isinstance(opaque.runner.next_action(2, opaque.request(2), opaque.work()), Begin)
+
+
+def test_a_failure_takes_the_later_attempts_of_an_opaque_spout_with_it(opaque, door):
+    first, second, third = (opaque.begin(txid) for txid in (1, 2, 3))
+    opaque.run_step(third)
+    opaque.seal(third)
+    assert opaque.runner.end_attempt(second, AttemptIncomplete("its JVM died"))
+    assert rows(door, ATTEMPTS) == [
+        ("1:0", "PROCESSING", None),
+        ("2:0", "FAILED", "ATTEMPT_INCOMPLETE"),
+        ("3:0", "FAILED", "PREDECESSOR_FAILED"),  # although it was processed
+    ]
+    assert isinstance(opaque.runner.error_of(third), PredecessorFailed)
+    opaque.run_step(first)
+    opaque.seal(first)
+    for txid in (1, 2, 3, 4, 5):
+        opaque.transact(txid)
+    assert rows(door, "SELECT word, times, _txid FROM words ORDER BY 1") == [
+        (word, 1, txid) for txid, word in enumerate("abcde", start=1)
+    ]
+
+
+def test_a_failure_of_a_transactional_spout_takes_only_itself(pipeline, door):
+    emitted = pipeline(words(opaque=False))
+    emitted.emit(None)
+    second = [emitted.begin(txid) for txid in (1, 2, 3)][1]
+    emitted.runner.end_attempt(second, AttemptIncomplete("its JVM died"))
+    assert statuses(door) == {"1:0": "PROCESSING", "2:0": "FAILED", "3:0": "PROCESSING"}
+
+
+def test_a_stale_fail_changes_nothing(opaque, door):
+    """Storm's M8 removes before it compares."""
+    stale = opaque.begin(1)
+    opaque.begin(1)
+    opaque.begin(2)
+    assert not opaque.runner.end_attempt(stale, AttemptIncomplete("late"))
+    assert statuses(door) == {"1:0": "FENCED", "1:1": "PROCESSING", "2:0": "PROCESSING"}
+
+
+@pytest.mark.parametrize("way", ["lease", "request", "close", "begin"])
+def test_no_way_of_ending_an_attempt_forgets_the_later_ones(opaque, door, way):
+    for txid in (1, 2):
+        opaque.begin(txid)
+    match way:
+        case "lease":
+            with door.transaction() as tx:
+                tx.run(SQL("UPDATE reliability.attempt SET lease_until = now() WHERE txid = 1"))
+            sweep(door, "words", Leases())
+        case "request":
+            with door.transaction() as tx:
+                tx.run(SQL("UPDATE reliability.request SET renewed_at = 'epoch' WHERE txid = 1"))
+            sweep(door, "words", Leases())
+        case "close":
+            opaque.runner.close(1, opaque.run, "torn down")
+        case "begin":
+            opaque.begin(1)
+    found = statuses(door)
+    assert found["1:0"] == "FENCED"
+    assert found["2:0"] == "FAILED"
+
+
+def test_an_opaque_batch_is_frozen_when_its_txid_commits(opaque, door):
+    frozen = "SELECT batch_meta->0->>'offset' FROM reliability.transaction ORDER BY txid"
+    assert rows(door, frozen) == [(None,)] * 5
+    opaque.transact(1)
+    assert rows(door, frozen)[0] == ("0",)
+    assert rows(door, "SELECT item, txid FROM reliability.source_item") == [("memory:0:0", 1)]
+    again = opaque.again()
+    again.emit(None)
+    again.begin(1)  # a replay reads the frozen batch again
+    assert rows(door, "SELECT batch_meta FROM reliability.attempt WHERE attempt_id = 1") == [
+        (None,)
+    ]
+
+
+def test_a_replay_of_the_txid_before_does_not_disturb_an_opaque_batch(opaque, door):
+    opaque.transact(1)
+    second = opaque.begin(2)
+    opaque.again().transact(1)  # its mapped transaction was cleared
+    opaque.run_step(second)
+    opaque.seal(second)
+    opaque.runner.commit(2)
+    assert statuses(door) == {"1:0": "REPLACED", "1:1": "COMMITTED", "2:0": "COMMITTED"}
+
+
+def test_an_opaque_batch_with_nothing_left_commits_as_empty(pipeline, door):
+    partitions = [["a", "b"]]
+    emitted = pipeline(words(spout=MemorySpout({"word": "string"}, partitions, 1, opaque=True)))
+    assert emitted.emit(None) == [1, 2]
+    emitted.transact(1)
+    partitions[0].pop()  # the source lost a row meanwhile: an opaque spout may see another batch
+    emitted.transact(2)
+    assert rows(door, "SELECT word, times FROM words") == [("a", 1)]
+    empty = "SELECT emitted_count, committed_attempt FROM reliability.transaction WHERE txid = 2"
+    assert rows(door, empty) == [(0, 0)]
+
+
+def test_a_commit_behind_another_attempt_than_its_batch_names_is_refused(opaque, door):
+    """E4: else rows between the two would be counted twice, or never."""
+    for txid in (1, 2):
+        grant = opaque.begin(txid)
+        opaque.run_step(grant)
+        opaque.seal(grant)
+    with door.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.attempt SET predecessor_attempt = 7 WHERE txid = 2"))
+    opaque.runner.commit(1)
+    assert statuses(door) == {"1:0": "COMMITTED", "2:0": "FAILED"}
+    opaque.transact(2)
+    assert statuses(door)["2:1"] == "COMMITTED"
+
+
+# --- attempt ids ------------------------------------------------------------------------------
+
+
+def test_attempt_ids_go_on_after_a_restart_with_one_pending(pipeline, door):
+    """Storm's M3 forgets them with max_spout_pending = 1."""
+    emitted = pipeline(words(pending=1))
+    emitted.emit(None)
+    for _ in range(3):
+        emitted.begin(1)
+    emitted.runner = TransactionRunner(words(pending=1), door)
+    assert emitted.begin(1).attempt.attempt_id == 3
+
+
+# --- the throttle -----------------------------------------------------------------------------
+
+
+def test_attempts_begin_no_faster_than_the_emit_interval(pipeline, door):
+    emitted = pipeline(words(opaque=False, emit_interval_seconds=60))
+    emitted.emit(None)
+    emitted.begin(1)
+    request_id = emitted.request(2)
+    action = emitted.runner.next_action(2, request_id, emitted.work())
+    assert isinstance(action, Wait)
+    assert "emit interval" in action.reason
+    assert emitted.runner.begin(2, request_id, emitted.work()) is None
+    with door.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.topology SET last_granted_at = now() - interval '1 min'"))
+    assert emitted.begin(2).attempt.attempt_id == 0
+
+
+# --- is_ready ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Gated(MemorySpout):
+    """A memory spout that is ready for the txids up to `ready[0]`."""
+
+    ready: list[int] = field(default_factory=lambda: [0])
+
+    def is_ready(self, txid, interval):
+        return txid <= self.ready[0]
+
+
+def test_a_source_that_is_not_ready_holds_back_emission_and_every_attempt(pipeline, door):
+    spout = Gated({"word": "string"}, [["a", "b"]], take=1)
+    emitted = pipeline(words(spout=spout))
+    with pytest.raises(SourceNotReady):
+        emitted.emit(None)
+    assert rows(door, "SELECT count(*) FROM reliability.transaction") == [(0,)]
+    spout.ready[0] = 1
+    assert emitted.emit(None) == [1, 2]
+    emitted.begin(1)
+    waiting = emitted.runner.next_action(2, emitted.request(2), emitted.work())
+    assert waiting == Wait("the source to be ready", for_source=True)
+    spout.ready[0] = 0
+    # a replay asks too, as in Trident: the dead try of txid 1 is not begun anew
+    assert isinstance(emitted.runner.next_action(1, emitted.request(1), emitted.work()), Wait)
+    spout.ready[0] = 9
+    assert emitted.begin(1).attempt.attempt_id == 1
+
+
+# --- pause ------------------------------------------------------------------------------------
+
+
+def test_a_paused_topology_drains_what_is_in_flight(pipeline, door):
+    emitted = pipeline(words(opaque=False))
+    emitted.emit(None)
+    grant = emitted.begin(1)
+    emitted.runner.pause("the warehouse is being moved")
+    emitted.run_step(grant)
+    emitted.seal(grant)
+    assert [str(c.attempt) for c in emitted.runner.commit(1)] == ["1:0"]
+    action = emitted.runner.next_action(2, emitted.request(2), emitted.work())
+    assert isinstance(action, Wait)
+    assert "the warehouse is being moved" in action.reason
+    assert emitted.runner.begin(2, emitted.request(2), emitted.work()) is None
+    emitted.runner.resume()
+    emitted.transact(2)
+    assert rows(door, "SELECT curr_txid FROM reliability.topology") == [(3,)]
+
+
+def test_a_pause_lets_steps_and_commits_go_on(pipeline):
+    emitted = pipeline(words(opaque=False))
+    emitted.emit(None)
+    request_id, work = emitted.request(1), emitted.work()
+    emitted.runner.begin(1, request_id, work)
+    emitted.runner.pause("for a while")
+    assert emitted.runner.next_action(1, request_id, work) == Submit("process")
+    emitted.transact(1, step="process")
+    assert emitted.runner.next_action(1, request_id, emitted.work(None)) == Commit()

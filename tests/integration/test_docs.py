@@ -1,0 +1,119 @@
+"""The worked examples of docs/protocol.md are doctests, on a real ledger."""
+
+from __future__ import annotations
+
+import doctest
+from collections import defaultdict
+from collections.abc import Mapping
+
+from psycopg2.sql import SQL
+
+from reliability import Count, MemorySpout, State, Topology
+from reliability.core.attempt import Grant
+from reliability.core.fold import Fold
+from reliability.core.graph import THE_STEP
+from reliability.runner import TransactionRunner
+from reliability.spark.stage import CsvStream, stage_task
+from reliability.spouts.tuple_ids import fold_rows
+from reliability.states.tables import StateTables
+from reliability.transaction.attempt import declare_partitions, read_batch_meta
+from tests.fix_pipeline import Pipeline
+from tests.fix_postgres import ROOT, rows
+
+PAGE = ROOT / "docs" / "protocol.md"
+
+
+class Words:
+    """Counts words, three a batch; a processing phase as Spark does it, without Spark."""
+
+    def __init__(self, door, text: str, *, opaque: bool = False, kind: type[State] = State) -> None:
+        self.spout = MemorySpout({"word": "string"}, [text.split()], take=3, opaque=opaque)
+        state = kind("words", key={"word": "text"}, values={"times": Count()})
+        topology = Topology(
+            "words", spout=self.spout, states=[state], process=_nothing, max_spout_pending=3
+        )
+        self.tables = StateTables("words", state)
+        self.pipeline = Pipeline(TransactionRunner(topology, door), None)
+        self.door = door
+
+    def emit(self) -> list[int]:
+        return self.pipeline.emit(None)
+
+    def begin(self, txid: int) -> Grant:
+        return self.pipeline.begin(txid)
+
+    def stage(self, grant: Grant, read_as: Mapping[str, str] | None = None, lose: str = "") -> None:
+        """Stage the attempt's batch; `read_as` is code that reads a word as another one."""
+        import pyarrow as pa
+
+        meta = read_batch_meta(self.door, grant)
+        counted: dict[str, Fold] = defaultdict(Fold)
+        for ordinal, item in enumerate(meta.items):
+            ((word,),) = self.spout.rows_of(item)
+            if word != lose:
+                counted[(read_as or {}).get(word, word)] += fold_rows(ordinal, 1)
+        place = {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id}
+        staged = [
+            {**place, "word": word, "times": fold.count, "_rows": fold.count}
+            | {"_x": fold.xor, "_n": fold.count}
+            for word, fold in counted.items()
+        ]
+        columns = self.tables.staged_columns()
+        batch = pa.RecordBatch.from_pylist(
+            [{name: row[name] for name in columns} for row in staged]
+        )
+        with self.door.transaction() as tx:
+            copy = self.tables.copy().as_string(tx.cursor)
+        stage_task(self.door.dsn, copy, grant, "words").stage(0, CsvStream(iter([batch])))
+        declare_partitions(self.door, grant, "words", 1)
+
+    def seal(self, grant: Grant) -> None:
+        self.pipeline.runner.end_step(grant, THE_STEP)
+        self.pipeline.runner.seal(grant, THE_STEP)
+
+    def process(self, txid: int, **how) -> Grant:
+        grant = self.begin(txid)
+        self.stage(grant, **how)
+        self.seal(grant)
+        return grant
+
+    def commit(self) -> list[str]:
+        committed = self.pipeline.runner.commit(0)
+        return [f"{one.attempt} as c={one.commit_number}" for one in committed]
+
+    def clear(self) -> None:
+        """Clear the whole run in Airflow, so that it asks again."""
+        self.pipeline = self.pipeline.again()
+        self.emit()
+
+    def show(self) -> None:
+        for word, times, txid in rows(
+            self.door, "SELECT word, times, _txid FROM words ORDER BY word"
+        ):
+            print(f"{word:5} {times} {txid}")
+
+
+def _nothing(batch):
+    return {}
+
+
+EXAMPLES = doctest.DocTestParser().get_doctest(PAGE.read_text(), {}, PAGE.name, str(PAGE), lineno=0)
+
+
+def test_the_worked_examples(door):
+    names = {"words_of": lambda text, **how: Words(door, text, **how)}
+    names["start_again"] = lambda: _forget(door)
+    examples = doctest.DocTest(
+        EXAMPLES.examples, names, PAGE.name, str(PAGE), 0, EXAMPLES.docstring
+    )
+    assert len(examples.examples) > 20
+    flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
+    runner = doctest.DocTestRunner(optionflags=flags)
+    runner.run(examples)
+    assert runner.summarize().failed == 0
+
+
+def _forget(door) -> None:
+    with door.transaction() as tx:
+        tx.run(SQL("DROP TABLE words, reliability_contribution.words__words;"
+                   "TRUNCATE reliability.topology CASCADE"))  # fmt: skip

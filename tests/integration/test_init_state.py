@@ -1,0 +1,249 @@
+"""init_state: a state's tables are made and checked, and never changed behind one's back (H7)."""
+
+from __future__ import annotations
+
+from datetime import date
+
+import pytest
+from psycopg2.sql import SQL
+
+from reliability import (
+    Append,
+    Avg,
+    Count,
+    Latest,
+    Max,
+    OpaqueState,
+    State,
+    Sum,
+    TransactionalState,
+    Upsert,
+)
+from reliability.core.errors import StateDefinitionChanged, TargetTableTaken
+from reliability.states.tables import StateTables
+from reliability.transaction.declare import init_state
+from tests.integration.test_states import rolled_back
+from tests.one_state import TOPOLOGY, OneState
+
+KEY = {"k": "bigint"}
+OLD = {"n": Count(), "total": Sum("v", "numeric(10,2)")}
+
+
+@pytest.fixture
+def tx(door):
+    with rolled_back(door) as tx:
+        yield tx
+
+
+def declare(tx, state):
+    init_state(tx, StateTables(TOPOLOGY, state))
+
+
+def rows(*values):
+    return [
+        {"k": n % 2, "v": v, "note": f"note {v}", "day": date(1997, 1, 1 + n), "_x": n}
+        for n, v in enumerate(values)
+    ]
+
+
+@pytest.mark.parametrize("kind", [State, OpaqueState, TransactionalState])
+def test_what_was_created_is_what_is_checked(tx, kind):
+    state = kind(
+        "s",
+        key={"k": "bigint", "tags": "text[]", "id": "uuid"},
+        values={**OLD, "mean": Avg("v"), "note": Latest("note", {"day": "date"}, "text")},
+    )
+    declare_topology(tx)
+    declare(tx, state)
+    declare(tx, state)
+
+
+def declare_topology(tx):
+    statement = "INSERT INTO reliability.topology (topology, max_spout_pending) VALUES ('one', 1)"
+    tx.run(SQL(statement))
+
+
+def test_appended_tables_are_checked_too(tx):
+    declare_topology(tx)
+    for _ in range(2):
+        declare(tx, State("s", key=KEY, values={"v": Append("v", "jsonb")}))
+
+
+def test_a_schema_that_is_not_there_is_created(tx):
+    one = OneState(tx, State("s", values=OLD, table="mart.s"))
+    one.commit(rows(1))
+    assert one.select("n") == [(1,)]
+
+
+def test_a_table_that_was_there_belongs_to_nobody(tx):
+    declare_topology(tx)
+    tx.run(SQL("CREATE TABLE s (k bigint)"))
+    with pytest.raises(TargetTableTaken, match="belongs to no state"):
+        declare(tx, State("s", key=KEY, values=OLD))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("ALTER TABLE s DROP COLUMN n", "table public.s: column n is missing"),
+        ("ALTER TABLE s ALTER COLUMN n TYPE integer", "column n is integer instead of bigint"),
+        ("ALTER TABLE s ALTER COLUMN total TYPE numeric(10,1)", r"numeric\(10,1\) instead"),
+        ("ALTER TABLE s ALTER COLUMN mean DROP EXPRESSION", "column mean is not generated"),
+        ("ALTER TABLE s DROP CONSTRAINT s_key", r"no unique key over \['k'\]"),
+        (
+            "ALTER TABLE s DROP CONSTRAINT s_key, ADD UNIQUE NULLS DISTINCT (k)",
+            r"no unique key over \['k'\]",
+        ),
+        ("ALTER TABLE s ADD COLUMN own text NOT NULL", "column own is unknown"),
+        (
+            "ALTER TABLE reliability_contribution.one__s DROP COLUMN _n",
+            "table reliability_contribution.one__s: column _n is missing",
+        ),
+    ],
+)
+def test_a_table_that_was_altered_is_refused_with_what_repairs_it(tx, change, said):
+    state = State("s", key=KEY, values={**OLD, "mean": Avg("v")})
+    one = OneState(tx, state)
+    tx.run(SQL(change))
+    with pytest.raises(StateDefinitionChanged, match=said) as refused:
+        declare(tx, state)
+    run_remedy(tx, refused.value)
+    declare(tx, state)
+    one.commit(rows(1, 2))
+    assert one.select("n, total, mean") == [(1, 1, 1), (1, 2, 2)]
+
+
+def run_remedy(tx, error):
+    """Run the statements of the remedy, as a person would."""
+    statements = error.remedy.partition("BEGIN;")[2].partition("COMMIT;")[0]
+    tx.run(SQL(statements))
+
+
+@pytest.mark.parametrize("table", ["s", "reliability_contribution.one__s"])
+def test_a_table_that_is_gone_is_not_made_anew(tx, table):
+    state = State("s", key=KEY, values=OLD)
+    OneState(tx, state)
+    tx.run(SQL(f"DROP TABLE {table}"))
+    with pytest.raises(StateDefinitionChanged, match="it is gone"):
+        declare(tx, state)
+
+
+def test_columns_and_indexes_of_ones_own_are_nobody_elses_business(tx):
+    state = State("s", key=KEY, values=OLD)
+    one = OneState(tx, state)
+    tx.run(SQL("ALTER TABLE s ADD COLUMN own text DEFAULT 'x'; CREATE INDEX ON s (total)"))
+    declare(tx, state)
+    one.commit(rows(1))
+    assert one.select("own") == [("x",)]
+
+
+# --- a changed definition ------------------------------------------------------------------------
+
+
+def changed(tx, old, new, *batches):
+    """Commit batches under one definition, change it, run the remedy, and go on."""
+    one = OneState(tx, old)
+    for batch in batches:
+        one.commit(batch)
+    with pytest.raises(StateDefinitionChanged, match="was declared as") as refused:
+        declare(tx, new)
+    run_remedy(tx, refused.value)
+    declare(tx, new)
+    one.state, one.tables = new, StateTables(TOPOLOGY, new)
+    return one, refused.value.remedy
+
+
+def test_a_type_widens_without_losing_anything(tx):
+    wider = {"n": Count(), "total": Sum("v", "numeric(14,2)")}
+    old, new = (State("s", key=KEY, values=values) for values in (OLD, wider))
+    one, remedy = changed(tx, old, new, rows(1, 2))
+    one.commit(rows(99_999_999_999))
+    assert one.select("total") == [(2,), (100_000_000_000,)]
+    one.replay(1, rows(5))
+    assert one.select("total") == [(100_000_000_004,)]
+    assert "replay" not in remedy
+
+
+NEW = {
+    **OLD,
+    "mean": Avg("v"),
+    "greatest": Max("v", "numeric"),
+    "note": Latest("note", {"day": "date"}, "text"),
+    "known": Count("note"),
+}
+
+
+@pytest.mark.parametrize("values", [NEW, {**NEW, "mean": Avg("v", "numeric(10,1)")}])
+def test_values_that_are_added_are_right_once_history_was_replayed(tx, values):
+    old, new = (State("s", key=KEY, values=v) for v in (OLD, values))
+    batches = [rows(1, 2, None), rows(3)]
+    one, remedy = changed(tx, old, new, *batches)
+    assert "replay all of these" in remedy
+    for txid, batch in enumerate(batches, start=1):
+        one.replay(txid, batch)
+    columns = "k, n, total, mean, greatest, note, known"
+    assert one.select(columns) == [(0, 3, 4, 2, 3, "note None", 3), (1, 1, 2, 2, 2, "note 2", 1)]
+    one.commit(rows(4))
+    assert one.select("k, n, greatest, known") == [(0, 4, 4, 4), (1, 1, 2, 1)]
+
+
+def test_a_sum_added_to_sums_is_replayed_by_inverse(tx):
+    old = State("s", key=KEY, values={"n": Count()})
+    new = State("s", key=KEY, values={"n": Count(), "total": Sum("v", "numeric(10,2)")})
+    batches = [rows(1, 2, None), rows(3)]
+    one, _ = changed(tx, old, new, *batches)
+    for txid, batch in enumerate(batches, start=1):
+        one.replay(txid, batch)
+    assert one.select("k, n, total") == [(0, 3, 4), (1, 1, 2)]
+
+
+def test_what_keeps_no_history_cannot_fill_a_new_value(tx):
+    old, new = (TransactionalState("s", key=KEY, values=v) for v in (OLD, NEW))
+    _, remedy = changed(tx, old, new, rows(1))
+    assert "cannot replay them" in remedy
+
+
+def test_a_value_that_goes_takes_its_hidden_columns_along(tx):
+    old, new = (OpaqueState("s", key=KEY, values=v) for v in (NEW, OLD))
+    one, remedy = changed(tx, old, new, rows(1, 2))
+    assert "is lost" in remedy
+    one.replay(1, rows(7))
+    assert one.select("k, n, total") == [(0, 1, 7)]
+
+
+def test_a_mean_of_more_digits_is_generated_anew(tx):
+    old, new = (
+        State("s", values={"mean": Avg("v", type_)}) for type_ in ("numeric(6,1)", "numeric(8,3)")
+    )
+    one, _ = changed(tx, old, new, rows(1, 2, 2))
+    assert one.select("mean::text") == [("1.667",)]
+
+
+@pytest.mark.parametrize(
+    ("new", "why"),
+    [
+        (State("s", key={"j": "bigint"}, values=OLD), "key is another"),
+        (State("s", key=KEY, values=OLD, table="t"), "table"),
+        (OpaqueState("s", key=KEY, values=OLD), "kind"),
+        (State("s", key=KEY, values=OLD, database="other"), "database"),
+        (State("s", key={"k": "integer"}, values=OLD), "column k: not every bigint is a integer"),
+        (State("s", key=KEY, values={**OLD, "n": Count("v")}), "aggregated in another way"),
+        (State("s", key=KEY, values={"n": Append("v")}), "another"),
+    ],
+)
+def test_where_no_alter_table_leads_the_error_says_so(tx, new, why):
+    OneState(tx, State("s", key=KEY, values=OLD))
+    with pytest.raises(StateDefinitionChanged) as refused:
+        declare(tx, new)
+    assert why in refused.value.remedy
+    assert "ALTER TABLE " not in refused.value.remedy.replace("No ALTER TABLE leads", "")
+
+
+def test_another_order_is_another_aggregate(tx):
+    old, new = (
+        State("s", values={"note": Upsert("note", {by: "date"}, "text")}) for by in ("day", "night")
+    )
+    OneState(tx, old)
+    with pytest.raises(StateDefinitionChanged) as refused:
+        declare(tx, new)
+    assert "aggregated in another way" in refused.value.remedy

@@ -1,0 +1,169 @@
+"""Reduce: what Spark makes of a frame for a state is what Postgres makes of its rows."""
+
+from __future__ import annotations
+
+import random
+from datetime import date, timedelta
+from decimal import Decimal
+
+import pytest
+from psycopg2.sql import SQL
+
+from reliability import Append, Count, First, Latest, Max, State, Sum
+from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.core.errors import SchemaMismatch
+from reliability.spark.reduce import reduce_frame
+from reliability.spark.stage import CsvStream
+from reliability.states.tables import StateTables
+from tests.integration.test_states import STATES, expected, found, rolled_back
+from tests.one_state import TOPOLOGY, OneState
+
+SCHEMA = (
+    "k bigint, word string, price decimal(10,2), point int, weight double, note string,"
+    " flag boolean, day date, tags array<string>, _x bigint, _n bigint"
+)
+NOTES = [None, "", "a", "B", "ä", "Z", 'q"\\,{}']
+
+
+def source_rows(dice, number):
+    return [
+        {
+            "k": dice.choice([1, 2, 3, None]),
+            "word": dice.choice(["a", None]),
+            "price": dice.choice([None, Decimal(dice.randrange(-999, 999)) / 100]),
+            "point": dice.choice([None, dice.randrange(-9, 9)]),
+            "weight": dice.choice([None, float(dice.randrange(-9, 9))]),
+            "note": dice.choice(NOTES),
+            "flag": dice.choice([None, True, False]),
+            "day": dice.choice([None, date(1997, 1, 1) + timedelta(dice.randrange(9))]),
+            "tags": dice.choice([None, [], [dice.choice(NOTES), dice.choice(NOTES)]]),
+            "_x": dice.randrange(-(2**63), 2**63),
+            "_n": 1,
+        }
+        for _ in range(number)
+    ]
+
+
+def grant(txid, attempt_id=0):
+    return Grant(
+        topology=TOPOLOGY, attempt=TransactionAttempt(txid=txid, attempt_id=attempt_id), nonce=""
+    )
+
+
+def stage(one, frame, txid, attempt_id=0):
+    """Reduce a frame in Spark and COPY what comes out, as the write action's tasks do."""
+    staged = reduce_frame(frame, one.tables, grant(txid, attempt_id)).toArrow()
+    stream = CsvStream(iter(staged.to_batches()))
+    one.tx.copy(one.tables.copy().as_string(one.tx.cursor), stream)
+    one.make_attempt(txid, attempt_id, stream.rows)
+    return stream.fold
+
+
+@pytest.mark.parametrize("name", STATES)
+def test_spark_and_postgres_aggregate_alike(door, spark, name):
+    dice = random.Random(name)
+    batches = {txid: source_rows(dice, 80) for txid in (1, 2)}
+    corrected = source_rows(dice, 60)
+    with rolled_back(door) as tx:
+        one = OneState(tx, STATES[name])
+        for txid, rows in batches.items():
+            fold = stage(one, spark.createDataFrame(rows, SCHEMA), txid)
+            assert fold.count == len(rows)
+            one.change(txid, 0, None)
+        assert found(one) == expected(one.state, batches)
+        stage(one, spark.createDataFrame(corrected, SCHEMA), 1, 1)
+        one.change(1, 1, 0)
+        assert found(one) == expected(one.state, batches | {1: corrected})
+
+
+def test_what_spark_has_and_postgres_has_not_is_written_as_json(door, spark):
+    """A field that is NULL stays a field, and a time keeps its microseconds."""
+    frame = spark.sql(
+        "SELECT named_struct('a', 1, 'b', CAST(NULL AS int)) AS s, map('x', array(1, NULL)) AS m,"
+        " array(map('t', TIMESTAMP'1893-03-31 23:59:59.123456Z')) AS l, '{\"j\": [1.50]}' AS t,"
+        " 1L AS _x, 1L AS _n"
+    )
+    by = {"_n": "bigint"}
+    values = {c: Latest(c, by, "jsonb") for c in ("m", "l", "t")}
+    with rolled_back(door) as tx:
+        one = OneState(tx, State("s", key={"s": "jsonb"}, values=values | {"n": Count()}))
+        for txid in (1, 2):
+            stage(one, frame.union(frame), txid)
+            one.change(txid, 0, None)
+        assert one.select("s::text, m::text, l::text, t::text, n") == [
+            (
+                '{"a": 1, "b": null}',
+                '{"x": [1, null]}',
+                '[{"t": "1893-03-31T23:59:59.123456Z"}]',
+                '{"j": [1.50]}',
+                4,
+            )
+        ]
+
+
+def test_a_time_is_the_same_moment_in_every_session(door, spark):
+    """Before 1893 Vienna was 1:05:21 ahead: an offset in minutes would move a time by 21 s."""
+    state = State(
+        "s",
+        key={"t": "timestamptz", "ts": "timestamptz[]"},
+        values={"n": Count(), "local": First("local", {"_n": "bigint"}, "timestamp")},
+    )
+    spark.conf.set("spark.sql.session.timeZone", "Europe/Vienna")
+    try:
+        frame = spark.sql(
+            "SELECT TIMESTAMP'1800-01-01 00:00:00.000001Z' AS t, array(t, NULL) AS ts,"
+            " TIMESTAMP_NTZ'1800-01-01 00:00:00.000001' AS local, 1L AS _x, 1L AS _n"
+        )
+        with rolled_back(door) as tx:
+            one = OneState(tx, state)
+            stage(one, frame, 1)
+            one.change(1, 0, None)
+            tx.run(SQL("SET LOCAL TIME ZONE 'UTC'"))
+            assert one.select("t::text, ts::text, local::text") == [
+                (
+                    "1800-01-01 00:00:00.000001+00",
+                    '{"1800-01-01 00:00:00.000001+00",NULL}',
+                    "1800-01-01 00:00:00.000001",
+                )
+            ]
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+
+def test_spark_groups_keys_as_postgres_does(door, spark):
+    """Both signs of zero and every NaN are one key; bytes, arrays and NULL are keys."""
+    frame = spark.sql(
+        "SELECT *, 1L AS _x, 1L AS _n FROM VALUES"
+        " (0D, X'00FF', array('a', NULL)), (-0D, X'00FF', array('a', NULL)),"
+        " (double('NaN'), NULL, array()), (-double('NaN'), NULL, array()) AS v(d, b, l)"
+    )
+    key = {"d": "double precision", "b": "bytea", "l": "text[]"}
+    with rolled_back(door) as tx:
+        one = OneState(tx, State("s", key=key, values={"n": Count()}))
+        for txid in (1, 2):
+            stage(one, frame, txid)
+            one.change(txid, 0, None)
+        assert one.select("d::text, b::text, l::text, n") == [
+            ("0", "\\x00ff", "{a,NULL}", 4),
+            ("NaN", None, "{}", 4),
+        ]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ({"v": Latest("a", {"day": "date"})}, r"needs columns \['day'\]"),
+        ({"v": Latest("a", {"s": "date"})}, "_v_by_1 is date in Postgres, and string"),
+        ({"v": Sum("d")}, r"v is bigint in Postgres, and decimal\(20,2\)"),
+        ({"v": Append("l", "text[]")}, r"v is text\[\] in Postgres, and array<int>"),
+        ({"v": Append("l", "bytea")}, "v is bytea"),
+        ({"v": Max("s", "numeric")}, "v is numeric"),
+    ],
+)
+def test_a_frame_that_does_not_fit_is_refused_before_spark_runs(spark, values, said):
+    frame = spark.sql(
+        "SELECT 1L AS a, 's' AS s, 1.10BD AS d, array(1) AS l, 1L AS _x, 1L AS _n"
+    ).selectExpr("*", "CAST(d AS decimal(10,2)) AS e")
+    frame = frame.drop("d").withColumnRenamed("e", "d")
+    with pytest.raises(SchemaMismatch, match=said):
+        reduce_frame(frame, StateTables(TOPOLOGY, State("s", values=values)), grant(1))

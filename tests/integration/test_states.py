@@ -1,0 +1,462 @@
+"""States on real Postgres: what commits and replays do to one table (rules C3, H1 to H3, H5, H6).
+
+Every test lives in one transaction that is rolled back; Spark is not needed, see test_frames.py.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from decimal import Decimal
+from itertools import pairwise
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg2.sql import SQL, Identifier
+
+from reliability import (
+    Append,
+    Avg,
+    Count,
+    First,
+    Latest,
+    Max,
+    Min,
+    OpaqueState,
+    State,
+    Sum,
+    TransactionalState,
+    Upsert,
+)
+from reliability.core.errors import LedgerCorruption, ReplayNotPossible
+from tests.non_transactional import NonTransactional
+from tests.one_state import OneState, in_fixed_order, reduce_rows
+
+# --- what a row can be, and a state of every aggregator ------------------------------------------
+
+KEY = {"k": "bigint", "word": "text"}
+EXACT = {
+    "n": Count(),
+    "prices": Count("price"),
+    "total": Sum("price", "numeric(14,2)"),
+    "points": Sum("point"),
+    "mean": Avg("price"),
+}
+BY_DAY = {"day": "date"}
+STATES = {
+    "inverse": State("s", key=KEY, values=EXACT),
+    "recompute": State(
+        "s",
+        key=KEY,
+        values={
+            **EXACT,
+            "lowest": Min("price", "numeric(14,2)"),
+            "longest": Max("note", "text"),
+            "ever": Max("flag", "boolean"),
+            "always": Min("flag", "boolean"),
+            "weight": Sum("weight", "double precision"),
+            "first_note": First("note", BY_DAY | {"point": "bigint"}, "text"),
+            "last_price": Latest("price", BY_DAY, "numeric(14,2)"),
+            "last_tags": Latest("tags", {"note": "text"}, "text[]"),
+            "note": Upsert("note", BY_DAY, "text"),
+            "price": Upsert("price", BY_DAY, "numeric(14,2)"),
+            "tags": Upsert("tags", BY_DAY, "text[]"),
+        },
+    ),
+    "one row": State("s", values={**EXACT, "note": Upsert("note", BY_DAY, "text")}),
+    "append": State(
+        "s",
+        key={"k": "bigint"},
+        values={"price": Append("price", "numeric(14,2)"), "tags": Append("tags", "text[]")},
+    ),
+}
+OPAQUE = OpaqueState("s", key=KEY, values=STATES["recompute"].values)
+TRANSACTIONAL = TransactionalState("s", key=KEY, values=STATES["recompute"].values)
+
+TEXTS = st.sampled_from([None, "", "a", "B", "ä", "Z", "a b", 'q"\\,{}'])
+ROWS = st.fixed_dictionaries(
+    {
+        "k": st.sampled_from([1, 2, None]),
+        "word": st.sampled_from(["a", None]),
+        "price": st.none() | st.decimals(-99, 99, places=2),
+        "point": st.none() | st.integers(-9, 9),
+        "weight": st.none() | st.integers(-9, 9).map(float),  # sums of these are exact
+        "note": TEXTS,
+        "flag": st.none() | st.booleans(),
+        "day": st.none() | st.integers(1, 3).map(lambda day: date(1997, 1, day)),
+        "tags": st.none() | st.lists(TEXTS, max_size=2),
+        "_x": st.integers(-(2**63), 2**63 - 1),
+    }
+)
+BATCHES = st.lists(ROWS, max_size=6, unique_by=lambda row: row["_x"])
+PARTS = st.integers(1, 3)
+
+
+@contextmanager
+def rolled_back(door) -> Iterator:
+    class RolledBack(Exception):
+        pass
+
+    try:
+        with door.transaction() as tx:
+            yield tx
+            raise RolledBack
+    except RolledBack:
+        pass
+
+
+def expected(state, committed):
+    """The target after an undisturbed run over what counts, by the meaning of the aggregators."""
+    rows = [row | {"_txid": txid} for txid, batch in committed.items() for row in batch]
+    found = []
+    for reduced in reduce_rows(state, rows):
+        own = [row for row in rows if all(row[name] == reduced[name] for name in state.key)]
+        if state.is_append:
+            found.append({n: reduced[n] for n in (*state.key, *state.values)})
+            continue
+        del reduced["_x"], reduced["_n"]
+        for name in {"mean"} & state.values.keys():
+            count = reduced[f"_{name}_count"]
+            reduced[name] = Decimal(reduced[f"_{name}_sum"]) / count if count else None
+        found.append(reduced | {"_txid": max(row["_txid"] for row in own)})
+    return rounded(found)
+
+
+def rounded(rows):
+    """Means have sixteen digits in Postgres and twenty-eight here."""
+    return in_fixed_order(
+        {
+            name: round(value, 10) if name == "mean" and value is not None else plain(value)
+            for name, value in row.items()
+        }
+        for row in rows
+    )
+
+
+def plain(value):
+    return round(value, 2) if isinstance(value, Decimal) else value
+
+
+def found(one):
+    if one.state.is_append:
+        names = [*one.state.key, *one.state.values]
+        return rounded({name: row[name] for name in names} for row in one.contents())
+    return rounded(one.contents())
+
+
+def examples(number):
+    return settings(
+        max_examples=number,
+        deadline=None,
+        suppress_health_check=[HealthCheck.function_scoped_fixture],
+    )
+
+
+# --- for every aggregator ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", STATES)
+@examples(40)
+@given(
+    rows=st.lists(ROWS, min_size=1, max_size=12, unique_by=lambda row: row["_x"]),
+    cuts=st.sets(st.integers(0, 12)),
+    parts=PARTS,
+)
+def test_any_cut_into_txids_gives_the_aggregate_of_all_rows(door, name, rows, cuts, parts):
+    ends = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
+    batches = [rows[a:b] for a, b in pairwise(ends)]
+    with rolled_back(door) as tx:
+        one = OneState(tx, STATES[name])
+        committed = {one.commit(batch, parts): batch for batch in batches}
+        assert found(one) == expected(one.state, committed)
+
+
+@pytest.mark.parametrize("name", STATES)
+@examples(40)
+@given(
+    batches=st.lists(BATCHES, min_size=1, max_size=3),
+    replays=st.lists(st.tuples(st.integers(0, 2), BATCHES), min_size=1, max_size=2),
+    after=BATCHES,
+    parts=PARTS,
+)
+def test_a_replay_gives_the_aggregate_with_the_new_contribution(
+    door, name, batches, replays, after, parts
+):
+    """H1, H3: as if the new rows had been those of the txid from the start."""
+    with rolled_back(door) as tx:
+        one = OneState(tx, STATES[name])
+        committed = {one.commit(batch, parts): batch for batch in batches}
+        for place, rows in replays:
+            txid = 1 + place % len(batches)
+            one.replay(txid, rows, parts)
+            committed[txid] = rows
+            assert found(one) == expected(one.state, committed)
+        committed[one.commit(after, parts)] = after  # C3: no row is left with too great a txid
+        assert found(one) == expected(one.state, committed)
+
+
+@examples(60)
+@given(
+    batches=st.lists(BATCHES, min_size=1, max_size=3),
+    replays=st.lists(BATCHES, min_size=1, max_size=2),
+    after=BATCHES,
+    again=BATCHES,
+)
+def test_an_opaque_state_replaces_the_last_txid_whole(door, batches, replays, after, again):
+    """O1, and the gap of O9: keys that the new batch lacks get their previous value, or go."""
+    with rolled_back(door) as tx:
+        one = OneState(tx, OPAQUE)
+        committed = {one.commit(batch): batch for batch in batches}
+        for rows in replays:
+            one.replay(len(batches), rows)
+            committed[len(batches)] = rows
+            assert found(one) == expected(one.state, committed)
+        committed[one.commit(after)] = after
+        one.replay(len(batches) + 1, again)
+        committed[len(batches) + 1] = again
+        assert found(one) == expected(one.state, committed)
+        assert one.staged() == []
+
+
+@examples(20)
+@given(batches=st.lists(BATCHES, min_size=1, max_size=4))
+def test_a_transactional_state_holds_what_the_others_hold(door, batches):
+    with rolled_back(door) as tx:
+        one = OneState(tx, TRANSACTIONAL)
+        committed = {one.commit(batch): batch for batch in batches}
+        assert found(one) == expected(one.state, committed)
+        assert one.staged() == []
+
+
+# --- an order of one's own (H6) ------------------------------------------------------------------
+
+
+def order_of(day, x, **values):
+    return {"k": 1, "day": day and date(1997, day, 1), "_x": x, **values}
+
+
+def by_month(aggregator):
+    return State("s", key={"k": "bigint"}, values={"v": aggregator("v", BY_DAY, "text")})
+
+
+@pytest.fixture
+def tx(door):
+    with rolled_back(door) as tx:
+        yield tx
+
+
+@pytest.mark.parametrize("aggregator", [Latest, Upsert])
+def test_a_late_january_never_overwrites_march(tx, aggregator):
+    one = OneState(tx, by_month(aggregator))
+    one.commit([order_of(3, 1, v="march")])
+    one.commit([order_of(1, 2, v="january")])
+    assert one.select("v, _txid") == [("march", 2)]
+
+
+def test_a_late_january_is_still_the_first(tx):
+    one = OneState(tx, by_month(First))
+    one.commit([order_of(3, 1, v="march")])
+    one.commit([order_of(1, 2, v="january")])
+    assert one.select("v") == [("january",)]
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "winner"), [(Latest, "b, txid 2"), (Upsert, "b, txid 2"), (First, "a, txid 1")]
+)
+def test_ties_are_broken_by_txid_then_by_tuple_id(tx, aggregator, winner):
+    one = OneState(tx, by_month(aggregator))
+    one.commit([order_of(1, 7, v="b, txid 1"), order_of(1, 5, v="a, txid 1")], parts=2)
+    one.commit([order_of(1, 3, v="b, txid 2"), order_of(1, -9, v="a, txid 2")], parts=2)
+    assert one.select("v") == [(winner,)]
+    one.replay(1, [order_of(1, 5, v="a, txid 1"), order_of(1, 7, v="b, txid 1")])
+    assert one.select("v") == [(winner,)]
+
+
+@pytest.mark.parametrize("aggregator", [First, Latest, Upsert])
+def test_a_row_without_an_order_wins_only_alone(tx, aggregator):
+    one = OneState(tx, by_month(aggregator))
+    one.commit([order_of(None, 1, v="unknown")])
+    assert one.select("v") == [("unknown",)]
+    one.commit([order_of(2, 1, v="known"), order_of(None, 9, v="unknown")])
+    assert one.select("v") == [("known",)]
+    one.commit([order_of(None, 1, v="unknown again")])
+    assert one.select("v") == [("known",)]
+
+
+@pytest.mark.parametrize("value", [Max("note", "text"), Latest("note", {"note": "text"}, "text")])
+def test_texts_compare_by_their_bytes_as_in_spark(tx, value):
+    """By a database's own collation a < B: the result would depend on how rows were cut."""
+    if not tx.all(SQL("SELECT FROM pg_collation WHERE collname = 'en-x-icu'")):
+        pytest.skip("this Postgres was built without ICU")
+    one = OneState(tx, State("s", values={"v": value}))
+    for table in (one.tables.target, one.tables.contribution):
+        for column in one.tables.value_names():
+            if column != "_rows" and not column.endswith("_tuple"):
+                change = 'ALTER TABLE {} ALTER COLUMN {} TYPE text COLLATE "en-x-icu"'
+                tx.run(SQL(change).format(table, Identifier(column)))
+    notes = [{"note": note, "_x": n} for n, note in enumerate(["a", "B"])]
+    one.commit(notes[:1])
+    one.commit(notes[1:])
+    assert one.select("v") == [("a",)]
+    one.replay(2, [*notes, {"note": "Z", "_x": 9}], parts=3)
+    assert one.select("v") == [("a",)]
+
+
+def test_the_winners_value_counts_be_it_null(tx):
+    one = OneState(tx, by_month(Latest))
+    one.commit([order_of(1, 1, v="x")])
+    one.commit([order_of(2, 2, v=None)])
+    assert one.select("v") == [(None,)]
+
+
+def test_upserted_values_come_from_one_row(tx):
+    values = {name: Upsert(name, BY_DAY, "text") for name in ("v", "w")}
+    one = OneState(tx, State("s", key={"k": "bigint"}, values=values))
+    one.commit([order_of(1, 1, v="old", w="old")])
+    one.commit([order_of(2, 2, v="new", w=None)])
+    assert one.select("v, w") == [("new", None)]
+
+
+# --- kinds (H5) ----------------------------------------------------------------------------------
+
+COUNTS = {"key": {"word": "text"}, "values": {"n": Count()}}
+
+
+def words(*texts):
+    return [{"word": text, "_x": n} for n, text in enumerate(texts, start=1)]
+
+
+def test_trident_s_worked_example(tx):
+    """docs/Trident-state.md, for man, dog and apple: a replay of txid 3 with another batch."""
+    one = OneState(tx, OpaqueState("s", **COUNTS))
+    one.commit(words(*["man"] * 1, *["dog"] * 2))
+    one.commit(words(*["man"] * 2, *["apple"] * 7))
+    one.commit(words("man", "man", "dog"))
+    columns = "word, n, _n_previous, _txid, __txid_previous"
+    assert one.select(columns) == [
+        ("apple", 7, None, 2, None),
+        ("dog", 3, 2, 3, 1),
+        ("man", 5, 3, 3, 2),
+    ]
+    one.replay(3, words("man", "cat"))
+    assert one.select("word, n, _txid") == [
+        ("apple", 7, 2),
+        ("cat", 1, 3),
+        ("dog", 2, 1),
+        ("man", 4, 3),
+    ]
+    one.replay(3, [])
+    assert one.select("word, n") == [("apple", 7), ("dog", 2), ("man", 3)]
+
+
+def test_what_keeps_no_history_says_so(tx):
+    """H2: `compacted` is not `present` and not `empty`."""
+    one = OneState(tx, TransactionalState("s", **COUNTS))
+    one.commit(words("a", "a", "b"), parts=2)
+    one.commit([])
+    assert one.headers() == [(1, "compacted", 2), (2, "empty", 0)]
+
+
+@pytest.mark.parametrize(
+    ("kind", "txid", "why"),
+    [
+        (TransactionalState, 2, "TransactionalState"),
+        (OpaqueState, 1, "only the last txid, 2"),
+    ],
+)
+def test_what_cannot_be_replaced_is_refused_and_stays(tx, kind, txid, why):
+    one = OneState(tx, kind("s", **COUNTS))
+    one.commit(words("a"))
+    one.commit(words("a", "b"))
+    before = one.contents()
+    with pytest.raises(ReplayNotPossible, match=why):
+        one.replay(txid, words("c"))
+    assert one.contents() == before
+
+
+@pytest.mark.parametrize("kind", [State, OpaqueState, TransactionalState])
+def test_an_older_txid_is_an_error_and_never_applied(tx, kind):
+    """Storm's TransactionalMap applies it and moves the txid backwards; `!=` lets a zombie in."""
+    one = OneState(tx, kind("s", **COUNTS))
+    one.commit(words("a"))
+    one.commit(words("a"))
+    one.attempts.clear()  # as if a restored ledger granted txid 1 again
+    tx.run(SQL("DELETE FROM reliability.contribution"))
+    one.stage(1, 1, words("a"))
+    with pytest.raises(LedgerCorruption, match="only 0 rows were older"):
+        one.change(1, 1, None)
+
+
+def test_a_row_goes_back_one_step_only(tx):
+    """After a replay of 2 without the key, the row is at txid 1 and knows nothing before it."""
+    one = OneState(tx, OpaqueState("s", **COUNTS))
+    one.commit(words("a"))
+    one.commit(words("a"))
+    one.replay(2, [])
+    assert one.select("n, _txid, __txid_previous") == [(1, 1, 1)]
+    tx.run(SQL("DELETE FROM reliability.contribution WHERE txid = 2"))  # as if 2 were rolled back
+    with pytest.raises(LedgerCorruption, match="0 rows of attempt 1:0"):
+        one.replay(1, words("b"))
+
+
+def test_a_row_that_somebody_deleted_is_not_taken_for_zero(tx):
+    """H2: what is taken out must be what went in."""
+    one = OneState(tx, OpaqueState("s", **COUNTS))
+    one.commit(words("a", "b"))
+    tx.run(SQL("DELETE FROM s WHERE word = 'a'"))
+    with pytest.raises(LedgerCorruption, match="2 rows, and 1 rows of attempt 1:0"):
+        one.replay(1, words("b"))
+
+
+def test_without_a_txid_a_repeated_batch_counts_twice(tx):
+    """O4, for comparison: why a state has to know what it has applied."""
+    one = NonTransactional(tx, State("s", **COUNTS))
+    one.commit(words("a", "a"))
+    one.replay(1, words("a", "a"))
+    assert one.select("word, n") == [("a", 4)]
+
+
+# --- Append (H6) ---------------------------------------------------------------------------------
+
+LOG = State("s", key={"word": "text"}, values={"x": Append("_x")})
+
+
+def test_appended_rows_are_the_contribution_and_are_kept_once(tx):
+    one = OneState(tx, LOG)
+    one.commit(words("a", "a"))
+    one.commit(words("a"))
+    assert one.select("word, x, _txid, _attempt_id") == [
+        ("a", 1, 1, 0),
+        ("a", 1, 2, 0),
+        ("a", 2, 1, 0),
+    ]
+    assert one.staged() == []
+    one.replay(1, words("b"))
+    assert one.select("word, x, _txid, _attempt_id") == [("a", 1, 2, 0), ("b", 1, 1, 1)]
+    assert one.headers() == [(1, "present", 1), (2, "present", 1)]
+
+
+def test_an_append_that_happened_does_not_happen_again(tx):
+    one = OneState(tx, LOG)
+    one.commit(words("a"))
+    tx.run(SQL("DELETE FROM reliability.contribution"))
+    one.attempts.clear()
+    one.stage(1, 1, words("a"))
+    with pytest.raises(LedgerCorruption, match="1 rows are not older"):
+        one.change(1, 1, None)
+
+
+def test_an_appended_row_that_somebody_deleted_stops_a_replay(tx):
+    one = OneState(tx, LOG)
+    one.commit(words("a", "b"))
+    tx.run(SQL("DELETE FROM s WHERE word = 'a'"))
+    with pytest.raises(LedgerCorruption, match="2 rows, and 1 rows of attempt 1:0"):
+        one.replay(1, words("b"))
+
+
+def test_rows_can_be_appended_without_a_key(tx):
+    one = OneState(tx, State("s", values={"x": Append("_x")}))
+    one.commit(words("a", "a"))
+    assert one.select("x") == [(1,), (2,)]

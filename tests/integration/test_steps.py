@@ -1,0 +1,159 @@
+"""Several processing steps per txid, anchored in one attempt (rules R4, A5, V1)."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+from psycopg2.sql import SQL
+
+from reliability import Count, FileSpout, State, Step, Sum, Topology
+from reliability.core.coordinator import Submit, Wait
+from reliability.core.errors import AttemptFenced, RowsUnaccounted
+from tests.fix_pipeline import month, write_parquet
+from tests.fix_postgres import rows
+
+ROWS = [
+    {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
+]
+ATTEMPTS = "SELECT attempt_id, status FROM reliability.attempt ORDER BY attempt_id"
+MONTHS = [(1997, 20, Decimal("190.00"))]
+
+
+def per_day(batch):
+    return {"per_day": batch}
+
+
+def per_customer(batch):
+    return {"per_customer": batch}
+
+
+def per_year(days):
+    """The days that step `daily` has staged, each with its orders and revenue."""
+    from pyspark.sql import functions as F
+
+    return {
+        "per_year": days.select(
+            F.year("day").cast("bigint").alias("year"), "orders", "revenue", "_x", "_n"
+        )
+    }
+
+
+def lose_a_day(days):
+    return {"per_year": per_year(days.where("day <> DATE '1997-01-03'"))["per_year"]}
+
+
+def shop_in_steps(folder, yearly=per_year):
+    revenue = {"orders": Count(), "revenue": Sum("price", "numeric(14,2)")}
+    return Topology(
+        "shop",
+        spout=FileSpout(f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet"),
+        states=[
+            State("per_customer", key={"customer": "bigint"}, values=revenue),
+            State("per_day", key={"day": "date"}, values=revenue),
+            State(
+                "per_year",
+                key={"year": "bigint"},
+                values={
+                    "orders": Sum("orders", "bigint"),
+                    "revenue": Sum("revenue", "numeric(14,2)"),
+                },
+            ),
+        ],
+        steps=[
+            Step("daily", per_day, feeds=["per_day"]),
+            Step("customers", per_customer, feeds=["per_customer"]),
+            Step("yearly", yearly, feeds=["per_year"], reads=["per_day"]),
+        ],
+        module=__name__,
+    )
+
+
+@pytest.fixture
+def emitted(tmp_path, pipeline):
+    write_parquet(tmp_path / "1997-01" / "a.parquet", ROWS)
+    shop = pipeline(shop_in_steps(tmp_path))
+    assert shop.emit(month(1997, 1)) == [1]
+    return shop
+
+
+def test_a_task_for_each_step_and_one_attempt_for_all(emitted, door):
+    """Each of Airflow's tasks comes in its turn; a later step reads what an earlier one staged."""
+    emitted.transact(1, step="daily")
+    emitted.transact(1, step="customers")
+    assert rows(door, ATTEMPTS) == [(0, "PROCESSING")]
+    emitted.transact(1, step="yearly")
+    assert rows(door, ATTEMPTS) == [(0, "PROCESSED")]
+    emitted.transact(1)
+    assert rows(door, ATTEMPTS) == [(0, "COMMITTED")]
+    assert rows(door, "SELECT year, orders, revenue FROM per_year") == MONTHS
+    assert rows(door, "SELECT sum(orders), sum(revenue) FROM per_customer") == [MONTHS[0][1:]]
+    steps = "SELECT step, claimed_by, status FROM reliability.attempt_step ORDER BY step"
+    assert rows(door, steps) == [
+        ("customers", "customers", "DONE"),
+        ("daily", "daily", "DONE"),
+        ("yearly", "yearly", "DONE"),
+    ]
+
+
+def test_any_one_task_gets_all_of_it_done(emitted, door):
+    """R4: Airflow's retry reaches one task only, here the commit's."""
+    emitted.transact(1)
+    assert rows(door, "SELECT year, orders, revenue FROM per_year") == MONTHS
+
+
+def test_a_step_that_fails_takes_the_attempt_and_a_retry_of_it_gets_everything_done(
+    emitted, door
+):
+    emitted.transact(1, step="customers")
+    grant = emitted.begin(1, "daily")
+    emitted.runner.end_attempt(grant, AttemptFenced("its spark-submit died"), fence=True)
+    emitted.transact(1, step="yearly")  # its own step, and the one that it reads from
+    assert rows(door, ATTEMPTS) == [(0, "FENCED"), (1, "PROCESSING")]
+    emitted.transact(1)  # the commit's task finds that `customers` is lacking
+    assert rows(door, ATTEMPTS) == [(0, "FENCED"), (1, "COMMITTED")]
+    assert rows(door, "SELECT sum(orders) FROM per_customer") == [(20,)]
+
+
+def test_two_steps_run_beside_each_other_under_one_attempt(emitted, door):
+    """R2 fences what one's own task left behind, never what another task of the run works on."""
+    daily = emitted.begin(1, "daily")
+    customers = emitted.begin(1, "customers")
+    assert daily == customers
+    yearly = emitted.work("yearly")
+    action = emitted.runner.next_action(1, emitted.request(1, "yearly"), yearly)
+    assert isinstance(action, Wait)  # for `daily`, which another task runs
+    emitted.run_step(customers, "customers")
+    emitted.runner.end_step(customers, "customers")
+    emitted.run_step(daily, "daily")
+    emitted.runner.end_step(daily, "daily")
+    assert emitted.runner.next_action(1, emitted.request(1, "yearly"), yearly) == Submit("yearly")
+    assert emitted.try_begin(1, "daily") is None  # its step is done: nothing to take up
+
+
+def test_a_row_lost_between_two_steps_is_missed(tmp_path, pipeline, door):
+    """V1: the accounts travel with the staged rows; the state fed last balances on its own."""
+    write_parquet(tmp_path / "1997-01" / "a.parquet", ROWS)
+    shop = pipeline(shop_in_steps(tmp_path, lose_a_day))
+    shop.emit(month(1997, 1))
+    with pytest.raises(RowsUnaccounted, match="per_year: 4 of 20 emitted rows"):
+        shop.transact(1)
+    assert rows(door, "SELECT count(*) FROM per_year") == [(0,)]
+
+
+def test_a_step_left_behind_by_an_earlier_try_begins_anew(emitted, door):
+    emitted.begin(1, "daily")
+    again = emitted.begin(1, "daily")
+    assert again.attempt.attempt_id == 1
+    assert rows(door, ATTEMPTS) == [(0, "FENCED"), (1, "PROCESSING")]
+
+
+def test_a_lease_covers_the_queue_of_every_step(emitted, door):
+    """A7: between two steps nothing acks, and the second may wait for a worker slot."""
+    emitted.transact(1, step="customers")
+    with door.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.attempt SET lease_until = now() + interval '1 min'"))
+    emitted.begin(1, "daily")
+    left = "SELECT lease_until > clock_timestamp() + interval '20 min' FROM reliability.attempt"
+    assert rows(door, left) == [(True,)]

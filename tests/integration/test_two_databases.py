@@ -1,0 +1,131 @@
+"""One topology, its states in two databases: emit to commit through real Spark (G3, C6)."""
+
+from __future__ import annotations
+
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+from reliability import Count, FileSpout, State, Step, Sum, Topology
+from reliability.core.errors import AttemptFenced, AttemptIncomplete
+from reliability.ledger.door import Door
+from reliability.settings import Leases
+from reliability.transaction.sweep import sweep
+from tests.fix_pipeline import month, write_parquet
+from tests.fix_postgres import rows, run_as_admin
+
+ROWS = [
+    {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
+]
+HERE = "SELECT customer, orders, _txid FROM per_customer ORDER BY 1"
+THERE = "SELECT sum(orders), sum(revenue), max(_txid) FROM per_day"
+STATUS = "SELECT txid, attempt_id, status FROM reliability.attempt ORDER BY 1, 2"
+C = "SELECT commit_number FROM reliability.checkpoint WHERE phase = 'COMMITTED'"
+
+
+def customers(batch):
+    return {"per_customer": batch}
+
+
+def days(batch):
+    return {"per_day": batch}
+
+
+def spread(folder):
+    """A step for each database."""
+    return Topology(
+        "shop",
+        spout=FileSpout(f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet"),
+        states=[
+            State("per_customer", key={"customer": "bigint"}, values={"orders": Count()}),
+            State(
+                "per_day",
+                key={"day": "date"},
+                values={"orders": Count(), "revenue": Sum("price", "numeric(14,2)")},
+                database="warehouse",
+            ),
+        ],
+        steps=[
+            Step("customers", customers, feeds=["per_customer"]),
+            Step("days", days, feeds=["per_day"]),
+        ],
+        max_spout_pending=2,
+    )
+
+
+@pytest.fixture
+def warehouse(dsn, template, monkeypatch):
+    """A session with the second database."""
+    name = dsn.split("dbname=")[1] + "_warehouse"
+    run_as_admin(f"CREATE DATABASE {name} TEMPLATE {template} OWNER reliability")
+    there = f"service=reliability dbname={name}"
+    monkeypatch.setenv("RELIABILITY_DSN_WAREHOUSE", there)
+    door = Door(there, application_name="test")
+    yield door
+    door.close()
+    run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def emitted(tmp_path, pipeline, warehouse):
+    for number in (1, 2):
+        write_parquet(tmp_path / f"1997-{number:02}" / "a.parquet", ROWS)
+    shop = pipeline(spread(tmp_path))
+    shop.emit(month(1997, 1))
+    assert shop.emit(month(1997, 2)) == [1, 2]
+    return shop
+
+
+def test_each_database_has_its_own_part_and_the_same_commit_number(emitted, door, warehouse):
+    emitted.transact(1)
+    assert rows(door, HERE) == [(0, 7, 1), (1, 7, 1), (2, 6, 1)]
+    assert rows(warehouse, THERE) == [(20, Decimal("190.00"), 1)]
+    assert rows(door, C) == rows(warehouse, C) == [(1,)]
+    assert rows(door, "SELECT sink FROM reliability.ack GROUP BY 1") == [("per_customer",)]
+    assert rows(warehouse, "SELECT sink FROM reliability.ack GROUP BY 1") == [("per_day",)]
+    emitted.transact(2)
+    assert rows(warehouse, THERE) == [(40, Decimal("380.00"), 2)]
+    assert rows(door, C) == rows(warehouse, C) == [(2,)]
+
+
+def test_a_replay_swaps_in_both(emitted, door, warehouse):
+    emitted.transact(1)
+    before = rows(door, HERE), rows(warehouse, THERE)
+    again = emitted.again()
+    again.emit(month(1997, 1))
+    again.transact(1)
+    assert (rows(door, HERE), rows(warehouse, THERE)) == before
+    assert rows(warehouse, STATUS) == [(1, 0, "REPLACED"), (1, 1, "COMMITTED")]
+
+
+def test_a_zombie_is_fenced_in_every_database(emitted, door, warehouse):
+    """C6: its rows for the other database never meet the coordinator's."""
+    zombie = emitted.begin(1, "days")
+    newer = emitted.begin(1, "days")
+    with pytest.raises(AttemptFenced):
+        emitted.run_step(zombie, "days")
+    assert rows(warehouse, STATUS) == [(1, 0, "FENCED"), (1, 1, "PROCESSING")]
+    emitted.run_step(newer, "days")
+    emitted.runner.end_step(newer, "days")
+    emitted.transact(1)
+    assert rows(warehouse, THERE) == [(20, Decimal("190.00"), 1)]
+
+
+def test_an_attempt_is_processed_only_when_every_database_has_sealed_it(emitted, door, warehouse):
+    grant = emitted.begin(1, "customers")
+    emitted.run_step(grant, "customers")
+    emitted.runner.end_step(grant, "customers")
+    assert emitted.begin(1, "days") == grant
+    emitted.run_step(grant, "days")
+    with warehouse.transaction() as tx:
+        tx.cursor.execute("DELETE FROM reliability.ack WHERE partition = 0")
+    with pytest.raises(AttemptIncomplete, match="per_day"):
+        emitted.runner.end_step(grant, "days")
+    assert rows(door, STATUS) == [(1, 0, "FAILED")]
+    emitted.transact(1)
+    assert rows(door, STATUS) == [(1, 0, "FAILED"), (1, 1, "COMMITTED")]
+    swept = sweep(door, "shop", Leases(), clean=True)
+    assert [str(attempt) for attempt in swept.cleaned] == ["1:0"]
+    left = "SELECT DISTINCT _attempt_id FROM reliability_contribution.shop__per_day"
+    assert rows(warehouse, left) == [(1,)]

@@ -1,0 +1,190 @@
+"""Keys and values of every type, from Arrow through COPY into both tables and through a replay."""
+
+from __future__ import annotations
+
+import json
+from datetime import date, datetime, timezone
+from decimal import Decimal
+from hashlib import md5
+from math import inf, nan
+from uuid import UUID
+
+import pytest
+from psycopg2.extras import register_uuid
+from psycopg2.sql import SQL
+
+from reliability import Count, Latest, Max, State
+from reliability.core.errors import UnexpectedAnswer
+from reliability.spark.stage import CsvStream
+from tests.integration.test_states import rolled_back
+from tests.one_state import OneState
+
+UTC = timezone.utc
+TEXTS = [
+    "",
+    " ",
+    "NULL",
+    "\\N",
+    "\\.",
+    "a,b",
+    'say "hi"',
+    "{x}",
+    "line\nfeed",
+    "cr\r\n",
+    "ü😀",
+    "'",
+]
+IDS = ["5f0c8f2e-2a0b-4b7a-9d55-1f6c2b1d0001", "ffffffff-ffff-ffff-ffff-ffffffffffff"]
+
+
+def shapes():
+    """Postgres type -> (Arrow type, values); the first two differ, all of them are unlike."""
+    import pyarrow as pa
+
+    stamps = [datetime(1997, 1, 2, 3, 4, 5, 678901), datetime(1, 1, 1), datetime(9999, 12, 31)]
+    scalars = {
+        "smallint": (pa.int16(), [-(2**15), 2**15 - 1]),
+        "integer": (pa.int32(), [-(2**31), 2**31 - 1]),
+        "bigint": (pa.int64(), [-(2**63), 2**63 - 1]),
+        "numeric": (pa.decimal128(38, 9), [Decimal("-1E-9"), Decimal("12345678901234567890")]),
+        "numeric(14,2)": (pa.decimal128(14, 2), [Decimal("-0.01"), Decimal("999999999999.99")]),
+        "real": (pa.float32(), [1.5, inf, -inf, nan]),
+        "double precision": (pa.float64(), [0.1, 5e-324, 1.7976931348623157e308, inf, -inf, nan]),
+        "text": (pa.string(), TEXTS),
+        "varchar": (pa.string(), TEXTS),
+        "date": (pa.date32(), [date(1, 1, 1), date(1996, 2, 29), date(9999, 12, 31)]),
+        "timestamp": (pa.timestamp("us"), stamps),
+        "timestamptz": (
+            pa.timestamp("us", "Europe/Vienna"),
+            [s.replace(tzinfo=UTC) for s in stamps],
+        ),
+        "boolean": (pa.bool_(), [True, False]),
+        "uuid": (pa.string(), IDS),
+    }
+    arrays = {
+        f"{type_}[]": (pa.list_(arrow), [values, values[:1], [None, *values], []])
+        for type_, (arrow, values) in scalars.items()
+    }
+    return scalars | arrays | {
+        "bytea": (pa.binary(), [b"\x00\xff\\x", b"", "ü".encode()]),
+        "jsonb": (pa.string(), ['{"a": [1, null, "ü\\"\\\\"]}', "[]", "null", '"x"', "1.50"]),
+    }  # fmt: skip
+
+
+def shown(value):
+    """Return a value as text by which it can be compared, whatever the driver made of it."""
+    if isinstance(value, list):
+        return repr([shown(element) for element in value])
+    if isinstance(value, memoryview):
+        value = bytes(value)
+    if isinstance(value, datetime) and value.tzinfo:
+        value = value.astimezone(UTC)
+    return repr(str(value) if isinstance(value, UUID) else value)
+
+
+def copy_in(one, txid, attempt_id, columns):
+    """Stage columns of Arrow as a Spark task does."""
+    import pyarrow as pa
+
+    number = len(next(iter(columns.values())))
+    own = {"_txid": [txid] * number, "_attempt_id": [attempt_id] * number}
+    rest = {c: [1] * number for c in one.tables.staged_columns() if c not in own | columns.keys()}
+    data = {**own, **columns, **rest}
+    batch = pa.RecordBatch.from_pydict({c: data[c] for c in one.tables.staged_columns()})
+    one.make_attempt(txid, attempt_id, number)
+    stream = CsvStream(iter([batch.slice(0, 1), batch.slice(1)]))
+    one.tx.copy(one.tables.copy().as_string(one.tx.cursor), stream)
+    assert stream.rows == number
+
+
+@pytest.mark.parametrize("type_", shapes())
+def test_a_value_survives_as_key_and_as_value(door, type_):
+    import pyarrow as pa
+
+    arrow, values = shapes()[type_]
+    column = pa.array([*values, None], arrow)
+    with rolled_back(door) as tx:
+        register_uuid(conn_or_curs=tx.cursor)
+        value = Latest("v", {"d": "bigint"}, type_)
+        one = OneState(tx, State("s", key={"k": type_}, values={"n": Count(), "v": value}))
+        for txid in (1, 2):
+            copy_in(one, txid, 0, {"k": column, "v": column})
+            one.change(txid, 0, None)
+        select = SQL(
+            "SELECT n, k, v FROM s" if type_ != "jsonb" else "SELECT n, k::text, v::text FROM s"
+        )
+        found = [(row["n"], shown(row["k"]), shown(row["v"])) for row in tx.all(select)]
+        # every key found its row again, NULL and NaN too
+        assert sorted(found) == sorted((2, shown(v), shown(v)) for v in column.to_pylist())
+
+        copy_in(one, 2, 1, {"k": column[:1], "v": column[-1:]})
+        one.change(2, 1, 0)
+        assert one.select("n") == [*[(1,)] * (len(column) - 1), (2,)]
+        assert tx.one(SQL("SELECT count(*) AS c FROM s WHERE n = 2 AND v IS NULL"))["c"] == 1
+
+
+def test_zeros_are_one_key_and_so_are_nans(door):
+    """Spark groups them so, and so do Postgres's unique keys; what is no key keeps its sign."""
+    import pyarrow as pa
+
+    column = pa.array([0.0, -0.0, nan, -nan])
+    with rolled_back(door) as tx:
+        one = OneState(
+            tx,
+            State("s", key={"k": "double precision"}, values={"n": Count(), "v": Max("v", "real")}),
+        )
+        for txid in (1, 2):
+            copy_in(one, txid, 0, {"k": column, "v": pa.array([-0.0] * 4, pa.float32())})
+            one.change(txid, 0, None)
+        assert one.select("k::text, n, v::text") == [("0", 4, "-0"), ("NaN", 4, "-0")]
+
+
+def test_what_postgres_holds_for_one_key_is_one_key(door):
+    """Two texts in Spark may be one uuid or one jsonb: the fold in Postgres takes them for one."""
+    import pyarrow as pa
+
+    with rolled_back(door) as tx:
+        one = OneState(tx, State("s", key={"i": "uuid", "j": "jsonb"}, values={"n": Count()}))
+        columns = {
+            "i": pa.array([IDS[0], IDS[0].upper()]),
+            "j": pa.array(['{"a":1,"b":2}', '{"b": 2, "a": 1}']),
+        }
+        copy_in(one, 1, 0, columns)
+        one.change(1, 0, None)
+        copy_in(one, 1, 1, columns)
+        one.change(1, 1, 0)
+        assert one.select("n") == [(2,)]
+
+
+def test_values_are_as_large_as_postgres_takes_them(door):
+    import pyarrow as pa
+
+    text, document = "ü\n" * 10_000_000, json.dumps({"a": ["x" * 100] * 50_000})
+    values = {"t": Latest("t", {"d": "bigint"}, "text"), "j": Latest("j", {"d": "bigint"}, "jsonb")}
+    with rolled_back(door) as tx:
+        one = OneState(tx, State("s", values=values))
+        for txid in (1, 2):
+            columns = {"t": pa.array([text]), "j": pa.array([document])}
+            copy_in(one, txid, 0, {"_key": pa.array([True]), **columns})
+            one.change(txid, 0, None)
+        assert one.select("octet_length(t), md5(t)") == [
+            (30_000_000, md5(text.encode()).hexdigest())
+        ]
+        assert one.select("jsonb_array_length(j->'a')") == [(50_000,)]
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [("uuid", "no uuid"), ("jsonb", "{"), ("text", "a\0b"), ("bigint[]", ["x"])],
+)
+def test_what_is_no_value_of_the_type_is_refused_by_postgres(door, type_, value):
+    with pytest.raises(UnexpectedAnswer):
+        stage_one_value(door, type_, value)
+
+
+def stage_one_value(door, type_, value):
+    import pyarrow as pa
+
+    with rolled_back(door) as tx:
+        one = OneState(tx, State("s", values={"v": Latest("v", {"d": "bigint"}, type_)}))
+        copy_in(one, 1, 0, {"_key": pa.array([True]), "v": pa.array([value])})

@@ -1,0 +1,90 @@
+"""A history is a topology and at most fifteen operations on it; many are drawn, in one process."""
+
+from __future__ import annotations
+
+import logging
+import traceback
+from contextlib import closing
+from dataclasses import dataclass
+
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+
+import reliability.spark.stage
+import reliability.transaction.participant
+from reliability.ledger.door import Door
+from reliability.settings import database_dsn, ledger_dsn
+from tests.simulation.config import OTHER, Config, configs
+from tests.simulation.doors import SimulatedDoor, close_idle_sessions
+from tests.simulation.observed import Observer
+from tests.simulation.operations import Operation, operations, perform
+from tests.simulation.world import World
+
+MOST_STEPS = 15
+
+
+@dataclass(frozen=True)
+class History:
+    """:param drains: at the end people clear what is red, and everything has to commit"""
+
+    config: Config
+    steps: tuple[Operation, ...]
+    drains: bool = False
+
+
+histories = st.builds(
+    History,
+    config=configs,
+    steps=st.lists(operations, min_size=7, max_size=MOST_STEPS).map(tuple),
+    drains=st.sampled_from([False, False, True]),
+)
+
+
+def prepare() -> None:
+    """Make the ledgers ready to be looked at."""
+    for dsn in (ledger_dsn(), database_dsn(OTHER)):
+        door = Door(dsn)
+        Observer.prepare(door)
+        door.close()
+
+
+def happen(history: History) -> None:
+    """Let a history happen, and raise AssertionError for what must not be."""
+    with closing(World(ledger_dsn(), history.config)) as world:
+        for step in history.steps:
+            perform(world, step)
+        if history.drains:
+            world.drain()
+
+
+def use_simulated_doors() -> None:
+    """Where the product opens sessions of its own, let it open ours."""
+    reliability.spark.stage.Door = SimulatedDoor  # type: ignore[misc]
+    reliability.transaction.participant.Door = SimulatedDoor  # type: ignore[misc]
+
+
+def happen_many(number: int, seeded_with: int) -> str:
+    """Let so many histories happen; return why one of the shortest fails, or nothing."""
+
+    @seed(seeded_with)
+    @settings(
+        max_examples=number,
+        deadline=None,
+        database=None,
+        phases=(Phase.generate, Phase.shrink),
+        suppress_health_check=list(HealthCheck),
+        report_multiple_bugs=False,
+    )
+    @given(histories)
+    def each(history: History) -> None:
+        happen(history)
+
+    use_simulated_doors()
+    logging.disable(logging.WARNING)  # what is refused on purpose is told of at length
+    try:
+        each()
+    except Exception:
+        return traceback.format_exc()
+    finally:
+        close_idle_sessions()
+    return ""

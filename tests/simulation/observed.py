@@ -1,0 +1,164 @@
+"""All that can be seen of one topology, in one statement and so in one snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
+
+from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.definitions import Topology
+from reliability.ledger.door import Door
+from reliability.states.tables import StateTables
+from tests.simulation.contents import COLUMNS
+
+Rows = list[dict[str, Any]]
+
+_LEDGER = {
+    "topology": "SELECT curr_txid, next_txid, commit_number, max_spout_pending"
+    " FROM reliability.topology WHERE topology = $1",
+    "checkpoint": "SELECT phase, commit_number, plan FROM reliability.checkpoint"
+    " WHERE topology = $1",
+    "transactions": "SELECT txid, batch_meta, committed_attempt, commit_number"
+    " FROM reliability.transaction WHERE topology = $1 ORDER BY txid",
+    "items": "SELECT txid, item FROM reliability.source_item WHERE topology = $1",
+    "requests": "SELECT request_id, txid, run_id, number, kind, status, granted_after"
+    " FROM reliability.request WHERE topology = $1 ORDER BY request_id",
+    "attempts": "SELECT txid, attempt_id, nonce, status, request_id, batch_meta,"
+    " predecessor_attempt, reason_code, cleaned_at IS NOT NULL AS cleaned"
+    " FROM reliability.attempt WHERE topology = $1 ORDER BY txid, attempt_id",
+    "events": "SELECT txid, attempt_id, status, reason_code FROM reliability.attempt_event"
+    " WHERE topology = $1 ORDER BY event_id",
+    "sinks": "SELECT txid, attempt_id, sink, ack_val, unacked, partitions,"
+    " (SELECT coalesce(json_agg(partition ORDER BY partition), '[]') FROM reliability.ack k"
+    "   WHERE k.topology = s.topology AND k.txid = s.txid AND k.attempt_id = s.attempt_id"
+    "     AND k.sink = s.sink) AS acked"
+    " FROM reliability.sink s WHERE topology = $1",
+    "commits": "SELECT commit_number, txid, attempt_id, replaced_attempt"
+    " FROM reliability.commit_log WHERE topology = $1 ORDER BY commit_number",
+    "states": "SELECT state, commit_number FROM reliability.state WHERE topology = $1",
+    "headers": "SELECT state, txid, attempt_id FROM reliability.contribution"
+    " WHERE topology = $1",
+}
+
+
+@dataclass(frozen=True)
+class Observed:
+    """What one snapshot shows; rows are as the ledger has them."""
+
+    topology: dict[str, Any]
+    checkpoint: dict[str, Any]
+    transactions: Rows
+    items: Rows
+    requests: Rows
+    attempts: Rows
+    events: Rows
+    sinks: Rows
+    commits: Rows
+    states: Rows
+    headers: Rows
+    staged: Rows
+    tables: dict[str, set[tuple[Any, ...]]]
+
+    @property
+    def curr_txid(self) -> int:
+        return int(self.topology["curr_txid"])
+
+    @property
+    def commit_number(self) -> int:
+        """Return the last c."""
+        return len(self.commits)
+
+    @property
+    def txids(self) -> int:
+        return len(self.transactions)
+
+    def grant(self, topology: str, txid: int, age: int) -> Grant | None:
+        """Return the grant of the txid's newest attempt, or of one that is so much older."""
+        own = [a for a in self.attempts if a["txid"] == txid]
+        if age >= len(own):
+            return None
+        attempt = own[-1 - age]
+        return Grant(
+            topology=topology,
+            attempt=TransactionAttempt(txid, attempt["attempt_id"]),
+            nonce=attempt["nonce"],
+        )
+
+
+class Observer:
+    """The one statement, composed for the tables that a topology has in one database."""
+
+    def __init__(self, topology: Topology, database: str = COORDINATOR) -> None:
+        self._name = topology.name
+        self._tables = {
+            state.name: StateTables(topology.name, state)
+            for state in topology.states
+            if state.database == database
+        }
+        self._statement = _statement(self._tables)
+
+    @staticmethod
+    def prepare(door: Door) -> None:
+        """Make the function that reads the ledger's part: its plan is kept from look to look.
+
+        STABLE, so that it shares the snapshot of the statement that calls it.
+        """
+        with door.transaction() as tx:
+            tx.run(
+                SQL(
+                    "CREATE FUNCTION public.look(topology text) RETURNS json LANGUAGE plpgsql"
+                    " STABLE AS $$ #variable_conflict use_column\nBEGIN RETURN ({}); END $$"
+                ).format(_as_json({name: SQL(text) for name, text in _LEDGER.items()}))
+            )
+
+    def look(self, door: Door) -> Observed:
+        """Read everything; it is not part of any operation."""
+        with door.transaction() as tx:
+            row = tx.one(self._statement, topology=self._name)
+        found = row["ledger"]
+        found["topology"], found["checkpoint"] = found["topology"][0], found["checkpoint"][0]
+        tables = row["tables"]
+        found["staged"] = tables.pop("staged")
+        return Observed(
+            **found, tables={name: _as_set(name, shown) for name, shown in tables.items()}
+        )
+
+
+def _as_set(state: str, shown: Rows) -> set[tuple[Any, ...]]:
+    found = {tuple(row.values()) for row in shown}
+    assert len(found) == len(shown), f"a row of {state} is there twice: {shown}"
+    return found
+
+
+def _statement(tables: Mapping[str, StateTables]) -> Composed:
+    parts: dict[str, Composable] = {
+        name: SQL("SELECT {} FROM {}").format(
+            SQL(", ").join(map(Identifier, COLUMNS[name])), table.target
+        )
+        for name, table in tables.items()
+    }
+    parts["staged"] = SQL(" UNION ALL ").join(
+        SQL(
+            "SELECT {} AS sink, _txid AS txid, _attempt_id AS attempt_id, count(*) AS rows"
+            " FROM {} GROUP BY 2, 3"
+        ).format(Literal(name), table.contribution)
+        for name, table in tables.items()
+    )
+    return SQL("SELECT public.look(%(topology)s) AS ledger, ({}) AS tables").format(
+        _as_json(parts)
+    )
+
+
+def _as_json(parts: Mapping[str, Composable]) -> Composed:
+    return SQL("SELECT json_build_object({})").format(
+        SQL(", ").join(
+            SQL("{}, (SELECT coalesce(json_agg(t), '[]') FROM ({}) AS t)").format(
+                Literal(name), part
+            )
+            for name, part in parts.items()
+        )
+    )

@@ -1,0 +1,424 @@
+"""The operations that a history is made of; each makes sense, or does nothing, in any situation.
+
+An operation names a txid by its distance from curr_txid, and an attempt by its age: 0 is the
+txid's newest. Most carry a fault that hits one of their transactions, and what another process
+does in the middle of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from hypothesis import strategies as st
+
+from reliability.core.attempt import Grant
+from reliability.core.errors import AttemptIncomplete, RunUnsatisfied
+from reliability.transaction.request import Run
+from tests.simulation.contents import BEST, PARTITIONS, TOTALS
+from tests.simulation.doors import FAULTS, Fault, FaultKind
+from tests.simulation.world import Act, Silent, World
+
+
+class Operation(Protocol):
+    """One step of a history."""
+
+    def act(self, world: World) -> None:
+        """Do it."""
+
+
+def perform(world: World, operation: Operation) -> None:
+    """Do it with its fault and what comes in between, and check all that can be seen."""
+    if isinstance(operation, Outside):
+        operation.act(world)
+        return
+    within: Operation | None = getattr(operation, "within", None)
+    other: Act | None = None if within is None else lambda: within.act(world)
+    world.perform(lambda: operation.act(world), getattr(operation, "fault", None), other)
+
+
+@dataclass(frozen=True)
+class Emit:
+    """A run's emit task."""
+
+    run: str
+    fault: Fault | None = None
+    within: Operation | None = None
+
+    def act(self, world: World) -> None:
+        world.emit(self.run)
+
+
+class Outside:
+    """An operation that leaves the ledger alone."""
+
+
+@dataclass(frozen=True)
+class Arrive(Outside):
+    """The source gets an item more."""
+
+    month: int
+    rows: int
+
+    def act(self, world: World) -> None:
+        if len(world.source.items[self.month]) < 4:
+            world.source.items[self.month].append(self.rows)
+
+
+@dataclass(frozen=True)
+class Ready(Outside):
+    """The source can be read, or not now."""
+
+    ready: bool
+
+    def act(self, world: World) -> None:
+        world.source.ready = self.ready
+
+
+@dataclass(frozen=True)
+class OfTxid:
+    """An operation on one txid."""
+
+    txid: int = 0
+
+    def of(self, world: World) -> int:
+        return min(max(world.seen.curr_txid + self.txid, 1), world.seen.txids)
+
+
+@dataclass(frozen=True)
+class Work(OfTxid):
+    """One of a transaction's tasks does so many acts of its loop."""
+
+    run: str = "A"
+    task: int = -1
+    acts: int = 8
+    fault: Fault | None = None
+    within: Operation | None = None
+
+    def act(self, world: World) -> None:
+        txid, tasks = self.of(world), world.config.tasks
+        world.work(world.run_of(self.run, txid), txid, tasks[self.task % len(tasks)], self.acts)
+
+
+@dataclass(frozen=True)
+class Claim(OfTxid):
+    """A task begins if need be and takes up a step."""
+
+    run: str = "A"
+    task: int = 0
+    fault: Fault | None = None
+    within: Operation | None = None
+
+    def act(self, world: World) -> None:
+        txid, tasks = self.of(world), world.config.tasks
+        world.claim(world.run_of(self.run, txid), txid, tasks[self.task % len(tasks)])
+
+
+@dataclass(frozen=True)
+class OfAttempt(OfTxid):
+    """An operation of what an attempt has started, be it the newest or a zombie."""
+
+    age: int = 0
+
+    def grant(self, world: World) -> Grant | None:
+        return world.seen.grant(world.name, self.of(world), self.age)
+
+    def act(self, world: World) -> None:
+        if (grant := self.grant(world)) is not None:
+            self.act_for(world, grant)
+
+    def act_for(self, world: World, grant: Grant) -> None:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Stage(OfAttempt):
+    """One Spark task, maybe of another write action than the driver's."""
+
+    sink: str = TOTALS
+    partition: int = 0
+    write: int = 0
+    fault: Fault | None = None
+    within: Operation | None = None
+
+    def act_for(self, world: World, grant: Grant) -> None:
+        world.stage(grant, self.sink, self.partition, self.write)
+
+
+@dataclass(frozen=True)
+class Write(OfAttempt):
+    """A step's write actions, whole or in part; `declared` is off by so much, None for not at all.
+
+    :param lost: a partition that is not staged
+    :param twice: every Spark task runs twice
+    """
+
+    sinks: tuple[str, ...] = (TOTALS, BEST)
+    lost: int | None = None
+    twice: bool = False
+    write: int = 0
+    declared: int | None = 0
+    fault: Fault | None = None
+    within: Operation | None = None
+
+    def act_for(self, world: World, grant: Grant) -> None:
+        for sink in self.sinks:
+            for partition in range(PARTITIONS[sink]):
+                for _ in range(0 if partition == self.lost else 1 + self.twice):
+                    world.stage(grant, sink, partition, self.write)
+            if self.declared is not None:
+                world.declare(grant, sink, max(PARTITIONS[sink] + self.declared, 0))
+
+
+@dataclass(frozen=True)
+class Declare(OfAttempt):
+    """The driver says how many partitions there were."""
+
+    sink: str = TOTALS
+    partitions: int = 2
+    fault: Fault | None = None
+
+    def act_for(self, world: World, grant: Grant) -> None:
+        world.declare(grant, self.sink, self.partitions)
+
+
+@dataclass(frozen=True)
+class EndStep(OfAttempt):
+    """A step's spark-submit has ended."""
+
+    step: int = 0
+    fault: Fault | None = None
+
+    def act_for(self, world: World, grant: Grant) -> None:
+        steps = world.runner.topology.steps
+        world.runner.end_step(grant, steps[self.step % len(steps)].name)
+
+
+@dataclass(frozen=True)
+class Seal(OfAttempt):
+    """Somebody seals, complete or not."""
+
+    task: int = 0
+    fault: Fault | None = None
+    within: Operation | None = None
+
+    def act_for(self, world: World, grant: Grant) -> None:
+        tasks = world.config.tasks
+        world.runner.seal(grant, tasks[self.task % len(tasks)])
+
+
+@dataclass(frozen=True)
+class End(OfAttempt):
+    """An attempt's driver or its watcher ends it."""
+
+    fence: bool = False
+    fault: Fault | None = None
+
+    def act_for(self, world: World, grant: Grant) -> None:
+        world.runner.end_attempt(grant, AttemptIncomplete("its JVM died"), fence=self.fence)
+
+
+@dataclass(frozen=True)
+class Commit(OfTxid):
+    """Anybody commits whatever is due."""
+
+    fault: Fault | None = None
+
+    def act(self, world: World) -> None:
+        world.runner.commit(self.of(world))
+
+
+@dataclass(frozen=True)
+class Close(OfTxid):
+    """The teardown of a run's transaction."""
+
+    run: str = "A"
+    fault: Fault | None = None
+
+    def act(self, world: World) -> None:
+        txid = self.of(world)
+        run = Run(dag_id=world.name, run_id=world.run_of(self.run, txid))
+        world.runner.close(txid, run, "torn down")
+
+
+@dataclass(frozen=True)
+class Settle:
+    """The last task of a run."""
+
+    run: str
+    fault: Fault | None = None
+
+    def act(self, world: World) -> None:
+        run = Run(dag_id=world.name, run_id=self.run)
+        try:
+            world.runner.settle(run, [])
+        except RunUnsatisfied:
+            return
+        with FAULTS.armed(None):
+            seen = world.look()
+        latest = {r["txid"]: r["status"] for r in seen.requests if r["run_id"] == self.run}
+        assert set(latest.values()) <= {"SATISFIED"}, "R3: green, and not all is done"
+
+
+@dataclass(frozen=True)
+class Clear(OfTxid, Outside):
+    """A person clears a run's transaction, or the whole run; its tasks may not have started yet."""
+
+    run: str = "A"
+    whole: bool = False
+
+    def act(self, world: World) -> None:
+        txid = self.of(world)
+        world.witness.raised[world.run_of(self.run, txid), 0 if self.whole else txid] += 1
+
+
+@dataclass(frozen=True)
+class Again(Work):
+    """A person clears a task of a transaction, and it works."""
+
+    def act(self, world: World) -> None:
+        if FAULTS.is_first_try:
+            Clear(self.txid, self.run).act(world)
+        super().act(world)
+
+
+@dataclass(frozen=True)
+class HoursPass:
+    """Time goes by, and somebody may be silent all the while."""
+
+    silent: Silent
+
+    def act(self, world: World) -> None:
+        world.hours_pass(self.silent)
+
+
+@dataclass(frozen=True)
+class Sweep:
+    """Somebody passes by."""
+
+    clean: bool = False
+    fault: Fault | None = None
+
+    def act(self, world: World) -> None:
+        world.sweep(self.clean)
+
+
+@dataclass(frozen=True)
+class Pause:
+    """A person pauses the topology, or resumes it."""
+
+    pause: bool
+
+    def act(self, world: World) -> None:
+        if self.pause:
+            world.runner.pause("a person said so")
+        else:
+            world.runner.resume()
+
+
+@dataclass(frozen=True)
+class Restart(Outside):
+    """All processes end and come again."""
+
+    def act(self, world: World) -> None:
+        world.restart()
+
+
+# --- how histories are drawn ------------------------------------------------------------------
+
+def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
+    """Draw from one of several strategies, by weight; `one_of` takes equal ones for one."""
+    drawn = [strategy for weight, strategy in choices for _ in range(weight)]
+    return st.sampled_from(range(len(drawn))).flatmap(drawn.__getitem__)
+
+
+runs = st.sampled_from("AAB")
+near = st.sampled_from([0, 0, 0, 0, 1, 1, 2, -1, -2])
+committed = st.sampled_from([-1, -1, -2, 0])
+ages = st.sampled_from([0, 0, 0, 0, 1, 2])
+tasks = st.sampled_from([-1, 0, 1])
+kinds = st.sampled_from(FaultKind)
+faults = weighted((4, st.none()), (1, st.builds(Fault, kinds, st.integers(0, 30))))
+few_faults = weighted((3, st.none()), (1, st.builds(Fault, kinds, st.integers(0, 4))))
+sinks = st.sampled_from([TOTALS, BEST])
+
+_brief = st.one_of(
+    st.builds(Claim, txid=near, run=runs, task=tasks),
+    st.builds(Work, txid=near, run=runs, task=tasks, acts=st.integers(1, 8)),
+    st.builds(Again, txid=near, run=runs, task=tasks),
+    st.builds(End, txid=near, age=ages, fence=st.booleans()),
+    st.builds(Commit, txid=near),
+    st.builds(Close, txid=near, run=runs),
+    st.builds(Emit, run=runs),
+    st.builds(Sweep, clean=st.booleans()),
+    st.builds(Seal, txid=near, age=ages, task=tasks),
+    st.builds(Stage, txid=near, age=ages, sink=sinks, partition=st.integers(0, 1)),
+)
+within = weighted((6, st.none()), (1, _brief))
+
+_claim = st.builds(Claim, txid=near, run=runs, task=tasks, fault=few_faults, within=within)
+_work = st.builds(Work, txid=near, run=runs, task=tasks, fault=faults, within=within)
+_some_work = st.builds(Work, txid=near, run=runs, task=tasks, acts=st.integers(1, 6))
+_replay = st.builds(Again, txid=committed, run=runs, task=tasks, fault=faults, within=within)
+_write = st.builds(
+    Write,
+    txid=near,
+    age=ages,
+    sinks=st.sampled_from([(TOTALS, BEST), (TOTALS, BEST), (TOTALS,), (BEST,)]),
+    lost=st.sampled_from([None, None, None, None, 0, 1]),
+    twice=st.booleans(),
+    write=st.sampled_from([0, 0, 0, 1]),
+    declared=st.sampled_from([0, 0, 0, 0, -1, 1, None]),
+    fault=faults,
+    within=within,
+)
+_of_spark = st.one_of(
+    st.builds(
+        Stage,
+        txid=near,
+        age=ages,
+        sink=sinks,
+        partition=st.integers(0, 2),
+        write=st.integers(0, 1),
+        fault=few_faults,
+        within=within,
+    ),
+    st.builds(
+        Declare, txid=near, age=ages, sink=sinks, partitions=st.integers(0, 3), fault=few_faults
+    ),
+)
+_end_step = st.builds(EndStep, txid=near, age=ages, step=st.integers(0, 1), fault=few_faults)
+_seal = st.builds(Seal, txid=near, age=ages, task=tasks, fault=faults, within=within)
+_end = st.builds(End, txid=near, age=ages, fence=st.booleans(), fault=few_faults)
+_commit = st.builds(Commit, txid=near, fault=few_faults)
+_of_runs = st.one_of(
+    st.builds(Emit, run=runs, fault=faults, within=within),
+    st.builds(Arrive, month=st.integers(0, 1), rows=st.integers(0, 2)),
+    st.builds(Clear, txid=near, run=runs, whole=st.booleans()),
+    st.builds(Close, txid=near, run=runs, fault=few_faults),
+    st.builds(Settle, run=runs, fault=few_faults),
+)
+_of_time = st.one_of(
+    st.builds(HoursPass, silent=st.sampled_from(Silent)),
+    st.builds(Sweep, clean=st.booleans(), fault=faults),
+    st.builds(Restart),
+)
+_yes = st.sampled_from([True, True, True, False])
+_of_people = st.one_of(
+    st.builds(Pause, pause=_yes.map(lambda yes: not yes)), st.builds(Ready, ready=_yes)
+)
+operations = weighted(
+    (6, _work),
+    (2, _some_work),
+    (2, _replay),
+    (2, _claim),
+    (2, _write),
+    (1, _of_spark),
+    (1, _end_step),
+    (1, _seal),
+    (1, _end),
+    (1, _commit),
+    (2, _of_runs),
+    (2, _of_time),
+    (1, _of_people),
+)

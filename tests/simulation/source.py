@@ -1,0 +1,52 @@
+"""The simulated source: two months of items, of which a run reads one; it grows as it is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from reliability.core.fold import Fold
+from reliability.core.spout import BatchMeta, Interval, MemorySlice, SourceItem, SpoutKind, Taken
+from reliability.spouts.tuple_ids import fold_rows
+from tests.fix_pipeline import month
+
+MONTHS = (month(1997, 1), month(1997, 2))
+
+
+@dataclass
+class Source:
+    """A spout of any kind, timed; each batch is one item.
+
+    :param items: for each month the number of rows of each of its items
+    :param meanwhile: called once when the source is read outside of any transaction, that is
+        where another process can come in between
+    """
+
+    kind: SpoutKind
+    items: list[list[int]]
+    ready: bool = True
+    timed: bool = True
+    meanwhile: Callable[[], None] = field(default=lambda: None)
+
+    def is_ready(self, txid: int, interval: Interval | None) -> bool:
+        return self.ready
+
+    def plan(self, interval: Interval | None, taken: Taken) -> list[SourceItem]:
+        assert interval is not None
+        number = MONTHS.index(interval)
+        items = [
+            MemorySlice(partition=number, offset=offset, rows=rows)
+            for offset, rows in enumerate(self.items[number])
+        ]
+        known = taken.which([item.identity for item in items])
+        self.meanwhile()
+        return [item for item in items if item.identity not in known]
+
+    def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
+        return [(item,) for item in items]
+
+    def count(self, items: Sequence[SourceItem]) -> Fold:
+        return Fold.of(fold_rows(ordinal, item.rows) for ordinal, item in enumerate(items))
+
+    def verify(self, meta: BatchMeta) -> None:
+        self.meanwhile()

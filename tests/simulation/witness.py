@@ -1,0 +1,271 @@
+"""What has to hold in every snapshot of every history (G1 to G4, G8), and between two of them.
+
+`Books` are the checks of one database; `Witness` adds those of the coordinator's ledger, and
+`Mirror` those of a second target database.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from reliability.core.attempt import TransactionAttempt
+from reliability.core.checkpoint import Phase
+from reliability.core.spout import SpoutKind
+from tests.simulation.config import Config
+from tests.simulation.contents import Tuple, expected, tuples
+from tests.simulation.observed import Observed
+
+LIVE = ("PROCESSING", "SEALING", "PROCESSED")
+SEALED = ("PROCESSED", "COMMITTED", "REPLACED")
+ENDED = ("FAILED", "FENCED", "REPLACED")
+AFTER = {
+    None: {"PROCESSING"},
+    "PROCESSING": {"SEALING", "FAILED", "FENCED"},
+    "SEALING": {"PROCESSED", "FAILED", "FENCED"},
+    "PROCESSED": {"COMMITTED", "FAILED"},
+    "COMMITTED": {"REPLACED"},
+}
+Key = tuple[int, int]
+Contents = Callable[[Key], Sequence[Tuple]]
+
+
+def key_of(row: dict[str, Any]) -> Key:
+    """Return (txid, attempt_id)."""
+    return row["txid"], row["attempt_id"]
+
+
+class Books:
+    """The checks of one database's ledger and target tables."""
+
+    def __init__(self, config: Config) -> None:
+        self.config = config
+        self._traces: dict[Any, Any] = {}
+
+    def check_books(self, seen: Observed, contents: Contents) -> None:
+        """Raise AssertionError for anything that must not be."""
+        self._commit_log(seen)
+        self._pointers(seen)
+        self._statuses(seen)
+        self._sealed(seen)
+        self._ended(seen)
+        self._tables(seen, contents)
+
+    def _commit_log(self, seen: Observed) -> None:
+        numbers = [commit["commit_number"] for commit in seen.commits]
+        assert numbers == list(range(1, len(numbers) + 1)), "C2: commit numbers have no gap"
+        first = [commit["txid"] for commit in seen.commits if commit["replaced_attempt"] is None]
+        assert first == list(range(1, seen.curr_txid)), "G1, G2: each txid commits once, in order"
+        assert seen.topology["commit_number"] == seen.commit_number, "C2: the topology is at c"
+        assert {s["commit_number"] for s in seen.states} <= {seen.commit_number}, "G3: states at c"
+
+    def _pointers(self, seen: Observed) -> None:
+        logged: dict[int, tuple[int, int]] = {}
+        for commit in seen.commits:
+            before = logged.get(commit["txid"], (None, None))[0]
+            assert commit["replaced_attempt"] == before, "H1: a swap replaces what was committed"
+            logged[commit["txid"]] = commit["attempt_id"], commit["commit_number"]
+        for t in seen.transactions:
+            pointer = (t["committed_attempt"], t["commit_number"])
+            assert pointer == logged.get(t["txid"], (None, None)), "H1: the pointer is the log's"
+        for header in seen.headers:
+            assert header["attempt_id"] == logged[header["txid"]][0], "H2: headers follow"
+        assert len(seen.headers) == len(logged) * len(seen.states), "H2: one per state and txid"
+
+    def _statuses(self, seen: Observed) -> None:
+        counting = {(t["txid"], t["committed_attempt"]) for t in seen.transactions}
+        live: set[int] = set()
+        for a in seen.attempts:
+            is_counted = a["status"] == "COMMITTED"
+            assert is_counted == (key_of(a) in counting), "A8: what counts is COMMITTED"
+            if a["status"] in LIVE:
+                assert a["txid"] not in live, "A8: one live attempt per txid"
+                live.add(a["txid"])
+
+    def _sealed(self, seen: Observed) -> None:
+        """A5, A6: what is sealed has each partition's ack once, and never changes again."""
+        statuses = {key_of(a): a["status"] for a in seen.attempts}
+        for sink in seen.sinks:
+            if statuses[key_of(sink)] in SEALED:
+                assert sink["acked"] == list(range(sink["partitions"])), "A5: 0 … n - 1 acked"
+                assert (sink["ack_val"], sink["unacked"]) == (0, 0), "V1: the tree is acked"
+        for key, status in statuses.items():
+            if status == "PROCESSED":
+                self._stays(seen, key, "sealed")
+
+    def _ended(self, seen: Observed) -> None:
+        """G4: what has ended stays as it was: nothing late adds an ack or a row."""
+        for a in seen.attempts:
+            if a["status"] in ENDED:
+                self._stays(seen, key_of(a), "ended", cleaned=a["cleaned"])
+
+    def _stays(self, seen: Observed, key: Key, since: str, cleaned: bool = False) -> None:
+        acks = sorted(
+            (s["sink"], s["partitions"], s["ack_val"], s["unacked"], str(s["acked"]))
+            for s in seen.sinks
+            if key_of(s) == key
+        )
+        rows = sorted((s["sink"], s["rows"]) for s in seen.staged if key_of(s) == key)
+        before = self._traces.setdefault((key, since), (acks, rows))
+        assert acks == before[0], f"G4, A6: {key} was {since}, and has another ack now"
+        assert rows == before[1] or (cleaned and not rows), f"G4, A6: {key} was {since}; its rows"
+
+    def _tables(self, seen: Observed, contents: Contents) -> None:
+        committed = [
+            (t["txid"], contents((t["txid"], t["committed_attempt"])))
+            for t in seen.transactions
+            if t["committed_attempt"] is not None
+        ]
+        for state, rows in seen.tables.items():
+            assert rows == expected(state, committed), f"G1, G3: state {state}"
+
+
+class Witness(Books):
+    """The checks of the coordinator's ledger; remembers what each attempt read."""
+
+    def __init__(self, config: Config) -> None:
+        super().__init__(config)
+        self.raised: dict[tuple[str, int], int] = defaultdict(int)
+        self._nonces: dict[Key, str] = {}
+        self._batches: dict[Key, Any] = {}
+        self._frozen: dict[int, Any] = {}
+
+    def check(self, seen: Observed) -> None:
+        """Raise AssertionError for anything that must not be."""
+        self._order(seen)
+        self._checkpoint(seen)
+        self._attempts(seen)
+        self._story(seen)
+        self._batches_stay(seen)
+        self._requests(seen)
+        if self.config.spout is SpoutKind.OPAQUE:
+            self._cascades(seen)
+        self.check_books(seen, self.contents)
+
+    def knows(self, attempt: TransactionAttempt) -> bool:
+        """Say whether a snapshot has shown the attempt."""
+        return (attempt.txid, attempt.attempt_id) in self._batches
+
+    def contents(self, key: Key) -> Sequence[Tuple]:
+        """Return the rows of an attempt: by what it read when it began, whatever it reads now."""
+        rows = sum(item["rows"] for item in self._batches[key])
+        return tuples(TransactionAttempt(*key), rows, key in self.config.poison)
+
+    # --- G2: order -------------------------------------------------------------------------------
+
+    def _order(self, seen: Observed) -> None:
+        txids = [t["txid"] for t in seen.transactions]
+        assert txids == list(range(1, seen.topology["next_txid"])), "E3: txids have no gap"
+        committed = [t["txid"] for t in seen.transactions if t["committed_attempt"] is not None]
+        assert committed == list(range(1, seen.curr_txid)), "G2: 1 … curr_txid - 1 are committed"
+
+    def _checkpoint(self, seen: Observed) -> None:
+        checkpoint = seen.checkpoint
+        at_rest = checkpoint["phase"] == Phase.COMMITTED.value
+        assert at_rest or self.config.databases == 2, "C2: with one database nothing is on its way"
+        aim = seen.commit_number + len(checkpoint["plan"])
+        assert checkpoint["commit_number"] == aim, "C2: the checkpoint counts c"
+
+    # --- attempts --------------------------------------------------------------------------------
+
+    def _attempts(self, seen: Observed) -> None:
+        ids: dict[int, int] = defaultdict(int)
+        replaying = 0
+        for a in seen.attempts:
+            txid = a["txid"]
+            assert a["attempt_id"] == ids[txid], "A1: attempt ids rise by one"
+            ids[txid] += 1
+            nonce = self._nonces.setdefault(key_of(a), a["nonce"])
+            assert nonce == a["nonce"], "A1: an attempt id is granted once"
+            if a["status"] in LIVE:
+                assert txid < seen.curr_txid + self.config.pending, "the window"
+                replaying += txid < seen.curr_txid and a["status"] != "PROCESSED"
+        assert replaying <= self.config.pending, "as many replays as fit into the window"
+        assert len(self._nonces) == len(seen.attempts), "A1: no attempt is forgotten"
+
+    def _story(self, seen: Observed) -> None:
+        """Every change of every attempt that the trigger has written, also between snapshots."""
+        last: dict[Key, str] = {}
+        for event in seen.events:
+            key, status = key_of(event), event["status"]
+            before = last.get(key)
+            assert status in AFTER.get(before, set()), f"G4: {key} went {before} → {status}"
+            if (before, status) == ("PROCESSED", "FAILED"):
+                fell = event["reason_code"] == "PREDECESSOR_FAILED"
+                assert fell or key in self.config.poison, "A8: nobody fails what is sealed"
+            last[key] = status
+        assert last == {key_of(a): a["status"] for a in seen.attempts}
+
+    def _batches_stay(self, seen: Observed) -> None:
+        for t in seen.transactions:
+            if t["batch_meta"] is not None:
+                frozen = self._frozen.setdefault(t["txid"], t["batch_meta"])
+                assert frozen == t["batch_meta"], "E4: a frozen batch stays what it is"
+        for a in seen.attempts:
+            own = a["batch_meta"]
+            meta = self._frozen.get(a["txid"]) if own is None else own
+            assert self._batches.setdefault(key_of(a), meta) == meta, "E4: an attempt's one batch"
+        frozen_items = [
+            (txid, f"memory:{item['partition']}:{item['offset']}")
+            for txid, meta in self._frozen.items()
+            for item in meta
+        ]
+        assert sorted((i["txid"], i["item"]) for i in seen.items) == sorted(frozen_items), "E1, E4"
+        assert len({item for _, item in frozen_items}) == len(frozen_items), "E1: one txid each"
+
+    def _cascades(self, seen: Observed) -> None:
+        """E4: a batch starts where one ended that was committed, or may still be."""
+        status = {key_of(a): a["status"] for a in seen.attempts}
+        starts = {key_of(a): a["predecessor_attempt"] for a in seen.attempts}
+        committed: set[tuple[int, int | None]] = set()
+        for commit in seen.commits:
+            if commit["replaced_attempt"] is None and commit["txid"] > 1:
+                start = (commit["txid"] - 1, starts[key_of(commit)])
+                assert start in committed, "E4: a batch starts where a committed one ended"
+            committed.add(key_of(commit))
+        for key, before in starts.items():
+            if before is not None and status[key] in LIVE:
+                assert status[key[0] - 1, before] not in ("FAILED", "FENCED"), "E4: the cascade"
+
+    # --- requests --------------------------------------------------------------------------------
+
+    def _requests(self, seen: Observed) -> None:
+        """R1, G8: asking again without a clear neither opens a request nor makes a replay."""
+        commits: dict[int, list[int]] = defaultdict(list)
+        for commit in seen.commits:
+            commits[commit["txid"]].append(commit["attempt_id"])
+        for r in seen.requests:
+            most = 1 + self.raised[r["run_id"], 0] + self.raised[r["run_id"], r["txid"]]
+            assert r["number"] <= most, "R1: a retry opened a request"
+            if r["status"] == "SATISFIED":
+                newest = max(commits[r["txid"]], default=-1)
+                assert newest >= 0, "R3: satisfied, and not committed"
+                assert newest > r["granted_after"] or r["kind"] == "COMMIT", "R2: a replay anew"
+            elif r["kind"] == "COMMIT" and r["status"] in ("OPEN", "GIVEN_UP"):
+                assert not commits[r["txid"]], "a commit satisfies who wants it"
+        replays = {r["request_id"] for r in seen.requests if r["kind"] == "REPLAY"}
+        asked = {key_of(a): a["request_id"] for a in seen.attempts}
+        for commit in seen.commits:
+            if commit["replaced_attempt"] is not None:
+                assert asked[key_of(commit)] in replays, "R1: a retry became a replay"
+
+
+class Mirror(Books):
+    """The checks of a second target database, and that it agrees with the coordinator (C2, C6)."""
+
+    def check(self, seen: Observed, coordinator: Observed, contents: Contents) -> None:
+        """Raise AssertionError for anything that must not be."""
+        self.check_books(seen, contents)
+        checkpoint = coordinator.checkpoint
+        plan = checkpoint["plan"] if checkpoint["phase"] == Phase.COMMITTING.value else []
+        decided = [_entry(commit) for commit in [*coordinator.commits, *plan]]
+        own = [_entry(commit) for commit in seen.commits]
+        assert own in (decided[: coordinator.commit_number], decided), "C6: only what is decided"
+        assert seen.checkpoint["commit_number"] == seen.commit_number, "C2: it counts c"
+
+
+def _entry(commit: dict[str, Any]) -> tuple[Any, ...]:
+    return tuple(
+        commit[name] for name in ("commit_number", "txid", "attempt_id", "replaced_attempt")
+    )

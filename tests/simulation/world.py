@@ -1,0 +1,370 @@
+"""One history: a topology of its own in a real ledger, and what its processes do to it."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from enum import Enum
+from functools import partial
+from itertools import count
+
+from psycopg2.sql import SQL, Identifier
+
+from reliability.core.attempt import Grant
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.coordinator import Begin, Commit, Done, Fail, Seal, Submit, Wait
+from reliability.core.errors import (
+    InvalidDefinition,
+    LedgerCorruption,
+    PredecessorFailed,
+    ReliabilityError,
+    StateDefinitionChanged,
+    UnexpectedAnswer,
+)
+from reliability.ledger.door import Door
+from reliability.runner import TransactionRunner
+from reliability.settings import Leases, database_dsn
+from reliability.spark.stage import CsvStream, StageTask
+from reliability.states.tables import StateTables
+from reliability.transaction.attempt import declare_partitions
+from reliability.transaction.request import Run, TaskContact
+from reliability.transaction.sweep import sweep
+from tests.simulation.config import OTHER, Config
+from tests.simulation.contents import (
+    BEST,
+    COLUMNS,
+    PARTITIONS,
+    POISON,
+    Tuple,
+    partition_of,
+    staged,
+)
+from tests.simulation.doors import FAULTS, Crash, Fault, FaultKind, SimulatedDoor
+from tests.simulation.observed import Observed, Observer
+from tests.simulation.source import MONTHS, Source
+from tests.simulation.witness import Mirror, Witness
+
+NEVER = (LedgerCorruption, InvalidDefinition, StateDefinitionChanged)
+WRITES = uuid.UUID("00000000-0000-0000-0000-000000000001")
+MOST_ROUNDS = 4  # poison is in the first two attempts of a txid, in more than one in a group
+ENOUGH_ACTS = 12
+_numbers = count(1)
+
+
+class World:
+    """The topology of one history, its runs, and the processes that work for it."""
+
+    def __init__(self, dsn: str, config: Config) -> None:
+        self.config = config
+        self.name = f"h_{os.getpid()}_{next(_numbers)}"
+        self.source = Source(config.spout, [list(config.items), [2]])
+        self.door = SimulatedDoor(dsn)
+        topology = config.topology(self.name, self.source)
+        self.states = {state.name: state for state in topology.states}
+        self.tables = {s.name: StateTables(self.name, s) for s in topology.states}
+        self._copy: dict[str, str] = {}
+        self.witness, self.mirror = Witness(config), Mirror(config)
+        self.observers = {name: Observer(topology, name) for name in ("", *topology.databases)}
+        self.restart()
+        self._start()
+        self.look()
+
+    def _start(self) -> None:
+        self.runner.emit(MONTHS[0], self.who("A", 0, "emit"), most_batches=1000)
+        with self.door.transaction() as tx:
+            for name, table in self.tables.items():
+                self._copy[name] = table.copy().as_string(tx.cursor)
+        if self.config.poison:
+            guarded = self.config.guarded
+            with self.door_of(guarded) as door, door.transaction() as tx:
+                check = SQL("ALTER TABLE {} ADD CONSTRAINT poor CHECK ({} < %(poison)s)").format(
+                    self.tables[guarded].target, Identifier(COLUMNS[guarded][-3])
+                )
+                tx.run(check, poison=POISON)
+
+    def restart(self) -> None:
+        """Every process begins anew: nothing is left but the ledger and the source."""
+        self.door.close()
+        self.door = SimulatedDoor(self.door.dsn)
+        topology = self.config.topology(self.name, self.source)
+        self.runner = TransactionRunner(topology, self.door, Leases(overdue=1))
+
+    def close(self) -> None:
+        """End the history."""
+        self.door.close()
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def look(self) -> Observed:
+        """Check all that can be seen now."""
+        with FAULTS.armed(None):
+            seen = self.observers[COORDINATOR].look(self.door)
+            self.witness.check(seen)
+            if OTHER in self.observers:
+                with self.door_of(BEST) as door:
+                    other = self.observers[OTHER].look(door)
+                self.mirror.check(other, seen, self.witness.contents)
+        self.seen = seen
+        return seen
+
+    @contextmanager
+    def door_of(self, sink: str) -> Iterator[Door]:
+        """Open the database that a state lies in."""
+        if self.states[sink].database == COORDINATOR:
+            yield self.door
+            return
+        door = SimulatedDoor(self.dsn_of(sink))
+        try:
+            yield door
+        finally:
+            door.close()
+
+    # --- acting ----------------------------------------------------------------------------------
+
+    def perform(
+        self, act: Callable[[], None], fault: Fault | None = None, within: Act | None = None
+    ) -> None:
+        """Do it as one process; whoever loses an answer asks again; then look."""
+        self._try(act, fault, within)
+        if FAULTS.fired is FaultKind.LOST:
+            self.look()
+            self.restart()
+            FAULTS.is_first_try = False
+            self._try(act, None, None)
+            FAULTS.is_first_try = True
+        elif FAULTS.fired is FaultKind.CRASH:
+            self.restart()
+        FAULTS.fired = None
+        self.look()
+
+    def _try(self, act: Act, fault: Fault | None, within: Act | None) -> None:
+        with FAULTS.armed(fault), self._meanwhile(within):
+            try:
+                act()
+            except Crash:
+                pass
+            except ReliabilityError as error:
+                self._check_error(error)
+
+    def _check_error(self, error: ReliabilityError) -> None:
+        refused = isinstance(error, UnexpectedAnswer)
+        if isinstance(error, NEVER) or (refused and not ("poor" in str(error) and self.config.poison)):
+            raise error
+
+    @contextmanager
+    def _meanwhile(self, within: Act | None) -> Iterator[None]:
+        """Let another process act once, where this one holds nothing."""
+        if within is None:
+            yield
+            return
+        own_runner, own_door = self.runner, self.door
+
+        def interrupt() -> None:
+            self.source.meanwhile = _nothing
+            self.door = SimulatedDoor(own_door.dsn)
+            self.runner = TransactionRunner(own_runner.topology, self.door, own_runner.leases)
+            try:
+                self._try(within, None, None)
+                self.look()
+            finally:
+                self.door.close()
+                self.runner, self.door = own_runner, own_door
+
+        self.source.meanwhile = interrupt
+        try:
+            yield
+        finally:
+            self.source.meanwhile = _nothing
+
+    # --- what Airflow's tasks do -----------------------------------------------------------------
+
+    def who(self, run: str, txid: int, task: str) -> TaskContact:
+        """A clear of the run or of the transaction has raised its tasks' max_tries."""
+        raised = self.witness.raised[run, 0] + self.witness.raised[run, txid]
+        return TaskContact(run=Run(dag_id=self.name, run_id=run), task=task, max_tries=1 + raised)
+
+    def run_of(self, wanted: str, txid: int) -> str:
+        """Return the run, or the other one if it has nothing to do with the txid."""
+        asking = {r["run_id"] for r in self.seen.requests if r["txid"] == txid}
+        return wanted if wanted in asking or not asking else min(asking)
+
+    def clear_if_closed(self, run: str, txid: int | None = None) -> None:
+        """Tasks that ended come again only when a person clears them, or the whole run."""
+        latest = {r["txid"]: r["status"] for r in self.seen.requests if r["run_id"] == run}
+        if latest.get(txid) == "CLOSED" or (txid is None and "CLOSED" in latest.values()):
+            self.witness.raised[run, txid or 0] += 1
+
+    def emit(self, run: str) -> list[int]:
+        """Run the run's first task."""
+        self.clear_if_closed(run)
+        own = MONTHS[0] if run == "A" or self.config.shared else MONTHS[1]
+        return self.runner.emit(own, self.who(run, 0, "emit"), most_batches=1000)
+
+    def work(self, run: str, txid: int, task: str, acts: int) -> None:
+        """Do what the operator's loop does, at most so many acts: then its process is stopped."""
+        self.clear_if_closed(run, txid)
+        work = self.runner.topology.work(task, None if task == "commit" else task)
+        request_id = self.runner.contact(txid, self.who(run, txid, task)).request_id
+        for _ in range(acts):
+            match self.runner.next_action(txid, request_id, work):
+                case Begin():
+                    self.runner.begin(txid, request_id, work)
+                case Submit(step=name):
+                    grant = self.runner.claim_step(txid, request_id, name, work)
+                    if grant is not None:
+                        self._run_step(grant, name)
+                case Seal():
+                    grant = self.runner.live_grant(txid, request_id)
+                    if grant is not None:
+                        self.runner.seal(grant, task)
+                case Commit():
+                    if not self.runner.commit(txid):
+                        return
+                case Fail(error=error):
+                    raise error
+                case Done() | Wait():
+                    return
+
+    def _run_step(self, grant: Grant, step: str) -> None:
+        try:
+            for sink in self.runner.topology.step(step).feeds:
+                for partition in range(PARTITIONS[sink]):
+                    self.stage(grant, sink, partition)
+                self.declare(grant, sink, PARTITIONS[sink])
+            self.runner.end_step(grant, step)
+        except PredecessorFailed:
+            pass  # the operator decides anew
+
+    def claim(self, run: str, txid: int, task: str) -> None:
+        """Begin if need be and take up a step, whose write the history goes on with."""
+        self.clear_if_closed(run, txid)
+        work = self.runner.topology.work(task, None if task == "commit" else task)
+        request_id = self.runner.contact(txid, self.who(run, txid, task)).request_id
+        if isinstance(self.runner.next_action(txid, request_id, work), Begin):
+            self.runner.begin(txid, request_id, work)
+        match self.runner.next_action(txid, request_id, work):
+            case Submit(step=name):
+                self.runner.claim_step(txid, request_id, name, work)
+
+    # --- what Spark does -------------------------------------------------------------------------
+
+    def stage(self, grant: Grant, sink: str, partition: int, write: int = 0) -> None:
+        """Run one Spark task: COPY, fence, ack; in the middle of the COPY another may come in."""
+        import pyarrow as pa
+
+        tables, attempt = self.tables[sink], grant.attempt
+        own = partition_of(self._contents(grant), sink, partition)
+        rows = staged(tables, attempt, own)
+        empty = {name: [] for name in tables.staged_columns()}
+        schema = pa.schema([(name, _ARROW.get(name, pa.int64())) for name in empty])
+
+        def batches() -> Iterator[pa.RecordBatch]:
+            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+            self.source.meanwhile()
+
+        task = StageTask(
+            dsn=self.dsn_of(sink),
+            copy=self._copy[sink],
+            grant=grant,
+            sink=sink,
+            write_id=str(uuid.uuid5(WRITES, f"{grant}:{sink}:{write}")),
+        )
+        task.stage(partition, CsvStream(batches()))
+
+    def dsn_of(self, sink: str) -> str:
+        database = self.states[sink].database
+        return database_dsn(database) if database else self.door.dsn
+
+    def _contents(self, grant: Grant) -> Sequence[Tuple]:
+        if not self.witness.knows(grant.attempt):
+            self.look()
+        return self.witness.contents((grant.attempt.txid, grant.attempt.attempt_id))
+
+    def declare(self, grant: Grant, sink: str, partitions: int) -> None:
+        """Say how many partitions the sink's write action had."""
+        with self.door_of(sink) as door:
+            declare_partitions(door, grant, sink, partitions)
+
+    # --- the end ---------------------------------------------------------------------------------
+
+    def drain(self) -> None:
+        """Nobody dies any more, and people clear what is red: everything commits."""
+        self.restart()
+        self.runner.resume()
+        self.source.ready = True
+        for _ in range(MOST_ROUNDS):
+            for txid in range(self.look().curr_txid, self.seen.txids + 1):
+                run = self.run_of("A", txid)
+                self.witness.raised[run, txid] += 1
+                for silent in Silent:
+                    self.hours_pass(silent)
+                self.perform(partial(self.work, run, txid, "commit", ENOUGH_ACTS))
+        seen = self.look()
+        assert seen.curr_txid == seen.topology["next_txid"], "txids are left that do not commit"
+
+    # --- time ------------------------------------------------------------------------------------
+
+    def hours_pass(self, silent: Silent) -> None:
+        """Let two hours pass in which nobody shows any progress, or all runs are silent."""
+        with self.door.transaction() as tx:
+            for statement in _HOURS_PASS[silent]:
+                tx.run(statement, topology=self.name)
+
+    def sweep(self, clean: bool) -> None:
+        """Pass by."""
+        sweep(self.door, self.name, self.runner.leases, clean=clean)
+
+
+Act = Callable[[], None]
+
+
+class Silent(str, Enum):
+    """Who shows no sign of life while hours pass."""
+
+    NOBODY = "nobody"
+    SPARK = "Spark"
+    AIRFLOW = "Airflow"
+
+
+def _nothing() -> None:
+    pass
+
+
+def _arrow_types():
+    import pyarrow as pa
+
+    return {"_key": pa.bool_()}
+
+
+_ARROW = _arrow_types()
+
+_HOURS_PASS = {
+    Silent.NOBODY: (
+        SQL(
+            "UPDATE reliability.topology SET last_granted_at = last_granted_at - interval '2 hours'"
+            " WHERE topology = %(topology)s"
+        ),
+        SQL(
+            "UPDATE reliability.commit_log SET committed_at = committed_at - interval '2 hours'"
+            " WHERE topology = %(topology)s"
+        ),
+        SQL(
+            "UPDATE reliability.attempt SET processed_at = processed_at - interval '2 hours'"
+            " WHERE topology = %(topology)s"
+        ),
+    ),
+    Silent.SPARK: (
+        SQL(
+            "UPDATE reliability.attempt SET lease_until = lease_until - interval '2 hours'"
+            " WHERE topology = %(topology)s"
+        ),
+    ),
+    Silent.AIRFLOW: (
+        SQL(
+            "UPDATE reliability.request SET renewed_at = renewed_at - interval '2 hours'"
+            " WHERE topology = %(topology)s"
+        ),
+    ),
+}

@@ -1,0 +1,268 @@
+"""CheckpointState's table, the votes of its driver, and a participant's verdict (C2, C6)."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reliability.core.checkpoint import (
+    COORDINATOR,
+    CheckpointAction,
+    CheckpointState,
+    Drive,
+    Message,
+    Phase,
+    Verdict,
+    judge,
+)
+from reliability.core.errors import (
+    CheckpointMismatch,
+    CheckpointTakenOver,
+    LedgerCorruption,
+)
+from reliability.core.plan import MOST_ROWS, Due, PlannedCommit, next_plan
+
+P, C, D = Phase.PREPARING, Phase.COMMITTING, Phase.COMMITTED
+PREPARE, COMMIT = CheckpointAction.PREPARE, CheckpointAction.COMMIT
+ROLLBACK, INIT_STATE = CheckpointAction.ROLLBACK, CheckpointAction.INIT_STATE
+
+# Recorded from Storm's CheckPointState; its txid is our c, whose first is 1 where that is 0.
+RECORDED = [
+    # phase, c, recovering -> action, next phase, next c
+    (P, 1, False, PREPARE, C, 1),
+    (P, -1, True, ROLLBACK, D, -2),
+    (P, 1, True, ROLLBACK, D, 0),
+    (P, 100, True, ROLLBACK, D, 99),
+    (C, 0, False, COMMIT, D, 0),
+    (C, -1, False, COMMIT, D, -1),
+    (C, 0, True, COMMIT, D, 0),
+    (C, 1, True, COMMIT, D, 1),
+    (C, 100, True, COMMIT, D, 100),
+    (D, 0, False, PREPARE, P, 1),
+    (D, 1, True, INIT_STATE, D, 1),
+    (D, 100, True, INIT_STATE, D, 100),
+]
+
+
+@pytest.mark.parametrize(("phase", "c", "recovering", "action", "next_phase", "next_c"), RECORDED)
+def test_the_table_is_storms(phase, c, recovering, action, next_phase, next_c):
+    state = CheckpointState(phase, c)
+    following = state.next_state(recovering)
+    assert state.next_action(recovering) is action
+    assert (following.phase, following.commit_number) == (next_phase, next_c)
+    assert (following is state) == (phase is D and recovering)
+
+
+def test_a_group_goes_forward_and_back_as_a_whole():
+    """C5: participants move from c to c + k in one step."""
+    preparing = CheckpointState(D, 4).next_state(recovering=False, size=3)
+    assert preparing == CheckpointState(P, 7, 3)
+    assert preparing.next_state(recovering=True) == CheckpointState(D, 4)
+    committing = preparing.next_state(recovering=False)
+    assert committing == CheckpointState(C, 7, 3)
+    assert committing.next_state(recovering=True) == CheckpointState(D, 7)
+
+
+# --- the driver ----------------------------------------------------------------------------------
+
+
+def drive(phase=D, c=4, *, others=("east", "west"), recovering=False):
+    return Drive(
+        state=CheckpointState(phase, c),
+        epoch=9,
+        participants=frozenset({*others, COORDINATOR}),
+        recovering=recovering,
+    )
+
+
+def all_vote(driver):
+    message = driver.asked
+    for name in driver.participants:
+        driver = driver.ack(message, name)
+    return driver.go_on()
+
+
+def test_a_checkpoint_goes_on_only_when_every_source_has_voted():
+    """Storm 4.3.12: a count would let one participant's second vote stand for another's."""
+    driver = drive().begin(1).ask()
+    message = driver.asked
+    for name in ("east", "east", "east", "nobody"):
+        driver = driver.ack(message, name)
+    assert driver.lacks == {"west", COORDINATOR}
+    assert driver.go_on() is driver
+    driver = driver.ack(message, "west").ack(message, COORDINATOR).go_on()
+    assert driver.state == CheckpointState(C, 5)
+
+
+def test_a_checkpoint_from_the_first_prepare_to_the_last_commit():
+    driver = drive().begin(1).ask()
+    assert (driver.asked.action, driver.asked.commit_number) == (PREPARE, 5)
+    driver = all_vote(driver).ask()
+    assert driver.asked.action is COMMIT
+    assert all_vote(driver).is_idle
+
+
+def test_an_ack_of_another_action_skips_no_phase():
+    """Storm C8: an ack of PREPARE that comes twice is taken for the ack of COMMIT."""
+    driver = drive().begin(1).ask()
+    prepare = driver.asked
+    driver = all_vote(driver).ask()
+    for name in driver.participants:
+        driver = driver.ack(prepare, name)
+    assert driver.votes == frozenset()
+
+
+def test_a_stale_fail_triggers_no_recovery():
+    """Storm C6: any fail rolls back what is under way."""
+    driver = drive().begin(1).ask()
+    prepare = driver.asked
+    driver = all_vote(driver).ask()
+    assert driver.fail(prepare) is driver
+    older = Message(action=COMMIT, commit_number=5, size=1, epoch=8)
+    assert driver.fail(older) is driver
+
+
+def test_a_failed_vote_rolls_back_and_the_same_c_is_used_again():
+    """Storm C6, C7: ROLLBACK until all have done it, INIT_STATE, then PREPARE of the same c."""
+    driver = drive().begin(1).ask()
+    driver = driver.fail(driver.asked).ask()
+    assert driver.asked.action is ROLLBACK
+    driver = driver.fail(driver.asked).ask()
+    assert driver.asked.action is ROLLBACK
+    driver = all_vote(driver).ask()
+    assert (driver.asked.action, driver.asked.commit_number) == (INIT_STATE, 4)
+    driver = all_vote(driver)
+    assert driver.is_idle
+    assert driver.begin(1).ask().asked.commit_number == 5
+
+
+def test_a_failed_commit_is_committed_again():
+    driver = all_vote(drive().begin(1).ask()).ask()
+    driver = driver.fail(driver.asked).ask()
+    assert driver.asked.action is COMMIT
+    driver = all_vote(driver)
+    assert driver.state == CheckpointState(D, 5)
+    assert driver.ask().asked.action is INIT_STATE
+
+
+def test_nothing_is_asked_while_a_message_is_under_way():
+    driver = drive(recovering=True).ask()
+    assert driver.ask() is driver
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from(["ack", "fail", "ask"]), st.integers(0, 6), st.booleans())),
+    st.sampled_from(list(Phase)),
+)
+def test_whatever_comes_nothing_decided_is_rolled_back(events, phase):
+    """Any mix of acks, fails, stale ones among them: COMMITTING(c) ends as COMMITTED(c) only."""
+    driver = drive(phase, 5, recovering=True)
+    seen: list[Message] = []
+    for event, pick, current in events:
+        before = driver.state
+        message = driver.asked if current or not seen else seen[pick % len(seen)]
+        match event:
+            case "ask":
+                driver = (driver.begin(1) if driver.is_idle else driver).ask()
+                seen.append(driver.asked)
+            case "fail" if message is not None:
+                driver = driver.fail(message)
+            case "ack" if message is not None:
+                for name in driver.participants:
+                    driver = driver.ack(message, name)
+                driver = driver.go_on()
+        if before.phase is C and driver.state != before:
+            assert driver.state == CheckpointState(D, before.commit_number)
+        if driver.state.phase is C and before.phase is not C:
+            assert before.phase is P
+
+
+# --- a participant -------------------------------------------------------------------------------
+
+
+def asks(action, c, *, size=1, epoch=9):
+    return Message(action=action, commit_number=c, size=size, epoch=epoch)
+
+
+@pytest.mark.parametrize("action", [PREPARE, COMMIT])
+@pytest.mark.parametrize(
+    ("last", "c", "size", "verdict"),
+    [
+        (4, 5, 1, Verdict.APPLY),
+        (4, 7, 3, Verdict.APPLY),
+        (5, 5, 1, Verdict.DONE),
+        (6, 5, 1, Verdict.DONE),
+        (7, 7, 3, Verdict.DONE),
+    ],
+)
+def test_a_participant_applies_c_iff_its_last_is_c_minus_1(action, last, c, size, verdict):
+    assert judge(asks(action, c, size=size), last=last, known_epoch=9) is verdict
+
+
+@pytest.mark.parametrize("action", [PREPARE, COMMIT])
+@pytest.mark.parametrize(("last", "c", "size"), [(3, 5, 1), (5, 7, 3), (0, 7, 3)])
+def test_a_participant_refuses_a_gap(action, last, c, size):
+    with pytest.raises(CheckpointMismatch, match=f"c={last}"):
+        judge(asks(action, c, size=size), last=last, known_epoch=9)
+
+
+@pytest.mark.parametrize("action", list(CheckpointAction))
+def test_a_participant_refuses_whoever_was_given_up(action):
+    with pytest.raises(CheckpointTakenOver):
+        judge(asks(action, 5, epoch=8), last=4, known_epoch=9)
+
+
+def test_a_commit_may_come_before_the_participant_has_heard_of_the_epoch():
+    """Storm E5: what is decided is rolled forward, before anything is initialised."""
+    assert judge(asks(COMMIT, 5), last=4, known_epoch=8) is Verdict.APPLY
+    with pytest.raises(CheckpointMismatch, match="initialised in epoch 8"):
+        judge(asks(PREPARE, 5), last=4, known_epoch=8)
+
+
+@pytest.mark.parametrize("last", [3, 5])
+def test_init_state_compares_the_commit_numbers(last):
+    assert judge(asks(INIT_STATE, 4), last=4, known_epoch=8) is Verdict.DONE
+    with pytest.raises(CheckpointMismatch, match=f"c={last}.*c=4"):
+        judge(asks(INIT_STATE, 4), last=last, known_epoch=8)
+
+
+# --- the plan ------------------------------------------------------------------------------------
+
+
+def due(txid, *, replaces=None, rows=1):
+    return Due(txid=txid, attempt_id=0, nonce="n", committed_attempt=replaces, staged_rows=rows)
+
+
+def planned(found, curr_txid=3, **parameters):
+    plan = next_plan(found, curr_txid=curr_txid, commit_number=10, **parameters)
+    return [(p.commit_number, p.txid) for p in plan]
+
+
+def test_consecutive_first_commits_share_a_physical_commit():
+    assert planned([due(3), due(4), due(5)]) == [(11, 3), (12, 4), (13, 5)]
+
+
+def test_a_gap_ends_the_group():
+    assert planned([due(3), due(5)]) == [(11, 3)]
+    assert planned([due(4), due(5)]) == []
+
+
+def test_a_replay_is_never_grouped_and_waits_for_first_commits():
+    replays = [due(1, replaces=0), due(2, replaces=0)]
+    assert planned([*replays, due(3), due(4)]) == [(11, 3), (12, 4)]
+    assert planned([*replays, due(5)]) == [(11, 1)]
+
+
+def test_a_group_is_bounded_by_txids_and_by_rows():
+    assert len(planned([due(t) for t in range(3, 300)])) == 100
+    assert planned([due(3), due(4)], most=1) == [(11, 3)]
+    assert planned([due(3, rows=MOST_ROWS), due(4)]) == [(11, 3)]
+    assert planned([due(3, rows=MOST_ROWS + 1)]) == [(11, 3)]
+
+
+def test_an_unreadable_plan_is_corruption():
+    one = next_plan([due(3)], curr_txid=3, commit_number=10)[0]
+    assert PlannedCommit.from_json(one.to_json()) == one
+    with pytest.raises(LedgerCorruption):
+        PlannedCommit.from_json({"txid": 3})
