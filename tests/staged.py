@@ -13,6 +13,7 @@ from reliability import Count, State
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.ledger.door import Door, Transaction
 from reliability.states.tables import StateTables
+from reliability.transaction.attempt import place_of
 from reliability.transaction.participant import Participants
 from tests.fix_postgres import rows
 
@@ -188,15 +189,6 @@ class Staged:
             topology=self.topology,
         )
         return {f"{txid}:{attempt_id}": status for txid, attempt_id, status in found}
-
-
-def place_of(grant: Grant) -> dict[str, object]:
-    return {
-        "topology": grant.topology,
-        "txid": grant.attempt.txid,
-        "attempt_id": grant.attempt.attempt_id,
-        "nonce": grant.nonce,
-    }
 
 
 def other_nonce(grant: Grant) -> Grant:

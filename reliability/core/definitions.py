@@ -49,9 +49,11 @@ class Topology:
         self._check_states()
         self._check_numbers()
         names = [state.name for state in self.states]
-        if (self.process is None) == (not self.steps):
+        # A copy, as dataclasses.replace makes it, comes with the step that was made here.
+        given = [step for step in self.steps if step.process is not self.process]
+        if (self.process is None) == (not given):
             raise InvalidDefinition(f"topology {self.name} has either a process function or steps")
-        steps = [Step(THE_STEP, self.process, feeds=names)] if self.process else self.steps
+        steps = [Step(THE_STEP, self.process, feeds=names)] if self.process else given
         for step in steps:
             check_name(f"step of topology {self.name}", step.name)
         object.__setattr__(self, "steps", in_order(self.name, steps, names))

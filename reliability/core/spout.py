@@ -55,7 +55,7 @@ def kind_of(opaque: bool) -> SpoutKind:
     return SpoutKind.OPAQUE if opaque else SpoutKind.TRANSACTIONAL
 
 
-def changed(kind: SpoutKind, what: str) -> ReliabilityError:
+def source_changed(kind: SpoutKind, what: str) -> ReliabilityError:
     """Return the error of a batch that its source no longer has: an opaque one may be cut anew."""
     return SourceMoved(what) if kind is SpoutKind.OPAQUE else SourceChanged(what)
 
@@ -268,4 +268,4 @@ class Spout(Protocol):
         """Fold the tuple ids of one batch from the source alone, without Spark (G5)."""
 
     def verify(self, meta: BatchMeta) -> None:
-        """Raise `changed(…)` if the source no longer is what the batch was cut from (E6)."""
+        """Raise `source_changed(…)` if the source no longer is what the batch was cut from (E6)."""

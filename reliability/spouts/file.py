@@ -36,8 +36,8 @@ from reliability.core.spout import (
     SourceItem,
     SpoutKind,
     Taken,
-    changed,
     kind_of,
+    source_changed,
 )
 from reliability.spouts import parquet, text
 from reliability.spouts.filesystem import find_files, locate, stat
@@ -160,9 +160,9 @@ class FileSpout:
                 found = _look_again(item)
             except (SourceUnreadable, OSError) as error:
                 what = f"{item.path} was emitted and is now unreadable"
-                raise changed(self.kind, what) from error
+                raise source_changed(self.kind, what) from error
             if found != item:
-                raise changed(self.kind, f"{item.path} changed: {_difference(item, found)}")
+                raise source_changed(self.kind, f"{item.path} changed: {_difference(item, found)}")
 
 
 def ordinals(items: Iterable[SourceItem]) -> dict[str, int]:

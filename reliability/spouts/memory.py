@@ -20,8 +20,8 @@ from reliability.core.spout import (
     SourceItem,
     SpoutKind,
     Taken,
-    changed,
     kind_of,
+    source_changed,
 )
 from reliability.spouts.tuple_ids import fold_rows
 
@@ -86,7 +86,7 @@ class MemorySpout:
             assert isinstance(item, MemorySlice)
             if len(self.rows_of(item)) != item.rows:
                 what = f"{item.identity} had {item.rows} rows and has them no more"
-                raise changed(self.kind, what)
+                raise source_changed(self.kind, what)
 
     def rows_of(self, item: MemorySlice) -> list[tuple[Any, ...]]:
         """Return the rows of a slice as tuples."""

@@ -35,8 +35,8 @@ from reliability.core.spout import (
     SpoutKind,
     TableKeys,
     Taken,
-    changed,
     kind_of,
+    source_changed,
 )
 from reliability.spouts.source_table import SourceTable
 
@@ -127,7 +127,7 @@ class TableSpout:
         for item in _tables(meta.items):
             found = self.source_table.fold(item.keys)
             if found != Fold(item.xor, item.rows):
-                raise changed(
+                raise source_changed(
                     self.kind,
                     f"table {self.table}: {item.rows} rows were emitted, {found.count} of them are "
                     "there now",

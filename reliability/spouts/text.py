@@ -27,9 +27,7 @@ def read_file(path: str, format: str, *, header: bool) -> FileItem:
             raise OSError("its file system tells neither time nor ETag, a change would not show")
         filesystem, inner = open_filesystem(path)
         with filesystem.open_input_stream(inner) as stream:
-            # The csv module wants the line ends as they are, inside quotes they are data.
-            newline = "" if format == "csv" else None
-            text = io.TextIOWrapper(stream, encoding="utf-8", newline=newline)
+            text = io.TextIOWrapper(stream, encoding="utf-8")
             rows = _csv_records(text, header) if format == "csv" else _lines(text)
     except (OSError, pa.ArrowException, UnicodeDecodeError, csv.Error) as error:
         raise SourceUnreadable(f"{locate(path)} is not whole {format}: {error}") from error

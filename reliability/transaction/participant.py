@@ -27,12 +27,14 @@ from reliability.core.errors import (
     CheckpointMismatch,
     ParticipantTaken,
     ReliabilityError,
+    StateDefinitionChanged,
 )
 from reliability.core.plan import Plan
 from reliability.ledger.door import Door, Row, Transaction
-from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror
+from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror, lock_topology
 from reliability.ledger.migrations import check_migrated
 from reliability.settings import database_dsn
+from reliability.transaction.attempt import place_of
 from reliability.transaction.opaque import batch_of
 from reliability.transaction.plan import Saved, carry_out, read_checkpoint, save_checkpoint
 
@@ -91,21 +93,33 @@ class Participants:
     def declare(self) -> None:
         """Make the topology known to every participant; harmless when repeated.
 
+        :raises StateDefinitionChanged: the topology has emitted, with states in other databases
         :raises LedgerNotMigrated: a database has no ledger schema, or an older one
         :raises ParticipantTaken: it is the coordinator's own, known by another name, or takes
             part in a topology of this name of another ledger
         :raises CheckpointMismatch: it has lost what it knew of the topology
         """
-        if not self.others:
-            return
         with self.coordinator.transaction() as tx:
-            databases = list(self.others)
-            tx.run("declare_participants", topology=self.topology, databases=databases)
+            self._record(tx)
             row = tx.one("topology_to_mirror", topology=self.topology)
         for participant in self:
             with naming(participant.name):
                 check_migrated(participant.door)
                 participant.mirror_topology(row)
+
+    def _record(self, tx: Transaction) -> None:
+        """Keep who takes part, for those who commit without the pipeline's code."""
+        databases = {"topology": self.topology, "databases": list(self.others)}
+        known = [row["database"] for row in tx.all("participants", topology=self.topology)]
+        if known == databases["databases"]:
+            return
+        if lock_topology(tx, self.topology)["next_txid"] > 1:
+            raise StateDefinitionChanged(
+                f"{self.topology} emitted txids for states in the databases {known}, and has them "
+                f"in {databases['databases']} now"
+            )
+        tx.run("drop_other_participants", **databases)
+        tx.run("add_participants", **databases)
 
     def grant(self, grant: Grant, open_sinks: Callable[[Transaction, str], object]) -> None:
         """Give every participant an attempt that the coordinator's ledger has just granted.
@@ -119,7 +133,7 @@ class Participants:
         if not self.others:
             return
         with self.coordinator.transaction() as tx:
-            row = tx.first("attempt_to_mirror", **_place(grant))
+            row = tx.first("attempt_to_mirror", **place_of(grant))
         if row is None:
             raise AttemptFenced(f"attempt {grant} was ended by somebody else")
         for participant in self:
@@ -158,12 +172,11 @@ class Participant:
 
     def take_grant(self, tx: Transaction, grant: Grant, row: Row) -> bool:
         """Mirror an attempt, after fencing the lower ones; False if it is here already (C6)."""
-        place = _place(grant)
+        place = place_of(grant)
         lock_mirror(tx, self.topology)
         known = tx.first("greatest_attempt", topology=self.topology, txid=grant.attempt.txid)
         if known is not None and known["attempt_id"] >= grant.attempt.attempt_id:
-            is_same = known["nonce"] == grant.nonce and known["status"] not in ENDED
-            if known["attempt_id"] > grant.attempt.attempt_id or not is_same:
+            if known["nonce"] != grant.nonce or known["status"] in ENDED:
                 raise AttemptFenced(
                     f"{grant} comes late: attempt {grant.attempt.txid}:{known['attempt_id']} is "
                     f"known here, {known['status']}"
@@ -245,12 +258,3 @@ def named(error: ReliabilityError, database: str) -> ReliabilityError:
 def shown(database: str) -> str:
     """Return a database's name for a person."""
     return database or "of the ledger"
-
-
-def _place(grant: Grant) -> dict[str, object]:
-    return {
-        "topology": grant.topology,
-        "txid": grant.attempt.txid,
-        "attempt_id": grant.attempt.attempt_id,
-        "nonce": grant.nonce,
-    }

@@ -36,7 +36,12 @@ SET CONSTRAINTS ALL IMMEDIATE;
 -- participants --
 SELECT database FROM reliability.participant WHERE topology = %(topology)s ORDER BY database;
 
--- declare_participants --
+-- drop_other_participants --
+-- Before the first emission a definition may still change, or have been mistyped.
+DELETE FROM reliability.participant
+ WHERE topology = %(topology)s AND database <> ALL(%(databases)s::text[]);
+
+-- add_participants --
 INSERT INTO reliability.participant (topology, database)
 SELECT %(topology)s, unnest(%(databases)s::text[])
     ON CONFLICT (topology, database) DO NOTHING;

@@ -8,7 +8,7 @@ from tests.conformance import (
     checkpoint_state,
     coordinator,
     global_count,
-    participants,
+    stateful_bolt,
     transactional_topology,
     trident_state,
 )
@@ -19,7 +19,7 @@ ADAPTERS: tuple[Adapter, ...] = (
     checkpoint_state.ADAPTER,
     checkpoint_spout.ADAPTER,
     coordinator.ADAPTER,
-    participants.ADAPTER,
+    stateful_bolt.ADAPTER,
     trident_state.ADAPTER,
     global_count.ADAPTER,
     transactional_topology.ADAPTER,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ELSEWHERE = "elsewhere"  # the database that only takes part
-HERE = "conformance"
+_numbers = itertools.count(1)
 DRIVER = Driver(host="here", jvm_pid=1, python_pid=1, application_id="conformance")
 
 
@@ -79,6 +79,11 @@ class Bench:
             tx.run(SQL(statement), **parameters)
 
 
+def never(*_: Any) -> dict[str, Any]:
+    """The process function of topologies whose attempts are staged without Spark."""
+    raise AssertionError("there is no Spark here")
+
+
 def start(grant: Grant, door: Door, step: str = "process") -> None:
     """Send the driver's first message: from here on the lease is renewed by progress."""
     start_step(door, grant, step, DRIVER)
@@ -120,16 +125,17 @@ def staged_row(
 @contextmanager
 def open_bench(spark: Callable[[], SparkSession]) -> Iterator[Bench]:
     """Make the databases, in the server that the environment names; drop them at the end."""
-    databases = (HERE, ELSEWHERE)
+    number = next(_numbers)
+    databases = here, elsewhere = f"conformance_{number}", f"conformance_elsewhere_{number}"
     for database in databases:
         run_as_admin(f"CREATE DATABASE {database} OWNER reliability")
         door = Door(_dsn(database))
         migrate(door)
         door.close()
-    own = {"RELIABILITY_DSN": _dsn(HERE), f"RELIABILITY_DSN_{ELSEWHERE.upper()}": _dsn(ELSEWHERE)}
+    own = {"RELIABILITY_DSN": _dsn(here), f"RELIABILITY_DSN_{ELSEWHERE.upper()}": _dsn(elsewhere)}
     before = {name: os.environ.get(name) for name in own}
     os.environ.update(own)
-    bench = Bench(_dsn(HERE), spark)
+    bench = Bench(_dsn(here), spark)
     try:
         yield bench
     finally:

@@ -201,6 +201,5 @@ RULES = (
 ADAPTER = Adapter(
     component=r"\bCheckpointSpout\b",
     each={"vectors": play},
-    beside=frozenset({"semantics"}),
     rules=RULES,
 )

@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from reliability.core.checkpoint import CheckpointAction
+from reliability.core.attempt import Grant
+from reliability.core.checkpoint import CheckpointAction, Message
+from reliability.core.errors import ReliabilityError
+from reliability.core.plan import Plan, PlannedCommit
 from reliability.ledger.door import Row
 from reliability.transaction.participant import Participant
 from tests.conformance.bench import ELSEWHERE, Bench
 from tests.fix_postgres import rows
 from tests.staged import Staged
 
+EPOCH = 1
 ACTIONS = {action.value.replace("_", ""): action for action in CheckpointAction}
 
 
@@ -69,3 +73,50 @@ def checkpoint_of(staged: Staged, database: str = "") -> Row:
         topology=staged.topology,
     )
     return {"phase": phase, "commit_number": commit_number, "epoch": epoch}
+
+
+class Member:
+    """A participant, and what is asked of it."""
+
+    def __init__(
+        self, bench: Bench, commit_number: int, shift: int, kind: type[Staged] = Staged
+    ) -> None:
+        self.shift = shift
+        self.staged = two_databases(bench, commit_number=commit_number, kind=kind)
+        self.participant = participant(self.staged)
+        self.next_txid = 1
+        self.grant: Grant | None = None
+
+    def message(self, action: CheckpointAction, txid: int) -> Message:
+        return Message(action=action, commit_number=txid + self.shift, size=1, epoch=EPOCH)
+
+    def last(self) -> int:
+        """Return the last commit number that it has applied."""
+        return int(checkpoint_of(self.staged, ELSEWHERE)["commit_number"])
+
+    def plan(self, commit_number: int) -> Plan:
+        """Return the plan for a commit number: the next txid that has not committed."""
+        if self.grant is None:
+            return ()
+        attempt = self.grant.attempt
+        return (
+            PlannedCommit(
+                commit_number=commit_number,
+                txid=attempt.txid,
+                attempt_id=attempt.attempt_id,
+                nonce=self.grant.nonce,
+                replaced_attempt=None,
+            ),
+        )
+
+    def ask(self, message: Message, patience: int = 1) -> bool:
+        """Ask it; say whether it did, or answers that it has it."""
+        before = self.last()
+        try:
+            self.participant.carry_out(message, self.plan(message.commit_number), patience)
+        except ReliabilityError:
+            return False
+        if self.last() > before:
+            self.next_txid += 1
+            self.grant = None
+        return True

@@ -28,7 +28,7 @@ from reliability.core.graph import THE_STEP
 from reliability.core.spout import Interval
 from reliability.states.tables import StateTables
 from reliability.transaction.attempt import declare_partitions, new_write_id, read_batch_meta
-from tests.conformance.bench import Bench, stage, staged_row, start
+from tests.conformance.bench import Bench, never, stage, staged_row, start
 from tests.conformance.comparison import Comparison, Failed, Rule, UnknownOp
 from tests.conformance.runner import Adapter
 from tests.conformance.vectors import Vector
@@ -64,7 +64,7 @@ class Played(Window):
         topology = Topology(
             name,
             spout=self.source,
-            process=_never,
+            process=never,
             states=[state],
             max_spout_pending=pending,
         )
@@ -221,10 +221,6 @@ def _check(c: Comparison, before: Mapping[Any, Any], after: Mapping[Any, Any]) -
     )
     committed = [txid for (txid, _), row in after.items() if row["status"] == "COMMITTED"]
     c.ours(committed == list(range(1, len(committed) + 1)), "txids commit in their order, once")
-
-
-def _never(*_: Any) -> dict[str, Any]:
-    raise AssertionError("there is no Spark here")
 
 
 RULES = (

@@ -27,14 +27,12 @@ class Adapter:
     :param component: what the file's component has to match, whatever the case of its letters
     :param each: the sections of many vectors
     :param whole: the sections that are one vector
-    :param beside: the sections that vectors look at, or that are about the recording
     :param rules: the differences that are meant
     """
 
     component: str
     each: Mapping[str, Play]
     whole: Mapping[str, Play] = field(default_factory=dict)
-    beside: frozenset[str] = frozenset()
     rules: Sequence[Rule] = ()
 
     def is_for(self, component: str) -> bool:
@@ -53,7 +51,10 @@ def run_file(path: Path, adapters: Sequence[Adapter], bench: Bench) -> Iterator[
         why = f"nothing is known of the component {file.component!r}"
         yield Outcome(file.name, "the file", Verdict.FAIL, (why,))
         return
-    for vector, play in _plays(file, adapter):
+    plays = list(_plays(file, adapter))
+    if not plays:
+        yield Outcome(file.name, "the file", Verdict.FAIL, ("it holds no vectors",))
+    for vector, play in plays:
         if play is None:
             why = "nothing is known of such a section"
             yield Outcome(file.name, vector.section, Verdict.FAIL, (why,))
@@ -67,8 +68,19 @@ def _plays(file: VectorFile, adapter: Adapter) -> Iterator[tuple[Vector, Play | 
             yield from ((vector, adapter.each[section]) for vector in file.each(section))
         elif section in adapter.whole:
             yield file.whole(section), adapter.whole[section]
-        elif section not in adapter.beside:
+        elif _holds_vectors(value):
             yield file.whole(section), None
+
+
+def _holds_vectors(value: object) -> bool:
+    if isinstance(value, list):
+        return any(map(_holds_vectors, value))
+    if isinstance(value, dict):
+        return bool(_TELLTALE & value.keys()) or any(map(_holds_vectors, value.values()))
+    return False
+
+
+_TELLTALE = {"op", "ops", "steps", "commits", "expect"}
 
 
 def _run(file: VectorFile, vector: Vector, play: Play, adapter: Adapter, bench: Bench) -> Outcome:

@@ -1,9 +1,9 @@
 """A transactional topology, end to end through Spark: sums and counts by word, and of all rows.
 
 `sequence` says in words what is done: start; ack processing of tx1, then tx2; ack commit of tx1;
-fail tx2; add data. A batch is processed as soon as it may begin, and sealed when its processing is
-acked. The spout is transactional: a txid that is processed again has the rows that it had.
-`executes` and `finish` are the rows of attempts; their accumulators are what each has staged.
+fail tx2; add data; restart. A batch is processed as soon as it may begin, and sealed when its
+processing is acked. The spout is transactional: a txid that is processed again has the same rows.
+Vectors of attempts that execute and finish: see accumulators.py.
 
 Compared: of every txid that commits, its sums, counts and number of rows (`batches`); and what the
 words name in brackets: `global [t,n]`, the rows of a batch that was processed, and
@@ -18,12 +18,11 @@ from typing import Any
 
 from reliability import Count, MemorySpout, State, Sum, Topology
 from reliability.core.attempt import Grant
-from reliability.core.errors import AttemptFenced, AttemptIncomplete, ReliabilityError
+from reliability.core.errors import AttemptIncomplete
 from reliability.core.graph import THE_STEP
-from reliability.states.tables import StateTables
-from reliability.transaction.attempt import declare_partitions, new_write_id, read_batch_meta
 from reliability.transaction.request import Run
-from tests.conformance.bench import Bench, stage, staged_row
+from tests.conformance import accumulators
+from tests.conformance.bench import Bench
 from tests.conformance.comparison import Comparison, Failed, Rule, UnknownOp
 from tests.conformance.runner import Adapter
 from tests.conformance.vectors import Vector
@@ -37,7 +36,7 @@ def play(vector: Vector, c: Comparison, bench: Bench) -> None:
     if "sequence" in vector.data:
         play_sequence(vector, c, bench)
     elif "executes" in vector.data:
-        play_batch_bolt(vector, c, bench)
+        accumulators.play(vector, c, bench)
     else:
         raise Failed("it has neither a sequence nor executes")
 
@@ -144,10 +143,12 @@ def play_sequence(vector: Vector, c: Comparison, bench: Bench) -> None:
         failed = None
         for verb, txid in _clauses(number, step["do"]):
             c.at(number, verb)
-            if verb == "add":
+            if verb == "add data":
                 played.add(added.pop(0))
                 continue
-            if verb == "commit":
+            if verb == "restart":
+                played.restart(played.topology)
+            elif verb == "commit":
                 _commit(c, played, txid, vector.data["batches"])
             elif verb == "processing":
                 _seal(c, played, txid)
@@ -185,8 +186,8 @@ def _clauses(number: int, text: str) -> Iterator[tuple[str, int]]:
         if clause == "start":
             yield "start", 0
             continue
-        if clause.startswith("add data"):
-            yield "add", 0
+        if found := re.match("add data|restart", clause):
+            yield found[0], 0
             continue
         match = re.fullmatch(
             r"(?:then )?(?:ack )?(processing|commit|fail)?(?: of)? ?(?:tx)?(\d+)", clause
@@ -249,112 +250,11 @@ def _fail(played: Processed, txid: int) -> None:
         played.pipeline.runner.end_attempt(played.grants[attempt], error)
 
 
-# --- accumulators of attempts --------------------------------------------------------------------
-
-
-class Accumulators:
-    """Attempts that stage rows one by one, in the transactions of Spark tasks."""
-
-    def __init__(self, bench: Bench, txids: int) -> None:
-        self.name = bench.name()
-        spout = MemorySpout({"n": "bigint"}, [list(range(txids))], take=1)
-        self.state = State("n", key={"k": "bigint"}, values={"n": Count()}, table=f"{self.name}_n")
-        self.topology = Topology(
-            self.name,
-            spout=spout,
-            process=_all_three,
-            states=[self.state],
-            max_spout_pending=txids,
-        )
-        self.tables = StateTables(self.name, self.state)
-        self.bench = bench
-        self.pipeline = bench.pipeline(self.topology)
-        self.door = self.pipeline.runner.door
-        self.pipeline.emit(None)
-        self.grants: dict[str, Grant] = {}
-        self.first: dict[int, int] = {}
-        self.write_ids: dict[str, str] = {}
-        self.partitions: dict[str, int] = {}
-
-    def begin(self, attempt: str) -> None:
-        """Grant attempts of the txid until there is one for each number; numbers may start at 1."""
-        txid, number = map(int, attempt.split(":"))
-        first = self.first.setdefault(txid, number)
-        for one in range(first, number + 1):
-            if (name := f"{txid}:{one}") not in self.grants:
-                work = self.pipeline.work()
-                request_id = self.pipeline.request(txid, work.task)
-                assert self.pipeline.runner.begin(txid, request_id, work)
-                self.grants[name] = self.pipeline.begin(txid)
-                self.write_ids[name], self.partitions[name] = new_write_id(), 0
-
-    def execute(self, attempt: str) -> bool:
-        """Stage a row of an attempt; say whether it counts."""
-        if attempt not in self.grants:
-            self.begin(attempt)
-        grant, partition = self.grants[attempt], self.partitions[attempt]
-        emitted = read_batch_meta(self.door, grant).emitted
-        # one tuple that fans out: its share is whole in the first row
-        x, n = (emitted.xor, emitted.count) if partition == 0 else (0, 0)
-        row = staged_row(self.tables, grant, x=x, n=n)
-        try:
-            write_id = self.write_ids[attempt]
-            stage(self.door, self.tables, grant, partition, [row], write_id=write_id)
-        except AttemptFenced:
-            return False
-        self.partitions[attempt] += 1
-        return True
-
-    def finish(self, attempt: str) -> int | None:
-        """Seal; return how many rows the attempt has, None if it cannot be sealed."""
-        grant = self.grants[attempt]
-        try:
-            declare_partitions(self.door, grant, self.state.name, self.partitions[attempt])
-            self.pipeline.seal(grant)
-        except ReliabilityError:
-            return None
-        rows = self.bench.all(
-            f"SELECT count(*) AS rows FROM reliability_contribution.{self.name}__n"
-            " WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s",
-            txid=grant.attempt.txid,
-            attempt_id=grant.attempt.attempt_id,
-        )
-        return int(rows[0]["rows"])
-
-
-def play_batch_bolt(vector: Vector, c: Comparison, bench: Bench) -> None:
-    named = re.findall(r"(\d+):\d+", str(vector.data))
-    played = Accumulators(bench, txids=max(map(int, named)))
-    fenced: set[str] = set()
-    for number, (op, value) in enumerate(vector.data.items()):
-        if op in ("name", "source", "note", "upstream_quirk"):
-            continue
-        match = re.fullmatch(r"(?:then )?(?:execute (\S+), )?finish (\S+)", op)
-        if op != "executes" and match is None:
-            raise UnknownOp(f"op {number}: {op} is unknown")
-        for attempt in [match[1]] if match else value:
-            if attempt is not None and not played.execute(attempt):
-                fenced.add(attempt)
-        if match:
-            c.at(number, "finish", fenced=match[2] in fenced or _is_old(played, match[2]))
-            count = played.finish(match[2])
-            found = [] if count is None else [[match[2], count]]
-            c.field("emit", value["emit"], found, match[2])
-
-
-def _is_old(played: Accumulators, attempt: str) -> bool:
-    txid, number = map(int, attempt.split(":"))
-    return any(
-        int(other.split(":")[0]) == txid and int(other.split(":")[1]) > number
-        for other in played.grants
-    )
-
-
 EMPTY = "Storm T10 emits empty batches for ever; here a spout with nothing new gets no txid"
 
 RULES = (
     Rule(
-        "start|processing|commit|fail",
+        "start|processing|commit|fail|restart",
         "global|gcommit",
         EMPTY,
         lambda facts: facts["empty"],
@@ -367,13 +267,8 @@ RULES = (
         lambda facts: facts["later"],
         carries=False,
     ),
-    Rule(
-        "finish",
-        "emit",
-        "an attempt is fenced when a newer one of its txid is granted: nothing that it does counts "
-        "from then on (G4)",
-        lambda facts: facts["fenced"],
-    ),
 )
 
-ADAPTER = Adapter(component=r"transactional topology", each={"vectors": play}, rules=RULES)
+ADAPTER = Adapter(
+    component=r"transactional topology", each={"vectors": play}, rules=(*RULES, *accumulators.RULES)
+)

@@ -71,4 +71,10 @@ def load(path: Path) -> VectorFile:
 
 
 def _name_of(section: str, number: int, data: Mapping[str, Any]) -> str:
-    return str(data.get("name", f"{section}[{number}]"))
+    if "name" in data:
+        return str(data["name"])
+    told = [f"{key} {data[key]}" for key in _TELLING if key in data]
+    return f"{section}[{number}] {', '.join(told)}"
+
+
+_TELLING = ("op", "state", "txid", "batch_txid", "recovering")

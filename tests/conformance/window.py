@@ -96,23 +96,22 @@ class Window:
         """Say what may commit, then begin what may begin; one txid beyond the window is asked."""
         curr = self.curr_txid()
         window = range(curr, min(curr + self.pending + 1, self.next_txid()))
-        return self._commit_step(curr) + [e for txid in window if (e := self._begin_step(txid))]
+        committing = [e for txid in window if (e := self._commit_step(txid))]
+        return committing + [e for txid in window if (e := self._begin_step(txid))]
 
     def _newest(self, txid: int) -> Attempt:
         return (txid, self.attempt_ids().get(str(txid), -1))
 
-    def _commit_step(self, curr: int) -> Emitted:
-        if curr == self.next_txid():
-            return []
-        newest = self._newest(curr)
+    def _commit_step(self, txid: int) -> list[Any] | None:
+        newest = self._newest(txid)
         if newest in self.announced or self.status(newest) != "PROCESSED":
-            return []
-        request_id = self.pipeline.request(curr, "commit")
-        action = self.pipeline.runner.next_action(curr, request_id, self.pipeline.work(None))
+            return None
+        request_id = self.pipeline.request(txid, "commit")
+        action = self.pipeline.runner.next_action(txid, request_id, self.pipeline.work(None))
         if not isinstance(action, Commit):
-            return []
+            return None
         self.announced.add(newest)
-        return [["$commit", *newest]]
+        return ["$commit", *newest]
 
     def _begin_step(self, txid: int) -> list[Any] | None:
         newest = self._newest(txid)

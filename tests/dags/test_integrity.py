@@ -6,6 +6,7 @@ import sys
 import time
 from datetime import datetime, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -76,11 +77,11 @@ def test_a_topologys_dag_is_emit_transaction_settle(bag, dag_id):
 
 
 def in_steps():
-    state = {"values": {"n": Count()}}
+    values = {"n": Count()}
     return Topology(
         "stepped",
         spout=MemorySpout({"word": "string"}, [["a"]], take=1),
-        states=[State("clean", **state), State("side", **state), State("rollup", **state)],
+        states=[State(name, values=values) for name in ("clean", "side", "rollup")],
         steps=[
             Step("cleaning", cdnow_revenue.purchases, feeds=["clean"]),
             Step("beside", cdnow_revenue.purchases, feeds=["side"]),
@@ -203,7 +204,7 @@ def test_the_driver_gets_none_of_airflows_secrets(airflow_home):
 def test_a_trigger_travels_as_ids_only(airflow_home):
     from reliability_airflow.triggers import TurnTrigger
 
-    given = {
+    given: dict[str, Any] = {
         "topology": "t",
         "txid": 7,
         "request_id": 9,

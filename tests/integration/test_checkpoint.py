@@ -25,19 +25,21 @@ from reliability.core.errors import (
     LedgerUnavailable,
     NotTheCoordinator,
     ParticipantTaken,
+    StateDefinitionChanged,
     UnexpectedAnswer,
 )
 from reliability.ledger.door import Door
 from reliability.settings import Leases
-from reliability.transaction import checkpoint
+from reliability.transaction import checkpoint, commit
+from reliability.transaction.attempt import place_of
 from reliability.transaction.checkpoint import Checkpoint, driving
 from reliability.transaction.commit import drain
 from reliability.transaction.participant import Participants
-from reliability.transaction.plan import Limits
+from reliability.transaction.plan import Limits, Refused
 from reliability.transaction.sweep import sweep, topologies
 from tests.doomed import Fate, doomed
 from tests.fix_postgres import rows, run_as_admin
-from tests.staged import Staged, other_nonce, place_of
+from tests.staged import Staged, other_nonce
 
 EAST = "east"
 # What is durable changes at the borders of transactions, where a real process is killed below;
@@ -413,6 +415,46 @@ def test_a_driver_that_was_given_up_can_do_nothing_more(door, steps):
     history.check_repaired()
 
 
+def test_a_driver_that_was_given_up_cannot_decide_what_the_next_one_prepares(
+    staged, door, monkeypatch
+):
+    """Phase and c are the same again (Storm C7): only the epoch tells them apart."""
+    staged.process(1, both(1))
+    sleeper = Checkpoint(Participants.of(Door(door.dsn), staged.topology), patience=5)
+    assert sleeper.take_up(Limits())
+    assert sleeper.carry_out(asked(sleeper)) == {}
+    prepare = asked(sleeper)
+    other = Checkpoint(staged.participants, patience=5)
+
+    def the_other_gets_as_far() -> None:
+        assert other.take_up(Limits())
+        while (message := asked(other)).action is not CheckpointAction.PREPARE:
+            assert other.carry_out(message) == {}
+
+    monkeypatch.setattr(sleeper, "_rehearse", the_other_gets_as_far)
+    with pytest.raises(CheckpointTakenOver):
+        sleeper.carry_out(prepare)
+    assert staged.phase() == "PREPARING"
+    drain(door, staged.topology)
+    assert_all_at(staged, 1)
+
+
+def test_a_refusal_that_comes_late_fails_nothing_that_is_decided(staged, door):
+    """Failed after it was decided, the attempt could never commit, nor anything behind it."""
+    constrain = f"ALTER TABLE {staged.topology}_east"
+    run(staged, f"{constrain} ADD CONSTRAINT poor CHECK (k <> 7)")
+    staged.process(1, both(7))
+    with driving(staged.participants, patience=5) as driver:
+        refused = driver.commit_next(Limits())
+    assert isinstance(refused, Refused)
+    run(staged, f"{constrain} DROP CONSTRAINT poor")
+    die_when_decided(staged)
+    with pytest.raises(CheckpointTakenOver):
+        commit._refuse(door, staged.topology, refused)
+    drain(door, staged.topology)
+    assert_all_at(staged, 1)
+
+
 def test_a_participant_refuses_the_messages_of_an_older_epoch(staged, door):
     participant = next(iter(staged.participants))
     init = Message(action=CheckpointAction.INIT_STATE, commit_number=0, size=1, epoch=5)
@@ -554,6 +596,17 @@ def test_to_declare_twice_changes_nothing(staged):
     assert Participants.of(staged.door, staged.topology).others == (EAST,)
 
 
+def test_a_mistyped_database_is_forgotten_when_it_is_corrected(door):
+    staged = make(door)
+    for others in ([EAST, "eats"], [EAST]):
+        with suppress(LedgerUnavailable):
+            Participants(door, staged.topology, others).declare()
+        assert Participants.of(door, staged.topology).others == tuple(others)
+    staged.process(1, both(1))
+    with pytest.raises(StateDefinitionChanged, match=r"\['east'\].*\[\]"):
+        Participants(door, staged.topology, []).declare()
+
+
 def test_a_participant_is_another_database_than_the_ledgers(door, monkeypatch):
     monkeypatch.setenv("RELIABILITY_DSN_EAST", door.dsn)
     with pytest.raises(ParticipantTaken, match=r"database east: .*is its ledger already"):
@@ -631,9 +684,10 @@ def test_a_sweep_finishes_what_a_dead_driver_left_whatever_is_overdue(staged, do
 def test_a_sweep_cleans_in_every_database(staged, door):
     staged.process(1, both(1, 2))
     end(staged, "FAILED")
-    staged.process(1, both(1), attempt_id=1)
     swept = sweep(door, staged.topology, Leases(overdue=3600), clean=True)
     assert [str(attempt) for attempt in swept.cleaned] == ["1:0"]
+    assert staged.statuses(EAST) == {"1:0": "FENCED"}
+    staged.process(1, both(1), attempt_id=1)
     for database, tables in staged.tables().items():
         left = rows(
             staged.participants.door_of(database),

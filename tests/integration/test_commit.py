@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from datetime import date
 from decimal import Decimal
 
@@ -21,6 +22,7 @@ from reliability.core.errors import (
     UnexpectedAnswer,
 )
 from reliability.ledger.door import Door
+from reliability.ledger.locks import lock_topology
 from reliability.runner import TransactionRunner
 from reliability.transaction.commit import drain
 from tests.doomed import doomed
@@ -143,6 +145,42 @@ def test_every_snapshot_shows_both_states_at_the_same_txid(emitted, door):
     stop.set()
     thread.join(timeout=30)
     assert all(one == other for one, other in seen)
+
+
+def test_what_is_read_under_the_lock_is_read_after_the_wait(door):
+    """C1: whoever was waited for has ended the attempt; its plan must not be from before that."""
+    staged = Staged(door, "small")
+    staged.process(1, {"": [1]})
+    done: list[object] = []
+    with doomed() as fate:
+        other = Door(door.dsn)
+        thread = threading.Thread(target=lambda: done.append(drain(other, "small")))
+        with door.transaction() as tx:
+            lock_topology(tx, "small")
+            tx.run(
+                SQL(
+                    "UPDATE reliability.attempt SET status = 'FAILED', reason_code = 'X'"
+                    " WHERE topology = 'small'"
+                )
+            )
+            thread.start()
+            wait_until_somebody_waits_for_a_lock(door)
+        thread.join(timeout=30)
+        other.close()
+    assert done == [[]]
+    assert not [s for s in fate.statements if s.startswith("UPDATE reliability.state")]
+
+
+def wait_until_somebody_waits_for_a_lock(door):
+    waiting = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND wait_event_type = 'Lock'"
+    )
+    watcher = Door(door.dsn)
+    deadline = time.monotonic() + 30
+    while rows(watcher, waiting) == [(0,)]:
+        assert time.monotonic() < deadline
+    watcher.close()
 
 
 # --- C5: many small txids in one physical commit -------------------------------------------------

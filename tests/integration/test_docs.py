@@ -5,6 +5,7 @@ from __future__ import annotations
 import doctest
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import partial
 
 from psycopg2.sql import SQL
 
@@ -12,6 +13,7 @@ from reliability import Count, MemorySpout, State, Topology
 from reliability.core.attempt import Grant
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
+from reliability.core.spout import MemorySlice
 from reliability.runner import TransactionRunner
 from reliability.spark.stage import CsvStream, stage_task
 from reliability.spouts.tuple_ids import fold_rows
@@ -49,6 +51,7 @@ class Words:
         meta = read_batch_meta(self.door, grant)
         counted: dict[str, Fold] = defaultdict(Fold)
         for ordinal, item in enumerate(meta.items):
+            assert isinstance(item, MemorySlice)
             ((word,),) = self.spout.rows_of(item)
             if word != lose:
                 counted[(read_as or {}).get(word, word)] += fold_rows(ordinal, 1)
@@ -101,8 +104,7 @@ EXAMPLES = doctest.DocTestParser().get_doctest(PAGE.read_text(), {}, PAGE.name, 
 
 
 def test_the_worked_examples(door):
-    names = {"words_of": lambda text, **how: Words(door, text, **how)}
-    names["start_again"] = lambda: _forget(door)
+    names = {"words_of": partial(Words, door), "start_again": partial(_forget, door)}
     examples = doctest.DocTest(
         EXAMPLES.examples, names, PAGE.name, str(PAGE), 0, EXAMPLES.docstring
     )

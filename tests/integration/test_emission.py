@@ -153,7 +153,7 @@ def test_states_that_changed_are_refused_and_cost_nothing(emitter, folder, door,
     """A txid sealed for other states than the ledger's could never be committed."""
     emitter.emit(month(1997, 1))
     topology = shop(folder)
-    changed = replace(topology, states=change(list(topology.states)), steps=())
+    changed = replace(topology, states=change(list(topology.states)))
     with pytest.raises(StateDefinitionChanged, match=named):
         Pipeline(TransactionRunner(changed, door), None).emit(month(1997, 2))
     with pytest.raises(StateDefinitionChanged, match=named):
@@ -175,7 +175,7 @@ def test_files_of_a_clone_that_moved_are_the_same_files(tmp_path, door, monkeypa
 def test_a_target_table_belongs_to_one_state_of_one_topology(emitter, folder, door):
     """H7."""
     emitter.emit(month(1997, 1))
-    other = replace(shop(folder), name="other", steps=())
+    other = replace(shop(folder), name="other")
     with pytest.raises(TargetTableTaken, match="per_customer belongs to state per_customer of"):
         Pipeline(TransactionRunner(other, door), None).emit(month(1997, 1))
 
@@ -204,7 +204,7 @@ def write_groups(path, groups):
 
 def emitter_of(door, folder, **options):
     spout = FileSpout(f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet", **options)
-    topology = replace(shop(folder), spout=spout, steps=())
+    topology = replace(shop(folder), spout=spout)
     return Pipeline(TransactionRunner(topology, door), None)
 
 
@@ -246,7 +246,7 @@ def test_a_run_that_was_overtaken_plans_again(folder, door, limits):
     write_groups(folder / "1997-03" / "a.parquet", 6)
     own = Door(door.dsn)
     spout = OvertakenSpout(f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet", **limits)
-    topology = replace(shop(folder), spout=spout, steps=())
+    topology = replace(shop(folder), spout=spout)
     others[spout.pattern] = [emitter_of(own, folder, max_rows_per_batch=3).again("faster")]
     assert Pipeline(TransactionRunner(topology, door), None).emit(month(1997, 3)) == [1, 2]
     own.close()

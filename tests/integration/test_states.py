@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from datetime import date
 from decimal import Decimal
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -31,6 +32,7 @@ from reliability import (
     Upsert,
 )
 from reliability.core.errors import LedgerCorruption, ReplayNotPossible
+from reliability.ledger.door import Transaction
 from tests.non_transactional import NonTransactional
 from tests.one_state import OneState, in_fixed_order, reduce_rows
 
@@ -76,7 +78,7 @@ OPAQUE = OpaqueState("s", key=KEY, values=STATES["recompute"].values)
 TRANSACTIONAL = TransactionalState("s", key=KEY, values=STATES["recompute"].values)
 
 TEXTS = st.sampled_from([None, "", "a", "B", "ä", "Z", "a b", 'q"\\,{}'])
-ROWS = st.fixed_dictionaries(
+ROWS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
     {
         "k": st.sampled_from([1, 2, None]),
         "word": st.sampled_from(["a", None]),
@@ -95,7 +97,7 @@ PARTS = st.integers(1, 3)
 
 
 @contextmanager
-def rolled_back(door) -> Iterator:
+def rolled_back(door) -> Iterator[Transaction]:
     class RolledBack(Exception):
         pass
 
@@ -321,7 +323,7 @@ def test_upserted_values_come_from_one_row(tx):
 
 # --- kinds (H5) ----------------------------------------------------------------------------------
 
-COUNTS = {"key": {"word": "text"}, "values": {"n": Count()}}
+COUNTS: dict[str, Any] = {"key": {"word": "text"}, "values": {"n": Count()}}
 
 
 def words(*texts):

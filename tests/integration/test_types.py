@@ -7,6 +7,7 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 from hashlib import md5
 from math import inf, nan
+from typing import Any
 from uuid import UUID
 
 import pytest
@@ -37,12 +38,12 @@ TEXTS = [
 IDS = ["5f0c8f2e-2a0b-4b7a-9d55-1f6c2b1d0001", "ffffffff-ffff-ffff-ffff-ffffffffffff"]
 
 
-def shapes():
+def shapes() -> dict[str, tuple[Any, list[Any]]]:
     """Postgres type -> (Arrow type, values); the first two differ, all of them are unlike."""
     import pyarrow as pa
 
     stamps = [datetime(1997, 1, 2, 3, 4, 5, 678901), datetime(1, 1, 1), datetime(9999, 12, 31)]
-    scalars = {
+    scalars: dict[str, tuple[Any, list[Any]]] = {
         "smallint": (pa.int16(), [-(2**15), 2**15 - 1]),
         "integer": (pa.int32(), [-(2**31), 2**31 - 1]),
         "bigint": (pa.int64(), [-(2**63), 2**63 - 1]),

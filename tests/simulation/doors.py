@@ -72,7 +72,13 @@ _idle: dict[str, list[Connection]] = {}
 
 
 class SimulatedDoor(Door):
-    """A door with a session from the pool; a door inside another's transaction gets its own."""
+    """A door with a session from the pool; a door inside another's transaction gets its own.
+
+    The session has nobody's name: it would be ended with the attempt that it was made for.
+    """
+
+    def __init__(self, dsn: str, application_name: str = "") -> None:
+        super().__init__(dsn, application_name="simulated")
 
     def _connect(self) -> Connection:
         idle = _idle.setdefault(self.dsn, [])

@@ -40,8 +40,7 @@ _LEDGER = {
     "commits": "SELECT commit_number, txid, attempt_id, replaced_attempt"
     " FROM reliability.commit_log WHERE topology = $1 ORDER BY commit_number",
     "states": "SELECT state, commit_number FROM reliability.state WHERE topology = $1",
-    "headers": "SELECT state, txid, attempt_id FROM reliability.contribution"
-    " WHERE topology = $1",
+    "headers": "SELECT state, txid, attempt_id FROM reliability.contribution WHERE topology = $1",
 }
 
 
@@ -100,6 +99,7 @@ class Observer:
             if state.database == database
         }
         self._statement = _statement(self._tables)
+        self._text = ""
 
     @staticmethod
     def prepare(door: Door) -> None:
@@ -118,7 +118,9 @@ class Observer:
     def look(self, door: Door) -> Observed:
         """Read everything; it is not part of any operation."""
         with door.transaction() as tx:
-            row = tx.one(self._statement, topology=self._name)
+            self._text = self._text or self._statement.as_string(tx.cursor)
+            tx.cursor.execute(self._text, {"topology": self._name})
+            row: Any = tx.cursor.fetchone()
         found = row["ledger"]
         found["topology"], found["checkpoint"] = found["topology"][0], found["checkpoint"][0]
         tables = row["tables"]
@@ -148,9 +150,7 @@ def _statement(tables: Mapping[str, StateTables]) -> Composed:
         ).format(Literal(name), table.contribution)
         for name, table in tables.items()
     )
-    return SQL("SELECT public.look(%(topology)s) AS ledger, ({}) AS tables").format(
-        _as_json(parts)
-    )
+    return SQL("SELECT public.look(%(topology)s) AS ledger, ({}) AS tables").format(_as_json(parts))
 
 
 def _as_json(parts: Mapping[str, Composable]) -> Composed:

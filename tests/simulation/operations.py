@@ -269,7 +269,7 @@ class Clear(OfTxid, Outside):
 
     def act(self, world: World) -> None:
         txid = self.of(world)
-        world.witness.raised[world.run_of(self.run, txid), 0 if self.whole else txid] += 1
+        world.clear(world.run_of(self.run, txid), 0 if self.whole else txid)
 
 
 @dataclass(frozen=True)
@@ -325,6 +325,7 @@ class Restart(Outside):
 
 
 # --- how histories are drawn ------------------------------------------------------------------
+
 
 def weighted(*choices: tuple[int, st.SearchStrategy[Any]]) -> st.SearchStrategy[Any]:
     """Draw from one of several strategies, by weight; `one_of` takes equal ones for one."""

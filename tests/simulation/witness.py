@@ -13,6 +13,7 @@ from typing import Any
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import Phase
 from reliability.core.spout import SpoutKind
+from reliability.core.state import StateKind
 from tests.simulation.config import Config
 from tests.simulation.contents import Tuple, expected, tuples
 from tests.simulation.observed import Observed
@@ -192,10 +193,16 @@ class Witness(Books):
             before = last.get(key)
             assert status in AFTER.get(before, set()), f"G4: {key} went {before} → {status}"
             if (before, status) == ("PROCESSED", "FAILED"):
-                fell = event["reason_code"] == "PREDECESSOR_FAILED"
-                assert fell or key in self.config.poison, "A8: nobody fails what is sealed"
+                why = self._may_fall(event["reason_code"]) or key in self.config.poison
+                assert why, "A8: nobody fails what is sealed"
             last[key] = status
         assert last == {key_of(a): a["status"] for a in seen.attempts}
+
+    def _may_fall(self, reason: str) -> bool:
+        """Say whether a sealed attempt can fall for this, besides by what its data violate."""
+        if reason == "REPLAY_NOT_POSSIBLE":  # a later txid committed before it (H5)
+            return self.config.best is StateKind.OPAQUE
+        return reason == "PREDECESSOR_FAILED" and self.config.spout is SpoutKind.OPAQUE
 
     def _batches_stay(self, seen: Observed) -> None:
         for t in seen.transactions:

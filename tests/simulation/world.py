@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from enum import Enum
 from functools import partial
 from itertools import count
+from typing import TYPE_CHECKING, Any
 
 from psycopg2.sql import SQL, Identifier
 
@@ -27,7 +28,7 @@ from reliability.ledger.door import Door
 from reliability.runner import TransactionRunner
 from reliability.settings import Leases, database_dsn
 from reliability.spark.stage import CsvStream, StageTask
-from reliability.states.tables import StateTables
+from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 from reliability.transaction.attempt import declare_partitions
 from reliability.transaction.request import Run, TaskContact
 from reliability.transaction.sweep import sweep
@@ -37,6 +38,7 @@ from tests.simulation.contents import (
     COLUMNS,
     PARTITIONS,
     POISON,
+    TOTALS,
     Tuple,
     partition_of,
     staged,
@@ -45,6 +47,9 @@ from tests.simulation.doors import FAULTS, Crash, Fault, FaultKind, SimulatedDoo
 from tests.simulation.observed import Observed, Observer
 from tests.simulation.source import MONTHS, Source
 from tests.simulation.witness import Mirror, Witness
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 NEVER = (LedgerCorruption, InvalidDefinition, StateDefinitionChanged)
 WRITES = uuid.UUID("00000000-0000-0000-0000-000000000001")
@@ -64,7 +69,7 @@ class World:
         topology = config.topology(self.name, self.source)
         self.states = {state.name: state for state in topology.states}
         self.tables = {s.name: StateTables(self.name, s) for s in topology.states}
-        self._copy: dict[str, str] = {}
+        self.copies: dict[str, str] = {}
         self.witness, self.mirror = Witness(config), Mirror(config)
         self.observers = {name: Observer(topology, name) for name in ("", *topology.databases)}
         self.restart()
@@ -75,7 +80,7 @@ class World:
         self.runner.emit(MONTHS[0], self.who("A", 0, "emit"), most_batches=1000)
         with self.door.transaction() as tx:
             for name, table in self.tables.items():
-                self._copy[name] = table.copy().as_string(tx.cursor)
+                self.copies[name] = table.copy().as_string(tx.cursor)
         if self.config.poison:
             guarded = self.config.guarded
             with self.door_of(guarded) as door, door.transaction() as tx:
@@ -140,7 +145,8 @@ class World:
         self.look()
 
     def _try(self, act: Act, fault: Fault | None, within: Act | None) -> None:
-        with FAULTS.armed(fault), self._meanwhile(within):
+        other = None if within is None else partial(self._try, within, None, None)
+        with FAULTS.armed(fault), self.meanwhile(other):
             try:
                 act()
             except Crash:
@@ -150,23 +156,25 @@ class World:
 
     def _check_error(self, error: ReliabilityError) -> None:
         refused = isinstance(error, UnexpectedAnswer)
-        if isinstance(error, NEVER) or (refused and not ("poor" in str(error) and self.config.poison)):
+        if isinstance(error, NEVER) or (
+            refused and not ("poor" in str(error) and self.config.poison)
+        ):
             raise error
 
     @contextmanager
-    def _meanwhile(self, within: Act | None) -> Iterator[None]:
+    def meanwhile(self, within: Act | None) -> Iterator[None]:
         """Let another process act once, where this one holds nothing."""
         if within is None:
             yield
             return
-        own_runner, own_door = self.runner, self.door
 
         def interrupt() -> None:
+            own_runner, own_door = self.runner, self.door
             self.source.meanwhile = _nothing
             self.door = SimulatedDoor(own_door.dsn)
             self.runner = TransactionRunner(own_runner.topology, self.door, own_runner.leases)
             try:
-                self._try(within, None, None)
+                within()
                 self.look()
             finally:
                 self.door.close()
@@ -202,7 +210,11 @@ class World:
         own = MONTHS[0] if run == "A" or self.config.shared else MONTHS[1]
         return self.runner.emit(own, self.who(run, 0, "emit"), most_batches=1000)
 
-    def work(self, run: str, txid: int, task: str, acts: int) -> None:
+    def clear(self, run: str, txid: int = 0) -> None:
+        """A person clears a transaction of a run, or, without a txid, the whole run."""
+        self.witness.raised[run, txid] += 1
+
+    def work(self, run: str, txid: int, task: str, acts: int = 12) -> None:
         """Do what the operator's loop does, at most so many acts: then its process is stopped."""
         self.clear_if_closed(run, txid)
         work = self.runner.topology.work(task, None if task == "commit" else task)
@@ -229,10 +241,7 @@ class World:
 
     def _run_step(self, grant: Grant, step: str) -> None:
         try:
-            for sink in self.runner.topology.step(step).feeds:
-                for partition in range(PARTITIONS[sink]):
-                    self.stage(grant, sink, partition)
-                self.declare(grant, sink, PARTITIONS[sink])
+            self.write(grant, self.runner.topology.step(step).feeds)
             self.runner.end_step(grant, step)
         except PredecessorFailed:
             pass  # the operator decides anew
@@ -250,6 +259,19 @@ class World:
 
     # --- what Spark does -------------------------------------------------------------------------
 
+    def grant(self, txid: int) -> Grant:
+        """Return the grant of the txid's newest attempt."""
+        grant = self.look().grant(self.name, txid, 0)
+        assert grant is not None
+        return grant
+
+    def write(self, grant: Grant, sinks: Sequence[str] = (TOTALS, BEST)) -> None:
+        """Do all that a driver and its Spark tasks do for these sinks."""
+        for sink in sinks:
+            for partition in range(PARTITIONS[sink]):
+                self.stage(grant, sink, partition)
+            self.declare(grant, sink, PARTITIONS[sink])
+
     def stage(self, grant: Grant, sink: str, partition: int, write: int = 0) -> None:
         """Run one Spark task: COPY, fence, ack; in the middle of the COPY another may come in."""
         import pyarrow as pa
@@ -257,8 +279,7 @@ class World:
         tables, attempt = self.tables[sink], grant.attempt
         own = partition_of(self._contents(grant), sink, partition)
         rows = staged(tables, attempt, own)
-        empty = {name: [] for name in tables.staged_columns()}
-        schema = pa.schema([(name, _ARROW.get(name, pa.int64())) for name in empty])
+        schema = pa.schema([(name, _arrow_type(name)) for name in tables.staged_columns()])
 
         def batches() -> Iterator[pa.RecordBatch]:
             yield pa.RecordBatch.from_pylist(rows, schema=schema)
@@ -266,7 +287,7 @@ class World:
 
         task = StageTask(
             dsn=self.dsn_of(sink),
-            copy=self._copy[sink],
+            copy=self.copies[sink],
             grant=grant,
             sink=sink,
             write_id=str(uuid.uuid5(WRITES, f"{grant}:{sink}:{write}")),
@@ -312,9 +333,16 @@ class World:
             for statement in _HOURS_PASS[silent]:
                 tx.run(statement, topology=self.name)
 
-    def sweep(self, clean: bool) -> None:
+    def sweep(self, clean: bool = False) -> None:
         """Pass by."""
         sweep(self.door, self.name, self.runner.leases, clean=clean)
+
+    def execute(self, statement: str, **parameters: object) -> list[Any]:
+        """Do to the ledger what nobody should; `{totals}` is the table of that state."""
+        tables = {name: tables.target for name, tables in self.tables.items()}
+        with self.door.transaction() as tx:
+            tx.run(SQL(statement).format(**tables), **parameters)
+            return [] if tx.cursor.description is None else tx.cursor.fetchall()
 
 
 Act = Callable[[], None]
@@ -332,13 +360,11 @@ def _nothing() -> None:
     pass
 
 
-def _arrow_types():
+def _arrow_type(column: str) -> pa.DataType:
     import pyarrow as pa
 
-    return {"_key": pa.bool_()}
+    return pa.bool_() if column == SINGLE_ROW_KEY else pa.int64()
 
-
-_ARROW = _arrow_types()
 
 _HOURS_PASS = {
     Silent.NOBODY: (

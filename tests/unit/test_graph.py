@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reliability import Count, MemorySpout, State, Step, Topology
@@ -48,8 +50,10 @@ def test_a_process_function_is_the_only_step():
     spout = MemorySpout(schema={"word": "string"}, partitions=[["cat"]], take=1)
     topology = Topology("count", spout=spout, states=states, process=nothing)
     assert [(step.name, list(step.feeds)) for step in topology.steps] == [("process", ["words"])]
-    with pytest.raises(InvalidDefinition, match="either a process function or steps"):
-        Topology("count", spout=spout, states=states)
+    assert replace(topology, max_spout_pending=2).steps == topology.steps
+    for process, steps in ((None, ()), (str, (Step("count", nothing, feeds=["words"]),))):
+        with pytest.raises(InvalidDefinition, match="either a process function or steps"):
+            Topology("count", spout=spout, states=states, process=process, steps=steps)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

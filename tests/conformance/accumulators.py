@@ -1,0 +1,126 @@
+"""BatchBoltExecutor: what each attempt has accumulated is what it has staged.
+
+`executes` and `execute` stage a row of an attempt, `finish` seals it. Compared: its rows.
+"""
+
+from __future__ import annotations
+
+import re
+
+from reliability import Count, MemorySpout, State, Topology
+from reliability.core.attempt import Grant
+from reliability.core.errors import AttemptFenced, ReliabilityError
+from reliability.states.tables import StateTables
+from reliability.transaction.attempt import declare_partitions, new_write_id, read_batch_meta
+from tests.conformance.bench import Bench, never, stage, staged_row
+from tests.conformance.comparison import Comparison, Rule, UnknownOp
+from tests.conformance.vectors import Vector
+
+
+class Accumulators:
+    """Attempts that stage rows one by one, in the transactions of Spark tasks."""
+
+    def __init__(self, bench: Bench, txids: int) -> None:
+        self.name = bench.name()
+        spout = MemorySpout({"n": "bigint"}, [list(range(txids))], take=1)
+        self.state = State("n", key={"k": "bigint"}, values={"n": Count()}, table=f"{self.name}_n")
+        self.topology = Topology(
+            self.name,
+            spout=spout,
+            process=never,
+            states=[self.state],
+            max_spout_pending=txids,
+        )
+        self.tables = StateTables(self.name, self.state)
+        self.bench = bench
+        self.pipeline = bench.pipeline(self.topology)
+        self.door = self.pipeline.runner.door
+        self.pipeline.emit(None)
+        self.grants: dict[str, Grant] = {}
+        self.first: dict[int, int] = {}
+        self.write_ids: dict[str, str] = {}
+        self.partitions: dict[str, int] = {}
+
+    def begin(self, attempt: str) -> None:
+        """Grant attempts of the txid until there is one for each number; numbers may start at 1."""
+        txid, number = map(int, attempt.split(":"))
+        first = self.first.setdefault(txid, number)
+        for one in range(first, number + 1):
+            if (name := f"{txid}:{one}") not in self.grants:
+                work = self.pipeline.work()
+                request_id = self.pipeline.request(txid, work.task)
+                assert self.pipeline.runner.begin(txid, request_id, work)
+                self.grants[name] = self.pipeline.begin(txid)
+                self.write_ids[name], self.partitions[name] = new_write_id(), 0
+
+    def execute(self, attempt: str) -> bool:
+        """Stage a row of an attempt; say whether it counts."""
+        if attempt not in self.grants:
+            self.begin(attempt)
+        grant, partition = self.grants[attempt], self.partitions[attempt]
+        emitted = read_batch_meta(self.door, grant).emitted
+        # one tuple that fans out: its share is whole in the first row
+        x, n = (emitted.xor, emitted.count) if partition == 0 else (0, 0)
+        row = staged_row(self.tables, grant, x=x, n=n)
+        try:
+            write_id = self.write_ids[attempt]
+            stage(self.door, self.tables, grant, partition, [row], write_id=write_id)
+        except AttemptFenced:
+            return False
+        self.partitions[attempt] += 1
+        return True
+
+    def finish(self, attempt: str) -> int | None:
+        """Seal; return how many rows the attempt has, None if it cannot be sealed."""
+        grant = self.grants[attempt]
+        try:
+            declare_partitions(self.door, grant, self.state.name, self.partitions[attempt])
+            self.pipeline.seal(grant)
+        except ReliabilityError:
+            return None
+        rows = self.bench.all(
+            f"SELECT count(*) AS rows FROM reliability_contribution.{self.name}__n"
+            " WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s",
+            txid=grant.attempt.txid,
+            attempt_id=grant.attempt.attempt_id,
+        )
+        return int(rows[0]["rows"])
+
+
+def play(vector: Vector, c: Comparison, bench: Bench) -> None:
+    named = re.findall(r"(\d+):\d+", str(vector.data))
+    played = Accumulators(bench, txids=max(map(int, named)))
+    fenced: set[str] = set()
+    for number, (op, value) in enumerate(vector.data.items()):
+        if op in ("name", "source", "note", "upstream_quirk"):
+            continue
+        match = re.fullmatch(r"(?:then )?(?:execute (\S+), )?finish (\S+)", op)
+        if op != "executes" and match is None:
+            raise UnknownOp(f"op {number}: {op} is unknown")
+        for attempt in [match[1]] if match else value:
+            if attempt is not None and not played.execute(attempt):
+                fenced.add(attempt)
+        if match:
+            c.at(number, "finish", fenced=match[2] in fenced or _is_old(played, match[2]))
+            count = played.finish(match[2])
+            found = [] if count is None else [[match[2], count]]
+            c.field("emit", value["emit"], found, match[2])
+
+
+def _is_old(played: Accumulators, attempt: str) -> bool:
+    txid, number = map(int, attempt.split(":"))
+    return any(
+        int(other.split(":")[0]) == txid and int(other.split(":")[1]) > number
+        for other in played.grants
+    )
+
+
+RULES = (
+    Rule(
+        "finish",
+        "emit",
+        "an attempt is fenced when a newer one of its txid is granted: nothing that it does counts "
+        "from then on (G4)",
+        lambda facts: facts["fenced"],
+    ),
+)

@@ -1,0 +1,191 @@
+"""KeyValueState: the texts by key that a participant has committed.
+
+What is put is staged by the attempt that a `prepare` votes on; `commit` and `rollback` are the
+driver's messages.
+
+Compared: the view (what is committed, and on top of it what the vector has put since), what a
+delete returned, and errors.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from psycopg2.sql import SQL, Identifier, Placeholder
+
+from reliability import State, Upsert
+from reliability.core.attempt import Grant
+from reliability.core.checkpoint import CheckpointAction
+from reliability.core.errors import UnexpectedAnswer
+from reliability.transaction.commit import _refuse
+from reliability.transaction.plan import Refused
+from tests.conformance.bench import ELSEWHERE, Bench
+from tests.conformance.checkpointing import Member, shift_for
+from tests.conformance.comparison import Comparison, Rule, UnknownOp
+from tests.conformance.vectors import Vector
+from tests.fix_postgres import rows
+from tests.staged import Staged
+
+
+class KeyValues(Staged):
+    """The state elsewhere has a text for each key, of which the last one counts."""
+
+    def _state(self, database: str) -> State:
+        name = database or "here"
+        return State(
+            name,
+            key={"k": "text"},
+            values={"v": Upsert("v", by={"at": "bigint"}, type="text")},
+            table=f"{self.topology}_{name}",
+        )
+
+    def put(self, grant: Grant, values: Mapping[str, str], at: int) -> None:
+        """Stage values in the database elsewhere, as the attempt's whole contribution."""
+        for database, tables in self.tables().items():
+            columns = tables.staged_columns()
+            insert = SQL("INSERT INTO {} ({}) VALUES ({})").format(
+                tables.contribution,
+                SQL(", ").join(map(Identifier, columns)),
+                SQL(", ").join(map(Placeholder, columns)),
+            )
+            own = values if database == ELSEWHERE else {}
+            place = {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id}
+            with self.participants.door_of(database).transaction() as tx:
+                for key, value in own.items():
+                    row = {**dict.fromkeys(columns, 1), **place, "k": key, "v": value}
+                    tx.run(insert, **{**row, "_by_1": at})
+                self._seal(tx, grant, len(own))
+
+
+class KeyValueState(Member):
+    """The participant of a vector of puts and commits."""
+
+    def __init__(self, bench: Bench, vector: Vector) -> None:
+        txids = [step["txid"] for step in vector.steps if step.get("txid") is not None] or [1]
+        shift = shift_for(txid - 1 for txid in txids)
+        super().__init__(bench, txids[0] - 1 + shift, shift, KeyValues)
+        self.put: dict[str, str] = {}
+        self.prepared: dict[str, str] = {}
+        self.attempts = 0
+        self.was_rolled_back = False
+        self.leaked: set[str] = set()
+        self.ask(self.message(CheckpointAction.INIT_STATE, self.last() - shift))
+
+    def committed(self) -> dict[str, str]:
+        table = f"{self.staged.topology}_{ELSEWHERE}"
+        return dict(rows(self.staged.participants.door_of(ELSEWHERE), f"SELECT k, v FROM {table}"))
+
+    def view(self) -> dict[str, str]:
+        return {**self.committed(), **self.prepared, **self.put}
+
+    def prepare(self, txid: int) -> bool:
+        """Have an attempt with all that was put since the last commit, and a vote on it."""
+        assert isinstance(self.staged, KeyValues)
+        if txid + self.shift != self.last() + 1:
+            return self.ask(self.message(CheckpointAction.PREPARE, txid))
+        self._drop()
+        self.prepared |= self.put
+        self.put = {}
+        self.grant = self.staged.grant(self.next_txid, self.attempts)
+        self.attempts += 1
+        self.staged.put(self.grant, self.prepared, at=self.next_txid)
+        return self.ask(self.message(CheckpointAction.PREPARE, txid))
+
+    def commit(self, txid: int) -> bool:
+        """Commit the attempt that was prepared, or one that was not."""
+        if self.grant is None and txid + self.shift > self.last():
+            self.grant = self.staged.grant(self.next_txid, self.attempts)
+            self.attempts += 1
+        if not self.ask(self.message(CheckpointAction.COMMIT, txid)):
+            return False
+        self.prepared, self.attempts = {}, 0
+        self.was_rolled_back, self.leaked = False, set()
+        return True
+
+    def roll_back(self) -> bool:
+        """Roll back; what was put since the last commit is in no attempt any more."""
+        self._drop()
+        self.put, self.prepared, self.was_rolled_back = {}, {}, True
+        return self.ask(self.message(CheckpointAction.ROLLBACK, self.last() + 1 - self.shift))
+
+    def _drop(self) -> None:
+        """Fail the attempt that was prepared, as the driver does when a vote was no."""
+        if self.grant is not None:
+            error = UnexpectedAnswer("the vector rolls it back, or prepares anew")
+            _refuse(self.staged.door, self.staged.topology, Refused(plan=self.plan(1), error=error))
+        self.grant = None
+
+
+DELETE = "a state has no delete by key: a key goes when its last row goes"
+UNNUMBERED = "Storm K1: a commit without a txid has no use; every commit has its number here"
+
+
+def play(vector: Vector, c: Comparison, bench: Bench) -> None:
+    state = KeyValueState(bench, vector)
+    for number, step in enumerate(vector.steps):
+        txid = step.get("txid")
+        place = 0 if txid is None else txid + state.shift - state.last()
+        c.at(number, step["op"], place=place)
+        before = state.committed()
+        done = _do(number, step, state, c)
+        expected = step.get("expect", {})
+        c.field("error", expected.get("error", False), not done)
+        if done:
+            found = state.view()
+            for key in sorted({*expected.get("view", found), *found}):
+                wanted = expected.get("view", found).get(key)
+                c.field("view", wanted, found.get(key), key, leaked=key in state.leaked)
+        c.ours(
+            state.committed() == before or (step["op"] == "commit" and done),
+            "only a commit changes what is committed",
+        )
+
+
+def _do(number: int, step: Mapping[str, Any], state: KeyValueState, c: Comparison) -> bool:
+    key, expected = step.get("key"), step.get("expect", {})
+    match step["op"]:
+        case "put":
+            state.put[str(key)] = str(step["value"])
+            state.leaked |= {str(key)} if state.was_rolled_back else set()
+        case "get":
+            c.field("value", expected.get("value"), state.view().get(str(key)), key)
+        case "delete":
+            c.field("returned", expected.get("returned"), state.view().get(str(key)), key)
+            state.put.pop(str(key), None)
+            state.prepared.pop(str(key), None)
+            c.carry(DELETE, key)
+        case "prepare":
+            return state.prepare(step["txid"])
+        case "commit" if step.get("txid") is None:
+            c.carry(UNNUMBERED)
+        case "commit":
+            return state.commit(step["txid"])
+        case "rollback":
+            return state.roll_back()
+        case unknown:
+            raise UnknownOp(f"op {number}: {unknown} is unknown")
+    return True
+
+
+RULES = (
+    Rule(
+        "prepare",
+        "*",
+        "a participant takes the next commit number only: a gap is refused",
+        lambda facts: facts["place"] > 1,
+    ),
+    Rule(
+        "prepare|commit",
+        "error|view",
+        "of a commit number that was applied the answer is: done",
+        lambda facts: facts["place"] <= 0,
+    ),
+    Rule(
+        "rollback",
+        "view",
+        "Storm K3 is a defect: what is put after a rollback leaks into what was committed; here a "
+        "rollback leaves nothing behind to leak into",
+        lambda facts: facts["leaked"],
+    ),
+)

@@ -1,0 +1,302 @@
+"""The vectors, and that the runner can fail: a wrong number, an unknown op, a defect of our own."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from reliability.core.checkpoint import Verdict as Judgement
+from tests.conformance import __main__ as command
+from tests.conformance import made_up
+from tests.conformance.adapters import ADAPTERS
+from tests.conformance.bench import Bench, open_bench
+from tests.conformance.comparison import Comparison, Failed, Outcome, Rule, Verdict
+from tests.conformance.runner import lines, run_file
+from tests.conformance.vectors import FOLDER
+
+FILES = sorted(FOLDER.glob("*.json"))
+PASS, DIFFERS, FAIL = Verdict.PASS, Verdict.DIFFERS, Verdict.FAIL
+
+
+@pytest.fixture(scope="module")
+def bench(environment, request) -> Iterator[Bench]:
+    """Databases for all vectors; Spark starts when one asks for it."""
+    with open_bench(lambda: request.getfixturevalue("spark")) as bench:
+        yield bench
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_the_product_does_what_was_recorded_or_differs_on_purpose(file, bench):
+    outcomes = list(run_file(file, ADAPTERS, bench))
+    assert outcomes
+    assert [one for one in outcomes if one.verdict is FAIL] == []
+    assert all(one.why for one in outcomes if one.verdict is DIFFERS), "a difference has a reason"
+
+
+def test_names_excuse_nothing(bench, tmp_path):
+    """The same vectors under other names, in a file of another name."""
+    known = _data("trident_state")
+    renamed = copy.deepcopy(known)
+    for number, vector in enumerate(renamed["vectors"]):
+        vector["name"] = f"vector {number}"
+    verdicts = [one.verdict for one in _play(bench, tmp_path, known)]
+    assert [one.verdict for one in _play(bench, tmp_path, renamed)] == verdicts
+    assert {PASS, DIFFERS} == set(verdicts)
+
+
+# --- vectors that are in no file -----------------------------------------------------------------
+
+ACKER, COORDINATOR, STATES = "Acker", "MasterBatchCoordinator", "OpaqueMap/TransactionalMap"
+SPOUT, BOLT = "CheckpointSpout", "StatefulBoltExecutor"
+MADE_UP = [
+    (ACKER, made_up.ACK_BEFORE_INIT, PASS, ""),
+    (ACKER, made_up.TIMEOUT, PASS, ""),
+    (ACKER, made_up.UNFINISHED, PASS, ""),
+    (ACKER, made_up.SECOND_INIT, DIFFERS, "A13"),
+    (ACKER, made_up.ACK_DOES_NOT_REFRESH, DIFFERS, "A15"),
+    (ACKER, made_up.SECOND_ACK, DIFFERS, "un-acks"),
+    (ACKER, made_up.COLLIDING_IDS, DIFFERS, "not random"),
+    (ACKER, made_up.JSTORM_FORGETS_THE_FAIL, DIFFERS, "dialect jstorm"),
+    (COORDINATOR, made_up.ONE_BY_ONE, PASS, ""),
+    (COORDINATOR, made_up.OUT_OF_ORDER, PASS, ""),
+    (COORDINATOR, made_up.STALE_FAIL, DIFFERS, "M8"),
+    (COORDINATOR, made_up.RESTART_FORGETS, DIFFERS, "M3"),
+    (SPOUT, made_up.FOUND_PREPARING, PASS, ""),
+    (SPOUT, made_up.INTERVAL, PASS, ""),
+    (SPOUT, made_up.SECOND_PREPARE_ACK, DIFFERS, "C8"),
+    (BOLT, made_up.PREPARE_BEFORE_INIT, PASS, ""),
+    (BOLT, made_up.LEFT_OVER_AT_THE_BARRIER, DIFFERS, "E1"),
+    (STATES, made_up.OLDER_TXID, DIFFERS, "O3"),
+    (STATES, made_up.OLDER_TXID_IS_AN_ERROR, PASS, ""),
+    (STATES, made_up.CUT_OFF, DIFFERS, "cut off"),
+]
+
+
+@pytest.mark.parametrize(("component", "vector", "verdict", "why"), MADE_UP)
+def test_vectors_that_are_in_no_file_run_unchanged(
+    component, vector, verdict, why, bench, tmp_path
+):
+    [outcome] = _play(bench, tmp_path, {"component": component, "vectors": [vector]})
+    assert outcome.verdict is verdict, outcome
+    assert why in "".join(outcome.why)
+
+
+def test_a_key_value_state_does_not_leak_after_a_rollback(bench, tmp_path):
+    section = {"key_value_state_vectors": [made_up.LEAK_AFTER_ROLLBACK]}
+    [outcome] = _play(bench, tmp_path, {"component": BOLT, **section})
+    assert (outcome.verdict, "K3" in outcome.why[0]) == (DIFFERS, True)
+
+
+def test_another_take_of_other_data(bench, tmp_path):
+    data: dict[str, Any] = {
+        "component": "TransactionalGlobalCount",
+        "data": {"0": ["a", "b", "c"], "1": ["d"]},
+        "partition_take_per_batch": 1,
+        "other_takes": {"1": {"batch_counts": [2, 1, 1, 0]}, "2": {"batch_counts": [3, 1]}},
+    }
+    assert [one.verdict for one in _play(bench, tmp_path, data)] == [PASS]
+    data["other_takes"]["2"]["batch_counts"] = [3, 2]
+    assert [one.verdict for one in _play(bench, tmp_path, data)] == [FAIL]
+
+
+# --- what has to fail ----------------------------------------------------------------------------
+
+WRONG: list[tuple[str, str, tuple[Any, ...], Any]] = [
+    ("acker", "single_edge", ("expect", "storm", 0, "entries", "1", "ack_val"), "4"),
+    ("acker", "single_edge", ("expect", "storm", 1, "emit", 0, "type"), "fail"),
+    ("acker", "single_edge", ("expect", "storm", 0, "pending"), 2),
+    ("checkpoint_spout", "testPrepare", ("steps", 2, "expect", "saved", "txid"), 1),
+    ("checkpoint_spout", "testCommit", ("steps", 4, "expect", "emit", 0, "action"), "PREPARE"),
+    ("coordinator", "is_ready_gates_new_batches", ("steps", 3, "expect", "emit", 1, 2), 1),
+    ("coordinator", "is_ready_gates_new_batches", ("steps", 5, "expect", "curr_tx"), 3),
+    ("coordinator", "is_ready_gates_new_batches", ("steps", 4, "expect", "active", "1", 1), "X"),
+    ("stateful_bolt", "testCommit", ("steps", 1, "expect", "last_txid"), 1),
+    ("stateful_bolt", "testRollback", ("steps", 1, "expect", "events"), ["fail(cp)"]),
+    ("trident_state", "testOpaqueMap", ("steps", 2, "expect", "value"), 2),
+    ("trident_state", "testOpaqueMap", ("steps", 9, "expect", "stored", "prev"), 1),
+]
+
+
+@pytest.mark.parametrize(("stem", "name", "path", "value"), WRONG)
+def test_one_wrong_number_fails(stem, name, path, value, bench, tmp_path):
+    data, vector = _only(stem, name)
+    _put(vector, path, value)
+    [outcome] = _play(bench, tmp_path, data)
+    assert outcome.verdict is FAIL
+    assert "expected" in outcome.why[0], "it says where, and what differs"
+
+
+@pytest.mark.parametrize("recovering", [True, False])
+def test_a_wrong_transition_fails(recovering, bench, tmp_path):
+    data = _data("checkpoint_state")
+    [one] = [v for v in data["vectors"] if (v["txid"], v["recovering"]) == (0, recovering)][:1]
+    one["expect"]["next_txid"] += 1
+    assert FAIL in [one.verdict for one in _play(bench, tmp_path, data)]
+
+
+@pytest.mark.parametrize(
+    ("stem", "name", "path"),
+    [
+        ("acker", "single_edge", ("ops", 0, "op")),
+        ("checkpoint_spout", "testPrepare", ("steps", 2, "op")),
+        ("coordinator", "is_ready_gates_new_batches", ("steps", 1, "op")),
+        ("stateful_bolt", "testCommit", ("steps", 1, "op")),
+        ("stateful_bolt", "testCommit", ("steps", 1, "action")),
+        ("stateful_bolt", "commit_without_prepare_is_error", ("steps", 0, "op")),
+        ("trident_state", "testOpaqueMap", ("steps", 1, "op")),
+        ("trident_state", "legacy_strict", ("steps", 0, "op")),
+    ],
+)
+def test_an_unknown_op_fails(stem, name, path, bench, tmp_path):
+    data, vector = _only(stem, name)
+    _put(vector, path, "explode")
+    [outcome] = _play(bench, tmp_path, data)
+    assert outcome.verdict is FAIL
+    assert "explode" in outcome.why[0]
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        {"component": "DRPCServer", "vectors": [{}]},
+        {"component": "Acker", "orphans": [{"op": "ack"}]},
+        {"component": "Acker", "vectors": [{"ops": []}]},
+        {"component": "Acker", "vectors": [{"ops": [], "expect": {"heron": []}}]},
+        {"component": "Acker", "vectors": []},
+        {"vectors": []},
+    ],
+    ids=["component", "section", "nothing is expected", "dialect", "no vectors", "no component"],
+)
+def test_what_is_unknown_fails(data, bench, tmp_path):
+    assert [one.verdict for one in _play(bench, tmp_path, data)] == [FAIL]
+
+
+BROKEN: dict[str, tuple[str, Any, str, Any]] = {
+    "acks are not recorded": (
+        ACKER,
+        made_up.ACK_BEFORE_INIT,
+        "reliability.spark.stage.StageTask._acknowledge",
+        lambda *_: None,
+    ),
+    "what was acked is not compared": (
+        ACKER,
+        made_up.UNFINISHED,
+        "reliability.transaction.seal.check_accounting",
+        lambda *_: None,
+    ),
+    "leases are for ever": (ACKER, made_up.TIMEOUT, "reliability.runner.sweep", lambda *_: None),
+    "any txid may commit": (
+        COORDINATOR,
+        made_up.OUT_OF_ORDER,
+        "reliability.core.coordinator.Snapshot.may_commit",
+        property(lambda snapshot: snapshot.live is not None and snapshot.live.is_processed),
+    ),
+    "a late ack counts": (
+        SPOUT,
+        made_up.SECOND_PREPARE_ACK,
+        "reliability.core.checkpoint.Drive.ack",
+        lambda drive, _, name: replace(drive, votes=drive.votes | {name}),
+    ),
+    "a participant believes every driver": (
+        BOLT,
+        made_up.PREPARE_BEFORE_INIT,
+        "reliability.transaction.participant.judge",
+        lambda *_, **__: Judgement.APPLY,
+    ),
+}
+
+
+@pytest.mark.parametrize("defect", BROKEN)
+def test_a_broken_product_fails(defect, bench, tmp_path, monkeypatch):
+    component, vector, target, instead = BROKEN[defect]
+    monkeypatch.setattr(target, instead)
+    [outcome] = _play(bench, tmp_path, {"component": component, "vectors": [vector]})
+    assert outcome.verdict is FAIL
+
+
+# --- comparing and telling -----------------------------------------------------------------------
+
+
+def test_a_rule_excuses_its_op_its_field_and_what_follows_in_its_scope():
+    compared = Comparison([Rule("ack", "val", "why", lambda facts: facts["late"])])
+    compared.at(0, "ack", late=True)
+    compared.field("val", 1, 2, "root 1")
+    compared.at(1, "init", late=False)
+    compared.field("emit", "ack", None, "root 1")
+    with pytest.raises(Failed, match=r"op 1 init: emit: expected \"ack\", found null"):
+        compared.field("emit", "ack", None, "root 2")
+    assert compared.outcome("f", "v").verdict is DIFFERS
+
+
+def test_no_rule_no_quirk_and_no_dialect_excuse_an_expectation_of_our_own():
+    compared = Comparison([Rule("ack", "*", "why")], quirk="a defect", dialect="another")
+    compared.at(0, "ack")
+    compared.field("val", 1, 2)
+    with pytest.raises(Failed, match="our own expectation is not met: order"):
+        compared.ours(False, "order")
+
+
+def test_a_vector_of_which_nothing_is_compared_does_not_pass():
+    compared = Comparison([])
+    assert compared.outcome("f", "v").verdict is FAIL
+    compared.no_use("it has no use")
+    assert compared.outcome("f", "v") == Outcome("f", "v", DIFFERS, ("it has no use",))
+
+
+def test_the_summary_says_how_many_were_excused():
+    told = [Outcome("f", "a", PASS), Outcome("f", "b", DIFFERS, ("why",)), Outcome("f", "c", PASS)]
+    assert list(lines(told)) == [
+        "f",
+        "  pass                a",
+        "  differs on purpose  b",
+        "      why",
+        "  pass                c",
+        "3 vectors: 2 pass, 1 differ on purpose (33 %), 0 FAIL",
+    ]
+
+
+def test_the_command_exits_with_1_if_a_vector_fails(environment, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(command, "_server", nullcontext)
+    good, bad = tmp_path / "good.json", tmp_path / "bad.json"
+    good.write_text(json.dumps(_data("checkpoint_state")))
+    bad.write_text(json.dumps({"component": "nobody knows it"}))
+    assert command.main([good]) == 0
+    assert command.main([good, bad, tmp_path / "missing.json"]) == 1
+    assert "2 FAIL" in capsys.readouterr().out.splitlines()[-1]
+
+
+# --- pieces --------------------------------------------------------------------------------------
+
+
+def _data(stem: str) -> dict[str, Any]:
+    data: dict[str, Any] = json.loads((FOLDER / f"{stem}.json").read_text(encoding="utf-8"))
+    return data
+
+
+def _only(stem: str, name: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a file with one of its vectors alone, and that vector."""
+    data = _data(stem)
+    for section, vectors in data.items():
+        for vector in vectors if isinstance(vectors, list) else []:
+            if isinstance(vector, dict) and vector.get("name") == name:
+                return {"component": data["component"], section: [vector]}, vector
+    raise AssertionError(f"{stem} has no {name}")
+
+
+def _put(value: Any, path: tuple[Any, ...], new: Any) -> None:
+    for part in path[:-1]:
+        value = value[part]
+    assert value[path[-1]] != new
+    value[path[-1]] = new
+
+
+def _play(bench: Bench, folder: Any, data: dict[str, Any]) -> list[Outcome]:
+    path = folder / "vectors.json"
+    path.write_text(json.dumps(data), encoding="utf-8")
+    return list(run_file(path, ADAPTERS, bench))

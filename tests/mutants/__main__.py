@@ -1,0 +1,107 @@
+"""Show that the tests of the rules can fail: `python -m tests.mutants [RULE or part of a name …]`.
+
+Each mutant of the table is put into a copy of the tree, where its tests have to fail; without a
+mutant they have to pass. With `--histories` the simulation has to find the mutants that it claims
+to find, within the histories of its usual run. Takes about two minutes, with `--histories` ten.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+from queue import SimpleQueue
+
+from rich.console import Console
+from rich.table import Table
+
+from dev.environment import Environment
+from dev.postgres import NO_FSYNC
+from tests.mutants.attach import OF_SERVER
+from tests.mutants.run import ROOT, Outcome, copy_tree, run_mutant, run_tests
+from tests.mutants.table import MUTANTS, NOT_BUILT, Mutant
+
+SIMULATION = "tests/simulation/test_histories.py::test_every_history_keeps_the_guarantees"
+
+
+def main(arguments: Sequence[str]) -> int:
+    """Run what is asked for, print a table, and return 1 if a mutant survives."""
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("names", nargs="*", help="rules, or parts of names; all if there is none")
+    parser.add_argument("--histories", action="store_true", help="let the simulation find them")
+    parser.add_argument("--jobs", type=int, default=2, help="how many run side by side")
+    parsed = parser.parse_args(arguments)
+    chosen = [m for m in MUTANTS if _is_chosen(m, parsed.names, histories=parsed.histories)]
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder, _server(Path(folder)):
+        outcomes = _run(chosen, Path(folder), parsed.jobs, histories=parsed.histories)
+    return _report(outcomes)
+
+
+def _is_chosen(mutant: Mutant, names: Sequence[str], *, histories: bool) -> bool:
+    named = not names or any(n == mutant.rule or n in mutant.name for n in names)
+    return named and (mutant.in_histories or not histories)
+
+
+@contextmanager
+def _server(folder: Path) -> Iterator[None]:
+    """One Postgres for all runs: bringing it up takes longer than most of them."""
+    environment = Environment(
+        ROOT, folder / "environment", postgres_settings=NO_FSYNC, profile="demo"
+    )
+    environment.up_postgres()
+    os.environ |= {OF_SERVER: json.dumps(environment.own_env()), "RELIABILITY_SHRINK": "no"}
+    try:
+        yield
+    finally:
+        environment.destroy()
+
+
+def _run(chosen: Sequence[Mutant], folder: Path, jobs: int, *, histories: bool) -> list[Outcome]:
+    """Run the tests as they are, then each mutant; every job has a copy of the tree."""
+    trees: SimpleQueue[Path] = SimpleQueue()
+    for job in range(jobs):
+        trees.put(copy_tree(folder / f"tree{job}"))
+
+    def one(mutant: Mutant | None) -> Outcome:
+        tree = trees.get()
+        try:
+            if mutant is not None:
+                return run_mutant(mutant, tree, [SIMULATION] if histories else mutant.tests)
+            return run_tests(sorted({test for m in chosen for test in m.tests}), tree)
+        finally:
+            trees.put(tree)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        return [*pool.map(one, [*chosen] if histories else [None, *chosen])]
+
+
+def _report(outcomes: Sequence[Outcome]) -> int:
+    """Print what became of each, and what was wrong; return 1 if anything was."""
+    table = Table("rule", "mutant", "tests", "", "s")
+    for outcome in outcomes:
+        mutant = outcome.mutant
+        tests = "\n".join(test.partition("::")[2] for test in outcome.tests)
+        if mutant is None:
+            verdict = "FAIL WITHOUT A MUTANT" if outcome.wrong else "pass"
+            row = ("", "none", f"all {len(outcome.tests)}", verdict)
+        else:
+            row = (mutant.rule, mutant.name, tests, "SURVIVES" if outcome.wrong else "killed")
+        table.add_row(*row, f"{outcome.seconds:.0f}")
+    Console(width=160).print(table)
+    for rule, reason in NOT_BUILT.items():
+        print(f"{rule} is not built: {reason}")
+    wrong = [outcome for outcome in outcomes if outcome.wrong]
+    for outcome in wrong:
+        name = outcome.mutant.name if outcome.mutant else "without a mutant"
+        print(f"\n{name}: {', '.join(outcome.wrong)}\n{outcome.output[-3000:]}")
+    return int(bool(wrong))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

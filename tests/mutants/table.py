@@ -1,0 +1,423 @@
+"""One seeded mutant of the product, or more, for every rule of PROTOCOL R, E, A and C.
+
+A mutant is a text of the product that is replaced by another, so that the rule does not hold any
+more, and the tests that must fail then. A text has to be there exactly once: when the code moves,
+the table says so instead of testing nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+REQUESTS = "tests/rules/test_requests.py::"
+EMISSION = "tests/rules/test_emission.py::"
+ATTEMPTS = "tests/rules/test_attempts.py::"
+COMMITS = "tests/rules/test_commits.py::"
+EMIT = "tests/integration/test_emission.py::"
+
+NOT_BUILT = {"C7": "nobody can park or skip a txid yet"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mutant:
+    """A product in which a rule does not hold.
+
+    :param rule: as PROTOCOL numbers it
+    :param name: what the mutant does, in a few words
+    :param tests: all of them fail with it
+    :param in_histories: the simulation finds it within its histories, too
+    """
+
+    rule: str
+    name: str
+    path: str
+    old: str
+    new: str
+    tests: tuple[str, ...]
+    in_histories: bool = False
+
+
+MUTANTS = (
+    Mutant(
+        rule="R1",
+        name="a retry opens a request",
+        path="reliability/core/request.py",
+        old="max_tries > recorded:",
+        new="max_tries >= recorded:",
+        tests=(
+            "tests/unit/test_request.py::test_contact",
+            REQUESTS + "test_a_retry_after_success_is_no_replay_and_a_clear_is",
+        ),
+        in_histories=True,
+    ),
+    Mutant(
+        rule="R2",
+        name="a run does not wait for another's attempt",
+        path="reliability/core/coordinator.py",
+        old="live.request_id != request.request_id and not live.lease_expired:",
+        new="live.request_id != request.request_id and live.lease_expired:",
+        tests=(
+            REQUESTS
+            + "test_another_runs_attempt_is_waited_for_and_taken_over_when_its_lease_is_over",
+        ),
+    ),
+    Mutant(
+        rule="R2",
+        name="a PROCESSED attempt of another request is nobody's",
+        path="reliability/core/coordinator.py",
+        old="    if live.is_processed:\n",
+        new="    if live.is_processed and live.request_id == request.request_id:\n",
+        tests=(REQUESTS + "test_a_processed_attempt_of_another_run_is_taken_as_ones_own",),
+    ),
+    Mutant(
+        rule="R3",
+        name="settle is content with what is not closed",
+        path="reliability/transaction/request.py",
+        old="requests[txid].status is not RequestStatus.SATISFIED",
+        new="requests[txid].status is RequestStatus.CLOSED",
+        tests=(
+            REQUESTS
+            + "test_settle_is_green_only_when_the_latest_request_of_each_txid_is_satisfied",
+        ),
+        in_histories=True,
+    ),
+    Mutant(
+        rule="R3",
+        name="what nobody works on is waited for",
+        path="reliability/core/coordinator.py",
+        old="    if snapshot.blocked is not None:\n",
+        new="    if snapshot.blocked is not None and snapshot.is_replay:\n",
+        tests=(REQUESTS + "test_what_waits_for_a_closed_txid_fails_at_once_and_names_it",),
+    ),
+    Mutant(
+        rule="R3",
+        name="a silent run keeps its attempt",
+        path="reliability/transaction/sweep.py",
+        old='tx.run("end_attempt_of_request", request_id=request_id, reason=reason)',
+        new="pass",
+        tests=(
+            REQUESTS
+            + "test_a_silent_runs_request_is_given_up_by_any_sweep_and_reopened_by_its_contact",
+        ),
+    ),
+    Mutant(
+        rule="R4",
+        name="a commit task runs no step",
+        path="reliability/core/definitions.py",
+        old="*([s.name for s in self.steps] if step is None else [step])",
+        new="*([] if step is None else [step])",
+        tests=(REQUESTS + "test_a_commit_task_whose_attempt_fell_gets_everything_done",),
+        in_histories=True,
+    ),
+    Mutant(
+        rule="E1",
+        name="emit does not compare its plan under the lock",
+        path="reliability/transaction/emit.py",
+        old="    return is_taken(tx, topology.name, ",
+        new="    return False and is_taken(tx, topology.name, ",
+        tests=(EMISSION + "test_an_item_that_another_run_takes_meanwhile_has_one_txid",),
+        in_histories=True,
+    ),
+    Mutant(
+        rule="E2",
+        name="emit allocates behind a blocked txid",
+        path="reliability/transaction/emit.py",
+        old="    _check_blocked(tx, topology.name, [*own, *new])\n",
+        new="",
+        tests=(EMIT + "test_nothing_is_emitted_behind_a_txid_that_nobody_works_on",),
+    ),
+    Mutant(
+        rule="E3",
+        name="txids have gaps",
+        path="sql/queries/emission.sql",
+        old="SET next_txid = next_txid + %(count)s",
+        new="SET next_txid = next_txid + %(count)s + 1",
+        tests=(EMIT + "test_txids_follow_the_order_of_emission_without_a_gap",),
+        in_histories=True,
+    ),
+    Mutant(
+        rule="E4",
+        name="a batch is cut as if there were no predecessor",
+        path="reliability/transaction/opaque.py",
+        old="taken_with(LedgerTaken(door, topology.name), before)",
+        new="taken_with(LedgerTaken(door, topology.name), [])",
+        tests=(EMISSION + "test_an_opaque_batch_starts_where_its_predecessors_attempt_ended",),
+        in_histories=True,
+    ),
+    Mutant(
+        rule="E4",
+        name="an attempt outlives the one that its batch starts from",
+        path="sql/migrations/0002_engine.sql",
+        old="       AND predecessor_attempt = NEW.attempt_id\n",
+        new="       AND predecessor_attempt <> NEW.attempt_id\n",
+        tests=(EMISSION + "test_an_opaque_attempt_falls_with_the_one_that_its_batch_starts_from",),
+        in_histories=True,
+    ),
+    Mutant(
+        rule="E4",
+        name="a batch commits behind any attempt",
+        path="sql/queries/attempt.sql",
+        old="          AND b.attempt_id = a.predecessor_attempt AND b.status IN",
+        new="          AND b.status IN",
+        tests=(EMISSION + "test_a_batch_that_names_an_attempt_which_did_not_commit_is_refused",),
+    ),
+    Mutant(
+        rule="E5",
+        name="an untimed spout's run that comes again emits more",
+        path="reliability/transaction/emit.py",
+        old="    if interval is None and has_own:\n",
+        new="    if interval is not None and has_own:\n",
+        tests=(EMISSION + "test_an_untimed_spout_emits_nothing_new_for_a_run_that_comes_again",),
+    ),
+    Mutant(
+        rule="E6",
+        name="the seal does not look at the source",
+        path="reliability/transaction/seal.py",
+        old="    topology.spout.verify(meta)\n",
+        new="",
+        tests=(EMISSION + "test_a_source_that_changed_while_spark_read_it_fails_the_attempt",),
+    ),
+    Mutant(
+        rule="A1",
+        name="an ack without the nonce counts",
+        path="sql/migrations/0001_ledger.sql",
+        old="AND nonce = p_nonce AND status = 'PROCESSING';",
+        new="AND status = 'PROCESSING';",
+        tests=(ATTEMPTS + "test_the_same_attempt_id_with_another_nonce_is_somebody_else",),
+    ),
+    Mutant(
+        rule="A1",
+        name="a restore goes unnoticed",
+        path="reliability/transaction/server.py",
+        old='    if timeline["now"] == timeline["known"]:\n',
+        new='    if timeline["now"] != timeline["known"]:\n',
+        tests=(ATTEMPTS + "test_a_restored_server_fences_every_live_attempt",),
+    ),
+    Mutant(
+        rule="A1",
+        name="the id of a fenced attempt is granted again",
+        path="sql/queries/attempt.sql",
+        old="SELECT %(topology)s, %(txid)s, coalesce(max(attempt_id), -1) + 1, %(request_id)s,",
+        new="SELECT %(topology)s, %(txid)s, "
+        "coalesce(max(attempt_id) FILTER (WHERE status <> 'FENCED'), -1) + 1, %(request_id)s,",
+        tests=(ATTEMPTS + "test_attempt_ids_rise_by_one_and_are_never_used_again",),
+        in_histories=True,
+    ),
+    Mutant(
+        rule="A2",
+        name="a Spark task is not fenced",
+        path="sql/migrations/0001_ledger.sql",
+        old="AND nonce = p_nonce AND status = 'PROCESSING';",
+        new="AND nonce = p_nonce AND status <> 'COMMITTED';",
+        tests=(ATTEMPTS + "test_a_zombie_in_mid_copy_leaves_nothing",),
+        in_histories=True,
+    ),
+    Mutant(
+        rule="A2",
+        name="the fence comes before the COPY",
+        path="reliability/spark/stage.py",
+        old="""\
+                tx.copy(self.copy, rows)
+                self._acknowledge(tx, partition, rows)
+""",
+        new="""\
+                held = dict(topology=self.grant.topology, nonce=self.grant.nonce)
+                held |= dict(txid=self.grant.attempt.txid, attempt_id=self.grant.attempt.attempt_id)
+                tx.run("renew_lease", **held)
+                tx.copy(self.copy, rows)
+                self._acknowledge(tx, partition, rows)
+""",
+        tests=(ATTEMPTS + "test_a_stalled_copy_holds_up_nobody_who_fences_it",),
+    ),
+    Mutant(
+        rule="A3",
+        name="the topology is locked FOR UPDATE",
+        path="sql/queries/topology.sql",
+        old="FOR NO KEY UPDATE;",
+        new="FOR UPDATE;",
+        tests=(ATTEMPTS + "test_what_refers_to_the_topology_does_not_wait_for_who_holds_it",),
+    ),
+    Mutant(
+        rule="A3",
+        name="who holds an attempt's row is left alone",
+        path="reliability/transaction/begin.py",
+        old="        _end_holders(door, topology, txid, request_id, work)\n        raise\n",
+        new="        raise\n",
+        tests=(ATTEMPTS + "test_who_holds_the_topology_lets_go_of_an_attempt_row_it_cannot_get",),
+    ),
+    Mutant(
+        rule="A4",
+        name="sessions of ended attempts stay",
+        path="reliability/transaction/sweep.py",
+        old="        end_sessions_of(tx, topology, attempt)\n",
+        new="",
+        tests=(
+            ATTEMPTS + "test_the_session_of_an_ended_attempt_is_ended_when_its_rows_are_cleaned",
+        ),
+    ),
+    Mutant(
+        rule="A5",
+        name="acks are counted, not looked at",
+        path="reliability/core/acker.py",
+        old="if sink.acked_partitions != tuple(range(sink.partitions)):",
+        new="if len(sink.acked_partitions) != sink.partitions:",
+        tests=(ATTEMPTS + "test_the_acks_must_be_exactly_the_declared_partitions",),
+    ),
+    Mutant(
+        rule="A5",
+        name="more acks than declared are welcome",
+        path="reliability/core/acker.py",
+        old="if sink.acked_partitions != tuple(range(sink.partitions)):",
+        new="if sink.acked_partitions[: sink.partitions] != tuple(range(sink.partitions)):",
+        tests=(ATTEMPTS + "test_the_acks_must_be_exactly_the_declared_partitions",),
+        in_histories=True,
+    ),
+    Mutant(
+        rule="A5",
+        name="another write action is taken for a copy of the first",
+        path="reliability/spark/stage.py",
+        old='        if ack["write_id"] != self.write_id:\n',
+        new='        if ack["write_id"] == "":\n',
+        tests=(ATTEMPTS + "test_another_write_action_of_a_sink_is_refused",),
+    ),
+    Mutant(
+        rule="A6",
+        name="an ack counts while the attempt is sealed",
+        path="sql/migrations/0001_ledger.sql",
+        old="AND nonce = p_nonce AND status = 'PROCESSING';",
+        new="AND nonce = p_nonce AND status IN ('PROCESSING', 'SEALING');",
+        tests=(ATTEMPTS + "test_nothing_acks_while_the_attempt_is_sealed",),
+        in_histories=True,
+    ),
+    Mutant(
+        rule="A6",
+        name="what was fenced while it was sealed becomes PROCESSED",
+        path="sql/queries/attempt.sql",
+        old="   AND nonce = %(nonce)s AND status = 'SEALING'\n",
+        new="   AND nonce = %(nonce)s AND status <> 'PROCESSING'\n",
+        tests=(ATTEMPTS + "test_what_is_ended_while_it_is_sealed_stays_ended",),
+        in_histories=True,
+    ),
+    Mutant(
+        rule="A7",
+        name="the lease counts from the start of the transaction",
+        path="sql/migrations/0001_ledger.sql",
+        old="       SET lease_until = clock_timestamp() + lease\n",
+        new="       SET lease_until = now() + lease\n",
+        tests=(ATTEMPTS + "test_a_lease_counts_from_the_moment_of_the_progress",),
+    ),
+    Mutant(
+        rule="A7",
+        name="no lease ever ends",
+        path="sql/queries/attempt.sql",
+        old="   AND lease_until < clock_timestamp()\n",
+        new="   AND lease_until < granted_at - interval '1 day'\n",
+        tests=(ATTEMPTS + "test_a_processed_attempt_waits_for_its_turn_as_long_as_it_takes",),
+    ),
+    Mutant(
+        rule="A8",
+        name="a PROCESSED attempt can be failed",
+        path="sql/queries/attempt.sql",
+        old="""\
+       reason_code = %(reason_code)s, reason = %(reason)s
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+   AND nonce = %(nonce)s AND status IN ('PROCESSING', 'SEALING')
+""",
+        new="""\
+       reason_code = %(reason_code)s, reason = %(reason)s
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+   AND nonce = %(nonce)s AND status IN ('PROCESSING', 'SEALING', 'PROCESSED')
+""",
+        tests=(ATTEMPTS + "test_what_is_sealed_or_committed_is_out_of_reach",),
+        in_histories=True,
+    ),
+    Mutant(
+        rule="C1",
+        name="nobody locks the topology",
+        path="sql/queries/topology.sql",
+        old="  FROM reliability.topology WHERE topology = %(topology)s FOR NO KEY UPDATE;",
+        new="  FROM reliability.topology WHERE topology = %(topology)s;",
+        tests=(COMMITS + "test_what_is_read_under_the_lock_is_read_after_the_wait",),
+    ),
+    Mutant(
+        rule="C1",
+        name="what is read under the lock is from before the wait",
+        path="sql/queries/session.sql",
+        old="BEGIN ISOLATION LEVEL READ COMMITTED;",
+        new="BEGIN ISOLATION LEVEL REPEATABLE READ;",
+        tests=(COMMITS + "test_what_is_read_under_the_lock_is_read_after_the_wait",),
+    ),
+    Mutant(
+        rule="C2",
+        name="who is processed commits, whatever its position",
+        path="reliability/core/plan.py",
+        old="[d for d in due if d.txid < curr_txid][:1]",
+        new="[d for d in due][:1]",
+        tests=(COMMITS + "test_position_decides_and_every_change_takes_the_next_c",),
+        in_histories=True,
+    ),
+    Mutant(
+        rule="C2",
+        name="a participant applies what it has",
+        path="reliability/core/checkpoint.py",
+        old="    if last >= wanted:\n",
+        new="    if last > wanted:\n",
+        tests=(
+            "tests/unit/test_checkpoint.py::test_a_participant_applies_c_iff_its_last_is_c_minus_1",
+        ),
+    ),
+    Mutant(
+        rule="C3",
+        name="a row that was passed over is not missed",
+        path="reliability/transaction/apply.py",
+        old='    if keys != result["applied"]:\n',
+        new='    if keys < result["applied"]:\n',
+        tests=(COMMITS + "test_a_row_that_is_not_older_than_the_txid_stops_the_commit",),
+    ),
+    Mutant(
+        rule="C3",
+        name="a state takes any c",
+        path="sql/queries/commit.sql",
+        old="AND state = %(state)s AND commit_number = %(commit_number)s - 1\n",
+        new="AND state = %(state)s AND commit_number < %(commit_number)s + 1\n",
+        tests=(COMMITS + "test_a_state_that_has_the_commit_number_already_is_not_changed_again",),
+    ),
+    Mutant(
+        rule="C4",
+        name="the definition of a state may be another",
+        path="reliability/transaction/declare.py",
+        old='    if row is not None and row["definition_digest"] != state.digest():\n',
+        new='    if row is not None and row["definition_digest"] == "":\n',
+        tests=(COMMITS + "test_an_attempt_is_not_granted_for_other_states_than_the_ledgers",),
+    ),
+    Mutant(
+        rule="C5",
+        name="the first of a refused group is to blame",
+        path="reliability/transaction/commit.py",
+        old="            elif len(outcome.plan) > 1:\n",
+        new="            elif len(outcome.plan) > 100:\n",
+        tests=(COMMITS + "test_when_a_group_is_refused_only_the_guilty_txid_blocks",),
+        in_histories=True,
+    ),
+    Mutant(
+        rule="C6",
+        name="a participant votes yes unseen",
+        path="reliability/transaction/participant.py",
+        old="""\
+                with rolled_back(self.door) as tx:
+                    self._apply(tx, message, plan, patience)
+""",
+        new="                pass\n",
+        tests=(COMMITS + "test_a_vote_runs_the_real_apply_so_that_all_commit_or_none",),
+        in_histories=True,
+    ),
+    Mutant(
+        rule="C6",
+        name="a zombie lives on in the other database",
+        path="reliability/transaction/participant.py",
+        old='        tx.run("fence_lower_attempts", **place)\n',
+        new="",
+        tests=(COMMITS + "test_a_newer_attempt_fences_the_older_one_in_every_database",),
+        in_histories=True,
+    ),
+)

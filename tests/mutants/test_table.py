@@ -1,0 +1,41 @@
+"""The table of mutants fits the code: quick checks; `python -m tests.mutants` runs them."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+from tests.mutants.run import ROOT, apply
+from tests.mutants.table import MUTANTS, NOT_BUILT
+
+RULES = [
+    *(f"R{n}" for n in range(1, 5)),
+    *(f"E{n}" for n in range(1, 7)),
+    *(f"A{n}" for n in range(1, 9)),
+    *(f"C{n}" for n in range(1, 8)),
+]
+
+
+def test_every_rule_has_a_mutant_or_is_not_built():
+    mutated = {mutant.rule for mutant in MUTANTS}
+    assert mutated.isdisjoint(NOT_BUILT)
+    assert sorted({*mutated, *NOT_BUILT}) == sorted(RULES)
+
+
+def test_names_tell_mutants_apart():
+    names = [mutant.name for mutant in MUTANTS]
+    assert len(set(names)) == len(names)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: f"{mutant.rule} {mutant.name}")
+def test_a_mutant_changes_one_place_and_its_tests_name_the_rule(mutant):
+    assert mutant.old != mutant.new
+    apply(mutant)
+    for test in mutant.tests:
+        path, _, name = test.partition("::")
+        module = ast.parse((ROOT / path).read_text())
+        functions = [node for node in module.body if isinstance(node, ast.FunctionDef)]
+        [function] = [one for one in functions if one.name == name]
+        cited = f"{name} {ast.get_docstring(function)} {ast.get_docstring(module)}"
+        assert mutant.rule in cited, f"{test} does not name {mutant.rule}"

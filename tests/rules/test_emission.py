@@ -1,0 +1,116 @@
+"""E1, E4, E5 and E6 on the real ledger: what belongs to a txid. E2 and E3: tests/integration."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliability import Count, MemorySpout, State, Topology
+from reliability.core.errors import LedgerCorruption, SourceChanged
+from reliability.core.spout import SpoutKind
+from reliability.ledger.door import Door
+from reliability.runner import TransactionRunner
+from reliability.transaction.request import Run, TaskContact
+
+
+def items(world):
+    return {i["item"]: i["txid"] for i in world.look().items}
+
+
+def batches(world):
+    """Which item each attempt reads: (txid, attempt_id) -> offset."""
+    world.look()
+    return {
+        (a["txid"], a["attempt_id"]): [item["offset"] for item in a["batch_meta"] or []]
+        for a in world.seen.attempts
+    }
+
+
+def test_an_item_that_another_run_takes_meanwhile_has_one_txid(new_world):
+    """E1: what was planned outside the lock is compared again under it."""
+    world = new_world(items=(2,), shared=True)
+    world.source.items[0].append(1)
+    world.source.items[0].append(3)
+    with world.meanwhile(lambda: world.emit("B")):
+        assert world.emit("A") == [1, 2, 3]
+    assert items(world) == {"memory:0:0": 1, "memory:0:1": 2, "memory:0:2": 3}
+
+
+def test_a_transactional_batch_is_frozen_and_an_opaque_one_is_the_attempts(new_world):
+    """E4: an opaque spout's new attempt may see another batch; it freezes with the commit."""
+    frozen = new_world(spout=SpoutKind.TRANSACTIONAL)
+    opaque = new_world(spout=SpoutKind.OPAQUE)
+    assert [t["batch_meta"] is None for t in frozen.look().transactions] == [False, False]
+    assert [t["batch_meta"] is None for t in opaque.look().transactions] == [True, True]
+    opaque.work("A", 1, "commit")
+    assert [t["batch_meta"] is None for t in opaque.look().transactions] == [False, True]
+    assert items(opaque) == {"memory:0:0": 1}
+
+
+def test_an_opaque_batch_starts_where_its_predecessors_attempt_ended(new_world):
+    """E4: else both would read the same rows, or rows between them would be nobody's."""
+    world = new_world(spout=SpoutKind.OPAQUE, items=(2, 2, 2), pending=3)
+    for txid in (1, 2, 3):
+        world.claim("A", txid, "process")
+    assert batches(world) == {(1, 0): [0], (2, 0): [1], (3, 0): [2]}
+
+
+def test_an_opaque_attempt_falls_with_the_one_that_its_batch_starts_from(new_world):
+    """E4: also when it was PROCESSED; and its own task begins anew when the predecessor has."""
+    world = new_world(spout=SpoutKind.OPAQUE, items=(2, 2), pending=2)
+    world.claim("A", 1, "process")
+    world.work("A", 2, "process")
+    world.clear("A", 1)
+    world.claim("A", 1, "process")
+    found = {(a["txid"], a["attempt_id"]): a["reason_code"] for a in world.look().attempts}
+    assert found[2, 0] == "PREDECESSOR_FAILED"
+    world.work("A", 1, "process")
+    for txid in (1, 2):
+        world.work("A", txid, "commit")
+    assert world.look().curr_txid == 3
+
+
+def test_a_batch_that_names_an_attempt_which_did_not_commit_is_refused(new_world):
+    """E4: its rows would be counted twice, or never."""
+    world = new_world(spout=SpoutKind.OPAQUE, items=(2, 2), pending=2)
+    for txid in (1, 2):
+        world.work("A", txid, "process")
+    world.execute("UPDATE reliability.attempt SET predecessor_attempt = 7 WHERE txid = 2")
+    with pytest.raises(LedgerCorruption, match="does not start where"):
+        world.runner.commit(2)
+
+
+def test_an_untimed_spout_emits_nothing_new_for_a_run_that_comes_again(door):
+    """E5: a cleared run asks for what it had; what is new belongs to the next run."""
+    rows = [["a", "b"]]
+    topology = Topology(
+        "words",
+        spout=MemorySpout({"word": "string"}, rows, take=1),
+        states=[State("words", key={"word": "text"}, values={"times": Count()})],
+        process=lambda batch: {"words": batch},
+    )
+    runner = TransactionRunner(topology, Door(door.dsn))
+
+    def emit(run_id, max_tries=2):
+        who = TaskContact(run=Run(dag_id="words", run_id=run_id), task="emit", max_tries=max_tries)
+        return runner.emit(None, who, most_batches=9)
+
+    assert emit("manual__1") == [1, 2]
+    rows[0].append("c")
+    assert emit("manual__1", max_tries=3) == [1, 2]
+    assert emit("manual__2") == [3]
+    runner.door.close()
+
+
+def test_a_source_that_changed_while_spark_read_it_fails_the_attempt(new_world):
+    """E6: compared again when the attempt is sealed; what Spark read is nobody's batch."""
+    world = new_world()
+
+    def change():
+        raise SourceChanged("a file is not what it was")
+
+    world.claim("A", 1, "process")
+    world.write(world.grant(1))
+    world.runner.end_step(world.grant(1), "process")
+    with world.meanwhile(change), pytest.raises(SourceChanged):
+        world.runner.seal(world.grant(1), "process")
+    assert [a["status"] for a in world.look().attempts] == ["FAILED"]

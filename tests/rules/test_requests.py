@@ -1,0 +1,125 @@
+"""R1 to R4 on the real ledger, without Spark: who asks, and who gets it done."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliability.core.coordinator import Begin, Submit, Wait
+from reliability.core.errors import (
+    AttemptIncomplete,
+    RequestClosed,
+    RunUnsatisfied,
+    TxidBlocked,
+)
+from reliability.transaction.request import Run
+from tests.simulation.world import Silent
+
+
+def statuses(world):
+    return {f"{a['txid']}:{a['attempt_id']}": a["status"] for a in world.look().attempts}
+
+
+def requests(world, txid=1):
+    return [
+        (r["run_id"], r["kind"], r["status"]) for r in world.look().requests if r["txid"] == txid
+    ]
+
+
+def next_action(world, run, txid, task):
+    work = world.runner.topology.work(task, None if task == "commit" else task)
+    request = world.runner.contact(txid, world.who(run, txid, task))
+    return world.runner.next_action(txid, request.request_id, work)
+
+
+def test_a_retry_after_success_is_no_replay_and_a_clear_is(new_world):
+    """R1: the retry after a lost success answer must not change what was published."""
+    world = new_world()
+    world.work("A", 1, "commit")
+    world.work("A", 1, "commit")
+    assert requests(world) == [("A", "COMMIT", "SATISFIED")]
+    world.clear("A", 1)
+    world.work("A", 1, "commit")
+    assert requests(world) == [("A", "COMMIT", "SATISFIED"), ("A", "REPLAY", "SATISFIED")]
+    assert statuses(world) == {"1:0": "REPLACED", "1:1": "COMMITTED"}
+
+
+def test_another_runs_attempt_is_waited_for_and_taken_over_when_its_lease_is_over(new_world):
+    """R2: two runs of one interval do not fence each other's work while it goes on."""
+    world = new_world(shared=True)
+    world.emit("B")
+    world.claim("A", 1, "process")
+    assert isinstance(next_action(world, "B", 1, "process"), Wait)
+    world.hours_pass(Silent.SPARK)
+    assert next_action(world, "B", 1, "process") == Begin()
+
+
+def test_a_processed_attempt_of_another_run_is_taken_as_ones_own(new_world):
+    """R2: else two runs of one interval fence each other's finished work for ever."""
+    world = new_world(shared=True)
+    world.emit("B")
+    world.work("A", 1, "process")
+    world.work("B", 1, "commit")
+    assert statuses(world) == {"1:0": "COMMITTED"}
+    assert requests(world) == [("A", "COMMIT", "SATISFIED"), ("B", "COMMIT", "SATISFIED")]
+
+
+def test_settle_is_green_only_when_the_latest_request_of_each_txid_is_satisfied(new_world):
+    """R3: a committed txid does not make a failed replay of it green."""
+    world = new_world(items=(2,))
+    run = Run(dag_id=world.name, run_id="A")
+    with pytest.raises(RunUnsatisfied, match=r"\[1\]"):
+        world.runner.settle(run, [1])
+    world.clear("A", 1)
+    for task in ("process", "commit"):
+        world.work("A", 1, task)
+    world.runner.settle(run, [1])
+    world.clear("A", 1)
+    world.claim("A", 1, "process")
+    with pytest.raises(RunUnsatisfied, match=r"\[1\]"):
+        world.runner.settle(run, [1])
+
+
+def test_what_waits_for_a_closed_txid_fails_at_once_and_names_it(new_world):
+    """R3: else commit[1] waits for txid 0, whose request only settle would close."""
+    world = new_world()
+    world.work("A", 2, "process")
+    assert isinstance(next_action(world, "A", 2, "commit"), Wait)
+    request = world.runner.contact(1, world.who("A", 1, "process"))
+    assert world.runner.close(1, Run(dag_id=world.name, run_id="A"), "its tasks ended")
+    with pytest.raises(TxidBlocked, match="txid 1 "):
+        world.work("A", 2, "commit")
+    work = world.runner.topology.work("process", "process")
+    assert isinstance(world.runner.next_action(1, request.request_id, work).error, RequestClosed)
+
+
+def test_a_silent_runs_request_is_given_up_by_any_sweep_and_reopened_by_its_contact(new_world):
+    """R3: a run may be deleted, and what waits for it must not wait for ever."""
+    world = new_world()
+    world.claim("A", 1, "process")
+    world.hours_pass(Silent.AIRFLOW)
+    world.sweep()
+    assert requests(world) == [("A", "COMMIT", "GIVEN_UP")]
+    assert statuses(world) == {"1:0": "FENCED"}
+    world.work("A", 1, "commit")
+    assert requests(world) == [("A", "COMMIT", "SATISFIED")]
+
+
+@pytest.mark.parametrize("graph", ["one", "side", "chain"])
+def test_a_commit_task_whose_attempt_fell_gets_everything_done(new_world, graph):
+    """R4: Airflow's retry reaches one task only."""
+    world = new_world(graph=graph)
+    first = world.runner.topology.steps[0].name
+    world.claim("A", 1, first)
+    world.runner.end_attempt(world.grant(1), AttemptIncomplete("its JVM died"))
+    world.work("A", 1, "commit")
+    assert statuses(world) == {"1:0": "FAILED", "1:1": "COMMITTED"}
+
+
+def test_a_task_runs_the_steps_that_its_own_reads_from(new_world):
+    """R4: it runs the steps that the current attempt lacks, and no others."""
+    world = new_world(graph="chain")
+    assert next_action(world, "A", 1, "right") == Begin()
+    world.work("A", 1, "right", acts=1)
+    assert next_action(world, "A", 1, "right") == Submit("left")
+    world.work("A", 1, "right")
+    assert statuses(world) == {"1:0": "PROCESSED"}

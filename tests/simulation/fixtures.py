@@ -1,0 +1,51 @@
+"""Fixtures for tests on simulated topologies: real ledgers, no Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
+from typing import Any
+
+import pytest
+
+from tests.fix_postgres import run_as_admin
+from tests.simulation.config import Config
+from tests.simulation.doors import SimulatedDoor, close_idle_sessions
+from tests.simulation.histories import SESSIONS_OF_THEIR_OWN, prepare
+from tests.simulation.world import World
+
+
+@pytest.fixture
+def ledger(dsn: str) -> str:
+    """A database with an empty ledger that can be looked at."""
+    prepare(dsn)
+    return dsn
+
+
+@pytest.fixture
+def other_ledger(dsn, template, monkeypatch) -> Iterator[str]:
+    """A second one, in the same server, under the name that simulated topologies have for it."""
+    name = dsn.split("dbname=")[1] + "_other"
+    run_as_admin(f"CREATE DATABASE {name} TEMPLATE {template} OWNER reliability")
+    other = f"service=reliability dbname={name}"
+    monkeypatch.setenv("RELIABILITY_DSN_OTHER", other)
+    prepare(other)
+    yield other
+    run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def new_world(ledger, monkeypatch, request) -> Iterator[Callable[..., World]]:
+    """Make a world of a topology: `new_world(pending=3)`; run A has emitted its items."""
+    for module in SESSIONS_OF_THEIR_OWN:
+        monkeypatch.setattr(module, "Door", SimulatedDoor)
+    with ExitStack() as stack:
+
+        def make(**configuration: Any) -> World:
+            config = Config(**configuration)
+            if config.databases == 2:
+                request.getfixturevalue("other_ledger")
+            return stack.enter_context(closing(World(ledger, config)))
+
+        yield make
+    close_idle_sessions()
