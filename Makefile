@@ -30,10 +30,12 @@ run: setup ## Run CMD="airflow ..." (or reliability, psql, spark-submit) against
 demo: setup ## 18 months of purchases with a kill -9; KILL=driver|task|supervisor|postgres
 	@$(PY) -m dev.demo
 
-test: setup ## Run the whole suite: unit, DAGs, Postgres and Spark, Airflow end to end
-	@$(PY) -m pytest tests/unit tests/dags tests/integration tests/end_to_end
+test: setup ## Run the whole suite: unit, DAGs, Postgres and Spark, histories, Airflow
+	@$(PY) -m pytest tests/unit tests/dags tests/integration tests/rules tests/mutants \
+		tests/conformance tests/simulation tests/end_to_end
 
-test-all: test ## The suite, and the demo with each kind of kill
+test-all: test ## The suite, the mutants of every rule, and the demo with each kind of kill
+	@$(PY) -m tests.mutants
 	@for victim in driver task supervisor postgres; do $(MAKE) demo KILL=$$victim || exit 1; done
 
 check: setup ## Check format, lint, types and run the unit tests

@@ -155,10 +155,9 @@ ContributionState = State
 
 @dataclass(frozen=True)
 class OpaqueState(State):
-    """A State that keeps each row's value before its last txid, and so can replace the last txid.
+    """A State that keeps each row's values before its last txid, and so can replace the last txid.
 
-    Half the storage of a ContributionState where each txid touches most keys; a replay of the
-    last txid gives keys that the new batch lacks their previous value, or takes them out.
+    A replay of it gives keys that the new batch lacks their previous values, or takes them out.
     """
 
     kind = StateKind.OPAQUE

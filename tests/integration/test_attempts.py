@@ -438,12 +438,17 @@ def test_who_holds_the_topology_lets_go_of_an_attempt_row_it_cannot_get(emitted,
     grant = emitted.begin(1)
     monkeypatch.setattr("reliability.ledger.locks.HOLDERS_PATIENCE_SECONDS", 1)
     holder = Door(door.dsn, application_name=f"reliability {grant}")
-    with pytest.raises(LedgerUnavailable), holder.transaction() as tx:
-        tx.one("renew_lease", topology="shop", txid=1, attempt_id=0, nonce=grant.nonce)
-        with pytest.raises(LedgerBusy):
-            emitted.try_begin(1)
-        assert emitted.begin(1).attempt.attempt_id == 1  # it holds nothing any more
-        tx.all("topologies")
+
+    def hold():
+        with holder.transaction() as tx:
+            tx.one("renew_lease", topology="shop", txid=1, attempt_id=0, nonce=grant.nonce)
+            with pytest.raises(LedgerBusy):
+                emitted.try_begin(1)
+            assert emitted.begin(1).attempt.attempt_id == 1  # it holds nothing any more
+            tx.all("topologies")
+
+    with pytest.raises(LedgerUnavailable):
+        hold()
     holder.close()
 
 
@@ -459,7 +464,7 @@ def test_who_passes_by_does_not_wait_for_who_is_at_work(emitted, door):
     assert sweep(door, "shop", Leases()).committed
 
 
-# --- A4, A1: sessions, and a server that was restored ----------------------------------------------
+# --- A4, A1: sessions, and a server that was restored -----------------------------------------
 
 
 def test_a_stalled_copy_of_an_ended_attempt_is_ended(emitted, door):

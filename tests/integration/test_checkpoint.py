@@ -252,6 +252,23 @@ def test_what_is_decided_and_cannot_be_committed_blocks_and_says_so(staged, door
     assert_all_at(staged, 2)
 
 
+def test_what_is_decided_is_committed_wherever_it_can_be(door, template, monkeypatch):
+    """Readers shall see two commit numbers side by side for as short as can be."""
+    with new_database(template) as west:
+        monkeypatch.setenv("RELIABILITY_DSN_WEST", dsn_of(west))
+        staged = Staged(door, f"t{next(_names)}", [EAST, "west"])
+        staged.process(1, {"": [7], EAST: [7], "west": [7]})
+        die_when_decided(staged)
+        run(staged, f"ALTER TABLE {staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
+        with pytest.raises(CheckpointStuck, match="database east"):
+            drain(door, staged.topology)
+        assert [staged.seen(name) for name in ("", EAST, "west")] == [{}, {}, {7: 1}]
+        run(staged, f"ALTER TABLE {staged.topology}_east DROP CONSTRAINT poor")
+        drain(door, staged.topology)
+        assert {numbers for numbers in staged.commit_numbers().values()} == {(1, 1, 1, 1)}
+        staged.participants.close()
+
+
 DECIDED = "SET phase = 'COMMITTING'"
 
 

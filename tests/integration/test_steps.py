@@ -103,9 +103,7 @@ def test_any_one_task_gets_all_of_it_done(emitted, door):
     assert rows(door, "SELECT year, orders, revenue FROM per_year") == MONTHS
 
 
-def test_a_step_that_fails_takes_the_attempt_and_a_retry_of_it_gets_everything_done(
-    emitted, door
-):
+def test_a_step_that_fails_takes_the_attempt_and_a_retry_of_it_gets_everything_done(emitted, door):
     emitted.transact(1, step="customers")
     grant = emitted.begin(1, "daily")
     emitted.runner.end_attempt(grant, AttemptFenced("its spark-submit died"), fence=True)

@@ -65,6 +65,7 @@ def use_simulated_doors() -> None:
 
 def happen_many(number: int, seeded_with: int, shrinks: bool = True) -> str:
     """Let so many histories happen; return why one fails, the simplest, or nothing."""
+    drawn: list[History] = []
 
     @seed(seeded_with)
     @settings(
@@ -77,6 +78,7 @@ def happen_many(number: int, seeded_with: int, shrinks: bool = True) -> str:
     )
     @given(histories)
     def each(history: History) -> None:
+        drawn.append(history)
         happen(history)
 
     use_simulated_doors()
@@ -84,7 +86,7 @@ def happen_many(number: int, seeded_with: int, shrinks: bool = True) -> str:
     try:
         each()
     except Exception:
-        return traceback.format_exc()
+        return f"among {len(drawn)} histories\n{traceback.format_exc()}"
     finally:
         close_idle_sessions()
     return ""

@@ -391,7 +391,11 @@ _of_spark = st.one_of(
 _end_step = st.builds(EndStep, txid=near, age=ages, step=st.integers(0, 1), fault=few_faults)
 _seal = st.builds(Seal, txid=near, age=ages, task=tasks, fault=faults, within=within)
 _end = st.builds(End, txid=near, age=ages, fence=st.booleans(), fault=few_faults)
-_commit = st.builds(Commit, txid=near, fault=few_faults)
+_commit = st.builds(
+    Commit,
+    txid=near,
+    fault=weighted((1, st.none()), (1, st.builds(Fault, kinds, st.integers(0, 14)))),
+)
 _of_runs = st.one_of(
     st.builds(Emit, run=runs, fault=faults, within=within),
     st.builds(Arrive, month=st.integers(0, 1), rows=st.integers(0, 2)),

@@ -151,7 +151,12 @@ class Witness(Books):
     def contents(self, key: Key) -> Sequence[Tuple]:
         """Return the rows of an attempt: by what it read when it began, whatever it reads now."""
         rows = sum(item["rows"] for item in self._batches[key])
-        return tuples(TransactionAttempt(*key), rows, key in self.config.poison)
+        return self.contents_of(TransactionAttempt(*key), rows)
+
+    def contents_of(self, attempt: TransactionAttempt, rows: int) -> Sequence[Tuple]:
+        """Return the rows of an attempt whose batch has so many."""
+        poisoned = (attempt.txid, attempt.attempt_id) in self.config.poison
+        return tuples(attempt, rows, poisoned)
 
     # --- G2: order -------------------------------------------------------------------------------
 

@@ -1,0 +1,30 @@
+"""Histories that once broke the engine, by the schedule that did it; and what a drain shows."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliability.core.spout import SpoutKind
+from reliability.core.state import StateKind
+from tests.simulation.config import Config
+from tests.simulation.doors import SimulatedDoor
+from tests.simulation.histories import SESSIONS_OF_THEIR_OWN, History, happen
+from tests.simulation.operations import Again, Work
+
+KNOWN = {
+    "a replay of the txid before an opaque batch": History(
+        Config(spout=SpoutKind.OPAQUE, pending=1, items=(0, 0, 0)),
+        (Work(), Work(), Work(acts=1), Again(txid=-1), Work()),
+    ),
+    "a replay that a later first commit overtakes": History(
+        Config(best=StateKind.OPAQUE, pending=1, items=(2, 2, 2)),
+        (Work(), Work(), Work(task=0), Again(txid=-1), Work()),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_a_known_history_holds(ledger, other_ledger, monkeypatch, name):
+    for module in SESSIONS_OF_THEIR_OWN:
+        monkeypatch.setattr(module, "Door", SimulatedDoor)
+    happen(KNOWN[name])
