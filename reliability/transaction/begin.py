@@ -42,9 +42,11 @@ def _snapshot_in(tx: Transaction, topology: str, txid: int, states: Sequence[Sta
     row = tx.one("snapshot", **place)
     live = row["live_attempt_id"]
     steps = [] if live is None else tx.all("steps_of_attempt", attempt_id=live, **place)
-    older = {"topology": topology, "below": txid, "except": []}
+    blocked = None
+    if txid > row["curr_txid"]:  # else no older txid is uncommitted
+        blocked = tx.first("blocked_txid", topology=topology, below=txid, **{"except": []})
     refusal = replay_refusal(states, txid, row["curr_txid"])
-    return snapshot_of(row, steps, tx.first("blocked_txid", **older), refusal)
+    return snapshot_of(row, steps, blocked, refusal)
 
 
 def _request_in(tx: Transaction, request_id: int) -> Request:

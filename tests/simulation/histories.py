@@ -36,8 +36,8 @@ class History:
 histories = st.builds(
     History,
     config=configs,
-    steps=st.lists(operations, min_size=5, max_size=MOST_STEPS).map(tuple),
-    drains=st.sampled_from([False] * 6 + [True]),
+    steps=st.lists(operations, min_size=3, max_size=MOST_STEPS).map(tuple),
+    drains=st.sampled_from([False] * 9 + [True]),
 )
 
 
