@@ -120,7 +120,7 @@ class LedgerNotMigrated(Terminal):
     """The ledger's schema is missing or older than this release."""
 
     code = "LEDGER_NOT_MIGRATED"
-    remedy = "run `reliability migrate`."
+    remedy = "run `reliability migrate`, with --database NAME for a target database."
 
 
 class LedgerTooNew(Terminal):
@@ -181,7 +181,7 @@ class SourceNotReady(Transient):
     """The source says that it is not ready to be read."""
 
     code = "SOURCE_NOT_READY"
-    remedy = "nothing: the next try asks again; give the task enough retries for the delay."
+    remedy = "nothing: it is asked again every 30 s, and no retry is spent on it."
 
 
 class SourceUnreadable(Transient):
