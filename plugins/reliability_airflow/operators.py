@@ -105,8 +105,11 @@ class TransactionOperator(SparkSubmitOperator):
                 case Wait():
                     self._wait(action, txid, request_id, work)
                 case Commit():
-                    for done in runner.commit(txid):
+                    committed = runner.commit(txid)
+                    for done in committed:
                         self.log.info("committed %s as c=%s", done.attempt, done.commit_number)
+                    if not committed:  # somebody else is faster, or it is not due any more
+                        self._wait(Wait("its commit"), txid, request_id, work)
                 case Begin() | Submit() | Seal():
                     try:
                         self._process(context, runner, txid, request_id, work, action)

@@ -199,8 +199,7 @@ class SourceChanged(Terminal):
 
     code = "SOURCE_CHANGED"
     remedy = (
-        "put the original file or rows back and clear the task; a txid always reads the same "
-        "batch."
+        "put the original file or rows back and clear the task; a txid always reads the same batch."
     )
 
 

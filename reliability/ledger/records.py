@@ -12,7 +12,7 @@ from reliability.core.coordinator import (
 )
 from reliability.core.fold import Fold
 from reliability.core.request import Request, RequestKind, RequestStatus
-from reliability.core.spout import Interval, SpoutKind
+from reliability.core.spout import Interval
 from reliability.ledger.door import Row
 
 
@@ -32,7 +32,6 @@ def snapshot_of(
     row: Row, steps: list[Row], blocked: Row | None, replay_refusal: str | None
 ) -> Snapshot:
     """Read a snapshot; `steps` are those of the live attempt."""
-    is_opaque = row["spout_kind"] == SpoutKind.OPAQUE.value
     is_first = row["txid"] == 1
     return Snapshot(
         txid=row["txid"],
@@ -45,10 +44,7 @@ def snapshot_of(
         is_throttled=row["is_throttled"],
         is_gathering=row["is_gathering"],
         lacks_predecessor=(
-            is_opaque
-            and not row["is_frozen"]
-            and not is_first
-            and row["predecessor_attempt"] is None
+            not row["is_frozen"] and not is_first and row["predecessor_attempt"] is None
         ),
         replay_refusal=replay_refusal,
     )

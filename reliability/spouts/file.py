@@ -131,11 +131,11 @@ class FileSpout:
         if self.format != "parquet":
             return [text.read_file(path, self.format, header=self.header)]
         whole, groups = parquet.read_with_groups(path)
-        if len(groups) < 2:
-            return [whole]
         # Once a file was emitted in pieces, its rest comes in pieces, whatever the limits are now.
         parts = [part for part in taken.keys(path).values() if part != WHOLE]
-        if not parts and self.limits.hold([whole]):
+        if parts and len(groups) < 2:
+            raise source_changed(self.kind, f"{path} was emitted in pieces, and has only one now")
+        if len(groups) < 2 or (not parts and self.limits.hold([whole])):
             return [whole]
         return _without(groups, [r for part in parts for r in read_ranges(part)])
 

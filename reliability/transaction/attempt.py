@@ -5,9 +5,10 @@ Compared first, then changed: a late message about an old attempt changes nothin
 
 from __future__ import annotations
 
+import logging
 import uuid
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import AttemptStatus
@@ -20,6 +21,8 @@ from reliability.core.errors import (
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta
 from reliability.ledger.door import Door, Row
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +93,21 @@ def end_attempt(door: Door, grant: Grant, error: ReliabilityError, *, fence: boo
             **place_of(grant),
         )
     return ended > 0
+
+
+def fail_and_raise(door: Door, grant: Grant, error: ReliabilityError) -> NoReturn:
+    """Fail the attempt and raise `error`; if it had ended before, raise why that was.
+
+    A ledger that is away now must not hide the first error.
+    """
+    try:
+        ended = end_attempt(door, grant, error)
+    except ReliabilityError as unreachable:
+        logger.warning("error ignored while %s is failed: %s", grant, unreachable)
+        raise error from unreachable
+    if not ended:
+        raise error_of(door, grant) from error
+    raise error
 
 
 def error_of(door: Door, grant: Grant) -> ReliabilityError:

@@ -12,13 +12,13 @@ from reliability.core.coordinator import Begin, Snapshot, Submit, Work, next_act
 from reliability.core.definitions import Topology
 from reliability.core.errors import AttemptFenced, LedgerBusy, ReliabilityError
 from reliability.core.request import Request
-from reliability.core.spout import Interval, SpoutKind
+from reliability.core.spout import Interval
 from reliability.core.state import State, replay_refusal
 from reliability.ledger.door import Door, Transaction
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import interval_of, request_of, snapshot_of
 from reliability.settings import Leases
-from reliability.transaction.attempt import end_attempt, place_of
+from reliability.transaction.attempt import fail_and_raise, place_of
 from reliability.transaction.declare import check_states
 from reliability.transaction.opaque import OwnBatch, cut_batch
 from reliability.transaction.participant import Participants
@@ -62,9 +62,7 @@ def begin_attempt(
     attempt_id with its nonce is durable, and each sink's ack_val starts as the emitted XOR. An
     opaque spout's batch is cut before that, outside the lock, and belongs to the attempt (E4).
     """
-    batch = None
-    if topology.spout.kind is SpoutKind.OPAQUE:
-        batch = cut_batch(door, topology, txid)
+    batch = cut_batch(door, topology, txid)
     try:
         grant = _grant_here(door, topology, txid, request_id, work, batch, leases)
     except LedgerBusy:
@@ -84,14 +82,13 @@ def _grant_here(
     batch: OwnBatch | None,
     leases: Leases,
 ) -> Grant | None:
-    is_opaque = topology.spout.kind is SpoutKind.OPAQUE
     with door.transaction() as tx:
         lock_topology(tx, topology.name)
         snapshot = _snapshot_in(tx, topology.name, txid, topology.states)
         request = _request_in(tx, request_id)
         if not isinstance(next_action(snapshot, request, work), Begin):
             return None
-        if is_opaque and not _has_its_batch(tx, topology.name, txid, batch):
+        if not _has_its_batch(tx, topology.name, txid, batch):
             return None
         # A sweep that gives the request up at this moment waits for this row, or we find it gone.
         if not tx.run("hold_request", request_id=request_id):
@@ -117,8 +114,7 @@ def _grant_elsewhere(door: Door, topology: Topology, grant: Grant) -> None:
                 grant, lambda tx, database: _open_sinks(tx, topology, grant, database)
             )
     except ReliabilityError as error:
-        end_attempt(door, grant, error)
-        raise
+        fail_and_raise(door, grant, error)
 
 
 def _has_its_batch(tx: Transaction, topology: str, txid: int, batch: OwnBatch | None) -> bool:
@@ -207,9 +203,12 @@ def claim_step(
             )
             if held is None:  # ended since: the claim goes with this transaction
                 raise AttemptFenced(f"attempt {attempt} of {topology.name} was ended")
-            return Grant(topology=topology.name, attempt=attempt, nonce=held["nonce"])
+            grant = Grant(topology=topology.name, attempt=attempt, nonce=held["nonce"])
     except AttemptFenced:
         return None
+    if topology.databases:  # whoever began the attempt may have died before it told them all
+        _grant_elsewhere(door, topology, grant)
+    return grant
 
 
 def live_grant(door: Door, topology: str, txid: int, request_id: int) -> Grant | None:

@@ -16,8 +16,8 @@ from reliability.ledger.door import Door
 from reliability.ledger.records import sink_of
 from reliability.states.tables import StateTables
 from reliability.transaction.attempt import (
-    end_attempt,
     error_of,
+    fail_and_raise,
     place_of,
     read_attempt,
     read_batch_meta,
@@ -38,8 +38,7 @@ def end_step(door: Door, topology: Topology, grant: Grant, step: str) -> None:
     try:
         check_acked(sinks)
     except AttemptIncomplete as error:
-        end_attempt(door, grant, error)
-        raise error_of(door, grant) from error  # the driver may have said why before
+        fail_and_raise(door, grant, error)  # the driver may have said why before
     with door.transaction() as tx:
         row = tx.first("end_step", step=step, **place_of(grant))
     if row is None:
@@ -70,8 +69,7 @@ def seal(door: Door, topology: Topology, grant: Grant, task: str) -> None:
                 _end_seal(participant.door, grant, staged[participant.name])
             _end_seal(door, grant, staged[COORDINATOR])
     except ReliabilityError as error:
-        end_attempt(door, grant, error)
-        raise
+        fail_and_raise(door, grant, error)
 
 
 def _databases(door: Door, topology: Topology) -> Participants:

@@ -6,7 +6,7 @@ from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
 from reliability.core.errors import TopologyUnknown
 from reliability.ledger.door import Door
-from reliability.ledger.locks import lock_mirror, lock_topology
+from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror, lock_topology
 from reliability.transaction.declare import declare_states
 from reliability.transaction.participant import Participants, naming
 
@@ -18,6 +18,8 @@ def declare(door: Door, topology: Topology) -> None:
     :raises ParticipantTaken, CheckpointMismatch: see Participants.declare
     """
     with door.transaction() as tx:
+        # it may wait for a commit of millions of rows, as every lock of the topology does (A3)
+        tx.one("set_lock_timeout", seconds=PATIENCE_SECONDS)
         tx.run(
             "declare_topology",
             topology=topology.name,
@@ -51,5 +53,6 @@ def resume(door: Door, topology: str) -> None:
 
 def _change(door: Door, statement: str, topology: str, **parameters: object) -> None:
     with door.transaction() as tx:
+        tx.one("set_lock_timeout", seconds=PATIENCE_SECONDS)
         if tx.first(statement, topology=topology, **parameters) is None:
             raise TopologyUnknown(f"the ledger has no topology called {topology}")

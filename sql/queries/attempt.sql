@@ -1,6 +1,6 @@
 -- snapshot --
 -- All that the coordinator's decisions need of a topology and one of its txids, in one statement.
-SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.spout_kind, p.paused_reason,
+SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.paused_reason,
        coalesce(p.last_granted_at + p.emit_interval > clock_timestamp(), false) AS is_throttled,
        EXISTS (SELECT FROM reliability.commit_log c
                 WHERE c.topology = p.topology AND t.txid = p.curr_txid

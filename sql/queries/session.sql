@@ -30,9 +30,17 @@ INSERT INTO reliability.server (timeline) VALUES (%(timeline)s)
 ON CONFLICT (only_row) DO UPDATE SET timeline = excluded.timeline;
 
 -- fence_all_live_attempts --
-UPDATE reliability.attempt
+-- Not those of a commit that is decided: other databases may have it already. Not mirrors: their
+-- coordinator's ledger has its own timeline.
+UPDATE reliability.attempt a
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'ATTEMPT_FENCED',
        reason = 'the server was restored or failed over: it may have granted this id twice'
  WHERE status IN ('PROCESSING', 'SEALING', 'PROCESSED')
+   AND NOT EXISTS (SELECT FROM reliability.topology p
+                    WHERE p.topology = a.topology AND p.participant IS NOT NULL)
+   AND NOT EXISTS (SELECT FROM reliability.checkpoint c, jsonb_array_elements(c.plan) AS planned
+                    WHERE c.topology = a.topology AND c.phase = 'COMMITTING'
+                      AND (planned->>'txid')::bigint = a.txid
+                      AND (planned->>'attempt_id')::integer = a.attempt_id)
 RETURNING topology, txid, attempt_id;

@@ -25,6 +25,7 @@ from reliability.spark.stage import CsvStream, stage_task
 from reliability.states.tables import StateTables
 from reliability.transaction.attempt import declare_partitions, renew_lease
 from reliability.transaction.request import close
+from reliability.transaction.server import fence_after_restore
 from reliability.transaction.sweep import sweep
 from tests.fix_pipeline import month, shop, write_parquet
 from tests.fix_postgres import rows
@@ -493,3 +494,23 @@ def test_a_server_that_was_restored_fences_every_live_attempt(emitted, door):
     assert rows(door, STATUS) == [(0, "FENCED", "ATTEMPT_FENCED")]
     assert emitted.runner.commit(1) == []
     assert emitted.begin(1).nonce != grant.nonce
+
+
+def test_a_restored_server_leaves_a_decided_commit_and_mirrors_alone(emitted, door):
+    """A1, C6: other databases may have the commit already; it has to go on."""
+    emitted.process(1)
+    sweep(door, "shop", Leases())
+    decided = (
+        "UPDATE reliability.checkpoint SET phase = 'COMMITTING', commit_number = 1,"
+        """ plan = '[{"txid": 1, "attempt_id": 0, "commit_number": 1}]'"""
+    )
+    with door.transaction() as tx:
+        tx.run(SQL(decided))
+        tx.run(SQL("UPDATE reliability.server SET timeline = timeline - 1"))
+        fence_after_restore(tx)
+    assert rows(door, STATUS) == [(0, "PROCESSED", None)]
+    with door.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.checkpoint SET phase = 'PREPARING'"))
+        tx.run(SQL("UPDATE reliability.server SET timeline = timeline - 1"))
+        fence_after_restore(tx)
+    assert rows(door, STATUS) == [(0, "FENCED", "ATTEMPT_FENCED")]

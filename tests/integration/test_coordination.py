@@ -152,6 +152,29 @@ def test_a_replay_of_the_txid_before_does_not_disturb_an_opaque_batch(opaque, do
     assert statuses(door) == {"1:0": "REPLACED", "1:1": "COMMITTED", "2:0": "COMMITTED"}
 
 
+def test_a_seal_that_loses_its_predecessor_says_so(opaque, door, monkeypatch):
+    """Else Airflow's retries are spent on what is not this task's fault."""
+    first, second = opaque.begin(1), opaque.begin(2)
+    opaque.run_step(second)
+    opaque.runner.end_step(second, "process")
+    spout = opaque.runner.topology.spout
+
+    def lose_the_predecessor(self, meta):
+        opaque.runner.end_attempt(first, AttemptIncomplete("its JVM died"))
+
+    monkeypatch.setattr(type(spout), "verify", lose_the_predecessor)
+    with pytest.raises(PredecessorFailed):
+        opaque.runner.seal(second, "process")
+
+
+def test_a_spout_that_is_opaque_no_more_goes_on_with_what_is_not_frozen(opaque, door):
+    opaque.transact(1)
+    opaque.runner = TransactionRunner(words(opaque=False), door)
+    for txid in (2, 3, 4, 5):
+        opaque.transact(txid)
+    assert rows(door, "SELECT count(*), sum(times) FROM words") == [(5, 5)]
+
+
 def test_an_opaque_batch_with_nothing_left_commits_as_empty(pipeline, door):
     partitions = [["a", "b"]]
     emitted = pipeline(words(spout=MemorySpout({"word": "string"}, partitions, 1, opaque=True)))

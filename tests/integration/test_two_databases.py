@@ -129,3 +129,17 @@ def test_an_attempt_is_processed_only_when_every_database_has_sealed_it(emitted,
     assert [str(attempt) for attempt in swept.cleaned] == ["1:0"]
     left = "SELECT DISTINCT _attempt_id FROM reliability_contribution.shop__per_day"
     assert rows(warehouse, left) == [(1,)]
+
+
+def test_a_begin_that_died_before_it_told_every_database_is_made_good(emitted, door, warehouse):
+    """C6: else Spark would run for an attempt that the other database has never heard of."""
+    work, request_id = emitted.work("days"), emitted.request(1, "days")
+    emitted.runner.begin(1, request_id, work)
+    with warehouse.transaction() as tx:
+        tx.cursor.execute(
+            "DELETE FROM reliability.sink; DELETE FROM reliability.attempt_event;"
+            "DELETE FROM reliability.attempt; DELETE FROM reliability.transaction"
+        )
+    emitted.transact(1)
+    assert rows(warehouse, THERE) == [(20, Decimal("190.00"), 1)]
+    assert rows(door, STATUS) == [(1, 0, "COMMITTED")]

@@ -116,7 +116,6 @@ MUTANTS = (
         old="    return is_taken(tx, topology.name, ",
         new="    return False and is_taken(tx, topology.name, ",
         tests=(EMISSION + "test_an_item_that_another_run_takes_meanwhile_has_one_txid",),
-        in_histories=True,
     ),
     Mutant(
         rule="E2",
