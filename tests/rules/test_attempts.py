@@ -266,6 +266,6 @@ def test_what_is_ended_while_it_is_sealed_stays_ended(claimed):
     def end():
         claimed.runner.end_attempt(grant, AttemptIncomplete("its task was stopped"), fence=True)
 
-    with claimed.meanwhile(end), pytest.raises(AttemptFenced):
+    with claimed.meanwhile(end), pytest.raises(AttemptIncomplete, match="its task was stopped"):
         claimed.runner.seal(grant, "process")
     assert statuses(claimed) == {"1:0": "FENCED"}
