@@ -266,6 +266,11 @@ def test_what_is_ended_while_it_is_sealed_stays_ended(claimed):
     def end():
         claimed.runner.end_attempt(grant, AttemptIncomplete("its task was stopped"), fence=True)
 
-    with claimed.meanwhile(end), pytest.raises(AttemptIncomplete, match="its task was stopped"):
+    with (
+        claimed.meanwhile(end),
+        pytest.raises(AttemptIncomplete, match="its task was stopped") as raised,
+    ):
         claimed.runner.seal(grant, "process")
+    # found by the compare and set, not by a constraint that the row would have broken
+    assert isinstance(raised.value.__cause__, AttemptFenced)
     assert statuses(claimed) == {"1:0": "FENCED"}
