@@ -116,5 +116,5 @@ configs = st.builds(
     ),
     throttled=rarely,
     grouped=rarely,
-    databases=st.sampled_from([1] * 6 + [2]),
+    databases=st.sampled_from([1] * 7 + [2]),
 )
