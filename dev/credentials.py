@@ -17,6 +17,7 @@ from dev.ports import HOST
 
 SUPERUSER = "postgres"
 ROLES = ("airflow", "reliability")
+YOURS = "# What you add below this line stays.\n"
 #: Service, database, role. The last is for what only an administrator may do, as in tests.
 SERVICES = (
     ("reliability", "reliability", "reliability"),
@@ -49,15 +50,20 @@ class Credentials:
         return known[name]
 
     def write_libpq_files(self, port: int) -> None:
-        write_private(self.service_file, "\n".join(self._services(port)))
-        write_private(self.pass_file, "".join(self._passwords(port)))
+        """Write how our programs find the databases; what a person added below YOURS stays."""
+        for path, lines in (
+            (self.service_file, self._services(port)),
+            (self.pass_file, self._passwords(port)),
+        ):
+            _, _, added = path.read_text().partition(YOURS) if path.is_file() else ("", "", "")
+            write_private(path, f"{''.join(lines)}{YOURS}{added}")
 
     def env(self) -> dict[str, str]:
         return {"PGSERVICEFILE": str(self.service_file), "PGPASSFILE": str(self.pass_file)}
 
     def _services(self, port: int) -> Iterable[str]:
         for service, database, role in SERVICES:
-            yield f"[{service}]\nhost={HOST}\nport={port}\ndbname={database}\nuser={role}\n"
+            yield f"[{service}]\nhost={HOST}\nport={port}\ndbname={database}\nuser={role}\n\n"
 
     def _passwords(self, port: int) -> Iterable[str]:
         for role in (SUPERUSER, *ROLES):

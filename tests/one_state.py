@@ -84,7 +84,7 @@ class OneState:
         self.tx.run(
             SQL(
                 "INSERT INTO reliability.transaction (topology, txid, batch_meta, emitted_xor,"
-                " emitted_count, verified, dag_id, run_id)"
+                " emitted_count, verdict, dag_id, run_id)"
                 " VALUES (%(topology)s, %(txid)s, '[]', 0, 0, 'EXACT', 'd', 'r')"
                 " ON CONFLICT DO NOTHING;"
                 "INSERT INTO reliability.attempt (topology, txid, attempt_id, status, lease)"

@@ -73,7 +73,7 @@ class Staged:
             tx.run(
                 SQL(
                     "INSERT INTO reliability.transaction (topology, txid, batch_meta, emitted_xor,"
-                    " emitted_count, verified, dag_id, run_id)"
+                    " emitted_count, verdict, dag_id, run_id)"
                     " VALUES (%(topology)s, %(txid)s, '[]', 0, 1, 'EXACT', 'd', 'r')"
                     " ON CONFLICT DO NOTHING;"
                     "UPDATE reliability.topology SET next_txid = greatest(next_txid, %(txid)s + 1)"

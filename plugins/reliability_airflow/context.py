@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from reliability.core.errors import Terminal
+from reliability.core.errors import SourceNotReady, Terminal
 from reliability.core.spout import Interval
+
+WAIT_TIMEOUT = timedelta(days=7)
 
 if TYPE_CHECKING:
     from reliability.transaction.request import Run, TaskContact
@@ -37,6 +40,20 @@ def interval_of(context: Mapping[str, Any]) -> Interval | None:
     if dag_run.data_interval_start is None or dag_run.data_interval_end is None:
         return None
     return Interval(dag_run.data_interval_start, dag_run.data_interval_end)
+
+
+def carry_source_wait(since: str | None, timeout: timedelta, who: str) -> dict[str, str]:
+    """Return what a deferral carries along while a source is asked again and again.
+
+    Each look ends a deferral and its timeout with it, so that the wait as a whole is timed here.
+
+    :param since: when the source was asked first, None if this was the first time
+    :raises SourceNotReady: that was longer ago than `timeout`
+    """
+    now = datetime.now(timezone.utc)
+    if since is not None and now - datetime.fromisoformat(since) > timeout:
+        raise SourceNotReady(f"{who}: the source is not ready since {since}")
+    return {"asks_since": since or now.isoformat()}
 
 
 @contextmanager

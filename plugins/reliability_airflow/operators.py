@@ -26,7 +26,12 @@ from reliability.core.errors import (
     PredecessorFailed,
     SparkConnectionMissing,
 )
-from reliability_airflow.context import contact_of, mapped_errors
+from reliability_airflow.context import (
+    WAIT_TIMEOUT,
+    carry_source_wait,
+    contact_of,
+    mapped_errors,
+)
 from reliability_airflow.triggers import TurnTrigger
 
 if TYPE_CHECKING:
@@ -36,8 +41,6 @@ if TYPE_CHECKING:
     from reliability.core.attempt import Grant
     from reliability.runner import TransactionRunner
 
-WAIT_TIMEOUT = timedelta(days=7)
-
 
 class TransactionOperator(SparkSubmitOperator):
     """Bring one txid of a topology to a goal.
@@ -46,7 +49,8 @@ class TransactionOperator(SparkSubmitOperator):
     :param txid: the txid, as emit gave it (templated)
     :param step: the step that this task has processed; the others run only if they are lacking.
         None for the task that has the txid committed
-    :param wait_timeout: fail if the txid's turn does not come for so long
+    :param wait_timeout: fail if the txid's turn does not come, or its source is not ready, for so
+        long
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "txid")
@@ -74,6 +78,7 @@ class TransactionOperator(SparkSubmitOperator):
         self.txid = txid
         self.step = step
         self.wait_timeout = wait_timeout
+        self._asks_since: str | None = None  # the source, look after look
 
     def execute(self, context: Context) -> None:
         """Work towards the goal until it is reached or somebody else has to move first."""
@@ -88,8 +93,14 @@ class TransactionOperator(SparkSubmitOperator):
                 request = runner.contact(txid, who)
                 self._advance(context, runner, txid, request.request_id, work)
 
-    def resume(self, context: Context, event: Mapping[str, Any] | None = None) -> None:
+    def resume(
+        self,
+        context: Context,
+        event: Mapping[str, Any] | None = None,
+        asks_since: str | None = None,
+    ) -> None:
         """Go on after a wait; the event is only a hint, the ledger is asked again."""
+        self._asks_since = asks_since
         self.execute(context)
 
     def _advance(
@@ -119,17 +130,19 @@ class TransactionOperator(SparkSubmitOperator):
 
     def _wait(self, wait: Wait, txid: int, request_id: int, work: Work) -> None:
         self.log.info("txid %s waits for %s", txid, wait.reason)
+        carried = None
+        if wait.for_source:
+            carried = carry_source_wait(self._asks_since, self.wait_timeout, f"txid {txid}")
         self.defer(
             trigger=TurnTrigger(
                 topology=self.topology.name,
                 txid=txid,
                 request_id=request_id,
-                goal=work.goal.value,
-                asking_task=work.task,
-                steps=[[name, list(reads)] for name, reads in work.steps.items()],
+                work=work.to_json(),
                 ask_source=wait.for_source,
             ),
             method_name="resume",
+            kwargs=carried,
             timeout=self.wait_timeout,
         )
 

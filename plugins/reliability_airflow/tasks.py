@@ -17,7 +17,14 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import RunUnsatisfied, SourceNotReady
-from reliability_airflow.context import contact_of, interval_of, mapped_errors, run_of
+from reliability_airflow.context import (
+    WAIT_TIMEOUT,
+    carry_source_wait,
+    contact_of,
+    interval_of,
+    mapped_errors,
+    run_of,
+)
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -29,9 +36,13 @@ ASK_SOURCE_EVERY = timedelta(seconds=30)
 class EmitOperator(BaseOperator):
     """The first task of the DAG; its result are the run's txids."""
 
-    def __init__(self, *, topology: Topology, **kwargs: Any) -> None:
+    def __init__(
+        self, *, topology: Topology, wait_timeout: timedelta = WAIT_TIMEOUT, **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.topology = topology
+        self.wait_timeout = wait_timeout
+        self._asks_since: str | None = None  # the source, look after look
 
     def execute(self, context: Context) -> list[int]:
         """Give the data interval's source items their txids; wait while the source is not ready."""
@@ -49,10 +60,17 @@ class EmitOperator(BaseOperator):
         except SourceNotReady as error:
             self.log.info("%s", error)
             # no worker slot is held meanwhile, and no retry is spent on it
-            self.defer(trigger=TimeDeltaTrigger(ASK_SOURCE_EVERY), method_name="resume")
+            self.defer(
+                trigger=TimeDeltaTrigger(ASK_SOURCE_EVERY),
+                method_name="resume",
+                kwargs=carry_source_wait(self._asks_since, self.wait_timeout, "emit"),
+            )
 
-    def resume(self, context: Context, event: Any = None) -> list[int]:
+    def resume(
+        self, context: Context, event: Any = None, asks_since: str | None = None
+    ) -> list[int]:
         """Ask the source again."""
+        self._asks_since = asks_since
         return self.execute(context)
 
 

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 if TYPE_CHECKING:
-    from reliability.core.coordinator import Work
     from reliability.ledger.door import Door
 
 LOOK_EVERY_SECONDS = 0.5
@@ -27,18 +26,14 @@ class TurnTrigger(BaseTrigger):
         topology: str,
         txid: int,
         request_id: int,
-        goal: str,
-        asking_task: str,
-        steps: list[Any],
+        work: dict[str, Any],
         ask_source: bool = False,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.topology = topology
         self.txid = txid
         self.request_id = request_id
-        self.goal = goal
-        self.asking_task = asking_task
-        self.steps = steps
+        self.work = work
         self.ask_source = ask_source
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
@@ -49,9 +44,7 @@ class TurnTrigger(BaseTrigger):
                 "topology": self.topology,
                 "txid": self.txid,
                 "request_id": self.request_id,
-                "goal": self.goal,
-                "asking_task": self.asking_task,
-                "steps": self.steps,
+                "work": self.work,
                 "ask_source": self.ask_source,
             },
         )
@@ -71,7 +64,7 @@ class TurnTrigger(BaseTrigger):
 
     def _look(self, *, sweeps: bool) -> bool:
         """Say whether the task has something to do; while the ledger is away, it has not."""
-        from reliability.core.coordinator import Wait, next_action
+        from reliability.core.coordinator import Wait, Work, next_action
         from reliability.core.errors import Terminal, Transient
         from reliability.transaction.begin import read_snapshot
 
@@ -85,13 +78,7 @@ class TurnTrigger(BaseTrigger):
             return False
         except Terminal:
             return True  # the task meets the error, and says it where it is looked for
-        return not isinstance(next_action(snapshot, request, self._work()), Wait)
-
-    def _work(self) -> Work:
-        from reliability.core.coordinator import Goal, Work
-
-        steps = {name: tuple(reads) for name, reads in self.steps}
-        return Work(goal=Goal(self.goal), task=self.asking_task, steps=steps)
+        return not isinstance(next_action(snapshot, request, Work.from_json(self.work)), Wait)
 
     def _sweep(self) -> None:
         from reliability.settings import Leases

@@ -107,14 +107,14 @@ class Message:
     epoch: int
 
 
-class Verdict(str, Enum):
+class Answer(str, Enum):
     """What a participant makes of a message."""
 
     APPLY = "APPLY"
     DONE = "DONE"
 
 
-def judge(message: Message, *, last: int, known_epoch: int) -> Verdict:
+def judge(message: Message, *, last: int, known_epoch: int) -> Answer:
     """Decide what a participant does with a message: apply the plan, or nothing because it is done.
 
     :param last: the last c that the participant has applied
@@ -127,21 +127,21 @@ def judge(message: Message, *, last: int, known_epoch: int) -> Verdict:
             f"epoch {message.epoch} is over, epoch {known_epoch} has begun; c={last} is applied"
         )
     if message.action is CheckpointAction.ROLLBACK:
-        return Verdict.DONE  # what was prepared was rolled back at once; the epoch is the fence
+        return Answer.DONE  # what was prepared was rolled back at once; the epoch is the fence
     wanted = message.commit_number
     if message.action is CheckpointAction.INIT_STATE:
         if last != wanted:
             raise CheckpointMismatch(f"it has applied c={last}, and the coordinator c={wanted}")
-        return Verdict.DONE
+        return Answer.DONE
     if last >= wanted:
-        return Verdict.DONE
+        return Answer.DONE
     if last != wanted - message.size:
         raise CheckpointMismatch(
             f"it has applied c={last}, and is asked for c={wanted - message.size + 1} to {wanted}"
         )
     if message.action is CheckpointAction.PREPARE and message.epoch > known_epoch:
         raise CheckpointMismatch(f"it was initialised in epoch {known_epoch}, not {message.epoch}")
-    return Verdict.APPLY
+    return Answer.APPLY
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,9 +16,10 @@ txids' attempts fall with it, because their batches start where its batch ended.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from reliability.core.errors import (
     ReliabilityError,
@@ -59,11 +60,32 @@ class Work:
     :param task: who asks: what this task took up and did not end, it left behind in an earlier try
     :param steps: the steps that the goal needs, each with the steps that it reads from; in an
         order in which they can run
+    :param other_steps: those of the topology that the goal does not need
     """
 
     goal: Goal
     task: str
     steps: Mapping[str, tuple[str, ...]]
+    other_steps: frozenset[str] = frozenset()
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data: a trigger carries it from process to process."""
+        return {
+            "goal": self.goal.value,
+            "task": self.task,
+            "steps": [[name, list(reads)] for name, reads in self.steps.items()],
+            "other_steps": sorted(self.other_steps),
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Work:
+        """Read what `to_json` wrote."""
+        return cls(
+            goal=Goal(data["goal"]),
+            task=data["task"],
+            steps={name: tuple(reads) for name, reads in data["steps"]},
+            other_steps=frozenset(data["other_steps"]),
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +111,9 @@ class LiveAttempt:
     def is_processed(self) -> bool:
         return self.status is AttemptStatus.PROCESSED
 
-    def has(self, steps: Iterable[str]) -> bool:
-        """Say whether it has these steps; code that was deployed meanwhile may name others."""
-        return self.steps.keys() >= set(steps)
+    def has_the_steps_of(self, work: Work) -> bool:
+        """Say whether its steps are the topology's; code deployed meanwhile may have others."""
+        return self.steps.keys() == work.steps.keys() | work.other_steps
 
     def was_left_behind_by(self, task: str) -> bool:
         """Say whether an earlier try of the task died over it: what it does cannot be completed."""
@@ -218,7 +240,7 @@ def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
         return _commit_in_turn(snapshot)
     if live.request_id != request.request_id and not live.lease_expired:
         return Wait(f"attempt {snapshot.txid}:{live.attempt_id} of another request is processing")
-    if live.lease_expired or live.was_left_behind_by(work.task) or not live.has(work.steps):
+    if live.lease_expired or live.was_left_behind_by(work.task) or not live.has_the_steps_of(work):
         # begin_attempt fences it (R2)
         return _begin_in_turn(snapshot)
     return _carry_on(snapshot.txid, live, work)

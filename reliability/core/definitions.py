@@ -69,9 +69,11 @@ class Topology:
 
     def work(self, task: str, step: str | None = None) -> Work:
         """Return what a task is there for: to have one step processed, or the txid committed."""
-        needed = needed_for(self.steps, *([s.name for s in self.steps] if step is None else [step]))
+        names = [s.name for s in self.steps]
+        needed = needed_for(self.steps, *(names if step is None else [step]))
         goal = Goal.COMMITTED if step is None else Goal.PROCESSED
-        return Work(goal=goal, task=task, steps=needed)
+        others = frozenset(names) - needed.keys()
+        return Work(goal=goal, task=task, steps=needed, other_steps=others)
 
     def step_of(self, state: str) -> str:
         """Return the name of the step that feeds a state."""

@@ -181,7 +181,7 @@ class SourceNotReady(Transient):
     """The source says that it is not ready to be read."""
 
     code = "SOURCE_NOT_READY"
-    remedy = "nothing: it is asked again every 30 s, and no retry is spent on it."
+    remedy = "nothing: it is asked again every 30 s, for 7 days, and no retry is spent on it."
 
 
 class SourceUnreadable(Transient):

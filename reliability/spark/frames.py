@@ -144,7 +144,7 @@ def _table_frame(spark: SparkSession, spout: TableSpout, meta: BatchMeta) -> Dat
     columns, queries = spout.reading(meta)
     _check_names(list(columns))
     schema = ", ".join(f"`{name}` {type_}" for name, type_ in columns.items())
-    frame = read_postgres(spark, database_dsn(spout.dsn), queries, f"{schema}, _x bigint")
+    frame = read_postgres(spark, database_dsn(spout.database), queries, f"{schema}, _x bigint")
     return _with_count(frame)
 
 

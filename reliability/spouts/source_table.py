@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from reliability.ledger.door import Transaction
 
 KEY_TYPES = ("smallint", "integer", "bigint")
+_LAG_TYPE = "timestamp with time zone"
 _MODIFIER = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
 _MOST_DIGITS = 38  # of a decimal in Spark
 
@@ -41,17 +42,22 @@ class SourceTable:
         schema, _, table = self.name.rpartition(".")
         return schema or "public", table
 
-    def columns(self, wanted: Sequence[str]) -> dict[str, str]:
+    def columns(self, wanted: Sequence[str], lag_column: str = "") -> dict[str, str]:
         """Return the columns, name -> Spark type: all, or the wanted ones in their order.
 
-        :raises InvalidDefinition: no such table or column, or a key that does not name each row
-            once
+        :raises InvalidDefinition: no such table or column, a key that does not name each row
+            once, or a lag column by which a row would never be old enough
         """
         with self.transaction() as tx:
             place = {"schema": self.place[0], "table": self.place[1]}
             found = {row["name"]: row for row in tx.all("source_columns", **place)}
             is_unique = tx.one("source_key_is_unique", key=self.key, **place)["is_unique"]
-        self._check(found, [self.key, *wanted])
+        self._check(found, [self.key, *wanted, *([lag_column] if lag_column else [])])
+        lag = found[lag_column] if lag_column else None
+        if lag and (not lag["is_not_null"] or lag["type"] != _LAG_TYPE):
+            raise InvalidDefinition(
+                f"table {self.name}: its lag_column {lag_column} has to be a timestamptz, NOT NULL"
+            )
         key = found[self.key]
         if not is_unique or not key["is_not_null"] or key["type"] not in KEY_TYPES:
             raise InvalidDefinition(
@@ -81,7 +87,7 @@ class SourceTable:
             if lag is None:
                 tx.run(self._compose("settle_source"))
             row = tx.one(
-                self._compose("source_keys", visible=self._visible(lag)),
+                self._compose("source_keys", is_settled=self._is_settled(lag)),
                 txids=list(taken),
                 parts=list(taken.values()),
                 lag_seconds=lag[1] if lag else 0,
@@ -91,7 +97,7 @@ class SourceTable:
             batches = [write_ranges(piece) for piece in pieces]
             return [(keys, self._fold(tx, keys)) for keys in batches], row["changed"]
 
-    def _visible(self, lag: tuple[str, int] | None) -> Composable:
+    def _is_settled(self, lag: tuple[str, int] | None) -> Composable:
         from psycopg2.sql import SQL
 
         return SQL("true") if lag is None else self._compose("older_than_lag", column=lag[0])

@@ -51,10 +51,10 @@ class TableSpout:
     :param key: its unique key, smallint, integer or bigint
     :param columns: the columns to read; all of them unless given
     :param max_rows_per_batch: a txid reads at most so many rows
-    :param dsn: the name of the table's database: RELIABILITY_DSN_<NAME>, or a libpq service of
+    :param database: the name of the table's database: RELIABILITY_DSN_<NAME>, or a libpq service of
         that name; the ledger's own unless given
-    :param lag_seconds: leave alone rows younger than that by `lag_column`, a timestamptz, and take
-        no lock
+    :param lag_seconds: leave alone rows younger than that by `lag_column`, a timestamptz that
+        is NOT NULL, and take no lock
     :param opaque: a new attempt of a txid may see other rows, until it commits
     """
 
@@ -62,7 +62,7 @@ class TableSpout:
     key: str
     columns: Sequence[str] = ()
     max_rows_per_batch: int = 1_000_000
-    dsn: str = ""
+    database: str = ""
     lag_seconds: int | None = None
     lag_column: str = ""
     opaque: bool = False
@@ -83,12 +83,12 @@ class TableSpout:
 
     @property
     def source_table(self) -> SourceTable:
-        return SourceTable(database=self.dsn, name=self.table, key=self.key)
+        return SourceTable(database=self.database, name=self.table, key=self.key)
 
     @property
     def source(self) -> str:
         """Return what the ledger calls the table."""
-        return f"table:{self.dsn}/{'.'.join(self.source_table.place)}"
+        return f"table:{self.database}/{'.'.join(self.source_table.place)}"
 
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
         """A table can always be read."""
@@ -101,7 +101,7 @@ class TableSpout:
         :raises SourceUnreadable: the table stays locked, or its database refuses
         :raises InvalidDefinition: the table is not as `columns` and `key` say
         """
-        self.source_table.columns(self.columns)
+        self.source_table.columns(self.columns, self.lag_column)
         lag = None if self.lag_seconds is None else (self.lag_column, self.lag_seconds)
         batches, broken = self.source_table.new_batches(
             taken.keys(self.source), lag, self.max_rows_per_batch

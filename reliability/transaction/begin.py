@@ -22,7 +22,7 @@ from reliability.transaction.attempt import fail_and_raise, place_of
 from reliability.transaction.declare import check_states
 from reliability.transaction.opaque import OwnBatch, cut_batch
 from reliability.transaction.participant import Participants
-from reliability.transaction.server import end_sessions_of
+from reliability.transaction.server import end_holders_of
 
 
 def read_snapshot(
@@ -103,7 +103,7 @@ def _end_holders(door: Door, topology: Topology, txid: int, request_id: int, wor
     live = snapshot.live
     if live is not None and isinstance(next_action(snapshot, request, work), Begin):
         with door.transaction() as tx:
-            end_sessions_of(tx, topology.name, TransactionAttempt(txid, live.attempt_id))
+            end_holders_of(tx, topology.name, TransactionAttempt(txid, live.attempt_id))
 
 
 def _grant_elsewhere(door: Door, topology: Topology, grant: Grant) -> None:

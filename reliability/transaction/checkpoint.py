@@ -31,7 +31,7 @@ from reliability.transaction.participant import Participants, named, rolled_back
 from reliability.transaction.plan import (
     REFUSALS,
     Committed,
-    Limits,
+    DrainLimits,
     Refused,
     Saved,
     carry_out,
@@ -71,7 +71,7 @@ class Checkpoint:
         assert self._drive is not None
         return self._drive
 
-    def commit_next(self, limits: Limits) -> list[Committed] | Refused | None:
+    def commit_next(self, limits: DrainLimits) -> list[Committed] | Refused | None:
         """Finish what a predecessor left, then take one checkpoint from PREPARING to COMMITTED.
 
         Returns what was committed, what was refused by the data, None if nothing is due.
@@ -100,7 +100,7 @@ class Checkpoint:
                     raise _cause(failures)
         return None
 
-    def take_up(self, limits: Limits) -> bool:
+    def take_up(self, limits: DrainLimits) -> bool:
         """Begin an epoch of one's own, if there is something to repair or to commit."""
         with self.door.transaction() as tx:
             locked = lock_topology(tx, self.topology, self.patience)
@@ -120,7 +120,7 @@ class Checkpoint:
         )
         return True
 
-    def next_action(self, limits: Limits) -> Message | None:
+    def next_action(self, limits: DrainLimits) -> Message | None:
         """Return what every participant is asked now; PREPARING is durable before PREPARE is.
 
         None if nothing is due, or if the last message is still under way.
@@ -165,7 +165,7 @@ class Checkpoint:
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def _begin(self, limits: Limits) -> bool:
+    def _begin(self, limits: DrainLimits) -> bool:
         """Save PREPARING with the plan of what is due, before anybody hears of it."""
         old = self._saved()
         with self.door.transaction() as tx:
@@ -215,7 +215,7 @@ class Checkpoint:
 
     def _roll_back(self, plan: Plan, cause: ReliabilityError) -> Refused:
         """After a vote that failed: back to COMMITTED(c), once every database was told."""
-        message = self.next_action(Limits())
+        message = self.next_action(DrainLimits())
         assert message is not None
         if failures := self.carry_out(message):
             logger.warning("%s stays %s: %s", self.topology, self.drive.state, failures)
@@ -255,6 +255,9 @@ def driving(participants: Participants, patience: int) -> Iterator[Checkpoint]:
     door, topology = participants.coordinator, participants.topology
     has_lock = _lock_driver(door, topology, patience)
     try:
+        if has_lock:  # else who waits would measure the silence of whoever was here before
+            with door.transaction() as tx:
+                tx.run("show_driver", topology=topology)
         yield Checkpoint(participants, patience)
     finally:
         if has_lock:

@@ -26,7 +26,7 @@ from reliability.transaction.participant import Participants
 from reliability.transaction.plan import (
     REFUSALS,
     Committed,
-    Limits,
+    DrainLimits,
     Refused,
     Saved,
     carry_out,
@@ -40,7 +40,7 @@ from reliability.transaction.plan import (
 logger = logging.getLogger(__name__)
 PASSING_PATIENCE_SECONDS = 1
 
-CommitNext = Callable[[Limits], "list[Committed] | Refused | None"]
+CommitNext = Callable[[DrainLimits], "list[Committed] | Refused | None"]
 
 
 def drain(
@@ -58,7 +58,7 @@ def drain(
         cannot follow
     """
     done: list[Committed] = []
-    limits = Limits(overdue=overdue)
+    limits = DrainLimits(overdue=overdue)
     with _committing(door, topology, passing=overdue > 0) as commit_next:
         while (outcome := commit_next(limits)) is not None:
             if isinstance(outcome, list):
@@ -91,7 +91,7 @@ def _committing(door: Door, topology: str, *, passing: bool) -> Iterator[CommitN
 
 
 def _commit_here(
-    door: Door, topology: str, limits: Limits, patience: int
+    door: Door, topology: str, limits: DrainLimits, patience: int
 ) -> list[Committed] | Refused | None:
     """Commit what is next in one transaction; PREPARING and COMMITTING are never durable."""
     plan: Plan = ()

@@ -14,11 +14,11 @@ from types import TracebackType
 from reliability.core.attempt import Grant
 from reliability.core.checkpoint import (
     COORDINATOR,
+    Answer,
     CheckpointAction,
     CheckpointState,
     Message,
     Phase,
-    Verdict,
     judge,
 )
 from reliability.core.coordinator import AttemptStatus
@@ -182,8 +182,8 @@ class Participant:
                     f"known here, {known['status']}"
                 )
             return False
-        verified = batch_of(row).verdict.value
-        tx.run("mirror_transaction", transaction_row=row["transaction_row"], verified=verified)
+        verdict = batch_of(row).verdict.value
+        tx.run("mirror_transaction", transaction_row=row["transaction_row"], verdict=verdict)
         tx.one("reach_txid", **place)
         tx.run("fence_lower_attempts", **place)
         tx.one("mirror_attempt", attempt_row=row["attempt_row"])
@@ -212,13 +212,15 @@ class Participant:
                     tx.run("enter_epoch", topology=self.topology, epoch=message.epoch)
 
     def _apply(self, tx: Transaction, message: Message, plan: Plan, patience: int) -> None:
-        known, verdict = self._judge(tx, message, patience)
-        if verdict is Verdict.APPLY:
+        known, answer = self._judge(tx, message, patience)
+        if answer is Answer.APPLY:
+            if len(plan) != message.size:  # else c would move without its changes
+                raise CheckpointMismatch(f"{message.size} commits were announced, not {len(plan)}")
             carry_out(tx, self.topology, plan)
             state = CheckpointState(Phase.COMMITTED, message.commit_number)
             save_checkpoint(tx, self.topology, known, Saved(state=state, epoch=message.epoch))
 
-    def _judge(self, tx: Transaction, message: Message, patience: int) -> tuple[Saved, Verdict]:
+    def _judge(self, tx: Transaction, message: Message, patience: int) -> tuple[Saved, Answer]:
         lock_mirror(tx, self.topology, patience)
         known = read_checkpoint(tx, self.topology)
         last = known.state.commit_number

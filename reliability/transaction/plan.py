@@ -48,7 +48,7 @@ class Refused:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class DrainLimits:
     """What a drain takes along.
 
     :param overdue: leave alone what was processed less than so many seconds ago
@@ -70,7 +70,7 @@ class Saved:
     plan: Plan = ()
 
 
-def read_plan(tx: Transaction, topology: str, locked: Row, limits: Limits) -> Plan:
+def read_plan(tx: Transaction, topology: str, locked: Row, limits: DrainLimits) -> Plan:
     """Plan what commits next; `locked` is the topology's row, as its lock returned it."""
     rows = tx.all(
         "due",

@@ -10,6 +10,13 @@ from reliability.ledger.door import Transaction
 logger = logging.getLogger(__name__)
 
 
+def end_holders_of(tx: Transaction, topology: str, attempt: TransactionAttempt) -> None:
+    """End what holds an attempt's row, or that of an attempt that falls with it (A3)."""
+    place = {"topology": topology, "txid": attempt.txid, "attempt_id": attempt.attempt_id}
+    for row in tx.all("attempts_that_fall_with", **place):
+        end_sessions_of(tx, topology, TransactionAttempt(row["txid"], row["attempt_id"]))
+
+
 def end_sessions_of(tx: Transaction, topology: str, attempt: TransactionAttempt) -> None:
     """End what Spark tasks still do for an attempt that has ended, or is about to.
 

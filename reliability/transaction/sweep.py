@@ -6,6 +6,8 @@ The housekeeping DAG is a convenience: a new DAG starts paused, and a scheduler 
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from reliability.core.attempt import TransactionAttempt
@@ -14,11 +16,11 @@ from reliability.core.errors import LedgerBusy, Transient
 from reliability.ledger.door import Door
 from reliability.ledger.locks import check_coordinator
 from reliability.settings import Leases
-from reliability.transaction.commit import drain
+from reliability.transaction.commit import PASSING_PATIENCE_SECONDS, drain
 from reliability.transaction.declare import declared_tables
 from reliability.transaction.participant import Participants
 from reliability.transaction.plan import Committed
-from reliability.transaction.server import end_sessions_of, fence_after_restore
+from reliability.transaction.server import end_holders_of, end_sessions_of, fence_after_restore
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +56,7 @@ def sweep(door: Door, topology: str, leases: Leases, *, clean: bool = False) -> 
     with door.transaction() as tx:
         check_coordinator(tx, topology)
         fence_after_restore(tx)
-        rows = tx.all("expire_leases", topology=topology)
-        swept.expired = [TransactionAttempt(row["txid"], row["attempt_id"]) for row in rows]
+    swept.expired = _expire(door, topology)
     swept.given_up = _give_up_silent(door, topology, leases)
     swept.committed = _drain_overdue(door, topology, leases)
     if clean:
@@ -63,6 +64,26 @@ def sweep(door: Door, topology: str, leases: Leases, *, clean: bool = False) -> 
     if swept:
         logger.info("swept %s: %s", topology, swept)
     return swept
+
+
+def _expire(door: Door, topology: str) -> list[TransactionAttempt]:
+    with door.transaction() as tx:
+        rows = tx.all("expired_attempts", topology=topology)
+    expired = []
+    for row in rows:
+        attempt = TransactionAttempt(row["txid"], row["attempt_id"])
+        with _passing_by(f"attempt {attempt}"):
+            try:
+                with door.transaction() as tx:
+                    tx.one("set_lock_timeout", seconds=PASSING_PATIENCE_SECONDS)
+                    if tx.first("expire_attempt", topology=topology, **row):
+                        expired.append(attempt)
+            except LedgerBusy:
+                # a session that hangs over its row, or over one that falls with it (A3, A4)
+                with door.transaction() as tx:
+                    end_holders_of(tx, topology, attempt)
+                raise
+    return expired
 
 
 def _drain_overdue(door: Door, topology: str, leases: Leases) -> list[Committed]:
@@ -74,16 +95,28 @@ def _drain_overdue(door: Door, topology: str, leases: Leases) -> list[Committed]
 
 def _give_up_silent(door: Door, topology: str, leases: Leases) -> list[int]:
     """Give up requests whose run was deleted or died, with their live attempt (R3)."""
-    given_up = []
+    silence = {"request_lease": leases.request}
     with door.transaction() as tx:
-        silence = {"request_lease": leases.request}
-        for row in tx.all("silent_requests", topology=topology, **silence):
-            request_id = row["request_id"]
+        rows = tx.all("silent_requests", topology=topology, **silence)
+    given_up = []
+    for row in rows:
+        request_id = row["request_id"]
+        with _passing_by(f"request {request_id}"), door.transaction() as tx:
+            tx.one("set_lock_timeout", seconds=PASSING_PATIENCE_SECONDS)
             if tx.first("give_up_request", request_id=request_id, **silence):
                 reason = "its run was silent for too long"
                 tx.run("end_attempt_of_request", request_id=request_id, reason=reason)
                 given_up.append(request_id)
     return given_up
+
+
+@contextmanager
+def _passing_by(what: str) -> Iterator[None]:
+    """One row that somebody holds must not keep a sweep from the others."""
+    try:
+        yield
+    except LedgerBusy as error:
+        logger.info("%s is left for the next sweep: %s", what, error)
 
 
 def _clean(door: Door, topology: str) -> list[TransactionAttempt]:

@@ -83,7 +83,7 @@ def freeze(tx: Transaction, topology: str, txid: int, meta: BatchMeta) -> None:
     that another txid has.
     """
     tx.all("insert_source_items", topology=topology, txid=txid, **_parts(meta.items))
-    tx.one("record_verdict", topology=topology, txid=txid, verified=meta.verdict.value)
+    tx.one("record_verdict", topology=topology, txid=txid, verdict=meta.verdict.value)
 
 
 def _parts(items: Sequence[SourceItem]) -> dict[str, list[str]]:

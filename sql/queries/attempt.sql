@@ -115,7 +115,7 @@ UPDATE reliability.attempt_step d SET status = 'DONE', ended_at = clock_timestam
 RETURNING d.attempt_id;
 
 -- renew_lease --
-UPDATE reliability.attempt SET lease_until = clock_timestamp() + lease
+UPDATE reliability.attempt a SET lease_until = reliability.renewed_lease(a)
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND nonce = %(nonce)s AND status IN ('PROCESSING', 'SEALING')
 RETURNING attempt_id;
@@ -189,14 +189,34 @@ UPDATE reliability.attempt
  WHERE request_id = %(request_id)s AND status IN ('PROCESSING', 'SEALING')
 RETURNING attempt_id;
 
--- expire_leases --
+-- expired_attempts --
 -- A process that died silently is found by its lease.
+SELECT txid, attempt_id FROM reliability.attempt
+ WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING')
+   AND lease_until < clock_timestamp()
+ ORDER BY txid;
+
+-- expire_attempt --
 UPDATE reliability.attempt
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'ATTEMPT_FENCED', reason = 'its lease expired: no progress'
- WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING')
-   AND lease_until < clock_timestamp()
-RETURNING txid, attempt_id;
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+   AND status IN ('PROCESSING', 'SEALING') AND lease_until < clock_timestamp()
+RETURNING attempt_id;
+
+-- attempts_that_fall_with --
+-- An attempt and those of later txids whose batches start, one after the other, where its ended.
+WITH RECURSIVE falling AS (
+       SELECT topology, txid, attempt_id FROM reliability.attempt
+        WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+        UNION ALL
+       SELECT a.topology, a.txid, a.attempt_id
+         FROM falling f
+         JOIN reliability.attempt a ON a.topology = f.topology AND a.txid = f.txid + 1
+              AND a.predecessor_attempt = f.attempt_id
+              AND a.status IN ('PROCESSING', 'SEALING', 'PROCESSED')
+)
+SELECT txid, attempt_id FROM falling ORDER BY txid;
 
 -- batch_meta_of_attempt --
 -- What an attempt reads: its own batch while it is an opaque spout's, else the txid's.

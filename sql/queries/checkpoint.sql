@@ -21,6 +21,10 @@ RETURNING epoch;
 -- driver could do is refused by its epoch. The lock ends with the session that holds it.
 SELECT pg_advisory_lock(hashtextextended('reliability.checkpoint.' || %(topology)s, 0));
 
+-- show_driver --
+-- A driver's sign of life, before it has changed anything.
+UPDATE reliability.checkpoint SET changed_at = clock_timestamp() WHERE topology = %(topology)s;
+
 -- unlock_driver --
 SELECT pg_advisory_unlock(hashtextextended('reliability.checkpoint.' || %(topology)s, 0));
 
@@ -89,10 +93,10 @@ SELECT attempt_id, nonce::text AS nonce, status FROM reliability.attempt
 -- mirror_transaction --
 INSERT INTO reliability.transaction
 SELECT m.* FROM jsonb_populate_record(NULL::reliability.transaction,
-       %(transaction_row)s::jsonb || jsonb_build_object('verified', %(verified)s::text)) AS m
+       %(transaction_row)s::jsonb || jsonb_build_object('verdict', %(verdict)s::text)) AS m
     ON CONFLICT (topology, txid) DO UPDATE
    SET batch_meta = excluded.batch_meta, emitted_xor = excluded.emitted_xor,
-       emitted_count = excluded.emitted_count, verified = excluded.verified;
+       emitted_count = excluded.emitted_count, verdict = excluded.verdict;
 
 -- reach_txid --
 -- A mirror has allocated whatever was granted to it.

@@ -71,9 +71,9 @@ SELECT %(topology)s, %(txid)s, item, range_agg(part)
 RETURNING item;
 
 -- record_verdict --
-UPDATE reliability.transaction SET verified = %(verified)s
+UPDATE reliability.transaction SET verdict = %(verdict)s
  WHERE topology = %(topology)s AND txid = %(txid)s AND committed_attempt IS NULL
-   AND verified IS NULL
+   AND verdict IS NULL
 RETURNING txid;
 
 -- unfrozen_txids --

@@ -22,8 +22,9 @@ SELECT s.application_name, pg_terminate_backend(s.pid) AS ended FROM pg_stat_act
 
 -- server_timeline --
 -- A restored or promoted server starts another timeline; what it knew may lie in the past.
-SELECT timeline_id AS now, (SELECT timeline FROM reliability.server) AS known
-  FROM pg_control_checkpoint();
+-- Of the log that is being written: the control file learns of a promotion at its next checkpoint.
+SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer AS now,
+       (SELECT timeline FROM reliability.server) AS known;
 
 -- record_timeline --
 INSERT INTO reliability.server (timeline) VALUES (%(timeline)s)

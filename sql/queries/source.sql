@@ -44,18 +44,22 @@ SELECT EXISTS (
 -- source_keys --
 -- The keys that no txid has, those that came late apart from those behind the last one that a txid
 -- has, and the txids of which a key is gone; from one pass over the table. Keys that follow each
--- other without a gap have their number less their place in common.
+-- other without a gap have their number less their place in common. What is not settled yet is no
+-- txid's to take, but a key that a txid has is there, however young it looks.
 WITH present AS MATERIALIZED (
-       SELECT coalesce(range_agg(int8range(first, last, '[]')), '{{}}') AS keys
-         FROM (SELECT min(key) AS first, max(key) AS last
-                 FROM (SELECT key, key - row_number() OVER (ORDER BY key) AS island
-                         FROM (SELECT {key}::bigint AS key FROM {table} WHERE {visible}) AS visible
-                      ) AS numbered
-                GROUP BY island) AS islands
+       SELECT coalesce(range_agg(int8range(first, last, '[]')), '{{}}') AS keys,
+              coalesce(range_agg(int8range(first, last, '[]')) FILTER (WHERE is_settled), '{{}}')
+              AS settled
+         FROM (SELECT min(key) AS first, max(key) AS last, is_settled
+                 FROM (SELECT key, is_settled, key - row_number() OVER (
+                              PARTITION BY is_settled ORDER BY key) AS island
+                         FROM (SELECT {key}::bigint AS key, {is_settled} AS is_settled
+                                 FROM {table}) AS keys) AS numbered
+                GROUP BY island, is_settled) AS islands
 ), taken AS (
        SELECT * FROM unnest(%(txids)s::bigint[], %(parts)s::int8multirange[]) AS t(txid, keys)
 ), new AS MATERIALIZED (
-       SELECT p.keys - coalesce(t.keys, '{{}}') AS keys,
+       SELECT p.settled - coalesce(t.keys, '{{}}') AS keys,
               int8multirange(int8range(NULL, upper(t.keys))) AS covered
          FROM present p, (SELECT range_agg(keys) AS keys FROM taken) AS t
 )

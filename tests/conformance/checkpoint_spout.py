@@ -17,7 +17,7 @@ from typing import Any
 from reliability.core.checkpoint import COORDINATOR, CheckpointAction, Message, Phase
 from reliability.ledger.locks import PATIENCE_SECONDS
 from reliability.transaction.checkpoint import Checkpoint
-from reliability.transaction.plan import Limits
+from reliability.transaction.plan import DrainLimits
 from tests.conformance.bench import ELSEWHERE, Bench
 from tests.conformance.checkpointing import (
     checkpoint_of,
@@ -48,7 +48,7 @@ class Played:
             for database in ("", ELSEWHERE):
                 interval = "UPDATE reliability.topology SET checkpoint_interval = '1 hour'"
                 run_in(self.staged, database, interval)
-        self.limits = Limits(most=1, at_once=at_once)
+        self.limits = DrainLimits(most=1, at_once=at_once)
         for txid in range(1, 3 + sum(step["op"] == "nextTuple" for step in steps)):
             self.staged.process(txid, {"": [1], ELSEWHERE: [1]})
         self._reach(Phase(initial["state"]))

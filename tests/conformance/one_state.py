@@ -227,7 +227,7 @@ def _without_check(tables: StateTables) -> Composed:
 
 _OPEN_BATCH = """
     INSERT INTO reliability.transaction (topology, txid, batch_meta, emitted_xor, emitted_count,
-           verified, dag_id, run_id)
+           verdict, dag_id, run_id)
     VALUES (%(topology)s, %(txid)s, '[]', 0, 0, 'EXACT', 'd', 'r') ON CONFLICT DO NOTHING;
     INSERT INTO reliability.attempt (topology, txid, attempt_id, status, lease, processed_at)
     SELECT %(topology)s, %(txid)s, count(*), 'PROCESSED', '1 min', clock_timestamp()
@@ -251,7 +251,7 @@ _REACH = """
      WHERE topology = %(topology)s AND a.txid = %(txid)s AND a.status = 'PROCESSED'"""
 _SEED = """
     INSERT INTO reliability.transaction (topology, txid, batch_meta, emitted_xor, emitted_count,
-           verified, dag_id, run_id)
+           verdict, dag_id, run_id)
     VALUES (%(topology)s, %(txid)s, '[]', 0, 0, 'EXACT', 'd', 'r') ON CONFLICT DO NOTHING;
     INSERT INTO reliability.attempt (topology, txid, attempt_id, status, lease)
     VALUES (%(topology)s, %(txid)s, 0, 'COMMITTED', '1 min') ON CONFLICT DO NOTHING;

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from reliability.core.checkpoint import Verdict as Judgement
+from reliability.core.checkpoint import Answer
 from tests.conformance import __main__ as command
 from tests.conformance import made_up
 from tests.conformance.adapters import ADAPTERS
@@ -207,7 +207,7 @@ BROKEN: dict[str, tuple[str, Any, str, Any]] = {
         BOLT,
         made_up.PREPARE_BEFORE_INIT,
         "reliability.transaction.participant.judge",
-        lambda *_, **__: Judgement.APPLY,
+        lambda *_, **__: Answer.APPLY,
     ),
 }
 

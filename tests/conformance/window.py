@@ -15,11 +15,11 @@ from reliability.core.coordinator import Begin, Commit
 from reliability.core.graph import THE_STEP
 from reliability.ledger.locks import PATIENCE_SECONDS
 from reliability.transaction.commit import _commit_here, _refuse
-from reliability.transaction.plan import Committed, Limits, Refused
+from reliability.transaction.plan import Committed, DrainLimits, Refused
 from tests.conformance.bench import Bench
 
 LIVE = ("PROCESSING", "SEALING", "PROCESSED")
-_ONE = Limits(most=1, at_once=True)  # a turn of the drain's loop, of one txid
+_ONE = DrainLimits(most=1, at_once=True)  # a turn of the drain's loop, of one txid
 
 Attempt = tuple[int, int]
 Emitted = list[list[Any]]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import sys
 import time
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reliability import Count, FileSpout, MemorySpout, State, Step, Topology
-from reliability.core.errors import InvalidDefinition
+from reliability.core.errors import InvalidDefinition, SourceNotReady
 from spark_apps import cdnow_revenue, global_count
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -208,11 +208,25 @@ def test_a_trigger_travels_as_ids_only(airflow_home):
         "topology": "t",
         "txid": 7,
         "request_id": 9,
-        "goal": "committed",
-        "asking_task": "transaction.commit",
-        "steps": [["process", []]],
+        "work": {
+            "goal": "committed",
+            "task": "transaction.commit",
+            "steps": [["process", []]],
+            "other_steps": [],
+        },
         "ask_source": False,
     }
     path, arguments = TurnTrigger(**given).serialize()
     assert path == "reliability_airflow.triggers.TurnTrigger"
     assert arguments == given
+
+
+def test_a_wait_for_the_source_is_timed_as_a_whole(airflow_home):
+    """E2: each look ends a deferral of Airflow's, and its timeout with it."""
+    from reliability_airflow.context import carry_source_wait
+
+    carried = carry_source_wait(None, timedelta(seconds=60), "emit")
+    assert carry_source_wait(carried["asks_since"], timedelta(seconds=60), "emit") == carried
+    long_ago = (datetime.now(timezone.utc) - timedelta(seconds=61)).isoformat()
+    with pytest.raises(SourceNotReady, match=r"emit: .* is not ready since"):
+        carry_source_wait(long_ago, timedelta(seconds=60), "emit")

@@ -35,7 +35,7 @@ from reliability.transaction.attempt import place_of
 from reliability.transaction.checkpoint import Checkpoint, driving
 from reliability.transaction.commit import drain
 from reliability.transaction.participant import Participants
-from reliability.transaction.plan import Limits, Refused
+from reliability.transaction.plan import DrainLimits, Refused
 from reliability.transaction.sweep import sweep, topologies
 from tests.doomed import Fate, doomed
 from tests.fix_postgres import rows, run_as_admin
@@ -411,7 +411,7 @@ def test_a_process_that_is_killed_at_any_border_of_a_transaction_is_repaired(doo
 
 
 def asked(driver: Checkpoint) -> Message:
-    message = driver.next_action(Limits())
+    message = driver.next_action(DrainLimits())
     assert message is not None
     return message
 
@@ -422,7 +422,7 @@ def test_a_driver_that_was_given_up_can_do_nothing_more(door, steps):
     history = History(door)
     staged = history.next_round()
     sleeper = Checkpoint(Participants.of(Door(door.dsn), staged.topology), patience=5)
-    assert sleeper.take_up(Limits())
+    assert sleeper.take_up(DrainLimits())
     for _ in range(steps):
         assert sleeper.carry_out(asked(sleeper)) == {}
     message = asked(sleeper)
@@ -438,13 +438,13 @@ def test_a_driver_that_was_given_up_cannot_decide_what_the_next_one_prepares(
     """Phase and c are the same again (Storm C7): only the epoch tells them apart."""
     staged.process(1, both(1))
     sleeper = Checkpoint(Participants.of(Door(door.dsn), staged.topology), patience=5)
-    assert sleeper.take_up(Limits())
+    assert sleeper.take_up(DrainLimits())
     assert sleeper.carry_out(asked(sleeper)) == {}
     prepare = asked(sleeper)
     other = Checkpoint(staged.participants, patience=5)
 
     def the_other_gets_as_far() -> None:
-        assert other.take_up(Limits())
+        assert other.take_up(DrainLimits())
         while (message := asked(other)).action is not CheckpointAction.PREPARE:
             assert other.carry_out(message) == {}
 
@@ -462,7 +462,7 @@ def test_a_refusal_that_comes_late_fails_nothing_that_is_decided(staged, door):
     run(staged, f"{constrain} ADD CONSTRAINT poor CHECK (k <> 7)")
     staged.process(1, both(7))
     with driving(staged.participants, patience=5) as driver:
-        refused = driver.commit_next(Limits())
+        refused = driver.commit_next(DrainLimits())
     assert isinstance(refused, Refused)
     run(staged, f"{constrain} DROP CONSTRAINT poor")
     die_when_decided(staged)
@@ -501,10 +501,10 @@ def test_a_driver_that_hangs_is_taken_over(staged, door, monkeypatch):
     staged.process(1, both(1))
     hanging = Participants.of(Door(door.dsn), staged.topology)
     with driving(hanging, patience=1) as sleeper:
-        assert sleeper.take_up(Limits())
+        assert sleeper.take_up(DrainLimits())
         message = asked(sleeper)
         with driving(staged.participants, patience=1) as other:
-            assert other.commit_next(Limits())
+            assert other.commit_next(DrainLimits())
         with pytest.raises(CheckpointTakenOver):
             sleeper.carry_out(message)
     assert_all_at(staged, 1)

@@ -254,7 +254,7 @@ def test_a_run_that_was_overtaken_plans_again(folder, door, limits):
 
 
 OPAQUE = {"opaque": True, "schema": "customer bigint, day date, price decimal(10,2)"}
-BATCHES = "SELECT txid, batch_meta IS NULL, verified FROM reliability.transaction ORDER BY txid"
+BATCHES = "SELECT txid, batch_meta IS NULL, verdict FROM reliability.transaction ORDER BY txid"
 
 
 def test_an_opaque_spout_gets_txids_and_its_batches_later(folder, door):

@@ -176,7 +176,7 @@ def test_the_ledger_tells_what_is_taken(two_txids, door):
     whole = BatchMeta(items=(file("a"), MemorySlice(partition=0, offset=0, rows=1)), emitted=Fold())
     piece = BatchMeta(items=(file("b", 0, 100), file("b", 200, 50)), emitted=Fold())
     with door.transaction() as tx:
-        tx.cursor.execute("UPDATE reliability.transaction SET verified = NULL")
+        tx.cursor.execute("UPDATE reliability.transaction SET verdict = NULL")
         freeze(tx, "sales", 1, whole)
         freeze(tx, "sales", 2, piece)
         assert LedgerTaken(tx, "sales").which(["a"]) == {"a"}
@@ -203,7 +203,7 @@ def test_a_table_is_cut_by_rows_and_counted_by_postgres(door, orders):
     meta = batch_of(door, 2)
     assert meta.emitted == Fold(*orders.fetchone())
     assert meta.verdict is Verdict.EXACT
-    assert rows(door, "SELECT DISTINCT verified FROM reliability.transaction") == [("EXACT",)]
+    assert rows(door, "SELECT DISTINCT verdict FROM reliability.transaction") == [("EXACT",)]
 
 
 def test_late_rows_get_a_txid_of_their_own(door, orders):
@@ -295,6 +295,17 @@ def test_a_table_that_stays_locked_is_left_alone(door, orders, dsn):
     assert keys_of(door) == {1: "{[1,9)}"}
 
 
+def test_a_longer_lag_finds_no_row_gone_that_a_txid_has(door, orders):
+    """E5: a txid's rows may be younger than the lag that is stated now."""
+    orders.execute("UPDATE orders SET added_at = now() - interval '1 hour'")
+    assert emitter(door, spout_of(lag_seconds=600, lag_column="added_at")).emit(None) == [1]
+    orders.execute("INSERT INTO orders (id, customer, price) VALUES (11, 1, 1)")
+    assert (
+        spout_of(lag_seconds=7200, lag_column="added_at").plan(None, LedgerTaken(door, "sales"))
+        == []
+    )
+
+
 OWN_BATCHES = """
 SELECT txid, attempt_id, batch_meta -> 0 ->> 'keys', emitted_count FROM reliability.attempt
  WHERE status = 'PROCESSING' ORDER BY txid, attempt_id
@@ -330,6 +341,12 @@ def test_opaque_batches_of_a_table_follow_each_other(door, orders):
         ("", {"table": "nowhere"}, "no table public.nowhere"),
         ("", {"columns": ["id", "colour"]}, "colour"),
         ("", {"key": "customer"}, "customer has to be"),
+        (
+            "ALTER TABLE orders ALTER added_at DROP NOT NULL",
+            {"lag_seconds": 600, "lag_column": "added_at"},
+            "timestamptz, NOT NULL",
+        ),
+        ("", {"lag_seconds": 600, "lag_column": "price"}, "lag_column price has to be"),
         ("ALTER TABLE orders DROP CONSTRAINT orders_pkey", {}, "id has to be"),
         (
             "ALTER TABLE orders DROP CONSTRAINT orders_pkey;"
@@ -362,11 +379,11 @@ def test_a_table_without_such_a_key_is_refused(door, orders, change, options, na
 
 def test_a_table_of_another_database_is_found_by_its_name(door, orders, dsn, monkeypatch):
     monkeypatch.setenv("RELIABILITY_DSN_SHOP", dsn)
-    assert emitter(door, spout_of(dsn="shop")).emit(None) == [1]
+    assert emitter(door, spout_of(database="shop")).emit(None) == [1]
     assert rows(door, "SELECT item FROM reliability.source_item") == [("table:shop/public.orders",)]
     monkeypatch.setenv("RELIABILITY_DSN_SHOP", "host=127.0.0.1 port=1")
     with pytest.raises(SourceUnreadable, match="orders"):
-        spout_of(dsn="shop").plan(None, NothingTaken())
+        spout_of(database="shop").plan(None, NothingTaken())
 
 
 def test_an_empty_table_emits_nothing(door, orders):
@@ -537,7 +554,7 @@ def test_text_is_verified_by_count_and_says_so(tmp_path, door, pipeline):
     assert notes == {'two\nlines, "quoted"', None}
     assert frame.select("_x").distinct().count() == 6
     shop.transact(1)
-    assert rows(door, "SELECT verified FROM reliability.transaction") == [("COUNTED",)]
+    assert rows(door, "SELECT verdict FROM reliability.transaction") == [("COUNTED",)]
     assert rows(door, "SELECT sum(orders)::int, sum(revenue) FROM per_customer")[0][0] == 6
     assert rows(door, "SELECT ack_val <> 0, unacked FROM reliability.sink") == [(True, 0)]
 
@@ -658,6 +675,6 @@ def test_items_of_the_first_release_are_kept_whole(template):
         tx.cursor.execute(FIRST_RELEASE)
     migrate(door)
     assert LedgerTaken(door, "old").which(["a.parquet", "b.parquet"]) == {"a.parquet"}
-    assert rows(door, "SELECT verified FROM reliability.transaction") == [("EXACT",)]
+    assert rows(door, "SELECT verdict FROM reliability.transaction") == [("EXACT",)]
     door.close()
     run_as_admin("DROP DATABASE first_release WITH (FORCE)")

@@ -155,3 +155,14 @@ def test_a_lease_covers_the_queue_of_every_step(emitted, door):
     emitted.begin(1, "daily")
     left = "SELECT lease_until > clock_timestamp() + interval '20 min' FROM reliability.attempt"
     assert rows(door, left) == [(True,)]
+
+
+def test_progress_of_one_step_does_not_cut_short_the_queue_of_another(emitted, door):
+    """A7: acks and the driver of a running step say nothing about the cluster's queue."""
+    customers, daily = emitted.begin(1, "customers"), emitted.begin(1, "daily")
+    assert customers == daily
+    left = "SELECT lease_until > clock_timestamp() + interval '20 min' FROM reliability.attempt"
+    emitted.run_step(customers, "customers")
+    assert rows(door, left) == [(True,)]
+    emitted.run_step(daily, "daily")  # it has started: from here on the lease is that of progress
+    assert rows(door, left) == [(False,)]

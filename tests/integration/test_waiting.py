@@ -10,7 +10,6 @@ import pytest
 from psycopg2.sql import SQL
 
 from reliability.core.errors import AttemptIncomplete
-from reliability.core.graph import THE_STEP
 from reliability.ledger.door import Door
 from reliability.spark import progress
 from reliability.spark.progress import Progress
@@ -43,9 +42,7 @@ def trigger(airflow_home, emitted, monkeypatch):
             topology="global_count",
             txid=txid,
             request_id=emitted.request(txid, "committed"),
-            goal="committed",
-            asking_task="committed",
-            steps=[[THE_STEP, []]],
+            work=emitted.runner.topology.work("committed").to_json(),
         )
 
     return make

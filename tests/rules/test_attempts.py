@@ -10,6 +10,7 @@ import psycopg2
 import pytest
 
 from reliability.core.errors import AttemptFenced, AttemptIncomplete, LedgerBusy
+from reliability.core.spout import SpoutKind
 from reliability.ledger import locks
 from reliability.ledger.door import Door
 from reliability.transaction.attempt import renew_lease
@@ -100,6 +101,34 @@ def test_who_holds_the_topology_lets_go_of_an_attempt_row_it_cannot_get(claimed,
         with pytest.raises(psycopg2.Error):
             cursor.execute("SELECT 1")
     assert statuses(claimed) == {"1:0": "FENCED", "1:1": "PROCESSING"}
+
+
+def test_a_row_that_falls_with_the_fenced_one_is_got_in_the_same_way(new_world, monkeypatch):
+    """A3: with an opaque spout the fence reaches the later txids' attempts, and who holds them."""
+    monkeypatch.setattr(locks, "HOLDERS_PATIENCE_SECONDS", 1)
+    world = new_world(spout=SpoutKind.OPAQUE, items=(2, 2, 2), pending=3)
+    for txid in (1, 2, 3):
+        world.claim("A", txid, "process")
+    holder = psycopg2.connect(world.door.dsn, application_name=f"reliability {world.grant(3)}")
+    with holder.cursor() as cursor:
+        cursor.execute("UPDATE reliability.attempt SET lease = lease WHERE txid = 3")
+        with pytest.raises(LedgerBusy):
+            world.claim("A", 1, "process")
+        world.claim("A", 1, "process")
+    assert statuses(world)["3:0"] == "FAILED"
+
+
+def test_one_row_that_is_held_does_not_keep_a_sweep_from_the_others(new_world, monkeypatch):
+    """A3, A4: and whoever holds it for an attempt past its lease loses its session."""
+    world = new_world(items=(2, 2), pending=2)
+    for txid in (1, 2):
+        world.claim("A", txid, "process")
+    world.execute("UPDATE reliability.attempt SET lease_until = now() - interval '1 s'")
+    holder = psycopg2.connect(world.door.dsn, application_name=f"reliability {world.grant(1)}")
+    with holder.cursor() as cursor:
+        cursor.execute("UPDATE reliability.attempt SET lease = lease WHERE txid = 1")
+        assert [str(attempt) for attempt in world.runner.sweep().expired] == ["2:0"]
+    assert [str(attempt) for attempt in world.runner.sweep().expired] == ["1:0"]
 
 
 def test_what_refers_to_the_topology_does_not_wait_for_who_holds_it(claimed):

@@ -8,12 +8,12 @@ from hypothesis import strategies as st
 
 from reliability.core.checkpoint import (
     COORDINATOR,
+    Answer,
     CheckpointAction,
     CheckpointState,
     Drive,
     Message,
     Phase,
-    Verdict,
     judge,
 )
 from reliability.core.errors import (
@@ -189,11 +189,11 @@ def asks(action, c, *, size=1, epoch=9):
 @pytest.mark.parametrize(
     ("last", "c", "size", "verdict"),
     [
-        (4, 5, 1, Verdict.APPLY),
-        (4, 7, 3, Verdict.APPLY),
-        (5, 5, 1, Verdict.DONE),
-        (6, 5, 1, Verdict.DONE),
-        (7, 7, 3, Verdict.DONE),
+        (4, 5, 1, Answer.APPLY),
+        (4, 7, 3, Answer.APPLY),
+        (5, 5, 1, Answer.DONE),
+        (6, 5, 1, Answer.DONE),
+        (7, 7, 3, Answer.DONE),
     ],
 )
 def test_a_participant_applies_c_iff_its_last_is_c_minus_1(action, last, c, size, verdict):
@@ -215,14 +215,14 @@ def test_a_participant_refuses_whoever_was_given_up(action):
 
 def test_a_commit_may_come_before_the_participant_has_heard_of_the_epoch():
     """Storm E5: what is decided is rolled forward, before anything is initialised."""
-    assert judge(asks(COMMIT, 5), last=4, known_epoch=8) is Verdict.APPLY
+    assert judge(asks(COMMIT, 5), last=4, known_epoch=8) is Answer.APPLY
     with pytest.raises(CheckpointMismatch, match="initialised in epoch 8"):
         judge(asks(PREPARE, 5), last=4, known_epoch=8)
 
 
 @pytest.mark.parametrize("last", [3, 5])
 def test_init_state_compares_the_commit_numbers(last):
-    assert judge(asks(INIT_STATE, 4), last=4, known_epoch=8) is Verdict.DONE
+    assert judge(asks(INIT_STATE, 4), last=4, known_epoch=8) is Answer.DONE
     with pytest.raises(CheckpointMismatch, match=f"c={last}.*c=4"):
         judge(asks(INIT_STATE, 4), last=last, known_epoch=8)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from reliability.core.coordinator import (
@@ -64,8 +66,8 @@ def snapshot(txid=1, curr_txid=1, pending=3, attempt=None, replays=0, blocked=No
     )
 
 
-def work(goal, *, task="me", steps=None):
-    return Work(goal=goal, task=task, steps=steps or {"process": ()})
+def work(goal, *, task="me", steps=None, others=()):
+    return Work(goal=goal, task=task, steps=steps or {"process": ()}, other_steps=frozenset(others))
 
 
 BLOCKED = Blocked(txid=1, run_id="scheduled__1997-02-01", interval="[1997-01, 1997-02)", reason="")
@@ -168,8 +170,21 @@ SIDE = {"left": (), "right": ()}
     ],
 )
 def test_the_steps_of_an_attempt(attempt, steps, goal, expected):
-    action = next_action(snapshot(1, attempt=attempt), request(), work(goal, steps=steps))
+    others = attempt.steps.keys() - steps.keys()
+    asked = work(goal, steps=steps, others=others)
+    action = next_action(snapshot(1, attempt=attempt), request(), asked)
     assert isinstance(action, Wait) if expected is Wait else action == expected
+
+
+def test_a_step_that_the_code_has_no_more_is_not_waited_for():
+    left = live(left="done", right=None)
+    asked = work(Goal.COMMITTED, steps={"left": ()})
+    assert next_action(snapshot(1, attempt=left), request(), asked) == Begin()
+
+
+def test_work_survives_the_way_to_the_triggerer():
+    asked = work(Goal.PROCESSED, steps=CHAIN, others=["side"])
+    assert Work.from_json(json.loads(json.dumps(asked.to_json()))) == asked
 
 
 def test_a_seal_of_another_task_is_waited_for():

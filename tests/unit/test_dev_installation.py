@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dev.credentials import Credentials
 from dev.java import parse_major, parse_properties
 from dev.postgres_binaries import parse_major as parse_postgres_major
 from dev.spark_conf import join
@@ -68,3 +69,18 @@ def test_postgres_version_of_a_distribution_and_of_a_beta() -> None:
 
 def test_options_with_blanks_are_quoted_for_the_launcher_of_spark() -> None:
     assert join(["-Da=b", "-Dfile=/my files/x"]) == '-Da=b "-Dfile=/my files/x"'
+
+
+def test_services_that_a_person_added_stay(tmp_path):
+    credentials = Credentials(state_dir=tmp_path)
+    credentials.write_libpq_files(5432)
+    for path, added in (
+        (credentials.service_file, "[mart]\nhost=db\n"),
+        (credentials.pass_file, "db:5:*:a:b\n"),
+    ):
+        path.write_text(path.read_text() + added)
+    credentials.write_libpq_files(5433)
+    assert credentials.service_file.read_text().endswith("[mart]\nhost=db\n")
+    assert "port=5433" in credentials.service_file.read_text()
+    assert "port=5432" not in credentials.service_file.read_text()
+    assert credentials.pass_file.read_text().endswith("db:5:*:a:b\n")

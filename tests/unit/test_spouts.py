@@ -533,7 +533,7 @@ def test_memory_rows_that_a_txid_has_are_not_planned():
         (lambda: TableSpout("t", key="id", max_rows_per_batch=0), "max_rows_per_batch"),
         (lambda: TableSpout("t", key="id", lag_seconds=5), "lag_column"),
         (lambda: TableSpout("t", key="id", lag_column="at"), "lag_seconds"),
-        (lambda: TableSpout("t", key="id", dsn="host=h").plan(None, NothingTaken()), "host=h"),
+        (lambda: TableSpout("t", key="id", database="host=h").plan(None, NothingTaken()), "host=h"),
     ],
 )
 def test_a_definition_that_does_not_hold_together_is_refused(make, named):
