@@ -31,8 +31,9 @@ demo: setup ## 18 months of purchases with a kill -9; KILL=driver|task|superviso
 	@$(PY) -m dev.demo
 
 test: setup ## Run the whole suite: unit, DAGs, Postgres and Spark, histories, Airflow
-	@$(PY) -m pytest tests/unit tests/dags tests/integration tests/rules tests/mutants \
-		tests/conformance tests/simulation tests/end_to_end
+	@# two processes, each with a server of its own; Airflow's file, the longest, starts first
+	@$(PY) -m pytest --numprocesses 2 --dist loadfile tests/end_to_end tests/unit tests/dags \
+		tests/integration tests/rules tests/mutants tests/conformance tests/simulation
 
 test-all: test ## The suite, the mutants of every rule, and the demo with each kind of kill
 	@$(PY) -m tests.mutants
