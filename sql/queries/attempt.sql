@@ -4,7 +4,7 @@ SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.paused_reason,
        coalesce(p.last_granted_at + p.emit_interval > clock_timestamp(), false) AS is_throttled,
        EXISTS (SELECT FROM reliability.commit_log c
                 WHERE c.topology = p.topology AND t.txid = p.curr_txid
-                  AND c.txid = p.curr_txid - 1 AND c.replaced_attempt IS NULL
+                  AND c.txid = p.curr_txid - 1 AND c.kind = 'COMMIT'
                   AND c.committed_at > clock_timestamp() - p.checkpoint_interval) AS is_gathering,
        t.interval_start, t.interval_end, t.batch_meta IS NOT NULL AS is_frozen,
        b.attempt_id AS predecessor_attempt,

@@ -14,7 +14,7 @@ SELECT a.txid, a.attempt_id, a.nonce::text AS nonce, t.committed_attempt,
    AND (%(overdue)s = 0 OR a.processed_at < clock_timestamp() - %(overdue)s * interval '1 second')
    AND (a.txid < p.curr_txid OR %(at_once)s OR NOT EXISTS (
         SELECT FROM reliability.commit_log l
-         WHERE l.topology = p.topology AND l.txid = p.curr_txid - 1 AND l.replaced_attempt IS NULL
+         WHERE l.topology = p.topology AND l.txid = p.curr_txid - 1 AND l.kind = 'COMMIT'
            AND l.committed_at > clock_timestamp() - p.checkpoint_interval))
  ORDER BY a.txid;
 
@@ -93,6 +93,10 @@ UPDATE reliability.topology
 RETURNING curr_txid;
 
 -- log_commit --
-INSERT INTO reliability.commit_log (topology, commit_number, txid, attempt_id, replaced_attempt)
-VALUES (%(topology)s, %(commit_number)s, %(txid)s, %(attempt_id)s, %(replaced_attempt)s)
+INSERT INTO reliability.commit_log
+       (topology, commit_number, kind, txid, attempt_id, replaced_attempt, rollbacks)
+SELECT topology, %(commit_number)s,
+       CASE WHEN %(replaced_attempt)s::integer IS NULL THEN 'COMMIT' ELSE 'REPLAY' END,
+       %(txid)s, %(attempt_id)s, %(replaced_attempt)s, rollbacks
+  FROM reliability.topology WHERE topology = %(topology)s
 RETURNING commit_number;
