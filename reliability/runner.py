@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import Action, Begin, Wait, Work, next_action
 from reliability.core.definitions import Topology
+from reliability.core.difference import Difference
 from reliability.core.errors import ReliabilityError
 from reliability.core.request import Request
 from reliability.core.spout import Interval
@@ -19,9 +20,11 @@ from reliability.ledger.door import Door
 from reliability.ledger.migrations import check_migrated
 from reliability.settings import Leases, ledger_dsn
 from reliability.transaction import attempt, begin, request, seal
+from reliability.transaction.apply import Witness
 from reliability.transaction.commit import drain
 from reliability.transaction.emit import emit
 from reliability.transaction.plan import Committed
+from reliability.transaction.rehearse import rehearse_replay
 from reliability.transaction.request import Run, TaskContact
 from reliability.transaction.sweep import Swept, sweep
 from reliability.transaction.topology import pause, resume
@@ -106,6 +109,12 @@ class TransactionRunner:
     def commit(self, txid: int) -> list[Committed]:
         """Commit everything whose turn it is; raise if `txid` was among it and failed."""
         return drain(self.door, self.topology.name, own_txid=txid)
+
+    def rehearse(
+        self, txid: int, request_id: int, witness: Witness | None = None
+    ) -> list[Difference]:
+        """Tell what the PROCESSED attempt of a dry run would change, and end it."""
+        return rehearse_replay(self.door, self.topology.name, txid, request_id, witness)
 
     def close(self, txid: int, run: Run, reason: str) -> bool:
         """Close the run's request for a txid if it is not satisfied."""

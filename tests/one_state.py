@@ -1,6 +1,6 @@
 """One state of one topology inside one transaction: commits and replays without Spark or Airflow.
 
-Rows are staged by INSERT; what happens to them then is the product's own change_state.
+Rows are staged by INSERT; what happens to them then is the product's own code of a commit.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from reliability import Append, Avg, Count, First, Max, Min, State, Sum, Upsert
 from reliability.core.aggregators.rows import winning_row
 from reliability.ledger.door import Transaction
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
-from reliability.transaction.apply import change_state
+from reliability.transaction.apply import commit_state, replay_state
 from reliability.transaction.declare import init_state
 
 TOPOLOGY = "one"
@@ -110,7 +110,8 @@ class OneState:
             "replaced_attempt": replaced,
             "commit_number": self.commit_number + 1,
         }
-        change_state(self.tx, self.tables, place)
+        change = commit_state if replaced is None else replay_state
+        change(self.tx, self.tables, place)
         self.attempts[txid] = attempt_id
         self.commit_number += 1
 

@@ -12,6 +12,8 @@ from airflow.sdk.exceptions import AirflowFailException
 from reliability.core.errors import SourceNotReady, Terminal
 from reliability.core.spout import Interval
 
+DRY_RUN = "dry_run"
+REFREEZE = "refreeze"
 WAIT_TIMEOUT = timedelta(days=7)
 
 if TYPE_CHECKING:
@@ -31,7 +33,12 @@ def contact_of(context: Mapping[str, Any]) -> TaskContact:
     from reliability.transaction.request import TaskContact
 
     ti = context["ti"]
-    return TaskContact(run=run_of(context), task=ti.task_id, max_tries=ti.max_tries)
+    return TaskContact(
+        run=run_of(context),
+        task=ti.task_id,
+        max_tries=ti.max_tries,
+        is_dry_run=bool(context["params"].get(DRY_RUN, False)),
+    )
 
 
 def interval_of(context: Mapping[str, Any]) -> Interval | None:

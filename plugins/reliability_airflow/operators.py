@@ -19,7 +19,17 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
-from reliability.core.coordinator import Begin, Commit, Done, Fail, Seal, Submit, Wait, Work
+from reliability.core.coordinator import (
+    Begin,
+    Commit,
+    Done,
+    Fail,
+    Rehearse,
+    Seal,
+    Submit,
+    Wait,
+    Work,
+)
 from reliability.core.definitions import Topology
 from reliability.core.errors import (
     AttemptIncomplete,
@@ -119,8 +129,13 @@ class TransactionOperator(SparkSubmitOperator):
                     committed = runner.commit(txid)
                     for done in committed:
                         self.log.info("committed %s as c=%s", done.attempt, done.commit_number)
+                        for difference in done.differences:
+                            self.log.info("replay of txid %s: %s", done.attempt.txid, difference)
                     if not committed:  # somebody else is faster, or it is not due any more
                         self._wait(Wait("its commit"), txid, request_id, work)
+                case Rehearse():
+                    for difference in runner.rehearse(txid, request_id):
+                        self.log.info("a replay of txid %s would change %s", txid, difference)
                 case Begin() | Submit() | Seal():
                     try:
                         self._process(context, runner, txid, request_id, work, action)

@@ -6,7 +6,9 @@ Airflow task, a trigger, a sweep, asks the same questions of the same ledger row
     window    [curr_txid, curr_txid + max_spout_pending) may be processed, only curr_txid commits
 
     begin ──► PROCESSING ──► SEALING ──► PROCESSED ──► COMMITTED ──► REPLACED
-                  │             │                          (by a replay)
+                  │             │         │            │   (by a replay)
+                  │             │         │            └► ROLLED_BACK
+                  │             │         └► REHEARSED (a dry run)
                   └─► FAILED, FENCED ◄─┘    begin again with attempt_id + 1
 
 An attempt has one processing step or several; a step that reads another's staged rows comes
@@ -27,6 +29,7 @@ from reliability.core.errors import (
     RequestClosed,
     RequestGivenUp,
     TxidBlocked,
+    TxidHeld,
 )
 from reliability.core.request import Request, RequestKind, RequestStatus
 
@@ -39,11 +42,21 @@ class AttemptStatus(str, Enum):
     PROCESSED = "PROCESSED"
     COMMITTED = "COMMITTED"
     REPLACED = "REPLACED"
+    REHEARSED = "REHEARSED"
+    ROLLED_BACK = "ROLLED_BACK"
     FAILED = "FAILED"
     FENCED = "FENCED"
 
 
-SEALED = frozenset({AttemptStatus.PROCESSED, AttemptStatus.COMMITTED, AttemptStatus.REPLACED})
+SEALED = frozenset(
+    {
+        AttemptStatus.PROCESSED,
+        AttemptStatus.COMMITTED,
+        AttemptStatus.REPLACED,
+        AttemptStatus.REHEARSED,
+        AttemptStatus.ROLLED_BACK,
+    }
+)
 
 
 class Goal(str, Enum):
@@ -98,14 +111,19 @@ class StepProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveAttempt:
-    """The one live attempt of a txid; `sealing_task` is who seals it."""
+    """The one live attempt of a txid; `sealing_task` is who seals it.
+
+    :param request_id: None for the empty attempt of a txid that a person parked or skipped
+    :param is_dry_run: it never commits, so nobody but its own request has a use for it
+    """
 
     attempt_id: int
     status: AttemptStatus
-    request_id: int
+    request_id: int | None
     lease_expired: bool
     steps: Mapping[str, StepProgress]
     sealing_task: str | None = None
+    is_dry_run: bool = False
 
     @property
     def is_processed(self) -> bool:
@@ -147,6 +165,7 @@ class Snapshot:
     :param lacks_predecessor: an opaque spout's batch cannot be cut yet, because the txid before
         has no attempt that it could start from
     :param replay_refusal: why the topology's states cannot replace what this txid committed
+    :param held: why a person has to release the txid first: it was rolled back (H4)
     """
 
     txid: int
@@ -160,6 +179,8 @@ class Snapshot:
     is_gathering: bool = False
     lacks_predecessor: bool = False
     replay_refusal: str | None = None
+    held: str | None = None
+    max_replay_pending: int = 1
 
     @property
     def is_replay(self) -> bool:
@@ -170,7 +191,7 @@ class Snapshot:
     def may_process(self) -> bool:
         """Say whether the txid is inside the window, or a replay that finds room."""
         if self.is_replay:
-            return self.replays_processing < self.max_spout_pending
+            return self.replays_processing < self.max_replay_pending
         return self.txid < self.curr_txid + self.max_spout_pending
 
     @property
@@ -203,6 +224,11 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
+class Rehearse:
+    """Replay for the difference alone: nothing of it stays."""
+
+
+@dataclass(frozen=True, slots=True)
 class Wait:
     """Wait without holding a worker slot; `for_source` if only the source can end it."""
 
@@ -222,7 +248,7 @@ class Fail:
     error: ReliabilityError
 
 
-Action = Begin | Submit | Seal | Commit | Wait | Done | Fail
+Action = Begin | Submit | Seal | Commit | Rehearse | Wait | Done | Fail
 
 
 def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
@@ -234,11 +260,16 @@ def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
     live = snapshot.live
     if live is None:
         return _begin_in_turn(snapshot)
+    is_own = live.request_id == request.request_id
+    if live.is_dry_run and live.is_processed:
+        if not is_own:
+            return _begin_in_turn(snapshot)  # its rows are of no use to anybody else
+        return Done() if work.goal is Goal.PROCESSED else Rehearse()
     if live.is_processed:
         if work.goal is Goal.PROCESSED and _serves(live, request):
             return Done()
         return _commit_in_turn(snapshot)
-    if live.request_id != request.request_id and not live.lease_expired:
+    if not is_own and not live.lease_expired:
         return Wait(f"attempt {snapshot.txid}:{live.attempt_id} of another request is processing")
     if live.lease_expired or live.was_left_behind_by(work.task) or not live.has_the_steps_of(work):
         # begin_attempt fences it (R2)
@@ -275,6 +306,8 @@ def _commit_in_turn(snapshot: Snapshot) -> Action:
 
 
 def _begin_in_turn(snapshot: Snapshot) -> Action:
+    if snapshot.held is not None:
+        return Fail(TxidHeld(f"txid {snapshot.txid} is held: {snapshot.held}"))
     if snapshot.is_replay and snapshot.replay_refusal is not None:
         return Fail(ReplayNotPossible(f"txid {snapshot.txid}: {snapshot.replay_refusal}"))
     if snapshot.paused is not None:

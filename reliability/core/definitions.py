@@ -24,6 +24,9 @@ class Topology:
         every frame keeps the columns `_x` and `_n`
     :param steps: instead of `process`, several steps, each a spark-submit of its own
     :param max_spout_pending: how many txids may be between begin and commit (Trident's default: 1)
+    :param max_replay_pending: how many replays may be processed at once, beside first attempts, so
+        that a long backfill and today's run do not wait for each other; max_spout_pending unless
+        given
     :param emit_interval_seconds: least time between the begins of two attempts, Trident's
         emission throttle; 0 is none
     :param checkpoint_interval_seconds: least time between two physical commits, so that many
@@ -39,6 +42,7 @@ class Topology:
     process: Callable[..., Mapping[str, Any]] | None = None
     steps: Sequence[Step] = ()
     max_spout_pending: int = 1
+    max_replay_pending: int | None = None
     emit_interval_seconds: float = 0
     checkpoint_interval_seconds: float = 0
     lease_seconds: int = 900
@@ -80,6 +84,12 @@ class Topology:
         return next(step.name for step in self.steps if state in step.feeds)
 
     @property
+    def replay_window(self) -> int:
+        """Return how many replays may be processed at once."""
+        given = self.max_replay_pending
+        return self.max_spout_pending if given is None else given
+
+    @property
     def databases(self) -> tuple[str, ...]:
         """Return the databases of its states that are not the ledger's own, sorted."""
         return tuple(sorted({state.database for state in self.states} - {""}))
@@ -95,6 +105,8 @@ class Topology:
     def _check_numbers(self) -> None:
         if self.max_spout_pending < 1:
             raise InvalidDefinition(f"topology {self.name}: max_spout_pending starts at 1")
+        if self.replay_window < 1:
+            raise InvalidDefinition(f"topology {self.name}: max_replay_pending starts at 1")
         if self.lease_seconds < 1:
             raise InvalidDefinition(f"topology {self.name}: lease_seconds starts at 1")
         if self.emit_interval_seconds < 0:

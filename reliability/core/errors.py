@@ -224,6 +224,44 @@ class TxidBlocked(Transient):
     remedy = "clear the failed tasks of that run first; txids commit in order."
 
 
+# --- what a person asks for ----------------------------------------------------------------------
+
+
+class TxidHeld(Terminal):
+    """The txid was rolled back, and is held until a person releases it."""
+
+    code = "TXID_HELD"
+    remedy = "run `reliability release`, and then clear the runs that it prints."
+
+
+class RollbackNotPossible(Terminal):
+    """A state does not keep what a rollback would take out."""
+
+    code = "ROLLBACK_NOT_POSSIBLE"
+    remedy = "roll back to a txid that all states of the topology can go back to."
+
+
+class ParkNotPossible(Terminal):
+    """The txid cannot be parked or skipped."""
+
+    code = "PARK_NOT_POSSIBLE"
+    remedy = "only an uncommitted txid can; what has committed is replayed, or rolled back."
+
+
+class NothingToReplay(Terminal):
+    """There is nothing that a replay or its dry run could replace."""
+
+    code = "NOTHING_TO_REPLAY"
+    remedy = "replays are of txids that have committed; `reliability status` shows which have."
+
+
+class RefreezeNotPossible(Terminal):
+    """The batch of a txid cannot be frozen anew."""
+
+    code = "REFREEZE_NOT_POSSIBLE"
+    remedy = "restore the source as it was, or correct it by a further batch with the difference."
+
+
 # --- requests and attempts -----------------------------------------------------------------------
 
 
@@ -232,6 +270,13 @@ class NoRequest(Terminal):
 
     code = "NO_REQUEST"
     remedy = "clear the run from its emit task."
+
+
+class AttemptUnknown(Terminal):
+    """The ledger has no such attempt."""
+
+    code = "ATTEMPT_UNKNOWN"
+    remedy = "attempts are written txid:attempt_id; those of a txid start at 0."
 
 
 class RequestClosed(Terminal):

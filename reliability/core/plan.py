@@ -1,8 +1,11 @@
-"""The plan of one physical commit: which attempts commit next, together, and in which order.
+"""The plan of one physical commit: which changes of the states come next, together, in which order.
 
 Many small txids may share one physical commit (group commit, C5). Each keeps its own commit
 number and its own contribution, and they are applied one after the other, so what a reader sees
-is always the state after some txid. A replay is never grouped.
+is always the state after some txid. A replay is never grouped, and neither is a rollback.
+
+First commits and replays are two lanes: where both are due they take turns, so that a long
+backfill never holds up today's run for more than one replay, nor the other way round.
 """
 
 from __future__ import annotations
@@ -53,26 +56,46 @@ class PlannedCommit:
         """Return it as plain data for the ledger."""
         return asdict(self)
 
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> PlannedCommit:
-        """Read what `to_json` wrote; what cannot be read is corruption, never an empty plan."""
-        try:
-            return cls(**data)
-        except TypeError as error:
-            raise LedgerCorruption(f"unreadable plan of a commit: {data!r}") from error
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRollback:
+    """All states go back to what they were after `to_txid`; 0 is the empty topology."""
+
+    commit_number: int
+    to_txid: int
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data for the ledger."""
+        return asdict(self)
 
 
-Plan = tuple[PlannedCommit, ...]
+PlannedChange = PlannedCommit | PlannedRollback
+Plan = tuple[PlannedChange, ...]
+
+
+def planned_from_json(data: Mapping[str, Any]) -> PlannedChange:
+    """Read what `to_json` wrote; what cannot be read is corruption, never an empty plan."""
+    try:
+        return PlannedRollback(**data) if "to_txid" in data else PlannedCommit(**data)
+    except TypeError as error:
+        raise LedgerCorruption(f"unreadable plan of a commit: {data!r}") from error
 
 
 def next_plan(
-    due: Sequence[Due], *, curr_txid: int, commit_number: int, most: int = MOST_TXIDS
-) -> Plan:
-    """Plan the first commits that are due from `curr_txid` on without a gap, else one replay.
+    due: Sequence[Due],
+    *,
+    curr_txid: int,
+    commit_number: int,
+    most: int = MOST_TXIDS,
+    last_was_first_commit: bool = False,
+) -> tuple[PlannedCommit, ...]:
+    """Plan the first commits that are due from `curr_txid` on without a gap, or one replay.
 
     :param due: in the order of their txids
     :param commit_number: the last c that was taken
     :param most: how many first commits may share one physical commit
+    :param last_was_first_commit: then it is a replay's turn, if one is due
 
     >>> a, b, d = (Due(txid=t, attempt_id=0, nonce="n", committed_attempt=None, staged_rows=1)
     ...            for t in (7, 8, 10))
@@ -80,7 +103,9 @@ def next_plan(
     ...                                                        commit_number=6)]
     [(7, '7:0'), (8, '8:0')]
     """
-    group = _first_commits(due, curr_txid, most) or [d for d in due if d.txid < curr_txid][:1]
+    first_commits = _first_commits(due, curr_txid, most)
+    replay = [one for one in due if one.txid < curr_txid][:1]
+    group = (replay or first_commits) if last_was_first_commit else (first_commits or replay)
     return tuple(
         PlannedCommit(
             commit_number=commit_number + place,

@@ -24,7 +24,10 @@ class RequestStatus(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request; an attempt newer than `granted_after` was granted after the request came."""
+    """One request; an attempt newer than `granted_after` was granted after the request came.
+
+    A dry run is a replay request that wants to know what would change, and changes nothing.
+    """
 
     request_id: int
     number: int
@@ -32,6 +35,7 @@ class Request:
     status: RequestStatus
     granted_after: int
     reason: str = ""
+    is_dry_run: bool = False
 
 
 class Contact(str, Enum):

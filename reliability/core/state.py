@@ -175,8 +175,15 @@ _KINDS: dict[StateKind, type[State]] = {
 }
 
 
-def replay_refusal(states: Iterable[State], txid: int, curr_txid: int) -> str | None:
+def replay_refusal(
+    states: Iterable[State],
+    txid: int,
+    curr_txid: int,
+    compacted_through: Mapping[str, int] | None = None,
+) -> str | None:
     """Return why a topology with these states cannot replay `txid`, None if it can.
+
+    :param compacted_through: state -> the last txid that it can take out no more
 
     A replay is granted for all states or for none: else two tables of one txid would come from
     two runs of the code (H5). A txid that has not committed is no replay.
@@ -197,6 +204,8 @@ def replay_refusal(states: Iterable[State], txid: int, curr_txid: int) -> str | 
                 f"state {state.name} is an OpaqueState, which can replace only the last txid, "
                 f"{curr_txid - 1}"
             )
+        if txid <= (horizon := (compacted_through or {}).get(state.name, 0)):
+            return f"state {state.name} can take out no txid up to {horizon} any more"
     return None
 
 

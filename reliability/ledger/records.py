@@ -25,6 +25,7 @@ def request_of(row: Row) -> Request:
         status=RequestStatus(row["status"]),
         granted_after=row["granted_after"],
         reason=row["reason"],
+        is_dry_run=row["is_dry_run"],
     )
 
 
@@ -47,6 +48,8 @@ def snapshot_of(
             not row["is_frozen"] and not is_first and row["predecessor_attempt"] is None
         ),
         replay_refusal=replay_refusal,
+        held=row["held_reason"],
+        max_replay_pending=row["max_replay_pending"],
     )
 
 
@@ -63,6 +66,7 @@ def _live_attempt_of(row: Row, steps: list[Row]) -> LiveAttempt | None:
             for step in steps
         },
         sealing_task=row["sealing_task"],
+        is_dry_run=row["live_is_dry_run"],
     )
 
 

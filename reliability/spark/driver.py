@@ -1,6 +1,7 @@
 """The driver of one step of an attempt: read its input, run its function, stage its states.
 
-1. say which processes work for the step (start_step); from here progress renews the lease
+1. say which processes and what code work for the step (start_step); from here progress renews
+   the lease
 2. read BatchMeta, check that the source still is what it was, make the batch's frame; a step that
    reads states gets the rows that earlier steps of the attempt have staged for them
 3. call the process function once
@@ -23,6 +24,7 @@ from reliability.core.attempt import Grant
 from reliability.core.definitions import Topology
 from reliability.core.errors import AttemptFenced, ProcessFunctionFailed, ReliabilityError
 from reliability.core.graph import Step
+from reliability.fingerprint import fingerprint
 from reliability.ledger.door import Door
 from reliability.settings import ledger_dsn
 from reliability.spark.frames import batch_frame
@@ -98,7 +100,7 @@ def process_with(
     """Do the numbered steps above with a given Spark session."""
     step = topology.step(step_name)
     states = [state for state in topology.states if state.name in step.feeds]
-    start_step(door, grant, step.name, _this_driver(spark))
+    start_step(door, grant, step.name, _this_driver(spark, topology))
     databases = Participants(door, topology.name, topology.databases)
     progress = Progress(spark, Door(door.dsn, f"reliability {grant} progress"), grant)
     with databases, progress:
@@ -137,7 +139,7 @@ def _stage(door: Door, tables: StateTables, frame: DataFrame, grant: Grant) -> N
     logger.info("%s staged %s in %s partitions", grant, tables.state.name, partitions)
 
 
-def _this_driver(spark: SparkSession) -> Driver:
+def _this_driver(spark: SparkSession, topology: Topology) -> Driver:
     jvm = spark._jvm
     assert jvm is not None
     return Driver(
@@ -145,6 +147,7 @@ def _this_driver(spark: SparkSession) -> Driver:
         jvm_pid=jvm.java.lang.ProcessHandle.current().pid(),
         python_pid=os.getpid(),
         application_id=spark.sparkContext.applicationId,
+        code=fingerprint(topology),
     )
 
 

@@ -27,9 +27,12 @@ def move(tables: StateTables) -> Composed:
 
 def take_out(tables: StateTables) -> Composed:
     """Delete the rows of the attempt that a replay replaces."""
-    return SQL(
-        "DELETE FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(replaced_attempt)s"
-    ).format(tables.target)
+    return SQL("DELETE FROM {} WHERE {}").format(tables.target, replaced_rows())
+
+
+def replaced_rows() -> SQL:
+    """Return the condition for these rows."""
+    return SQL("_txid = %(txid)s AND _attempt_id = %(replaced_attempt)s")
 
 
 def rows_not_older(tables: StateTables) -> Composed:

@@ -15,33 +15,45 @@ from reliability.states.compose import (
 )
 from reliability.states.tables import StateTables
 
+CHANGED = Identifier("pg_temp", "changed")
+_SWAPPED = Identifier("pg_temp", "swapped")
+
 
 def swap(tables: StateTables) -> list[Composed]:
-    """Put the new contribution in the old one's place, for the changed keys only.
+    """Put the new contribution in the old one's place, for the keys that `changed_keys` found.
 
-    In order: collect the keys whose part differs, work out each one's whole row, drop those whose
-    last row went, write the others. What a key held before is what is *stored*, never what
-    today's code would say. Last, the working tables go, for the next state of the same commit.
+    By inverse where every column has one, else from the kept contributions (H3). What a key held
+    before is what is *stored*, never what today's code would say.
+    """
+    invertible = _is_invertible(tables)
+    return replace_rows(tables, _by_inverse(tables) if invertible else from_contributions(tables))
+
+
+def replace_rows(tables: StateTables, worked_out: Composed) -> list[Composed]:
+    """Write the whole rows that were worked out for the changed keys.
+
+    Those whose last row went are dropped. Last, the working tables go, for the next state of the
+    same change.
     """
     return [
-        _changed_keys(tables),
-        _work_out(tables),
+        SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS {}").format(_SWAPPED, worked_out),
         _delete_vanished(tables),
         _write(tables),
-        SQL("DROP TABLE {}, {}").format(_CHANGED, _SWAPPED),
+        SQL("DROP TABLE {}, {}").format(CHANGED, _SWAPPED),
     ]
 
 
-_CHANGED = Identifier("pg_temp", "changed")
-_SWAPPED = Identifier("pg_temp", "swapped")
+def changed(tables: StateTables) -> Composed:
+    """Read the keys that were collected."""
+    return SQL("SELECT {} FROM {}").format(names(tables.key), CHANGED)
 
 
 def _is_invertible(tables: StateTables) -> bool:
     return all(column.swap is not None for column in tables.columns)
 
 
-def _changed_keys(tables: StateTables) -> Composed:
-    """The keys whose part differs between the replaced attempt and the new one, and the parts."""
+def changed_keys(tables: StateTables) -> Composed:
+    """Collect the keys whose part differs between the replaced attempt and the new one."""
     columns = [
         SQL("coalesce(new.{0}, old.{0}) AS {0}").format(Identifier(name)) for name in tables.key
     ]
@@ -56,7 +68,7 @@ def _changed_keys(tables: StateTables) -> Composed:
         " SELECT {columns} FROM ({old}) AS old FULL JOIN ({new}) AS new ON {same_key}"
         " WHERE ({old_values}) IS DISTINCT FROM ({new_values})"
     ).format(
-        changed=_CHANGED,
+        changed=CHANGED,
         columns=SQL(", ").join(columns),
         old=tables.folded_attempt("replaced_attempt"),
         new=tables.folded_attempt("attempt_id"),
@@ -64,12 +76,6 @@ def _changed_keys(tables: StateTables) -> Composed:
         old_values=qualified("old", tables.value_names()),
         new_values=qualified("new", tables.value_names()),
     )
-
-
-def _work_out(tables: StateTables) -> Composed:
-    """By inverse where every column has one, else from the kept contributions (H3)."""
-    rows = _by_inverse(tables) if _is_invertible(tables) else _from_contributions(tables)
-    return SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS {}").format(_SWAPPED, rows)
 
 
 def _by_inverse(tables: StateTables) -> Composed:
@@ -82,7 +88,7 @@ def _by_inverse(tables: StateTables) -> Composed:
             _inverse(column) + SQL(" AS ") + Identifier(column.name) for column in tables.columns
         ),
         txid=_greatest_txid_left(tables),
-        changed=_CHANGED,
+        changed=CHANGED,
         target=tables.target,
         same_key=same_key(tables.key, "changed", "target"),
     )
@@ -109,14 +115,15 @@ def _greatest_txid_left(tables: StateTables) -> Composed:
         " ELSE (SELECT max(kept._txid) FROM ({kept}) AS kept WHERE {same_key}) END"
     ).format(
         added=Identifier("changed", f"new {ROW_COUNT.name}"),
-        kept=_kept(tables),
+        kept=kept(tables),
         same_key=same_key(tables.key, "changed", "kept"),
     )
 
 
-def _from_contributions(tables: StateTables) -> Composed:
+def from_contributions(tables: StateTables) -> Composed:
+    """Work out the changed keys' rows from all that is kept of them."""
     source = SQL("{} AS changed LEFT JOIN ({}) AS kept ON {}").format(
-        _CHANGED, _kept(tables), same_key(tables.key, "changed", "kept")
+        CHANGED, kept(tables), same_key(tables.key, "changed", "kept")
     )
     return fold_by_key(
         tables.columns,
@@ -127,8 +134,8 @@ def _from_contributions(tables: StateTables) -> Composed:
     )
 
 
-def _kept(tables: StateTables) -> Composed:
-    """Every committed contribution of this state; the ledger's headers already name the new."""
+def kept(tables: StateTables) -> Composed:
+    """Read every committed contribution of this state, as the ledger's headers name them."""
     return SQL(
         "SELECT staged.* FROM {contribution} AS staged"
         " JOIN reliability.contribution AS header ON header.topology = {topology}"

@@ -7,9 +7,18 @@ goes back first, so that such a key has its previous value again, or is gone.
 
 from __future__ import annotations
 
-from psycopg2.sql import SQL, Composed, Identifier
+from psycopg2.sql import SQL, Composable, Composed, Identifier
 
+from reliability.states.compose import names
 from reliability.states.tables import TXID, StateTables, previous
+
+
+def reached(tables: StateTables, also: Composable | None = None) -> Composed:
+    """Read the keys of the rows that a txid touched last, and those of a new contribution."""
+    last = SQL("SELECT {} FROM {} WHERE _txid = %(txid)s").format(names(tables.key), tables.target)
+    if also is None:
+        return last
+    return SQL("{} UNION SELECT {} FROM ({}) AS added").format(last, names(tables.key), also)
 
 
 def undo(tables: StateTables) -> list[Composed]:

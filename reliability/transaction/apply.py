@@ -1,41 +1,106 @@
-"""Apply: what one commit does to one state, inside the commit's transaction.
+"""Apply: what one change does to one state, inside the change's transaction.
 
 A first commit adds the attempt's contribution. A replay puts it in the place of the one that it
-replaces, as far as the state keeps enough to take that out again. What was sealed, and what is
-taken out, is counted again first: rows that are gone are never zero (H2).
+replaces, as far as the state keeps enough to take that out again. A rollback takes out what all
+later txids added. What was sealed, and what is taken out, is counted again first: rows that are
+gone are never zero (H2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from decimal import Decimal
 from typing import Any
 
+from reliability.core.difference import Difference
 from reliability.core.errors import LedgerCorruption, ReplayNotPossible
 from reliability.core.state import replay_refusal
 from reliability.ledger.door import Transaction
-from reliability.states.append import move, rows_not_older, take_out
+from reliability.states import difference, rollback
+from reliability.states.append import move, replaced_rows, rows_not_older, take_out
 from reliability.states.first_commit import apply
-from reliability.states.swap import swap
+from reliability.states.swap import changed, changed_keys, swap
 from reliability.states.tables import StateTables
-from reliability.states.undo import undo
+from reliability.states.undo import reached, undo
+
+Witness = Callable[[Transaction, StateTables], object]
+"""Who looks at the rows that differ, while before and after are both there."""
 
 
-def change_state(tx: Transaction, tables: StateTables, place: Mapping[str, Any]) -> None:
-    """Take the next commit number in one state, and add the contribution or replace one (C3).
+def commit_state(tx: Transaction, tables: StateTables, place: Mapping[str, Any]) -> None:
+    """Take the next commit number in one state, and add the attempt's contribution (C3).
 
-    :param place: topology, txid, attempt_id, commit_number, and the attempt that is replaced,
-        None for a first commit
+    :param place: topology, txid, attempt_id, commit_number, and replaced_attempt: None
+    :raises LedgerCorruption: the state is not where the ledger says it is
+    """
+    at = {**place, "state": tables.state.name}
+    tx.one("advance_state", **at)
+    rows = _add(tx, tables, at, _sealed_rows(tx, tables, at))
+    tx.one("insert_contribution", **at, **_header(tables, rows))
+
+
+def replay_state(
+    tx: Transaction, tables: StateTables, place: Mapping[str, Any], witness: Witness | None = None
+) -> Difference:
+    """Take the next commit number in one state, and put a contribution in another one's place.
+
+    :param place: topology, txid, attempt_id, commit_number, and the attempt that is replaced
     :raises LedgerCorruption: the state is not where the ledger says it is
     :raises ReplayNotPossible: the state does not keep what the replay would replace (H5)
     """
     at = {**place, "state": tables.state.name}
     tx.one("advance_state", **at)
     sealed = _sealed_rows(tx, tables, at)
-    if place["replaced_attempt"] is None:
-        rows = _add(tx, tables, at, sealed)
-        tx.one("insert_contribution", **at, **_header(tables, rows))
+    _check_possible(tx, tables, at)
+    header = tx.one("contribution", **at)
+    if tables.keeps_contributions:
+        _swap(tx, tables, at, header, sealed)
     else:
-        _replace(tx, tables, at, sealed)
+        _take_out_and_add(tx, tables, at, header, sealed)
+    return _difference(tx, tables, at, witness)
+
+
+def roll_back_state(
+    tx: Transaction, tables: StateTables, place: Mapping[str, Any], witness: Witness | None = None
+) -> Difference:
+    """Take the next commit number in one state, and take out what came after a txid (H4).
+
+    Whether the state can has been asked before, for all states of the topology.
+
+    :param place: topology, commit_number, and the txid that is rolled back to
+    """
+    at = {**place, "state": tables.state.name, "attempt_id": None}
+    tx.one("advance_state", **at)
+    if tables.state.is_append:
+        tx.run(difference.remember(tables, rollback.later_rows()), **at)
+        steps = [rollback.take_out_later(tables)]
+    elif tables.keeps_contributions:
+        tx.run(rollback.later_keys(tables), **at)
+        tx.run(difference.remember(tables, changed(tables)), **at)
+        steps = rollback.recompute(tables)
+    else:
+        last = {**at, "txid": place["txid"] + 1}
+        tx.run(difference.remember(tables, reached(tables)), **last)
+        for statement in undo(tables):
+            tx.run(statement, **last)
+        # a row remembers one step: it cannot go back once more
+        tx.run("end_history", **at)
+        steps = []
+    tx.run("drop_later_contributions", **at)
+    for statement in steps:
+        tx.run(statement, **at)
+    return _difference(tx, tables, at, witness)
+
+
+def _difference(
+    tx: Transaction, tables: StateTables, at: Mapping[str, Any], witness: Witness | None
+) -> Difference:
+    row = dict(tx.one(difference.count(tables), **at))
+    if witness is not None:
+        witness(tx, tables)
+    tx.run(difference.forget())
+    moved = {name: Decimal(by) for name, by in row.pop("moved").items()}
+    return Difference(state=tables.state.name, moved=moved, **row)
 
 
 def _sealed_rows(tx: Transaction, tables: StateTables, at: Mapping[str, Any]) -> int:
@@ -94,18 +159,37 @@ def _append(tx: Transaction, tables: StateTables, at: Mapping[str, Any], sealed:
 # --- a replay ------------------------------------------------------------------------------------
 
 
-def _replace(tx: Transaction, tables: StateTables, at: Mapping[str, Any], sealed: int) -> None:
-    _check_possible(tx, tables, at)
-    header = tx.one("contribution", **at)
-    if tables.keeps_contributions:
-        replaced = {"txid": at["txid"], "attempt_id": at["replaced_attempt"]}
-        kept = tx.one(tables.fold(), **replaced)["rows"]
-        _check_taken_out(tables.contribution_table, at, header, kept)
-        tx.one("move_contribution", **at, **_header(tables, sealed))
-        for statement in swap(tables):
-            tx.run(statement, **at)
-        return
-    statements = [take_out(tables)] if tables.state.is_append else undo(tables)
+def _swap(
+    tx: Transaction,
+    tables: StateTables,
+    at: Mapping[str, Any],
+    header: Mapping[str, Any],
+    sealed: int,
+) -> None:
+    replaced = {"txid": at["txid"], "attempt_id": at["replaced_attempt"]}
+    kept = tx.one(tables.fold(), **replaced)["rows"]
+    _check_taken_out(tables.contribution_table, at, header, kept)
+    tx.one("move_contribution", **at, **_header(tables, sealed))
+    tx.run(changed_keys(tables), **at)
+    tx.run(difference.remember(tables, changed(tables)), **at)
+    for statement in swap(tables):
+        tx.run(statement, **at)
+
+
+def _take_out_and_add(
+    tx: Transaction,
+    tables: StateTables,
+    at: Mapping[str, Any],
+    header: Mapping[str, Any],
+    sealed: int,
+) -> None:
+    if tables.state.is_append:
+        statements = [take_out(tables)]
+        tx.run(difference.remember(tables, replaced_rows()), **at)
+    else:
+        statements = undo(tables)
+        added = tables.folded_attempt("attempt_id")
+        tx.run(difference.remember(tables, reached(tables, also=added)), **at)
     taken_out = sum(tx.run(statement, **at) for statement in statements)
     _check_taken_out(tables.target_name, at, header, taken_out)
     rows = _add(tx, tables, at, sealed)
@@ -114,7 +198,8 @@ def _replace(tx: Transaction, tables: StateTables, at: Mapping[str, Any], sealed
 
 def _check_possible(tx: Transaction, tables: StateTables, at: Mapping[str, Any]) -> None:
     last = tx.one("last_contribution", **at)["txid"] or 0
-    refusal = replay_refusal([tables.state], at["txid"], last + 1)
+    through = {r["state"]: r["compacted_through"] for r in tx.all("history_of_states", **at)}
+    refusal = replay_refusal([tables.state], at["txid"], last + 1, through)
     if refusal is not None:
         raise ReplayNotPossible(f"txid {at['txid']}: {refusal}")
 

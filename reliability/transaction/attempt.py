@@ -5,10 +5,11 @@ Compared first, then changed: a late message about an old attempt changes nothin
 
 from __future__ import annotations
 
+import json
 import logging
 import uuid
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import AttemptStatus
@@ -22,21 +23,26 @@ from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta
 from reliability.ledger.door import Door, Row
 
+if TYPE_CHECKING:
+    from reliability.fingerprint import CodeFingerprint
+
 logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """Where the attempt runs; the JVM and its Python can die one without the other."""
+    """Where the attempt runs, and what; the JVM and its Python can die one without the other."""
 
     host: str
     jvm_pid: int
     python_pid: int
     application_id: str
+    code: CodeFingerprint
 
 
 def start_step(door: Door, grant: Grant, step: str, driver: Driver) -> None:
     """Record the driver's first message; raise AttemptFenced if the step is not its own."""
+    _record_code(door, driver.code)
     with door.transaction() as tx:
         row = tx.first(
             "start_step",
@@ -45,10 +51,17 @@ def start_step(door: Door, grant: Grant, step: str, driver: Driver) -> None:
             driver_pid=driver.jvm_pid,
             python_pid=driver.python_pid,
             application_id=driver.application_id,
+            code_digest=driver.code.digest,
             **place_of(grant),
         )
         unless_fenced(row, grant)
         unless_fenced(tx.first("renew_lease", **place_of(grant)), grant)
+
+
+def _record_code(door: Door, code: CodeFingerprint) -> None:
+    # A transaction of its own: steps that bring the same new code do not wait for each other.
+    with door.transaction() as tx:
+        tx.run("record_code", digest=code.digest, contents=json.dumps(code.contents))
 
 
 def renew_lease(door: Door, grant: Grant) -> None:

@@ -45,7 +45,11 @@ def _snapshot_in(tx: Transaction, topology: str, txid: int, states: Sequence[Sta
     blocked = None
     if txid > row["curr_txid"]:  # else no older txid is uncommitted
         blocked = tx.first("blocked_txid", topology=topology, below=txid, **{"except": []})
-    refusal = replay_refusal(states, txid, row["curr_txid"])
+    refusal = None
+    if txid < row["curr_txid"] and states:
+        history = tx.all("history_of_states", topology=topology)
+        through = {known["state"]: known["compacted_through"] for known in history}
+        refusal = replay_refusal(states, txid, row["curr_txid"], through)
     return snapshot_of(row, steps, blocked, refusal)
 
 

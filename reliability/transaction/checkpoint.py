@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from reliability.core.checkpoint import COORDINATOR, CheckpointAction, Drive, Message
+from reliability.core.difference import Difference
 from reliability.core.errors import (
     CheckpointMismatch,
     CheckpointStuck,
@@ -30,16 +31,15 @@ from reliability.ledger.locks import lock_topology
 from reliability.transaction.participant import Participants, named, rolled_back
 from reliability.transaction.plan import (
     REFUSALS,
-    Committed,
-    DrainLimits,
+    Changed,
+    Planner,
     Refused,
     Saved,
     carry_out,
-    committed,
+    nothing,
     read_checkpoint,
-    read_plan,
-    satisfy,
     save_checkpoint,
+    settle_requests,
 )
 
 logger = logging.getLogger(__name__)
@@ -63,7 +63,7 @@ class Checkpoint:
         self.patience = patience
         self.plan: Plan = ()
         self._drive: Drive | None = None
-        self._failures: dict[str, ReliabilityError] = {}
+        self._differences: list[Difference] = []
 
     @property
     def drive(self) -> Drive:
@@ -71,25 +71,27 @@ class Checkpoint:
         assert self._drive is not None
         return self._drive
 
-    def commit_next(self, limits: DrainLimits) -> list[Committed] | Refused | None:
+    def change(self, planner: Planner) -> Changed | Refused | None:
         """Finish what a predecessor left, then take one checkpoint from PREPARING to COMMITTED.
 
-        Returns what was committed, what was refused by the data, None if nothing is due.
+        Returns what was changed, what was refused by the data, None if nothing is due.
+
+        :param planner: plans the change under the topology's lock
 
         :raises CheckpointStuck: it is decided, and a database cannot commit it
         :raises CheckpointTakenOver: another driver goes on
         :raises ReliabilityError: a database did not vote, for example because it is down; what
             was to commit stays PROCESSED
         """
-        if self._drive is None and not self.take_up(limits):
+        if self._drive is None and not self.take_up(planner):
             return None
         tries = 0
-        while (message := self.next_action(limits)) is not None:
+        while (message := self.next_action(planner)) is not None:
             plan = self.plan
             failures = self.carry_out(message)
             match message.action, bool(failures):
                 case CheckpointAction.COMMIT, False:
-                    return committed(plan)
+                    return Changed(plan, tuple(self._differences))
                 case CheckpointAction.COMMIT, True:
                     tries += 1
                     if tries == MOST_TRIES_TO_COMMIT:
@@ -100,13 +102,13 @@ class Checkpoint:
                     raise _cause(failures)
         return None
 
-    def take_up(self, limits: DrainLimits) -> bool:
+    def take_up(self, planner: Planner) -> bool:
         """Begin an epoch of one's own, if there is something to repair or to commit."""
         with self.door.transaction() as tx:
             locked = lock_topology(tx, self.topology, self.patience)
             found = read_checkpoint(tx, self.topology)
             is_at_rest = found.state.is_at_rest
-            if is_at_rest and not read_plan(tx, self.topology, locked, limits):
+            if is_at_rest and not planner(tx, locked):
                 return False
             saved = replace(found, epoch=found.epoch + 1)
             save_checkpoint(tx, self.topology, found, saved)
@@ -120,12 +122,12 @@ class Checkpoint:
         )
         return True
 
-    def next_action(self, limits: DrainLimits) -> Message | None:
+    def next_action(self, planner: Planner) -> Message | None:
         """Return what every participant is asked now; PREPARING is durable before PREPARE is.
 
         None if nothing is due, or if the last message is still under way.
         """
-        if self.drive.asked is not None or (self.drive.is_idle and not self._begin(limits)):
+        if self.drive.asked is not None or (self.drive.is_idle and not self._begin(planner)):
             return None
         self._drive = self.drive.ask()
         return self.drive.asked
@@ -140,7 +142,7 @@ class Checkpoint:
         failures: dict[str, ReliabilityError] = {}
         for participant in self.participants:
             try:
-                participant.carry_out(message, self.plan, self.patience)
+                self._keep(message, participant.carry_out(message, self.plan, self.patience))
             except CheckpointTakenOver:
                 raise
             except ReliabilityError as error:
@@ -155,6 +157,10 @@ class Checkpoint:
             self.fail(message)
         return failures
 
+    def _keep(self, message: Message, differences: list[Difference]) -> None:
+        if message.action is CheckpointAction.COMMIT:  # else it was a rehearsal
+            self._differences += differences
+
     def ack(self, message: Message, participant: str) -> None:
         """Count a vote; a late or repeated one changes nothing."""
         self._drive = self.drive.ack(message, participant)
@@ -165,12 +171,12 @@ class Checkpoint:
 
     # --- steps -----------------------------------------------------------------------------------
 
-    def _begin(self, limits: DrainLimits) -> bool:
+    def _begin(self, planner: Planner) -> bool:
         """Save PREPARING with the plan of what is due, before anybody hears of it."""
         old = self._saved()
         with self.door.transaction() as tx:
             locked = lock_topology(tx, self.topology, self.patience)
-            plan = read_plan(tx, self.topology, locked, limits)
+            plan = planner(tx, locked)
             if not plan:
                 return False
             drive = self.drive.begin(len(plan))
@@ -208,14 +214,14 @@ class Checkpoint:
                 lock_topology(tx, self.topology, self.patience)
                 if read_checkpoint(tx, self.topology) != new:  # else only the answer was lost (G8)
                     if message.action is CheckpointAction.COMMIT:
-                        carry_out(tx, self.topology, self.plan)
-                        satisfy(tx, self.topology, self.plan)
+                        self._keep(message, carry_out(tx, self.topology, self.plan))
+                        settle_requests(tx, self.topology, self.plan)
                     save_checkpoint(tx, self.topology, old, new)
         self._drive, self.plan = drive, new.plan
 
     def _roll_back(self, plan: Plan, cause: ReliabilityError) -> Refused:
         """After a vote that failed: back to COMMITTED(c), once every database was told."""
-        message = self.next_action(DrainLimits())
+        message = self.next_action(nothing)
         assert message is not None
         if failures := self.carry_out(message):
             logger.warning("%s stays %s: %s", self.topology, self.drive.state, failures)

@@ -13,34 +13,26 @@ States in several databases take more than one transaction: see checkpoint.py.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
+from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import CheckpointTakenOver
-from reliability.core.plan import Plan
+from reliability.core.plan import PlannedCommit
 from reliability.ledger.door import Door
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_topology
-from reliability.transaction.checkpoint import driving
-from reliability.transaction.participant import Participants
+from reliability.transaction.change import changing
 from reliability.transaction.plan import (
-    REFUSALS,
+    Changed,
     Committed,
     DrainLimits,
     Refused,
-    Saved,
-    carry_out,
-    committed,
     read_checkpoint,
     read_plan,
-    satisfy,
-    save_checkpoint,
 )
 
 logger = logging.getLogger(__name__)
 PASSING_PATIENCE_SECONDS = 1
-
-CommitNext = Callable[[DrainLimits], "list[Committed] | Refused | None"]
 
 
 def drain(
@@ -59,17 +51,19 @@ def drain(
     """
     done: list[Committed] = []
     limits = DrainLimits(overdue=overdue)
-    with _committing(door, topology, passing=overdue > 0) as commit_next:
-        while (outcome := commit_next(limits)) is not None:
-            if isinstance(outcome, list):
-                logger.info("%s committed %s", topology, ", ".join(map(_shown, outcome)))
-                done += outcome
+    patience = PASSING_PATIENCE_SECONDS if overdue > 0 else PATIENCE_SECONDS
+    with changing(door, topology, patience) as change:
+        while (outcome := change(partial(read_plan, topology, limits))) is not None:
+            if isinstance(outcome, Changed):
+                committed = outcome.committed()
+                logger.info("%s committed %s", topology, ", ".join(map(_shown, committed)))
+                done += committed
             elif len(outcome.plan) > 1:
                 logger.warning("%s is tried one by one: %s", topology, outcome.error)
                 limits = replace(limits, most=1, at_once=True)
             else:
-                _refuse(door, topology, outcome)
-                if outcome.plan[0].txid == own_txid:
+                refused = _refuse(door, topology, outcome)
+                if refused is not None and refused.txid == own_txid:
                     raise outcome.error
     return done
 
@@ -78,47 +72,12 @@ def _shown(one: Committed) -> str:
     return f"{one.attempt} as c={one.commit_number}"
 
 
-@contextmanager
-def _committing(door: Door, topology: str, *, passing: bool) -> Iterator[CommitNext]:
-    """Say how this topology commits: in one transaction, or through its checkpoint."""
-    patience = PASSING_PATIENCE_SECONDS if passing else PATIENCE_SECONDS
-    with Participants.of(door, topology) as participants:
-        if not participants.others:
-            yield lambda limits: _commit_here(door, topology, limits, patience)
-        else:
-            with driving(participants, patience) as checkpoint:
-                yield checkpoint.commit_next
-
-
-def _commit_here(
-    door: Door, topology: str, limits: DrainLimits, patience: int
-) -> list[Committed] | Refused | None:
-    """Commit what is next in one transaction; PREPARING and COMMITTING are never durable."""
-    plan: Plan = ()
-    try:
-        with door.transaction() as tx:
-            locked = lock_topology(tx, topology, patience)
-            old = read_checkpoint(tx, topology)
-            plan = read_plan(tx, topology, locked, limits)
-            if not plan:
-                return None
-            carry_out(tx, topology, plan)
-            satisfy(tx, topology, plan)
-            save_checkpoint(tx, topology, old, _at(old, plan[-1].commit_number))
-    except REFUSALS as error:
-        if not plan:
-            raise
-        return Refused(plan=plan, error=error)
-    return committed(plan)
-
-
-def _at(saved: Saved, commit_number: int) -> Saved:
-    return replace(saved, state=replace(saved.state, commit_number=commit_number))
-
-
-def _refuse(door: Door, topology: str, refused: Refused) -> None:
+def _refuse(door: Door, topology: str, refused: Refused) -> TransactionAttempt | None:
     """Fail the attempt: left PROCESSED, every later request would adopt it and fail again."""
-    logger.warning("%s %s was refused: %s", topology, refused.plan[0].attempt, refused.error)
+    planned = refused.plan[0]
+    if not isinstance(planned, PlannedCommit):  # a rollback of somebody who died: it is undone
+        return None
+    logger.warning("%s %s was refused: %s", topology, planned.attempt, refused.error)
     with door.transaction() as tx:
         lock_topology(tx, topology)
         found = read_checkpoint(tx, topology)
@@ -129,5 +88,6 @@ def _refuse(door: Door, topology: str, refused: Refused) -> None:
             topology=topology,
             reason_code=refused.error.code,
             reason=refused.error.what,
-            **refused.plan[0].to_json(),
+            **planned.to_json(),
         )
+    return planned.attempt

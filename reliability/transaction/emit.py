@@ -17,6 +17,7 @@ from reliability.core.definitions import Topology
 from reliability.core.errors import (
     DataIntervalMissing,
     LedgerBusy,
+    NothingToReplay,
     SourceNotReady,
     TooManyBatches,
 )
@@ -49,6 +50,8 @@ def emit(
     if topology.spout.timed and interval is None:
         raise DataIntervalMissing(f"run {who.run.run_id} of {who.run.dag_id} has no data interval")
     interval = interval if topology.spout.timed else None
+    if who.is_dry_run:
+        return _ask_for_dry_run(door, topology, interval, who, most_batches)
     declare(door, topology)
     _check_ready(door, topology, interval)
     for _ in range(MOST_PLANS):
@@ -59,6 +62,25 @@ def emit(
             if not _any_is_taken(tx, topology, batches):
                 return _allocate(tx, topology, interval, batches, who, next_txid, most_batches)
     raise LedgerBusy(f"other runs of {topology.name} keep emitting the same items")
+
+
+def _ask_for_dry_run(
+    door: Door,
+    topology: Topology,
+    interval: Interval | None,
+    who: TaskContact,
+    most_batches: int,
+) -> list[int]:
+    """Open requests for what the interval has; a dry run allocates nothing."""
+    with door.transaction() as tx:
+        lock_topology(tx, topology.name)
+        txids = _own_txids(tx, topology.name, interval, who.run)
+        if not txids:
+            raise NothingToReplay(f"{topology.name} has emitted nothing for {interval}")
+        _check_room(topology.name, len(txids), most_batches)
+        for txid in txids:
+            contact_in(tx, topology.name, txid, who, may_open_first=True)
+    return txids
 
 
 def _check_ready(door: Door, topology: Topology, interval: Interval | None) -> None:

@@ -22,6 +22,7 @@ from reliability.core.checkpoint import (
     judge,
 )
 from reliability.core.coordinator import AttemptStatus
+from reliability.core.difference import Difference
 from reliability.core.errors import (
     AttemptFenced,
     CheckpointMismatch,
@@ -191,8 +192,10 @@ class Participant:
 
     # --- the checkpoint --------------------------------------------------------------------------
 
-    def carry_out(self, message: Message, plan: Plan, patience: int = PATIENCE_SECONDS) -> None:
-        """Do what the checkpoint's driver asks; to return is to vote yes.
+    def carry_out(
+        self, message: Message, plan: Plan, patience: int = PATIENCE_SECONDS
+    ) -> list[Difference]:
+        """Do what the checkpoint's driver asks; to return, with what was changed, is to vote yes.
 
         PREPARE runs the whole commit, checks it as COMMIT would, and rolls it back.
 
@@ -202,23 +205,28 @@ class Participant:
         match message.action:
             case CheckpointAction.PREPARE:
                 with rolled_back(self.door) as tx:
-                    self._apply(tx, message, plan, patience)
+                    return self._apply(tx, message, plan, patience)
             case CheckpointAction.COMMIT:
                 with self.door.transaction() as tx:
-                    self._apply(tx, message, plan, patience)
+                    return self._apply(tx, message, plan, patience)
             case CheckpointAction.ROLLBACK | CheckpointAction.INIT_STATE:
                 with self.door.transaction() as tx:
                     self._judge(tx, message, patience)
                     tx.run("enter_epoch", topology=self.topology, epoch=message.epoch)
+        return []
 
-    def _apply(self, tx: Transaction, message: Message, plan: Plan, patience: int) -> None:
+    def _apply(
+        self, tx: Transaction, message: Message, plan: Plan, patience: int
+    ) -> list[Difference]:
         known, answer = self._judge(tx, message, patience)
+        differences: list[Difference] = []
         if answer is Answer.APPLY:
             if len(plan) != message.size:  # else c would move without its changes
                 raise CheckpointMismatch(f"{message.size} commits were announced, not {len(plan)}")
-            carry_out(tx, self.topology, plan)
+            differences = carry_out(tx, self.topology, plan)
             state = CheckpointState(Phase.COMMITTED, message.commit_number)
             save_checkpoint(tx, self.topology, known, Saved(state=state, epoch=message.epoch))
+        return differences
 
     def _judge(self, tx: Transaction, message: Message, patience: int) -> tuple[Saved, Answer]:
         lock_mirror(tx, self.topology, patience)

@@ -1,5 +1,7 @@
 """One physical commit in one database: planned under the topology's lock, then carried out.
 
+A commit, a replay and a rollback are changes of the states: each takes the next commit number.
+
 A target database that only takes part in a topology runs the very same statements on the same
 schema as the coordinator's ledger; which plan counts is decided by the latter alone.
 """
@@ -7,36 +9,73 @@ schema as the coordinator's ledger; which plan counts is decided by the latter a
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import CheckpointState, Phase
+from reliability.core.difference import Difference
 from reliability.core.errors import (
     CheckpointTakenOver,
     LedgerCorruption,
     ReliabilityError,
     ReplayNotPossible,
+    RollbackNotPossible,
     UnexpectedAnswer,
 )
-from reliability.core.plan import MOST_TXIDS, Due, Plan, PlannedCommit, next_plan
+from reliability.core.plan import (
+    MOST_TXIDS,
+    Due,
+    Plan,
+    PlannedCommit,
+    PlannedRollback,
+    next_plan,
+    planned_from_json,
+)
+from reliability.core.rollback import rollback_refusal
 from reliability.ledger.door import Row, Transaction
-from reliability.transaction.apply import change_state
+from reliability.states.tables import StateTables
+from reliability.transaction.apply import Witness, commit_state, replay_state, roll_back_state
 from reliability.transaction.declare import declared_tables
 from reliability.transaction.opaque import freeze_batch
 
 # What the data of an attempt do to its commit, in contrast to what a database or a lock does.
-REFUSALS = (UnexpectedAnswer, LedgerCorruption, ReplayNotPossible)
+REFUSALS = (UnexpectedAnswer, LedgerCorruption, ReplayNotPossible, RollbackNotPossible)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """One change of the states; `replaced_attempt` is None for a first commit."""
+    """One commit; `replaced_attempt` is None for a first one, and else there are differences."""
 
     attempt: TransactionAttempt
     commit_number: int
     replaced_attempt: int | None
+    differences: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """What one physical commit has changed; of first commits there are no differences.
+
+    What a participant had committed before its driver died is not told again here.
+    """
+
+    plan: Plan
+    differences: tuple[Difference, ...] = ()
+
+    def committed(self) -> list[Committed]:
+        """Say what was committed."""
+        return [
+            Committed(
+                attempt=planned.attempt,
+                commit_number=planned.commit_number,
+                replaced_attempt=planned.replaced_attempt,
+                differences=self.differences,
+            )
+            for planned in self.plan
+            if isinstance(planned, PlannedCommit)
+        ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,8 +109,17 @@ class Saved:
     plan: Plan = ()
 
 
-def read_plan(tx: Transaction, topology: str, locked: Row, limits: DrainLimits) -> Plan:
-    """Plan what commits next; `locked` is the topology's row, as its lock returned it."""
+Planner = Callable[[Transaction, Row], Plan]
+"""Plans a change under the topology's lock; the row is the topology's, as its lock returned it."""
+
+
+def nothing(tx: Transaction, locked: Row) -> Plan:
+    """Plan nothing: to repair what a predecessor left is all that is wanted."""
+    return ()
+
+
+def read_plan(topology: str, limits: DrainLimits, tx: Transaction, locked: Row) -> Plan:
+    """Plan what commits next."""
     rows = tx.all(
         "due",
         topology=topology,
@@ -79,57 +127,120 @@ def read_plan(tx: Transaction, topology: str, locked: Row, limits: DrainLimits) 
         most=limits.most,
         at_once=limits.at_once,
     )
+    last = tx.first("last_change", topology=topology)
     return next_plan(
         [Due(**row) for row in rows],
         curr_txid=locked["curr_txid"],
         commit_number=locked["commit_number"],
         most=limits.most,
+        last_was_first_commit=last is not None and last["was_first_commit"],
     )
 
 
-def carry_out(tx: Transaction, topology: str, plan: Plan) -> None:
-    """Change every state of this database and move the pointers, one txid after the other."""
+def carry_out(
+    tx: Transaction, topology: str, plan: Plan, witness: Witness | None = None
+) -> list[Difference]:
+    """Change every state of this database and move the pointers, one change after the other.
+
+    Returns what a replay or a rollback changed, as it is recorded here with it.
+    """
     tables = declared_tables(tx, topology)
+    differences: list[Difference] = []
     for planned in plan:
         place = {"topology": topology, **planned.to_json()}
-        if planned.replaced_attempt is None:
-            freeze_batch(tx, place)
-        for table in tables:
-            change_state(tx, table, place)
-        _move_pointers(tx, place)
+        match planned:
+            case PlannedCommit(replaced_attempt=None):
+                _commit(tx, tables, place)
+            case PlannedCommit():
+                differences += _replay(tx, tables, place, witness)
+            case PlannedRollback():
+                differences += _roll_back(tx, tables, place, witness)
+    return differences
+
+
+def _commit(tx: Transaction, tables: Sequence[StateTables], place: Mapping[str, Any]) -> None:
+    freeze_batch(tx, place)
+    for table in tables:
+        commit_state(tx, table, place)
+    _move_pointers(tx, place)
+
+
+def _replay(
+    tx: Transaction,
+    tables: Sequence[StateTables],
+    place: Mapping[str, Any],
+    witness: Witness | None,
+) -> list[Difference]:
+    differences = [replay_state(tx, table, place, witness) for table in tables]
+    tx.one("replace_attempt", **place)
+    _move_pointers(tx, place)
+    record_differences(tx, differences, place)
+    return differences
 
 
 def _move_pointers(tx: Transaction, place: Mapping[str, Any]) -> None:
-    if place["replaced_attempt"] is not None:
-        tx.one("replace_attempt", **place)
     tx.one("commit_attempt", **place)
     tx.one("commit_transaction", **place)
     tx.one("advance_topology", **place)
     tx.one("log_commit", **place)
 
 
-def satisfy(tx: Transaction, topology: str, plan: Plan) -> None:
-    """Satisfy who asked for what the plan committed."""
+def _roll_back(
+    tx: Transaction,
+    tables: Sequence[StateTables],
+    place: Mapping[str, Any],
+    witness: Witness | None,
+) -> list[Difference]:
+    at = {**place, "txid": place["to_txid"]}
+    _check_rollback(tx, tables, at)
+    differences = [roll_back_state(tx, table, at, witness) for table in tables]
+    tx.run("take_back_attempts", **at)
+    tx.run("take_back_transactions", **at)
+    tx.one("take_back_topology", **at)
+    tx.one("log_rollback", **at)
+    record_differences(tx, differences, {**at, "attempt_id": None})
+    return differences
+
+
+def _check_rollback(
+    tx: Transaction, tables: Sequence[StateTables], place: Mapping[str, Any]
+) -> None:
+    rows = tx.all("history_of_states", **place)
+    refusal = rollback_refusal(
+        [table.state for table in tables],
+        place["txid"],
+        max((row["curr_txid"] for row in rows), default=1),
+        {row["state"]: row["compacted_through"] for row in rows},
+    )
+    if refusal is not None:
+        raise RollbackNotPossible(f"{place['topology']} to txid {place['txid']}: {refusal}")
+
+
+def record_differences(
+    tx: Transaction, differences: Iterable[Difference], place: Mapping[str, Any]
+) -> None:
+    """Keep what was changed; of a dry run `place` has no commit number."""
+    for one in differences:
+        values = {**one.to_json(), "moved": json.dumps(one.to_json()["moved"])}
+        tx.one("record_difference", **{**place, **values})
+
+
+def settle_requests(tx: Transaction, topology: str, plan: Plan) -> None:
+    """In the coordinator's ledger: who asked for what was changed has it, or has to ask anew."""
     for planned in plan:
-        tx.all("satisfy_requests", topology=topology, **planned.to_json())
-
-
-def committed(plan: Iterable[PlannedCommit]) -> list[Committed]:
-    """Say what a plan committed."""
-    return [
-        Committed(
-            attempt=planned.attempt,
-            commit_number=planned.commit_number,
-            replaced_attempt=planned.replaced_attempt,
-        )
-        for planned in plan
-    ]
+        place = {"topology": topology, **planned.to_json()}
+        if isinstance(planned, PlannedRollback):
+            tx.run("close_later_requests", **place)
+            tx.run("hold_later_txids", **place)
+        else:
+            tx.all("satisfy_requests", **place)
+            tx.run("close_requests_of_parked", **place)
 
 
 def read_checkpoint(tx: Transaction, topology: str) -> Saved:
     """Read where the topology's states are on their way to."""
     row = tx.one("checkpoint", topology=topology)
-    plan = tuple(PlannedCommit.from_json(item) for item in row["plan"])
+    plan = tuple(planned_from_json(item) for item in row["plan"])
     state = CheckpointState(Phase(row["phase"]), row["commit_number"], max(len(plan), 1))
     return Saved(state=state, epoch=row["epoch"], plan=plan)
 

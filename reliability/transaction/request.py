@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reliability.core.errors import NoRequest, RunUnsatisfied
+from reliability.core.errors import NoRequest, NothingToReplay, RunUnsatisfied
 from reliability.core.request import (
     Contact,
     Request,
+    RequestKind,
     RequestStatus,
     judge_contact,
     kind_of_new_request,
@@ -30,11 +31,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContact:
-    """A task of a run that works for a txid; max_tries is Airflow's, which a clear raises."""
+    """A task of a run that works for a txid; max_tries is Airflow's, which a clear raises.
+
+    :param is_dry_run: the run only wants to know what a replay would change
+    """
 
     run: Run
     task: str
     max_tries: int
+    is_dry_run: bool = False
 
 
 def contact(door: Door, topology: str, txid: int, who: TaskContact) -> Request:
@@ -59,31 +64,47 @@ def contact_in(
     row = tx.first("latest_request", task=who.task, **place)
     if row is not None:
         latest = request_of(row)
-        request = _after(tx, place, latest, judge_contact(latest, row["max_tries"], who.max_tries))
+        judgement = judge_contact(latest, row["max_tries"], who.max_tries)
+        request = _after(tx, place, latest, judgement, is_dry_run=who.is_dry_run)
     elif may_open_first:
-        request = _open_next(tx, place)
+        request = _open_next(tx, place, is_dry_run=who.is_dry_run)
     else:
         raise NoRequest(f"run {who.run.run_id} has no request for txid {txid}")
     tx.run("record_contact", request_id=request.request_id, task=who.task, max_tries=who.max_tries)
     return request
 
 
-def _after(tx: Transaction, place: dict[str, object], latest: Request, verdict: Contact) -> Request:
-    if verdict is Contact.OPEN_NEXT:
-        return _open_next(tx, place)
-    if verdict is Contact.REOPEN:
+def _after(
+    tx: Transaction,
+    place: dict[str, object],
+    latest: Request,
+    judgement: Contact,
+    *,
+    is_dry_run: bool,
+) -> Request:
+    if judgement is Contact.OPEN_NEXT:
+        return _open_next(tx, place, is_dry_run=is_dry_run)
+    if judgement is Contact.REOPEN:
         return request_of(tx.one("reopen_request", request_id=latest.request_id))
     return latest
 
 
-def _open_next(tx: Transaction, place: dict[str, object]) -> Request:
+def _open_next(tx: Transaction, place: dict[str, object], *, is_dry_run: bool) -> Request:
     for superseded in tx.all("end_superseded_requests", reason=ASKED_AGAIN, **place):
         # A task that was cleared while it ran has left its attempt behind: nobody waits for it.
         tx.run("end_attempt_of_request", request_id=superseded["request_id"], reason=ASKED_AGAIN)
     facts = tx.one("facts_for_request", topology=place["topology"], txid=place["txid"])
     kind = kind_of_new_request(facts["committed_attempt"])
+    if is_dry_run and kind is not RequestKind.REPLAY:
+        raise NothingToReplay(f"txid {place['txid']} of {place['topology']} has not committed")
     return request_of(
-        tx.one("open_request", kind=kind.value, granted_after=facts["newest_attempt"], **place)
+        tx.one(
+            "open_request",
+            kind=kind.value,
+            granted_after=facts["newest_attempt"],
+            is_dry_run=is_dry_run,
+            **place,
+        )
     )
 
 

@@ -5,6 +5,8 @@ Sealed rows never change; a commit checks the status only (A6).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from reliability.core.acker import Sink, check_accounting, check_acked
 from reliability.core.attempt import Grant
 from reliability.core.checkpoint import COORDINATOR
@@ -14,6 +16,7 @@ from reliability.core.errors import AttemptIncomplete, ReliabilityError
 from reliability.core.fold import Fold
 from reliability.ledger.door import Door
 from reliability.ledger.records import sink_of
+from reliability.states.digest import digest
 from reliability.states.tables import StateTables
 from reliability.transaction.attempt import (
     error_of,
@@ -81,21 +84,31 @@ def _begin_seal_there(door: Door, grant: Grant, task: str) -> None:
         unless_fenced(tx.first("begin_seal", task=task, **place_of(grant)), grant)
 
 
-def _audit(databases: Participants, topology: Topology, grant: Grant) -> dict[str, dict[str, int]]:
-    """Return how many rows are staged: database -> state -> rows."""
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    rows: int
+    digest: str
+
+
+def _audit(
+    databases: Participants, topology: Topology, grant: Grant
+) -> dict[str, dict[str, _Staged]]:
+    """Return what is staged: database -> state -> how many rows, and their digest."""
     meta = read_batch_meta(databases.coordinator, grant)
     sinks = _sinks(databases, grant)
     check_acked(sinks)
     folds: dict[str, Fold] = {}
-    rows: dict[str, dict[str, int]] = {COORDINATOR: {}, **{name: {} for name in databases.others}}
+    found: dict[str, dict[str, _Staged]] = {name: {} for name in (COORDINATOR, *databases.others)}
     for state in topology.states:
         tables = StateTables(topology.name, state)
-        folds[state.name], staged = _fold(databases.door_of(state.database), tables, grant)
-        rows[state.database][state.name] = staged
+        door = databases.door_of(state.database)
+        folds[state.name], rows = _fold(door, tables, grant)
+        renew_lease(databases.coordinator, grant)
+        found[state.database][state.name] = _Staged(rows, _digest(door, tables, grant))
         renew_lease(databases.coordinator, grant)
     check_accounting(meta.emitted, sinks, folds, meta.verdict)
     topology.spout.verify(meta)
-    return rows
+    return found
 
 
 def _sinks(databases: Participants, grant: Grant) -> list[Sink]:
@@ -113,10 +126,23 @@ def _fold(door: Door, tables: StateTables, grant: Grant) -> tuple[Fold, int]:
     return Fold(row["xor"], row["count"]), row["rows"]
 
 
-def _end_seal(door: Door, grant: Grant, staged: dict[str, int]) -> None:
+def _digest(door: Door, tables: StateTables, grant: Grant) -> str:
     with door.transaction() as tx:
-        for sink, rows in staged.items():
-            tx.one("record_staged_rows", sink=sink, staged_rows=rows, **place_of(grant))
+        tx.run("read_session")
+        found: str = tx.one(digest(tables), **place_of(grant))["digest"]
+    return found
+
+
+def _end_seal(door: Door, grant: Grant, staged: dict[str, _Staged]) -> None:
+    with door.transaction() as tx:
+        for sink, found in staged.items():
+            tx.one(
+                "record_staged_rows",
+                sink=sink,
+                staged_rows=found.rows,
+                contribution_digest=found.digest,
+                **place_of(grant),
+            )
         row = tx.first("end_seal", **place_of(grant))
     unless_fenced(row, grant)
 

@@ -24,6 +24,8 @@ def declare(door: Door, topology: Topology) -> None:
             "declare_topology",
             topology=topology.name,
             max_spout_pending=topology.max_spout_pending,
+            max_replay_pending=topology.replay_window,
+            module=topology.module,
             spout_kind=topology.spout.kind.value,
             emit_interval=topology.emit_interval_seconds,
             checkpoint_interval=topology.checkpoint_interval_seconds,

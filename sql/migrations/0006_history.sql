@@ -17,15 +17,9 @@ ALTER TABLE reliability.state
     ADD COLUMN compacted_through bigint NOT NULL DEFAULT 0,
     ADD CONSTRAINT keep_txids_starts_at_1 CHECK (keep_txids >= 1);
 
--- Held: rolled back, and kept from being processed until a person releases it (H4). A txid that was
--- parked or skipped has committed as empty; its verdict says so, and a person said why.
+-- Held: rolled back, and kept from being processed until a person releases it (H4).
 ALTER TABLE reliability.transaction
     ADD COLUMN held_reason text,
-    ADD COLUMN verdict_reason text,
-    DROP CONSTRAINT verdict,
-    ADD CONSTRAINT verdict CHECK (verdict IN ('EXACT', 'COUNTED', 'PARKED', 'SKIPPED')),
-    ADD CONSTRAINT empty_says_why CHECK (
-        verdict_reason IS NULL OR verdict IN ('PARKED', 'SKIPPED')),
     ADD CONSTRAINT only_the_uncommitted_is_held CHECK (
         held_reason IS NULL OR committed_attempt IS NULL);
 
@@ -43,6 +37,13 @@ CREATE TABLE reliability.code (
 ALTER TABLE reliability.attempt_step ADD COLUMN code_digest text REFERENCES reliability.code;
 ALTER TABLE reliability.attempt
     ADD COLUMN batch_digest text,
+    ADD COLUMN verdict text,                       -- of an empty attempt, that a person put there
+    ADD COLUMN verdict_reason text,
+    ADD CONSTRAINT attempt_verdict CHECK (verdict IN ('PARKED', 'SKIPPED')),
+    ADD CONSTRAINT verdict_says_why CHECK ((verdict IS NULL) = (verdict_reason IS NULL)),
+    DROP CONSTRAINT ended_says_why,
+    ADD CONSTRAINT ended_says_why CHECK (
+        (status IN ('FAILED', 'FENCED', 'ROLLED_BACK')) = (reason_code IS NOT NULL)),
     DROP CONSTRAINT attempt_status,
     ADD CONSTRAINT attempt_status CHECK (status IN (
         'PROCESSING', 'SEALING', 'PROCESSED', 'COMMITTED', 'REPLACED', 'FAILED', 'FENCED',

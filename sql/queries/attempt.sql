@@ -6,10 +6,12 @@ SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.paused_reason,
                 WHERE c.topology = p.topology AND t.txid = p.curr_txid
                   AND c.txid = p.curr_txid - 1 AND c.kind = 'COMMIT'
                   AND c.committed_at > clock_timestamp() - p.checkpoint_interval) AS is_gathering,
-       t.interval_start, t.interval_end, t.batch_meta IS NOT NULL AS is_frozen,
+       t.interval_start, t.interval_end, t.batch_meta IS NOT NULL AS is_frozen, t.held_reason,
+       p.max_replay_pending,
        b.attempt_id AS predecessor_attempt,
        l.attempt_id AS live_attempt_id, l.status AS live_status, l.request_id AS live_request_id,
        l.sealing_task, coalesce(l.lease_until < clock_timestamp(), false) AS live_lease_expired,
+       coalesce(q.is_dry_run, false) AS live_is_dry_run,
        (SELECT count(*) FROM reliability.attempt r
          WHERE r.topology = p.topology AND r.txid < p.curr_txid AND r.txid <> t.txid
            AND r.status IN ('PROCESSING', 'SEALING')) AS replays_processing
@@ -17,6 +19,7 @@ SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.paused_reason,
   JOIN reliability.transaction t ON t.topology = p.topology AND t.txid = %(txid)s
   LEFT JOIN reliability.attempt l ON l.topology = t.topology AND l.txid = t.txid
         AND l.status IN ('PROCESSING', 'SEALING', 'PROCESSED')
+  LEFT JOIN reliability.request q ON q.request_id = l.request_id
   LEFT JOIN reliability.attempt b ON b.topology = t.topology AND b.txid = t.txid - 1
         AND (b.txid < p.curr_txid AND b.status = 'COMMITTED'
              OR b.txid >= p.curr_txid AND b.status IN ('PROCESSING', 'SEALING', 'PROCESSED'))
@@ -27,11 +30,15 @@ SELECT step, claimed_by, status = 'DONE' AS is_done FROM reliability.attempt_ste
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s;
 
 -- fence_live_attempt --
--- Before a newer attempt is granted: nothing that an older one does can count any more (G4).
+-- Before a newer attempt is granted: nothing that an older one does can count any more (G4). A
+-- PROCESSED one is never fenced, unless it is a dry run's.
 UPDATE reliability.attempt
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'ATTEMPT_FENCED', reason = %(reason)s
- WHERE topology = %(topology)s AND txid = %(txid)s AND status IN ('PROCESSING', 'SEALING')
+ WHERE topology = %(topology)s AND txid = %(txid)s
+   AND (status IN ('PROCESSING', 'SEALING')
+        OR status = 'PROCESSED' AND request_id IN (
+           SELECT request_id FROM reliability.request WHERE is_dry_run))
 RETURNING attempt_id;
 
 -- hold_predecessor --
@@ -43,10 +50,13 @@ SELECT attempt_id FROM reliability.attempt
 -- grant_attempt --
 -- The next attempt id, never used before, durable before anything runs.
 INSERT INTO reliability.attempt (topology, txid, attempt_id, request_id, lease, lease_until,
-       batch_meta, emitted_xor, emitted_count, predecessor_attempt)
+       batch_meta, emitted_xor, emitted_count, predecessor_attempt, batch_digest)
 SELECT %(topology)s, %(txid)s, coalesce(max(attempt_id), -1) + 1, %(request_id)s,
        %(lease)s * interval '1 second', clock_timestamp() + %(submit_lease)s * interval '1 second',
-       %(batch_meta)s, %(emitted_xor)s, %(emitted_count)s, %(predecessor_attempt)s
+       %(batch_meta)s, %(emitted_xor)s, %(emitted_count)s, %(predecessor_attempt)s,
+       encode(sha256(convert_to(coalesce(%(batch_meta)s::jsonb, (
+              SELECT t.batch_meta FROM reliability.transaction t
+               WHERE t.topology = %(topology)s AND t.txid = %(txid)s))::text, 'UTF8')), 'hex')
   FROM reliability.attempt WHERE topology = %(topology)s AND txid = %(txid)s
 RETURNING attempt_id, nonce::text AS nonce;
 
@@ -92,12 +102,17 @@ UPDATE reliability.attempt
    AND status = 'PROCESSING'
 RETURNING nonce::text AS nonce;
 
+-- record_code --
+-- Before the step that refers to it; a topology has few, however many attempts.
+INSERT INTO reliability.code (digest, contents) VALUES (%(digest)s, %(contents)s)
+    ON CONFLICT (digest) DO NOTHING;
+
 -- start_step --
 -- The driver's first message: from here on the lease is renewed by progress.
 UPDATE reliability.attempt_step d
    SET started_at = clock_timestamp(),
        driver_host = %(driver_host)s, driver_pid = %(driver_pid)s, python_pid = %(python_pid)s,
-       application_id = %(application_id)s
+       application_id = %(application_id)s, code_digest = %(code_digest)s
   FROM reliability.attempt a
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
    AND a.nonce = %(nonce)s AND a.status = 'PROCESSING'
@@ -160,7 +175,8 @@ UPDATE reliability.attempt
 RETURNING attempt_id;
 
 -- record_staged_rows --
-UPDATE reliability.sink SET staged_rows = %(staged_rows)s
+UPDATE reliability.sink
+   SET staged_rows = %(staged_rows)s, contribution_digest = %(contribution_digest)s
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND sink = %(sink)s
 RETURNING sink;
@@ -237,13 +253,13 @@ SELECT status, reason_code, coalesce(reason, '') AS reason FROM reliability.atte
 -- Attempts that can never count any more and whose staged rows still lie there.
 SELECT txid, attempt_id FROM reliability.attempt
  WHERE topology = %(topology)s AND cleaned_at IS NULL
-   AND status IN ('FAILED', 'FENCED', 'REPLACED')
+   AND status IN ('FAILED', 'FENCED', 'REPLACED', 'REHEARSED', 'ROLLED_BACK')
  ORDER BY txid, attempt_id;
 
 -- record_cleaned --
 UPDATE reliability.attempt SET cleaned_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
-   AND status IN ('FAILED', 'FENCED', 'REPLACED')
+   AND status IN ('FAILED', 'FENCED', 'REPLACED', 'REHEARSED', 'ROLLED_BACK')
 RETURNING attempt_id;
 
 -- uncommitted_batches_before --

@@ -1,6 +1,11 @@
+-- last_change --
+-- Whether the last change of the states was a first commit: then it is a replay's turn.
+SELECT kind = 'COMMIT' AS was_first_commit FROM reliability.commit_log
+ WHERE topology = %(topology)s ORDER BY commit_number DESC LIMIT 1;
+
 -- due --
 -- What may commit now: the PROCESSED attempts from curr_txid on, in case they follow each other
--- without a gap, and those of replays. First commits keep the checkpoint interval, so that more
+-- without a gap, and those of replays. A dry run never commits. First commits keep the checkpoint interval, so that more
 -- of them share a physical commit.
 SELECT a.txid, a.attempt_id, a.nonce::text AS nonce, t.committed_attempt,
        (SELECT coalesce(sum(s.staged_rows), 0)::bigint FROM reliability.sink s
@@ -11,6 +16,8 @@ SELECT a.txid, a.attempt_id, a.nonce::text AS nonce, t.committed_attempt,
        AND a.txid < p.curr_txid + %(most)s
   JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid
  WHERE p.topology = %(topology)s
+   AND NOT EXISTS (SELECT FROM reliability.request r
+                    WHERE r.request_id = a.request_id AND r.is_dry_run)
    AND (%(overdue)s = 0 OR a.processed_at < clock_timestamp() - %(overdue)s * interval '1 second')
    AND (a.txid < p.curr_txid OR %(at_once)s OR NOT EXISTS (
         SELECT FROM reliability.commit_log l
@@ -52,6 +59,17 @@ UPDATE reliability.contribution
  WHERE topology = %(topology)s AND state = %(state)s AND txid = %(txid)s
    AND attempt_id = %(replaced_attempt)s
 RETURNING txid;
+
+-- drop_later_contributions --
+-- A rollback: the headers of what later txids had in a state.
+DELETE FROM reliability.contribution
+ WHERE topology = %(topology)s AND state = %(state)s AND txid > %(txid)s;
+
+-- end_history --
+-- What an OpaqueState's rows held before is used up: this txid cannot be taken out as well.
+UPDATE reliability.state SET compacted_through = greatest(compacted_through, %(txid)s)
+ WHERE topology = %(topology)s AND state = %(state)s
+RETURNING state;
 
 -- replace_attempt --
 UPDATE reliability.attempt SET status = 'REPLACED', ended_at = clock_timestamp()
@@ -100,3 +118,47 @@ SELECT topology, %(commit_number)s,
        %(txid)s, %(attempt_id)s, %(replaced_attempt)s, rollbacks
   FROM reliability.topology WHERE topology = %(topology)s
 RETURNING commit_number;
+
+-- take_back_attempts --
+-- A rollback: nothing that was processed or committed after a txid counts any more.
+UPDATE reliability.attempt
+   SET status = CASE status WHEN 'COMMITTED' THEN 'ROLLED_BACK' ELSE 'FENCED' END,
+       lease_until = NULL, ended_at = clock_timestamp(),
+       reason_code = 'ROLLED_BACK', reason = %(reason)s
+ WHERE topology = %(topology)s AND txid > %(txid)s
+   AND status IN ('PROCESSING', 'SEALING', 'PROCESSED', 'COMMITTED');
+
+-- take_back_transactions --
+UPDATE reliability.transaction
+   SET committed_attempt = NULL, committed_at = NULL, commit_number = NULL
+ WHERE topology = %(topology)s AND txid > %(txid)s AND committed_attempt IS NOT NULL;
+
+-- take_back_topology --
+UPDATE reliability.topology
+   SET commit_number = %(commit_number)s, curr_txid = %(txid)s + 1, rollbacks = rollbacks + 1
+ WHERE topology = %(topology)s AND commit_number = %(commit_number)s - 1
+   AND curr_txid > %(txid)s + 1
+RETURNING curr_txid;
+
+-- log_rollback --
+INSERT INTO reliability.commit_log (topology, commit_number, kind, txid, reason, rollbacks)
+SELECT topology, %(commit_number)s, 'ROLLBACK', %(txid)s, %(reason)s, rollbacks
+  FROM reliability.topology WHERE topology = %(topology)s
+RETURNING commit_number;
+
+-- close_later_requests --
+-- A rolled back txid satisfies nobody: who wants it asks anew, once it is released (H4).
+UPDATE reliability.request
+   SET status = 'CLOSED', reason = %(reason)s, ended_at = clock_timestamp()
+ WHERE topology = %(topology)s AND txid > %(to_txid)s AND status <> 'CLOSED';
+
+-- hold_later_txids --
+UPDATE reliability.transaction SET held_reason = %(reason)s
+ WHERE topology = %(topology)s AND txid > %(to_txid)s;
+
+-- record_difference --
+INSERT INTO reliability.difference (topology, state, txid, attempt_id, commit_number,
+       rows_added, rows_changed, rows_removed, moved)
+VALUES (%(topology)s, %(state)s, %(txid)s, %(attempt_id)s, %(commit_number)s,
+        %(rows_added)s, %(rows_changed)s, %(rows_removed)s, %(moved)s)
+RETURNING difference_id;

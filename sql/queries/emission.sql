@@ -37,16 +37,18 @@ SELECT DISTINCT txid FROM reliability.request
 -- blocked_txid --
 -- The oldest uncommitted txid below a bound that is not PROCESSED and that nobody works on.
 SELECT o.txid, o.run_id, o.interval_start, o.interval_end,
-       (SELECT a.reason FROM reliability.attempt a
-         WHERE a.topology = o.topology AND a.txid = o.txid
-         ORDER BY a.attempt_id DESC LIMIT 1) AS reason
+       coalesce('held: ' || o.held_reason, (
+           SELECT a.reason FROM reliability.attempt a
+            WHERE a.topology = o.topology AND a.txid = o.txid
+            ORDER BY a.attempt_id DESC LIMIT 1)) AS reason
   FROM reliability.transaction o
  WHERE o.topology = %(topology)s AND o.txid < %(below)s AND o.committed_attempt IS NULL
    AND o.txid <> ALL(%(except)s::bigint[])
-   AND NOT EXISTS (SELECT FROM reliability.request r WHERE r.topology = o.topology
-                      AND r.txid = o.txid AND r.status = 'OPEN')
-   AND NOT EXISTS (SELECT FROM reliability.attempt a WHERE a.topology = o.topology
-                      AND a.txid = o.txid AND a.status = 'PROCESSED')
+   AND (o.held_reason IS NOT NULL
+        OR NOT EXISTS (SELECT FROM reliability.request r WHERE r.topology = o.topology
+                          AND r.txid = o.txid AND r.status = 'OPEN')
+           AND NOT EXISTS (SELECT FROM reliability.attempt a WHERE a.topology = o.topology
+                              AND a.txid = o.txid AND a.status = 'PROCESSED'))
  ORDER BY o.txid LIMIT 1;
 
 -- allocate_txids --

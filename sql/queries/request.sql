@@ -1,7 +1,7 @@
 -- latest_request --
 -- The run's latest request for a txid, and what is on record of this task's contact with it.
 SELECT r.request_id, r.number, r.kind, r.status, r.granted_after, coalesce(r.reason, '') AS reason,
-       c.max_tries
+       r.is_dry_run, c.max_tries
   FROM reliability.request r
   LEFT JOIN reliability.request_contact c ON c.request_id = r.request_id AND c.task = %(task)s
  WHERE r.topology = %(topology)s AND r.txid = %(txid)s
@@ -25,20 +25,21 @@ UPDATE reliability.request
 RETURNING request_id;
 
 -- open_request --
-INSERT INTO reliability.request (topology, txid, dag_id, run_id, number, kind, granted_after)
+INSERT INTO reliability.request
+       (topology, txid, dag_id, run_id, number, kind, granted_after, is_dry_run)
 SELECT %(topology)s, %(txid)s, %(dag_id)s, %(run_id)s,
-       coalesce(max(number), 0) + 1, %(kind)s, %(granted_after)s
+       coalesce(max(number), 0) + 1, %(kind)s, %(granted_after)s, %(is_dry_run)s
   FROM reliability.request
  WHERE topology = %(topology)s AND txid = %(txid)s
    AND dag_id = %(dag_id)s AND run_id = %(run_id)s
-RETURNING request_id, number, kind, status, granted_after, '' AS reason;
+RETURNING request_id, number, kind, status, granted_after, '' AS reason, is_dry_run;
 
 -- reopen_request --
 -- A given-up request whose run was heard of again.
 UPDATE reliability.request
    SET status = 'OPEN', ended_at = NULL, renewed_at = clock_timestamp()
  WHERE request_id = %(request_id)s AND status = 'GIVEN_UP'
-RETURNING request_id, number, kind, status, granted_after, '' AS reason;
+RETURNING request_id, number, kind, status, granted_after, '' AS reason, is_dry_run;
 
 -- record_contact --
 -- The first contact stands: it is what later ones are compared with.
@@ -47,7 +48,7 @@ VALUES (%(request_id)s, %(task)s, %(max_tries)s)
 ON CONFLICT (request_id, task) DO NOTHING;
 
 -- request --
-SELECT request_id, number, kind, status, granted_after, coalesce(reason, '') AS reason
+SELECT request_id, number, kind, status, granted_after, coalesce(reason, '') AS reason, is_dry_run
   FROM reliability.request WHERE request_id = %(request_id)s;
 
 -- hold_request --
@@ -67,12 +68,24 @@ UPDATE reliability.request SET renewed_at = clock_timestamp()
           FOR UPDATE OF o SKIP LOCKED);
 
 -- satisfy_requests --
--- The txid was committed by this attempt: whoever asked for it before that attempt has it.
-UPDATE reliability.request
+-- The txid was committed by this attempt: whoever asked for it before that attempt has it. A parked
+-- txid satisfies nobody (C7), and a commit no dry run.
+UPDATE reliability.request r
    SET status = 'SATISFIED', ended_at = clock_timestamp()
- WHERE topology = %(topology)s AND txid = %(txid)s AND status IN ('OPEN', 'GIVEN_UP')
-   AND (kind = 'COMMIT' OR granted_after < %(attempt_id)s)
-RETURNING request_id;
+  FROM reliability.attempt a
+ WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
+   AND a.verdict IS DISTINCT FROM 'PARKED'
+   AND r.topology = a.topology AND r.txid = a.txid AND r.status IN ('OPEN', 'GIVEN_UP')
+   AND (r.kind = 'COMMIT' OR r.granted_after < a.attempt_id) AND NOT r.is_dry_run
+RETURNING r.request_id;
+
+-- close_requests_of_parked --
+UPDATE reliability.request r
+   SET status = 'CLOSED', ended_at = clock_timestamp(), reason = 'parked: ' || a.verdict_reason
+  FROM reliability.attempt a
+ WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
+   AND a.verdict = 'PARKED'
+   AND r.topology = a.topology AND r.txid = a.txid AND r.status IN ('OPEN', 'GIVEN_UP');
 
 -- close_request --
 UPDATE reliability.request
@@ -82,7 +95,7 @@ RETURNING request_id;
 
 -- latest_requests_of_run --
 SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.number, r.kind, r.status, r.granted_after,
-       coalesce(r.reason, '') AS reason
+       coalesce(r.reason, '') AS reason, r.is_dry_run
   FROM reliability.request r
  WHERE r.topology = %(topology)s AND r.dag_id = %(dag_id)s AND r.run_id = %(run_id)s
  ORDER BY r.txid, r.number DESC;

@@ -5,6 +5,7 @@ SET TRANSACTION READ ONLY;
 SET LOCAL TimeZone = 'UTC';
 SET LOCAL DateStyle = 'ISO';
 SET LOCAL extra_float_digits = 1;
+SET LOCAL bytea_output = 'hex';
 
 -- copy_out --
 -- NULL is nothing, an empty text is "": the only format that tells them apart and quotes lines.

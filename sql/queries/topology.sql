@@ -1,11 +1,14 @@
 -- declare_topology --
 -- Make the topology known, or bring its configuration up to date.
 INSERT INTO reliability.topology
-       (topology, max_spout_pending, spout_kind, emit_interval, checkpoint_interval)
-VALUES (%(topology)s, %(max_spout_pending)s, %(spout_kind)s,
+       (topology, max_spout_pending, max_replay_pending, module, spout_kind, emit_interval,
+        checkpoint_interval)
+VALUES (%(topology)s, %(max_spout_pending)s, %(max_replay_pending)s, %(module)s, %(spout_kind)s,
         %(emit_interval)s * interval '1 second', %(checkpoint_interval)s * interval '1 second')
 ON CONFLICT (topology) DO UPDATE
-   SET max_spout_pending = excluded.max_spout_pending, spout_kind = excluded.spout_kind,
+   SET max_spout_pending = excluded.max_spout_pending,
+       max_replay_pending = excluded.max_replay_pending, module = excluded.module,
+       spout_kind = excluded.spout_kind,
        emit_interval = excluded.emit_interval, checkpoint_interval = excluded.checkpoint_interval;
 
 -- pause_topology --

@@ -12,6 +12,7 @@ from psycopg2.sql import SQL
 
 from reliability import Topology
 from reliability.core.attempt import Grant
+from reliability.fingerprint import CodeFingerprint
 from reliability.ledger.door import Door, Row
 from reliability.ledger.migrations import migrate
 from reliability.runner import TransactionRunner
@@ -27,7 +28,13 @@ if TYPE_CHECKING:
 
 ELSEWHERE = "elsewhere"  # the database that only takes part
 _numbers = itertools.count(1)
-DRIVER = Driver(host="here", jvm_pid=1, python_pid=1, application_id="conformance")
+DRIVER = Driver(
+    host="here",
+    jvm_pid=1,
+    python_pid=1,
+    application_id="conformance",
+    code=CodeFingerprint(modules={}, packages={}),
+)
 
 
 class Bench:

@@ -12,12 +12,13 @@ original's two flags the one that is looked at), and idle.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from reliability.core.checkpoint import COORDINATOR, CheckpointAction, Message, Phase
 from reliability.ledger.locks import PATIENCE_SECONDS
 from reliability.transaction.checkpoint import Checkpoint
-from reliability.transaction.plan import DrainLimits
+from reliability.transaction.plan import DrainLimits, read_plan
 from tests.conformance.bench import ELSEWHERE, Bench
 from tests.conformance.checkpointing import (
     checkpoint_of,
@@ -48,7 +49,8 @@ class Played:
             for database in ("", ELSEWHERE):
                 interval = "UPDATE reliability.topology SET checkpoint_interval = '1 hour'"
                 run_in(self.staged, database, interval)
-        self.limits = DrainLimits(most=1, at_once=at_once)
+        limits = DrainLimits(most=1, at_once=at_once)
+        self.planner = partial(read_plan, self.staged.topology, limits)
         for txid in range(1, 3 + sum(step["op"] == "nextTuple" for step in steps)):
             self.staged.process(txid, {"": [1], ELSEWHERE: [1]})
         self._reach(Phase(initial["state"]))
@@ -71,11 +73,11 @@ class Played:
     def start(self) -> None:
         """A driver that knows nothing but the ledger."""
         self.checkpoint = Checkpoint(self.staged.participants, PATIENCE_SECONDS)
-        assert self.checkpoint.take_up(self.limits)
+        assert self.checkpoint.take_up(self.planner)
         self.emitted: dict[int, Message] = {}
 
     def next_tuple(self) -> Emitted:
-        message = self.checkpoint.next_action(self.limits)
+        message = self.checkpoint.next_action(self.planner)
         if message is None:
             return []
         self.emitted[message.commit_number] = message

@@ -28,6 +28,7 @@ from reliability.core.graph import THE_STEP
 from reliability.core.spout import Interval
 from reliability.states.tables import StateTables
 from reliability.transaction.attempt import declare_partitions, new_write_id, read_batch_meta
+from reliability.transaction.plan import Changed
 from tests.conformance.bench import Bench, never, stage, staged_row, start
 from tests.conformance.comparison import Comparison, Failed, Rule, UnknownOp
 from tests.conformance.runner import Adapter
@@ -85,8 +86,9 @@ class Played(Window):
             self._late_ack(c, attempt)
             return self.sync() if status else []
         if status == "COMMITTING":
-            committed = self.commit_one()
-            c.ours(isinstance(committed, list) and len(committed) == 1, "the commit goes through")
+            outcome = self.commit_one()
+            went_through = isinstance(outcome, Changed) and len(outcome.plan) == 1
+            c.ours(went_through, "the commit goes through")
             return [["$success", *attempt], *self.sync()]
         self._process(self.grants[attempt])
         return self.sync()

@@ -20,6 +20,7 @@ from reliability import Count, MemorySpout, State, Sum, Topology
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptIncomplete
 from reliability.core.graph import THE_STEP
+from reliability.transaction.plan import Changed
 from reliability.transaction.request import Run
 from tests.conformance import accumulators
 from tests.conformance.bench import Bench
@@ -215,8 +216,9 @@ def _commit(c: Comparison, played: Processed, txid: int, batches: Mapping[str, A
         return
     attempt, status = live
     c.ours(status == "COMMITTING", f"it is the turn of txid {txid}")
-    committed = played.commit_one()
-    c.ours(isinstance(committed, list) and committed[0].attempt.txid == txid, "it commits")
+    outcome = played.commit_one()
+    committed = outcome.committed() if isinstance(outcome, Changed) else []
+    c.ours([one.attempt.txid for one in committed] == [txid], "it commits")
     for state, expected in batches.get(str(txid), {}).items():
         if state not in STATES:
             raise Failed(f"the batches have {state}, which is unknown")

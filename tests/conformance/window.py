@@ -7,15 +7,16 @@ lost when it dies.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from reliability import Topology
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import Begin, Commit
 from reliability.core.graph import THE_STEP
-from reliability.ledger.locks import PATIENCE_SECONDS
-from reliability.transaction.commit import _commit_here, _refuse
-from reliability.transaction.plan import Committed, DrainLimits, Refused
+from reliability.transaction.change import changing
+from reliability.transaction.commit import _refuse
+from reliability.transaction.plan import Changed, DrainLimits, Refused, read_plan
 from tests.conformance.bench import Bench
 
 LIVE = ("PROCESSING", "SEALING", "PROCESSED")
@@ -131,9 +132,10 @@ class Window:
     def begun(self, grant: Grant) -> None:
         """What is done at once with an attempt that was granted."""
 
-    def commit_one(self) -> list[Committed] | Refused | None:
+    def commit_one(self) -> Changed | Refused | None:
         """Carry out one physical commit of one txid."""
-        return _commit_here(self.door, self.name, _ONE, PATIENCE_SECONDS)
+        with changing(self.door, self.name) as change:
+            return change(partial(read_plan, self.name, _ONE))
 
     def refuse_one(self, table: str) -> None:
         """The data do not fit the target: the commit is refused, and its attempt fails."""

@@ -9,6 +9,7 @@ import threading
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 
 import pytest
 from psycopg2.sql import SQL
@@ -35,7 +36,7 @@ from reliability.transaction.attempt import place_of
 from reliability.transaction.checkpoint import Checkpoint, driving
 from reliability.transaction.commit import drain
 from reliability.transaction.participant import Participants
-from reliability.transaction.plan import DrainLimits, Refused
+from reliability.transaction.plan import Changed, DrainLimits, Planner, Refused, read_plan
 from reliability.transaction.sweep import sweep, topologies
 from tests.doomed import Fate, doomed
 from tests.fix_postgres import rows, run_as_admin
@@ -152,7 +153,7 @@ def test_a_group_is_one_checkpoint_and_a_replay_another(staged, door):
     staged.process(2, both(5), attempt_id=1)
     staged.process(4, both(4))
     done = drain(door, staged.topology)
-    assert [(str(c.attempt), c.replaced_attempt) for c in done] == [("4:0", None), ("2:1", 0)]
+    assert [(str(c.attempt), c.replaced_attempt) for c in done] == [("2:1", 0), ("4:0", None)]
     assert staged.seen() == staged.seen(EAST) == {1: 1, 2: 1, 3: 1, 4: 1, 5: 1}
     assert_all_at(staged, 5)
 
@@ -284,7 +285,7 @@ def die_when_decided(staged: Staged) -> None:
 
 
 class History:
-    """A topology that goes on: a round is two first commits in one checkpoint, and a replay."""
+    """A topology that goes on: a round is a replay, and two first commits in one checkpoint."""
 
     def __init__(self, door: Door) -> None:
         self.staged = make(door)
@@ -299,11 +300,11 @@ class History:
         self.expected = {self.c: self._seen()}
         last = max(self.keys)
         self.staged.process(last, both(1, 3), attempt_id=1)
+        self.keys[last] = [1, 3]
+        self.expected[self.c + 1] = self._seen()  # after a first commit it is a replay's turn
         for txid, keys in ((last + 1, [2]), (last + 2, [2, 4])):
             self.staged.process(txid, both(*keys))
             self.keys[txid] = keys
-        self.expected[self.c + 2] = self._seen()
-        self.keys[last] = [1, 3]
         self.expected[self.c + 3] = self._seen()
         self.c += 3
         return self.staged
@@ -410,8 +411,12 @@ def test_a_process_that_is_killed_at_any_border_of_a_transaction_is_repaired(doo
 # --- epochs --------------------------------------------------------------------------------------
 
 
+def whatever_is_due(driver: Checkpoint) -> Planner:
+    return partial(read_plan, driver.topology, DrainLimits())
+
+
 def asked(driver: Checkpoint) -> Message:
-    message = driver.next_action(DrainLimits())
+    message = driver.next_action(whatever_is_due(driver))
     assert message is not None
     return message
 
@@ -422,7 +427,7 @@ def test_a_driver_that_was_given_up_can_do_nothing_more(door, steps):
     history = History(door)
     staged = history.next_round()
     sleeper = Checkpoint(Participants.of(Door(door.dsn), staged.topology), patience=5)
-    assert sleeper.take_up(DrainLimits())
+    assert sleeper.take_up(whatever_is_due(sleeper))
     for _ in range(steps):
         assert sleeper.carry_out(asked(sleeper)) == {}
     message = asked(sleeper)
@@ -438,13 +443,13 @@ def test_a_driver_that_was_given_up_cannot_decide_what_the_next_one_prepares(
     """Phase and c are the same again (Storm C7): only the epoch tells them apart."""
     staged.process(1, both(1))
     sleeper = Checkpoint(Participants.of(Door(door.dsn), staged.topology), patience=5)
-    assert sleeper.take_up(DrainLimits())
+    assert sleeper.take_up(whatever_is_due(sleeper))
     assert sleeper.carry_out(asked(sleeper)) == {}
     prepare = asked(sleeper)
     other = Checkpoint(staged.participants, patience=5)
 
     def the_other_gets_as_far() -> None:
-        assert other.take_up(DrainLimits())
+        assert other.take_up(whatever_is_due(other))
         while (message := asked(other)).action is not CheckpointAction.PREPARE:
             assert other.carry_out(message) == {}
 
@@ -462,7 +467,7 @@ def test_a_refusal_that_comes_late_fails_nothing_that_is_decided(staged, door):
     run(staged, f"{constrain} ADD CONSTRAINT poor CHECK (k <> 7)")
     staged.process(1, both(7))
     with driving(staged.participants, patience=5) as driver:
-        refused = driver.commit_next(DrainLimits())
+        refused = driver.change(whatever_is_due(driver))
     assert isinstance(refused, Refused)
     run(staged, f"{constrain} DROP CONSTRAINT poor")
     die_when_decided(staged)
@@ -501,10 +506,10 @@ def test_a_driver_that_hangs_is_taken_over(staged, door, monkeypatch):
     staged.process(1, both(1))
     hanging = Participants.of(Door(door.dsn), staged.topology)
     with driving(hanging, patience=1) as sleeper:
-        assert sleeper.take_up(DrainLimits())
+        assert sleeper.take_up(whatever_is_due(sleeper))
         message = asked(sleeper)
         with driving(staged.participants, patience=1) as other:
-            assert other.commit_next(DrainLimits())
+            assert isinstance(other.change(whatever_is_due(other)), Changed)
         with pytest.raises(CheckpointTakenOver):
             sleeper.carry_out(message)
     assert_all_at(staged, 1)

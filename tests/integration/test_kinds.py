@@ -90,8 +90,10 @@ def test_an_opaque_state_lets_only_the_last_txid_be_replayed(pipeline, door):
     FACTOR["v"] = 100
     again = first.again()
     again.emit(None)
-    again.process(1)  # the last txid now, and no more when it is to commit
-    first.process(2)
+    grant = again.begin(1)  # the last txid now, and no more when it is to commit
+    first.transact(2)
+    again.run_step(grant)
+    again.seal(grant)
     with pytest.raises(ReplayNotPossible, match="only the last txid, 2"):
         drain(door, "kinds", own_txid=1)
     shown = "SELECT word, n, total FROM counts ORDER BY word"

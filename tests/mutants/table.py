@@ -54,7 +54,7 @@ MUTANTS = (
         rule="R2",
         name="a run does not wait for another's attempt",
         path="reliability/core/coordinator.py",
-        old="live.request_id != request.request_id and not live.lease_expired:",
+        old="not is_own and not live.lease_expired:",
         new="live.request_id != request.request_id and live.lease_expired:",
         tests=(
             REQUESTS
@@ -179,7 +179,7 @@ MUTANTS = (
     Mutant(
         rule="A1",
         name="an ack without the nonce counts",
-        path="sql/migrations/0001_ledger.sql",
+        path="sql/migrations/0005_verdict_and_lease.sql",
         old="AND nonce = p_nonce AND status = 'PROCESSING';",
         new="AND status = 'PROCESSING';",
         tests=(ATTEMPTS + "test_the_same_attempt_id_with_another_nonce_is_somebody_else",),
@@ -205,7 +205,7 @@ MUTANTS = (
     Mutant(
         rule="A2",
         name="a Spark task is not fenced",
-        path="sql/migrations/0001_ledger.sql",
+        path="sql/migrations/0005_verdict_and_lease.sql",
         old="AND nonce = p_nonce AND status = 'PROCESSING';",
         new="AND nonce = p_nonce AND status <> 'COMMITTED';",
         tests=(ATTEMPTS + "test_a_zombie_in_mid_copy_leaves_nothing",),
@@ -282,7 +282,7 @@ MUTANTS = (
     Mutant(
         rule="A6",
         name="an ack counts while the attempt is sealed",
-        path="sql/migrations/0001_ledger.sql",
+        path="sql/migrations/0005_verdict_and_lease.sql",
         old="AND nonce = p_nonce AND status = 'PROCESSING';",
         new="AND nonce = p_nonce AND status IN ('PROCESSING', 'SEALING');",
         tests=(ATTEMPTS + "test_nothing_acks_while_the_attempt_is_sealed",),
@@ -300,17 +300,17 @@ MUTANTS = (
     Mutant(
         rule="A7",
         name="the lease counts from the start of the transaction",
-        path="sql/migrations/0001_ledger.sql",
-        old="       SET lease_until = clock_timestamp() + lease\n",
-        new="       SET lease_until = now() + lease\n",
+        path="sql/migrations/0005_verdict_and_lease.sql",
+        old="           ELSE clock_timestamp() + a.lease END",
+        new="           ELSE now() + a.lease END",
         tests=(ATTEMPTS + "test_a_lease_counts_from_the_moment_of_the_progress",),
     ),
     Mutant(
         rule="A7",
         name="no lease ever ends",
         path="sql/queries/attempt.sql",
-        old="   AND lease_until < clock_timestamp()\n",
-        new="   AND lease_until < granted_at - interval '1 day'\n",
+        old="   AND lease_until < clock_timestamp()\n ORDER BY txid;",
+        new="   AND lease_until < granted_at - interval '1 day'\n ORDER BY txid;",
         tests=(ATTEMPTS + "test_a_processed_attempt_waits_for_its_turn_as_long_as_it_takes",),
     ),
     Mutant(
@@ -350,8 +350,8 @@ MUTANTS = (
         rule="C2",
         name="who is processed commits, whatever its position",
         path="reliability/core/plan.py",
-        old="[d for d in due if d.txid < curr_txid][:1]",
-        new="[d for d in due][:1]",
+        old="[one for one in due if one.txid < curr_txid][:1]",
+        new="[one for one in due][:1]",
         tests=(COMMITS + "test_position_decides_and_every_change_takes_the_next_c",),
         in_histories=True,
     ),
@@ -404,7 +404,7 @@ MUTANTS = (
         path="reliability/transaction/participant.py",
         old="""\
                 with rolled_back(self.door) as tx:
-                    self._apply(tx, message, plan, patience)
+                    return self._apply(tx, message, plan, patience)
 """,
         new="                pass\n",
         tests=(COMMITS + "test_a_vote_runs_the_real_apply_so_that_all_commit_or_none",),

@@ -73,9 +73,9 @@ def test_position_decides_and_every_change_takes_the_next_c(new_world):
     processed(world, 1, 2)
     done = world.runner.commit(1)
     assert [(str(c.attempt), c.commit_number, c.replaced_attempt) for c in done] == [
-        ("2:0", 2, None),
-        ("3:0", 3, None),
-        ("1:1", 4, 0),
+        ("1:1", 2, 0),  # after a first commit it is a replay's turn
+        ("2:0", 3, None),
+        ("3:0", 4, None),
     ]
 
 

@@ -20,6 +20,7 @@ ALLOWED = {
     "reliability/core": {"reliability.core"},
     "reliability/settings.py": {"reliability.core"},
     "reliability/topologies.py": {"reliability.core"},
+    "reliability/fingerprint.py": {"reliability.core"},
     "reliability/ledger": {"reliability.core", "reliability.ledger", "psycopg2"},
     "reliability/spouts": {"reliability.core", "reliability.settings", "reliability.spouts"},
     "reliability/states": {"reliability.core", "reliability.states", "psycopg2"},
@@ -38,6 +39,7 @@ ALLOWED = {
     },
     "reliability/spark": {
         "reliability.core",
+        "reliability.fingerprint",
         "reliability.ledger",
         "reliability.settings",
         "reliability.spark",

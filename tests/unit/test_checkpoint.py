@@ -21,7 +21,7 @@ from reliability.core.errors import (
     CheckpointTakenOver,
     LedgerCorruption,
 )
-from reliability.core.plan import MOST_ROWS, Due, PlannedCommit, next_plan
+from reliability.core.plan import MOST_ROWS, Due, PlannedRollback, next_plan, planned_from_json
 
 P, C, D = Phase.PREPARING, Phase.COMMITTING, Phase.COMMITTED
 PREPARE, COMMIT = CheckpointAction.PREPARE, CheckpointAction.COMMIT
@@ -261,8 +261,20 @@ def test_a_group_is_bounded_by_txids_and_by_rows():
     assert planned([due(3, rows=MOST_ROWS + 1)]) == [(11, 3)]
 
 
+def test_first_commits_and_replays_take_turns():
+    found = [due(1, replaces=0), due(2, replaces=0), due(3), due(4)]
+    assert planned(found, last_was_first_commit=True) == [(11, 1)]
+    assert planned(found, last_was_first_commit=False) == [(11, 3), (12, 4)]
+    assert planned([due(3)], last_was_first_commit=True) == [(11, 3)]
+
+
+def test_a_rollback_is_planned_as_plain_data():
+    back = PlannedRollback(commit_number=7, to_txid=3, reason="a wrong delivery")
+    assert planned_from_json(back.to_json()) == back
+
+
 def test_an_unreadable_plan_is_corruption():
     one = next_plan([due(3)], curr_txid=3, commit_number=10)[0]
-    assert PlannedCommit.from_json(one.to_json()) == one
+    assert planned_from_json(one.to_json()) == one
     with pytest.raises(LedgerCorruption):
-        PlannedCommit.from_json({"txid": 3})
+        planned_from_json({"txid": 3})

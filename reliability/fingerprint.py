@@ -1,0 +1,237 @@
+"""The fingerprint of a topology's code: so that a person sees which code an attempt ran.
+
+The user's modules count by their source, installed packages by their version, and no path stands
+in it. Modules are found by reading import statements, never by looking at what a process happens
+to have imported: the same code has the same fingerprint in every driver. What is imported by a
+name in a text (`import_module("shop.prices")`) is not found, nor is data that the code reads.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+from importlib import metadata
+from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import find_spec, resolve_name
+from pathlib import Path
+from sys import stdlib_module_names
+from typing import Any
+
+from reliability.core.definitions import Topology
+from reliability.core.state import digest_of
+
+UNKNOWN = "unknown"
+ALWAYS = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "reliability"})
+# Spark puts some of these on the path from archives of its own, where they look like a user's code.
+_BY_VERSION = ALWAYS | {"py4j", "reliability_airflow"}
+_OF_PYTHON = stdlib_module_names
+_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeFingerprint:
+    """What ran: module -> digest of its source, package -> version."""
+
+    modules: Mapping[str, str]
+    packages: Mapping[str, str]
+
+    @property
+    def contents(self) -> dict[str, Any]:
+        return {"modules": dict(self.modules), "packages": dict(self.packages)}
+
+    @property
+    def digest(self) -> str:
+        return digest_of(self.contents)
+
+
+def fingerprint(topology: Topology) -> CodeFingerprint:
+    """Read the code of a topology: its module, those of its steps, and all that they import.
+
+    What cannot be read is `unknown`, never an error: an attempt does not fail for want of proof.
+    """
+    roots = {topology.module, *(_module_of(step.process) for step in topology.steps)} - {""}
+    own = {_top(name): True for name in roots}
+    modules = _read_all(roots, own)
+    foreign = {name for name, is_own in own.items() if not is_own}
+    return CodeFingerprint(modules=modules, packages=_versions(foreign | ALWAYS))
+
+
+def _read_all(roots: set[str], own: dict[str, bool]) -> dict[str, str]:
+    """Return the digests of these modules and of the user's own that they import.
+
+    :param own: whether a top-level name is the user's; each that is met on the way is added
+    """
+    found: dict[str, str] = {}
+    seen: set[str] = set()
+    pending = [name for root in roots for name in _with_parents(root)]
+    while pending:
+        name = pending.pop()
+        if name in seen:
+            continue
+        seen.add(name)
+        module = _read(name)
+        if module.is_there or name in roots:
+            found[name] = module.digest
+        for imported in module.imports:
+            if _is_own(_top(imported), own):
+                pending += _with_parents(imported)
+    return found
+
+
+def _is_own(top: str, own: dict[str, bool]) -> bool:
+    if top not in own:
+        own[top] = _is_source(top)
+    return own[top]
+
+
+def _module_of(process: Callable[..., Any]) -> str:
+    while isinstance(process, partial):
+        process = process.func
+    return getattr(process, "__module__", None) or ""
+
+
+def _top(name: str) -> str:
+    return name.partition(".")[0]
+
+
+def _with_parents(name: str) -> list[str]:
+    """Importing a.b.c runs a, a.b and a.b.c.
+
+    >>> _with_parents("a.b.c")
+    ['a', 'a.b', 'a.b.c']
+    """
+    parts = name.split(".")
+    return [".".join(parts[: n + 1]) for n in range(len(parts))]
+
+
+# --- one module ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Module:
+    digest: str = UNKNOWN
+    imports: frozenset[str] = frozenset()
+    is_there: bool = False
+
+
+def _read(name: str) -> _Module:
+    try:
+        spec = _find(name)
+        if spec is None or spec.origin is None:  # an attribute, or a folder without __init__.py
+            return _Module()
+        source = _source(spec)
+    except Exception:  # whatever finders and loaders of somebody's own may raise
+        return _Module(is_there=True)
+    package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
+    digest = hashlib.sha256(source).hexdigest()[:_DIGITS]
+    return _Module(digest, frozenset(_imports(source, package)), is_there=True)
+
+
+def _find(name: str) -> ModuleSpec | None:
+    """Find a module as an import would, without importing its parents."""
+    parent, _, last = name.rpartition(".")
+    if not parent:
+        return find_spec(last)
+    spec = _find(parent)
+    if spec is None or spec.submodule_search_locations is None:
+        return None
+    return PathFinder.find_spec(name, spec.submodule_search_locations)
+
+
+def _source(spec: ModuleSpec) -> bytes:
+    origin = Path(spec.origin or "")
+    if origin.suffix != ".py":
+        raise OSError(f"{origin.name} is no source")
+    try:
+        return origin.read_bytes()
+    except NotADirectoryError:  # it lies in an archive
+        loader: Any = spec.loader
+        source: bytes = loader.get_data(spec.origin)
+        return source
+
+
+def _imports(source: bytes, package: str) -> Iterator[str]:
+    """Yield what the source imports, wherever it does; blocks for type checkers do not run."""
+    try:
+        pending: list[ast.AST] = [ast.parse(source)]
+    except (SyntaxError, ValueError, RecursionError):  # of another Python, and never imported here
+        return
+    while pending:
+        match pending.pop():
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=module, names=names, level=level):
+                if base := _absolute("." * level + (module or ""), package):
+                    yield base
+                    yield from (f"{base}.{alias.name}" for alias in names)  # maybe a module, too
+            case ast.If(
+                test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"),
+                orelse=orelse,
+            ):
+                pending += orelse
+            case node:
+                pending += filter(_holds_statements, ast.iter_child_nodes(node))
+
+
+def _holds_statements(node: ast.AST) -> bool:
+    return isinstance(node, ast.stmt | ast.excepthandler | ast.match_case)
+
+
+def _absolute(name: str, package: str) -> str:
+    try:
+        return resolve_name(name, package)
+    except ImportError:  # beyond the top
+        return ""
+
+
+# --- whose module it is --------------------------------------------------------------------------
+
+
+def _is_source(top: str) -> bool:
+    """Say whether a top-level name is somebody's source, not Python's or an installed package."""
+    if top in _OF_PYTHON or top in _BY_VERSION:
+        return False
+    try:
+        spec = _find(top)
+    except Exception:  # as above
+        return False
+    return spec is not None and not any(map(_is_installation, _folders(spec)))
+
+
+def _folders(spec: ModuleSpec) -> set[Path]:
+    """Return the folders that a top-level module or package lies in; a namespace has several."""
+    return {Path(place).parent for place in spec.submodule_search_locations or [spec.origin or ""]}
+
+
+def _is_installation(folder: Path) -> bool:
+    return folder.name in ("site-packages", "dist-packages") or any(folder.glob("*.dist-info"))
+
+
+# --- versions ------------------------------------------------------------------------------------
+
+
+def _versions(imported: set[str]) -> dict[str, str]:
+    """Return the versions of what is installed of these top-level names, and of Python."""
+    found = {"python": platform.python_version()}
+    others = set()
+    for name in imported - _OF_PYTHON:
+        try:
+            found[name] = metadata.version(name) or UNKNOWN
+        except Exception:  # there is none of that name, or its installation is broken
+            others.add(name)
+    return found | _providers(others - _BY_VERSION)
+
+
+def _providers(imported: set[str]) -> dict[str, str]:
+    """Return the versions of packages of another name than what is imported, as PyYAML is."""
+    found: dict[str, str] = {}
+    for distribution in metadata.distributions() if imported else ():
+        files = [distribution.read_text(name) or "" for name in ("top_level.txt", "RECORD")]
+        listed = "\n".join(["", *files, ""])
+        if any(f"\n{name}{end}" in listed for name in imported for end in "/.\n"):
+            found.setdefault(distribution.metadata["Name"] or UNKNOWN, distribution.version)
+    return found

@@ -1,0 +1,93 @@
+"""Park or skip: a person lets order go on past a txid that cannot be processed (C7).
+
+The txid gets an attempt that is empty and PROCESSED at once, so that it commits in its turn like
+any other, with a header `empty` in every state, and can be replayed like any other:
+
+- PARKED satisfies nobody and closes the requests for it; a replay takes it in again
+- SKIPPED is what those who ask for it get: their runs go green
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.errors import ParkNotPossible
+from reliability.ledger.door import Door, Row, Transaction
+from reliability.ledger.locks import lock_topology
+from reliability.transaction.attempt import place_of, unless_fenced
+from reliability.transaction.commit import drain
+from reliability.transaction.participant import Participants
+from reliability.transaction.plan import Committed
+
+STEP = "none"  # the sinks of an empty attempt are fed by no step
+
+
+class EmptyVerdict(str, Enum):
+    """Why a txid has committed as empty."""
+
+    PARKED = "PARKED"
+    SKIPPED = "SKIPPED"
+
+
+def park(door: Door, topology: str, txid: int, reason: str) -> list[Committed]:
+    """Commit a txid as empty once it is its turn; whoever asked for it is told that it is not done.
+
+    :returns: what could commit now, the later txids that were waiting too
+    :raises ParkNotPossible: it has committed, was never emitted, or has no batch yet
+    """
+    return _pass_over(door, topology, txid, EmptyVerdict.PARKED, reason)
+
+
+def skip(door: Door, topology: str, txid: int, reason: str) -> list[Committed]:
+    """Commit a txid as empty once it is its turn; whoever asked for it has it.
+
+    :returns, :raises: as park
+    """
+    return _pass_over(door, topology, txid, EmptyVerdict.SKIPPED, reason)
+
+
+def _pass_over(
+    door: Door, topology: str, txid: int, verdict: EmptyVerdict, reason: str
+) -> list[Committed]:
+    with Participants.of(door, topology) as participants:
+        grant = _grant_empty(door, topology, txid, verdict, reason)
+        # Everywhere else first: PROCESSED in the ledger means that it is so in every database.
+        participants.grant(grant, lambda tx, database: _open_empty_sinks(tx, grant))
+        for database in (*participants.others, COORDINATOR):
+            with participants.door_of(database).transaction() as tx:
+                unless_fenced(tx.first("process_empty_attempt", **place_of(grant)), grant)
+    return drain(door, topology)
+
+
+def _grant_empty(door: Door, topology: str, txid: int, verdict: EmptyVerdict, reason: str) -> Grant:
+    place = {"topology": topology, "txid": txid}
+    with door.transaction() as tx:
+        locked = lock_topology(tx, topology)
+        _check_possible(locked, txid)
+        why = {"reason": f"{verdict.value.lower()}: {reason}"}
+        tx.run("release_txids", topology=topology, txids=[txid])
+        if verdict is EmptyVerdict.PARKED:
+            tx.run("close_requests_of_txid", **place, **why)
+        tx.run("fence_for_empty", **place, **why)
+        row = tx.first("grant_empty_attempt", **place, verdict=verdict.value, verdict_reason=reason)
+        if row is None:
+            raise ParkNotPossible(
+                f"txid {txid} of {topology} has no batch that starts where txid {txid - 1} ended"
+            )
+        attempt = TransactionAttempt(txid, row["attempt_id"])
+        grant = Grant(topology=topology, attempt=attempt, nonce=row["nonce"])
+        _open_empty_sinks(tx, grant)
+        return grant
+
+
+def _check_possible(locked: Row, txid: int) -> None:
+    if txid < locked["curr_txid"]:
+        raise ParkNotPossible(f"txid {txid} has committed")
+    if txid >= locked["next_txid"]:
+        raise ParkNotPossible(f"txid {txid} was never emitted")
+
+
+def _open_empty_sinks(tx: Transaction, grant: Grant) -> None:
+    tx.all("open_empty_sinks", step=STEP, **place_of(grant))

@@ -1,0 +1,91 @@
+"""Rehearse a change: the real commit code runs in every database, and is rolled back.
+
+A dry run of a replay is a request of its own kind: Spark runs, the attempt is sealed, and in the
+place of the commit comes this. Nothing of it stays but the difference, in the ledger.
+"""
+
+from __future__ import annotations
+
+from reliability.core.attempt import TransactionAttempt
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.difference import Difference
+from reliability.core.errors import AttemptFenced, LedgerBusy, NothingToReplay
+from reliability.core.plan import Plan, PlannedCommit
+from reliability.ledger.door import Door, Row, Transaction
+from reliability.ledger.locks import lock_mirror, lock_topology
+from reliability.transaction.apply import Witness
+from reliability.transaction.participant import Participants, naming, rolled_back
+from reliability.transaction.plan import (
+    Planner,
+    carry_out,
+    read_checkpoint,
+    record_differences,
+)
+
+
+def rehearse(
+    door: Door, topology: str, planner: Planner, witness: Witness | None = None
+) -> list[Difference]:
+    """Carry out what is planned in every database, and roll it back.
+
+    Across several databases nothing keeps commits from coming between them: each difference is
+    that of its own database, at the commit number that it had.
+
+    :raises LedgerBusy: a change is on its way, and whoever drives it has to finish it first
+    """
+    with Participants.of(door, topology) as participants:
+        with rolled_back(door) as tx:
+            locked = lock_topology(tx, topology)
+            plan = planner(tx, locked)
+            if not read_checkpoint(tx, topology).state.is_at_rest:
+                raise LedgerBusy(f"{topology}: a change of its states is on its way")
+            differences = carry_out(tx, topology, plan, witness)
+        for participant in participants:
+            with naming(participant.name), rolled_back(participant.door) as tx:
+                lock_mirror(tx, topology)
+                differences += carry_out(tx, topology, plan, witness)
+    return differences
+
+
+def rehearse_replay(
+    door: Door, topology: str, txid: int, request_id: int, witness: Witness | None = None
+) -> list[Difference]:
+    """Tell what committing the dry run's PROCESSED attempt would change; end it, keep the answer.
+
+    :raises AttemptFenced: a real request came in between, and has the txid now
+    """
+    place = {"topology": topology, "txid": txid, "request_id": request_id}
+
+    def planner(tx: Transaction, locked: Row) -> Plan:
+        row = tx.first("rehearsed_attempt", **place)
+        if row is None:
+            raise AttemptFenced(f"the dry run of txid {txid} was ended by somebody else")
+        if row["replaced_attempt"] is None:
+            raise NothingToReplay(f"txid {txid} of {topology} has not committed")
+        return (PlannedCommit(commit_number=locked["commit_number"] + 1, txid=txid, **row),)
+
+    differences = rehearse(door, topology, planner, witness)
+    with door.transaction() as tx:
+        row = tx.first("end_rehearsal", **place)
+        if row is None:
+            raise AttemptFenced(f"the dry run of txid {txid} was ended by somebody else")
+        tx.one("satisfy_dry_run", request_id=request_id)
+    _record(door, topology, TransactionAttempt(txid, row["attempt_id"]), differences)
+    return differences
+
+
+def _record(
+    door: Door, topology: str, attempt: TransactionAttempt, differences: list[Difference]
+) -> None:
+    """Keep each difference in the database of its state."""
+    place = {
+        "topology": topology,
+        "txid": attempt.txid,
+        "attempt_id": attempt.attempt_id,
+        "commit_number": None,
+    }
+    with Participants.of(door, topology) as participants:
+        for database in (COORDINATOR, *participants.others):
+            with participants.door_of(database).transaction() as tx:
+                own = {row["state"] for row in tx.all("state_definitions", topology=topology)}
+                record_differences(tx, [d for d in differences if d.state in own], place)

@@ -1,0 +1,114 @@
+"""Roll back to a txid: all states of a topology go back to what they were after it (G7, H4).
+
+1. lock the topology; ask in each database whether every state can: all of them or none (H5)
+2. take the next commit number in every state, and take out what later txids have added
+3. fence every later attempt, PROCESSED ones too; what had committed is ROLLED_BACK
+4. close every request of the later txids, and hold these until a person releases them
+
+Without the hold whoever commits next would commit them again at once. One transaction a database;
+across several databases it goes through the checkpoint, as a commit does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reliability.core.difference import Difference
+from reliability.core.errors import CheckpointTakenOver
+from reliability.core.plan import Plan, PlannedRollback
+from reliability.ledger.door import Door, Row, Transaction
+from reliability.ledger.locks import lock_topology
+from reliability.transaction.apply import Witness
+from reliability.transaction.change import changing
+from reliability.transaction.plan import Changed, Planner
+from reliability.transaction.rehearse import rehearse
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolledBack:
+    """What a rollback did, or would do.
+
+    :param commit_number: None for a dry run
+    :param held: the first and the last txid that is held now, or would be
+    """
+
+    to_txid: int
+    commit_number: int | None
+    held: tuple[int, int]
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunToClear:
+    """A run of Airflow that asks again for what was released, once it is cleared."""
+
+    dag_id: str
+    run_id: str
+    txids: tuple[int, ...]
+
+
+def roll_back(
+    door: Door,
+    topology: str,
+    to_txid: int,
+    reason: str,
+    *,
+    dry_run: bool = False,
+    witness: Witness | None = None,
+) -> RolledBack:
+    """Take out of every state what txids after `to_txid` have added; 0 takes out everything.
+
+    :param witness: with `dry_run`, looks at the rows that would differ
+    :raises RollbackNotPossible: a state does not keep enough for it; nothing was changed
+    :raises CheckpointStuck, CheckpointMismatch: see checkpoint.py
+    """
+
+    def planner(tx: Transaction, locked: Row) -> Plan:
+        number = locked["commit_number"] + 1
+        return (PlannedRollback(commit_number=number, to_txid=to_txid, reason=reason),)
+
+    if dry_run:
+        differences = tuple(rehearse(door, topology, planner, witness))
+        commit_number = None
+    else:
+        commit_number, differences = _carry_out(door, topology, planner, to_txid)
+    with door.transaction() as tx:
+        last = tx.one("next_txid", topology=topology)["next_txid"] - 1
+    return RolledBack(
+        to_txid=to_txid,
+        commit_number=commit_number,
+        held=(to_txid + 1, last),
+        differences=differences,
+    )
+
+
+def _carry_out(
+    door: Door, topology: str, planner: Planner, to_txid: int
+) -> tuple[int, tuple[Difference, ...]]:
+    with changing(door, topology) as change:
+        while (outcome := change(planner)) is not None:
+            if not isinstance(outcome, Changed):
+                raise outcome.error
+            [*_, last] = outcome.plan
+            # else what a driver that died had left on its way was finished first
+            if isinstance(last, PlannedRollback) and last.to_txid == to_txid:
+                return last.commit_number, outcome.differences
+    raise CheckpointTakenOver(f"{topology}: another driver goes on")
+
+
+def release(door: Door, topology: str, txids: Sequence[int] | None = None) -> list[RunToClear]:
+    """Let held txids be processed again, all of them unless some are named.
+
+    Nothing runs by itself after that. Returns the runs that ask for them again when they are
+    cleared, in the order of their first txid: the order in which to clear them.
+    """
+    with door.transaction() as tx:
+        lock_topology(tx, topology)
+        rows = tx.all(
+            "release_txids", topology=topology, txids=list(txids) if txids is not None else None
+        )
+    runs: dict[tuple[str, str], list[int]] = {}
+    for row in sorted(rows, key=lambda row: row["txid"]):
+        runs.setdefault((row["dag_id"], row["run_id"]), []).append(row["txid"])
+    return [RunToClear(dag_id=d, run_id=r, txids=tuple(t)) for (d, r), t in runs.items()]

@@ -1,0 +1,92 @@
+-- release_txids --
+-- Let held txids be processed again; who asked for each last asks again when its run is cleared.
+UPDATE reliability.transaction t SET held_reason = NULL
+ WHERE t.topology = %(topology)s AND t.held_reason IS NOT NULL
+   AND (%(txids)s::bigint[] IS NULL OR t.txid = ANY (%(txids)s::bigint[]))
+RETURNING t.txid,
+          coalesce((SELECT r.dag_id FROM reliability.request r
+                     WHERE r.topology = t.topology AND r.txid = t.txid
+                     ORDER BY r.request_id LIMIT 1), t.dag_id) AS dag_id,
+          coalesce((SELECT r.run_id FROM reliability.request r
+                     WHERE r.topology = t.topology AND r.txid = t.txid
+                     ORDER BY r.request_id LIMIT 1), t.run_id) AS run_id;
+
+-- history_of_states --
+-- Up to which txid each state can take out nothing any more, and where the topology is.
+SELECT s.state, s.compacted_through, p.curr_txid
+  FROM reliability.topology p JOIN reliability.state s USING (topology)
+ WHERE p.topology = %(topology)s;
+
+-- close_requests_of_txid --
+UPDATE reliability.request
+   SET status = 'CLOSED', reason = %(reason)s, ended_at = clock_timestamp()
+ WHERE topology = %(topology)s AND txid = %(txid)s AND status IN ('OPEN', 'GIVEN_UP');
+
+-- fence_for_empty --
+-- What is processed for a txid that a person passes over, PROCESSED or not, is not wanted any more.
+UPDATE reliability.attempt
+   SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
+       reason_code = 'ATTEMPT_FENCED', reason = %(reason)s
+ WHERE topology = %(topology)s AND txid = %(txid)s
+   AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');
+
+-- grant_empty_attempt --
+-- An attempt of no request. Of an opaque spout it takes the last batch that was cut for the txid,
+-- if that starts where the committed one before ended: a replay reads it, the next txid follows it.
+INSERT INTO reliability.attempt (topology, txid, attempt_id, lease, lease_until, verdict,
+       verdict_reason, batch_meta, emitted_xor, emitted_count, predecessor_attempt)
+SELECT t.topology, t.txid,
+       (SELECT coalesce(max(a.attempt_id), -1) + 1 FROM reliability.attempt a
+         WHERE a.topology = t.topology AND a.txid = t.txid),
+       interval '10 minutes', clock_timestamp() + interval '10 minutes', %(verdict)s,
+       %(verdict_reason)s, own.batch_meta, own.emitted_xor, own.emitted_count,
+       own.predecessor_attempt
+  FROM reliability.transaction t
+  LEFT JOIN LATERAL (
+       SELECT a.* FROM reliability.attempt a
+        WHERE a.topology = t.topology AND a.txid = t.txid AND t.batch_meta IS NULL
+          AND a.batch_meta IS NOT NULL
+          AND (t.txid = 1 OR EXISTS (
+               SELECT FROM reliability.attempt b
+                WHERE b.topology = t.topology AND b.txid = t.txid - 1
+                  AND b.attempt_id = a.predecessor_attempt
+                  AND b.status IN ('COMMITTED', 'REPLACED')))
+        ORDER BY a.attempt_id DESC LIMIT 1) AS own ON true
+ WHERE t.topology = %(topology)s AND t.txid = %(txid)s
+   AND (t.batch_meta IS NOT NULL OR own.batch_meta IS NOT NULL)
+RETURNING attempt_id, nonce::text AS nonce;
+
+-- open_empty_sinks --
+-- Nothing is emitted, nothing is staged, for any state of this database.
+INSERT INTO reliability.sink (topology, txid, attempt_id, step, sink, ack_val, unacked,
+       partitions, staged_rows)
+SELECT topology, %(txid)s, %(attempt_id)s, %(step)s, state, 0, 0, 0, 0
+  FROM reliability.state WHERE topology = %(topology)s
+RETURNING sink;
+
+-- process_empty_attempt --
+UPDATE reliability.attempt
+   SET status = 'PROCESSED', lease_until = NULL, processed_at = clock_timestamp()
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+   AND nonce = %(nonce)s AND status = 'PROCESSING' AND verdict IS NOT NULL
+RETURNING attempt_id;
+
+-- rehearsed_attempt --
+-- The PROCESSED attempt of a dry run, and what a real commit of it would replace.
+SELECT a.attempt_id, a.nonce::text AS nonce, t.committed_attempt AS replaced_attempt
+  FROM reliability.attempt a
+  JOIN reliability.request r USING (request_id)
+  JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid
+ WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.request_id = %(request_id)s
+   AND a.status = 'PROCESSED' AND r.is_dry_run;
+
+-- end_rehearsal --
+UPDATE reliability.attempt SET status = 'REHEARSED', ended_at = clock_timestamp()
+ WHERE topology = %(topology)s AND txid = %(txid)s AND request_id = %(request_id)s
+   AND status = 'PROCESSED'
+RETURNING attempt_id;
+
+-- satisfy_dry_run --
+UPDATE reliability.request SET status = 'SATISFIED', ended_at = clock_timestamp()
+ WHERE request_id = %(request_id)s AND is_dry_run AND status IN ('OPEN', 'GIVEN_UP')
+RETURNING request_id;

@@ -1,0 +1,58 @@
+-- story_attempt --
+-- What the ledger keeps of an attempt. A batch that was frozen anew later is not what it read. What
+-- a replay that did not commit was to replace is what had committed when it was granted.
+SELECT a.status, a.reason_code, a.reason, a.granted_at, a.processed_at, a.ended_at,
+       a.verdict, a.verdict_reason, a.batch_digest,
+       coalesce(a.batch_meta,
+                (SELECT f.batch_meta FROM reliability.refreeze f
+                  WHERE f.topology = a.topology AND f.txid = a.txid
+                    AND f.refrozen_at > a.granted_at ORDER BY f.refrozen_at LIMIT 1),
+                t.batch_meta) AS items,
+       r.kind, r.dag_id, r.run_id, r.number, r.is_dry_run, l.commit_number,
+       coalesce(l.replaced_attempt,
+                (SELECT max(c.attempt_id) FROM reliability.commit_log c
+                  WHERE c.topology = a.topology AND c.txid = a.txid
+                    AND c.attempt_id < a.attempt_id AND r.kind = 'REPLAY')) AS replaced_attempt
+  FROM reliability.attempt a
+  JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid
+  LEFT JOIN reliability.request r ON r.request_id = a.request_id
+  LEFT JOIN reliability.commit_log l ON l.topology = a.topology AND l.txid = a.txid
+        AND l.attempt_id = a.attempt_id
+ WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s;
+
+-- story_steps --
+SELECT d.step, d.status, d.claimed_by AS task, d.driver_host, d.application_id, d.started_at,
+       d.ended_at, d.code_digest, c.contents AS code
+  FROM reliability.attempt_step d
+  LEFT JOIN reliability.code c ON c.digest = d.code_digest
+ WHERE d.topology = %(topology)s AND d.txid = %(txid)s AND d.attempt_id = %(attempt_id)s
+ ORDER BY d.started_at, d.step;
+
+-- story_states --
+SELECT s.sink AS state, s.step, s.staged_rows, s.contribution_digest, s.partitions,
+       (SELECT count(*) FROM reliability.ack k
+         WHERE k.topology = s.topology AND k.txid = s.txid AND k.attempt_id = s.attempt_id
+           AND k.sink = s.sink) AS acked_partitions
+  FROM reliability.sink s
+ WHERE s.topology = %(topology)s AND s.txid = %(txid)s AND s.attempt_id = %(attempt_id)s
+ ORDER BY s.sink;
+
+-- story_events --
+SELECT status, reason_code, reason, happened_at FROM reliability.attempt_event
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+ ORDER BY event_id;
+
+-- story_differences --
+SELECT state, rows_added, rows_changed, rows_removed, moved FROM reliability.difference
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+ ORDER BY difference_id;
+
+-- newer_code --
+-- The attempt that ran the newest code before this one did, if that is newer than this one's.
+SELECT n.txid, n.attempt_id, newer.seen_at
+  FROM reliability.attempt_step d
+  JOIN reliability.code own ON own.digest = d.code_digest
+  JOIN reliability.attempt_step n ON n.topology = d.topology AND n.started_at < d.started_at
+  JOIN reliability.code newer ON newer.digest = n.code_digest AND newer.seen_at > own.seen_at
+ WHERE d.topology = %(topology)s AND d.txid = %(txid)s AND d.attempt_id = %(attempt_id)s
+ ORDER BY newer.seen_at DESC, n.started_at DESC LIMIT 1;

@@ -1,0 +1,248 @@
+"""What the ledger keeps of an attempt: code, batch, contribution, and what a replay replaced."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from dataclasses import replace
+from importlib import import_module, invalidate_caches
+
+import pytest
+from psycopg2.sql import SQL
+
+from reliability import Append, Count, Latest, MemorySpout, State, Sum, Topology
+from reliability.core.attempt import TransactionAttempt
+from reliability.core.coordinator import AttemptStatus
+from reliability.core.errors import AttemptIncomplete, AttemptUnknown
+from reliability.core.request import RequestKind
+from reliability.ledger.door import Door
+from reliability.states.digest import digest
+from reliability.states.tables import StateTables
+from reliability.transaction.story import Replaced, RequestStory, outdated_code, story
+from tests.fix_postgres import rows, run_as_admin
+
+CODE = """
+def process(batch):
+    return {{"per_word": batch, "total": batch.withColumn("v", batch.v * {factor})}}
+"""
+WORDS = [("a", 1), ("b", 2), ("a", 4), ("c", 8)]  # two txids of two
+
+
+@pytest.fixture
+def words(pipeline, tmp_path, monkeypatch):
+    """Make a pipeline that runs the user's code as it is now; the factor is what changes."""
+    monkeypatch.syspath_prepend(str(tmp_path))
+
+    def make(factor=1, *, opaque=False, database=""):
+        (tmp_path / "code_of_words.py").write_text(CODE.format(factor=factor))
+        sys.modules.pop("code_of_words", None)
+        invalidate_caches()
+        return pipeline(
+            Topology(
+                "words",
+                spout=MemorySpout({"word": "string", "v": "bigint"}, [WORDS], 2, opaque=opaque),
+                process=import_module("code_of_words").process,
+                states=[
+                    State("per_word", {"word": "text"}, {"n": Count()}),
+                    State("total", {}, {"v": Sum("v")}, database=database),
+                ],
+                max_spout_pending=2,
+            )
+        )
+
+    yield make
+    sys.modules.pop("code_of_words", None)
+
+
+def cleared(pipe, code):
+    """The run is cleared; from here on the code is that of `code`."""
+    again = replace(pipe.again(), runner=code.runner)
+    again.emit(None)
+    return again
+
+
+def of(text):
+    return TransactionAttempt.parse(text)
+
+
+def test_the_story_of_an_attempt(words, door, spark):
+    pipe = words()
+    pipe.emit(None)
+    pipe.transact(1)
+    told = story(door, "words", of("1:0"))
+    assert (told.status, told.commit_number, told.replaced) == (AttemptStatus.COMMITTED, 1, None)
+    assert told.request == RequestStory(
+        kind=RequestKind.COMMIT,
+        dag_id="shop",
+        run_id="scheduled__1997-01",
+        number=1,
+        is_dry_run=False,
+    )
+    assert [item["kind"] for item in told.items] == ["memory", "memory"]
+    times = [told.granted_at, told.steps[0].started_at, told.processed_at, told.ended_at]
+    assert times == sorted(moment for moment in times if moment)
+    (step,) = told.steps
+    assert step.code is not None
+    assert step.driver_host == socket.gethostname()
+    assert step.application_id == spark.sparkContext.applicationId
+    assert step.code["modules"].keys() == {"code_of_words"}
+    per_word, total = told.states
+    assert (per_word.state, per_word.staged_rows, per_word.acked_partitions) == ("per_word", 2, 1)
+    assert str(total.contribution_digest).startswith("1:")
+    assert [event.status.value for event in told.events] == [
+        "PROCESSING", "SEALING", "PROCESSED", "COMMITTED"
+    ]  # fmt: skip
+    plain = json.loads(json.dumps(told.to_json()))
+    assert plain["attempt"] == "1:0"
+    assert plain["steps"][0]["code"] == step.code
+
+
+def test_what_a_replay_has_in_common_with_what_it_replaced(words, door, spark):
+    """Txid 2 is processed by newer code; the replay of txid 1 runs the old one, then the newer."""
+    pipe = words(factor=1)
+    pipe.emit(None)
+    pipe.transact(1)
+    cleared(pipe, words(factor=10)).transact(2)
+
+    old = cleared(pipe, words(factor=1))
+    spark.conf.set("spark.sql.adaptive.enabled", "false")  # as many partitions as are configured
+    try:
+        old.transact(1)
+    finally:
+        spark.conf.unset("spark.sql.adaptive.enabled")
+    told = story(door, "words", of("1:1"))
+    assert told.replaced == Replaced(
+        attempt=of("1:0"),
+        same_code=True,
+        changed_code=(),
+        same_batch=True,
+        same_contribution={"per_word": True, "total": True},
+    )
+    assert told.states[0].acked_partitions == 3
+    assert story(door, "words", of("1:0")).states[0].acked_partitions == 1
+
+    cleared(old, words(factor=10)).transact(1)
+    assert story(door, "words", of("1:2")).replaced == Replaced(
+        attempt=of("1:1"),
+        same_code=False,
+        changed_code=("code_of_words",),
+        same_batch=True,
+        same_contribution={"per_word": True, "total": False},
+    )
+
+    assert outdated_code(door, "words", of("1:0")) is None
+    hint = str(outdated_code(door, "words", of("1:1")))
+    assert "1:1 ran the same code as 1:0, and 2:0 had run newer" in hint
+    assert outdated_code(door, "words", of("1:2")) is None
+
+
+def test_an_attempt_that_never_started(words, door):
+    pipe = words()
+    pipe.emit(None)
+    pipe.runner.end_attempt(pipe.begin(1), AttemptIncomplete("its JVM died"))
+    told = story(door, "words", of("1:0"))
+    assert (told.status, told.reason_code) == (AttemptStatus.FAILED, "ATTEMPT_INCOMPLETE")
+    assert told.steps[0].started_at is None
+    assert told.states[0].contribution_digest is None
+    assert outdated_code(door, "words", of("1:0")) is None
+    with pytest.raises(AttemptUnknown, match="words has no attempt 1:1"):
+        story(door, "words", of("1:1"))
+
+
+def test_a_batch_has_a_digest_of_its_own(words, door):
+    pipe = words(opaque=True)
+    pipe.emit(None)
+    pipe.begin(1)
+    pipe.begin(1)
+    pipe.begin(2)
+    one, again, two = (
+        story(door, "words", of(text)).batch_digest for text in ("1:0", "1:1", "2:0")
+    )
+    assert one == again != two
+
+
+def test_the_part_of_another_database(words, door, template, monkeypatch):
+    name = door.dsn.split("dbname=")[1] + "_other"
+    run_as_admin(f"CREATE DATABASE {name} TEMPLATE {template} OWNER reliability")
+    there = Door(f"service=reliability dbname={name}")
+    monkeypatch.setenv("RELIABILITY_DSN_OTHER", there.dsn)
+    try:
+        pipe = words(database="other")
+        pipe.emit(None)
+        pipe.process(1)
+        told = story(door, "words", of("1:0"))
+        assert [state.state for state in told.states] == ["per_word", "total"]
+        assert all(state.contribution_digest for state in told.states)
+        assert rows(there, "SELECT batch_digest FROM reliability.attempt") == [(told.batch_digest,)]
+    finally:
+        there.close()
+        run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+# --- the digest of a contribution ----------------------------------------------------------------
+
+SUMS = State(
+    "sums",
+    {"k": "text", "at": "timestamptz"},
+    {
+        "n": Count(),
+        "total": Sum("v", "double precision"),
+        "raw": Latest("b", {"v": "bigint"}, "bytea"),
+    },
+)
+ROWS = State("rows", {"k": "text"}, {"v": Append("v", "numeric(14,2)")})
+
+
+def staged(door, state, *partitions):
+    """Return the digest of rows that several partitions have staged."""
+    tables = StateTables("t", state)
+    with door.transaction() as tx:
+        if not tx.one("table_exists", table=tables.contribution_name)["exists"]:
+            tx.run(tables.create())
+        tx.run(SQL("TRUNCATE {}").format(tables.contribution))
+        for x, row in enumerate(row for partition in partitions for row in partition):
+            values = ", ".join(f"'{value}'" for value in (1, 0, *row, x, 1))
+            tx.run(SQL("INSERT INTO {} VALUES (" + values + ")").format(tables.contribution))
+    with door.transaction() as tx:
+        tx.run("read_session")
+        return tx.one(digest(tables), txid=1, attempt_id=0)["digest"]
+
+
+def row(key="a", n=1, total=0.5, count=1, raw="x", by=1):
+    """A staged row of SUMS: key, at, n, total, its count, raw, its order and tuple id, the rows."""
+    return (key, "1997-01-01 00:00+00", n, total, count, raw, by, 7, n)
+
+
+def test_the_digest_does_not_depend_on_partitions(door):
+    """A key that two partitions have is one row of the contribution."""
+    whole = staged(door, SUMS, [row("a", 3, 1.5, 3, "y", 2), row("b")])
+    halves = staged(door, SUMS, [row("b")], [], [row("a", 2, 1.0, 2), row("a", 1, 0.5, 1, "y", 2)])
+    assert whole == halves
+    assert whole.startswith("2:")
+
+
+@pytest.mark.parametrize(
+    "other", [row("b"), row(n=2), row(total=0.75), row(count=2), row(raw="y"), row(by=2)]
+)
+def test_the_digest_differs_if_one_value_does(door, other):
+    assert staged(door, SUMS, [row(), row("c")]) != staged(door, SUMS, [other, row("c")])
+
+
+def test_a_row_that_is_appended_twice_is_there_twice(door):
+    once, twice = [("a", "1.50")], [("a", "1.50"), ("a", "1.50")]
+    assert staged(door, ROWS, once) == staged(door, ROWS, [], [("a", "1.5")])
+    assert staged(door, ROWS, once) != staged(door, ROWS, twice)
+    assert staged(door, ROWS, twice) == staged(door, ROWS, once, once)
+    assert staged(door, ROWS) == "0:0"
+
+
+def test_the_digest_does_not_depend_on_the_sessions_settings(door):
+    before = staged(door, SUMS, [row(total=0.1)])
+    with door.transaction() as tx:
+        for setting in (
+            "TimeZone = 'Asia/Tokyo'", "DateStyle = 'German'", "extra_float_digits = -3",
+            "bytea_output = 'escape'",
+        ):  # fmt: skip
+            tx.run(SQL(f"SET {setting}"))
+    assert staged(door, SUMS, [row(total=0.1)]) == before

@@ -1,0 +1,356 @@
+"""A topology with every aggregator, driven as Airflow's tasks drive it; only Spark is left out.
+
+Rows are reduced in Python and staged by the product's own Spark task, acks and all. The rows of a
+batch keep their tuple ids when the code that makes something else of them is corrected.
+"""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field, replace
+from datetime import date
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
+
+from psycopg2.sql import SQL
+
+from reliability import (
+    Append,
+    Avg,
+    Count,
+    First,
+    Latest,
+    Max,
+    Min,
+    OpaqueState,
+    State,
+    Sum,
+    Topology,
+    Upsert,
+)
+from reliability.core.attempt import Grant
+from reliability.core.coordinator import (
+    Action,
+    Begin,
+    Commit,
+    Done,
+    Fail,
+    Rehearse,
+    Seal,
+    Submit,
+    Wait,
+)
+from reliability.core.difference import Difference
+from reliability.core.fold import Fold
+from reliability.core.spout import BatchMeta, Interval, MemorySlice, SourceItem, SpoutKind, Taken
+from reliability.ledger.door import Door
+from reliability.runner import TransactionRunner
+from reliability.spark.stage import CsvStream, StageTask
+from reliability.spouts.tuple_ids import fold_rows
+from reliability.states.tables import StateTables
+from reliability.transaction.attempt import declare_partitions
+from reliability.transaction.request import Run, TaskContact
+from tests.one_state import Row, reduce_rows
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BY = {"day": "date"}
+ROW_LENGTH = 6  # rows of a batch
+
+
+def states(elsewhere: str = "") -> list[State]:
+    """One state for each way in which a replay works; `elsewhere` is another database."""
+    return [
+        State(
+            "exact",
+            key={"k": "bigint", "word": "text"},
+            values={
+                "n": Count(),
+                "prices": Count("price"),
+                "total": Sum("price", "numeric(14,2)"),
+                "mean": Avg("price"),
+            },
+        ),
+        State(
+            "recomputed",
+            key={"word": "text"},
+            values={
+                "n": Count(),
+                "lowest": Min("price", "numeric(14,2)"),
+                "highest": Max("price", "numeric(14,2)"),
+                "opened": First("price", by=BY, type="numeric(14,2)"),
+                "closed": Latest("price", by=BY, type="numeric(14,2)"),
+            },
+            database=elsewhere,
+        ),
+        State(
+            "newest",
+            key={"k": "bigint"},
+            values={
+                "word": Upsert("word", by=BY, type="text"),
+                "price": Upsert("price", by=BY, type="numeric(14,2)"),
+            },
+        ),
+        State(
+            "log",
+            values={"word": Append("word", "text"), "price": Append("price", "numeric(14,2)")},
+        ),
+        State("all_of_it", values={"n": Count(), "total": Sum("price", "numeric(14,2)")}),
+    ]
+
+
+@dataclass
+class Batches:
+    """A spout whose batches grow: batch n is txid n + 1, and its rows never change.
+
+    :param sizes: how many rows each batch has
+    """
+
+    sizes: list[int]
+    kind: SpoutKind = SpoutKind.TRANSACTIONAL
+    timed: bool = False
+
+    def is_ready(self, txid: int, interval: Interval | None) -> bool:
+        return True
+
+    def plan(self, interval: Interval | None, taken: Taken) -> list[SourceItem]:
+        items = [MemorySlice(partition=n, offset=0, rows=r) for n, r in enumerate(self.sizes)]
+        known = taken.which([item.identity for item in items])
+        return [item for item in items if item.identity not in known]
+
+    def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
+        return [(item,) for item in items]
+
+    def count(self, items: Sequence[SourceItem]) -> Fold:
+        return Fold.of(fold_rows(ordinal, item.rows) for ordinal, item in enumerate(items))
+
+    def verify(self, meta: BatchMeta) -> None:
+        """Nothing changes."""
+
+
+def made(seed: int, rows: int = ROW_LENGTH) -> list[dict[str, Any]]:
+    """Make the rows of a batch: keys that recur, NULLs, ties of `day`."""
+    return [
+        {
+            "k": None if (seed + n) % 7 == 0 else (seed * 3 + n) % 4,
+            "word": "abc"[(seed + n * n) % 3],
+            "price": None if (seed * n) % 5 == 4 else Decimal((seed * 37 + n * 11) % 100) / 4,
+            "day": None if (seed + n) % 11 == 0 else date(2026, 1, 1 + (seed + n) % 3),
+        }
+        for n in range(rows)
+    ]
+
+
+@dataclass
+class Shop:
+    """The topology, and what its code makes of each batch now.
+
+    :param makes: txid -> rows without tuple ids; a correction changes it
+    """
+
+    door: Door
+    elsewhere: str = ""
+    kinds: Callable[[str], Sequence[State]] = states
+    makes: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
+    name: str = "shop"
+    pending: int = 3
+    raised: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.source = Batches([])
+        self.topology = Topology(
+            self.name,
+            spout=self.source,
+            states=list(self.kinds(self.elsewhere)),
+            process=_never,
+            max_spout_pending=self.pending,
+            module=__name__,
+        )
+        self.runner = TransactionRunner(self.topology, self.door)
+
+    def another_process(self) -> Shop:
+        """The same topology on a session of its own; what the code makes is shared."""
+        other = replace(self, door=Door(self.door.dsn))
+        other.source.sizes = self.source.sizes
+        other.raised, other.makes = self.raised, self.makes
+        return other
+
+    # --- what people and Airflow do --------------------------------------------------------------
+
+    def deliver(self, *batches: list[dict[str, Any]], run: str = "run") -> list[int]:
+        """New batches come, and a run emits them."""
+        first = len(self.source.sizes) + 1
+        for txid, rows in enumerate(batches, start=first):
+            self.source.sizes.append(len(rows))
+            self.makes[txid] = rows
+        who = TaskContact(
+            run=Run(dag_id=self.name, run_id=f"{run} {first}"), task="emit", max_tries=0
+        )
+        return self.runner.emit(None, who, most_batches=1000)
+
+    def run_of(self, txid: int) -> Run:
+        [(run,)] = self.ask(
+            "SELECT run_id FROM reliability.transaction WHERE topology = %(topology)s"
+            " AND txid = %(txid)s",
+            txid=txid,
+        )
+        return Run(dag_id=self.name, run_id=run)
+
+    def transact(
+        self, txid: int, run: Run | None = None, *, is_dry_run: bool = False
+    ) -> list[Difference]:
+        """Do what the operator's loop does until the txid is committed, or rehearsed."""
+        run = run or self.run_of(txid)
+        work = self.topology.work("commit")
+        who = TaskContact(
+            run=run,
+            task="commit",
+            max_tries=self.raised.get(f"{run.run_id}:{txid}", 0),
+            is_dry_run=is_dry_run,
+        )
+        request_id = self.runner.contact(txid, who).request_id
+        for _ in range(40):
+            action = self.runner.next_action(txid, request_id, work)
+            match action:
+                case Done():
+                    return []
+                case Fail(error=error):
+                    raise error
+                case Rehearse():
+                    return self.runner.rehearse(txid, request_id)
+                case Commit():
+                    for done in self.runner.commit(txid):
+                        if done.attempt.txid == txid and done.differences:
+                            return list(done.differences)
+                case Wait():
+                    pass
+                case _:
+                    self.act(txid, request_id, action)
+        raise AssertionError(f"txid {txid} did not get there: {action}")
+
+    def act(self, txid: int, request_id: int, action: Action) -> None:
+        work = self.topology.work("commit")
+        match action:
+            case Begin():
+                self.runner.begin(txid, request_id, work)
+            case Submit(step=step):
+                grant = self.runner.claim_step(txid, request_id, step, work)
+                if grant is not None:
+                    self.write(grant)
+                    self.runner.end_step(grant, step)
+            case Seal():
+                grant = self.runner.live_grant(txid, request_id)
+                if grant is not None:
+                    self.runner.seal(grant, "commit")
+
+    def clear(self, *txids: int) -> None:
+        """A person clears the transactions: their tasks' max_tries rise."""
+        for txid in txids:
+            key = f"{self.run_of(txid).run_id}:{txid}"
+            self.raised[key] = self.raised.get(key, 0) + 1
+
+    def replay(self, txid: int) -> list[Difference]:
+        self.clear(txid)
+        return self.transact(txid)
+
+    def dry_run(self, txid: int) -> list[Difference]:
+        self.clear(txid)
+        return self.transact(txid, is_dry_run=True)
+
+    def correct(self, txid: int, rows: list[dict[str, Any]]) -> list[Difference]:
+        """Deploy code that makes other rows of the batch, and replay it."""
+        assert len(rows) == self.source.sizes[txid - 1]
+        self.makes[txid] = rows
+        return self.replay(txid)
+
+    # --- what Spark does -------------------------------------------------------------------------
+
+    def write(self, grant: Grant, partitions: int = 2) -> None:
+        """Stage every state of an attempt."""
+        rows = self.makes[grant.attempt.txid]
+        ids = [fold_rows(0, 1, first=n).xor for n in range(len(rows))]
+        whole: list[Row] = [{**row, "_x": x} for row, x in zip(rows, ids, strict=True)]
+        for state in self.topology.states:
+            tables = StateTables(self.name, state)
+            with closing(Door(self.dsn_of(state.database))) as door:
+                with door.transaction() as tx:
+                    copy = tables.copy().as_string(tx.cursor)
+                task = StageTask(
+                    dsn=door.dsn,
+                    copy=copy,
+                    grant=grant,
+                    sink=state.name,
+                    write_id=str(uuid.uuid4()),
+                )
+                for part in range(partitions):
+                    task.stage(
+                        part, CsvStream(iter([_batch(tables, grant, whole[part::partitions])]))
+                    )
+                declare_partitions(door, grant, state.name, partitions)
+
+    def dsn_of(self, database: str) -> str:
+        from reliability.settings import database_dsn
+
+        return database_dsn(database) if database else self.door.dsn
+
+    # --- what there is ---------------------------------------------------------------------------
+
+    def tables(self) -> dict[str, list[tuple[Any, ...]]]:
+        """Return every table as it is, all columns but what only says which attempt it was."""
+        return {state.name: self.contents(state) for state in self.topology.states}
+
+    def contents(self, state: State) -> list[tuple[Any, ...]]:
+        columns = [*state.key, *state.values]
+        if not state.is_append:
+            columns += [c.name for c in state.columns() if c.name not in columns] + ["_txid"]
+        statement = SQL("SELECT {} FROM {}").format(
+            SQL(", ").join(map(_identifier, columns)), StateTables(self.name, state).target
+        )
+        with closing(Door(self.dsn_of(state.database))) as door, door.transaction() as tx:
+            found = [tuple(row.values()) for row in tx.all(statement)]
+        return sorted(found, key=repr)
+
+    def ask(self, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
+        with self.door.transaction() as tx:
+            found = tx.all(SQL(statement), topology=self.name, **parameters)
+        return [tuple(row.values()) for row in found]
+
+
+def _identifier(name: str) -> Any:
+    from psycopg2.sql import Identifier
+
+    return Identifier(name)
+
+
+def _batch(tables: StateTables, grant: Grant, rows: Sequence[Row]) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    own = {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id}
+    staged: list[Mapping[str, Any]] = [
+        {**row, **own} for row in reduce_rows(tables.state, [{**r, **own} for r in rows])
+    ]
+    price = pa.decimal128(14, 2)
+    arrow = {"bigint": pa.int64(), "text": pa.string(), "date": pa.date32(), "boolean": pa.bool_()}
+    types = tables.column_types()
+    schema = pa.schema(
+        [(name, arrow.get(types.get(name, "bigint"), price)) for name in tables.staged_columns()]
+    )
+    return pa.RecordBatch.from_pylist([dict(row) for row in staged], schema=schema)
+
+
+def _never(*_: Any) -> dict[str, Any]:
+    raise AssertionError("there is no Spark here")
+
+
+def opaque_states(elsewhere: str = "") -> list[State]:
+    """A state that keeps one txid's history."""
+    return [
+        OpaqueState(
+            "exact",
+            key={"k": "bigint"},
+            values={"n": Count(), "total": Sum("price", "numeric(14,2)")},
+        )
+    ]

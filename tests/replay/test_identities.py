@@ -1,0 +1,354 @@
+"""Replay, correction and rollback are identities where they have to be, over all aggregators.
+
+A reader looks all the while: every snapshot is the state after some change (G3).
+"""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing
+
+import pytest
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
+
+from reliability.core.errors import (
+    NothingToReplay,
+    ReplayNotPossible,
+    RollbackNotPossible,
+    TxidBlocked,
+    TxidHeld,
+)
+from reliability.ledger.door import Door
+from reliability.transaction.request import Run, TaskContact
+from reliability.transaction.rollback import release, roll_back
+from tests.replay.shop import Shop, made, opaque_states, states
+
+
+@pytest.fixture
+def shop(door):
+    """Five txids, committed."""
+    shop = Shop(door)
+    for txid in shop.deliver(*(made(n) for n in range(1, 6))):
+        shop.transact(txid)
+    return shop
+
+
+def statuses(shop, txid):
+    asked = "SELECT status FROM reliability.attempt WHERE txid = %(txid)s ORDER BY attempt_id"
+    return [status for (status,) in shop.ask(asked, txid=txid)]
+
+
+def corrected(seed):
+    return made(seed + 100)
+
+
+def test_a_replay_of_the_same_is_an_identity_and_says_so(shop):
+    before = shop.tables()
+    differences = shop.replay(2)
+    assert [str(one) for one in differences] == [
+        "all_of_it: unchanged",
+        "exact: unchanged",
+        "log: unchanged",
+        "newest: unchanged",
+        "recomputed: unchanged",
+    ]
+    assert shop.tables() == before
+
+
+def test_correcting_twice_is_correcting_once(shop):
+    first = shop.correct(2, corrected(2))
+    assert not all(one.is_nothing for one in first)
+    once = shop.tables()
+    again = shop.correct(2, corrected(2))
+    assert all(one.is_nothing for one in again)
+    assert shop.tables() == once
+
+
+def test_correcting_and_correcting_back_is_an_identity(shop):
+    before, original = shop.tables(), shop.makes[2]
+    there = {one.state: one for one in shop.correct(2, corrected(2))}
+    assert shop.tables() != before
+    back = {one.state: one for one in shop.correct(2, original)}
+    assert shop.tables() == before
+    for state, one in there.items():
+        assert back[state].rows_added == one.rows_removed
+        assert back[state].rows_removed == one.rows_added
+        assert back[state].rows_changed == one.rows_changed
+        assert dict(back[state].moved) == {name: -by for name, by in one.moved.items()}
+
+
+def test_a_correction_gives_what_correct_code_had_given(door, shop):
+    shop.correct(3, corrected(3))
+    right = Shop(door, name="right", kinds=lambda _: [_renamed(s) for s in shop.topology.states])
+    for txid in right.deliver(*(shop.makes[n] for n in range(1, 6))):
+        right.transact(txid)
+    assert list(right.tables().values()) == list(shop.tables().values())
+
+
+def _renamed(state):
+    return type(state)(state.name, key=state.key, values=state.values, table=f"right_{state.name}")
+
+
+@pytest.mark.parametrize("to_txid", [0, 2, 4])
+def test_rolling_back_and_processing_again_is_the_original(shop, to_txid):
+    before = shop.tables()
+    done = roll_back(shop.door, "shop", to_txid, "a wrong delivery")
+    assert done.held == (to_txid + 1, 5)
+    assert not any(one.is_nothing for one in done.differences)
+    held = "SELECT txid FROM reliability.transaction WHERE held_reason IS NOT NULL ORDER BY txid"
+    assert [txid for (txid,) in shop.ask(held)] == list(range(to_txid + 1, 6))
+    [run] = release(shop.door, "shop")
+    assert (run.run_id, run.txids) == ("run 1", tuple(range(to_txid + 1, 6)))
+    for txid in run.txids:
+        shop.clear(txid)
+    for txid in run.txids:
+        shop.transact(txid)
+    assert shop.tables() == before
+
+
+def test_a_rollback_gives_the_tables_of_that_txid(door):
+    shop = Shop(door)
+    tables = [shop_tables_after(shop, n) for n in range(1, 5)]
+    for txid in (3, 2, 1):
+        roll_back(door, "shop", txid, "back")
+        assert shop.tables() == tables[txid - 1]
+
+
+def shop_tables_after(shop, n):
+    for txid in shop.deliver(made(n)):
+        shop.transact(txid)
+    return shop.tables()
+
+
+def test_rolling_back_twice_at_once_is_refused(shop):
+    roll_back(shop.door, "shop", 3, "back")
+    with pytest.raises(RollbackNotPossible, match="txid 3 is the last"):
+        roll_back(shop.door, "shop", 3, "back")
+    with pytest.raises(RollbackNotPossible, match="1 to 3"):
+        roll_back(shop.door, "shop", 4, "back")
+
+
+def test_what_is_held_is_neither_processed_nor_passed_by(shop):
+    """H4: else whoever comes next would commit it at once."""
+    roll_back(shop.door, "shop", 3, "a wrong delivery")
+    shop.clear(4)
+    with pytest.raises(TxidHeld, match="txid 4 is held: a wrong delivery"):
+        shop.transact(4)
+    with pytest.raises(TxidBlocked, match=r"txid 4 .*held: a wrong delivery"):
+        shop.deliver(made(6))
+
+
+def test_a_dry_run_tells_what_a_replay_does_and_changes_nothing(shop):
+    before, original = shop.tables(), shop.makes[2]
+    shop.makes[2] = corrected(2)
+    told = shop.dry_run(2)
+    assert shop.tables() == before
+    assert shop.ask(
+        "SELECT status FROM reliability.attempt WHERE txid = 2 ORDER BY attempt_id"
+    ) == [
+        ("COMMITTED",),
+        ("REHEARSED",),
+    ]
+    assert shop.replay(2) == told
+    shop.makes[2] = original
+    shop.replay(2)
+    assert shop.tables() == before
+
+
+def test_a_dry_run_that_died_is_in_nobodys_way(shop):
+    shop.makes[2] = corrected(2)
+    shop.clear(2)
+    run = shop.run_of(2)
+    shop.runner.rehearse = lambda *_: (_ for _ in ()).throw(KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        shop.transact(2, run, is_dry_run=True)
+    assert shop.ask("SELECT status FROM reliability.attempt WHERE attempt_id = 1") == [
+        ("PROCESSED",)
+    ]
+    assert shop.runner.commit(2) == []
+    del shop.runner.rehearse
+    told = shop.replay(2)
+    assert not all(one.is_nothing for one in told)
+    assert shop.ask(
+        "SELECT status FROM reliability.attempt WHERE txid = 2 ORDER BY attempt_id"
+    ) == [
+        ("REPLACED",),
+        ("FENCED",),
+        ("COMMITTED",),
+    ]
+
+
+def test_a_dry_run_needs_what_has_committed(door):
+    shop = Shop(door)
+    shop.deliver(made(1))
+    run = Run(dag_id="shop", run_id="another")
+    who = TaskContact(run=run, task="emit", max_tries=0, is_dry_run=True)
+    with pytest.raises(NothingToReplay):
+        shop.runner.emit(None, who, most_batches=9)
+
+
+def test_a_dry_run_of_a_rollback_changes_nothing(shop):
+    before = shop.tables()
+    told = roll_back(shop.door, "shop", 2, "maybe", dry_run=True)
+    assert shop.tables() == before
+    assert told.commit_number is None
+    assert roll_back(shop.door, "shop", 2, "yes").differences == told.differences
+
+
+def test_an_opaque_state_goes_back_one_txid_and_no_further(door):
+    """H5: a row remembers one step, and a second one would be wrong without a word."""
+    shop = Shop(door, kinds=opaque_states)
+    tables = [shop_tables_after(shop, n) for n in range(1, 4)]
+    with pytest.raises(RollbackNotPossible, match="can go back to txid 2 only"):
+        roll_back(door, "shop", 1, "back")
+    roll_back(door, "shop", 2, "back")
+    assert shop.tables() == tables[1]
+    with pytest.raises(RollbackNotPossible, match="no txid up to 2"):
+        roll_back(door, "shop", 1, "back")
+    with pytest.raises(ReplayNotPossible):
+        shop.replay(2)
+    release(door, "shop")
+    shop.clear(3)
+    shop.transact(3)
+    assert shop.tables() == tables[2]
+
+
+# --- random orders, with fresh commits and a reader beside them -----------------------------------
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["replay", "correct", "restore", "dry run", "roll back"]),
+        st.integers(1, 4),
+        st.integers(0, 2),
+    ),
+    min_size=2,
+    max_size=4,
+)
+
+
+@settings(
+    max_examples=6,
+    deadline=None,
+    database=None,
+    phases=[Phase.generate],
+    suppress_health_check=list(HealthCheck),
+)
+@given(OPERATIONS, st.randoms(use_true_random=False))
+def test_whatever_was_corrected_the_tables_are_those_of_the_code_that_ran_last(
+    door, operations, random
+):
+    name = f"shop_{random.getrandbits(40)}"
+    shop = Shop(door, name=name, kinds=lambda _: _named(name))
+    for txid in shop.deliver(*(made(n) for n in range(1, 5))):
+        shop.transact(txid)
+    with watched(shop):
+        for what, txid, seed in operations:
+            perform(shop, what, txid, seed)
+    right = Shop(door, name=f"{name}_r", kinds=lambda _: _named(f"{name}_r"))
+    for txid in right.deliver(*(shop.makes[n] for n in sorted(shop.makes))):
+        right.transact(txid)
+    assert shop.tables() == right.tables()
+
+
+def perform(shop, what, txid, seed):
+    match what:
+        case "replay":
+            assert all(one.is_nothing for one in shop.replay(txid))
+        case "correct":
+            shop.correct(txid, made(txid + 50 * seed))
+        case "restore":
+            shop.correct(txid, made(txid))
+        case "dry run":
+            before = shop.tables()
+            shop.dry_run(txid)
+            assert shop.tables() == before
+        case "roll back":
+            roll_back(shop.door, shop.name, txid - 1, "back")
+            for run in release(shop.door, shop.name):
+                shop.clear(*run.txids)
+                for held in run.txids:
+                    shop.transact(held)
+
+
+def _named(name):
+    return [
+        type(state)(state.name, key=state.key, values=state.values, table=f"{name}_{state.name}")
+        for state in states()
+    ]
+
+
+class Reader:
+    """Reads all tables in one statement, over and over: as many rows are in each of them (G3)."""
+
+    def __init__(self, shop):
+        self._shop = shop
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._read)
+        self.seen = set()
+        self.torn = []
+
+    def __enter__(self):
+        self._thread.start()
+        return self
+
+    def __exit__(self, *error):
+        self._ended.set()
+        self._thread.join()
+        assert not self.torn
+        assert self.seen
+
+    def _read(self):
+        tables = {s.name: ".".join(s.target) for s in self._shop.topology.states}
+        statement = (
+            f"SELECT (SELECT coalesce(sum(n), 0) FROM {tables['exact']})::int,"
+            f" (SELECT coalesce(sum(n), 0) FROM {tables['recomputed']})::int,"
+            f" (SELECT coalesce(sum(_rows), 0) FROM {tables['newest']})::int,"
+            f" (SELECT count(*) FROM {tables['log']})::int,"
+            f" (SELECT coalesce(sum(n), 0) FROM {tables['all_of_it']})::int,"
+            f" (SELECT coalesce(sum(total), 0) FROM {tables['exact']})"
+            f" = (SELECT coalesce(sum(price), 0) FROM {tables['log']})"
+        )
+        with closing(Door(self._shop.door.dsn)) as door:
+            while not self._ended.wait(0.02):
+                with door.transaction() as tx:
+                    tx.cursor.execute(statement)
+                    [row] = tx.cursor.fetchall()
+                    [*counts, alike] = row.values()  # type: ignore[attr-defined]
+                if len(set(counts)) > 1 or not alike:
+                    self.torn.append((counts, alike))
+                self.seen.add(counts[0])
+
+
+def watched(shop):
+    return Reader(shop)
+
+
+def test_fresh_commits_and_replays_go_on_beside_each_other(door):
+    """G3, and both lanes: what is emitted meanwhile commits in order, replays swap in between."""
+    shop = Shop(door)
+    for txid in shop.deliver(*(made(n) for n in range(1, 4))):
+        shop.transact(txid)
+    other = shop.another_process()
+    errors = []
+
+    def fresh():
+        try:
+            for n in range(4, 10):
+                for txid in other.deliver(made(n)):
+                    other.transact(txid)
+        except Exception as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=fresh)
+    with Reader(shop) as reader:
+        thread.start()
+        for n in range(8):
+            shop.correct(1 + n % 3, made(20 + n))
+        thread.join()
+    assert not errors
+    assert len(reader.seen) > 2
+    right = Shop(door, name="right", kinds=lambda _: _named("right"))
+    for txid in right.deliver(*(shop.makes[n] for n in range(1, 10))):
+        right.transact(txid)
+    assert shop.tables() == right.tables()
