@@ -15,7 +15,7 @@ from reliability.core.definitions import Topology
 from reliability.core.difference import Difference
 from reliability.core.errors import ReliabilityError
 from reliability.core.request import Request
-from reliability.core.spout import Interval
+from reliability.core.spout import BatchMeta, Interval
 from reliability.ledger.door import Door
 from reliability.ledger.migrations import check_migrated
 from reliability.settings import Leases, ledger_dsn
@@ -24,6 +24,7 @@ from reliability.transaction.apply import Witness
 from reliability.transaction.commit import drain
 from reliability.transaction.emit import emit
 from reliability.transaction.plan import Committed
+from reliability.transaction.refreeze import refreeze
 from reliability.transaction.rehearse import rehearse_replay
 from reliability.transaction.request import Run, TaskContact
 from reliability.transaction.sweep import Swept, sweep
@@ -52,9 +53,27 @@ class TransactionRunner:
     def __exit__(self, *error: object) -> None:
         self.door.close()
 
-    def emit(self, interval: Interval | None, who: TaskContact, *, most_batches: int) -> list[int]:
-        """Give the interval's items their txids and open the run's requests."""
-        return emit(self.door, self.topology, interval, who, most_batches=most_batches)
+    def emit(
+        self,
+        interval: Interval | None,
+        who: TaskContact,
+        *,
+        most_batches: int,
+        refreeze: bool = False,
+    ) -> list[int]:
+        """Give the interval's items their txids and open the run's requests.
+
+        :param refreeze: freeze what the source has now of the batches that the interval has
+        """
+        txids = emit(self.door, self.topology, interval, who, most_batches=most_batches)
+        if refreeze and not who.is_dry_run:
+            for txid in txids:
+                self.refreeze(txid, f"run {who.run.run_id} asked for it")
+        return txids
+
+    def refreeze(self, txid: int, reason: str) -> BatchMeta | None:
+        """Freeze what the source has now of a txid's items; None if nothing has changed."""
+        return refreeze(self.door, self.topology, txid, reason)
 
     def contact(self, txid: int, who: TaskContact) -> Request:
         """Return the request that a task works for."""

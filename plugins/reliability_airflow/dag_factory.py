@@ -6,11 +6,12 @@ from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, task_group
+from airflow.sdk import DAG, CronDataIntervalTimetable, Param, task_group
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import InvalidDefinition
 from reliability.core.graph import reads_from
+from reliability_airflow.context import DRY_RUN, REFREEZE
 from reliability_airflow.operators import TransactionOperator
 from reliability_airflow.tasks import EmitOperator, close_task, settle_task, unanchored_task
 
@@ -65,6 +66,9 @@ def topology_dag(
         default_args=DEFAULT_ARGS | (default_args or {}),
         tags={"reliability", *dag_arguments.pop("tags", ())},
         doc_md=dag_arguments.pop("doc_md", None) or _documentation(topology),
+        params=_params() | dag_arguments.pop("params", {}),
+        # A replay is to run the code that was corrected, not that of the run's first time.
+        rerun_with_latest_version=dag_arguments.pop("rerun_with_latest_version", True),
         **dag_arguments,
     ) as dag:
         _build(topology, unanchored=unanchored, conn_id=conn_id, conf=conf)
@@ -105,6 +109,22 @@ def _build(
     transaction.expand(txid=emitted) >> settle
     for function in unanchored:
         settle >> unanchored_task(topology, emitted, function)
+
+
+def _params() -> dict[str, Param]:
+    """Return what a person may say when a run is triggered, or in the conf of a backfill."""
+    return {
+        DRY_RUN: Param(
+            False,
+            type="boolean",
+            description="Only tell what a replay would change: in the task's log and the ledger.",
+        ),
+        REFREEZE: Param(
+            False,
+            type="boolean",
+            description="The source was exchanged on purpose: freeze what it has now, and replay.",
+        ),
+    }
 
 
 def _documentation(topology: Topology) -> str:

@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from reliability.core.definitions import Topology
 from reliability.core.errors import RunUnsatisfied, SourceNotReady
 from reliability_airflow.context import (
+    REFREEZE,
     WAIT_TIMEOUT,
     carry_source_wait,
     contact_of,
@@ -56,6 +57,7 @@ class EmitOperator(BaseOperator):
                     interval_of(context),
                     contact_of(context),
                     most_batches=conf.getint("core", "max_map_length"),
+                    refreeze=bool(context["params"].get(REFREEZE, False)),
                 )
         except SourceNotReady as error:
             self.log.info("%s", error)

@@ -199,7 +199,8 @@ class SourceChanged(Terminal):
 
     code = "SOURCE_CHANGED"
     remedy = (
-        "put the original file or rows back and clear the task; a txid always reads the same batch."
+        "put the original file or rows back and clear the task; if they were exchanged on purpose, "
+        "replay the txid with --refreeze, or its interval with the run's parameter `refreeze`."
     )
 
 

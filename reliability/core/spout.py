@@ -269,3 +269,12 @@ class Spout(Protocol):
 
     def verify(self, meta: BatchMeta) -> None:
         """Raise `source_changed(…)` if the source no longer is what the batch was cut from (E6)."""
+
+    def refresh(self, meta: BatchMeta) -> Sequence[SourceItem]:
+        """Return what the source has now of a batch's items; nothing that belongs to no batch.
+
+        For a person who exchanged the source on purpose, and has the txid frozen anew.
+
+        :raises RefreezeNotPossible: an item cannot be told from what other txids read
+        :raises SourceUnreadable: an item is there, and not whole
+        """

@@ -22,6 +22,7 @@ from dataclasses import dataclass, replace
 from reliability.core.errors import (
     InvalidDefinition,
     NothingToEmit,
+    RefreezeNotPossible,
     SourceChanged,
     SourceUnreadable,
 )
@@ -164,6 +165,20 @@ class FileSpout:
             if found != item:
                 raise source_changed(self.kind, f"{item.path} changed: {_difference(item, found)}")
 
+    def refresh(self, meta: BatchMeta) -> list[SourceItem]:
+        """Describe the files of a batch as they are now; one that is gone is left out."""
+        files = [item for item in meta.items if isinstance(item, FileItem)]
+        for item in files:
+            if not item.is_whole:
+                raise RefreezeNotPossible(f"{item.path} is cut into pieces that several txids read")
+        there = [path for path in dict.fromkeys(item.path for item in files) if _is_there(path)]
+        return [self._describe(path) for path in there]
+
+    def _describe(self, path: str) -> FileItem:
+        if self.format == "parquet":
+            return parquet.read_file(path)
+        return text.read_file(path, self.format, header=self.header)
+
 
 def ordinals(items: Iterable[SourceItem]) -> dict[str, int]:
     """Return each file's place in a batch, which is that of its first item.
@@ -175,6 +190,14 @@ def ordinals(items: Iterable[SourceItem]) -> dict[str, int]:
     for ordinal, item in enumerate(items):
         place.setdefault(item.source, ordinal)
     return place
+
+
+def _is_there(path: str) -> bool:
+    try:
+        stat(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _for_interval(pattern: str, interval: Interval | None) -> str:

@@ -8,7 +8,7 @@ emits everything, later runs what was appended to a partition since.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from reliability.core.errors import InvalidDefinition
@@ -87,6 +87,12 @@ class MemorySpout:
             if len(self.rows_of(item)) != item.rows:
                 what = f"{item.identity} had {item.rows} rows and has them no more"
                 raise source_changed(self.kind, what)
+
+    def refresh(self, meta: BatchMeta) -> list[SourceItem]:
+        """Return the slices with as many rows as the code holds of them now."""
+        slices = [item for item in meta.items if isinstance(item, MemorySlice)]
+        there = [(item, len(self.rows_of(item))) for item in slices]
+        return [replace(item, rows=rows) for item, rows in there if rows]
 
     def rows_of(self, item: MemorySlice) -> list[tuple[Any, ...]]:
         """Return the rows of a slice as tuples."""

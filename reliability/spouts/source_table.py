@@ -107,6 +107,13 @@ class SourceTable:
         with self.transaction() as tx:
             return self._fold(tx, keys)
 
+    def present(self, keys: str) -> tuple[str, Fold]:
+        """Return which of these keys are there now, and the fold of their rows' tuple ids."""
+        with self.transaction() as tx:
+            tx.run("isolate_source")
+            row = tx.one(self._compose("present_source_keys"), keys=keys)
+            return row["keys"], self._fold(tx, row["keys"])
+
     def _fold(self, tx: Transaction, keys: str) -> Fold:
         row = tx.one(self._compose("fold_source_keys"), keys=keys)
         return Fold(row["xor"], row["count"])

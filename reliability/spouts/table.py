@@ -23,7 +23,7 @@ gap about 40.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from reliability.core.errors import InvalidDefinition, SourceChanged
 from reliability.core.fold import Fold
@@ -132,6 +132,15 @@ class TableSpout:
                     f"table {self.table}: {item.rows} rows were emitted, {found.count} of them are "
                     "there now",
                 )
+
+    def refresh(self, meta: BatchMeta) -> list[SourceItem]:
+        """Return the rows of a batch's keys that are there now, as Postgres counts them."""
+        found = [(item, self.source_table.present(item.keys)) for item in _tables(meta.items)]
+        return [
+            replace(item, keys=keys, rows=fold.count, xor=fold.xor)
+            for item, (keys, fold) in found
+            if fold.count
+        ]
 
     def reading(self, meta: BatchMeta) -> tuple[dict[str, str], list[str]]:
         """Return a batch's columns, name -> Spark type, and the queries that read it in parts.

@@ -14,17 +14,12 @@ from reliability.states.tables import StateTables
 
 
 def digest(tables: StateTables) -> Composed:
-    """Digest an attempt's contribution, one row a key: `rows:sum`.
+    """Digest what an attempt has staged, as `rows:sum`: Spark stages a key once.
 
     The text of a row depends on settings of the session: run `read_session` before it.
     """
     return SQL(
-        "SELECT count(*) || ':' || coalesce(sum(hashtextextended(ROW(added.*)::text, 0)), 0)"
-        " AS digest FROM ({}) AS added"
-    ).format(_appended(tables) if tables.state.is_append else tables.folded_attempt("attempt_id"))
-
-
-def _appended(tables: StateTables) -> Composed:
-    return SQL("SELECT {} FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s").format(
-        names(tables.column_types()), tables.contribution
-    )
+        "SELECT count(*) || ':' || coalesce(sum(hashtextextended(ROW(staged.*)::text, 0)), 0)"
+        " AS digest FROM (SELECT {} FROM {}"
+        " WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s) AS staged"
+    ).format(names(tables.column_types()), tables.contribution)

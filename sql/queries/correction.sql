@@ -90,3 +90,42 @@ RETURNING attempt_id;
 UPDATE reliability.request SET status = 'SATISFIED', ended_at = clock_timestamp()
  WHERE request_id = %(request_id)s AND is_dry_run AND status IN ('OPEN', 'GIVEN_UP')
 RETURNING request_id;
+
+-- frozen_batch --
+SELECT batch_meta, emitted_xor, emitted_count FROM reliability.transaction
+ WHERE topology = %(topology)s AND txid = %(txid)s AND batch_meta IS NOT NULL;
+
+-- batches_before --
+-- What the txid read before it was frozen anew.
+SELECT batch_meta FROM reliability.refreeze
+ WHERE topology = %(topology)s AND txid = %(txid)s ORDER BY refrozen_at DESC;
+
+-- refreeze_batch --
+-- While no attempt reads the old batch, and if that is what the caller believes it to be.
+WITH changed AS (
+       UPDATE reliability.transaction t
+          SET batch_meta = %(batch_meta)s, emitted_xor = %(emitted_xor)s,
+              emitted_count = %(emitted_count)s, verdict = %(verdict)s
+        WHERE t.topology = %(topology)s AND t.txid = %(txid)s
+          AND t.batch_meta = %(old_batch)s::jsonb
+          AND NOT EXISTS (SELECT FROM reliability.attempt a
+                           WHERE a.topology = t.topology AND a.txid = t.txid
+                             AND a.status IN ('PROCESSING', 'SEALING', 'PROCESSED'))
+    RETURNING t.topology, t.txid)
+INSERT INTO reliability.refreeze (topology, txid, batch_meta, reason)
+SELECT topology, txid, %(old_batch)s, %(reason)s FROM changed
+RETURNING txid;
+
+-- drop_parts --
+-- Keys of a table that are gone: whoever adds them again adds new rows.
+DELETE FROM reliability.source_item
+ WHERE topology = %(topology)s AND txid = %(txid)s AND part <> '{(,)}'
+   AND item <> ALL (%(items)s::text[]);
+
+-- refreeze_parts --
+UPDATE reliability.source_item s SET part = now.part
+  FROM (SELECT item, range_agg(part) AS part
+          FROM unnest(%(items)s::text[], %(parts)s::int8multirange[]) AS p(item, part)
+         GROUP BY item) AS now
+ WHERE s.topology = %(topology)s AND s.txid = %(txid)s AND s.item = now.item
+   AND s.part <> '{(,)}';

@@ -80,6 +80,13 @@ SELECT coalesce(bit_xor(s.id), 0) AS xor, count(*) AS count
  CROSS JOIN LATERAL (SELECT hashint8extended({key}, 42) AS id FROM {table}
                       WHERE {key} >= lower(r) AND {key} < upper(r) OFFSET 0) AS s;
 
+-- present_source_keys --
+-- Which of these keys are there now.
+SELECT coalesce(range_agg(int8range(s.key, s.key, '[]')), '{{}}')::text AS keys
+  FROM unnest(%(keys)s::int8multirange) AS r
+ CROSS JOIN LATERAL (SELECT {key}::bigint AS key FROM {table}
+                      WHERE {key} >= lower(r) AND {key} < upper(r) OFFSET 0) AS s;
+
 -- source_rows --
 -- These rows, each with its tuple id. OFFSET 0 makes it one index scan for each range.
 SELECT s.*

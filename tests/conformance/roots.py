@@ -55,6 +55,9 @@ class Source:
     def verify(self, meta: BatchMeta) -> None:
         pass
 
+    def refresh(self, meta: BatchMeta) -> tuple[SourceItem, ...]:
+        return meta.items
+
 
 @dataclass
 class Root:

@@ -43,6 +43,7 @@ from reliability.core.coordinator import (
     Wait,
 )
 from reliability.core.difference import Difference
+from reliability.core.errors import SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, Interval, MemorySlice, SourceItem, SpoutKind, Taken
 from reliability.ledger.door import Door
@@ -50,7 +51,7 @@ from reliability.runner import TransactionRunner
 from reliability.spark.stage import CsvStream, StageTask
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
-from reliability.transaction.attempt import declare_partitions
+from reliability.transaction.attempt import declare_partitions, fail_and_raise, read_batch_meta
 from reliability.transaction.request import Run, TaskContact
 from tests.one_state import Row, reduce_rows
 
@@ -128,7 +129,17 @@ class Batches:
         return Fold.of(fold_rows(ordinal, item.rows) for ordinal, item in enumerate(items))
 
     def verify(self, meta: BatchMeta) -> None:
-        """Nothing changes."""
+        """Raise SourceChanged if a batch has another number of rows now."""
+        for item in meta.items:
+            if isinstance(item, MemorySlice) and self.sizes[item.partition] != item.rows:
+                raise SourceChanged(f"batch {item.partition} has {self.sizes[item.partition]} rows")
+
+    def refresh(self, meta: BatchMeta) -> list[SourceItem]:
+        return [
+            replace(item, rows=self.sizes[item.partition])
+            for item in meta.items
+            if isinstance(item, MemorySlice)
+        ]
 
 
 def made(seed: int, rows: int = ROW_LENGTH) -> list[dict[str, Any]]:
@@ -199,18 +210,17 @@ class Shop:
         )
         return Run(dag_id=self.name, run_id=run)
 
+    def who(self, txid: int, run: Run | None = None, *, is_dry_run: bool = False) -> TaskContact:
+        run = run or self.run_of(txid)
+        raised = self.raised.get(f"{run.run_id}:{txid}", 0)
+        return TaskContact(run=run, task="commit", max_tries=raised, is_dry_run=is_dry_run)
+
     def transact(
         self, txid: int, run: Run | None = None, *, is_dry_run: bool = False
     ) -> list[Difference]:
         """Do what the operator's loop does until the txid is committed, or rehearsed."""
-        run = run or self.run_of(txid)
         work = self.topology.work("commit")
-        who = TaskContact(
-            run=run,
-            task="commit",
-            max_tries=self.raised.get(f"{run.run_id}:{txid}", 0),
-            is_dry_run=is_dry_run,
-        )
+        who = self.who(txid, run, is_dry_run=is_dry_run)
         request_id = self.runner.contact(txid, who).request_id
         for _ in range(40):
             action = self.runner.next_action(txid, request_id, work)
@@ -269,7 +279,11 @@ class Shop:
     # --- what Spark does -------------------------------------------------------------------------
 
     def write(self, grant: Grant, partitions: int = 2) -> None:
-        """Stage every state of an attempt."""
+        """Do what the driver and its tasks do for every state of an attempt."""
+        try:
+            self.source.verify(read_batch_meta(self.door, grant))
+        except SourceChanged as error:
+            fail_and_raise(self.door, grant, error)
         rows = self.makes[grant.attempt.txid]
         ids = [fold_rows(0, 1, first=n).xor for n in range(len(rows))]
         whole: list[Row] = [{**row, "_x": x} for row, x in zip(rows, ids, strict=True)]

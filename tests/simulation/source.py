@@ -50,3 +50,6 @@ class Source:
 
     def verify(self, meta: BatchMeta) -> None:
         self.meanwhile()
+
+    def refresh(self, meta: BatchMeta) -> Sequence[SourceItem]:
+        return meta.items

@@ -1,0 +1,70 @@
+"""Refreeze: a txid gets a new BatchMeta, because its source was exchanged on purpose.
+
+A frozen batch is what makes a retry harmless, so nothing refreezes by itself: a person says so,
+the old batch is kept, and the next replay reads the new one. New items of the interval are none of
+its business: they get txids of their own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from reliability.core.definitions import Topology
+from reliability.core.errors import NothingToReplay, RefreezeNotPossible
+from reliability.core.fold import Fold
+from reliability.core.spout import WHOLE, BatchMeta, SourceItem
+from reliability.ledger.door import Door
+from reliability.ledger.locks import lock_topology
+from reliability.transaction.opaque import batch_of
+
+
+def refreeze(door: Door, topology: Topology, txid: int, reason: str) -> BatchMeta | None:
+    """Freeze what the source has now of a txid's items; None if it still is what was frozen.
+
+    A file that was gone when the txid was frozen anew before, and is back, is read again; a key of
+    a table that is gone belongs to nobody any more.
+
+    :raises RefreezeNotPossible: the txid is being processed, or pieces of a file are read by
+        several txids
+    :raises NothingToReplay: it was never emitted, or its batch is not frozen yet
+    :raises SourceUnreadable: an item is there, and not whole
+    """
+    place = {"topology": topology.name, "txid": txid}
+    with door.transaction() as tx:
+        row = tx.first("frozen_batch", **place)
+        if row is None:
+            raise NothingToReplay(f"txid {txid} of {topology.name} has no frozen batch")
+        old = batch_of(row)
+        earlier = [found["batch_meta"] for found in tx.all("batches_before", **place)]
+    ever = BatchMeta(items=(*old.items, *_gone(old, earlier)), emitted=old.emitted)
+    items = tuple(topology.spout.refresh(ever))
+    new = BatchMeta(items=items, emitted=topology.spout.count(items))
+    if new == old:
+        return None
+    with door.transaction() as tx:
+        lock_topology(tx, topology.name)
+        changed = tx.first(
+            "refreeze_batch",
+            reason=reason,
+            old_batch=json.dumps(old.to_json()),
+            batch_meta=json.dumps(new.to_json()),
+            emitted_xor=new.emitted.xor,
+            emitted_count=new.emitted.count,
+            verdict=new.verdict.value,
+            **place,
+        )
+        if changed is None:
+            raise RefreezeNotPossible(f"txid {txid} of {topology.name} is being processed")
+        parts = {"items": [i.source for i in new.items], "parts": [i.part for i in new.items]}
+        tx.run("drop_parts", **parts, **place)
+        tx.run("refreeze_parts", **parts, **place)
+    return new
+
+
+def _gone(batch: BatchMeta, earlier: Sequence[Any]) -> list[SourceItem]:
+    """Return the whole items that the txid had, and that it has no more."""
+    known = {item.source for item in batch.items}
+    before = [item for items in earlier for item in BatchMeta.from_json(items, Fold()).items]
+    return [item for item in before if item.part == WHOLE and item.source not in known]

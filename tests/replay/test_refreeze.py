@@ -1,0 +1,89 @@
+"""A batch that was exchanged on purpose is frozen anew when a person says so (G6)."""
+
+from __future__ import annotations
+
+import os
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+from reliability import FileSpout
+from reliability.core.errors import NothingToReplay, RefreezeNotPossible, SourceChanged
+from reliability.core.fold import Fold
+from reliability.core.spout import BatchMeta, NothingTaken
+from tests.fix_pipeline import write_parquet
+from tests.replay.shop import Shop, made
+
+
+@pytest.fixture
+def shop(door):
+    shop = Shop(door)
+    for txid in shop.deliver(made(1), made(2), made(3)):
+        shop.transact(txid)
+    return shop
+
+
+def exchange(shop, txid, rows):
+    """A corrected delivery with another number of rows takes the place of the first one."""
+    shop.source.sizes[txid - 1] = len(rows)
+    shop.makes[txid] = rows
+
+
+def test_a_changed_batch_is_refused_until_it_is_frozen_anew(shop):
+    before = shop.tables()
+    exchange(shop, 2, made(9, rows=8))
+    with pytest.raises(SourceChanged):
+        shop.replay(2)
+    assert shop.tables() == before
+    assert shop.runner.refreeze(2, "a wrong delivery")
+    differences = {one.state: one for one in shop.replay(2)}
+    assert differences["all_of_it"].moved["n"] == 2
+    asked = "SELECT emitted_count FROM reliability.transaction ORDER BY txid"
+    assert shop.ask(asked) == [(6,), (8,), (6,)]
+    asked = "SELECT txid, batch_meta -> 0 ->> 'rows', reason FROM reliability.refreeze"
+    assert shop.ask(asked) == [(2, "6", "a wrong delivery")]
+
+
+def test_what_was_not_exchanged_is_not_frozen_anew(shop):
+    assert shop.runner.refreeze(2, "why not") is None
+    assert shop.ask("SELECT * FROM reliability.refreeze") == []
+
+
+def test_a_batch_that_is_being_processed_stays(shop):
+    """Its tasks would read two different batches."""
+    shop.deliver(made(4))
+    request_id = shop.runner.contact(4, shop.who(4)).request_id
+    shop.runner.begin(4, request_id, shop.topology.work("commit"))
+    exchange(shop, 4, made(9, rows=8))
+    with pytest.raises(RefreezeNotPossible, match="txid 4"):
+        shop.runner.refreeze(4, "now")
+    with pytest.raises(NothingToReplay):
+        shop.runner.refreeze(5, "never emitted")
+
+
+def test_files_that_changed_went_and_came_back(tmp_path):
+    def rows(n):
+        return [{"customer": i, "day": date(2026, 1, 1), "price": Decimal(i)} for i in range(n)]
+
+    spout = FileSpout(f"{tmp_path}/*.parquet", max_files_per_batch=3)
+    for name in "abc":
+        write_parquet(tmp_path / f"{name}.parquet", rows(2))
+    [items] = spout.cut(spout.plan(None, NothingTaken()))
+    meta = BatchMeta(items=items, emitted=spout.count(items))
+    write_parquet(tmp_path / "a.parquet", rows(5))
+    os.remove(tmp_path / "b.parquet")
+    found = [(item.source.rpartition("/")[2], item.rows) for item in spout.refresh(meta)]
+    assert found == [("a.parquet", 5), ("c.parquet", 2)]
+
+
+def test_a_piece_of_a_file_cannot_be_frozen_anew(tmp_path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"n": list(range(8))}), path, row_group_size=2)
+    spout = FileSpout(f"{tmp_path}/*.parquet", max_rows_per_batch=4)
+    items = spout.cut(spout.plan(None, NothingTaken()))[0]
+    with pytest.raises(RefreezeNotPossible, match="pieces"):
+        spout.refresh(BatchMeta(items=items, emitted=Fold()))
