@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -58,6 +58,8 @@ class AirflowServices:
     #: What every process of the environment gets, Airflow or not.
     common_env: Mapping[str, str]
     spark_master: str = "local[2]"
+    #: What a test adds, or sets otherwise.
+    more_settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def home(self) -> Path:
@@ -113,6 +115,7 @@ class AirflowServices:
                     "extra": {"deploy-mode": "client", "spark-binary": "spark-submit"},
                 }
             ),
+            **self.more_settings,
         }
 
     def env(self) -> dict[str, str]:

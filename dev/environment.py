@@ -46,7 +46,8 @@ class Environment:
     """Everything that runs for one state directory.
 
     `ports` fixes ports by name (`airflow`, `postgres`), `postgres_settings` adds server
-    settings (see postgres.NO_FSYNC), `profile` chooses how the JVMs of Spark compile.
+    settings (see postgres.NO_FSYNC), `airflow_settings` variables of Airflow's processes,
+    `profile` chooses how the JVMs of Spark compile.
     """
 
     def __init__(
@@ -55,6 +56,7 @@ class Environment:
         state_dir: Path | None = None,
         *,
         postgres_settings: Mapping[str, str] | None = None,
+        airflow_settings: Mapping[str, str] | None = None,
         ports: Mapping[str, int] | None = None,
         profile: Profile = "default",
         spark_master: str = "local[2]",
@@ -62,6 +64,7 @@ class Environment:
         self.root = root.resolve()
         self.state_dir = (state_dir or root / ".reliability").resolve()
         self.postgres_settings = dict(postgres_settings or {})
+        self.airflow_settings = dict(airflow_settings or {})
         self.profile: Profile = profile
         self.spark_master = spark_master
         self.ports = Ports(
@@ -235,6 +238,7 @@ class Environment:
             credentials=self.credentials,
             common_env={**self.env(), MARKER: str(self.state_dir)},
             spark_master=self.spark_master,
+            more_settings=self.airflow_settings,
         )
 
     def _binaries(self, home: Path) -> Binaries:

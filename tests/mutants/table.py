@@ -1,4 +1,4 @@
-"""One seeded mutant of the product, or more, for every rule of PROTOCOL R, E, A and C.
+"""One seeded mutant of the product, or more, for every rule of PROTOCOL R, E, A, C and H.
 
 A mutant is a text of the product that is replaced by another, so that the rule does not hold any
 more, and the tests that must fail then. A text has to be there exactly once: when the code moves,
@@ -15,7 +15,9 @@ ATTEMPTS = "tests/rules/test_attempts.py::"
 COMMITS = "tests/rules/test_commits.py::"
 EMIT = "tests/integration/test_emission.py::"
 
-NOT_BUILT = {"C7": "nobody can park or skip a txid yet"}
+HISTORY = "tests/rules/test_history.py::"
+
+NOT_BUILT: dict[str, str] = {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -418,5 +420,114 @@ MUTANTS = (
         new="",
         tests=(COMMITS + "test_a_newer_attempt_fences_the_older_one_in_every_database",),
         in_histories=True,
+    ),
+    Mutant(
+        rule="C7",
+        name="a parked txid satisfies who asked for it",
+        path="sql/queries/request.sql",
+        old="   AND a.verdict IS DISTINCT FROM 'PARKED'\n",
+        new="",
+        tests=(HISTORY + "test_who_asks_for_a_parked_txid_before_its_turn_is_not_satisfied_by_it",),
+    ),
+    Mutant(
+        rule="C7",
+        name="who asked for a skipped txid is sent away",
+        path="reliability/transaction/park.py",
+        old="        if verdict is EmptyVerdict.PARKED:\n",
+        new="        if verdict:\n",
+        tests=(HISTORY + "test_a_skipped_txid_satisfies_who_asked_for_it",),
+    ),
+    Mutant(
+        rule="H1",
+        name="the header stays with the replaced attempt",
+        path="reliability/transaction/apply.py",
+        old="""\
+    tx.one("move_contribution", **at, **_header(tables, sealed))
+    tx.run(changed_keys""",
+        new="    tx.run(changed_keys",
+        tests=(HISTORY + "test_a_replay_moves_the_pointer_and_the_contribution_together",),
+    ),
+    Mutant(
+        rule="H2",
+        name="rows that are gone are taken for zero",
+        path="reliability/transaction/apply.py",
+        old='    if header["attempt_id"] != at["replaced_attempt"] or header["rows"] != found:\n',
+        new="    if False:\n",
+        tests=(HISTORY + "test_rows_that_are_gone_are_never_taken_for_zero",),
+    ),
+    Mutant(
+        rule="H3",
+        name="a float is subtracted",
+        path="reliability/core/aggregators/combining.py",
+        old="        if is_exact(type_)\n",
+        new="        if type_\n",
+        tests=(HISTORY + "test_a_float_sum_is_recomputed_and_never_subtracted",),
+    ),
+    Mutant(
+        rule="H3",
+        name="a key stays when its last row went",
+        path="reliability/states/swap.py",
+        old="coalesce(swapped._rows, 0) = 0",
+        new="coalesce(swapped._rows, 0) < 0",
+        tests=(HISTORY + "test_a_key_goes_with_its_last_row_and_a_sum_turns_null_again",),
+    ),
+    Mutant(
+        rule="H4",
+        name="nothing holds what was rolled back",
+        path="reliability/transaction/plan.py",
+        old='            tx.run("hold_later_txids", **place)\n',
+        new="",
+        tests=(HISTORY + "test_a_rollback_fences_what_is_processed_and_holds_the_txids",),
+    ),
+    Mutant(
+        rule="H4",
+        name="what is processed survives a rollback",
+        path="sql/queries/commit.sql",
+        old="   AND status IN ('PROCESSING', 'SEALING', 'PROCESSED', 'COMMITTED');",
+        new="   AND status IN ('COMMITTED');",
+        tests=(HISTORY + "test_a_rollback_fences_what_is_processed_and_holds_the_txids",),
+    ),
+    Mutant(
+        rule="H4",
+        name="the rows keep the txid that was rolled back",
+        path="reliability/states/swap.py",
+        old='        also="max({staged._txid})",\n',
+        new='        also="max({staged._txid}) + 9",\n',
+        tests=(
+            HISTORY
+            + "test_a_rollback_sets_each_rows_txid_back_so_that_the_next_commit_finds_it_older",
+        ),
+    ),
+    Mutant(
+        rule="H4",
+        name="a rolled back txid satisfies its run",
+        path="reliability/transaction/plan.py",
+        old='            tx.run("close_later_requests", **place)\n',
+        new="",
+        tests=(HISTORY + "test_a_rollback_closes_every_request_of_the_later_txids",),
+    ),
+    Mutant(
+        rule="H5",
+        name="a state that cannot go back is rolled back",
+        path="reliability/core/rollback.py",
+        old="        if state.kind is StateKind.OPAQUE and to_txid != last - 1:\n",
+        new="        if False:\n",
+        tests=(HISTORY + "test_all_states_are_rolled_back_or_none",),
+    ),
+    Mutant(
+        rule="H6",
+        name="of two equal rows the earlier txid wins",
+        path="reliability/core/aggregators/rows.py",
+        old='f"{{staged._txid}} {direction}"',
+        new="f\"{{staged._txid}} {'ASC' if direction == 'DESC' else 'DESC'}\"",
+        tests=(HISTORY + "test_of_two_rows_that_are_equal_by_the_order_the_later_txid_wins",),
+    ),
+    Mutant(
+        rule="H7",
+        name="a table can belong to two states",
+        path="reliability/transaction/declare.py",
+        old="    if owner is not None:\n",
+        new="    if False:\n",
+        tests=(HISTORY + "test_a_table_belongs_to_one_state_of_one_topology",),
     ),
 )

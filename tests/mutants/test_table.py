@@ -14,6 +14,7 @@ RULES = [
     *(f"E{n}" for n in range(1, 7)),
     *(f"A{n}" for n in range(1, 9)),
     *(f"C{n}" for n in range(1, 8)),
+    *(f"H{n}" for n in range(1, 8)),
 ]
 
 

@@ -45,9 +45,11 @@ from reliability.core.coordinator import (
 from reliability.core.difference import Difference
 from reliability.core.errors import SourceChanged
 from reliability.core.fold import Fold
+from reliability.core.graph import THE_STEP
 from reliability.core.spout import BatchMeta, Interval, MemorySlice, SourceItem, SpoutKind, Taken
 from reliability.ledger.door import Door
 from reliability.runner import TransactionRunner
+from reliability.settings import database_dsn
 from reliability.spark.stage import CsvStream, StageTask
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
@@ -241,6 +243,17 @@ class Shop:
                     self.act(txid, request_id, action)
         raise AssertionError(f"txid {txid} did not get there: {action}")
 
+    def process(self, txid: int) -> None:
+        """Do the processing phase alone: what its step's task does."""
+        work = self.topology.work("commit", THE_STEP)
+        request_id = self.runner.contact(txid, self.who(txid)).request_id
+        for _ in range(10):
+            action = self.runner.next_action(txid, request_id, work)
+            if isinstance(action, Done):
+                return
+            self.act(txid, request_id, action)
+        raise AssertionError(f"txid {txid} is not processed: {action}")
+
     def act(self, txid: int, request_id: int, action: Action) -> None:
         work = self.topology.work("commit")
         match action:
@@ -306,9 +319,11 @@ class Shop:
                 declare_partitions(door, grant, state.name, partitions)
 
     def dsn_of(self, database: str) -> str:
-        from reliability.settings import database_dsn
-
         return database_dsn(database) if database else self.door.dsn
+
+    @staticmethod
+    def door_to(database: str) -> closing[Door]:
+        return closing(Door(database_dsn(database)))
 
     # --- what there is ---------------------------------------------------------------------------
 
@@ -348,6 +363,7 @@ def _batch(tables: StateTables, grant: Grant, rows: Sequence[Row]) -> pa.RecordB
     ]
     price = pa.decimal128(14, 2)
     arrow = {"bigint": pa.int64(), "text": pa.string(), "date": pa.date32(), "boolean": pa.bool_()}
+    arrow["double precision"] = pa.float64()
     types = tables.column_types()
     schema = pa.schema(
         [(name, arrow.get(types.get(name, "bigint"), price)) for name in tables.staged_columns()]

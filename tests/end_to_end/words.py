@@ -1,0 +1,39 @@
+"""Topologies for tests of Airflow's dates: a folder of Parquet files a day, its words counted.
+
+`DATES_FOLDER` is the tests' own; spark-submit's stand-in (`stand_in.py`) processes them.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+from reliability import Count, FileSpout, State, Topology
+
+FOLDER = os.environ.get("DATES_FOLDER", "dates")
+
+
+def words(name: str) -> Topology:
+    """Return a topology that counts the words of `FOLDER/name/YYYY-MM-DD/`."""
+    return Topology(
+        name,
+        spout=FileSpout(
+            f"{FOLDER}/{name}/{{data_interval_start:%Y-%m-%d}}/*.parquet", allow_empty=True
+        ),
+        process=counted,
+        states=[State(name, key={"word": "text"}, values={"times": Count()})],
+        max_spout_pending=2,
+        module=__name__,
+    )
+
+
+def counted(batch: Any) -> dict[str, Any]:
+    """Every word counts; Spark is not there to call it."""
+    raise NotImplementedError
+
+
+by_hand = words("dates_by_hand")
+reshaped = words("dates_reshaped")
+early = words("dates_early")
+twice = words("dates_twice")
+again = words("dates_again")
