@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from reliability.core.errors import SourceNotReady, Terminal
+from reliability.core.errors import LogicalDateTaken, SourceNotReady, Terminal
 from reliability.core.spout import Interval
 
 DRY_RUN = "dry_run"
@@ -42,11 +42,32 @@ def contact_of(context: Mapping[str, Any]) -> TaskContact:
 
 
 def interval_of(context: Mapping[str, Any]) -> Interval | None:
-    """Return the run's data interval; a manual run without a logical date has none."""
+    """Return the run's data interval; a manual run without a logical date has none.
+
+    :raises LogicalDateTaken: the run keeps Airflow from making a scheduled one
+    """
     dag_run = context["dag_run"]
     if dag_run.data_interval_start is None or dag_run.data_interval_end is None:
         return None
-    return Interval(dag_run.data_interval_start, dag_run.data_interval_end)
+    interval = Interval(dag_run.data_interval_start, dag_run.data_interval_end)
+    _check_place(dag_run, interval)
+    return interval
+
+
+def _check_place(dag_run: Any, interval: Interval) -> None:
+    # A logical date is one run's. The scheduler passes over an interval whose date a run by hand
+    # has: for ever, and over all later ones, where that run reads the interval before.
+    logical_date = dag_run.logical_date
+    if interval.start < interval.end == logical_date:
+        what = f"the interval before it, {interval}"
+    elif interval.start == logical_date and interval.end > dag_run.run_after:
+        what = f"{interval} before it is over"
+    else:
+        return
+    raise LogicalDateTaken(
+        f"run {dag_run.run_id} has the logical date {logical_date:%Y-%m-%dT%H:%M}, which the "
+        f"scheduled run of that date needs, and reads {what}"
+    )
 
 
 def carry_source_wait(since: str | None, timeout: timedelta, who: str) -> dict[str, str]:

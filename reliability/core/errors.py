@@ -160,6 +160,16 @@ class DataIntervalMissing(Terminal):
     remedy = "trigger the run with a logical date, or use a backfill."
 
 
+class LogicalDateTaken(Terminal):
+    """The run has the logical date of a scheduled run, and is not that run."""
+
+    code = "LOGICAL_DATE_TAKEN"
+    remedy = (
+        "delete this run: as long as it is there, Airflow does not run the interval that starts "
+        "at its logical date. Then use a backfill, or a logical date between two ticks."
+    )
+
+
 class IntervalOverlap(Terminal):
     """The run's data interval overlaps an interval that was emitted, without being the same."""
 

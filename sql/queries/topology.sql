@@ -31,17 +31,6 @@ SELECT curr_txid, next_txid, commit_number, participant
 -- topologies --
 SELECT topology FROM reliability.topology WHERE participant IS NULL ORDER BY topology;
 
--- topology_status --
--- Where every topology stands.
-SELECT p.topology, p.curr_txid, p.next_txid, p.paused_reason,
-       (SELECT count(*) FROM reliability.attempt a WHERE a.topology = p.topology
-           AND a.status IN ('PROCESSING', 'SEALING')) AS processing,
-       (SELECT count(*) FROM reliability.attempt a WHERE a.topology = p.topology
-           AND a.status = 'PROCESSED') AS processed,
-       (SELECT max(committed_at) FROM reliability.transaction t
-         WHERE t.topology = p.topology) AS last_committed_at
-  FROM reliability.topology p WHERE p.participant IS NULL ORDER BY p.topology;
-
 -- state_definition --
 SELECT definition, definition_digest, target_table FROM reliability.state
  WHERE topology = %(topology)s AND state = %(state)s;

@@ -1,0 +1,164 @@
+"""The application, and what its verbs share: the ledger, errors, exit codes, the pipeline's code.
+
+A verb imports what it needs when it is called: `reliability status` must not pay for Spark.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import wraps
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+
+import typer
+
+from reliability.core.errors import ReliabilityError, TopologyNotFound, TopologyUnknown
+
+if TYPE_CHECKING:
+    from reliability.core.definitions import Topology
+    from reliability.ledger.door import Door, Row
+
+FAILED = 1
+FOUND = 3  # the verb did its work, and what it looked for is there
+
+Verb = TypeVar("Verb", bound=Callable[..., Any])
+
+app = typer.Typer(
+    help="Exactly-once batch transactions on Airflow, Spark and Postgres.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
+TopologyName = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="The topology's name.")]
+OneOrAll = Annotated[
+    str, typer.Argument(metavar="TOPOLOGY", help="One topology; all of them if left out.")
+]
+Reason = Annotated[str, typer.Option(help="Why; the ledger keeps it, and whoever waits is told.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+
+
+class NotPossible(Exception):
+    """Something that a verb needs is not there on this host.
+
+    It has no code, unlike the errors of the protocol: the ledger never hears of it.
+    """
+
+
+def verb(*examples: str) -> Callable[[Verb], Verb]:
+    """Register a verb with its examples; an error of ours is one message, not a traceback."""
+
+    def register(function: Verb) -> Verb:
+        @wraps(function)
+        def run(*arguments: Any, **options: Any) -> None:
+            try:
+                function(*arguments, **options)
+            except (ReliabilityError, NotPossible) as error:
+                warn(str(error))
+                raise typer.Exit(FAILED) from error
+
+        app.command(epilog="\n  ".join(["Examples:", *examples]))(run)
+        return function
+
+    return register
+
+
+def warn(text: str) -> None:
+    """Say something that is not the verb's answer."""
+    typer.echo(f"reliability: {text}", err=True)
+
+
+def check_asked(question: str, *, yes: bool) -> None:
+    """Ask a person before something is changed; who says no ends the program."""
+    if not yes:
+        typer.confirm(question, abort=True, err=True)
+
+
+# --- the ledger ----------------------------------------------------------------------------------
+
+
+@contextmanager
+def ledger(database: str = "", *, migrated: bool = True) -> Iterator[Door]:
+    """Open the ledger, and check that this release fits it."""
+    from reliability.ledger.door import Door
+    from reliability.ledger.migrations import check_migrated
+    from reliability.settings import database_dsn
+
+    door = Door(database_dsn(database), application_name="reliability cli")
+    try:
+        if migrated:
+            check_migrated(door)
+        yield door
+    finally:
+        door.close()
+
+
+def names(door: Door, topology: str) -> list[str]:
+    """Return the one topology that a person named, or all of this ledger."""
+    from reliability.transaction.sweep import topologies
+
+    if topology:
+        check_known(door, topology)
+    return [topology] if topology else topologies(door)
+
+
+def check_known(door: Door, topology: str) -> None:
+    """Raise TopologyUnknown for a name that was mistyped.
+
+    :raises NotTheCoordinator: its ledger is another database
+    """
+    from reliability.ledger.locks import check_coordinator
+
+    with door.transaction() as tx:
+        check_coordinator(tx, topology)
+        if tx.first("mirrored_topology", topology=topology) is None:
+            raise TopologyUnknown(f"the ledger has no topology called {topology}")
+
+
+def rows_of(door: Door, statement: str, **parameters: object) -> list[Row]:
+    """Run one named query in a transaction of its own."""
+    with door.transaction() as tx:
+        return tx.all(statement, **parameters)
+
+
+# --- the pipeline's code -------------------------------------------------------------------------
+
+
+def code_folders() -> list[str]:
+    """Return where a pipeline's code may lie that is not installed: here, and at its home."""
+    from reliability.settings import home
+
+    return list(dict.fromkeys([os.getcwd(), str(home())]))
+
+
+def topology_from_code(door: Door, topology: str, module: str = "") -> Topology:
+    """Import a topology from the module that the ledger knows, or from another one.
+
+    :raises TopologyNotFound: the module cannot be imported here, or does not hold it
+    """
+    from reliability.topologies import load_topology
+
+    sys.path[:0] = [folder for folder in code_folders() if folder not in sys.path]
+    module = module or module_of(door, topology)
+    try:
+        return load_topology(module, topology)
+    except ReliabilityError:
+        raise
+    except Exception as error:  # whatever a module of somebody's own may raise
+        what = f"{type(error).__name__}: {error}"
+        raise TopologyNotFound(f"module {module} cannot be imported: {what}") from error
+
+
+def module_of(door: Door, topology: str) -> str:
+    """Return the module that the ledger knows."""
+    check_known(door, topology)
+    (row,) = rows_of(door, "module_of_topology", topology=topology)
+    if not row["module"]:
+        raise TopologyNotFound(
+            f"the ledger does not know the module of {topology}: it last emitted with an older "
+            "release",
+            remedy="name it with --module.",
+        )
+    return str(row["module"])

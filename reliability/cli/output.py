@@ -1,0 +1,169 @@
+"""How verbs answer: a table for a person, one JSON document for a program; txids in one notation."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import fields, is_dataclass
+from datetime import datetime, timedelta, timezone
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from reliability.core.difference import Difference
+from reliability.core.keys import read_ranges
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDE = 1000  # columns of a file or a pipe: nothing that a program reads is cut off
+_TXIDS = re.compile(r"^(\d+)(?:\.\.(\d+))?$")
+MOST_TXIDS = 100_000
+
+
+# --- txids ---------------------------------------------------------------------------------------
+
+
+def read_txids(text: str) -> list[int]:
+    """Read `3`, `3..5` or `3,7..9`, ascending.
+
+    >>> read_txids("7..9,3")
+    [3, 7, 8, 9]
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _TXIDS.match(part.strip())
+        if match is None:
+            raise typer.BadParameter(f"txids are written 3, 3..5 or 3,7..9, and not {text!r}")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not 1 <= first <= last or last - first >= MOST_TXIDS:
+            raise typer.BadParameter(f"{part.strip()} is no range of txids, or too large a one")
+        found.update(range(first, last + 1))
+    return sorted(found)
+
+
+def shown_txids(txids: Iterable[int]) -> str:
+    """Write what `read_txids` reads.
+
+    >>> shown_txids([3, 7, 8, 9])
+    '3,7..9'
+    """
+    parts: list[list[int]] = []
+    for txid in sorted(txids):
+        if parts and txid == parts[-1][-1] + 1:
+            parts[-1][1:] = [txid]
+        else:
+            parts.append([txid])
+    return ",".join("..".join(map(str, part)) for part in parts)
+
+
+def shown_ranges(multirange: str) -> str:
+    """Write an int8multirange of txids the same way.
+
+    >>> shown_ranges("{[3,4),[7,10)}")
+    '3,7..9'
+    """
+    return ",".join(
+        str(first) if last == first + 1 else f"{first}..{last - 1}"
+        for first, last in read_ranges(multirange)
+    )
+
+
+# --- for a program -------------------------------------------------------------------------------
+
+
+def print_json(document: Any) -> None:
+    """Print one document; times are in UTC, numbers that JSON would round are texts."""
+    typer.echo(json.dumps(document, indent=2, default=plain))
+
+
+def plain(value: Any) -> Any:
+    """Return as plain data what json does not know."""
+    match value:
+        case datetime():
+            return value.astimezone(timezone.utc).isoformat()
+        case timedelta():
+            return value.total_seconds()
+        case Difference():
+            return value.to_json()
+        case Mapping():
+            return dict(value)
+    if is_dataclass(value) and type(value).__str__ is object.__str__:
+        return {field.name: getattr(value, field.name) for field in fields(value)}
+    return str(value)
+
+
+# --- for a person --------------------------------------------------------------------------------
+
+
+def print_table(
+    title: str, columns: Mapping[str, str], rows: Iterable[Sequence[object]], *, empty: str = ""
+) -> None:
+    """Print a table.
+
+    :param columns: heading -> "left" or "right"
+    :param empty: what to say if there are no rows
+    """
+    from rich.table import Table
+    from rich.text import Text
+
+    table = Table(title=title or None, title_justify="left")
+    for heading, justify in columns.items():
+        right = justify == "right"
+        table.add_column(
+            heading,
+            justify="right" if right else "left",
+            no_wrap=right,
+            overflow="fold",  # what a person copies must be whole
+        )
+    for row in rows:
+        table.add_row(*(Text(shown(value), style=_STYLES.get(str(value), "")) for value in row))
+    if table.row_count or not empty:
+        console().print(table)
+    else:
+        typer.echo(empty)
+
+
+_STYLES = {"ok": "green", "warning": "yellow", "FAIL": "bold red"}
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return where people read: as wide as it wants to be if that is no terminal."""
+    from rich.console import Console
+
+    file = sys.stderr if stderr else sys.stdout
+    return Console(file=file, width=None if file.isatty() else _WIDE, highlight=False)
+
+
+def shown(value: object) -> str:
+    """Return a value as a person reads it; nothing for None."""
+    match value:
+        case None:
+            return ""
+        case bool():
+            return "yes" if value else "no"
+        case datetime():
+            return f"{value.astimezone(timezone.utc):%Y-%m-%d %H:%M:%S}"
+        case timedelta():
+            return str(value - timedelta(microseconds=value.microseconds))
+        case int():
+            return f"{value:,}"
+    return str(value)
+
+
+def shown_interval(row: Mapping[str, Any]) -> str:
+    """Return the data interval of a row, nothing for an untimed one."""
+    from reliability.ledger.records import interval_of
+
+    interval = interval_of(row)
+    return str(interval) if interval else ""
+
+
+def told(differences: Sequence[Difference]) -> Iterator[str]:
+    """Tell what changed, one line a state; one line in all if nothing did."""
+    if all(one.is_nothing for one in differences):
+        yield f"nothing changes in {', '.join(one.state for one in differences) or 'any state'}"
+    else:
+        yield from map(str, differences)

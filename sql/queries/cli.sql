@@ -1,0 +1,173 @@
+-- topology_status --
+-- Where every topology stands. The last change is read from the log's end, whatever its length.
+SELECT p.topology, p.curr_txid, p.next_txid, p.commit_number, p.paused_reason,
+       (SELECT count(*) FROM reliability.attempt a WHERE a.topology = p.topology
+           AND a.status IN ('PROCESSING', 'SEALING')) AS processing,
+       (SELECT count(*) FROM reliability.attempt a WHERE a.topology = p.topology
+           AND a.status = 'PROCESSED') AS processed,
+       (SELECT l.committed_at FROM reliability.commit_log l WHERE l.topology = p.topology
+         ORDER BY l.commit_number DESC LIMIT 1) AS last_change_at,
+       c.phase AS checkpoint
+  FROM reliability.topology p JOIN reliability.checkpoint c USING (topology)
+ WHERE p.participant IS NULL ORDER BY p.topology;
+
+-- held_txids --
+-- What a person has to release; only what is uncommitted can be held.
+SELECT t.held_reason AS reason, count(*) AS count,
+       range_agg(int8range(t.txid, t.txid, '[]'))::text AS txids
+  FROM reliability.topology p
+  JOIN reliability.transaction t ON t.topology = p.topology AND t.txid >= p.curr_txid
+ WHERE p.topology = %(topology)s AND t.held_reason IS NOT NULL
+ GROUP BY t.held_reason ORDER BY min(t.txid);
+
+-- parked_txids --
+-- What has committed as empty, and waits for a replay to take it in again.
+SELECT verdict_reason AS reason, count(*) AS count,
+       range_agg(int8range(txid, txid, '[]'))::text AS txids
+  FROM reliability.attempt
+ WHERE topology = %(topology)s AND status = 'COMMITTED' AND verdict = 'PARKED'
+ GROUP BY verdict_reason ORDER BY min(txid);
+
+-- topology_details --
+SELECT topology, module, spout_kind, max_spout_pending, max_replay_pending, curr_txid, next_txid,
+       commit_number, rollbacks, emit_interval, checkpoint_interval, declared_at
+  FROM reliability.topology WHERE topology = %(topology)s;
+
+-- state_details --
+SELECT state, definition, commit_number, keep_txids, keep_age, compacted_through
+  FROM reliability.state WHERE topology = %(topology)s ORDER BY state;
+
+-- module_of_topology --
+SELECT module FROM reliability.topology WHERE topology = %(topology)s;
+
+-- transaction_details --
+SELECT txid, interval_start, interval_end, dag_id, run_id, emitted_at, emitted_count,
+       verdict AS accounting, batch_meta AS items, committed_attempt, commit_number, committed_at,
+       held_reason
+  FROM reliability.transaction WHERE topology = %(topology)s AND txid = %(txid)s;
+
+-- requests_of_txid --
+SELECT number, kind, is_dry_run, status, dag_id, run_id, reason, opened_at, ended_at
+  FROM reliability.request WHERE topology = %(topology)s AND txid = %(txid)s
+ ORDER BY request_id;
+
+-- attempts_of_txid --
+SELECT a.attempt_id, a.status, a.reason_code, a.reason, a.verdict, a.verdict_reason,
+       r.dag_id, r.run_id, r.number, r.is_dry_run, a.granted_at, a.processed_at, a.ended_at
+  FROM reliability.attempt a LEFT JOIN reliability.request r USING (request_id)
+ WHERE a.topology = %(topology)s AND a.txid = %(txid)s
+ ORDER BY a.attempt_id;
+
+-- changes_of_txid --
+-- Every change of the states that it took part in; a rollback takes out all later txids.
+SELECT l.commit_number, l.kind, l.attempt_id, l.replaced_attempt, l.reason, l.committed_at
+  FROM reliability.transaction t
+  JOIN reliability.commit_log l ON l.topology = t.topology
+       AND (l.txid = t.txid AND l.kind <> 'ROLLBACK'
+            OR l.txid < t.txid AND l.kind = 'ROLLBACK' AND l.committed_at > t.emitted_at)
+ WHERE t.topology = %(topology)s AND t.txid = %(txid)s
+ ORDER BY l.commit_number;
+
+-- differences_of_txid --
+SELECT attempt_id, commit_number, state, rows_added, rows_changed, rows_removed, moved,
+       recorded_at
+  FROM reliability.difference
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id IS NOT NULL
+ ORDER BY difference_id;
+
+-- lag --
+-- What is emitted and uncommitted, and since when the oldest of it has waited.
+SELECT p.topology, p.curr_txid, p.next_txid, p.next_txid - p.curr_txid AS uncommitted, o.emitted_at,
+       clock_timestamp() - o.emitted_at AS age
+  FROM reliability.topology p
+  LEFT JOIN reliability.transaction o ON o.topology = p.topology AND o.txid = p.curr_txid
+ WHERE p.topology = %(topology)s;
+
+-- closed_intervals --
+-- The intervals that have ended and that a run has emitted for: a file that came later has no txid.
+SELECT DISTINCT interval_start, interval_end FROM reliability.transaction
+ WHERE topology = %(topology)s AND interval_end <= clock_timestamp()
+ ORDER BY interval_start;
+
+-- committed_txids --
+SELECT txid FROM reliability.transaction
+ WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[]) AND committed_attempt IS NOT NULL
+ ORDER BY txid;
+
+-- record_reason_of_request --
+-- Why a person asks; what closes the request later says why instead.
+UPDATE reliability.request SET reason = %(reason)s
+ WHERE request_id = %(request_id)s AND status = 'OPEN';
+
+-- first_replay_after --
+-- What satisfied a replay request, whoever committed it.
+SELECT attempt_id FROM reliability.commit_log
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id > %(granted_after)s
+ ORDER BY commit_number LIMIT 1;
+
+-- open_different_rows --
+-- One JSON value a row: states of every shape fit into one file, whatever a column is called. Read
+-- piece by piece, because there may be millions.
+DECLARE different_rows NO SCROLL CURSOR FOR
+SELECT %(topology)s::text AS topology, %(txid)s::bigint AS txid, %(state)s::text AS state,
+       d._change AS change, (to_jsonb(d) - '_change')::text AS row
+  FROM ({rows}) AS d(_change);
+
+-- next_different_rows --
+FETCH FORWARD 10000 FROM different_rows;
+
+-- close_different_rows --
+CLOSE different_rows;
+
+-- create_difference_table --
+CREATE TABLE IF NOT EXISTS {table} (
+       topology text NOT NULL, txid bigint NOT NULL, state text NOT NULL, change text NOT NULL,
+       row jsonb NOT NULL, written_at timestamptz NOT NULL DEFAULT clock_timestamp());
+
+-- copy_different_rows --
+COPY {table} (topology, txid, state, change, row) FROM STDIN (FORMAT csv);
+
+-- dags_of_topologies --
+-- A topology's DAG has its name; a request knows the DAG that asked.
+SELECT topology AS dag_id FROM reliability.topology WHERE participant IS NULL
+ UNION SELECT dag_id FROM reliability.request
+ ORDER BY dag_id;
+
+-- runs_of_dag --
+-- The latest request of each txid that a run asked for. What is held has to be released first.
+SELECT r.run_id, count(*) AS txids,
+       count(*) FILTER (WHERE r.status = 'SATISFIED') AS satisfied,
+       count(*) FILTER (WHERE r.status = 'OPEN') AS open,
+       count(*) FILTER (WHERE t.held_reason IS NOT NULL) AS held,
+       coalesce(range_agg(int8range(r.txid, r.txid, '[]')) FILTER (WHERE r.status <> 'SATISFIED'),
+                '{}')::text AS unsatisfied,
+       min(t.interval_start) AS interval_start, max(t.interval_end) AS interval_end
+  FROM (SELECT DISTINCT ON (topology, txid, run_id) topology, txid, run_id, status
+          FROM reliability.request WHERE dag_id = %(dag_id)s
+         ORDER BY topology, txid, run_id, number DESC) AS r
+  JOIN reliability.transaction t USING (topology, txid)
+ GROUP BY r.run_id ORDER BY r.run_id;
+
+-- server_facts --
+-- What a server needs that is to keep what it has committed.
+SELECT current_setting('server_version_num')::integer AS version_number,
+       current_setting('server_version') AS version,
+       has_database_privilege(current_database(), 'CREATE') AS may_create_schema,
+       has_schema_privilege('public', 'CREATE') AS may_create_table,
+       current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
+       current_setting('synchronous_commit') AS synchronous_commit,
+       current_user AS role, current_database() AS database, clock_timestamp() AS now;
+
+-- databases_of_topologies --
+SELECT DISTINCT database FROM reliability.participant ORDER BY database;
+
+-- left_behind --
+-- What a sweep would have found by now; it passes every minute where housekeeping runs.
+SELECT (SELECT count(*) FROM reliability.attempt WHERE status IN ('PROCESSING', 'SEALING')
+           AND lease_until < clock_timestamp() - interval '5 minutes') AS expired_leases,
+       (SELECT count(*) FROM reliability.request WHERE status = 'OPEN'
+           AND renewed_at < clock_timestamp() - %(silence)s * interval '1 second') AS silent_requests,
+       (SELECT count(*) FROM reliability.attempt
+         WHERE status IN ('FAILED', 'FENCED', 'REPLACED', 'REHEARSED', 'ROLLED_BACK')
+           AND cleaned_at IS NULL
+           AND ended_at < clock_timestamp() - interval '1 hour') AS uncleaned_attempts;
