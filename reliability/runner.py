@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reliability.core.attempt import Grant
+from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.coordinator import Action, Begin, Wait, Work, next_action
 from reliability.core.definitions import Topology
 from reliability.core.difference import Difference
@@ -27,6 +27,7 @@ from reliability.transaction.plan import Committed
 from reliability.transaction.refreeze import refreeze
 from reliability.transaction.rehearse import rehearse_replay
 from reliability.transaction.request import Run, TaskContact
+from reliability.transaction.story import outdated_code
 from reliability.transaction.sweep import Swept, sweep
 from reliability.transaction.topology import pause, resume
 
@@ -128,6 +129,10 @@ class TransactionRunner:
     def commit(self, txid: int) -> list[Committed]:
         """Commit everything whose turn it is; raise if `txid` was among it and failed."""
         return drain(self.door, self.topology.name, own_txid=txid)
+
+    def outdated_code(self, attempt: TransactionAttempt) -> str | None:
+        """Say that a replay has run the old code once more, though there is newer; else None."""
+        return outdated_code(self.door, self.topology.name, attempt)
 
     def rehearse(
         self, txid: int, request_id: int, witness: Witness | None = None

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+import pytest
+
 pytest_plugins = [
     "tests.fix_postgres",
     "tests.fix_spark",
     "tests.fix_pipeline",
     "tests.fix_airflow",
 ]
+END_TO_END = "tests/end_to_end/"
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """A file is one process's, and all that need Airflow are the same one's: they share it."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class ByFile(LoadFileScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return END_TO_END if nodeid.startswith(END_TO_END) else super()._split_scope(nodeid)
+
+    return ByFile(config, log)

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
 
     from reliability.core.attempt import Grant
     from reliability.runner import TransactionRunner
+    from reliability.transaction.plan import Committed
 
 
 class TransactionOperator(SparkSubmitOperator):
@@ -127,10 +128,7 @@ class TransactionOperator(SparkSubmitOperator):
                     self._wait(action, txid, request_id, work)
                 case Commit():
                     committed = runner.commit(txid)
-                    for done in committed:
-                        self.log.info("committed %s as c=%s", done.attempt, done.commit_number)
-                        for difference in done.differences:
-                            self.log.info("replay of txid %s: %s", done.attempt.txid, difference)
+                    self._tell(runner, committed)
                     if not committed:  # somebody else is faster, or it is not due any more
                         self._wait(Wait("its commit"), txid, request_id, work)
                 case Rehearse():
@@ -142,6 +140,14 @@ class TransactionOperator(SparkSubmitOperator):
                     except PredecessorFailed as fallen:
                         # not this try's fault: it waits for the predecessor and begins again
                         self.log.warning("%s", fallen)
+
+    def _tell(self, runner: TransactionRunner, committed: Sequence[Committed]) -> None:
+        for done in committed:
+            self.log.info("committed %s as c=%s", done.attempt, done.commit_number)
+            for difference in done.differences:
+                self.log.info("replay of txid %s: %s", done.attempt.txid, difference)
+            if done.replaced_attempt is not None and (old := runner.outdated_code(done.attempt)):
+                self.log.warning("%s", old)
 
     def _wait(self, wait: Wait, txid: int, request_id: int, work: Work) -> None:
         self.log.info("txid %s waits for %s", txid, wait.reason)

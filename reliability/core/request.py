@@ -14,12 +14,16 @@ class RequestKind(str, Enum):
 
 
 class RequestStatus(str, Enum):
-    """OPEN is being worked on; the others are ends, of which GIVEN_UP can be opened again."""
+    """OPEN is being worked on; the others are ends, of which GIVEN_UP can be opened again.
+
+    PARKED is closed by a person who parked the txid: only a clear asks for it anew (C7).
+    """
 
     OPEN = "OPEN"
     SATISFIED = "SATISFIED"
     CLOSED = "CLOSED"
     GIVEN_UP = "GIVEN_UP"
+    PARKED = "PARKED"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

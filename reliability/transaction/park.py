@@ -69,7 +69,7 @@ def _grant_empty(door: Door, topology: str, txid: int, verdict: EmptyVerdict, re
         why = {"reason": f"{verdict.value.lower()}: {reason}"}
         tx.run("release_txids", topology=topology, txids=[txid])
         if verdict is EmptyVerdict.PARKED:
-            tx.run("close_requests_of_txid", **place, **why)
+            tx.run("park_requests", **place, **why)
         tx.run("fence_for_empty", **place, **why)
         row = tx.first("grant_empty_attempt", **place, verdict=verdict.value, verdict_reason=reason)
         if row is None:

@@ -28,10 +28,7 @@ def rehearse(
 ) -> list[Difference]:
     """Carry out what is planned in every database, and roll it back.
 
-    Across several databases nothing keeps commits from coming between them: each difference is
-    that of its own database, at the commit number that it had.
-
-    :raises LedgerBusy: a change is on its way, and whoever drives it has to finish it first
+    :raises LedgerBusy: a change is on its way, or came between two databases: ask again
     """
     with Participants.of(door, topology) as participants:
         with rolled_back(door) as tx:
@@ -43,6 +40,9 @@ def rehearse(
         for participant in participants:
             with naming(participant.name), rolled_back(participant.door) as tx:
                 lock_mirror(tx, topology)
+                here = read_checkpoint(tx, topology).state.commit_number
+                if here != locked["commit_number"]:
+                    raise LedgerBusy(f"{topology} was changed meanwhile: it is at c={here}")
                 differences += carry_out(tx, topology, plan, witness)
     return differences
 

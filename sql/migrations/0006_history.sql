@@ -26,7 +26,10 @@ ALTER TABLE reliability.transaction
 -- A dry run processes a committed txid again and tells what a replay would change; nothing stays.
 ALTER TABLE reliability.request
     ADD COLUMN is_dry_run boolean NOT NULL DEFAULT false,
-    ADD CONSTRAINT dry_run_of_a_replay CHECK (NOT is_dry_run OR kind = 'REPLAY');
+    ADD CONSTRAINT dry_run_of_a_replay CHECK (NOT is_dry_run OR kind = 'REPLAY'),
+    DROP CONSTRAINT request_status,
+    ADD CONSTRAINT request_status CHECK (status IN (
+        'OPEN', 'SATISFIED', 'CLOSED', 'GIVEN_UP', 'PARKED'));
 
 -- What ran: the code, by its fingerprint, of each step; the batch, by its digest.
 CREATE TABLE reliability.code (

@@ -17,9 +17,9 @@ SELECT s.state, s.compacted_through, p.curr_txid
   FROM reliability.topology p JOIN reliability.state s USING (topology)
  WHERE p.topology = %(topology)s;
 
--- close_requests_of_txid --
+-- park_requests --
 UPDATE reliability.request
-   SET status = 'CLOSED', reason = %(reason)s, ended_at = clock_timestamp()
+   SET status = 'PARKED', reason = %(reason)s, ended_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s AND status IN ('OPEN', 'GIVEN_UP');
 
 -- fence_for_empty --

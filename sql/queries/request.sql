@@ -81,7 +81,7 @@ RETURNING r.request_id;
 
 -- close_requests_of_parked --
 UPDATE reliability.request r
-   SET status = 'CLOSED', ended_at = clock_timestamp(), reason = 'parked: ' || a.verdict_reason
+   SET status = 'PARKED', ended_at = clock_timestamp(), reason = 'parked: ' || a.verdict_reason
   FROM reliability.attempt a
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
    AND a.verdict = 'PARKED'

@@ -1,19 +1,62 @@
-"""Airflow for the end-to-end tests: its four components, once, on the test run's environment."""
+"""Airflow for the end-to-end tests: its four components, once, on the test run's environment.
+
+Beside the example DAGs it reads a folder of the tests' own, whose DAGs go to a stand-in for
+spark-submit.
+"""
 
 from __future__ import annotations
 
+import json
+import shutil
 from functools import partial
+from pathlib import Path
 
 import pytest
 
 from dev.backfill import is_known
 from dev.processes import wait_until
 from reliability.ledger.door import Door
+from tests.end_to_end.dates import Dates
+
+HERE = Path(__file__).parent
+LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 
 
 @pytest.fixture(scope="session")
-def airflow(environment):
+def dates_folder(tmp_path_factory) -> Path:
+    """Where the tests of dates have their DAG files, their input and the stand-in's command."""
+    folder = tmp_path_factory.mktemp("dates")
+    for name in ("dags", "bin", "input"):
+        (folder / name).mkdir()
+    shutil.copy(HERE / "words_dags.py", folder / "dags")
+    command = folder / "bin" / "spark3-submit"  # one of the names that the provider allows
+    command.write_text('#!/bin/sh\nexec python -m tests.end_to_end.stand_in "$@"\n')
+    command.chmod(0o755)
+    return folder
+
+
+@pytest.fixture(scope="session")
+def airflow(environment, dates_folder):
     """The environment with Airflow up and the example DAGs read."""
+    bundles = [
+        {"name": "examples", "classpath": LOCAL_BUNDLE, "kwargs": {}},
+        {
+            "name": "dates",
+            "classpath": LOCAL_BUNDLE,
+            "kwargs": {"path": str(dates_folder / "dags"), "refresh_interval": 2},
+        },
+    ]
+    stand_in = {"deploy-mode": "client", "spark-binary": "spark3-submit"}
+    environment.airflow_settings.update(
+        {
+            "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
+            "AIRFLOW_CONN_STAND_IN": json.dumps(
+                {"conn_type": "spark", "host": "local", "extra": stand_in}
+            ),
+            "DATES_FOLDER": str(dates_folder / "input"),
+            "PATH": f"{dates_folder / 'bin'}:{environment.own_env()['PATH']}",
+        }
+    )
     environment.up(lambda text: None)
     for dag_id in ("cdnow_revenue", "global_count", "word_lengths"):
         wait_until(partial(is_known, environment.api(), dag_id), dag_id, 120)
@@ -26,3 +69,9 @@ def ledger(airflow):
     door = Door("service=reliability", application_name="end to end")
     yield door
     door.close()
+
+
+@pytest.fixture(scope="session")
+def dates(airflow, ledger, dates_folder) -> Dates:
+    """The topologies of `words.py`, by name."""
+    return Dates(airflow=airflow, ledger=ledger, folder=dates_folder)

@@ -170,10 +170,11 @@ class Shop:
     makes: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
     name: str = "shop"
     pending: int = 3
+    spout_kind: SpoutKind = SpoutKind.TRANSACTIONAL
     raised: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.source = Batches([])
+        self.source = Batches([], self.spout_kind)
         self.topology = Topology(
             self.name,
             spout=self.source,
@@ -243,14 +244,17 @@ class Shop:
                     self.act(txid, request_id, action)
         raise AssertionError(f"txid {txid} did not get there: {action}")
 
-    def process(self, txid: int) -> None:
+    def process(self, txid: int, task: str = "commit") -> None:
         """Do the processing phase alone: what its step's task does."""
         work = self.topology.work("commit", THE_STEP)
-        request_id = self.runner.contact(txid, self.who(txid)).request_id
+        who = replace(self.who(txid), task=task)
+        request_id = self.runner.contact(txid, who).request_id
         for _ in range(10):
             action = self.runner.next_action(txid, request_id, work)
             if isinstance(action, Done):
                 return
+            if isinstance(action, Fail):
+                raise action.error
             self.act(txid, request_id, action)
         raise AssertionError(f"txid {txid} is not processed: {action}")
 

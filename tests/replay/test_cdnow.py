@@ -45,8 +45,7 @@ def shop(door, spark, months):
     shop = Pipeline(TransactionRunner(corrected, door), spark)
     WRONG["factor"] = "1"
     for number in months:
-        for txid in shop.emit(month(1997, number)):
-            shop.transact(txid)
+        transact_all(shop, number)
     return shop
 
 
@@ -68,6 +67,11 @@ SEEN = (
 )
 
 
+def transact_all(shop, number):
+    for txid in shop.emit(month(1997, number)):
+        shop.transact(txid)
+
+
 def test_a_wrong_month_is_corrected_while_fresh_months_commit(shop, door, spark):
     before = tables(door)
     fresh = Pipeline(TransactionRunner(shop.runner.topology, Door(door.dsn)), spark)
@@ -78,9 +82,7 @@ def test_a_wrong_month_is_corrected_while_fresh_months_commit(shop, door, spark)
         wrong = tables(door)
         assert wrong != before
         WRONG["factor"] = "1"
-        thread = threading.Thread(
-            target=lambda: [fresh.transact(t) for t in fresh.emit(month(1997, 3))]
-        )
+        thread = threading.Thread(target=transact_all, args=(fresh, 3))
         thread.start()
         shop = replay(shop, 3, 4)
         thread.join()
@@ -105,6 +107,5 @@ def test_rolled_back_and_processed_again_it_is_the_original(shop, door):
     assert run.txids[0] == 2
     again = shop.again()
     for number in (1, 2):
-        for txid in again.emit(month(1997, number)):
-            again.transact(txid)
+        transact_all(again, number)
     assert tables(door) == before

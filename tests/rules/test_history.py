@@ -17,6 +17,7 @@ from reliability.core.errors import (
     TxidHeld,
     UnexpectedAnswer,
 )
+from reliability.core.spout import SpoutKind
 from reliability.transaction.park import park, skip
 from reliability.transaction.rollback import release, roll_back
 from tests.fix_postgres import run_as_admin
@@ -236,6 +237,7 @@ def poisoned(door):
     """Three txids, of which the first cannot be processed and the others are."""
     shop = Shop(door)
     shop.deliver(made(1), made(2), made(3))
+    shop.runner.contact(1, shop.who(1))  # its task came, and failed
     for txid in (2, 3):
         shop.process(txid)
     return shop
@@ -248,9 +250,11 @@ def test_a_parked_txid_lets_order_go_on_and_satisfies_nobody(door):
     done = park(door, "shop", 1, "a broken file")
     assert [str(one.attempt) for one in done] == ["1:0", "2:0", "3:0"]
     asked = "SELECT status FROM reliability.request WHERE request_id = %(request_id)s"
-    assert shop.ask(asked, request_id=request_id) == [("CLOSED",)]
+    assert shop.ask(asked, request_id=request_id) == [("PARKED",)]
     with pytest.raises(RequestClosed, match="parked: a broken file"):
         shop.transact(1)
+    with pytest.raises(RequestClosed, match="parked: a broken file"):
+        shop.process(1, task="a task that comes for the first time")
     asked = "SELECT verdict, verdict_reason FROM reliability.attempt WHERE txid = 1"
     assert shop.ask(asked) == [("PARKED", "a broken file")]
     asked = "SELECT DISTINCT presence FROM reliability.contribution WHERE txid = 1"
@@ -267,7 +271,7 @@ def test_who_asks_for_a_parked_txid_before_its_turn_is_not_satisfied_by_it(door)
     shop.transact(1)
     assert shop.ask("SELECT curr_txid FROM reliability.topology") == [(3,)]
     asked = "SELECT status, reason FROM reliability.request WHERE request_id = %(request_id)s"
-    assert shop.ask(asked, request_id=request_id) == [("CLOSED", "parked: not yet")]
+    assert shop.ask(asked, request_id=request_id) == [("PARKED", "parked: not yet")]
 
 
 def test_a_parked_txid_comes_back_as_a_replay(door):
@@ -326,9 +330,27 @@ def test_a_txid_is_parked_in_every_database(door, elsewhere):
     """C7, C6."""
     shop = Shop(door, elsewhere=elsewhere)
     shop.deliver(made(1), made(2))
+    shop.runner.contact(1, shop.who(1))
     shop.process(2)
     done = park(door, "shop", 1, "a broken file")
     assert [str(one.attempt) for one in done] == ["1:0", "2:0"]
     shop.replay(1)
     asked = "SELECT n, (SELECT count(*) FROM log) FROM all_of_it"
     assert shop.ask(asked) == [(12, 12)]
+
+
+def test_the_next_batch_of_an_opaque_spout_starts_behind_the_parked_one(door):
+    """C7, E4: which has to have a batch, for the next one to follow and a replay to read."""
+    shop = Shop(door, spout_kind=SpoutKind.OPAQUE)
+    shop.deliver(made(1), made(2))
+    with pytest.raises(ParkNotPossible, match="no batch"):
+        park(door, "shop", 1, "never looked at")
+    shop.process(1)
+    shop.process(2)
+    done = park(door, "shop", 1, "a broken file")
+    assert [str(one.attempt) for one in done] == ["1:1"]  # 2:0 fell with what it followed
+    shop.transact(2)
+    asked = "SELECT txid, batch_meta -> 0 ->> 'partition' FROM reliability.transaction"
+    assert shop.ask(f"{asked} ORDER BY txid") == [(1, "0"), (2, "1")]
+    shop.replay(1)
+    assert shop.ask("SELECT n FROM all_of_it") == [(12,)]

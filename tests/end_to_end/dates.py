@@ -1,0 +1,157 @@
+"""What the tests of dates do to a DAG of `words_dags.py`, and what they see of it."""
+
+from __future__ import annotations
+
+import subprocess
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from dev.airflow_api import AirflowApi
+from dev.backfill import is_known
+from dev.environment import Environment
+from dev.processes import wait_until
+from reliability.ledger.door import Door
+from tests.fix_postgres import rows
+
+PATIENCE = 90
+ENDS = ("success", "failed")
+
+
+@dataclass(frozen=True)
+class Dates:
+    """An Airflow that has read the DAGs."""
+
+    airflow: Environment
+    ledger: Door
+    folder: Path
+
+    def dag(self, dag_id: str) -> Dag:
+        """Return a DAG that Airflow knows."""
+        dag = Dag(self.airflow.api(), self.ledger, self.folder / "input" / dag_id, dag_id)
+        wait_until(partial(is_known, dag.api, dag_id), dag_id, PATIENCE)
+        return dag
+
+    def command(self, *arguments: str) -> str:
+        """Run a command of Airflow's, and return what it says."""
+        done = subprocess.run(
+            arguments,
+            env=self.airflow.airflow_env(),
+            cwd=self.folder,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+
+@dataclass(frozen=True)
+class Dag:
+    """One DAG and its topology, which have the same name."""
+
+    api: AirflowApi
+    ledger: Door
+    folder: Path
+    dag_id: str
+
+    # --- what a person does ----------------------------------------------------------------------
+
+    def deliver(self, day: str, *words: str, file: str = "a") -> None:
+        """Put a file of words into a day's folder."""
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        path = self.folder / day / f"{file}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        pq.write_table(pa.table({"word": list(words)}), path)
+
+    def unpause(self) -> None:
+        self.api.patch(self._path(), {"is_paused": False})
+
+    def trigger(self, logical_date: str, **more: object) -> str:
+        """Trigger a run by hand and return its id."""
+        body = {"logical_date": logical_date, **more}
+        return str(self.api.post(self._path("dagRuns"), body)["dag_run_id"])
+
+    def backfill(
+        self, first: str, last: str, reprocess: str = "none", **more: object
+    ) -> dict[str, Any]:
+        """Create a backfill, as the dialog does; both are logical dates, inclusive."""
+        body = {
+            "dag_id": self.dag_id,
+            "from_date": first,
+            "to_date": last,
+            "reprocess_behavior": reprocess,
+            "max_active_runs": 2,
+            **more,
+        }
+        return dict(self.api.post("/api/v2/backfills", body))
+
+    def clear(self, run_id: str) -> None:
+        """Clear a whole run."""
+        self.api.post(self._path("dagRuns", run_id, "clear"), {"dry_run": False})
+
+    def clear_tasks(self, run_id: str, *tasks: tuple[str, int]) -> None:
+        """Clear mapped tasks of a run, and nothing else."""
+        body = {"dry_run": False, "only_failed": False, "dag_run_id": run_id, "task_ids": tasks}
+        self.api.post(self._path("clearTaskInstances"), body)
+
+    def delete(self, run_id: str) -> None:
+        self.api.delete(self._path("dagRuns", run_id))
+
+    # --- what there is ---------------------------------------------------------------------------
+
+    def runs(self) -> dict[str, dict[str, Any]]:
+        """Return the runs by their ids, in the order of their logical dates."""
+        found = self.api.get(self._path("dagRuns"), limit=100, order_by="logical_date")["dag_runs"]
+        return {run["dag_run_id"]: run for run in found}
+
+    def states(self, least: int = 1) -> list[str]:
+        """Wait until so many runs are there and all have ended; return how."""
+        wait_until(lambda: self._have_ended(least), f"{least} runs of {self.dag_id}", PATIENCE)
+        return [run["state"] for run in self.runs().values()]
+
+    def _have_ended(self, least: int) -> bool:
+        found = self.runs().values()
+        return len(found) >= least and all(run["state"] in ENDS for run in found)
+
+    def tasks(self, run_id: str) -> dict[tuple[str, int], str]:
+        """Return the states of a run's tasks, by task and map index."""
+        found = self.api.get(self._path("dagRuns", run_id, "taskInstances"))["task_instances"]
+        return {(task["task_id"], task["map_index"]): task["state"] for task in found}
+
+    def log(self, run_id: str, task: str = "emit") -> str:
+        """Return the log of a task's first try."""
+        return str(self.api.get(self._path("dagRuns", run_id, "taskInstances", task, "logs", "1")))
+
+    def ledger_rows(self, columns: str, table: str, order: str) -> list[tuple[Any, ...]]:
+        """Return columns of the topology's rows in a table of the ledger."""
+        statement = f"SELECT {columns} FROM reliability.{table} WHERE topology = %(t)s ORDER BY "
+        return rows(self.ledger, statement + order, t=self.dag_id)
+
+    def txids(self) -> list[tuple[int, str]]:
+        """Return each txid and the day that its interval starts."""
+        return self.ledger_rows("txid, interval_start::date::text", "transaction", "1")
+
+    def requests(self) -> list[tuple[int, str, str, str]]:
+        """Return txid, the kind of run, kind and status of each request, as they came."""
+        columns = "txid, split_part(run_id, '__', 1), kind, status"
+        return self.ledger_rows(columns, "request", "request_id")
+
+    def attempts(self) -> dict[str, str]:
+        """Return the status of each attempt, as 1:0 -> COMMITTED."""
+        found = self.ledger_rows("txid, attempt_id, status", "attempt", "1, 2")
+        return {f"{txid}:{attempt_id}": status for txid, attempt_id, status in found}
+
+    def commits(self) -> list[str]:
+        """Return the attempts in the order in which they were committed."""
+        columns = "txid || ':' || attempt_id"
+        return [name for (name,) in self.ledger_rows(columns, "commit_log", "commit_number")]
+
+    def counted(self) -> dict[str, int]:
+        """Return the table: how often each word was counted."""
+        return dict(rows(self.ledger, f"SELECT word, times FROM {self.dag_id} ORDER BY 1"))
+
+    def _path(self, *parts: str) -> str:
+        return "/".join(("/api/v2/dags", self.dag_id, *parts))
