@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -15,6 +16,7 @@ from reliability.core.coordinator import (
     Fail,
     Goal,
     LiveAttempt,
+    Rehearse,
     Seal,
     Snapshot,
     StepProgress,
@@ -23,7 +25,7 @@ from reliability.core.coordinator import (
     Work,
     next_action,
 )
-from reliability.core.errors import ReplayNotPossible, RequestClosed, TxidBlocked
+from reliability.core.errors import ReplayNotPossible, RequestClosed, TxidBlocked, TxidHeld
 from reliability.core.request import Request, RequestKind, RequestStatus
 
 PROCESSING, SEALING, PROCESSED = (
@@ -207,6 +209,35 @@ def test_what_holds_back_a_begin_lets_the_rest_drain(facts):
     assert next_action(processed, request(), work(Goal.COMMITTED)) == Commit()
     running = snapshot(1, attempt=live(process=None), **facts)
     assert next_action(running, request(), work(Goal.PROCESSED)) == Submit("process")
+
+
+def test_replays_have_a_window_of_their_own():
+    """A long backfill takes no place of today's run."""
+    fresh = snapshot(5, curr_txid=5, replays=9, max_replay_pending=2)
+    assert isinstance(next_action(fresh, request(), work(Goal.PROCESSED)), Begin)
+    for replays, expected in ((1, Begin), (2, Wait)):
+        one = snapshot(1, curr_txid=5, pending=1, replays=replays, max_replay_pending=2)
+        assert isinstance(next_action(one, REPLAY, work(Goal.PROCESSED)), expected)
+
+
+def test_what_is_held_waits_for_a_person():
+    held = snapshot(1, held="a wrong delivery")
+    action = next_action(held, request(), work(Goal.PROCESSED))
+    assert isinstance(action, Fail)
+    assert isinstance(action.error, TxidHeld)
+
+
+def test_a_dry_run_is_of_use_to_its_own_request_alone():
+    dry = replace(request(RequestKind.REPLAY, granted_after=0), is_dry_run=True)
+    own = replace(live(PROCESSED), is_dry_run=True)
+    others = replace(live(PROCESSED, request_id=OTHERS), is_dry_run=True)
+    at = {"curr_txid": 5}
+    assert next_action(snapshot(1, attempt=own, **at), dry, work(Goal.PROCESSED)) == Done()
+    assert next_action(snapshot(1, attempt=own, **at), dry, work(Goal.COMMITTED)) == Rehearse()
+    assert next_action(snapshot(1, attempt=others, **at), REPLAY, work(Goal.COMMITTED)) == Begin()
+    processing = replace(live(PROCESSING, request_id=OTHERS), is_dry_run=True)
+    waits = next_action(snapshot(1, attempt=processing, **at), REPLAY, work(Goal.COMMITTED))
+    assert isinstance(waits, Wait)
 
 
 def test_a_replay_that_a_state_cannot_take_back_is_refused_before_it_runs():
