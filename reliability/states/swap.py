@@ -43,6 +43,14 @@ def replace_rows(tables: StateTables, worked_out: Composed) -> list[Composed]:
     ]
 
 
+def count_changed() -> Composed:
+    """Tell the planner how many keys were collected: of a new table it knows nothing.
+
+    Else it reads all contributions for each key where an index would find a few.
+    """
+    return SQL("ANALYZE {}").format(CHANGED)
+
+
 def changed(tables: StateTables) -> Composed:
     """Read the keys that were collected."""
     return SQL("SELECT {} FROM {}").format(names(tables.key), CHANGED)

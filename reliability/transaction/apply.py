@@ -19,7 +19,7 @@ from reliability.ledger.door import Transaction
 from reliability.states import difference, rollback
 from reliability.states.append import move, replaced_rows, rows_not_older, take_out
 from reliability.states.first_commit import apply
-from reliability.states.swap import changed, changed_keys, swap
+from reliability.states.swap import changed, changed_keys, count_changed, swap
 from reliability.states.tables import StateTables
 from reliability.states.undo import reached, undo
 
@@ -76,6 +76,7 @@ def roll_back_state(
         steps = [rollback.take_out_later(tables)]
     elif tables.keeps_contributions:
         tx.run(rollback.later_keys(tables), **at)
+        tx.run(count_changed())
         tx.run(difference.remember(tables, changed(tables)), **at)
         steps = rollback.recompute(tables)
     else:
@@ -171,6 +172,7 @@ def _swap(
     _check_taken_out(tables.contribution_table, at, header, kept)
     tx.one("move_contribution", **at, **_header(tables, sealed))
     tx.run(changed_keys(tables), **at)
+    tx.run(count_changed())
     tx.run(difference.remember(tables, changed(tables)), **at)
     for statement in swap(tables):
         tx.run(statement, **at)
