@@ -21,6 +21,7 @@ from reliability.core.aggregators import (
 )
 from reliability.core.definitions import Topology
 from reliability.core.graph import Step
+from reliability.core.history import History
 from reliability.core.state import (
     ContributionState,
     OpaqueState,
@@ -40,6 +41,7 @@ __all__ = [
     "Count",
     "FileSpout",
     "First",
+    "History",
     "Latest",
     "Max",
     "MemorySpout",

@@ -58,7 +58,9 @@ def _check_place(dag_run: Any, interval: Interval) -> None:
     # A logical date is one run's. The scheduler passes over an interval whose date a run by hand
     # has: for ever, and over all later ones, where that run reads the interval before.
     logical_date = dag_run.logical_date
-    if interval.start < interval.end == logical_date:
+    if interval.start == interval.end:
+        return  # no schedule
+    if interval.end == logical_date:
         what = f"the interval before it, {interval}"
     elif interval.start == logical_date and interval.end > dag_run.run_after:
         what = f"{interval} before it is over"

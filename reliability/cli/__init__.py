@@ -1,6 +1,24 @@
-"""The command line: everything that a person does by hand, over the same calls as Airflow."""
+"""The command line: everything that a person does by hand, over the same calls as Airflow.
 
-from reliability.cli import reading
+`app` is a typer application; each module registers its verbs when it is imported.
+"""
+
+from importlib import import_module
+
 from reliability.cli.app import app
 
-__all__ = ["app", "reading"]
+__all__ = ["app"]
+
+IN_THE_ORDER_OF_THE_HELP = (
+    "reading",
+    "showing",
+    "lagging",
+    "history",
+    "replaying",
+    "changing",
+    "reconciling",
+    "keeping",
+    "doctor",
+)
+for _name in IN_THE_ORDER_OF_THE_HELP:
+    import_module(f"reliability.cli.{_name}")

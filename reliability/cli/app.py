@@ -59,10 +59,16 @@ def verb(*examples: str) -> Callable[[Verb], Verb]:
                 warn(str(error))
                 raise typer.Exit(FAILED) from error
 
-        app.command(epilog="\n  ".join(["Examples:", *examples]))(run)
+        app.command(help=_help_of(function), epilog="\n  ".join(["Examples:", *examples]))(run)
         return function
 
     return register
+
+
+def _help_of(function: Callable[..., Any]) -> str:
+    """Return a docstring as paragraphs, which the terminal breaks where it is wide enough."""
+    paragraphs = (function.__doc__ or "").split("\n\n")
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def warn(text: str) -> None:

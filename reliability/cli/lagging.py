@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -86,7 +87,7 @@ def _print(found: list[dict[str, Any]]) -> None:
             "topology": "left",
             "uncommitted": "right",
             "txids": "left",
-            "oldest emitted (UTC)": "left",
+            "oldest": "right",
             "items without txid": "right",
         },
         [
@@ -94,7 +95,7 @@ def _print(found: list[dict[str, Any]]) -> None:
                 one["topology"],
                 one["uncommitted"],
                 one["txids"],
-                one["oldest_emitted_at"],
+                _age(one["oldest_age_seconds"]),
                 _count(one["without_txid"]),
             )
             for one in found
@@ -111,6 +112,10 @@ def _print(found: list[dict[str, Any]]) -> None:
             )
 
 
+def _age(seconds: float | None) -> timedelta | None:
+    return None if seconds is None else timedelta(seconds=int(seconds))
+
+
 def _count(without_txid: list[dict[str, Any]] | None) -> int | str:
     return "?" if without_txid is None else sum(len(one["items"]) for one in without_txid)
 
@@ -118,9 +123,7 @@ def _count(without_txid: list[dict[str, Any]] | None) -> int | str:
 # --- the source ----------------------------------------------------------------------------------
 
 
-def _look_at_source(
-    door: Door, topology: str
-) -> tuple[list[dict[str, Any]] | None, str | None]:
+def _look_at_source(door: Door, topology: str) -> tuple[list[dict[str, Any]] | None, str | None]:
     """Return what has no txid, or why nobody knows."""
     try:
         return list(_without_txid(door, topology_from_code(door, topology))), None

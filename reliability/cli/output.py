@@ -1,4 +1,4 @@
-"""How verbs answer: a table for a person, one JSON document for a program; txids in one notation."""
+"""How verbs answer: tables for a person, one JSON document for a program; how txids are written."""
 
 from __future__ import annotations
 
@@ -71,6 +71,15 @@ def shown_ranges(multirange: str) -> str:
     )
 
 
+def spoken(txids: str) -> str:
+    """Say of a notation what it is about.
+
+    >>> spoken("3"), spoken("3,7..9")
+    ('txid 3', 'txids 3,7..9')
+    """
+    return f"txid {txids}" if txids.isdigit() else f"txids {txids}"
+
+
 # --- for a program -------------------------------------------------------------------------------
 
 
@@ -90,6 +99,8 @@ def plain(value: Any) -> Any:
             return value.to_json()
         case Mapping():
             return dict(value)
+        case bytes() | memoryview():
+            return bytes(value).hex()
     if is_dataclass(value) and type(value).__str__ is object.__str__:
         return {field.name: getattr(value, field.name) for field in fields(value)}
     return str(value)
@@ -161,9 +172,9 @@ def shown_interval(row: Mapping[str, Any]) -> str:
     return str(interval) if interval else ""
 
 
-def told(differences: Sequence[Difference]) -> Iterator[str]:
+def told_differences(differences: Sequence[Difference]) -> Iterator[str]:
     """Tell what changed, one line a state; one line in all if nothing did."""
     if all(one.is_nothing for one in differences):
-        yield f"nothing changes in {', '.join(one.state for one in differences) or 'any state'}"
+        yield "  nothing"
     else:
-        yield from map(str, differences)
+        yield from (f"  {one}" for one in differences)

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reliability.cli.app import FAILED, AsJson, OneOrAll, ledger, names, rows_of, verb, warn
-from reliability.cli.output import print_json, print_table, shown, shown_ranges
+from reliability.cli.output import print_json, print_table, shown, shown_ranges, spoken
 
 if TYPE_CHECKING:
-    from reliability.core.definitions import State
+    from reliability.core.state import State
     from reliability.ledger.door import Door, Row, Transaction
 
 
@@ -75,7 +75,7 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
         yield f"{topology}: a change is {one['checkpoint']}; every task and sweep carries it on"
     for held in one["held"]:
         yield (
-            f"{topology}: {held['txids']} held, until `reliability release {topology}`: "
+            f"{topology}: {spoken(held['txids'])} held, until `reliability release {topology}`: "
             f"{held['reason']}"
         )
     blocked = one["blocked"]
@@ -83,7 +83,7 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
         yield f"{topology}: {blocked.error().what}"
     for parked in one["parked"]:
         again = f"reliability replay {topology} {parked['txids']}"
-        yield f"{topology}: {parked['txids']} parked, until `{again}`: {parked['reason']}"
+        yield f"{topology}: {spoken(parked['txids'])} parked, until `{again}`: {parked['reason']}"
 
 
 # --- topologies ----------------------------------------------------------------------------------
@@ -127,8 +127,8 @@ def _states_in(
     participants: Any, topology: str, database: str, failures: list[str]
 ) -> Iterator[dict[str, Any]]:
     """Read the states of one database; one that is away does not hide the others."""
-    from reliability.core.definitions import State
     from reliability.core.errors import ReliabilityError
+    from reliability.core.state import State
     from reliability.transaction.participant import naming
 
     try:
@@ -149,6 +149,7 @@ def _describe_state(state: State, row: Row, database: str) -> dict[str, Any]:
         "table": ".".join(state.target),
         "key": dict(state.key),
         "values": list(state.values),
+        "is_append": state.is_append,
         "commit_number": row["commit_number"],
         "keep_txids": row["keep_txids"],
         "keep_age": row["keep_age"],
@@ -171,7 +172,7 @@ def _print_topology(one: dict[str, Any]) -> None:
                 state["state"],
                 state["kind"].lower(),
                 state["table"],
-                ", ".join(state["key"]) or "one row",
+                ", ".join(state["key"]) or ("none" if state["is_append"] else "one row"),
                 ", ".join(state["values"]),
                 state["database"] or "the ledger's",
             )

@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from reliability.cli.app import AsJson, check_known, ledger, names, rows_of, verb
-from reliability.cli.output import print_json, print_table, shown, shown_interval
+from reliability.cli.output import (
+    print_json,
+    print_table,
+    shown,
+    shown_interval,
+    told_differences,
+)
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.difference import Difference
 from reliability.core.errors import AttemptUnknown
@@ -27,7 +34,9 @@ _WHAT = re.compile(r"^(?:([^/]+)/)?([1-9]\d*(?::\d+)?)$")
     "reliability show shop/7 --json",
 )
 def show(
-    what: Annotated[str, typer.Argument(metavar="TOPOLOGY", help="May be left out if there is one.")],
+    what: Annotated[
+        str, typer.Argument(metavar="TOPOLOGY", help="May be left out if it is the only one.")
+    ],
     which: Annotated[
         str, typer.Argument(metavar="TXID:ATTEMPT", help="An attempt, 7:2, or a txid, 7.")
     ] = "",
@@ -61,9 +70,7 @@ def _the_topology(door: Door, name: str | None) -> str:
 # --- an attempt ----------------------------------------------------------------------------------
 
 
-def _show_attempt(
-    door: Door, topology: str, attempt: TransactionAttempt, *, as_json: bool
-) -> None:
+def _show_attempt(door: Door, topology: str, attempt: TransactionAttempt, *, as_json: bool) -> None:
     from reliability.transaction.story import outdated_code, story
 
     told = story(door, topology, attempt)
@@ -75,7 +82,9 @@ def _show_attempt(
             typer.echo(f"{heading:10} {text}")
     _print_steps(told)
     _print_states(told)
-    _print_differences(told.differences)
+    if told.differences:
+        what = "changed" if told.commit_number is not None else "would have changed"
+        typer.echo("\n".join([what, *told_differences(told.differences)]))
     print_table(
         "what happened",
         {"at (UTC)": "left", "status": "left", "why": "left"},
@@ -151,11 +160,6 @@ def _print_states(told: AttemptStory) -> None:
     )
 
 
-def _print_differences(differences: tuple[Difference, ...]) -> None:
-    for one in differences:
-        typer.echo(f"changed    {one}")
-
-
 def _known(value: bool | None) -> str:
     return "not known" if value is None else shown(value)
 
@@ -221,9 +225,12 @@ def _show_txid(door: Door, topology: str, txid: int, *, as_json: bool) -> None:
             for row in told["changes"]
         ],
     )
-    for row in told["differences"]:
-        what = "changed" if row["commit_number"] else "would have changed"
-        typer.echo(f"{row['attempt']} {what} {_difference_of(row)}")
+    for (attempt, number), rows in groupby(
+        told["differences"], lambda row: (row["attempt"], row["commit_number"])
+    ):
+        typer.echo(f"{attempt} {'changed' if number else 'would have changed'}")
+        for line in told_differences([_difference_of(row) for row in rows]):
+            typer.echo(line)
 
 
 def _facts_of_txid(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -235,6 +242,8 @@ def _facts_of_txid(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
     else:
         rows, items = shown(told["emitted_count"]), len(told["items"])
         yield "batch", f"{rows} rows in {items} items, {told['accounting']}"
+    for row in told["refreezes"]:
+        yield "refrozen", f"{shown(row['refrozen_at'])}: {row['reason']}"
     if told["committed_attempt"] is not None:
         yield (
             "committed",
@@ -253,6 +262,7 @@ def _story_of_txid(door: Door, topology: str, txid: int) -> dict[str, Any]:
     return {
         "topology": topology,
         **found[0],
+        "refreezes": rows_of(door, "refreezes_of_txid", **place),
         "requests": rows_of(door, "requests_of_txid", **place),
         "attempts": [_named(r, txid) for r in rows_of(door, "attempts_of_txid", **place)],
         "changes": [_named(r, txid) for r in rows_of(door, "changes_of_txid", **place)],
@@ -275,12 +285,15 @@ def _differences(door: Door, topology: str, txid: int) -> list[Any]:
 
 def _named(row: Any, txid: int) -> dict[str, Any]:
     """Call attempts by their name, 7:2."""
-    named = dict(row)
-    for column, name in (("attempt_id", "attempt"), ("replaced_attempt", "replaced")):
-        if column in named:
-            number = named.pop(column)
-            named[name] = None if number is None else str(TransactionAttempt(txid, number))
-    return named
+    columns = {"attempt_id": "attempt", "replaced_attempt": "replaced"}
+    return {
+        columns.get(column, column): (
+            str(TransactionAttempt(txid, value))
+            if column in columns and value is not None
+            else value
+        )
+        for column, value in row.items()
+    }
 
 
 def _difference_of(row: dict[str, Any]) -> Difference:

@@ -273,6 +273,13 @@ class RefreezeNotPossible(Terminal):
     remedy = "restore the source as it was, or correct it by a further batch with the difference."
 
 
+class ExplainNotPossible(Terminal):
+    """The state cannot say where the row comes from."""
+
+    code = "EXPLAIN_NOT_POSSIBLE"
+    remedy = "look at the definition of the topology's states."
+
+
 # --- requests and attempts -----------------------------------------------------------------------
 
 
@@ -321,7 +328,10 @@ class ReplayNotPossible(Terminal):
     """A state of the topology does not keep what a replay of this txid would have to replace."""
 
     code = "REPLAY_NOT_POSSIBLE"
-    remedy = "use a ContributionState for every table that is to be corrected by replays."
+    remedy = (
+        "use a ContributionState for every table that is to be corrected by replays, and keep its "
+        "history for long enough."
+    )
 
 
 class AlreadyAcked(Transient):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reliability.core.state import State, StateKind
+from reliability.core.state import State, StateKind, beyond_history
 
 
 def rollback_refusal(
@@ -35,6 +35,4 @@ def rollback_refusal(
             return (
                 f"state {state.name} is an OpaqueState, which can go back to txid {last - 1} only"
             )
-        if (horizon := compacted_through.get(state.name, 0)) > to_txid:
-            return f"state {state.name} can take out no txid up to {horizon} any more"
-    return None
+    return beyond_history(to_txid + 1, compacted_through)

@@ -3,7 +3,8 @@
 The kinds differ in how much history they keep, and so in which committed txids a replay can
 replace:
 
-- ContributionState, the default: every txid's contribution; any txid
+- ContributionState, the default: every txid's contribution, for ever or for a History; any txid
+  of it
 - OpaqueState: each row's value before its last txid; the last txid
 - TransactionalState: nothing; none
 
@@ -31,6 +32,7 @@ from reliability.core.aggregators import (
     written,
 )
 from reliability.core.errors import InvalidDefinition, LedgerCorruption
+from reliability.core.history import History
 from reliability.core.names import check_name
 from reliability.core.types import is_supported
 
@@ -52,6 +54,8 @@ class State:
     :param values: column name -> aggregator
     :param table: `table` or `schema.table`, if it is not `public.<name>`
     :param database: the name of the database that the table lies in, if it is not the ledger's
+    :param keep: how long each txid's contribution can be replaced, for ever unless given. No part
+        of the definition: it may change at any time
     """
 
     name: str
@@ -59,6 +63,7 @@ class State:
     values: Mapping[str, CombinerAggregator] = field(default_factory=dict)
     table: str = ""
     database: str = ""
+    keep: History | None = None
 
     kind: ClassVar[StateKind] = StateKind.CONTRIBUTION
 
@@ -86,6 +91,12 @@ class State:
                 f"state {self.name}: appended rows are a history of their own",
                 remedy="make it a ContributionState, which keeps nothing besides them.",
             )
+        if self.keep is not None and not self.keeps_contributions:
+            raise InvalidDefinition(
+                f"state {self.name}: there is nothing that a History could limit",
+                remedy="only a ContributionState keeps contributions, and not one of appended "
+                "rows, which are the table itself.",
+            )
         orders = [list(v.by.items()) for v in self.values.values() if isinstance(v, Upsert)]
         if any(order != orders[0] for order in orders):
             raise InvalidDefinition(f"state {self.name}: its Upserts take the row of one order")
@@ -100,6 +111,11 @@ class State:
     def is_append(self) -> bool:
         """Say whether every row of a frame becomes a row of the target."""
         return any(isinstance(value, Append) for value in self.values.values())
+
+    @property
+    def keeps_contributions(self) -> bool:
+        """Say whether a txid's contribution is kept beside the target."""
+        return self.kind is StateKind.CONTRIBUTION and not self.is_append
 
     def all_columns(self) -> tuple[Column | Generated, ...]:
         """Return the columns besides the key: those of each value, then the hidden row count."""
@@ -183,16 +199,19 @@ def replay_refusal(
 ) -> str | None:
     """Return why a topology with these states cannot replay `txid`, None if it can.
 
-    :param compacted_through: state -> the last txid that it can take out no more
-
     A replay is granted for all states or for none: else two tables of one txid would come from
     two runs of the code (H5). A txid that has not committed is no replay.
+
+    :param compacted_through: state -> the last txid that it can take out no more; "" -> the last
+        that some state in whatever database is to fold
 
     >>> from reliability import Count
     >>> opaque = OpaqueState("totals", values={"n": Count()})
     >>> replay_refusal([opaque], txid=7, curr_txid=8)
     >>> replay_refusal([opaque], txid=6, curr_txid=8)
     'state totals is an OpaqueState, which can replace only the last txid, 7'
+    >>> replay_refusal([], txid=4, curr_txid=8, compacted_through={"days": 0, "customers": 4})
+    'state customers can take out no txid up to 4 any more'
     """
     if txid >= curr_txid:
         return None
@@ -204,9 +223,18 @@ def replay_refusal(
                 f"state {state.name} is an OpaqueState, which can replace only the last txid, "
                 f"{curr_txid - 1}"
             )
-        if txid <= (horizon := (compacted_through or {}).get(state.name, 0)):
-            return f"state {state.name} can take out no txid up to {horizon} any more"
-    return None
+    return beyond_history(txid, compacted_through or {})
+
+
+def beyond_history(txid: int, compacted_through: Mapping[str, int]) -> str | None:
+    """Return why a txid cannot be taken out of every state any more, None if it can."""
+    horizon, state = max(
+        ((through, name) for name, through in compacted_through.items()), default=(0, "")
+    )
+    if txid > horizon:
+        return None
+    who = f"state {state}" if state else "a state of the topology"
+    return f"{who} can take out no txid up to {horizon} any more"
 
 
 def digest_of(data: object) -> str:

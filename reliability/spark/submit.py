@@ -109,11 +109,10 @@ class SparkSubmit:
 
 def find_spark_submit() -> str | None:
     """Return spark-submit: of SPARK_HOME, on the PATH, or beside this Python."""
-    places = [Path(sys.executable).with_name("spark-submit")]
-    if spark_home := os.environ.get("SPARK_HOME"):
-        places.insert(0, Path(spark_home) / "bin" / "spark-submit")
-    found = [which(str(places[0])), which("spark-submit"), which(str(places[-1]))]
-    return next((program for program in found if program), None)
+    home = os.environ.get("SPARK_HOME")
+    of_home = [str(Path(home) / "bin" / "spark-submit")] if home else []
+    beside = str(Path(sys.executable).with_name("spark-submit"))
+    return next(filter(None, map(which, [*of_home, "spark-submit", beside])), None)
 
 
 def driver_environment(environment: Mapping[str, str]) -> dict[str, str]:
@@ -121,7 +120,7 @@ def driver_environment(environment: Mapping[str, str]) -> dict[str, str]:
     return {
         name: value
         for name, value in environment.items()
-        if not name.lstrip("_").startswith("AIRFLOW")
+        if not name.lstrip("_").startswith(("AIRFLOW", "RELIABILITY_AIRFLOW"))
     }
 
 

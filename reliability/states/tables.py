@@ -70,7 +70,7 @@ class StateTables:
     @property
     def keeps_contributions(self) -> bool:
         """Say whether staged rows stay where they are when their attempt commits."""
-        return self.state.kind is StateKind.CONTRIBUTION and not self.state.is_append
+        return self.state.keeps_contributions
 
     @property
     def key_constraint(self) -> str:

@@ -40,6 +40,7 @@ def init_state(tx: Transaction, tables: StateTables) -> None:
         _check_tables(tx, tables)
     else:
         _declare_state(tx, tables)
+    _keep_history(tx, tables)
 
 
 def check_states(tx: Transaction, topology: Topology, database: str = COORDINATOR) -> None:
@@ -101,6 +102,18 @@ def _check_tables(tx: Transaction, tables: StateTables) -> None:
             f"state {tables.state.name} of {tables.topology}: {said}",
             remedy=f"restore the table from a backup, or {_to_run(tx, repair)}",
         )
+
+
+def _keep_history(tx: Transaction, tables: StateTables) -> None:
+    """Write down the horizon, which is no part of the definition and changes freely."""
+    keep = tables.state.keep
+    tx.run(
+        "keep_history",
+        topology=tables.topology,
+        state=tables.state.name,
+        txids=keep and keep.txids,
+        days=keep and keep.days,
+    )
 
 
 def _to_run(tx: Transaction, steps: Migration) -> str:

@@ -29,10 +29,16 @@ from reliability.core.errors import (
     ParticipantTaken,
     ReliabilityError,
     StateDefinitionChanged,
+    TopologyUnknown,
 )
 from reliability.core.plan import Plan
 from reliability.ledger.door import Door, Row, Transaction
-from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror, lock_topology
+from reliability.ledger.locks import (
+    PATIENCE_SECONDS,
+    check_coordinator,
+    lock_mirror,
+    lock_topology,
+)
 from reliability.ledger.migrations import check_migrated
 from reliability.settings import database_dsn
 from reliability.transaction.attempt import place_of
@@ -56,6 +62,19 @@ class Participants:
         with door.transaction() as tx:
             rows = tx.all("participants", topology=topology)
         return cls(door, topology, [row["database"] for row in rows])
+
+    @classmethod
+    def of_known(cls, door: Door, topology: str) -> Participants:
+        """Do the same for a name that a person gave.
+
+        :raises TopologyUnknown: the ledger has no topology of that name
+        :raises NotTheCoordinator: this database only takes part in it
+        """
+        with door.transaction() as tx:
+            if tx.first("mirrored_topology", topology=topology) is None:
+                raise TopologyUnknown(f"the ledger has no topology called {topology}")
+            check_coordinator(tx, topology)
+        return cls.of(door, topology)
 
     def __enter__(self) -> Participants:
         return self

@@ -18,6 +18,7 @@ from reliability.ledger.locks import check_coordinator
 from reliability.settings import Leases
 from reliability.transaction.commit import PASSING_PATIENCE_SECONDS, drain
 from reliability.transaction.declare import declared_tables
+from reliability.transaction.history import Compacted, compact
 from reliability.transaction.participant import Participants
 from reliability.transaction.plan import Committed
 from reliability.transaction.server import end_holders_of, end_sessions_of, fence_after_restore
@@ -33,9 +34,11 @@ class Swept:
     given_up: list[int] = field(default_factory=list)
     committed: list[Committed] = field(default_factory=list)
     cleaned: list[TransactionAttempt] = field(default_factory=list)
+    compacted: list[Compacted] = field(default_factory=list)
 
     def __bool__(self) -> bool:
-        return bool(self.expired or self.given_up or self.committed or self.cleaned)
+        compacted = any(self.compacted)
+        return bool(self.expired or self.given_up or self.committed or self.cleaned or compacted)
 
 
 def topologies(door: Door) -> list[str]:
@@ -49,7 +52,8 @@ def sweep(door: Door, topology: str, leases: Leases, *, clean: bool = False) -> 
 
     A checkpoint that a dead driver left on its way is finished first, whatever is overdue.
 
-    :param clean: also delete what attempts staged that can never count
+    :param clean: also delete what attempts staged that can never count, and compact what is beyond
+        the horizon of a state
     :raises NotTheCoordinator: this database only takes part in the topology
     """
     swept = Swept()
@@ -61,6 +65,8 @@ def sweep(door: Door, topology: str, leases: Leases, *, clean: bool = False) -> 
     swept.committed = _drain_overdue(door, topology, leases)
     if clean:
         swept.cleaned = _clean(door, topology)
+        with _passing_by(f"the compaction of {topology}"):
+            swept.compacted = compact(door, topology, patience=PASSING_PATIENCE_SECONDS)
     if swept:
         logger.info("swept %s: %s", topology, swept)
     return swept

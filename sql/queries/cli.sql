@@ -68,6 +68,10 @@ SELECT l.commit_number, l.kind, l.attempt_id, l.replaced_attempt, l.reason, l.co
  WHERE t.topology = %(topology)s AND t.txid = %(txid)s
  ORDER BY l.commit_number;
 
+-- refreezes_of_txid --
+SELECT refrozen_at, reason, batch_meta AS items_until_then FROM reliability.refreeze
+ WHERE topology = %(topology)s AND txid = %(txid)s ORDER BY refrozen_at;
+
 -- differences_of_txid --
 SELECT attempt_id, commit_number, state, rows_added, rows_changed, rows_removed, moved,
        recorded_at
@@ -106,11 +110,11 @@ SELECT attempt_id FROM reliability.commit_log
  ORDER BY commit_number LIMIT 1;
 
 -- open_different_rows --
--- One JSON value a row: states of every shape fit into one file, whatever a column is called. Read
--- piece by piece, because there may be millions.
+-- One JSON value a row: states of every shape fit into one file, whatever a column is called; of a
+-- state without a key nothing but its values. Read piece by piece, because there may be millions.
 DECLARE different_rows NO SCROLL CURSOR FOR
 SELECT %(topology)s::text AS topology, %(txid)s::bigint AS txid, %(state)s::text AS state,
-       d._change AS change, (to_jsonb(d) - '_change')::text AS row
+       d._change AS change, (to_jsonb(d) - '{{_change,_key}}'::text[])::text AS row
   FROM ({rows}) AS d(_change);
 
 -- next_different_rows --
@@ -134,7 +138,8 @@ SELECT topology AS dag_id FROM reliability.topology WHERE participant IS NULL
  ORDER BY dag_id;
 
 -- runs_of_dag --
--- The latest request of each txid that a run asked for. What is held has to be released first.
+-- The latest request of each txid that a run asked for, a dry run's if there is no other. What is
+-- held has to be released first.
 SELECT r.run_id, count(*) AS txids,
        count(*) FILTER (WHERE r.status = 'SATISFIED') AS satisfied,
        count(*) FILTER (WHERE r.status = 'OPEN') AS open,
@@ -144,7 +149,7 @@ SELECT r.run_id, count(*) AS txids,
        min(t.interval_start) AS interval_start, max(t.interval_end) AS interval_end
   FROM (SELECT DISTINCT ON (topology, txid, run_id) topology, txid, run_id, status
           FROM reliability.request WHERE dag_id = %(dag_id)s
-         ORDER BY topology, txid, run_id, number DESC) AS r
+         ORDER BY topology, txid, run_id, is_dry_run, number DESC) AS r
   JOIN reliability.transaction t USING (topology, txid)
  GROUP BY r.run_id ORDER BY r.run_id;
 

@@ -12,9 +12,13 @@ RETURNING t.txid,
                      ORDER BY r.request_id LIMIT 1), t.run_id) AS run_id;
 
 -- history_of_states --
--- Up to which txid each state can take out nothing any more, and where the topology is.
+-- Up to which txid each state can take out nothing any more, and where the topology is. Of no state:
+-- what the topology has decided to compact, be it folded yet or not, here or in another database.
 SELECT s.state, s.compacted_through, p.curr_txid
   FROM reliability.topology p JOIN reliability.state s USING (topology)
+ WHERE p.topology = %(topology)s
+ UNION ALL
+SELECT '', p.compacted_through, p.curr_txid FROM reliability.topology p
  WHERE p.topology = %(topology)s;
 
 -- park_requests --

@@ -50,6 +50,8 @@ def airflow(environment, dates_folder):
     environment.airflow_settings.update(
         {
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
+            # a file that a test writes anew is a new version at once, not after 30 s
+            "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "0",
             "AIRFLOW_CONN_STAND_IN": json.dumps(
                 {"conn_type": "spark", "host": "local", "extra": stand_in}
             ),

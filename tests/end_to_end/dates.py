@@ -15,7 +15,7 @@ from dev.processes import wait_until
 from reliability.ledger.door import Door
 from tests.fix_postgres import rows
 
-PATIENCE = 90
+PATIENCE = 200
 ENDS = ("success", "failed")
 
 
@@ -100,6 +100,9 @@ class Dag:
     def delete(self, run_id: str) -> None:
         self.api.delete(self._path("dagRuns", run_id))
 
+    def mark_failed(self, run_id: str) -> None:
+        self.api.patch(self._path("dagRuns", run_id), {"state": "failed"})
+
     # --- what there is ---------------------------------------------------------------------------
 
     def runs(self) -> dict[str, dict[str, Any]]:
@@ -115,6 +118,19 @@ class Dag:
     def _have_ended(self, least: int) -> bool:
         found = self.runs().values()
         return len(found) >= least and all(run["state"] in ENDS for run in found)
+
+    def wait_for_backfills(self) -> None:
+        """Wait until Airflow has noticed that they are done, which it looks for every 30 s."""
+        wait_until(self._have_no_backfill, f"the backfills of {self.dag_id}", PATIENCE)
+
+    def _have_no_backfill(self) -> bool:
+        found = self.api.get("/api/v2/backfills", dag_id=self.dag_id)["backfills"]
+        return all(each["completed_at"] for each in found)
+
+    def state(self, run_id: str) -> str:
+        """Wait until a run has ended; return how."""
+        wait_until(lambda: self.runs()[run_id]["state"] in ENDS, run_id, PATIENCE)
+        return str(self.runs()[run_id]["state"])
 
     def tasks(self, run_id: str) -> dict[tuple[str, int], str]:
         """Return the states of a run's tasks, by task and map index."""
@@ -148,6 +164,14 @@ class Dag:
         """Return the attempts in the order in which they were committed."""
         columns = "txid || ':' || attempt_id"
         return [name for (name,) in self.ledger_rows(columns, "commit_log", "commit_number")]
+
+    def differences(self) -> list[tuple[Any, ...]]:
+        """Return txid, attempt, and how many rows came, changed and went, of each change told."""
+        return self.ledger_rows(
+            "txid, attempt_id, rows_added, rows_changed, rows_removed",
+            "difference",
+            "difference_id",
+        )
 
     def counted(self) -> dict[str, int]:
         """Return the table: how often each word was counted."""

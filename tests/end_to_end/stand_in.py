@@ -36,7 +36,7 @@ from reliability.transaction.attempt import (
     start_step,
 )
 
-PATIENCE = 120
+PATIENCE = 300
 
 
 def main(arguments: Sequence[str]) -> None:

@@ -1,6 +1,7 @@
 """Dates through the real scheduler: which interval a run reads, and what that does to its txids.
 
-A stand-in for spark-submit counts the words (`stand_in.py`); all else is the product.
+A stand-in for spark-submit counts the words (`stand_in.py`); all else is the product. Airflow
+mostly waits, so the fixture `stories` sets the runs of all quick tests off at once.
 """
 
 from __future__ import annotations
@@ -11,18 +12,19 @@ import pytest
 
 from dev.airflow_api import AirflowApiError
 from dev.processes import wait_until
-from tests.end_to_end.dates import PATIENCE
+from tests.end_to_end.dates import PATIENCE, Dag
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = pytest.mark.timeout(420)
 
-MONTHLY_THEN_WEEKLY = """
+PROCESS = ("transaction.process", 0)
+RESHAPED = """
 from datetime import datetime, timezone
 
 from reliability_airflow import topology_dag
 from tests.end_to_end import words
 
 dag = topology_dag(
-    words.reshaped,
+    words.{name},
     schedule="{schedule}",
     start_date=datetime(2026, 3, 1, tzinfo=timezone.utc),
     end_date=datetime(2026, {until}, tzinfo=timezone.utc),
@@ -31,21 +33,57 @@ dag = topology_dag(
 """
 
 
-def test_two_runs_of_one_interval_at_once_do_its_work_once(dates):
-    dag = dates.dag("words_by_hand")
-    dag.deliver("2026-01-01", "man", "dog", "man")
-    (dag.folder / "hold").touch()
-    dag.unpause()
+@pytest.fixture(scope="session")
+def stories(dates) -> dict[str, Dag]:
+    """The DAGs, delivered to and running."""
+    reshape(dates, "reshaped", "@monthly", "3, 1")
+    names = ("held", "placed", "early", "rehearsed", "reshaped")
+    dags = {name: dates.dag(f"words_{name}") for name in names}
+
+    held = dags["held"]
+    held.deliver("2026-01-01", "man", "dog", "man")
+    (held.folder / "hold").touch()
+
+    placed = dags["placed"]  # two runs by hand before the schedule makes any
+    placed.trigger("2026-01-02T00:00:00Z")
+    placed.trigger(
+        "2026-01-01T12:00:00Z",
+        data_interval_start="2026-01-01T12:00:00Z",
+        data_interval_end="2126-01-01T00:00:00Z",
+    )
+
+    early = dags["early"]
+    early.deliver("2026-01-05", "man")
+    early.deliver("2026-01-10", "dog")
+    early.backfill("2026-01-05T00:00:00Z", "2026-01-06T00:00:00Z")
+
+    dags["rehearsed"].deliver("2026-01-01", "man", "dog")
+
+    for day, word in {"2026-03-01": "man", "2026-03-29": "dog", "2026-04-05": "ape"}.items():
+        dags["reshaped"].deliver(day, word)
+
+    for dag in dags.values():
+        dag.unpause()
+    return dags
+
+
+def reshape(dates, name, schedule, until):
+    """Write the file of a DAG whose schedule changes."""
+    file = dates.folder / "dags" / f"{name}.py"
+    file.write_text(RESHAPED.format(name=name, schedule=schedule, until=until))
+
+
+def test_two_runs_of_one_interval_at_once_do_its_work_once(stories):
+    dag = stories["held"]
     wait_until(lambda: dag.attempts() == {"1:0": "PROCESSING"}, "an attempt", PATIENCE)
-    # its logical date is no tick: the interval is the last one that was complete then
+    # its logical date is no tick: it gets the last interval that was complete then
     by_hand = dag.trigger("2026-01-02T06:00:00Z")
-    process = ("transaction.process", 0)
-    wait_until(lambda: dag.tasks(by_hand).get(process) == "deferred", "it to wait", PATIENCE)
-    # Airflow leaves a run alone that works
+    wait_until(lambda: dag.tasks(by_hand).get(PROCESS) == "deferred", "it to wait", PATIENCE)
+    # and Airflow leaves a run alone that works
     dag.backfill("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "completed")
     (dag.folder / "hold").unlink()
-    assert dag.states(2) == ["success", "success"]
-    assert len(dag.runs()) == 2
+    assert dag.states(3) == ["success"] * 3  # the schedule's second day has no files
+    assert len(dag.runs()) == 3
     assert dag.txids() == [(1, "2026-01-01")]
     assert dag.requests() == [
         (1, "scheduled", "COMMIT", "SATISFIED"),
@@ -55,80 +93,60 @@ def test_two_runs_of_one_interval_at_once_do_its_work_once(dates):
     assert dag.counted() == {"dog": 1, "man": 2}
 
 
-def test_a_run_by_hand_of_an_interval_that_was_done_replays_it_and_adds_what_is_new(dates):
-    dag = dates.dag("words_again")
-    dag.deliver("2026-01-01", "man", "dog")
-    dag.unpause()
-    assert dag.states() == ["success"]
+def test_a_run_by_hand_of_an_interval_that_is_done_replays_it_and_adds_what_is_new(stories):
+    dag = stories["held"]
+    (dag.folder / "hold").unlink(missing_ok=True)
+    dag.states(2)
+    before = len(dag.requests())
     dag.deliver("2026-01-01", "ape", file="late")
-    dag.trigger("2026-01-02T06:00:00Z")
-    assert dag.states(2) == ["success", "success"]
-    assert dag.requests() == [
-        (1, "scheduled", "COMMIT", "SATISFIED"),
+    dag.trigger("2026-01-02T07:00:00Z")
+    assert set(dag.states()) == {"success"}
+    assert dag.requests()[before:] == [
         (1, "manual", "REPLAY", "SATISFIED"),
         (2, "manual", "COMMIT", "SATISFIED"),
     ]
     assert dag.attempts() == {"1:0": "REPLACED", "1:1": "COMMITTED", "2:0": "COMMITTED"}
-    assert dag.counted() == {"ape": 1, "dog": 1, "man": 1}
+    assert dag.counted() == {"ape": 1, "dog": 1, "man": 2}
 
 
-def test_a_run_by_hand_in_the_place_of_a_scheduled_one_is_refused(dates):
-    dag = dates.dag("words_placed")
-    in_its_place = dag.trigger("2026-01-02T00:00:00Z")
-    # the same interval, by name, but it is not over
-    too_early = dag.trigger(
-        "2026-01-01T12:00:00Z",
-        data_interval_start="2026-01-01T12:00:00Z",
-        data_interval_end="2126-01-01T00:00:00Z",
-    )
-    dag.unpause()
+def test_a_logical_date_that_has_a_run_is_refused_by_airflow(stories):
+    dag = stories["held"]
+    wait_until(lambda: len(dag.runs()) >= 2, "the scheduled runs", PATIENCE)
+    with pytest.raises(AirflowApiError, match="409"):
+        dag.trigger("2026-01-01T00:00:00Z")
+
+
+def test_outside_the_dates_of_the_schedule_a_run_by_hand_is_green_without_a_task(stories):
+    dag = stories["held"]
+    for logical_date in ("2025-12-24T06:00:00Z", "2026-01-04T06:00:00Z"):
+        run_id = dag.trigger(logical_date)
+        assert dag.state(run_id) == "success"
+        assert dag.tasks(run_id) == {}
+
+
+def test_a_run_by_hand_in_the_place_of_a_scheduled_one_is_refused(stories):
+    dag = stories["placed"]
     assert dag.states(3) == ["success", "failed", "failed"]
+    _, too_early, in_its_place = dag.runs()
     log = dag.log(in_its_place)
     assert "LOGICAL_DATE_TAKEN" in log
     assert "reads the interval before it, [2026-01-01T00:00, 2026-01-02T00:00)" in log
     assert "before it is over" in dag.log(too_early)
     assert dag.txids() == []
-    # the schedule does not pass it by itself
-    wait_until(lambda: is_stuck_at(dag, "2026-01-02"), "the scheduler to be stuck", PATIENCE)
+    # Airflow does not get past it by itself
+    assert dag.api.get(f"/api/v2/dags/{dag.dag_id}")["next_dagrun_logical_date"][:10] == (
+        "2026-01-02"
+    )
     dag.delete(in_its_place)
     wait_until(lambda: len(dag.runs()) == 3, "the scheduled run of that day", PATIENCE)
     assert dag.states(3) == ["success", "failed", "success"]
-    assert [run["data_interval_start"][:10] for run in dag.runs().values()][-1] == "2026-01-02"
+    assert list(dag.runs().values())[-1]["data_interval_start"][:10] == "2026-01-02"
 
 
-def is_stuck_at(dag, day):
-    logical_date = dag.api.get(f"/api/v2/dags/{dag.dag_id}")["next_dagrun_logical_date"]
-    return (logical_date or "").startswith(day)
-
-
-def test_a_logical_date_that_has_a_run_is_refused_by_airflow(dates):
-    dag = dates.dag("words_twice")
-    dag.unpause()
+def test_an_interval_that_overlaps_one_of_an_older_schedule_is_refused(dates, stories):
+    dag = stories["reshaped"]
     assert dag.states() == ["success"]
-    with pytest.raises(AirflowApiError, match="409"):
-        dag.trigger("2026-01-01T00:00:00Z")
-
-
-def test_beyond_the_dates_of_the_schedule_a_run_by_hand_is_green_without_a_task(dates):
-    dag = dates.dag("words_twice")
-    dag.unpause()
-    for logical_date in ("2025-12-24T06:00:00Z", "2026-01-03T06:00:00Z"):
-        run_id = dag.trigger(logical_date)
-        dag.states()
-        assert dag.runs()[run_id]["state"] == "success"
-        assert dag.tasks(run_id) == {}
-
-
-def test_an_interval_that_overlaps_one_of_an_older_schedule_is_refused(dates):
-    file = dates.folder / "dags" / "reshaped.py"
-    file.write_text(MONTHLY_THEN_WEEKLY.format(schedule="@monthly", until="3, 1"))
-    dag = dates.dag("words_reshaped")
-    dag.deliver("2026-03-01", "man")
-    dag.deliver("2026-03-29", "dog")
-    dag.deliver("2026-04-05", "ape")
-    dag.unpause()
-    assert dag.states() == ["success"]
-    file.write_text(MONTHLY_THEN_WEEKLY.format(schedule="@weekly", until="4, 5"))
+    reshape(dates, "reshaped", "@weekly", "4, 5")
     assert dag.states(3) == ["success", "failed", "success"]
     month, overlapping, _ = dag.runs()
     log = dag.log(overlapping)
@@ -139,22 +157,33 @@ def test_an_interval_that_overlaps_one_of_an_older_schedule_is_refused(dates):
     assert dag.counted() == {"ape": 1, "man": 1}
 
 
-def test_a_backfill_before_the_start_date_while_the_schedule_runs(dates):
-    dag = dates.dag("words_early")
-    dag.deliver("2026-01-05", "man")
-    dag.deliver("2026-01-10", "dog")
-    dag.deliver("2026-01-11", "man")
-    dag.backfill("2026-01-05T00:00:00Z", "2026-01-06T00:00:00Z")
-    dag.unpause()
+def test_a_backfill_before_the_start_date_while_the_schedule_runs(stories):
+    dag = stories["early"]
     assert dag.states(4) == ["success"] * 4
     kinds = [run["run_type"] for run in dag.runs().values()]
     assert kinds == ["backfill", "backfill", "scheduled", "scheduled"]
-    # in the order of emission, whichever that was; the empty day has no txid
-    assert sorted(day for _, day in dag.txids()) == ["2026-01-05", "2026-01-10", "2026-01-11"]
-    assert dag.commits() == ["1:0", "2:0", "3:0"]
-    assert dag.counted() == {"dog": 1, "man": 2}
+    # txids in the order of emission, whichever that was; days without files have none
+    assert sorted(day for _, day in dag.txids()) == ["2026-01-05", "2026-01-10"]
+    assert dag.commits() == ["1:0", "2:0"]
+    assert dag.counted() == {"dog": 1, "man": 1}
 
 
+def test_a_dry_run_by_backfill_is_green_tells_the_difference_and_changes_nothing(stories):
+    dag = stories["rehearsed"]
+    assert dag.states() == ["success"]
+    (dag.folder / "read_as.json").write_text(json.dumps({"man": "ape"}))
+    day = "2026-01-01T00:00:00Z"
+    dag.backfill(day, day, "completed", dag_run_conf={"dry_run": True})
+    assert dag.states() == ["success"]
+    assert dag.attempts() == {"1:0": "COMMITTED", "1:1": "REHEARSED"}
+    assert dag.counted() == {"dog": 1, "man": 1}
+    assert dag.differences() == [(1, 1, 1, 0, 1)]
+
+
+# --- slow: `make test-all` -----------------------------------------------------------------------
+
+
+@pytest.mark.slow
 def test_a_run_or_one_of_its_transactions_that_is_cleared_is_replayed(dates):
     dag = dates.dag("words_cleared")
     dag.deliver("2026-01-01", "man", file="a")
@@ -171,14 +200,127 @@ def test_a_run_or_one_of_its_transactions_that_is_cleared_is_replayed(dates):
     assert dag.counted() == {"dog": 1, "man": 1}
 
 
-def test_a_dry_run_is_green_tells_the_difference_and_changes_nothing(dates):
-    dag = dates.dag("words_rehearsed")
-    dag.deliver("2026-01-01", "man", "dog")
+@pytest.mark.slow
+def test_backfills_one_after_the_other(dates):
+    dag = dates.dag("words_twice")
+    first, second = "2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z"
+    dag.deliver("2026-01-01", "man")
+    dag.deliver("2026-01-02", "dog")
+    broken = dag.folder / "2026-01-02" / "a.parquet"
+    whole = broken.read_bytes()
+    broken.write_bytes(whole[:-4])
+    dag.unpause()
+    assert dag.states(2) == ["success", "failed"]
+    broken.write_bytes(whole)
+
+    dag.backfill(first, second, "failed")  # only the red one
+    assert dag.states(2) == ["success", "success"]
+    assert dag.commits() == ["1:0", "2:0"]
+    with pytest.raises(AirflowApiError, match="409"):  # one at a time
+        dag.backfill(first, second)
+    dag.wait_for_backfills()
+
+    for reprocess in ("failed", "none"):  # there is nothing red, and nothing missing
+        dag.backfill(first, second, reprocess)
+        dag.wait_for_backfills()
+    assert dag.commits() == ["1:0", "2:0"]
+
+    dag.backfill(first, second, "completed")
+    assert dag.states(2) == ["success", "success"]
+    assert dag.commits()[:2] == ["1:0", "2:0"]
+    assert sorted(dag.commits()[2:]) == ["1:1", "2:1"]
+    assert [kind for _, _, kind, _ in dag.requests()] == ["COMMIT"] * 2 + ["REPLAY"] * 2
+    assert dag.counted() == {"dog": 1, "man": 1}
+
+
+@pytest.mark.slow
+def test_the_conf_of_a_dry_run_stays_with_its_run_until_another_one_is_given(dates):
+    dag = dates.dag("words_told")
+    day = "2026-01-01T00:00:00Z"
+    dag.deliver("2026-01-01", "man")
+    dag.unpause()
+    assert dag.states(2) == ["success"] * 2
+    scheduled, _ = dag.runs()
+    (dag.folder / "read_as.json").write_text(json.dumps({"man": "ape"}))
+    # a run of its own, by hand, leaves the scheduled one as it is
+    dag.trigger("2026-01-02T06:00:00Z", conf={"dry_run": True})
+    assert dag.states(3) == ["success"] * 3
+    assert dag.attempts() == {"1:0": "COMMITTED", "1:1": "REHEARSED"}
+    assert dag.runs()[scheduled]["conf"] == {}
+
+    dag.backfill(day, day, "completed", dag_run_conf={"dry_run": True})
+    assert dag.states() == ["success"] * 3
+    dag.wait_for_backfills()
+    dag.clear(scheduled)
+    assert dag.states() == ["success"] * 3
+    dag.backfill(day, day, "completed")
+    assert dag.states() == ["success"] * 3
+    rehearsed = {f"1:{attempt}": "REHEARSED" for attempt in (1, 2, 3, 4)}
+    assert dag.attempts() == {"1:0": "COMMITTED", **rehearsed}
+    assert dag.counted() == {"man": 1}
+
+    dag.wait_for_backfills()
+    dag.backfill(day, day, "completed", dag_run_conf={"dry_run": False})
+    assert dag.states() == ["success"] * 3
+    assert dag.attempts() == {"1:0": "REPLACED", **rehearsed, "1:5": "COMMITTED"}
+    assert dag.counted() == {"ape": 1}
+
+
+@pytest.mark.slow
+def test_a_dry_run_of_what_was_never_emitted_is_red(dates):
+    dag = dates.dag("words_told")
+    dag.unpause()
+    dag.states(2)
+    december = {
+        "data_interval_start": "2025-12-24T00:00:00Z",
+        "data_interval_end": "2025-12-25T00:00:00Z",
+    }
+    run_id = dag.trigger("2026-01-02T07:00:00Z", conf={"dry_run": True}, **december)
+    assert dag.state(run_id) == "failed"
+    assert "NOTHING_TO_REPLAY" in dag.log(run_id)
+
+
+@pytest.mark.slow
+def test_days_between_two_schedules_are_read_by_naming_their_interval(dates):
+    reshape(dates, "between", "@monthly", "3, 1")
+    dag = dates.dag("words_between")
+    dag.deliver("2026-03-01", "man")
+    dag.deliver("2026-04-01", "dog")
     dag.unpause()
     assert dag.states() == ["success"]
-    (dag.folder / "read_as.json").write_text(json.dumps({"man": "ape"}))
-    day = "2026-01-01T00:00:00Z"
-    dag.backfill(day, day, "completed", dag_run_conf={"dry_run": True})
-    assert dag.states() == ["success"]
-    assert dag.attempts() == {"1:0": "COMMITTED", "1:1": "REHEARSED"}
+    reshape(dates, "between", "@weekly", "4, 12")
+    assert dag.states(4) == ["success", "failed", "success", "success"]
+    run_id = dag.trigger(
+        "2026-04-01T00:00:00Z",
+        data_interval_start="2026-04-01T00:00:00Z",
+        data_interval_end="2026-04-05T00:00:00Z",
+    )
+    assert dag.state(run_id) == "success"
     assert dag.counted() == {"dog": 1, "man": 1}
+
+    reshape(dates, "between", "@daily", "4, 12")
+    wait_until(lambda: is_daily(dag), "the new schedule", PATIENCE)
+    dag.backfill("2026-03-15T00:00:00Z", "2026-03-15T00:00:00Z")
+    wait_until(lambda: len(dag.runs()) == 6, "the backfill's run", PATIENCE)
+    dag.states()
+    (backfilled,) = [run for run in dag.runs() if run.startswith("backfill")]
+    assert dag.runs()[backfilled]["state"] == "failed"
+    assert "INTERVAL_OVERLAP" in dag.log(backfilled)
+    assert len(dag.txids()) == 2
+
+
+def is_daily(dag):
+    return dag.api.get(f"/api/v2/dags/{dag.dag_id}")["timetable_summary"] == "0 0 * * *"
+
+
+@pytest.mark.slow
+def test_a_run_by_hand_of_the_future_stands_without_a_task_until_then(dates):
+    dag = dates.dag("words_cleared")
+    dag.unpause()
+    run_id = dag.trigger("2126-01-01T06:00:00Z")
+    wait_until(lambda: dag.runs()[run_id]["state"] == "running", "it to start", PATIENCE)
+    assert dag.tasks(run_id) == {}
+    with pytest.raises(AirflowApiError, match="409"):
+        dag.delete(run_id)
+    dag.mark_failed(run_id)
+    dag.delete(run_id)

@@ -32,11 +32,12 @@ def counted(batch: Any) -> dict[str, Any]:
     raise NotImplementedError
 
 
-by_hand = words("words_by_hand")
+held = words("words_held")
 placed = words("words_placed")
-reshaped = words("words_reshaped")
 early = words("words_early")
-again = words("words_again")
-cleared = words("words_cleared")
 rehearsed = words("words_rehearsed")
+reshaped = words("words_reshaped")
+cleared = words("words_cleared")
 twice = words("words_twice")
+told = words("words_told")
+between = words("words_between")

@@ -8,9 +8,7 @@ import threading
 import psycopg2
 import pytest
 from psycopg2.sql import SQL
-from typer.testing import CliRunner
 
-from reliability.cli import app
 from reliability.core.errors import (
     DsnUnreadable,
     LedgerCorruption,
@@ -238,47 +236,3 @@ def test_the_story_of_an_attempt_is_written_by_trigger(door, pipeline):
         (1, "PROCESSED"),
         (1, "COMMITTED"),
     ]
-
-
-def test_the_command_line(door, pipeline):
-    cli = CliRunner()
-    assert "up to date" in cli.invoke(app, ["migrate"]).output
-    count = pipeline(global_count.topology)
-    count.emit(None)
-    count.transact(1)
-    assert "global_count: 0 leases expired" in cli.invoke(app, ["sweep"]).output
-    status = cli.invoke(app, ["status"])
-    assert status.exit_code == 0
-    assert "global_count" in status.output
-
-
-def test_the_command_line_says_what_to_do(empty, monkeypatch):
-    monkeypatch.setenv("RELIABILITY_DSN", empty.dsn)
-    result = CliRunner().invoke(app, ["status"])
-    assert result.exit_code == 1
-    assert "[LEDGER_NOT_MIGRATED]" in result.output
-    assert "reliability migrate" in result.output
-
-
-def test_pause_and_resume_on_the_command_line(door, pipeline):
-    cli = CliRunner()
-    unknown = cli.invoke(app, ["pause", "nosuch", "--reason", "x"])
-    assert unknown.exit_code == 1
-    assert "TOPOLOGY_UNKNOWN" in unknown.output
-    pipeline(global_count.topology).emit(None)
-    said = cli.invoke(app, ["pause", "global_count", "--reason", "the disk is full"]).output
-    assert "global_count is paused: the disk is full" in said
-    assert "the disk is full" in cli.invoke(app, ["status"]).output
-    assert "not paused" in cli.invoke(app, ["resume", "global_count"]).output
-    assert rows(door, "SELECT paused_reason FROM reliability.topology") == [(None,)]
-
-
-def test_a_target_database_is_migrated_by_its_name(dsn, monkeypatch):
-    name = dsn.split("dbname=")[1] + "_mart"
-    run_as_admin(f"CREATE DATABASE {name} OWNER reliability")
-    monkeypatch.setenv("RELIABILITY_DSN_MART", f"service=reliability dbname={name}")
-    try:
-        said = CliRunner().invoke(app, ["migrate", "--database", "mart"]).output
-        assert "applied 0001_ledger" in said
-    finally:
-        run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")

@@ -27,6 +27,7 @@ class Column:
     :param fold: empty for Append alone, whose rows are never combined
     :param order: what `fold` takes the first of: ORDER BY terms over the staged rows of a key
     :param is_count: a row starts with 0 of it, not with NULL
+    :param is_rounded: a sum of floats: another order of adding gives other last digits
     """
 
     name: str
@@ -37,6 +38,7 @@ class Column:
     swap: str | None = None
     order: str = ""
     is_count: bool = False
+    is_rounded: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

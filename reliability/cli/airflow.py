@@ -1,0 +1,144 @@
+"""Airflow's REST API, as far as the ledger is compared with it: runs, what emit returned, clear."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from reliability.cli.app import NotPossible
+from reliability.cli.disagreement import DagRun
+
+URL = "RELIABILITY_AIRFLOW_URL"
+TOKEN = "RELIABILITY_AIRFLOW_TOKEN"
+TOKEN_FILE = "RELIABILITY_AIRFLOW_TOKEN_FILE"
+TIMEOUT_SECONDS = 30
+PAGE = 100
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Airflow:
+    """One Airflow 3, as the user whose token it is."""
+
+    url: str
+    token: str = field(repr=False)
+
+    @classmethod
+    def of(cls, url: str) -> Airflow:
+        """Take the token from the environment, or a file that it names, never from an argument."""
+        url = url or os.environ.get(URL, "")
+        if urlsplit(url).scheme not in ("http", "https"):
+            raise NotPossible(f"where is Airflow? Say --airflow http://host:8080, or set {URL}.")
+        return cls(url=url.rstrip("/"), token=_token())
+
+    def runs(self, dag_id: str) -> Iterator[DagRun] | None:
+        """Yield the runs of a DAG from the oldest; None if Airflow does not know the DAG."""
+        if self._ask("GET", f"/dags/{quote(dag_id, safe='')}") is None:
+            return None
+        return self._pages(dag_id)
+
+    def _pages(self, dag_id: str) -> Iterator[DagRun]:
+        path = f"/dags/{quote(dag_id, safe='')}/dagRuns"
+        offset = 0
+        while True:
+            page = {"limit": PAGE, "offset": offset, "order_by": "run_after"}
+            found = (self._ask("GET", f"{path}?{urlencode(page)}") or {}).get("dag_runs", [])
+            for run in found:
+                yield DagRun(
+                    run_id=run["dag_run_id"],
+                    state=run["state"],
+                    interval=(run["data_interval_start"], run["data_interval_end"]),
+                )
+            if len(found) < PAGE:
+                return
+            offset += PAGE
+
+    def emitted(self, dag_id: str, run_id: str) -> list[int] | None:
+        """Return the txids that the run's emit returned; None if Airflow does not know any more."""
+        path = f"{_path_of(dag_id, run_id)}/taskInstances/emit/xcomEntries/return_value"
+        value = (self._ask("GET", path) or {}).get("value")
+        if isinstance(value, str):  # as it is stored
+            with suppress(ValueError):
+                value = json.loads(value)
+        return value if isinstance(value, list) else None
+
+    def clear(self, dag_id: str, run_id: str) -> None:
+        """Clear all tasks of a run."""
+        body = {"dry_run": False, "only_failed": False}
+        if self._ask("POST", f"{_path_of(dag_id, run_id)}/clear", body) is None:
+            raise NotPossible(f"Airflow has no run {run_id} of {dag_id} any more")
+
+    def _ask(self, method: str, path: str, body: object = None) -> Any:
+        """Return the answer, None for what does not exist."""
+        url = f"{self.url}/api/v2{path}"
+        request = urllib.request.Request(
+            url,
+            data=None if body is None else json.dumps(body).encode(),
+            method=method,
+            headers={
+                "Accept": "application/json",
+                "Content-Type": "application/json",
+                "Authorization": f"Bearer {self.token}",
+            },
+        )
+        try:
+            with self._opener().open(request, timeout=TIMEOUT_SECONDS) as response:
+                return json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise NotPossible(_said(method, url, error)) from error
+        except (OSError, HTTPException) as error:
+            raise NotPossible(f"Airflow does not answer at {self.url}: {error}") from error
+        except ValueError as error:
+            raise NotPossible(f"what answers at {url} is not Airflow's API") from error
+
+    def _opener(self) -> urllib.request.OpenerDirector:
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+        if urlsplit(self.url).hostname in _LOCAL:  # no proxy knows the way to this machine
+            handlers.append(urllib.request.ProxyHandler({}))
+        return urllib.request.build_opener(*handlers)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """The token is for the host that was named, and not for where that one points to."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _path_of(dag_id: str, run_id: str) -> str:
+    return f"/dags/{quote(dag_id, safe='')}/dagRuns/{quote(run_id, safe='')}"
+
+
+def _said(method: str, url: str, error: urllib.error.HTTPError) -> str:
+    if error.code in (401, 403):
+        return (
+            f"Airflow refuses the token ({error.code}). What to do: get one by POST /auth/token of "
+            f"a user who may read and clear runs, and put it into {TOKEN} or a file named by "
+            f"{TOKEN_FILE}."
+        )
+    text = error.read().decode(errors="replace")[:300]
+    return f"Airflow answered {method} {url} with {error.code}: {text}"
+
+
+def _token() -> str:
+    token = os.environ.get(TOKEN, "")
+    if not token and (file := os.environ.get(TOKEN_FILE)):
+        try:
+            token = Path(file).read_text()
+        except OSError as error:
+            raise NotPossible(f"{TOKEN_FILE}: {error}") from error
+    if not token.strip():
+        raise NotPossible(f"no token for Airflow: put it into {TOKEN}, or a file named by "
+                          f"{TOKEN_FILE}; POST /auth/token gives one.")  # fmt: skip
+    return token.strip()

@@ -1,0 +1,238 @@
+"""Verbs by which a person changes what goes on: pause, resume, roll back, release, park, skip."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reliability.cli.app import (
+    AsJson,
+    Reason,
+    TopologyName,
+    Yes,
+    check_asked,
+    check_known,
+    ledger,
+    verb,
+    warn,
+)
+from reliability.cli.output import print_json, read_txids, shown_txids, spoken, told_differences
+from reliability.cli.rows import DiffFile, DiffTable, check_target, rows_into
+
+if TYPE_CHECKING:
+    from reliability.ledger.door import Door
+    from reliability.transaction.plan import Committed
+    from reliability.transaction.rollback import RolledBack, RunToClear
+
+Txid = Annotated[int, typer.Argument(metavar="TXID", min=1)]
+
+
+@verb("reliability pause shop --reason 'the warehouse moves'")
+def pause(topology: TopologyName, reason: Reason) -> None:
+    """Let no attempt of a topology begin; what is in flight is processed and commits."""
+    from reliability.transaction.topology import pause
+
+    with ledger() as door:
+        pause(door, topology, reason)
+    typer.echo(f"{topology} is paused: {reason}")
+
+
+@verb("reliability resume shop")
+def resume(topology: TopologyName) -> None:
+    """Let attempts of a paused topology begin again."""
+    from reliability.transaction.topology import resume
+
+    with ledger() as door:
+        resume(door, topology)
+    typer.echo(f"{topology} is not paused")
+
+
+# --- rollback ------------------------------------------------------------------------------------
+
+
+@verb(
+    "reliability rollback shop 41 --reason 'May was delivered twice' --dry-run",
+    "reliability rollback shop 41 --reason 'May was delivered twice'",
+)
+def rollback(
+    topology: TopologyName,
+    txid: Annotated[
+        int, typer.Argument(metavar="TXID", min=0, help="The last txid that stays; 0 for none.")
+    ],
+    reason: Reason,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what it would change.")
+    ] = False,
+    diff: DiffFile = None,
+    diff_table: DiffTable = "",
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take all states of a topology back to what they were after a txid.
+
+    Later txids are held, attempts at them fenced, and requests for them closed, until `reliability
+    release`. Without --yes a dry run says first what would change, and you are asked.
+    """
+    from reliability.transaction.rollback import roll_back
+
+    check_target(diff, diff_table)
+    if (diff or diff_table) and not dry_run:
+        raise typer.BadParameter("rows are compared in a dry run: --diff needs --dry-run")
+    with ledger() as door, ExitStack() as closing:
+        check_known(door, topology)
+        witness = None
+        if diff or diff_table:
+            rows = closing.enter_context(rows_into(door, topology, diff, diff_table))
+            witness = rows.witness(txid, None)
+        if not dry_run and not yes:
+            would = roll_back(door, topology, txid, reason, dry_run=True)
+            check_asked(_rollback_question(topology, would), yes=False)
+        done = roll_back(door, topology, txid, reason, dry_run=dry_run, witness=witness)
+    _say_rolled_back(topology, done, as_json=as_json)
+
+
+def _held(done: RolledBack) -> str:
+    return shown_txids(range(done.held[0], done.held[1] + 1))
+
+
+def _rollback_question(topology: str, would: RolledBack) -> str:
+    changes = "\n".join(told_differences(would.differences))
+    first, last = would.held
+    return (
+        f"{topology} goes back to txid {would.to_txid}. Of the {last - first + 1} txids after it, "
+        f"{_held(would)}, what has committed is taken out, the attempts are fenced, the requests "
+        f"closed, and they are held. What would change:\n{changes}\nRoll back?"
+    )
+
+
+def _say_rolled_back(topology: str, done: RolledBack, *, as_json: bool) -> None:
+    is_dry_run = done.commit_number is None
+    if as_json:
+        return print_json(
+            {
+                "topology": topology,
+                "to_txid": done.to_txid,
+                "is_dry_run": is_dry_run,
+                "commit_number": done.commit_number,
+                "held": _held(done),
+                "differences": list(done.differences),
+            }
+        )
+    if is_dry_run:
+        typer.echo(f"{topology} would go back to txid {done.to_txid}. What would change:")
+    else:
+        number = done.commit_number
+        typer.echo(f"{topology} went back to txid {done.to_txid} as c={number}. What changed:")
+    for line in told_differences(done.differences):
+        typer.echo(line)
+    if is_dry_run:
+        typer.echo(f"{spoken(_held(done))} would be held")
+    else:
+        typer.echo(f"{spoken(_held(done))} held. Next, once what was wrong is mended:")
+        typer.echo(f"  reliability release {topology}")
+
+
+# --- release -------------------------------------------------------------------------------------
+
+
+@verb("reliability release shop", "reliability release shop 42..44")
+def release(
+    topology: TopologyName,
+    txids: Annotated[
+        str, typer.Argument(metavar="TXIDS", help="3, 3..5 or 3,7..9; all if left out.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Let held txids be processed again, and say which runs of Airflow ask for them.
+
+    Nothing runs by itself after that: clear the runs, in the order in which they are printed.
+    """
+    from reliability.transaction.rollback import release
+
+    wanted = read_txids(txids) if txids else None
+    with ledger() as door:
+        check_known(door, topology)
+        runs = release(door, topology, wanted)
+    released = {txid for run in runs for txid in run.txids}
+    if left := set(wanted or ()) - released:
+        warn(f"{spoken(shown_txids(left))} not held")
+    if as_json:
+        return print_json(
+            {
+                "topology": topology,
+                "released": shown_txids(released),
+                "runs": [
+                    {
+                        "dag_id": run.dag_id,
+                        "run_id": run.run_id,
+                        "txids": shown_txids(run.txids),
+                        "command": _command_to_clear(run),
+                    }
+                    for run in runs
+                ],
+            }
+        )
+    if not runs:
+        typer.echo(f"no txid of {topology} was held")
+        return
+    typer.echo(
+        f"{spoken(shown_txids(released))} released. Clear what asks for them, in this order:"
+    )
+    for run in runs:
+        typer.echo(f"  {_command_to_clear(run)}  # {spoken(shown_txids(run.txids))}")
+
+
+def _command_to_clear(run: RunToClear) -> str:
+    return f"airflow dags clear {run.dag_id} --run-id {shlex.quote(run.run_id)} --yes"
+
+
+# --- park and skip -------------------------------------------------------------------------------
+
+
+@verb("reliability park shop 42 --reason 'a broken file, the supplier sends another'")
+def park(topology: TopologyName, txid: Txid, reason: Reason, yes: Yes = False) -> None:
+    """Let order go on past a txid that cannot be processed; a replay takes it in again.
+
+    It commits as empty when its turn comes. Whoever asked for it is told that it is not done.
+    """
+    from reliability.transaction.park import park
+
+    _pass_over(park, topology, txid, reason, "its run stays red until it is replayed", yes=yes)
+
+
+@verb("reliability skip shop 42 --reason 'a test file, not to be counted'")
+def skip(topology: TopologyName, txid: Txid, reason: Reason, yes: Yes = False) -> None:
+    """Let order go on past a txid for good; whoever asked for it has it.
+
+    It commits as empty when its turn comes, and its run goes green.
+    """
+    from reliability.transaction.park import skip
+
+    _pass_over(skip, topology, txid, reason, "its run goes green without it", yes=yes)
+
+
+def _pass_over(
+    pass_over: Callable[[Door, str, int, str], list[Committed]],
+    topology: str,
+    txid: int,
+    reason: str,
+    consequence: str,
+    *,
+    yes: bool,
+) -> None:
+    with ledger() as door:
+        check_known(door, topology)
+        check_asked(
+            f"Txid {txid} of {topology} commits as empty: nothing of its batch counts, what "
+            f"processes it is fenced, and {consequence}. Go on?",
+            yes=yes,
+        )
+        committed = pass_over(door, topology, txid, reason)
+    for one in committed:
+        typer.echo(f"committed {one.attempt} as c={one.commit_number}")
+    if txid not in {one.attempt.txid for one in committed}:
+        typer.echo(f"txid {txid} commits as empty when its turn comes")

@@ -1,0 +1,277 @@
+"""`reliability doctor`: what a verb, a task or a driver on this host will need, looked at now."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timezone
+from enum import Enum
+from importlib.util import find_spec
+from pathlib import Path
+from shutil import which
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from reliability.cli.app import FAILED, AsJson, ledger, rows_of, verb
+from reliability.cli.output import print_json, print_table, shown_ranges, spoken
+from reliability.core.errors import ReliabilityError
+
+if TYPE_CHECKING:
+    from reliability.ledger.door import Door
+
+LEAST_POSTGRES = 150000  # UNIQUE NULLS NOT DISTINCT
+JAVAS = (17, 21, 25)
+MOST_CLOCK_SECONDS = 5
+_JAVA = re.compile(r'version "(?:1\.)?(\d+)')
+
+
+class Verdict(str, Enum):
+    """How bad it is."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAIL = "FAIL"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at, and what to do about it."""
+
+    check: str
+    verdict: Verdict
+    what: str
+    todo: str = ""
+
+
+def _ok(check: str, what: str) -> Finding:
+    return Finding(check=check, verdict=Verdict.OK, what=what)
+
+
+def _warning(check: str, what: str, todo: str) -> Finding:
+    return Finding(check=check, verdict=Verdict.WARNING, what=what, todo=todo)
+
+
+def _fail(check: str, what: str, todo: str) -> Finding:
+    return Finding(check=check, verdict=Verdict.FAIL, what=what, todo=todo)
+
+
+@verb("reliability doctor", "reliability doctor --json")
+def doctor(as_json: AsJson = False) -> None:
+    """Look at this host, its databases and the topologies, and say what to do.
+
+    Exits with 1 if something fails. Run it on each host, as the user that runs tasks there.
+    """
+    findings = [*_host(), *_databases()]
+    if as_json:
+        print_json(findings)
+    else:
+        print_table(
+            "",
+            dict.fromkeys(("", "check", "what", "what to do"), "left"),
+            [(one.verdict.value, one.check, one.what, one.todo) for one in findings],
+        )
+    if any(one.verdict is Verdict.FAIL for one in findings):
+        raise typer.Exit(FAILED)
+
+
+# --- this host -----------------------------------------------------------------------------------
+
+
+def _host() -> Iterator[Finding]:
+    yield from _libpq_files()
+    yield _spark()
+    yield _java()
+    if find_spec("airflow"):
+        yield _ok("Airflow", "is installed")
+    else:
+        todo = (
+            "nothing if this host runs none of Airflow's parts; else install reliability[airflow]"
+        )
+        yield _warning("Airflow", "is not installed", todo)
+
+
+def _libpq_files() -> Iterator[Finding]:
+    home = Path.home()
+    service = Path(os.environ.get("PGSERVICEFILE", home / ".pg_service.conf"))
+    passwords = Path(os.environ.get("PGPASSFILE", home / ".pgpass"))
+    yield _private("service file", service, "libpq finds no service without it")
+    yield _private("pass file", passwords, "libpq ignores it if others can read it")
+    if "PGPASSWORD" in os.environ:
+        todo = "put it into a pass file: whatever is started here inherits it"
+        yield _warning("PGPASSWORD", "is in the environment", todo)
+
+
+def _private(check: str, path: Path, why: str) -> Finding:
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError:
+        return _warning(check, f"{path} is not there", f"nothing if you need none; {why}")
+    if mode & 0o077:
+        return _fail(check, f"{path} has mode {mode:04o}", f"chmod 600 {path}; {why}")
+    return _ok(check, f"{path}, mode {mode:04o}")
+
+
+def _spark() -> Finding:
+    from reliability.spark.submit import find_spark_submit
+
+    program = find_spark_submit()
+    if program is None:
+        todo = "install reliability[spark], or set SPARK_HOME; only hosts that submit need it"
+        return _warning("spark-submit", "is not on the PATH", todo)
+    return _ok("spark-submit", program)
+
+
+def _java() -> Finding:
+    """Ask the Java that spark-submit would start."""
+    home = os.environ.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else which("java")
+    todo = f"install OpenJDK {', '.join(map(str, JAVAS))}, or let JAVA_HOME name one"
+    try:
+        asked = subprocess.run(
+            [program or "java", "-version"], capture_output=True, text=True, check=False, timeout=30
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return _warning("Java", "none was found", f"{todo}; only hosts that submit need it")
+    match = _JAVA.search(asked.stderr + asked.stdout)
+    if match is None or int(match[1]) not in JAVAS:
+        said = f"version {match[1]}" if match else "does not start"
+        return _fail("Java", f"{program}: {said}", todo)
+    return _ok("Java", f"{match[1]}, {program}")
+
+
+# --- databases -----------------------------------------------------------------------------------
+
+
+def _databases() -> Iterator[Finding]:
+    yield from _database("")
+    try:
+        with ledger() as door:
+            others = [row["database"] for row in rows_of(door, "databases_of_topologies")]
+            topologies = list(_topologies(door))
+            kept = _housekeeping(door)
+    except ReliabilityError:  # said above
+        return
+    for database in others:
+        yield from _database(database)
+    yield kept
+    yield from topologies
+
+
+def _database(database: str) -> Iterator[Finding]:
+    """Look at one database: the ledger's own, or a target database."""
+    from reliability.transaction.participant import shown
+
+    where = f"database {shown(database)}"
+    asked: Sequence[Callable[[Door, str], Iterator[Finding]]] = (_server, _migrated)
+    try:
+        with ledger(database, migrated=False) as door:
+            for ask in asked:
+                yield from ask(door, where)
+    except ReliabilityError as error:
+        yield _fail(where, f"[{error.code}] {error.what}", error.remedy)
+
+
+def _server(door: Door, where: str) -> Iterator[Finding]:
+    before = datetime.now(timezone.utc)
+    (facts,) = rows_of(door, "server_facts")
+    after = datetime.now(timezone.utc)
+    what = f"Postgres {facts['version']}, {facts['database']} as {facts['role']}"
+    if facts["version_number"] < LEAST_POSTGRES:
+        yield _fail(where, what, "Postgres 15 or newer is needed")
+    else:
+        yield _ok(where, what)
+    yield _may_create(where, facts)
+    yield _clock(where, before, facts["now"], after)
+    yield _durability(where, facts)
+
+
+def _may_create(where: str, facts: Any) -> Finding:
+    check = f"{where}: rights"
+    lacks = [
+        f"GRANT CREATE ON {on} TO {facts['role']};"
+        for on, may in (
+            (f"DATABASE {facts['database']}", facts["may_create_schema"]),
+            ("SCHEMA public", facts["may_create_table"]),
+        )
+        if not may
+    ]
+    if lacks:
+        return _fail(check, "may not create schemas or tables", " ".join(lacks))
+    return _ok(check, "may create schemas and tables")
+
+
+def _clock(where: str, before: datetime, there: datetime, after: datetime) -> Finding:
+    check = f"{where}: clock"
+    off = max((before - there).total_seconds(), (there - after).total_seconds(), 0.0)
+    if off > MOST_CLOCK_SECONDS:
+        todo = "let both follow NTP: leases count by the database's clock, logs by this one"
+        return _warning(check, f"differs by {off:.0f} s from this host's", todo)
+    return _ok(check, f"within {max(off, (after - before).total_seconds()):.1f} s of this host's")
+
+
+def _durability(where: str, facts: Any) -> Finding:
+    check = f"{where}: durability"
+    off = [name for name in ("fsync", "full_page_writes") if facts[name] != "on"]
+    if off:
+        todo = "switch it on: after a power cut what was committed is gone, or the cluster broken"
+        return _fail(check, f"{' and '.join(off)} off", todo)
+    if facts["synchronous_commit"] in ("off", "local"):
+        said = f"synchronous_commit is {facts['synchronous_commit']}"
+        return _ok(check, f"{said}; every transaction of the ledger switches it on for itself")
+    return _ok(check, f"fsync on, synchronous_commit {facts['synchronous_commit']}")
+
+
+def _migrated(door: Door, where: str) -> Iterator[Finding]:
+    from reliability.ledger.migrations import check_migrated
+
+    check_migrated(door)
+    yield _ok(f"{where}: ledger", "is migrated")
+
+
+# --- what goes on --------------------------------------------------------------------------------
+
+
+def _housekeeping(door: Door) -> Finding:
+    """The ledger does not keep when it was swept; it shows what a sweep would have found."""
+    from reliability.settings import Leases
+
+    (row,) = rows_of(door, "left_behind", silence=Leases().request + 300)
+    found = [f"{count} {name.replace('_', ' ')}" for name, count in row.items() if count]
+    if found:
+        todo = "unpause the DAG reliability_housekeeping, or call `reliability sweep` every minute"
+        return _warning("housekeeping", f"nobody swept: {', '.join(found)}", todo)
+    how = "when it ran last, say `airflow dags list-runs reliability_housekeeping`"
+    return _ok("housekeeping", f"nothing is left behind; {how}")
+
+
+def _topologies(door: Door) -> Iterator[Finding]:
+    with door.transaction() as tx:
+        for row in tx.all("topology_status"):
+            yield from _topology(tx, row)
+
+
+def _topology(tx: Any, row: Any) -> Iterator[Finding]:
+    from reliability.ledger.records import blocked_of
+
+    name = row["topology"]
+    check = f"topology {name}"
+    place = {"topology": name, "below": row["next_txid"], "except": []}
+    held = tx.all("held_txids", topology=name)
+    blocked = blocked_of(tx.first("blocked_txid", **place))
+    findings = []
+    if row["paused_reason"]:
+        findings.append(
+            _warning(check, f"paused: {row['paused_reason']}", f"reliability resume {name}")
+        )
+    for one in held:
+        what = f"{spoken(shown_ranges(one['txids']))} held: {one['reason']}"
+        findings.append(_warning(check, what, f"reliability release {name}"))
+    if blocked is not None and not held:
+        error = blocked.error()
+        findings.append(_warning(check, error.what, error.remedy))
+    yield from findings or [_ok(check, f"{row['curr_txid'] - 1} txids committed")]

@@ -1,0 +1,190 @@
+"""Verbs over what is kept of every txid: explain a row, verify the tables, compact what is old."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reliability.cli.app import FOUND, AsJson, OneOrAll, TopologyName, ledger, names, verb
+from reliability.cli.output import plain, print_json, print_table, shown
+
+if TYPE_CHECKING:
+    from reliability.transaction.explain import Explanation
+    from reliability.transaction.verify import Verified
+
+
+# --- explain -------------------------------------------------------------------------------------
+
+
+@verb(
+    "reliability explain shop revenue_by_day day=2026-01-02",
+    "reliability explain shop exact k=1 word --json",
+)
+def explain(
+    topology: TopologyName,
+    state: Annotated[str, typer.Argument(metavar="STATE")],
+    key: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="COLUMN=VALUE", help="The row's key; COLUMN alone is NULL."),
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show a row of a state's table, what each txid has given it, and for whom."""
+    from reliability.transaction.explain import explain
+
+    with ledger() as door:
+        found = explain(door, topology, state, read_key(key or []))
+    if as_json:
+        print_json(found)
+    else:
+        _print_explanation(found)
+
+
+def read_key(parts: Sequence[str]) -> dict[str, str | None]:
+    """Read a row's key; a column without a value is NULL.
+
+    >>> read_key(["k=1", "word"]), read_key(["word="])
+    ({'k': '1', 'word': None}, {'word': ''})
+    """
+    pairs = (part.partition("=") for part in parts)
+    return {name: value if equals else None for name, equals, value in pairs}
+
+
+def _print_explanation(found: Explanation) -> None:
+    if found.row is not None:
+        typer.echo(f"now: {_shown_values(found.row)}")
+    columns = list(dict.fromkeys(c for one in found.contributions for c in _visible(one.values)))
+    print_table(
+        "",
+        {
+            "attempt": "left",
+            **dict.fromkeys(columns, "right"),
+            "committed (UTC)": "left",
+            "run": "left",
+            "": "left",
+        },
+        [
+            (
+                one.attempt,
+                *(_value(one.values[name]) for name in columns),
+                one.committed_at,
+                one.run_id,
+                "this txid and older ones" if one.presence == "compacted" else "",
+            )
+            for one in found.contributions
+        ],
+        empty="no txid has given it anything",
+    )
+
+
+def _visible(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if not name.startswith("_")}
+
+
+def _shown_values(values: Mapping[str, Any] | None) -> str:
+    if values is None:
+        return "no row"
+    return ", ".join(f"{name} {_value(value)}" for name, value in _visible(values).items())
+
+
+def _value(value: Any) -> str:
+    return "NULL" if value is None else str(value)
+
+
+# --- verify --------------------------------------------------------------------------------------
+
+
+@verb("reliability verify", "reliability verify shop --json")
+def verify(topology: OneOrAll = "", as_json: AsJson = False) -> None:
+    """Work out every row from the contributions that are kept, and compare it with its table.
+
+    Exits with 3 if a table is not what they say. Nobody waits for it.
+    """
+    from reliability.transaction.verify import verify
+
+    with ledger() as door:
+        found = [(name, one) for name in names(door, topology) for one in verify(door, name)]
+    if as_json:
+        print_json([{"topology": n, **plain(one), "is_exact": one.is_exact} for n, one in found])
+    else:
+        _print_verified(found)
+    if not all(one.is_exact for _, one in found):
+        raise typer.Exit(FOUND)
+
+
+def _print_verified(found: Sequence[tuple[str, Verified]]) -> None:
+    counts = ("rows", "missing", "surplus", "different")
+    print_table(
+        "",
+        {
+            "topology": "left",
+            "state": "left",
+            "database": "left",
+            **dict.fromkeys(counts, "right"),
+            "exact": "left",
+        },
+        [
+            (
+                topology,
+                one.state,
+                one.database or "the ledger's",
+                *(getattr(one, name) for name in counts),
+                shown(one.is_exact) if one.is_verifiable else "nothing to compare it with",
+            )
+            for topology, one in found
+        ],
+    )
+    for topology, one in found:
+        for line in _what_is_wrong(one):
+            typer.echo(f"{topology} {one.state}: {line}")
+
+
+def _what_is_wrong(one: Verified) -> Iterator[str]:
+    yield from one.headers
+    for row in one.examples:
+        key = ", ".join(f"{name}={_value(value)}" for name, value in row.key.items()) or "its row"
+        yield f"{key}: expected {_shown_values(row.expected)}; found {_shown_values(row.found)}"
+
+
+# --- compact -------------------------------------------------------------------------------------
+
+
+@verb("reliability compact", "reliability compact shop")
+def compact(topology: OneOrAll = "", as_json: AsJson = False) -> None:
+    """Fold contributions beyond each state's horizon to one row a key, as every sweep does.
+
+    No row of a table changes. What was folded can be replaced and rolled back no more.
+    """
+    from reliability.transaction.history import compact
+
+    with ledger() as door:
+        found = [(name, one) for name in names(door, topology) for one in compact(door, name)]
+    if as_json:
+        return print_json([{"topology": name, **plain(one)} for name, one in found])
+    print_table(
+        "",
+        {
+            "topology": "left",
+            "state": "left",
+            "compacted through": "right",
+            "txids now": "right",
+            "rows before": "right",
+            "after": "right",
+            "held up by": "left",
+        },
+        [
+            (
+                name,
+                one.state,
+                str(one.through),
+                one.txids,
+                one.rows_before,
+                one.rows_after,
+                f"txid {one.held_up_by}" if one.held_up_by is not None else "",
+            )
+            for name, one in found
+        ],
+        empty="no state has a horizon: all is kept",
+    )

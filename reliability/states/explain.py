@@ -1,0 +1,71 @@
+"""Explain a row: what each txid has given it, and what it is now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from psycopg2.sql import SQL, Composable, Composed, Identifier, Placeholder
+
+from reliability.core.aggregators import Generated
+from reliability.states.compose import fold_by_key, names
+from reliability.states.history import counts, header_of
+from reliability.states.tables import StateTables
+
+
+def contributions_to(tables: StateTables, nulls: Iterable[str]) -> Composed:
+    """Read what each txid has given to one key: a folded row each, with its presence.
+
+    :param nulls: the key's columns that are NULL; the others are parameters, as texts
+    """
+    is_key = _is_key(tables, nulls)
+    if tables.state.is_append:
+        return _appended(tables, is_key)
+    by_txid = names(("_txid", "_attempt_id"))
+    source = SQL("{} AS staged WHERE {} AND {}").format(
+        tables.contribution, is_key, counts(tables, "staged")
+    )
+    return SQL(
+        "SELECT folded.*, {generated} header.presence AS _presence FROM ({folded}) AS folded"
+        " JOIN reliability.contribution AS header ON {header} AND header.txid = folded._txid"
+        " ORDER BY folded._txid"
+    ).format(
+        generated=SQL("").join(
+            SQL("CAST({} AS {}) AS {}, ").format(
+                SQL(column.expression), SQL(column.type), Identifier(column.name)
+            )
+            for column in tables.state.all_columns()
+            if isinstance(column, Generated)
+        ),
+        folded=fold_by_key(tables.columns, by_txid, source, staged="staged"),
+        header=header_of(tables),
+    )
+
+
+def _appended(tables: StateTables, is_key: Composable) -> Composed:
+    return SQL(
+        "SELECT *, 'present' AS _presence FROM {} WHERE {} ORDER BY _txid LIMIT %(most)s"
+    ).format(tables.target, is_key)
+
+
+def row_now(tables: StateTables, nulls: Iterable[str]) -> Composed:
+    """Read the row of the target that has this key."""
+    return SQL("SELECT * FROM {} WHERE {}").format(tables.target, _is_key(tables, nulls))
+
+
+def parameter(column: str) -> str:
+    """Return the name of the parameter that holds a key's column."""
+    return f"key {column}"
+
+
+def _is_key(tables: StateTables, nulls: Iterable[str]) -> Composed:
+    # A value is a text that Postgres reads as it reads one that a person has written.
+    unknown = set(nulls)
+    conditions = [
+        SQL("{} IS NULL").format(Identifier(name))
+        if name in unknown
+        else SQL("{} = CAST({} AS {})").format(
+            Identifier(name), Placeholder(parameter(name)), SQL(type_)
+        )
+        for name, type_ in tables.state.key.items()
+    ]
+    return SQL(" AND ").join(conditions or [SQL("true")])

@@ -1,0 +1,164 @@
+"""Compaction: of the txids beyond the horizon, one row a key is kept.
+
+The row of a key lies with the last of these txids that gave the key something, so that a target
+row's txid can still be told from what is kept, and so that keys that do not come again are never
+written again: a compaction costs what the txids contributed that it takes in, not what the state
+holds. Ties keep their winner, since every later txid is greater than all that were folded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from psycopg2.sql import SQL, Composed, Identifier, Literal
+
+from reliability.core.aggregators import Column
+from reliability.states.compose import fold_by_key, names
+from reliability.states.tables import StateTables
+
+_TOUCHED = Identifier("pg_temp", "touched")
+_CROWDED = Identifier("pg_temp", "crowded")
+_FOLDED_TOO = (
+    Column(name="_txid", type="bigint", spark="", fold="max({staged._txid})"),
+    Column(name="_x", type="bigint", spark="", fold="bit_xor({staged._x})"),
+    Column(name="_n", type="bigint", spark="", fold="sum({staged._n})"),
+)
+
+
+def touched_keys(tables: StateTables) -> Composed:
+    """Collect the keys of the txids after %(after)s up to %(through)s."""
+    return SQL(
+        "CREATE TEMPORARY TABLE {touched} ON COMMIT DROP AS"
+        " SELECT row_number() OVER () AS _number, {key} FROM"
+        " (SELECT DISTINCT {key} FROM {contribution} AS staged"
+        " WHERE _txid > %(after)s AND _txid <= %(through)s AND {counts}) AS touched"
+    ).format(
+        touched=_TOUCHED,
+        key=names(tables.key),
+        contribution=tables.contribution,
+        counts=counts(tables, "staged"),
+    )
+
+
+def null_patterns(tables: StateTables) -> Composed:
+    """Say which columns are NULL together in the keys that were collected."""
+    return SQL("SELECT DISTINCT {} FROM {}").format(
+        SQL(", ").join(SQL("{0} IS NULL AS {0}").format(Identifier(name)) for name in tables.key),
+        _TOUCHED,
+    )
+
+
+def crowded_rows(tables: StateTables, patterns: Iterable[Mapping[str, bool]]) -> Composed:
+    """Collect all rows up to %(through)s of those keys that have more than one.
+
+    The keys of each pattern are joined apart, so that a column is either compared or NULL: with
+    one comparison for both, every key would be compared with all rows that have NULL.
+
+    :param patterns: what `null_patterns` said
+    """
+    return SQL(
+        "CREATE TEMPORARY TABLE {crowded} ON COMMIT DROP AS SELECT place FROM"
+        " (SELECT place, count(*) OVER (PARTITION BY _number) AS rows"
+        " FROM ({rows} OFFSET 0) AS own WHERE {counts}) AS of_key WHERE rows > 1"
+    ).format(
+        crowded=_CROWDED,
+        rows=SQL(" UNION ALL ").join(_rows_of(tables, pattern) for pattern in patterns),
+        counts=counts(tables, "own"),
+    )
+
+
+def _rows_of(tables: StateTables, pattern: Mapping[str, bool]) -> Composed:
+    comparisons = [
+        SQL("touched.{0} IS NULL AND staged.{0} IS NULL" if pattern[name] else
+            "touched.{0} = staged.{0}").format(Identifier(name))
+        for name in tables.key
+    ]  # fmt: skip
+    return SQL(
+        "SELECT _number, staged.ctid AS place, _txid, _attempt_id"
+        " FROM {touched} AS touched JOIN {contribution} AS staged ON {same_key}"
+        " WHERE _txid <= %(through)s"
+    ).format(
+        touched=_TOUCHED,
+        contribution=tables.contribution,
+        same_key=SQL(" AND ").join(comparisons),
+    )
+
+
+def fold_crowded(tables: StateTables) -> Composed:
+    """Fold each key's collected rows to one; headers go on saying how many rows each txid has.
+
+    Tells how many rows were taken away, and how many were put in their place.
+    """
+    stored = (*tables.column_types(), *(column.name for column in _FOLDED_TOO))
+    return SQL(
+        "WITH taken AS (DELETE FROM {contribution} AS staged USING {crowded} AS crowded"
+        " WHERE staged.ctid = crowded.place RETURNING staged.*),"
+        " folded AS ({folded}),"
+        " stored AS (INSERT INTO {contribution} ({stored}, _attempt_id)"
+        " SELECT {stored}, (SELECT header.attempt_id FROM reliability.contribution AS header"
+        " WHERE {header} AND header.txid = folded._txid) FROM folded RETURNING _txid),"
+        " moved AS (SELECT _txid, sum(row)::bigint AS rows FROM"
+        " (SELECT _txid, -1 AS row FROM taken UNION ALL SELECT _txid, 1 FROM stored) AS each"
+        " GROUP BY _txid),"
+        " counted AS (UPDATE reliability.contribution AS header SET rows = header.rows + moved.rows"
+        " FROM moved WHERE {header} AND header.txid = moved._txid)"
+        " SELECT (SELECT count(*) FROM taken) AS taken, (SELECT count(*) FROM stored) AS stored"
+    ).format(
+        contribution=tables.contribution,
+        crowded=_CROWDED,
+        header=header_of(tables),
+        folded=fold_by_key(
+            (*tables.columns, *_FOLDED_TOO), names(tables.key), SQL("taken"), staged="taken"
+        ),
+        stored=names(stored),
+    )
+
+
+def forget() -> Composed:
+    """Drop what was collected: the next state of the same transaction has its own."""
+    return SQL("DROP TABLE {}, {}").format(_TOUCHED, _CROWDED)
+
+
+def wrong_rows(tables: StateTables) -> Composed:
+    """Compare headers with the rows that are there, for txids after %(after)s up to %(through)s.
+
+    Appended rows all belong to a header; beside contributions lies what is staged.
+    """
+    return SQL(
+        "SELECT coalesce(header.txid, found._txid) AS txid,"
+        " coalesce(header.attempt_id, found._attempt_id) AS attempt_id,"
+        " coalesce(header.rows, 0) AS rows, coalesce(found.rows, 0) AS found"
+        " FROM (SELECT * FROM reliability.contribution AS header WHERE {header}"
+        " AND txid > %(after)s AND txid <= %(through)s) AS header"
+        " {kind} JOIN (SELECT _txid, _attempt_id, count(*) AS rows FROM {table}"
+        " WHERE _txid > %(after)s AND _txid <= %(through)s GROUP BY 1, 2) AS found"
+        " ON found._txid = header.txid AND found._attempt_id = header.attempt_id"
+        " WHERE header.rows IS DISTINCT FROM coalesce(found.rows, 0) ORDER BY 1, 2"
+    ).format(
+        header=header_of(tables),
+        kind=SQL("FULL" if tables.state.is_append else "LEFT"),
+        table=tables.target if tables.state.is_append else tables.contribution,
+    )
+
+
+def counts(tables: StateTables, row: str) -> Composed:
+    """Say of a row beside contributions that it is one: its attempt is the one on record.
+
+    Asked of every row by itself, hence OFFSET 0. Joined, the headers might come first as long as
+    Postgres has no statistics of them: then every key would be compared with every row.
+    """
+    return SQL(
+        "EXISTS (SELECT FROM reliability.contribution AS header WHERE {header}"
+        " AND header.txid = {txid} AND header.attempt_id = {attempt_id} OFFSET 0)"
+    ).format(
+        header=header_of(tables),
+        txid=Identifier(row, "_txid"),
+        attempt_id=Identifier(row, "_attempt_id"),
+    )
+
+
+def header_of(tables: StateTables) -> Composed:
+    """Say which rows of the table of headers, named `header`, are this state's."""
+    return SQL("header.topology = {} AND header.state = {}").format(
+        Literal(tables.topology), Literal(tables.state.name)
+    )

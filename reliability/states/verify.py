@@ -1,0 +1,116 @@
+"""Verify a table: work every row out again from the kept contributions, and compare."""
+
+from __future__ import annotations
+
+from psycopg2.sql import SQL, Composed, Identifier
+
+from reliability.core.aggregators import Column
+from reliability.states.compose import fold_by_key, names, qualified, same_key_as_record
+from reliability.states.swap import kept
+from reliability.states.tables import TXID, StateTables
+
+# Of a sum of floats, relative to all that was added: sums that cancel out have no digits of their
+# own to compare.
+_TOLERANCE = SQL("1e-9")
+_IS_THERE = Identifier("is there")
+
+
+def differing_rows(tables: StateTables) -> Composed:
+    """Count the rows that are missing, surplus or different, and read a few of them.
+
+    Of each: `is_expected`, `is_found`, the key, and each column as `expected …` and `found …`.
+    Without any there is one row with the counts alone.
+    """
+    return SQL(
+        "WITH differing AS MATERIALIZED ("
+        "SELECT expected.{is_there} IS NOT NULL AS is_expected,"
+        " found.{is_there} IS NOT NULL AS is_found, {key}, {columns}"
+        " FROM (SELECT *, true AS {is_there} FROM ({expected}) AS folded) AS expected"
+        " FULL JOIN (SELECT *, true AS {is_there} FROM {target}) AS found ON {same_key}"
+        " WHERE expected.{is_there} IS NULL OR found.{is_there} IS NULL OR {differs})"
+        " SELECT counted.*, shown.* FROM (SELECT"
+        " count(*) FILTER (WHERE NOT is_found) AS missing,"
+        " count(*) FILTER (WHERE NOT is_expected) AS surplus,"
+        " count(*) FILTER (WHERE is_expected AND is_found) AS different"
+        " FROM differing) AS counted LEFT JOIN"
+        " (SELECT * FROM differing ORDER BY {shown_key} LIMIT %(most)s) AS shown ON true"
+    ).format(
+        is_there=_IS_THERE,
+        key=SQL(", ").join(
+            SQL("coalesce(expected.{0}, found.{0}) AS {1}").format(
+                Identifier(name), Identifier(f"key {name}")
+            )
+            for name in tables.key
+        ),
+        columns=SQL(", ").join(
+            SQL("{} AS {}").format(Identifier(row, name), Identifier(f"{row} {name}"))
+            for name in compared(tables)
+            for row in ("expected", "found")
+        ),
+        expected=_expected(tables),
+        target=tables.target,
+        same_key=same_key_as_record(tables.key, "expected", "found"),
+        differs=_differs(tables),
+        shown_key=names(f"key {name}" for name in tables.key),
+    )
+
+
+def compared(tables: StateTables) -> list[str]:
+    """Return the columns that are compared: hidden ones too, of which a replay makes use."""
+    return [*tables.value_names(), TXID]
+
+
+def count_rows(tables: StateTables) -> Composed:
+    """Count the rows of the target."""
+    return SQL("SELECT count(*) AS rows FROM {}").format(tables.target)
+
+
+def _expected(tables: StateTables) -> Composed:
+    scales = [
+        Column(
+            name=_scale(column.name),
+            type=column.type,
+            spark="",
+            fold=f"sum(abs({{staged.{column.name}}}))",
+        )
+        for column in tables.columns
+        if column.is_rounded
+    ]
+    source = SQL("({}) AS kept").format(kept(tables))
+    return fold_by_key(
+        (*tables.columns, *scales),
+        names(tables.key),
+        source,
+        staged="kept",
+        also="max({staged._txid})",
+    )
+
+
+def _scale(column: str) -> str:
+    return f"scale of {column}"
+
+
+def _differs(tables: StateTables) -> Composed:
+    rounded = [column.name for column in tables.columns if column.is_rounded]
+    exact = [name for name in compared(tables) if name not in rounded]
+    return SQL(" OR ").join(
+        [
+            SQL("ROW({}) IS DISTINCT FROM ROW({})").format(
+                qualified("expected", exact), qualified("found", exact)
+            ),
+            *map(_differs_by_more_than_digits, rounded),
+        ]
+    )
+
+
+def _differs_by_more_than_digits(column: str) -> Composed:
+    # less, not less or equal: infinity is within the tolerance of nothing
+    return SQL(
+        "({expected} IS DISTINCT FROM {found}"
+        " AND NOT coalesce(abs({expected} - {found}) < {tolerance} * {scale}, false))"
+    ).format(
+        expected=Identifier("expected", column),
+        found=Identifier("found", column),
+        tolerance=_TOLERANCE,
+        scale=Identifier("expected", _scale(column)),
+    )

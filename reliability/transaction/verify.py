@@ -1,0 +1,136 @@
+"""Verify the tables of a topology against its history: nobody but it has written to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from reliability.core.attempt import TransactionAttempt
+from reliability.core.checkpoint import COORDINATOR
+from reliability.ledger.door import Door, Row, Transaction
+from reliability.states.history import wrong_rows
+from reliability.states.tables import StateTables
+from reliability.states.verify import compared, count_rows, differing_rows
+from reliability.transaction.compaction import shown_header
+from reliability.transaction.declare import declared_tables
+from reliability.transaction.participant import Participants, naming
+
+MOST_EXAMPLES = 5
+_ALL_TXIDS = {"after": -(2**63), "through": 2**63 - 1}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differing:
+    """A row that is not what its contributions say.
+
+    :param expected: what they say, None of a row that should not be there
+    :param found: what the table has, None of a row that is missing
+    """
+
+    key: Mapping[str, Any]
+    expected: Mapping[str, Any] | None
+    found: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What became of one state's table; None is what cannot be told.
+
+    :param rows: how many it has
+    :param missing: rows that its contributions speak of and that it does not have, and so on
+    :param examples: a few of these
+    :param headers: what is wrong with the record of its contributions
+    :param is_exact: nothing is wrong, as far as it can be told; None if nothing can
+    """
+
+    state: str
+    database: str
+    rows: int
+    missing: int | None = None
+    surplus: int | None = None
+    different: int | None = None
+    examples: tuple[Differing, ...] = ()
+    headers: tuple[str, ...] = ()
+    is_exact: bool | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        is_wrong = self.missing or self.surplus or self.different or self.headers
+        is_exact = False if is_wrong else None if self.missing is None else True
+        object.__setattr__(self, "is_exact", is_exact)
+
+
+def verify(door: Door, topology: str) -> list[Verified]:
+    """Work out every row of every state from the kept contributions, and compare.
+
+    Each database is read as it was at one moment; nobody waits for it.
+    """
+    found: list[Verified] = []
+    with Participants.of_known(door, topology) as participants:
+        for database in (COORDINATOR, *participants.others):
+            with naming(database), participants.door_of(database).transaction() as tx:
+                tx.run("isolate_source")
+                states = declared_tables(tx, topology)
+                found += [verify_state(tx, tables, database) for tables in states]
+    return found
+
+
+def verify_state(tx: Transaction, tables: StateTables, database: str = COORDINATOR) -> Verified:
+    """Verify one state's table.
+
+    Appended rows are the contribution themselves: only how many each txid has can be compared.
+    """
+    verified = Verified(
+        state=tables.state.name,
+        database=database,
+        rows=tx.one(count_rows(tables))["rows"],
+        headers=tuple(_unrecorded(tx, tables)),
+    )
+    if tables.keeps_contributions:
+        return _with_headers(tx, tables, _with_rows(tx, tables, verified))
+    if tables.state.is_append:
+        return _with_headers(tx, tables, verified)
+    return verified
+
+
+def _with_rows(tx: Transaction, tables: StateTables, verified: Verified) -> Verified:
+    rows = tx.all(differing_rows(tables), most=MOST_EXAMPLES)
+    return replace(
+        verified,
+        missing=rows[0]["missing"],
+        surplus=rows[0]["surplus"],
+        different=rows[0]["different"],
+        examples=tuple(_examples(tables, rows)),
+    )
+
+
+def _with_headers(tx: Transaction, tables: StateTables, verified: Verified) -> Verified:
+    wrong = tx.all(wrong_rows(tables), **_ALL_TXIDS)
+    headers = (*verified.headers, *map(shown_header, wrong))
+    if not tables.state.is_append:
+        return replace(verified, headers=headers)
+    return replace(
+        verified,
+        headers=headers,
+        missing=sum(max(row["rows"] - row["found"], 0) for row in wrong),
+        surplus=sum(max(row["found"] - row["rows"], 0) for row in wrong),
+    )
+
+
+def _unrecorded(tx: Transaction, tables: StateTables) -> Iterator[str]:
+    place = {"topology": tables.topology, "state": tables.state.name}
+    for row in tx.all("txids_without_header", **place):
+        attempt = TransactionAttempt(row["txid"], row["attempt_id"])
+        yield f"attempt {attempt} has committed and is not on record"
+
+
+def _examples(tables: StateTables, rows: Sequence[Row]) -> Iterator[Differing]:
+    columns = compared(tables)
+    for row in rows:
+        if row["is_found"] is None:  # there are none
+            continue
+        yield Differing(
+            key={name: row[f"key {name}"] for name in tables.state.key},
+            expected={c: row[f"expected {c}"] for c in columns} if row["is_expected"] else None,
+            found={c: row[f"found {c}"] for c in columns} if row["is_found"] else None,
+        )

@@ -1,0 +1,94 @@
+-- keep_history --
+-- How long contributions can be replaced: no part of the definition, so whoever declares changes it.
+UPDATE reliability.state
+   SET keep_txids = %(txids)s::bigint, keep_age = %(days)s::float8 * interval '1 day'
+ WHERE topology = %(topology)s AND state = %(state)s
+   AND (keep_txids, keep_age)
+       IS DISTINCT FROM (%(txids)s::bigint, %(days)s::float8 * interval '1 day');
+
+-- horizons --
+-- The states of this database that do not keep their contributions for ever.
+SELECT state, keep_txids, keep_age, compacted_through AS after FROM reliability.state
+ WHERE topology = %(topology)s AND (keep_txids IS NOT NULL OR keep_age IS NOT NULL)
+ ORDER BY state;
+
+-- horizon --
+-- In the coordinator's ledger: the last txid that a state compacts. With two limits what either
+-- keeps is kept. Never one that may still change: that is being replayed, is to be replayed, is held,
+-- uncommitted, or parked, which only a replay can take in again.
+WITH due AS (
+       SELECT p.curr_txid,
+              least(p.curr_txid - 1, p.curr_txid - 1 - %(keep_txids)s::bigint, (
+                    SELECT min(t.txid) - 1 FROM reliability.transaction t
+                     WHERE t.topology = p.topology AND t.txid > %(after)s
+                       AND t.txid < p.curr_txid
+                       AND t.committed_at > clock_timestamp() - %(keep_age)s::interval)) AS txid
+         FROM reliability.topology p WHERE p.topology = %(topology)s
+), unsettled AS (
+       SELECT txid FROM reliability.transaction
+        WHERE topology = %(topology)s AND (committed_attempt IS NULL OR held_reason IS NOT NULL)
+        UNION ALL
+       SELECT txid FROM reliability.attempt
+        WHERE topology = %(topology)s AND (status IN ('PROCESSING', 'SEALING', 'PROCESSED')
+              OR status = 'COMMITTED' AND verdict = 'PARKED')
+        UNION ALL
+       SELECT txid FROM reliability.request
+        WHERE topology = %(topology)s AND status = 'OPEN' AND kind = 'REPLAY'
+)
+SELECT least(due.txid, held.txid - 1) AS through,
+       CASE WHEN held.txid <= due.txid THEN held.txid END AS held_up_by
+  FROM due CROSS JOIN (
+       SELECT min(u.txid) AS txid FROM unsettled u, due
+        WHERE u.txid > %(after)s AND u.txid < due.curr_txid) AS held;
+
+-- decide_compaction --
+-- From now on none of these txids is replayed, whatever becomes of who folds them.
+UPDATE reliability.topology SET compacted_through = %(through)s
+ WHERE topology = %(topology)s AND compacted_through < %(through)s;
+
+-- plan_without_jit --
+-- Of tables without statistics any plan looks expensive: to compile it would take longer than the
+-- rest of most compactions, and the topology is locked.
+SET LOCAL jit = off;
+
+-- txids_to_compact --
+-- The next txids of a state that are folded in one transaction: until they have so many rows.
+SELECT s.compacted_through AS after, max(h.txid) AS through, count(*) AS txids
+  FROM reliability.state s
+ CROSS JOIN LATERAL (
+       SELECT c.txid, sum(c.rows) OVER (ORDER BY c.txid) - c.rows AS rows_before
+         FROM reliability.contribution c
+        WHERE c.topology = s.topology AND c.state = s.state
+          AND c.txid > s.compacted_through AND c.txid <= %(through)s) AS h
+ WHERE s.topology = %(topology)s AND s.state = %(state)s AND h.rows_before < %(most)s
+ GROUP BY s.compacted_through;
+
+-- mark_compacted --
+UPDATE reliability.contribution SET presence = 'compacted'
+ WHERE topology = %(topology)s AND state = %(state)s
+   AND txid > %(after)s AND txid <= %(through)s AND presence = 'present';
+
+-- compact_state --
+UPDATE reliability.state SET compacted_through = %(through)s
+ WHERE topology = %(topology)s AND state = %(state)s AND compacted_through = %(after)s
+RETURNING state;
+
+-- txids_without_header --
+-- Committed txids of which a state has nothing on record.
+SELECT t.txid, t.committed_attempt AS attempt_id FROM reliability.transaction t
+ WHERE t.topology = %(topology)s AND t.committed_attempt IS NOT NULL
+   AND NOT EXISTS (SELECT FROM reliability.contribution h
+                    WHERE h.topology = t.topology AND h.state = %(state)s AND h.txid = t.txid
+                      AND h.attempt_id = t.committed_attempt)
+ ORDER BY t.txid;
+
+-- commits_of_attempts --
+-- When these attempts committed, and for which run: who asked for them, or else who emitted the txid.
+SELECT t.txid, t.committed_attempt AS attempt_id, t.committed_at,
+       coalesce(r.dag_id, t.dag_id) AS dag_id, coalesce(r.run_id, t.run_id) AS run_id
+  FROM unnest(%(txids)s::bigint[], %(attempt_ids)s::integer[]) AS c(txid, attempt_id)
+  JOIN reliability.transaction t ON t.topology = %(topology)s AND t.txid = c.txid
+       AND t.committed_attempt = c.attempt_id
+  JOIN reliability.attempt a ON a.topology = t.topology AND a.txid = t.txid
+       AND a.attempt_id = t.committed_attempt
+  LEFT JOIN reliability.request r ON r.request_id = a.request_id;

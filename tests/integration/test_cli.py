@@ -1,0 +1,704 @@
+"""The command line on a real ledger; only the last test runs spark-submit."""
+
+from __future__ import annotations
+
+import csv
+import itertools
+import json
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from types import MappingProxyType
+from typing import ClassVar
+from urllib.parse import unquote, urlsplit
+
+import pytest
+from psycopg2.sql import SQL
+from typer.testing import CliRunner
+
+from reliability import History
+from reliability.cli import app
+from reliability.core.attempt import TransactionAttempt
+from reliability.ledger.door import Door
+from reliability.ledger.migrations import migrations
+from reliability.runner import TransactionRunner
+from reliability.topologies import load_topology
+from reliability.transaction.request import Run, TaskContact
+from reliability.transaction.story import story
+from spark_apps import global_count
+from tests.fix_pipeline import january, write_parquet
+from tests.fix_postgres import ROOT, rows, run_as_admin
+from tests.replay.shop import Shop, made, states
+
+MODULE = "tests.replay.shop"
+NUMBERS = itertools.count(1)
+
+
+def two_states(elsewhere=""):
+    """A state that is swapped exactly, and appended rows."""
+    return [state for state in states() if state.name in ("exact", "log")]
+
+
+@pytest.fixture(scope="module")
+def three_txids(template):
+    """A database with three txids, committed; each test gets a copy."""
+    name = "cli_three_txids"
+    run_as_admin(f"CREATE DATABASE {name} TEMPLATE {template} OWNER reliability")
+    shop = Shop(Door(f"service=reliability dbname={name}"), kinds=two_states)
+    commit_three(shop)
+    shop.door.close()
+    yield name, shop
+    run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture
+def shop(three_txids, monkeypatch):
+    """Three txids, committed; its code is found by its module, and Spark is left out."""
+    template, made_once = three_txids
+    name = f"{template}_{next(NUMBERS)}"
+    run_as_admin(f"CREATE DATABASE {name} TEMPLATE {template} OWNER reliability")
+    dsn = f"service=reliability dbname={name}"
+    monkeypatch.setenv("RELIABILITY_DSN", dsn)
+    shop = Shop(Door(dsn), kinds=two_states, makes=dict(made_once.makes))
+    shop.source.sizes += made_once.source.sizes
+    find(shop, monkeypatch)
+    yield shop
+    shop.door.close()
+    run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def commit_three(shop):
+    for txid in shop.deliver(made(1), made(2), made(3)):
+        shop.transact(txid)
+
+
+def find(shop, monkeypatch):
+    monkeypatch.setattr(f"{MODULE}.topology", shop.topology, raising=False)
+    submit_by(monkeypatch, lambda submission: shop.write(submission.grant))
+
+
+def submit_by(monkeypatch, write):
+    monkeypatch.setattr(
+        "reliability.cli.replaying.submit_with",
+        lambda master, conf: lambda submission, is_wanted: write(submission),
+    )
+
+
+def say(*arguments, code=0, **options):
+    """Call a verb and return what it said, on stdout and on stderr."""
+    result = CliRunner().invoke(app, list(arguments), **options)
+    assert result.exit_code == code, result.output
+    return result
+
+
+def read(*arguments, code=0):
+    """Call a verb with --json and return its one document."""
+    return json.loads(say(*arguments, "--json", code=code).stdout)
+
+
+# --- keeping house, and what was there before ----------------------------------------------------
+
+
+@pytest.fixture
+def empty(environment):
+    """An empty database."""
+    run_as_admin("CREATE DATABASE empty_cli OWNER reliability")
+    yield "service=reliability dbname=empty_cli"
+    run_as_admin("DROP DATABASE empty_cli WITH (FORCE)")
+
+
+def test_an_error_says_what_to_do(empty, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_DSN", empty)
+    said = say("status", code=1)
+    assert said.stdout == ""
+    assert "[LEDGER_NOT_MIGRATED]" in said.stderr
+    assert "reliability migrate" in said.stderr
+    found = {one["check"]: one for one in read("doctor", code=1)}
+    assert found["database of the ledger"]["verdict"] == "FAIL"
+    assert "reliability migrate" in found["database of the ledger"]["todo"]
+    assert f"applied {len(migrations()):04d}" in say("migrate").stdout
+    assert "up to date" in say("migrate").stdout
+    assert read("status") == []
+
+
+ABOUT_NOBODY = [
+    ["sweep", "nosuch"],
+    ["topologies", "nosuch"],
+    ["show", "nosuch", "1"],
+    ["lag", "nosuch"],
+    ["explain", "nosuch", "s"],
+    ["verify", "nosuch"],
+    ["compact", "nosuch"],
+    ["replay", "nosuch", "1"],
+    ["pause", "nosuch", "--reason", "x"],
+    ["resume", "nosuch"],
+    ["rollback", "nosuch", "1", "--reason", "x", "--yes"],
+    ["release", "nosuch"],
+    ["park", "nosuch", "1", "--reason", "x", "--yes"],
+    ["skip", "nosuch", "1", "--reason", "x", "--yes"],
+]
+
+
+def test_a_mistyped_name_is_said_to_be_one(door):
+    for arguments in ABOUT_NOBODY:
+        assert "[TOPOLOGY_UNKNOWN]" in say(*arguments, code=1).stderr, arguments
+
+
+def test_a_target_database_is_migrated_by_its_name(dsn, monkeypatch):
+    name = dsn.split("dbname=")[1] + "_mart"
+    run_as_admin(f"CREATE DATABASE {name} OWNER reliability")
+    monkeypatch.setenv("RELIABILITY_DSN_MART", f"service=reliability dbname={name}")
+    try:
+        assert "applied 0001_ledger" in say("migrate", "--database", "mart").stdout
+    finally:
+        run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+# --- reading -------------------------------------------------------------------------------------
+
+
+def test_where_a_topology_stands_and_what_it_is(shop):
+    assert "shop: 0 leases expired" in say("sweep").stdout
+    (standing,) = read("status")
+    assert (standing["emitted"], standing["committed"], standing["commit_number"]) == (3, 3, 3)
+    assert (standing["blocked"], standing["held"], standing["parked"]) == (None, [], [])
+    assert "shop" in say("status").stdout
+    (one,) = read("topologies")
+    assert (one["module"], one["spout_kind"], one["databases"]) == (MODULE, "TRANSACTIONAL", [])
+    assert [(s["state"], s["table"]) for s in one["states"]] == [
+        ("exact", "public.exact"),
+        ("log", "public.log"),
+    ]
+    assert "window [4, 7)" in say("topologies", "shop").stdout
+    said = say("pause", "shop", "--reason", "the disk is full").stdout
+    assert said == "shop is paused: the disk is full\n"
+    assert "shop is paused: the disk is full" in say("status").stdout
+    assert read("status")[0]["paused"] == "the disk is full"
+    assert "not paused" in say("resume", "shop").stdout
+    assert shop.ask("SELECT paused_reason FROM reliability.topology") == [(None,)]
+
+
+def test_the_story_of_an_attempt_and_of_a_txid(shop):
+    shop.correct(2, made(102))
+    told = story(shop.door, "shop", TransactionAttempt(2, 1)).to_json()
+    assert read("show", "2:1") == read("show", "shop/2:1") == {**told, "outdated_code": None}
+    said = say("show", "shop", "2:1").stdout
+    assert "COMMITTED as c=4" in said
+    assert "replaced   2:0" in said
+    txid = read("show", "shop", "2")
+    assert [(a["attempt"], a["status"]) for a in txid["attempts"]] == [
+        ("2:0", "REPLACED"),
+        ("2:1", "COMMITTED"),
+    ]
+    assert [r["kind"] for r in txid["requests"]] == ["COMMIT", "REPLAY"]
+    assert [(c["kind"], c["replaced"]) for c in txid["changes"]] == [
+        ("COMMIT", None),
+        ("REPLAY", "2:0"),
+    ]
+    assert {d["state"] for d in txid["differences"]} == {"exact", "log"}
+    assert "2:1 changed\n  exact: " in say("show", "2").stdout
+    assert "[ATTEMPT_UNKNOWN]" in say("show", "9", code=1).stderr
+    assert "[ATTEMPT_UNKNOWN]" in say("show", "2:9", code=1).stderr
+    with shop.door.transaction() as tx:
+        tx.run(SQL("INSERT INTO reliability.topology (topology, max_spout_pending)"
+                   " VALUES ('other', 1)"))  # fmt: skip
+    assert "other, shop" in say("show", "2:1", code=2).stderr
+
+
+def test_where_a_row_comes_from_and_whether_the_tables_are_what_they_should_be(shop):
+    assert all(one["is_exact"] for one in read("verify"))
+    assert "yes" in say("verify", "shop").stdout
+    word, n = shop.ask("SELECT word, n FROM exact WHERE k IS NULL ORDER BY word LIMIT 1")[0]
+    told = read("explain", "shop", "exact", "k", f"word={word}")
+    assert told["row"]["n"] == n == sum(one["values"]["n"] for one in told["contributions"])
+    assert {one["dag_id"] for one in told["contributions"]} == {"shop"}
+    said = say("explain", "shop", "exact", "k", f"word={word}").stdout
+    assert f"now: k NULL, word {word}, n {n}" in said
+    assert "run 1" in said
+    assert "no txid has given" in say("explain", "shop", "exact", "k=99", "word=a").stdout
+    assert "[EXPLAIN_NOT_POSSIBLE]" in say("explain", "shop", "exact", "k=1", code=1).stderr
+    assert "no state has a horizon" in say("compact").stdout
+
+    with shop.door.transaction() as tx:
+        tx.run(SQL("UPDATE exact SET n = n + 1 WHERE k IS NULL AND word = %(word)s"), word=word)
+    wrong = next(one for one in read("verify", code=3) if not one["is_exact"])
+    assert (wrong["state"], wrong["different"]) == ("exact", 1)
+    assert wrong["examples"][0]["key"] == {"k": None, "word": word}
+    said = say("verify", code=3).stdout
+    assert f"shop exact: k=NULL, word={word}: expected n {n}," in said
+
+
+def test_what_is_beyond_the_horizon_is_compacted(door):
+    def kinds(elsewhere):
+        return [replace(two_states()[0], keep=History(txids=1))]
+
+    shop = Shop(door, kinds=kinds)
+    commit_three(shop)
+    (one,) = read("compact")
+    assert (one["topology"], one["state"], one["through"], one["txids"]) == ("shop", "exact", 2, 2)
+    assert "exact" in say("compact", "shop").stdout
+    assert "0 txids compacted" in say("sweep").stdout
+    assert read("topologies")[0]["states"][0]["compacted_through"] == 2
+    assert read("verify")[0]["is_exact"]
+
+
+PIPELINE = """
+from tests.fix_pipeline import shop
+from dataclasses import replace
+topology = replace(shop({folder!r}), module="pipeline_of_cli")
+"""
+
+
+def test_files_that_came_late_are_lag(door, tmp_path, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.delitem(sys.modules, "pipeline_of_cli", raising=False)
+    monkeypatch.syspath_prepend(tmp_path)
+    pipeline = tmp_path / "pipeline_of_cli.py"
+    pipeline.write_text(PIPELINE.format(folder=str(tmp_path)))
+    write_parquet(tmp_path / "1997-01" / "a.parquet", [{"customer": 1}])
+    runner = TransactionRunner(load_topology("pipeline_of_cli", "shop"), door)
+    who = TaskContact(run=Run(dag_id="shop", run_id="r"), task="emit", max_tries=0)
+    assert runner.emit(january(), who, most_batches=9) == [1]
+
+    sys.path.remove(str(tmp_path))  # the verb finds it by itself
+    del sys.modules["pipeline_of_cli"]
+    (one,) = read("lag")
+    assert (one["uncommitted"], one["txids"], one["without_txid"]) == (1, "1", [])
+    assert one["oldest_age_seconds"] > 0
+    say("lag", "--fail-after", "3600")
+    say("lag", "--fail-after", "0", code=3)
+    write_parquet(tmp_path / "1997-01" / "late.parquet", [{"customer": 2}, {"customer": 3}])
+    (late,) = read("lag", "--fail-after", "3600", code=3)[0]["without_txid"]
+    assert late["interval"] == "[1997-01-01T00:00, 1997-02-01T00:00)"
+    assert (late["items"], late["rows"]) == ([str(tmp_path / "1997-01" / "late.parquet")], 2)
+    assert "2 rows in 1 items" in say("lag", "shop").stdout
+
+    pipeline.write_text("1 / 0")
+    del sys.modules["pipeline_of_cli"]
+    (one,) = read("lag")
+    assert one["without_txid"] is None
+    assert "ZeroDivisionError" in one["source_error"]
+    assert "[TOPOLOGY_NOT_FOUND]" in say("replay", "shop", "1", code=1).stderr
+
+
+def test_what_an_untimed_spout_has_not_emitted_is_no_failure(shop):
+    shop.source.sizes.append(5)
+    (one,) = read("lag", "--fail-after", "0")
+    assert [(w["interval"], w["rows"]) for w in one["without_txid"]] == [(None, 5)]
+
+
+HEAVY = ("pyspark", "airflow", "pyarrow", "numpy", "pandas", "urllib.request")
+WHICH = (
+    "import sys; from reliability.cli import app; app({arguments}, standalone_mode=False);"
+    "print([m for m in {heavy} if m in sys.modules], file=sys.stderr)"
+)
+
+
+def test_a_verb_imports_what_it_needs(shop):
+    for arguments in (["status"], ["status", "--json"], ["show", "2:0"]):
+        code = WHICH.format(arguments=arguments, heavy=HEAVY)
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
+        )
+        assert done.stderr.strip() == "[]", arguments
+        assert "\x1b" not in done.stdout  # no colours where nobody looks
+        assert "…" not in done.stdout
+
+
+# --- replay --------------------------------------------------------------------------------------
+
+
+def rows_of_csv(path):
+    with path.open(newline="") as file:
+        return [
+            {**row, "txid": int(row["txid"]), "row": json.loads(row["row"])}
+            for row in csv.DictReader(file)
+        ]
+
+
+def rows_of_jsonl(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def rows_of_parquet(path):
+    import pyarrow.parquet as pq
+
+    return [{**row, "row": json.loads(row["row"])} for row in pq.read_table(path).to_pylist()]
+
+
+def test_a_dry_run_tells_row_by_row_what_would_change_and_changes_nothing(shop, tmp_path):
+    shop.makes[2] = made(102)
+    before = shop.tables()
+    found = {}
+    for name, reader in (
+        ("rows.csv", rows_of_csv),
+        ("rows.jsonl", rows_of_jsonl),
+        ("rows.parquet", rows_of_parquet),
+    ):
+        said = say("replay", "shop", "2..3", "--dry-run", "--diff", str(tmp_path / name)).stdout
+        found[name] = reader(tmp_path / name)
+        assert f"{len(found[name])} rows are in" in said
+    assert found["rows.csv"] == found["rows.jsonl"] == found["rows.parquet"]
+    assert "3:3 would change\n  nothing" in said
+    say("replay", "shop", "2", "--dry-run", "--diff-table", "public.found")
+    asked = "SELECT topology, txid, state, change, row FROM public.found"
+    names = ("topology", "txid", "state", "change", "row")
+    assert [dict(zip(names, row, strict=True)) for row in shop.ask(asked)] == found["rows.csv"]
+    assert shop.tables() == before
+    assert list(tmp_path.glob(".*")) == []
+
+    # and the replay does what was said
+    told = read("replay", "shop", "2")["replayed"][0]["differences"]
+    exact, log = ((d["rows_added"], d["rows_changed"], d["rows_removed"]) for d in told)
+    changes = [(row["state"], row["change"]) for row in found["rows.csv"]]
+    for state, counts in (("exact", exact), ("log", log)):
+        kinds = ("added", "changed", "removed")
+        assert counts == tuple(changes.count((state, kind)) for kind in kinds)
+    now = {(row[0], row[1]): row[2] for row in shop.tables()["exact"]}
+    for row in found["rows.csv"]:
+        if row["state"] == "exact" and row["change"] != "removed":
+            assert now[(row["row"]["k"], row["row"]["word"])] == row["row"]["n_after"]
+
+
+def test_a_dry_run_that_fails_leaves_no_file(shop, tmp_path, monkeypatch):
+    submit_by(monkeypatch, lambda submission: 1 / 0)
+    file = tmp_path / "rows.csv"
+    file.write_text("of yesterday")
+    said = say("replay", "shop", "2", "--dry-run", "--diff", str(file), code=1)
+    assert "[ATTEMPT_INCOMPLETE]" in said.stderr
+    assert file.read_text() == "of yesterday"
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_replay_is_a_request_of_its_own_and_says_what_it_changed(shop):
+    shop.makes[2] = made(102)
+    said = say("replay", "shop", "2,3", "--reason", "it was net")
+    assert said.stdout.startswith("2:1 changed\n  exact: ")
+    assert said.stdout.endswith("3:1 changed\n  nothing\n")
+    assert "attempt 2:1: step process runs on Spark" in said.stderr
+    *_, asked = read("show", "2")["requests"]
+    assert (asked["dag_id"], asked["kind"], asked["status"]) == ("cli", "REPLAY", "SATISFIED")
+    assert asked["reason"] == "it was net"
+    assert asked["run_id"].startswith("cli ")
+
+
+def test_an_exchanged_source_is_frozen_anew_when_a_person_says_so(shop):
+    shop.source.sizes[1] = 8
+    shop.makes[2] = made(9, rows=8)
+    assert "[SOURCE_CHANGED]" in say("replay", "shop", "2", code=1).stderr
+    say("replay", "shop", "2", "--refreeze", "--reason", "a wrong delivery")
+    assert [one["reason"] for one in read("show", "2")["refreezes"]] == ["a wrong delivery"]
+    assert "a wrong delivery" in say("show", "2").stdout
+
+
+def test_a_replay_that_fails_says_what_is_done_and_leaves_nothing_open(shop, monkeypatch):
+    def write(submission):
+        if submission.grant.attempt.txid == 2:
+            raise RuntimeError("exit code 1")
+        shop.write(submission.grant)
+
+    submit_by(monkeypatch, write)
+    before = shop.tables()
+    said = say("replay", "shop", "1..3", code=1)
+    assert "txids 2..3 not replayed, 1 before it were" in said.stderr
+    assert "[ATTEMPT_INCOMPLETE] attempt 2:1" in said.stderr
+    assert shop.tables() == before
+    asked = "SELECT txid, status FROM reliability.request WHERE dag_id = 'cli' ORDER BY txid"
+    assert shop.ask(asked) == [(1, "SATISFIED"), (2, "CLOSED"), (3, "CLOSED")]
+    asked = "SELECT status FROM reliability.attempt WHERE txid = 2 ORDER BY attempt_id"
+    assert shop.ask(asked) == [("COMMITTED",), ("FENCED",)]
+
+
+def test_what_has_not_committed_is_not_replayed(shop):
+    shop.deliver(made(4))
+    said = say("replay", "shop", "3..5", code=1)
+    assert "[NOTHING_TO_REPLAY] shop: txids [4, 5] have not committed" in said.stderr
+    assert shop.ask("SELECT * FROM reliability.request WHERE dag_id = 'cli'") == []
+
+
+def test_a_replay_waits_for_another_run_as_long_as_it_may(shop):
+    shop.clear(2)
+    request_id = shop.runner.contact(2, shop.who(2)).request_id
+    shop.runner.begin(2, request_id, shop.topology.work("commit"))
+    said = say("replay", "shop", "2", "--timeout", "0", code=1)
+    assert "[RUN_UNSATISFIED] txid 2 of shop waited for 0 s for attempt 2:1" in said.stderr
+    asked = "SELECT status FROM reliability.attempt WHERE txid = 2 ORDER BY attempt_id"
+    assert shop.ask(asked) == [("COMMITTED",), ("PROCESSING",)]
+
+
+def test_a_replay_that_somebody_else_committed_is_told_from_the_ledger(shop, monkeypatch):
+    """A sweep may pass between the seal and the commit."""
+    shop.makes[2] = made(102)
+    commit = TransactionRunner.commit
+
+    def later(runner, txid):
+        commit(runner, txid)
+        return []
+
+    monkeypatch.setattr(TransactionRunner, "commit", later)
+    assert say("replay", "shop", "2").stdout.startswith("2:1 changed\n  exact: ")
+
+
+# --- rollback, release, park, skip ---------------------------------------------------------------
+
+
+def test_a_rollback_asks_first_holds_and_is_released(shop, tmp_path):
+    before = shop.tables()
+    back = ("rollback", "shop", "1", "--reason", "a wrong delivery")
+    would = read(*back, "--dry-run")
+    assert (would["is_dry_run"], would["held"], would["commit_number"]) == (True, "2..3", None)
+    file = tmp_path / "rows.csv"
+    say(*back, "--dry-run", "--diff", str(file))
+    counts = [sum(v for k, v in d.items() if k.startswith("rows_")) for d in would["differences"]]
+    assert len(rows_of_csv(file)) == sum(counts)
+    said = say(*back, input="n\n", code=1)
+    assert "Of the 2 txids after it, 2..3," in said.stderr
+    assert "log: 12 rows removed" in said.stderr
+    assert shop.tables() == before
+    said = say(*back, input="y\n").stdout
+    assert "shop went back to txid 1 as c=4" in said
+    assert "  reliability release shop\n" in said
+    assert len(shop.tables()["log"]) == 6
+    (standing,) = read("status")
+    assert standing["held"] == [{"reason": "a wrong delivery", "count": 2, "txids": "2..3"}]
+    assert standing["blocked"]["txid"] == 2
+    assert "shop: txids 2..3 held" in say("status").stdout
+    assert [c["kind"] for c in read("show", "3")["changes"]] == ["COMMIT", "ROLLBACK"]
+
+    said = say("release", "shop", "3,9")
+    assert "txid 9 not held" in said.stderr
+    assert "airflow dags clear shop --run-id 'run 1' --yes" in said.stdout
+    released = read("release", "shop")
+    assert released["released"] == "2"
+    assert [(run["dag_id"], run["txids"]) for run in released["runs"]] == [("shop", "2")]
+    assert "no txid of shop was held" in say("release", "shop").stdout
+    assert "[ROLLBACK_NOT_POSSIBLE]" in say(*back, "--yes", code=1).stderr
+
+
+def test_a_person_lets_order_go_on(shop):
+    shop.deliver(made(4), made(5), made(6))
+    shop.process(5)
+    assert say("park", "shop", "4", "--reason", "broken", input="n\n", code=1).stdout.strip() == "n"
+    said = say("park", "shop", "4", "--reason", "broken", "--yes").stdout
+    assert said == "committed 4:0 as c=4\ncommitted 5:0 as c=5\n"
+    assert "when its turn comes" not in said
+    assert "its run goes green" in say("skip", "shop", "6", "--reason", "x", input="y\n").stderr
+    (standing,) = read("status")
+    assert standing["parked"] == [{"reason": "broken", "count": 1, "txids": "4"}]
+    assert "until `reliability replay shop 4`: broken" in say("status").stdout
+    say("replay", "shop", "4")
+    assert read("status")[0]["parked"] == []
+    assert "[PARK_NOT_POSSIBLE]" in say(
+        "park", "shop", "4", "--reason", "x", "--yes", code=1
+    ).stderr  # fmt: skip
+
+
+# --- Airflow -------------------------------------------------------------------------------------
+
+
+class FakeAirflow(BaseHTTPRequestHandler):
+    """Answers as Airflow 3 does, as far as it is asked."""
+
+    runs: Sequence[tuple[str, str]] = ()
+    emitted: Mapping[str, list[int]] = MappingProxyType({})
+    cleared: ClassVar[list[tuple[str, dict[str, object]]]]
+    token = "hunter2"
+
+    def do_GET(self):
+        path = unquote(urlsplit(self.path).path).removeprefix("/api/v2/dags/")
+        match path.split("/"):
+            case ["shop"]:
+                self.answer({"dag_id": "shop"})
+            case ["shop", "dagRuns"]:
+                self.answer({"dag_runs": [self.run_of(*run) for run in self.runs]})
+            case ["shop", "dagRuns", run_id, "taskInstances", "emit", *_]:
+                found = self.emitted.get(run_id)
+                self.answer({"value": found} if found is not None else None)
+            case _:
+                self.answer(None)
+
+    def do_POST(self):
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        path = unquote(self.path).split("/")
+        assert path[-1] == "clear"
+        self.cleared.append((path[-2], body))
+        self.answer({})
+
+    def run_of(self, run_id, state):
+        interval = {"data_interval_start": None, "data_interval_end": None}
+        return {"dag_run_id": run_id, "state": state, **interval}
+
+    def answer(self, document):
+        status = 404 if document is None else 200
+        if self.headers["Authorization"] != f"Bearer {self.token}":
+            status = 401
+        self.send_response(status)
+        self.end_headers()
+        self.wfile.write(json.dumps(document or {}).encode())
+
+    def log_message(self, *_):
+        """Say nothing."""
+
+
+@contextmanager
+def fake_airflow(**facts):
+    handler = type("Handler", (FakeAirflow,), {"cleared": [], **facts})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}", handler
+        finally:
+            server.shutdown()
+            thread.join()
+
+
+def test_airflow_is_compared_with_the_ledger_and_mended(shop, tmp_path, monkeypatch):
+    shop.deliver(made(4), run="gone")
+    shop.clear(3)
+    shop.runner.contact(3, shop.who(3))
+    token = tmp_path / "token"
+    token.write_text("hunter2\n")
+    runs = [("run 1", "success"), ("lost", "success"), ("no files", "success"), ("odd", "failed")]
+    with fake_airflow(runs=runs, emitted={"lost": [8, 9], "no files": []}) as (url, airflow):
+        assert "no token for Airflow" in say("reconcile", "--airflow", url, code=1).stderr
+        monkeypatch.setenv("RELIABILITY_AIRFLOW_TOKEN_FILE", str(token))
+        assert "where is Airflow?" in say("reconcile", code=1).stderr
+        monkeypatch.setenv("RELIABILITY_AIRFLOW_URL", url + "/")
+        found = read("reconcile", code=3)
+        assert found["runs"] == 4
+        assert [(f["run_id"], f["what"], f["txids"]) for f in found["findings"]] == [
+            ("run 1", "UNSATISFIED", "3"),
+            ("lost", "UNKNOWN", "8..9"),
+            ("gone 4", "GONE", "4"),
+        ]
+        assert "the ledger knows nothing of it" in say("reconcile", code=3).stdout
+        say("reconcile", "--repair", input="n\n", code=1)
+        assert airflow.cleared == []
+        assert "2 runs cleared" in say("reconcile", "--repair", input="y\n", code=3).stdout
+        all_of_it = {"dry_run": False, "only_failed": False}
+        assert airflow.cleared == [("run 1", all_of_it), ("lost", all_of_it)]
+        monkeypatch.setenv("RELIABILITY_AIRFLOW_TOKEN", "wrong")
+        said = say("reconcile", code=1).stderr
+        assert "refuses the token (401)" in said
+        assert "hunter2" not in said
+    assert "does not answer" in say("reconcile", code=1).stderr
+
+
+def test_when_both_agree_it_says_so(shop):
+    with fake_airflow(runs=[("run 1", "success")]) as (url, _):
+        environment = {"RELIABILITY_AIRFLOW_TOKEN": "hunter2"}
+        said = say("reconcile", "--airflow", url, env=environment).stdout
+    assert said == "Airflow and the ledger agree about 1 runs\n"
+
+
+# --- several databases, and the doctor -----------------------------------------------------------
+
+
+@pytest.fixture
+def warehouse(dsn, template, monkeypatch):
+    """A session with a second database."""
+    name = dsn.split("dbname=")[1] + "_warehouse"
+    run_as_admin(f"CREATE DATABASE {name} TEMPLATE {template} OWNER reliability")
+    there = f"service=reliability dbname={name}"
+    monkeypatch.setenv("RELIABILITY_DSN_WAREHOUSE", there)
+    door = Door(there, application_name="test")
+    yield door
+    door.close()
+    run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+def spread(elsewhere):
+    return [state for state in states(elsewhere) if state.name in ("exact", "recomputed")]
+
+
+def test_several_databases_are_shown_compared_and_examined(door, warehouse, monkeypatch, tmp_path):
+    shop = Shop(door, elsewhere="warehouse", kinds=spread)
+    commit_three(shop)
+    find(shop, monkeypatch)
+    (one,) = read("topologies")
+    assert [(s["state"], s["database"]) for s in one["states"]] == [
+        ("exact", ""),
+        ("recomputed", "warehouse"),
+    ]
+    shop.makes[2] = made(102)
+    file = tmp_path / "rows.csv"
+    say("replay", "shop", "2", "--dry-run", "--diff", str(file))
+    assert {row["state"] for row in rows_of_csv(file)} == {"exact", "recomputed"}
+    shop.clear(3)
+    request_id = shop.runner.contact(3, shop.who(3)).request_id
+    shop.runner.begin(3, request_id, shop.topology.work("commit"))
+
+    said = say("restored").stdout
+    assert "1 live attempts were fenced" in said
+    assert "`reliability reconcile`" in said
+    with warehouse.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.checkpoint SET commit_number = 2"))
+    assert "database warehouse is at c=2, and has to be at c=3" in say("restored", code=3).stdout
+
+    found = {check["check"]: check["verdict"] for check in read("doctor", code=1)}
+    assert found["database warehouse"] == "ok"
+    assert found["database warehouse: ledger"] == "ok"
+    monkeypatch.setenv("RELIABILITY_DSN_WAREHOUSE", "host=127.0.0.1 port=1")
+    said = say("topologies", code=1)
+    assert "exact" in said.stdout
+    assert "database warehouse" in said.stderr
+
+
+def test_the_doctor_looks_at_what_will_be_needed(shop, tmp_path, monkeypatch):
+    found = {one["check"]: one for one in read("doctor", code=1)}
+    # the tests' server does not wait for the disk
+    durability = found.pop("database of the ledger: durability")
+    assert durability["what"] == "fsync and full_page_writes off"
+    assert {one["verdict"] for one in found.values()} == {"ok"}, found
+    assert {"pass file", "spark-submit", "Java", "Airflow", "topology shop"} <= found.keys()
+
+    passwords = tmp_path / "pgpass"
+    passwords.write_bytes(Path(os.environ["PGPASSFILE"]).read_bytes())
+    passwords.chmod(0o644)
+    with monkeypatch.context() as patch:
+        patch.setenv("PGPASSFILE", str(passwords))
+        patch.setenv("JAVA_HOME", str(tmp_path))
+        found = {one["check"]: one for one in read("doctor", code=1)}
+    assert found["pass file"]["verdict"] == "FAIL"
+    assert "chmod 600" in found["pass file"]["todo"]
+    assert found["database of the ledger"]["verdict"] == "FAIL"  # libpq ignores that file
+    assert found["Java"]["verdict"] == "warning"
+    monkeypatch.setenv("RELIABILITY_DSN", "host=h password=hunter2")
+    said = say("doctor", code=1).stdout
+    assert "PASSWORD_IN_DSN" in said
+    assert "hunter2" not in said
+
+
+def test_the_doctor_says_what_waits_for_a_person(shop):
+    shop.deliver(made(4))
+    shop.runner.close(4, shop.run_of(4), "its tasks ended without it")
+    say("pause", "shop", "--reason", "a move")
+    found = [o for o in read("doctor", code=1) if o["check"] == "topology shop"]
+    assert [one["verdict"] for one in found] == ["warning", "warning"]
+    assert found[0]["what"] == "paused: a move"
+    assert "txid 4" in found[1]["what"]
+    assert "shop: txid 4" in say("status").stdout
+
+
+# --- spark-submit --------------------------------------------------------------------------------
+
+
+def test_a_parked_txid_is_taken_in_by_a_real_spark_submit(door):
+    runner = TransactionRunner(global_count.topology, door)
+    who = TaskContact(run=Run(dag_id="global_count", run_id="r"), task="emit", max_tries=0)
+    assert runner.emit(None, who, most_batches=9) == [1, 2, 3]
+    say("park", "global_count", "1", "--reason", "Spark was down", "--yes")
+    conf = ("--conf", "spark.sql.shuffle.partitions=2")
+    said = say("replay", "global_count", "1", "--master", "local[2]", *conf).stdout
+    assert said == "1:1 changed\n  global_count: 1 rows added; words +9\n"
+    assert rows(door, "SELECT words FROM global_count") == [(9,)]
+    (step,) = read("show", "1:1")["steps"]
+    assert step["code"]["modules"].keys() >= {"spark_apps.global_count"}

@@ -1,0 +1,783 @@
+"""History on real Postgres: horizons and compaction (H2, H5), where a row comes from, and whether
+the tables are what their contributions say."""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from dataclasses import replace
+from decimal import Decimal
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from psycopg2.sql import SQL
+
+from reliability import (
+    Append,
+    Avg,
+    Count,
+    First,
+    History,
+    Latest,
+    MemorySpout,
+    OpaqueState,
+    State,
+    Sum,
+    Topology,
+    TransactionalState,
+    Upsert,
+)
+from reliability.core.errors import (
+    ExplainNotPossible,
+    InvalidDefinition,
+    LedgerCorruption,
+    LedgerUnavailable,
+    NotTheCoordinator,
+    ReplayNotPossible,
+    RollbackNotPossible,
+    TopologyUnknown,
+)
+from reliability.ledger.door import Door
+from reliability.transaction import compaction
+from reliability.transaction.commit import drain
+from reliability.transaction.compaction import fold_step
+from reliability.transaction.explain import explain_row
+from reliability.transaction.history import compact, explain, verify
+from reliability.transaction.rollback import release, roll_back
+from reliability.transaction.topology import declare
+from reliability.transaction.verify import verify_state
+from tests.fix_postgres import rows, run_as_admin
+from tests.integration.test_states import (
+    BATCHES,
+    BY_DAY,
+    STATES,
+    examples,
+    expected,
+    found,
+    rolled_back,
+)
+from tests.integration.test_states import order_of as order
+from tests.one_state import OneState
+from tests.replay.shop import Shop, made, states
+from tests.staged import Staged
+
+EAST = "east"
+COMPACTED = ("inverse", "recompute", "one row")
+COUNTS: dict[str, Any] = {"key": {"word": "text"}, "values": {"n": Count()}}
+LOG = State("s", key={"word": "text"}, values={"x": Append("_x")})
+
+
+def words(*texts):
+    return [{"word": text, "_x": n} for n, text in enumerate(texts, start=1)]
+
+
+@contextmanager
+def another_database(template, name):
+    """A session with a migrated database."""
+    run_as_admin(f"CREATE DATABASE {name} TEMPLATE {template} OWNER reliability")
+    door = Door(f"service=reliability dbname={name}", application_name="test")
+    yield door
+    door.close()
+    run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@pytest.fixture(scope="module")
+def door_of_all(template):
+    """A session with a database for tests that are rolled back."""
+    with another_database(template, "test_history") as door:
+        yield door
+
+
+@pytest.fixture
+def tx(door_of_all):
+    with rolled_back(door_of_all) as tx:
+        yield tx
+
+
+def fold_through(one, txid, most_rows=compaction.MOST_ROWS):
+    """Fold everything up to a txid, as compact does once it is decided."""
+    steps = []
+    while step := fold_step(one.tx, one.tables, txid, most_rows):
+        steps.append(step)
+    return steps
+
+
+def kept(one):
+    """Return place and key of each row that counts; those of replaced attempts lie beside them."""
+    names = ", ".join(one.tables.key)
+    statement = SQL(
+        f"SELECT _txid, _attempt_id, {names} FROM {{}} JOIN reliability.contribution"
+        " ON txid = _txid AND attempt_id = _attempt_id ORDER BY 1, 2, 3"
+    )
+    return [tuple(row.values()) for row in one.tx.all(statement.format(one.tables.contribution))]
+
+
+def assert_exact(one):
+    verified = verify_state(one.tx, one.tables)
+    assert verified.is_exact, verified
+    assert verified.rows == len(one.contents())
+
+
+# --- compaction changes no result ----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", COMPACTED)
+@examples(12)
+@given(
+    batches=st.lists(BATCHES, min_size=2, max_size=5),
+    horizons=st.lists(st.integers(1, 4), min_size=1, max_size=3).map(sorted),
+    replays=st.lists(st.tuples(st.integers(0, 3), BATCHES), max_size=2),
+    after=BATCHES,
+    most_rows=st.sampled_from([1, 3, 1000]),
+)
+def test_compaction_changes_no_row_and_no_later_replay(
+    door_of_all, name, batches, horizons, replays, after, most_rows
+):
+    with rolled_back(door_of_all) as tx:
+        one = OneState(tx, STATES[name])
+        committed = {one.commit(batch, parts=2): batch for batch in batches}
+        for horizon in horizons:
+            through = min(horizon, len(batches) - 1)
+            fold_through(one, through, most_rows)
+            assert found(one) == expected(one.state, committed)
+            folded = [row[2:] for row in kept(one) if row[0] <= through]
+            assert len(folded) == len(set(folded))
+            for place, batch in replays:
+                txid = min(through + 1 + place, len(batches))
+                one.replay(txid, batch)
+                committed[txid] = batch
+                assert found(one) == expected(one.state, committed)
+            assert_exact(one)
+        committed[one.commit(after)] = after
+        fold_through(one, len(batches) + 1, most_rows)
+        assert found(one) == expected(one.state, committed)
+        assert_exact(one)
+
+
+@pytest.mark.parametrize(
+    ("aggregator", "winner"), [(Latest, "b, txid 3"), (Upsert, "b, txid 3"), (First, "a, txid 1")]
+)
+def test_ties_keep_their_winner(tx, aggregator, winner):
+    one = OneState(
+        tx, State("s", key={"k": "bigint"}, values={"v": aggregator("v", BY_DAY, "text")})
+    )
+    one.commit([order(1, 7, v="b, txid 1"), order(1, 5, v="a, txid 1")], parts=2)
+    one.commit([order(1, 9, v="b, txid 2"), order(1, -8, v="a, txid 2")])
+    one.commit([order(2, 1, v="later")])
+    fold_through(one, 2)
+    one.replay(3, [order(1, 3, v="b, txid 3"), order(1, -9, v="a, txid 3")])
+    assert one.select("v") == [(winner,)]
+    fold_through(one, 3)
+    one.commit([])
+    one.replay(4, [order(None, 1, v="unknown")])
+    assert one.select("v") == [(winner,)]
+
+
+def test_a_row_a_key_is_left_with_the_last_txid_that_gave_it_something(tx):
+    one = OneState(tx, State("s", **COUNTS))
+    one.commit(words("a", "b", None))
+    one.commit([])
+    one.replay(1, words("a", "a", "b", None))
+    one.commit(words("a", None))
+    one.commit(words("b"))
+    (step,) = fold_through(one, 3)
+    assert (step.through, step.txids, step.rows_before, step.rows_after) == (3, 3, 4, 2)
+    assert kept(one) == [(1, 1, "b"), (3, 0, "a"), (3, 0, None), (4, 0, "b")]
+    assert one.headers() == [
+        (1, "compacted", 1),
+        (2, "empty", 0),
+        (3, "compacted", 2),
+        (4, "present", 1),
+    ]
+    fold_through(one, 4)
+    assert one.headers()[0] == (1, "compacted", 0)
+    # what accounts for the source rows is folded with the rest, whoever was replaced
+    folds = "SELECT bit_xor(_x) AS x, sum(_n) AS n FROM {} WHERE (_txid, _attempt_id) <> (1, 0)"
+    assert tx.one(SQL(folds).format(one.tables.contribution)) == {
+        "x": 1 ^ 2 ^ 3 ^ 4 ^ 1 ^ 2 ^ 1,
+        "n": 7,
+    }
+
+
+def test_keys_that_came_once_are_not_written_again(tx):
+    one = OneState(tx, State("s", **COUNTS))
+    for word in "abc":
+        one.commit(words(word))
+    places = SQL("SELECT ctid::text FROM {} ORDER BY 1").format(one.tables.contribution)
+    before = tx.all(places)
+    (step,) = fold_through(one, 3)
+    assert (step.txids, step.rows_before, tx.all(places)) == (3, 0, before)
+
+
+def test_a_transaction_folds_so_many_rows_and_at_least_a_txid(tx):
+    one = OneState(tx, State("s", **COUNTS))
+    for _ in range(5):
+        one.commit(words("a", "b"))
+    assert [step.through for step in fold_through(one, 5, most_rows=3)] == [2, 4, 5]
+    assert fold_through(one, 5) == []
+    assert kept(one) == [(5, 0, "a"), (5, 0, "b")]
+
+
+def test_rows_that_are_gone_are_never_folded_away(tx):
+    """H2: they would be taken for zero, and never be missed again."""
+    one = OneState(tx, State("s", **COUNTS))
+    one.commit(words("a", "b"))
+    one.commit(words("a"))
+    tx.run(SQL("DELETE FROM {} WHERE word = 'b'").format(one.tables.contribution))
+    with pytest.raises(LedgerCorruption, match="1:0 is on record with 2 rows, and 1 are there"):
+        fold_through(one, 2)
+    tx.run(SQL("DELETE FROM reliability.contribution WHERE txid = 1"))
+    with pytest.raises(LedgerCorruption, match="1 of the txids 1 to 2 are on record"):
+        fold_through(one, 2)
+
+
+def test_columns_may_have_the_ledger_s_names(tx):
+    key = {"state": "text", "txid": "bigint"}
+    values = {"rows": Count(), "presence": Sum("n"), "topology": Latest("t", BY_DAY, "text")}
+    one = OneState(tx, State("s", key=key, values=values))
+    row = {"state": "s", "txid": 9, "n": 2, "t": "x", "day": None}
+    one.commit([{**row, "_x": 1}])
+    one.commit([{**row, "_x": 2}])
+    before = one.contents()
+    fold_through(one, 2)
+    assert one.contents() == before
+    assert_exact(one)
+    _, [only] = explain_row(tx, one.tables, {"state": "s", "txid": "9"})
+    assert (only["rows"], only["presence"], only["_presence"]) == (2, 4, "compacted")
+
+
+# --- which txids ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def staged(door):
+    """A topology that keeps every txid, and has committed five; each adds to key 1."""
+    staged = Staged(door, "t")
+    commit(staged, 5)
+    return staged
+
+
+def commit(staged, last):
+    databases = ("", *staged.others)
+    for txid in range(1, last + 1):
+        staged.process(txid, {database: (1, 10 + txid) for database in databases})
+    drain(staged.door, staged.topology)
+
+
+def keep(door, *, txids=None, days=None):
+    """Change every horizon of a database."""
+    age = f"interval '{days} days'" if days else "NULL"
+    change(door, f"UPDATE reliability.state SET keep_txids = {txids or 'NULL'}, keep_age = {age}")
+
+
+def change(door, statement):
+    with door.transaction() as tx:
+        tx.run(SQL(statement))
+
+
+def compacted(door, topology="t"):
+    """Say of each state of a topology through which txid it compacts, and what holds it up."""
+    return [(one.through, one.held_up_by) for one in compact(door, topology)]
+
+
+def contributions(door, table="t__here"):
+    statement = f"SELECT _txid, k, seen, _rows FROM reliability_contribution.{table} ORDER BY 1, 2"
+    return rows(door, statement)
+
+
+def test_what_is_beyond_the_horizon_is_folded_once(staged, door):
+    before = staged.seen()
+    assert compact(door, "t") == []  # for ever
+    keep(door, txids=2)
+    (one,) = compact(door, "t")
+    assert (one.state, one.database, one.through, one.txids) == ("here", "", 3, 3)
+    assert (one.rows_before, one.rows_after) == (3, 1)
+    assert contributions(door) == [
+        (1, 11, 1, 1),
+        (2, 12, 1, 1),
+        (3, 1, 3, 3),
+        (3, 13, 1, 1),
+        (4, 1, 1, 1),
+        (4, 14, 1, 1),
+        (5, 1, 1, 1),
+        (5, 15, 1, 1),
+    ]
+    (again,) = compact(door, "t")
+    assert (again.through, bool(again), staged.seen()) == (3, False, before)
+    keep(door, txids=4)
+    assert compacted(door) == [(3, None)]  # what is folded stays folded
+    assert verify(door, "t")[0].is_exact
+
+
+def test_a_replay_within_the_horizon_swaps_and_one_beyond_it_is_refused(staged, door):
+    keep(door, txids=2)
+    compact(door, "t")
+    staged.process(3, {"": (1,)}, attempt_id=1)  # as if it had begun before
+    staged.process(4, {"": (1, 1)}, attempt_id=1)
+    drain(door, "t")
+    assert staged.seen() == {1: 6, 11: 1, 12: 1, 13: 1, 15: 1}
+    failed = "SELECT reason_code, reason FROM reliability.attempt WHERE txid = 3 AND attempt_id = 1"
+    assert rows(door, failed) == [
+        ("REPLAY_NOT_POSSIBLE", "txid 3: state here can take out no txid up to 3 any more")
+    ]
+
+
+def test_a_horizon_in_days_looks_at_the_last_commit_of_each_txid(staged, door):
+    keep(door, days=90)
+    assert compacted(door) == [(0, None)]
+    age = (
+        "UPDATE reliability.transaction SET committed_at = now() - interval '91 days' WHERE txid IN"
+    )
+    change(door, f"{age} (1, 2, 4)")
+    assert compacted(door) == [(2, None)]
+    change(door, f"{age} (3, 5)")
+    keep(door, days=90, txids=1)
+    assert compacted(door) == [(4, None)]
+    keep(door, days=90)
+    assert compacted(door) == [(5, None)]
+
+
+def test_what_may_still_change_is_not_passed(staged, door):
+    keep(door, txids=1)
+    live = staged.grant(2, attempt_id=1)
+    assert compacted(door) == [(1, 2)]
+    staged.stage(live, {"": (1,)})
+    assert compacted(door) == [(1, 2)]
+    drain(door, "t")
+    ask_for_replay(door, 1)  # which will be refused
+    ask_for_replay(door, 3)
+    assert compacted(door) == [(2, 3)]
+    change(door, "UPDATE reliability.request SET status = 'CLOSED', ended_at = now()")
+    park = "UPDATE reliability.attempt SET verdict = {0}, verdict_reason = {0} WHERE txid = 4"
+    change(door, park.format("'PARKED'"))
+    assert compacted(door) == [(3, 4)]
+    change(door, park.format("'SKIPPED'"))
+    assert compacted(door) == [(4, None)]
+
+
+def ask_for_replay(door, txid):
+    change(
+        door,
+        "INSERT INTO reliability.request"
+        " (topology, txid, dag_id, run_id, number, kind, granted_after)"
+        f" VALUES ('t', {txid}, 'd', 'r', 1, 'REPLAY', 0)",
+    )
+
+
+def test_nothing_is_decided_while_a_checkpoint_is_on_its_way(staged, door):
+    """It may be a rollback that other databases have already."""
+    keep(door, txids=1)
+    under_way = "UPDATE reliability.checkpoint SET phase = {}, plan = {}"
+    rollback = '[{"commit_number": 6, "to_txid": 1, "reason": ""}]'
+    change(door, under_way.format("'COMMITTING'", f"'{rollback}'"))
+    assert compact(door, "t") == []
+    change(door, under_way.format("'COMMITTED'", "'[]'"))
+    assert compacted(door) == [(4, None)]
+
+
+def test_nobody_goes_back_behind_what_is_compacted(staged, door):
+    keep(door, txids=2)
+    compact(door, "t")
+    with pytest.raises(Exception, match="only_the_committed_is_compacted"):
+        change(door, "UPDATE reliability.topology SET curr_txid = 3")
+
+
+def test_a_topology_has_to_be_known(door_of_all):
+    for ask in (compact, verify):
+        with pytest.raises(TopologyUnknown):
+            ask(door_of_all, "nobody")
+
+
+# --- two databases -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def east(dsn, template, monkeypatch):
+    """A session with the second database."""
+    with another_database(template, dsn.split("dbname=")[1] + "_east") as door:
+        monkeypatch.setenv("RELIABILITY_DSN_EAST", door.dsn)
+        yield door
+
+
+@pytest.fixture
+def spread(door, east):
+    staged = Staged(door, "t", [EAST])
+    commit(staged, 4)
+    yield staged
+    staged.participants.close()
+
+
+def test_a_horizon_in_another_database_is_decided_in_the_ledger(spread, door, east):
+    before = spread.seen(), spread.seen(EAST)
+    keep(east, txids=1)
+    spread.grant(3, attempt_id=1)
+    assert [(one.database, one.through, one.held_up_by) for one in compact(door, "t")] == [
+        (EAST, 2, 3)
+    ]
+    assert rows(door, "SELECT compacted_through FROM reliability.topology") == [(2,)]
+    assert rows(door, "SELECT compacted_through FROM reliability.state") == [(0,)]
+    assert rows(east, "SELECT compacted_through FROM reliability.state") == [(2,)]
+    assert contributions(east, "t__east")[:2] == [(1, 11, 1, 1), (2, 1, 2, 2)]
+    assert len(contributions(door)) == 8
+    assert (spread.seen(), spread.seen(EAST)) == before
+    assert [one.is_exact for one in verify(door, "t")] == [True, True]
+    with pytest.raises(NotTheCoordinator):
+        compact(east, "t")
+
+
+@pytest.fixture
+def plain(template):
+    """A session with a database in which nothing is compacted."""
+    with another_database(template, "test_history_plain") as door:
+        yield door
+
+
+def two_states(elsewhere):
+    """One of which a replay subtracts, here, and one that it recomputes, elsewhere."""
+    return [replace(state, keep=History(txids=2)) for state in states(elsewhere)[:2]]
+
+
+def live(shop, keep_house=lambda: None):
+    """Commit, correct, roll back and commit again."""
+    for txid in shop.deliver(made(1), made(2), made(3)):
+        shop.transact(txid)
+    keep_house()
+    shop.correct(3, made(9))
+    for txid in shop.deliver(made(4, rows=0), made(5)):
+        shop.transact(txid)
+    keep_house()
+    shop.correct(4, [])
+    roll_back(shop.door, shop.name, 4, "a wrong delivery")
+    release(shop.door, shop.name)
+    shop.clear(5)
+    shop.makes[5] = made(8)
+    shop.transact(5)
+    keep_house()
+    return shop.tables()
+
+
+def test_what_was_corrected_and_rolled_back_is_the_same_as_without_compaction(door, east, plain):
+    def keep_house():
+        compact(door, "shop")
+        assert all(one.is_exact for one in verify(door, "shop"))
+
+    shop = Shop(door, elsewhere=EAST, kinds=two_states)
+    assert live(shop, keep_house) == live(Shop(plain, kinds=two_states))
+    through = "SELECT DISTINCT compacted_through FROM reliability.state ORDER BY 1"
+    assert rows(door, through) == [(3,)]
+    assert rows(east, through) == [(3,)]
+    before = shop.tables()
+    with pytest.raises(ReplayNotPossible, match="no txid up to 3"):
+        shop.correct(3, made(1))
+    with pytest.raises(RollbackNotPossible, match="no txid up to 3"):
+        roll_back(door, "shop", 2, "too far")
+    assert shop.tables() == before
+
+
+def test_a_decision_binds_before_anything_is_folded(door, east):
+    """Else a replay could be prepared before, and committed after what it replaces was folded."""
+    shop = Shop(door, elsewhere=EAST, kinds=two_states)
+    for txid in shop.deliver(made(1), made(2), made(3)):
+        shop.transact(txid)
+    change(door, "UPDATE reliability.topology SET compacted_through = 2")
+    with pytest.raises(ReplayNotPossible, match="a state of the topology can take out"):
+        shop.replay(2)
+    with pytest.raises(RollbackNotPossible, match="no txid up to 2"):
+        roll_back(door, "shop", 1, "too far")
+    roll_back(door, "shop", 2, "as far as it goes")
+
+
+def test_who_dies_between_the_decision_and_the_folding_is_made_good(
+    spread, door, east, monkeypatch
+):
+    for there in (door, east):
+        keep(there, txids=1)
+
+    def dies(tx, tables, through):
+        if tables.state.name == EAST:
+            raise LedgerUnavailable
+        return fold_step(tx, tables, through)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(compaction, "fold_step", dies)
+        with pytest.raises(LedgerUnavailable, match="east"):
+            compact(door, "t")
+    assert rows(door, "SELECT compacted_through FROM reliability.topology") == [(3,)]
+    assert compacted(door) == [(3, None), (3, None)]
+    spread.process(4, {"": (1,), EAST: (1, 1)}, attempt_id=1)
+    drain(door, "t")
+    assert (spread.seen()[1], spread.seen(EAST)[1]) == (4, 5)
+    assert [one.is_exact for one in verify(door, "t")] == [True, True]
+
+
+# --- the definition ------------------------------------------------------------------------------
+
+
+def topology(**how):
+    return Topology(
+        "t",
+        spout=MemorySpout({"word": "string"}, [["a"]], take=1),
+        process=lambda batch: {"s": batch},
+        states=[State("s", **COUNTS, **how)],
+    )
+
+
+def test_a_horizon_is_written_down_and_changes_freely(door):
+    horizon = "SELECT keep_txids, extract(day FROM keep_age)::int FROM reliability.state"
+    for how, written in [
+        ({"keep": History(txids=100)}, (100, None)),
+        ({"keep": History(days=90)}, (None, 90)),
+        ({"keep": History(txids=7, days=0.5)}, (7, 0)),
+        ({}, (None, None)),
+    ]:
+        declare(door, topology(**how))
+        assert rows(door, horizon) == [written]
+    assert topology(keep=History(txids=1)).states[0].digest() == topology().states[0].digest()
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: History(),
+        lambda: History(txids=0),
+        lambda: History(days=0),
+        lambda: State("s", key=LOG.key, values=LOG.values, keep=History(txids=1)),
+        lambda: OpaqueState("s", **COUNTS, keep=History(txids=1)),
+        lambda: TransactionalState("s", **COUNTS, keep=History(txids=1)),
+    ],
+)
+def test_a_history_of_nothing_is_refused(make):
+    with pytest.raises(InvalidDefinition):
+        make()
+
+
+# --- explain -------------------------------------------------------------------------------------
+
+
+def test_a_row_is_explained_by_its_txids(staged, door):
+    keep(door, txids=2)
+    compact(door, "t")
+    staged.process(5, {"": (1, 1)}, attempt_id=1)
+    drain(door, "t")
+    explanation = explain(door, "t", "here", {"k": "1"})
+    assert explanation.row == {"k": 1, "seen": 6, "_rows": 6, "_txid": 5}
+    assert [
+        (str(one.attempt), one.presence, one.values["seen"], one.dag_id, one.run_id)
+        for one in explanation.contributions
+    ] == [
+        ("3:0", "compacted", 3, "d", "r"),
+        ("4:0", "present", 1, "d", "r"),
+        ("5:1", "present", 2, "d", "r"),
+    ]
+    assert [one.committed_at for one in explanation.contributions] == [
+        committed_at
+        for (committed_at,) in rows(
+            door, "SELECT committed_at FROM reliability.transaction WHERE txid > 2 ORDER BY txid"
+        )
+    ]
+    assert explain(door, "t", "here", {"k": "99"}).contributions == ()
+
+
+def test_what_is_no_key_is_told(staged, door):
+    for state, key, why in [
+        ("nowhere", {}, "no state nowhere; it has here"),
+        ("here", {}, r"is k \(bigint\), and \[\] was given"),
+        ("here", {"k": "1", "seen": "2"}, r"\['k', 'seen'\] was given"),
+    ]:
+        with pytest.raises(ExplainNotPossible, match=why):
+            explain(door, "t", state, key)
+    Staged(door, "opaque", kind=OpaqueState)
+    with pytest.raises(ExplainNotPossible, match="keeps no contributions"):
+        explain(door, "opaque", "here", {"k": "1"})
+
+
+def test_a_row_in_another_database_is_explained_from_there(spread, door):
+    explanation = explain(door, "t", EAST, {"k": "12"})
+    assert explanation.row is not None
+    (only,) = explanation.contributions
+    assert (str(only.attempt), only.run_id, explanation.row["seen"]) == ("2:0", "r", 1)
+
+
+def test_a_key_may_be_null_and_a_mean_is_worked_out(tx):
+    key = {"day": "date", "tag": "text"}
+    values = {"mean": Avg("price", "numeric(10,2)"), "first": First("price", BY_DAY, "numeric")}
+    one = OneState(tx, State("s", key=key, values=values))
+    price = {"day": None, "tag": "%(a)s", "price": Decimal(1)}
+    one.commit([{**price, "_x": 1}, {**price, "price": Decimal(2), "_x": 2}], parts=2)
+    one.commit([{**price, "price": None, "_x": 3}])
+    row, contributed = explain_row(tx, one.tables, {"day": None, "tag": "%(a)s"})
+    assert [(c["_txid"], c["mean"], c["first"], c["_rows"]) for c in contributed] == [
+        (1, Decimal("1.50"), Decimal(1), 2),
+        (2, None, None, 1),
+    ]
+    assert row is not None
+    assert (row["mean"], row["_rows"]) == (Decimal("1.50"), 3)
+    assert explain_row(tx, one.tables, {"day": "1997-01-01", "tag": "%(a)s"}) == (None, [])
+
+
+def test_a_table_of_one_row_has_an_empty_key(tx):
+    one = OneState(tx, State("s", values={"n": Count()}))
+    one.commit(words("a", "b"))
+    row, contributed = explain_row(tx, one.tables, {})
+    assert row is not None
+    assert (row["n"], [c["n"] for c in contributed]) == (2, [2])
+
+
+def test_appended_rows_are_told_by_txid(tx):
+    one = OneState(tx, LOG)
+    one.commit(words("a", "b", "a"))
+    one.commit(words("a"))
+    row, contributed = explain_row(tx, one.tables, {"word": "a"})
+    assert [(c["_txid"], c["x"]) for c in contributed] == [(1, 1), (1, 3), (2, 1)]
+    assert row is None
+    assert len(explain_row(tx, one.tables, {"word": "a"}, most_rows=2)[1]) == 2
+
+
+# --- verify --------------------------------------------------------------------------------------
+
+
+@contextmanager
+def by_hand(one, statement):
+    """Do something to the table behind the back of the library, and take it back."""
+    one.tx.run(SQL("SAVEPOINT by_hand"))
+    one.tx.run(SQL(statement))
+    yield verify_state(one.tx, one.tables)
+    one.tx.run(SQL("ROLLBACK TO SAVEPOINT by_hand"))
+
+
+def counts(verified):
+    return verified.rows, verified.missing, verified.surplus, verified.different
+
+
+def test_what_somebody_did_to_a_table_is_found(tx):
+    one = OneState(tx, State("s", **COUNTS))
+    one.commit(words("a", "b", None))
+    one.commit(words("a"))
+    one.replay(1, words("a", "b", None, "c"))
+    fold_through(one, 1)
+    assert_exact(one)
+    with by_hand(one, "UPDATE s SET n = 7 WHERE word IS NULL") as verified:
+        assert counts(verified) == (4, 0, 0, 1)
+        (example,) = verified.examples
+        assert example.key == {"word": None}
+        assert example.expected == {"n": 1, "_rows": 1, "_txid": 1}
+        assert example.found == {"n": 7, "_rows": 1, "_txid": 1}
+    with by_hand(one, "DELETE FROM s WHERE word IN ('a', 'c')") as verified:
+        assert counts(verified) == (2, 2, 0, 0)
+        assert [(e.key["word"], e.expected["n"], e.found) for e in verified.examples] == [
+            ("a", 2, None),
+            ("c", 1, None),
+        ]
+    with by_hand(one, "INSERT INTO s VALUES ('x', 1, 1, 1)") as verified:
+        assert counts(verified) == (5, 0, 1, 0)
+        assert [(e.key["word"], e.expected) for e in verified.examples] == [("x", None)]
+    with by_hand(one, "UPDATE s SET _txid = 1 WHERE word = 'a'") as verified:
+        assert counts(verified) == (4, 0, 0, 1)
+    with by_hand(one, "UPDATE s SET _rows = 9; DELETE FROM s WHERE word = 'b'") as verified:
+        assert counts(verified) == (3, 1, 0, 3)
+    with by_hand(one, "TRUNCATE s") as verified:
+        assert counts(verified) == (0, 4, 0, 0)
+    assert_exact(one)
+
+
+def test_no_more_than_a_few_examples_are_shown(tx):
+    one = OneState(tx, State("s", **COUNTS))
+    one.commit(words(*"abcdefgh"))
+    with by_hand(one, "UPDATE s SET n = n + 1") as verified:
+        assert (verified.different, len(verified.examples)) == (8, 5)
+        assert not verified.is_exact
+
+
+def test_a_row_whose_txid_is_gone_is_found(tx):
+    """C3: no later commit could compare itself with it."""
+    one = OneState(tx, State("s", **COUNTS))
+    one.commit(words("a"))
+    gone = "ALTER TABLE s ALTER COLUMN _txid DROP NOT NULL; UPDATE s SET _txid = NULL"
+    with by_hand(one, gone) as verified:
+        assert counts(verified) == (1, 0, 0, 1)
+
+
+WEIGHTS = State("s", key={"k": "bigint"}, values={"w": Sum("w", "double precision")})
+
+
+def weights(*values):
+    return [{"k": 1, "w": value, "_x": n} for n, value in enumerate(values)]
+
+
+@pytest.mark.parametrize(
+    ("by", "different"),
+    [
+        ("w * (1 + 1e-12)", 0),
+        ("w * 1.001", 1),
+        ("'Infinity'", 1),
+        ("'NaN'", 1),
+        ("NULL", 1),
+    ],
+)
+def test_the_last_digits_of_a_sum_of_floats_may_differ(tx, by, different):
+    one = OneState(tx, WEIGHTS)
+    for weight in (0.1, 0.2, 0.3):
+        one.commit(weights(weight))
+    with by_hand(one, f"UPDATE s SET w = {by}") as verified:
+        assert verified.different == different
+
+
+def test_sums_of_floats_may_cancel_out(tx):
+    one = OneState(tx, WEIGHTS)
+    for weight in (0.1, 0.2, -0.3):
+        one.commit(weights(weight))
+    with by_hand(one, "UPDATE s SET w = 0") as verified:
+        assert verified.is_exact
+    one.commit(weights(float("inf")))
+    assert_exact(one)
+    with by_hand(one, "UPDATE s SET w = 5") as verified:
+        assert verified.different == 1
+    one.commit(weights(float("nan")))
+    assert_exact(one)
+
+
+def test_rows_that_were_lost_from_history_are_found(tx):
+    one = OneState(tx, State("s", **COUNTS))
+    one.commit(words("a", "b"))
+    contribution = one.tables.contribution_name
+    with by_hand(one, f"DELETE FROM {contribution} WHERE word = 'b'") as verified:
+        assert verified.headers == ("attempt 1:0 is on record with 2 rows, and 1 are there",)
+        assert counts(verified) == (2, 0, 1, 0)
+
+
+def test_a_committed_txid_without_a_header_is_found(staged, door):
+    change(door, "DELETE FROM reliability.contribution WHERE txid = 2")
+    (verified,) = verify(door, "t")
+    assert verified.headers == ("attempt 2:0 has committed and is not on record",)
+    assert counts(verified) == (6, 0, 1, 1)
+
+
+def test_appended_rows_are_counted_by_txid(tx):
+    one = OneState(tx, LOG)
+    one.commit(words("a", "b"))
+    one.commit(words("a"))
+    one.replay(2, words("b", "b"))
+    verified = verify_state(tx, one.tables)
+    assert (*counts(verified), verified.is_exact) == (4, 0, 0, None, True)
+    with by_hand(one, "DELETE FROM s WHERE x = 1") as verified:
+        assert counts(verified) == (2, 2, 0, None)
+    with by_hand(one, "INSERT INTO s SELECT word, x, 7, 0, _x, _n FROM s") as verified:
+        assert counts(verified) == (8, 0, 4, None)
+        assert verified.headers == ("attempt 7:0 is on record with 0 rows, and 4 are there",)
+
+
+@pytest.mark.parametrize("kind", [OpaqueState, TransactionalState])
+def test_what_keeps_nothing_can_only_be_counted(tx, kind):
+    one = OneState(tx, kind("s", **COUNTS))
+    one.commit(words("a", "b"))
+    assert counts(verify_state(tx, one.tables)) == (2, None, None, None)
+    assert verify_state(tx, one.tables).is_exact is None
+
+
+def test_every_database_is_verified(spread, door, east):
+    change(east, "UPDATE t_east SET seen = 0 WHERE k = 1")
+    assert [(one.state, one.database, one.different) for one in verify(door, "t")] == [
+        ("here", "", 0),
+        (EAST, EAST, 1),
+    ]

@@ -1,0 +1,175 @@
+"""The command line without a ledger: notations, what is compared, how spark-submit is run."""
+
+from __future__ import annotations
+
+import doctest
+import os
+import sys
+
+import psutil
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from dev.processes import wait_until
+from reliability.cli import app, history, output
+from reliability.cli.disagreement import DagRun, Disagreement, compare
+from reliability.cli.output import read_txids
+from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.spark import submit
+from reliability.spark.submission import Submission
+from reliability.spark.submit import SparkSubmit, SubmitFailed
+from tests.fix_postgres import ROOT
+
+VERBS = sorted(command.callback.__name__ for command in app.registered_commands if command.callback)
+GRANT = Grant(topology="shop", attempt=TransactionAttempt(7, 2), nonce="n")
+SUBMISSION = Submission(module="spark_apps.shop", grant=GRANT, step="process")
+
+
+@pytest.mark.parametrize("module", [output, history])
+def test_the_examples_of_the_notations(module):
+    assert doctest.testmod(module).failed == 0
+
+
+@pytest.mark.parametrize("text", ["", "a", "3..", "5..3", "0", "-1", "1..9999999", "3 4"])
+def test_what_is_no_list_of_txids_is_refused(text):
+    with pytest.raises(typer.BadParameter):
+        read_txids(text)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_every_verb_has_an_example_and_stands_in_the_docs(verb):
+    said = CliRunner().invoke(app, [verb, "--help"])
+    assert said.exit_code == 0
+    assert f"reliability {verb}" in said.stdout
+    assert f"| `{verb}" in (ROOT / "docs" / "cli.md").read_text()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["show", "shop"],
+        ["show", "shop", "0:1"],
+        ["replay", "shop", "3", "--diff", "rows.csv"],
+        ["replay", "shop", "3", "--dry-run", "--diff", "rows.txt"],
+        ["replay", "shop", "3", "--dry-run", "--diff", "/nowhere/rows.csv"],
+        ["replay", "shop", "3", "--dry-run", "--diff", "rows.csv", "--diff-table", "a.b"],
+        ["replay", "shop", "3", "--dry-run", "--diff-table", "rows"],
+        ["replay", "shop", "3", "--dry-run", "--refreeze", "--reason", "x"],
+        ["replay", "shop", "3", "--refreeze"],
+        ["rollback", "shop", "3", "--reason", "x", "--diff", "rows.csv"],
+        ["rollback", "shop", "3"],
+        ["rollback", "shop", "-1", "--reason", "x"],
+        ["park", "shop", "0", "--reason", "x"],
+    ],
+)
+def test_a_wrong_use_is_told_before_anything_is_done(arguments):
+    assert CliRunner().invoke(app, arguments).exit_code == 2
+
+
+# --- Airflow and the ledger ----------------------------------------------------------------------
+
+
+def known(txids=2, satisfied=2, open=0, held=0):
+    unsatisfied = "{[1,2)}" if satisfied < txids else "{}"
+    return {
+        "txids": txids,
+        "satisfied": satisfied,
+        "open": open,
+        "held": held,
+        "unsatisfied": unsatisfied,
+    }
+
+
+NEVER_ASKED = object()
+
+
+@pytest.mark.parametrize(
+    ("state", "row", "emitted", "expected"),
+    [
+        ("success", known(), NEVER_ASKED, []),
+        ("success", None, [], []),  # an interval without files
+        ("success", None, [1, 2], [("UNKNOWN", "1..2")]),
+        ("success", None, None, [("UNKNOWN", "?")]),
+        ("success", known(satisfied=1), NEVER_ASKED, [("UNSATISFIED", "1")]),
+        ("success", known(satisfied=1, held=1), NEVER_ASKED, [("HELD", "1")]),
+        ("failed", known(), NEVER_ASKED, [("SATISFIED", "")]),
+        ("failed", known(satisfied=1), NEVER_ASKED, []),
+        ("failed", None, NEVER_ASKED, []),
+        ("running", known(satisfied=0, open=2), NEVER_ASKED, []),
+        (None, known(satisfied=1, open=1), NEVER_ASKED, [("GONE", "1")]),
+        (None, known(satisfied=1), NEVER_ASKED, []),
+    ],
+)
+def test_what_airflow_and_the_ledger_do_not_agree_about(state, row, emitted, expected):
+    def ask(run_id):
+        assert emitted is not NEVER_ASKED
+        return emitted
+
+    runs = [DagRun(run_id="r", state=state)] if state else []
+    found = compare("shop", runs, {"r": row} if row else {}, ask)
+    assert [(one.what.name, one.txids) for one in found] == expected
+    assert all(one.what in Disagreement for one in found)
+
+
+# --- spark-submit --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def program(tmp_path):
+    """A program in the place of spark-submit."""
+
+    def make(script):
+        path = tmp_path / "spark-submit"
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+        return SparkSubmit(program=str(path), master="local[2]", conf=["a=1"], code=["/pipelines"])
+
+    return make
+
+
+def wanted():
+    return True
+
+
+def test_spark_submit_gets_its_arguments_and_no_secret_of_airflows(program, tmp_path, monkeypatch):
+    for name in ("AIRFLOW_CONN_X", "_AIRFLOW__Y", "RELIABILITY_AIRFLOW_TOKEN"):
+        monkeypatch.setenv(name, "hunter2")
+    run = program(f'echo "$@" > {tmp_path}/arguments; env > {tmp_path}/environment')
+    run(SUBMISSION, wanted)
+    arguments = (tmp_path / "arguments").read_text()
+    assert arguments.startswith("--name reliability-shop --master local[2] --conf a=1 ")
+    assert arguments.rstrip().endswith("--attempt 7:2 --nonce n --step process")
+    environment = (tmp_path / "environment").read_text()
+    assert "hunter2" not in environment
+    assert "\nPYTHONPATH=/pipelines" in f"\n{environment}"
+    assert f"\nPATH={os.path.dirname(sys.executable)}:" in f"\n{environment}"
+
+
+def test_what_a_failed_spark_submit_wrote_is_kept(program):
+    with pytest.raises(SubmitFailed, match="exit code 7") as raised:
+        program("echo no such file; exit 7")(SUBMISSION, wanted)
+    assert raised.value.log.read_text() == "no such file\n"
+    raised.value.log.unlink()
+
+
+def test_a_spark_submit_that_nobody_wants_any_more_is_ended_with_its_children(
+    program, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(submit, "LOOK_EVERY_SECONDS", 0.05)
+    pid_file = tmp_path / "pid"
+
+    def still_wanted():
+        return not pid_file.exists()
+
+    with pytest.raises(SubmitFailed, match="its attempt was ended") as raised:
+        program(f"sleep 60 & echo $! > {pid_file}.draft; mv {pid_file}.draft {pid_file}; wait")(
+            SUBMISSION, still_wanted
+        )
+    raised.value.log.unlink()
+    child = int(pid_file.read_text())
+    wait_until(lambda: not is_running(child), "the child's end", 10)
+
+
+def is_running(pid):
+    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
