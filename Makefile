@@ -31,11 +31,13 @@ demo: setup ## 18 months of purchases with a kill -9; KILL=driver|task|superviso
 	@$(PY) -m dev.demo
 
 test: setup ## Run the whole suite: unit, DAGs, Postgres and Spark, histories, Airflow
-	@# two processes, each with a server of its own; Airflow's file, the longest, starts first
-	@$(PY) -m pytest --numprocesses 2 --dist loadfile tests/end_to_end tests/unit tests/dags \
-		tests/integration tests/rules tests/mutants tests/conformance tests/simulation
+	@# two processes, each with a server of its own; Airflow's tests, the longest, start first
+	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+		tests/end_to_end tests/unit tests/dags tests/integration tests/rules tests/replay \
+		tests/mutants tests/conformance tests/simulation
 
-test-all: test ## The suite, the mutants of every rule, and the demo with each kind of kill
+test-all: test ## The suite, its slow tests, the mutants of every rule, the demo with each kill
+	@$(PY) -m pytest -m slow tests
 	@$(PY) -m tests.mutants
 	@for victim in driver task supervisor postgres; do $(MAKE) demo KILL=$$victim || exit 1; done
 

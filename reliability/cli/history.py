@@ -11,8 +11,7 @@ from reliability.cli.app import FOUND, AsJson, OneOrAll, TopologyName, ledger, n
 from reliability.cli.output import plain, print_json, print_table, shown
 
 if TYPE_CHECKING:
-    from reliability.transaction.explain import Explanation
-    from reliability.transaction.verify import Verified
+    from reliability.transaction.history import Explanation, Verified
 
 
 # --- explain -------------------------------------------------------------------------------------
@@ -32,7 +31,7 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Show a row of a state's table, what each txid has given it, and for whom."""
-    from reliability.transaction.explain import explain
+    from reliability.transaction.history import explain
 
     with ledger() as door:
         found = explain(door, topology, state, read_key(key or []))
@@ -102,15 +101,15 @@ def verify(topology: OneOrAll = "", as_json: AsJson = False) -> None:
 
     Exits with 3 if a table is not what they say. Nobody waits for it.
     """
-    from reliability.transaction.verify import verify
+    from reliability.transaction.history import verify
 
     with ledger() as door:
         found = [(name, one) for name in names(door, topology) for one in verify(door, name)]
     if as_json:
-        print_json([{"topology": n, **plain(one), "is_exact": one.is_exact} for n, one in found])
+        print_json([{"topology": name, **plain(one)} for name, one in found])
     else:
         _print_verified(found)
-    if not all(one.is_exact for _, one in found):
+    if any(one.is_exact is False for _, one in found):  # of some nothing can be told
         raise typer.Exit(FOUND)
 
 
@@ -131,7 +130,7 @@ def _print_verified(found: Sequence[tuple[str, Verified]]) -> None:
                 one.state,
                 one.database or "the ledger's",
                 *(getattr(one, name) for name in counts),
-                shown(one.is_exact) if one.is_verifiable else "nothing to compare it with",
+                "nothing to compare it with" if one.is_exact is None else shown(one.is_exact),
             )
             for topology, one in found
         ],

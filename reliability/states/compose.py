@@ -7,7 +7,7 @@ psycopg2.sql, every type and template was checked when its State was made.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
@@ -87,6 +87,27 @@ def same_key(key: Iterable[str], one: str, other: str) -> Composed:
             Identifier(one, name), Identifier(other, name)
         )
         for name in key
+    )
+
+
+def null_patterns(key: Iterable[str], table: Composable) -> Composed:
+    """Say which columns of the key are NULL together in the rows of a table."""
+    return SQL("SELECT DISTINCT {} FROM {}").format(
+        SQL(", ").join(SQL("{0} IS NULL AS {0}").format(Identifier(name)) for name in key), table
+    )
+
+
+def same_key_by(pattern: Mapping[str, bool], one: str, other: str) -> Composed:
+    """Compare two rows' keys that have NULL in the same columns, those of the pattern.
+
+    A column is either compared or NULL: with one comparison for both, Postgres finds a few keys
+    by the index, but compares each of many with all rows that have NULL.
+    """
+    return SQL(" AND ").join(
+        SQL("({0} IS NULL AND {1} IS NULL)" if is_null else "{0} = {1}").format(
+            Identifier(one, name), Identifier(other, name)
+        )
+        for name, is_null in pattern.items()
     )
 
 

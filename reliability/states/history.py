@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from psycopg2.sql import SQL, Composed, Identifier, Literal
 
 from reliability.core.aggregators import Column
-from reliability.states.compose import fold_by_key, names
+from reliability.states.compose import fold_by_key, names, null_patterns, same_key_by
 from reliability.states.tables import StateTables
 
 _TOUCHED = Identifier("pg_temp", "touched")
@@ -40,12 +40,9 @@ def touched_keys(tables: StateTables) -> Composed:
     )
 
 
-def null_patterns(tables: StateTables) -> Composed:
+def patterns_of_touched(tables: StateTables) -> Composed:
     """Say which columns are NULL together in the keys that were collected."""
-    return SQL("SELECT DISTINCT {} FROM {}").format(
-        SQL(", ").join(SQL("{0} IS NULL AS {0}").format(Identifier(name)) for name in tables.key),
-        _TOUCHED,
-    )
+    return null_patterns(tables.key, _TOUCHED)
 
 
 def crowded_rows(tables: StateTables, patterns: Iterable[Mapping[str, bool]]) -> Composed:
@@ -54,7 +51,7 @@ def crowded_rows(tables: StateTables, patterns: Iterable[Mapping[str, bool]]) ->
     The keys of each pattern are joined apart, so that a column is either compared or NULL: with
     one comparison for both, every key would be compared with all rows that have NULL.
 
-    :param patterns: what `null_patterns` said
+    :param patterns: what `patterns_of_touched` said
     """
     return SQL(
         "CREATE TEMPORARY TABLE {crowded} ON COMMIT DROP AS SELECT place FROM"
@@ -68,11 +65,6 @@ def crowded_rows(tables: StateTables, patterns: Iterable[Mapping[str, bool]]) ->
 
 
 def _rows_of(tables: StateTables, pattern: Mapping[str, bool]) -> Composed:
-    comparisons = [
-        SQL("touched.{0} IS NULL AND staged.{0} IS NULL" if pattern[name] else
-            "touched.{0} = staged.{0}").format(Identifier(name))
-        for name in tables.key
-    ]  # fmt: skip
     return SQL(
         "SELECT _number, staged.ctid AS place, _txid, _attempt_id"
         " FROM {touched} AS touched JOIN {contribution} AS staged ON {same_key}"
@@ -80,7 +72,7 @@ def _rows_of(tables: StateTables, pattern: Mapping[str, bool]) -> Composed:
     ).format(
         touched=_TOUCHED,
         contribution=tables.contribution,
-        same_key=SQL(" AND ").join(comparisons),
+        same_key=same_key_by(pattern, "touched", "staged"),
     )
 
 

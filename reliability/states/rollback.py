@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from psycopg2.sql import SQL, Composed
 
 from reliability.states.compose import names
-from reliability.states.swap import CHANGED, from_contributions, kept, replace_rows
+from reliability.states.swap import CHANGED, Pattern, from_contributions, kept, replace_rows
 from reliability.states.tables import StateTables
 
 
@@ -13,13 +15,14 @@ def later_keys(tables: StateTables) -> Composed:
     """Collect the keys that later txids have touched, while headers still name what is kept."""
     return SQL(
         "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS"
-        " SELECT DISTINCT {} FROM ({}) AS kept WHERE _txid > %(txid)s"
+        " SELECT row_number() OVER () AS _number, later.* FROM"
+        " (SELECT DISTINCT {} FROM ({}) AS kept WHERE _txid > %(txid)s) AS later"
     ).format(CHANGED, names(tables.key), kept(tables))
 
 
-def recompute(tables: StateTables) -> list[Composed]:
+def recompute(tables: StateTables, patterns: Sequence[Pattern]) -> list[Composed]:
     """Work out the collected keys from the contributions that are left, and write them."""
-    return replace_rows(tables, from_contributions(tables))
+    return replace_rows(tables, from_contributions(tables, patterns))
 
 
 def take_out_later(tables: StateTables) -> Composed:

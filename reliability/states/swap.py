@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping, Sequence
+
 from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
 from reliability.core.aggregators import ROW_COUNT, Column
@@ -9,24 +11,32 @@ from reliability.states.compose import (
     fill,
     fold_by_key,
     names,
+    null_patterns,
     qualified,
     same_key,
     same_key_as_record,
+    same_key_by,
 )
+from reliability.states.history import counts
 from reliability.states.tables import StateTables
 
 CHANGED = Identifier("pg_temp", "changed")
+Pattern = Mapping[str, bool]
+"""Column of the key -> whether it is NULL."""
 _SWAPPED = Identifier("pg_temp", "swapped")
 
 
-def swap(tables: StateTables) -> list[Composed]:
+def swap(tables: StateTables, patterns: Sequence[Pattern]) -> list[Composed]:
     """Put the new contribution in the old one's place, for the keys that `changed_keys` found.
 
     By inverse where every column has one, else from the kept contributions (H3). What a key held
     before is what is *stored*, never what today's code would say.
+
+    :param patterns: what `patterns_of_changed` said
     """
-    invertible = _is_invertible(tables)
-    return replace_rows(tables, _by_inverse(tables) if invertible else from_contributions(tables))
+    if _is_invertible(tables):
+        return replace_rows(tables, _by_inverse(tables))
+    return replace_rows(tables, from_contributions(tables, patterns))
 
 
 def replace_rows(tables: StateTables, worked_out: Composed) -> list[Composed]:
@@ -51,6 +61,11 @@ def count_changed() -> Composed:
     return SQL("ANALYZE {}").format(CHANGED)
 
 
+def patterns_of_changed(tables: StateTables) -> Composed:
+    """Say which columns are NULL together in the keys that were collected."""
+    return null_patterns(tables.key, CHANGED)
+
+
 def changed(tables: StateTables) -> Composed:
     """Read the keys that were collected."""
     return SQL("SELECT {} FROM {}").format(names(tables.key), CHANGED)
@@ -73,7 +88,8 @@ def changed_keys(tables: StateTables) -> Composed:
         ]
     return SQL(
         "CREATE TEMPORARY TABLE {changed} ON COMMIT DROP AS"
-        " SELECT {columns} FROM ({old}) AS old FULL JOIN ({new}) AS new ON {same_key}"
+        " SELECT row_number() OVER () AS _number, {columns}"
+        " FROM ({old}) AS old FULL JOIN ({new}) AS new ON {same_key}"
         " WHERE ({old_values}) IS DISTINCT FROM ({new_values})"
     ).format(
         changed=CHANGED,
@@ -128,10 +144,16 @@ def _greatest_txid_left(tables: StateTables) -> Composed:
     )
 
 
-def from_contributions(tables: StateTables) -> Composed:
+def from_contributions(tables: StateTables, patterns: Iterable[Pattern]) -> Composed:
     """Work out the changed keys' rows from all that is kept of them."""
-    source = SQL("{} AS changed LEFT JOIN ({}) AS kept ON {}").format(
-        CHANGED, kept(tables), same_key(tables.key, "changed", "kept")
+    source = SQL(
+        "{changed} AS changed LEFT JOIN"
+        " (SELECT * FROM ({rows} OFFSET 0) AS own WHERE {counts}) AS kept"
+        " ON kept._number = changed._number"
+    ).format(
+        changed=CHANGED,
+        rows=SQL(" UNION ALL ").join(_rows_of(tables, pattern) for pattern in patterns),
+        counts=counts(tables, "own"),
     )
     return fold_by_key(
         tables.columns,
@@ -140,6 +162,12 @@ def from_contributions(tables: StateTables) -> Composed:
         staged="kept",
         also="max({staged._txid})",
     )
+
+
+def _rows_of(tables: StateTables, pattern: Pattern) -> Composed:
+    return SQL(
+        "SELECT changed._number, staged.* FROM {} AS changed JOIN {} AS staged ON {}"
+    ).format(CHANGED, tables.contribution, same_key_by(pattern, "changed", "staged"))
 
 
 def kept(tables: StateTables) -> Composed:

@@ -15,11 +15,17 @@ from typing import Any
 from reliability.core.difference import Difference
 from reliability.core.errors import LedgerCorruption, ReplayNotPossible
 from reliability.core.state import replay_refusal
-from reliability.ledger.door import Transaction
+from reliability.ledger.door import Row, Transaction
 from reliability.states import difference, rollback
 from reliability.states.append import move, replaced_rows, rows_not_older, take_out
 from reliability.states.first_commit import apply
-from reliability.states.swap import changed, changed_keys, count_changed, swap
+from reliability.states.swap import (
+    changed,
+    changed_keys,
+    count_changed,
+    patterns_of_changed,
+    swap,
+)
 from reliability.states.tables import StateTables
 from reliability.states.undo import reached, undo
 
@@ -76,9 +82,9 @@ def roll_back_state(
         steps = [rollback.take_out_later(tables)]
     elif tables.keeps_contributions:
         tx.run(rollback.later_keys(tables), **at)
-        tx.run(count_changed())
+        patterns = _look_at_changed(tx, tables)
         tx.run(difference.remember(tables, changed(tables)), **at)
-        steps = rollback.recompute(tables)
+        steps = rollback.recompute(tables, patterns)
     else:
         last = {**at, "txid": place["txid"] + 1}
         tx.run(difference.remember(tables, reached(tables)), **last)
@@ -172,10 +178,17 @@ def _swap(
     _check_taken_out(tables.contribution_table, at, header, kept)
     tx.one("move_contribution", **at, **_header(tables, sealed))
     tx.run(changed_keys(tables), **at)
-    tx.run(count_changed())
+    patterns = _look_at_changed(tx, tables)
     tx.run(difference.remember(tables, changed(tables)), **at)
-    for statement in swap(tables):
+    for statement in swap(tables, patterns):
         tx.run(statement, **at)
+
+
+def _look_at_changed(tx: Transaction, tables: StateTables) -> list[Row]:
+    """Help the planner: how many keys there are, and which columns of them are NULL."""
+    tx.run("plan_without_jit")
+    tx.run(count_changed())
+    return tx.all(patterns_of_changed(tables)) or [dict.fromkeys(tables.key, False)]
 
 
 def _take_out_and_add(

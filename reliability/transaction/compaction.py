@@ -23,7 +23,7 @@ from reliability.states.history import (
     crowded_rows,
     fold_crowded,
     forget,
-    null_patterns,
+    patterns_of_touched,
     touched_keys,
     wrong_rows,
 )
@@ -190,7 +190,7 @@ def fold_step(
     _check_whole(tx, tables, row)
     tx.run("mark_compacted", **span, **place)
     tx.run(touched_keys(tables), **span)
-    patterns = tx.all(null_patterns(tables)) or [dict.fromkeys(tables.key, False)]
+    patterns = tx.all(patterns_of_touched(tables)) or [dict.fromkeys(tables.key, False)]
     tx.run(crowded_rows(tables, patterns), **span)
     folded = tx.one(fold_crowded(tables))
     tx.run(forget())
