@@ -12,7 +12,6 @@ import os
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
@@ -36,6 +35,7 @@ from reliability.core.errors import (
     PredecessorFailed,
     SparkConnectionMissing,
 )
+from reliability.spark.submit import driver_environment, process_batch
 from reliability_airflow.context import (
     WAIT_TIMEOUT,
     carry_source_wait,
@@ -76,7 +76,7 @@ class TransactionOperator(SparkSubmitOperator):
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            application=_process_batch(),
+            application=process_batch(),
             name=f"reliability-{topology.name}",
             # The default would take a finished application of an earlier run for this one's,
             # and a replay would not process.
@@ -231,22 +231,6 @@ class TransactionOperator(SparkSubmitOperator):
             raise SparkConnectionMissing(f"there is no connection {self._conn_id}") from error
 
 
-def driver_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without Airflow's settings, connections and keys (G10)."""
-    return {
-        name: value
-        for name, value in environment.items()
-        if not name.lstrip("_").startswith("AIRFLOW")
-    }
-
-
 def _what_happened(error: Exception) -> str:
     first_line = str(error).split("\n", 1)[0][:300]
     return f"spark-submit ended before the attempt was complete ({first_line})"
-
-
-def _process_batch() -> str:
-    spec = find_spec("spark_apps.process_batch")
-    assert spec is not None
-    assert spec.origin is not None
-    return spec.origin
