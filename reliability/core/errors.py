@@ -157,7 +157,7 @@ class DataIntervalMissing(Terminal):
     """The run has no data interval, and the spout reads by interval."""
 
     code = "DATA_INTERVAL_MISSING"
-    remedy = "trigger the run with a logical date, or use a backfill."
+    remedy = "use a backfill, or trigger the run with a logical date between two ticks."
 
 
 class LogicalDateTaken(Terminal):

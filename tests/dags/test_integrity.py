@@ -185,7 +185,7 @@ def test_imports_are_fast(bag):
 
 
 def test_the_driver_gets_none_of_airflows_secrets(airflow_home):
-    from reliability_airflow.operators import driver_environment
+    from reliability.spark.submit import driver_environment
 
     environment = {
         "PATH": "/bin",

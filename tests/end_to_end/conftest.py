@@ -25,7 +25,7 @@ LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 @pytest.fixture(scope="session")
 def dates_folder(tmp_path_factory) -> Path:
     """Where the tests of dates have their DAG files, their input and the stand-in's command."""
-    folder = tmp_path_factory.mktemp("dates")
+    folder: Path = tmp_path_factory.mktemp("dates")
     for name in ("dags", "bin", "input"):
         (folder / name).mkdir()
     shutil.copy(HERE / "words_dags.py", folder / "dags")
