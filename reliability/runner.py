@@ -66,11 +66,9 @@ class TransactionRunner:
 
         :param refreeze: freeze what the source has now of the batches that the interval has
         """
-        txids = emit(self.door, self.topology, interval, who, most_batches=most_batches)
-        if refreeze and not who.is_dry_run:
-            for txid in txids:
-                self.refreeze(txid, f"run {who.run.run_id} asked for it")
-        return txids
+        return emit(
+            self.door, self.topology, interval, who, most_batches=most_batches, anew=refreeze
+        )
 
     def refreeze(self, txid: int, reason: str) -> BatchMeta | None:
         """Freeze what the source has now of a txid's items; None if nothing has changed."""

@@ -102,9 +102,9 @@ def settle_task(topology: Topology, txids: Any) -> Any:
         run = run_of(get_current_context())
         with mapped_errors(), TransactionRunner.open(topology, "settle") as runner:
             # XCom is wiped when emit starts again: no ids means that emit did not end well.
+            runner.settle(run, [int(txid) for txid in txids or []])
             if txids is None:
                 raise RunUnsatisfied("emit did not end well")
-            runner.settle(run, [int(txid) for txid in txids])
 
     return settle(txids)
 

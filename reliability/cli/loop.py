@@ -120,7 +120,8 @@ class Replaying:
 
     def replay(self, txid: int) -> Replayed:
         """Do what is lacking until the txid is replayed, and tell what that changed."""
-        request = self._requests[txid]
+        # It was asked for with all the others, which may be long ago: a sweep may have given it up.
+        request = self.runner.contact(txid, self._who)
         found = self._advance(txid, request.request_id)
         if found is None:
             found = self._told_by_ledger(txid, request)

@@ -173,7 +173,10 @@ def _replay_all(
     except BaseException as error:
         _say_where_it_is(error)
         if left := set(txids) - {one.txid for one in done}:
-            warn(f"{spoken(shown_txids(left))} not replayed, {len(done)} before it were")
+            warn(
+                f"{spoken(shown_txids(left))} not replayed, {len(done)} before it were; what is "
+                "PROCESSED of it commits in its turn"
+            )
             replaying.give_up("reliability replay ended without it")
         raise
     return done

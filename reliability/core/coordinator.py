@@ -115,6 +115,7 @@ class LiveAttempt:
 
     :param request_id: None for the empty attempt of a txid that a person parked or skipped
     :param is_dry_run: it never commits, so nobody but its own request has a use for it
+    :param is_wanted: that request is open
     """
 
     attempt_id: int
@@ -124,6 +125,7 @@ class LiveAttempt:
     steps: Mapping[str, StepProgress]
     sealing_task: str | None = None
     is_dry_run: bool = False
+    is_wanted: bool = True
 
     @property
     def is_processed(self) -> bool:
@@ -262,9 +264,11 @@ def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
         return _begin_in_turn(snapshot)
     is_own = live.request_id == request.request_id
     if live.is_dry_run and live.is_processed:
-        if not is_own:
-            return _begin_in_turn(snapshot)  # its rows are of no use to anybody else
-        return Done() if work.goal is Goal.PROCESSED else Rehearse()
+        if is_own:
+            return Done() if work.goal is Goal.PROCESSED else Rehearse()
+        if live.is_wanted:
+            return Wait(f"the dry run {snapshot.txid}:{live.attempt_id} to be told")
+        return _begin_in_turn(snapshot)  # its rows are of no use to anybody
     if live.is_processed:
         if work.goal is Goal.PROCESSED and _serves(live, request):
             return Done()

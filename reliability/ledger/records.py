@@ -67,6 +67,7 @@ def _live_attempt_of(row: Row, steps: list[Row]) -> LiveAttempt | None:
         },
         sealing_task=row["sealing_task"],
         is_dry_run=row["live_is_dry_run"],
+        is_wanted=row["live_is_wanted"],
     )
 
 

@@ -19,6 +19,7 @@ from reliability.ledger.door import Row, Transaction
 from reliability.states import difference, rollback
 from reliability.states.append import move, replaced_rows, rows_not_older, take_out
 from reliability.states.first_commit import apply
+from reliability.states.history import wrong_rows
 from reliability.states.swap import (
     changed,
     changed_keys,
@@ -28,6 +29,8 @@ from reliability.states.swap import (
 )
 from reliability.states.tables import StateTables
 from reliability.states.undo import reached, undo
+
+MOST_TXID = (1 << 63) - 1
 
 Witness = Callable[[Transaction, StateTables], object]
 """Who looks at the rows that differ, while before and after are both there."""
@@ -77,6 +80,7 @@ def roll_back_state(
     """
     at = {**place, "state": tables.state.name, "attempt_id": None}
     tx.one("advance_state", **at)
+    _check_whole(tx, tables, place["txid"])
     if tables.state.is_append:
         tx.run(difference.remember(tables, rollback.later_rows()), **at)
         steps = [rollback.take_out_later(tables)]
@@ -97,6 +101,17 @@ def roll_back_state(
     for statement in steps:
         tx.run(statement, **at)
     return _difference(tx, tables, at, witness)
+
+
+def _check_whole(tx: Transaction, tables: StateTables, after: int) -> None:
+    # Keys whose rows are gone would keep what they have, and nothing would ever tell (H2).
+    if not tables.keeps_contributions and not tables.state.is_append:
+        return
+    for wrong in tx.all(wrong_rows(tables), after=after, through=MOST_TXID):
+        raise LedgerCorruption(
+            f"{tables.contribution_table}: attempt {wrong['txid']}:{wrong['attempt_id']} is on "
+            f"record with {wrong['rows']} rows, and {wrong['found']} are there"
+        )
 
 
 def _difference(

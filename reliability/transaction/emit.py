@@ -25,6 +25,7 @@ from reliability.core.spout import BatchMeta, Interval, SpoutKind, check_overlap
 from reliability.ledger.door import Door, Transaction
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import blocked_of, interval_of
+from reliability.transaction.refreeze import refreeze
 from reliability.transaction.request import Run, TaskContact, contact_in, renew_in
 from reliability.transaction.taken import LedgerTaken, freeze, is_taken
 from reliability.transaction.topology import declare
@@ -39,11 +40,13 @@ def emit(
     who: TaskContact,
     *,
     most_batches: int,
+    anew: bool = False,
 ) -> list[int]:
     """Return the txids of the run, ascending; repeated, it returns the same ones.
 
     :param interval: the run's data interval; ignored by an untimed spout
     :param most_batches: how many txids Airflow can map for one run
+    :param anew: first freeze anew what the interval's txids have, where their source was exchanged
     :raises SourceNotReady, NothingToEmit, SourceUnreadable, SourceChanged: of the source
     :raises IntervalOverlap, TxidBlocked, TooManyBatches: nothing was allocated
     """
@@ -54,6 +57,8 @@ def emit(
         return _ask_for_dry_run(door, topology, interval, who, most_batches)
     declare(door, topology)
     _check_ready(door, topology, interval)
+    if anew:  # before anybody asks for them: a refusal must leave no open request
+        _refreeze_own(door, topology, interval, who.run)
     for _ in range(MOST_PLANS):
         batches = _plan(door, topology, interval)
         with door.transaction() as tx:
@@ -81,6 +86,19 @@ def _ask_for_dry_run(
         for txid in txids:
             contact_in(tx, topology.name, txid, who, may_open_first=True)
     return txids
+
+
+def _refreeze_own(door: Door, topology: Topology, interval: Interval | None, run: Run) -> None:
+    """Freeze anew, once a run: its parameters stay with it, and a clear of it is no new wish."""
+    reason = f"run {run.run_id} of {run.dag_id} asked for it"
+    with door.transaction() as tx:
+        own = [
+            txid
+            for txid in _own_txids(tx, topology.name, interval, run)
+            if tx.one("may_refreeze", topology=topology.name, txid=txid, reason=reason)["may"]
+        ]
+    for txid in own:
+        refreeze(door, topology, txid, reason)
 
 
 def _check_ready(door: Door, topology: Topology, interval: Interval | None) -> None:

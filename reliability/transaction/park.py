@@ -13,13 +13,14 @@ from enum import Enum
 
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
-from reliability.core.errors import ParkNotPossible
+from reliability.core.errors import LedgerBusy, ParkNotPossible
 from reliability.ledger.door import Door, Row, Transaction
 from reliability.ledger.locks import lock_topology
 from reliability.transaction.attempt import place_of, unless_fenced
+from reliability.transaction.change import changing
 from reliability.transaction.commit import drain
 from reliability.transaction.participant import Participants
-from reliability.transaction.plan import Committed
+from reliability.transaction.plan import Committed, nothing, read_checkpoint
 
 STEP = "none"  # the sinks of an empty attempt are fed by no step
 
@@ -51,21 +52,29 @@ def skip(door: Door, topology: str, txid: int, reason: str) -> list[Committed]:
 def _pass_over(
     door: Door, topology: str, txid: int, verdict: EmptyVerdict, reason: str
 ) -> list[Committed]:
+    with changing(door, topology) as change:
+        change(nothing)  # what a driver that died left on its way may be a commit of this txid
     with Participants.of(door, topology) as participants:
-        grant = _grant_empty(door, topology, txid, verdict, reason)
+        is_alone = not participants.others
+        grant = _grant_empty(door, topology, txid, verdict, reason, process=is_alone)
         # Everywhere else first: PROCESSED in the ledger means that it is so in every database.
         participants.grant(grant, lambda tx, database: _open_empty_sinks(tx, grant))
-        for database in (*participants.others, COORDINATOR):
+        for database in () if is_alone else (*participants.others, COORDINATOR):
             with participants.door_of(database).transaction() as tx:
                 unless_fenced(tx.first("process_empty_attempt", **place_of(grant)), grant)
     return drain(door, topology)
 
 
-def _grant_empty(door: Door, topology: str, txid: int, verdict: EmptyVerdict, reason: str) -> Grant:
+def _grant_empty(
+    door: Door, topology: str, txid: int, verdict: EmptyVerdict, reason: str, *, process: bool
+) -> Grant:
     place = {"topology": topology, "txid": txid}
     with door.transaction() as tx:
         locked = lock_topology(tx, topology)
         _check_possible(locked, txid)
+        # Fenced once it was voted for, it could never commit, nor anything behind it.
+        if not read_checkpoint(tx, topology).state.is_at_rest:
+            raise LedgerBusy(f"{topology}: a change of its states is on its way")
         why = {"reason": f"{verdict.value.lower()}: {reason}"}
         tx.run("release_txids", topology=topology, txids=[txid])
         if verdict is EmptyVerdict.PARKED:
@@ -79,6 +88,8 @@ def _grant_empty(door: Door, topology: str, txid: int, verdict: EmptyVerdict, re
         attempt = TransactionAttempt(txid, row["attempt_id"])
         grant = Grant(topology=topology, attempt=attempt, nonce=row["nonce"])
         _open_empty_sinks(tx, grant)
+        if process:
+            tx.one("process_empty_attempt", **place_of(grant))
         return grant
 
 

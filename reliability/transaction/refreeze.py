@@ -15,7 +15,8 @@ from reliability.core.definitions import Topology
 from reliability.core.errors import NothingToReplay, RefreezeNotPossible
 from reliability.core.fold import Fold
 from reliability.core.spout import WHOLE, BatchMeta, SourceItem
-from reliability.ledger.door import Door
+from reliability.core.state import replay_refusal
+from reliability.ledger.door import Door, Transaction
 from reliability.ledger.locks import lock_topology
 from reliability.transaction.opaque import batch_of
 
@@ -44,7 +45,7 @@ def refreeze(door: Door, topology: Topology, txid: int, reason: str) -> BatchMet
     if new == old:
         return None
     with door.transaction() as tx:
-        lock_topology(tx, topology.name)
+        _check_replayable(tx, topology, txid, lock_topology(tx, topology.name)["curr_txid"])
         changed = tx.first(
             "refreeze_batch",
             reason=reason,
@@ -61,6 +62,15 @@ def refreeze(door: Door, topology: Topology, txid: int, reason: str) -> BatchMet
         tx.run("drop_parts", **parts, **place)
         tx.run("refreeze_parts", **parts, **place)
     return new
+
+
+def _check_replayable(tx: Transaction, topology: Topology, txid: int, curr_txid: int) -> None:
+    # Else the ledger would say of a contribution for ever that it came from another batch.
+    history = tx.all("history_of_states", topology=topology.name)
+    through = {row["state"]: row["compacted_through"] for row in history}
+    refusal = replay_refusal(topology.states, txid, curr_txid, through)
+    if refusal is not None:
+        raise RefreezeNotPossible(f"txid {txid} of {topology.name} cannot be replayed: {refusal}")
 
 
 def _gone(batch: BatchMeta, earlier: Sequence[Any]) -> list[SourceItem]:

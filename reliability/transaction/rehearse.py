@@ -6,7 +6,9 @@ place of the commit comes this. Nothing of it stays but the difference, in the l
 
 from __future__ import annotations
 
-from reliability.core.attempt import TransactionAttempt
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.difference import Difference
 from reliability.core.errors import AttemptFenced, LedgerBusy, NothingToReplay
@@ -55,6 +57,7 @@ def rehearse_replay(
     :raises AttemptFenced: a real request came in between, and has the txid now
     """
     place = {"topology": topology, "txid": txid, "request_id": request_id}
+    rehearsed: dict[str, int] = {}
 
     def planner(tx: Transaction, locked: Row) -> Plan:
         row = tx.first("rehearsed_attempt", **place)
@@ -62,30 +65,28 @@ def rehearse_replay(
             raise AttemptFenced(f"the dry run of txid {txid} was ended by somebody else")
         if row["replaced_attempt"] is None:
             raise NothingToReplay(f"txid {txid} of {topology} has not committed")
+        rehearsed["attempt_id"] = row["attempt_id"]
         return (PlannedCommit(commit_number=locked["commit_number"] + 1, txid=txid, **row),)
 
     differences = rehearse(door, topology, planner, witness)
-    with door.transaction() as tx:
-        row = tx.first("end_rehearsal", **place)
-        if row is None:
-            raise AttemptFenced(f"the dry run of txid {txid} was ended by somebody else")
-        tx.one("satisfy_dry_run", request_id=request_id)
-    _record(door, topology, TransactionAttempt(txid, row["attempt_id"]), differences)
+    with Participants.of(door, topology) as participants:
+        # The ledger's own last, with the end: who dies before that is asked again, and tells again.
+        for database in (*participants.others, COORDINATOR):
+            with participants.door_of(database).transaction() as tx:
+                _record(tx, {**place, **rehearsed, "commit_number": None}, differences)
+                if database == COORDINATOR:
+                    _end(tx, place)
     return differences
 
 
-def _record(
-    door: Door, topology: str, attempt: TransactionAttempt, differences: list[Difference]
-) -> None:
-    """Keep each difference in the database of its state."""
-    place = {
-        "topology": topology,
-        "txid": attempt.txid,
-        "attempt_id": attempt.attempt_id,
-        "commit_number": None,
-    }
-    with Participants.of(door, topology) as participants:
-        for database in (COORDINATOR, *participants.others):
-            with participants.door_of(database).transaction() as tx:
-                own = {row["state"] for row in tx.all("state_definitions", topology=topology)}
-                record_differences(tx, [d for d in differences if d.state in own], place)
+def _record(tx: Transaction, place: Mapping[str, Any], differences: Sequence[Difference]) -> None:
+    """Keep the differences of the states of one database, once."""
+    own = {row["state"] for row in tx.all("state_definitions", **place)}
+    tx.run("forget_rehearsal", **place)
+    record_differences(tx, [one for one in differences if one.state in own], place)
+
+
+def _end(tx: Transaction, place: Mapping[str, Any]) -> None:
+    if tx.first("end_rehearsal", **place) is None:
+        raise AttemptFenced(f"the dry run of txid {place['txid']} was ended by somebody else")
+    tx.one("satisfy_dry_run", **place)

@@ -12,6 +12,7 @@ SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.paused_reason,
        l.attempt_id AS live_attempt_id, l.status AS live_status, l.request_id AS live_request_id,
        l.sealing_task, coalesce(l.lease_until < clock_timestamp(), false) AS live_lease_expired,
        coalesce(q.is_dry_run, false) AS live_is_dry_run,
+       coalesce(q.status = 'OPEN', false) AS live_is_wanted,
        (SELECT count(*) FROM reliability.attempt r
          WHERE r.topology = p.topology AND r.txid < p.curr_txid AND r.txid <> t.txid
            AND r.status IN ('PROCESSING', 'SEALING')) AS replays_processing
@@ -31,14 +32,14 @@ SELECT step, claimed_by, status = 'DONE' AS is_done FROM reliability.attempt_ste
 
 -- fence_live_attempt --
 -- Before a newer attempt is granted: nothing that an older one does can count any more (G4). A
--- PROCESSED one is never fenced, unless it is a dry run's.
+-- PROCESSED one is never fenced, unless it is a dry run's that nobody wants any more.
 UPDATE reliability.attempt
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'ATTEMPT_FENCED', reason = %(reason)s
  WHERE topology = %(topology)s AND txid = %(txid)s
    AND (status IN ('PROCESSING', 'SEALING')
         OR status = 'PROCESSED' AND request_id IN (
-           SELECT request_id FROM reliability.request WHERE is_dry_run))
+           SELECT request_id FROM reliability.request WHERE is_dry_run AND status <> 'OPEN'))
 RETURNING attempt_id;
 
 -- hold_predecessor --
@@ -199,10 +200,14 @@ UPDATE reliability.attempt
 RETURNING attempt_id;
 
 -- end_attempt_of_request --
+-- The unsealed one (A8); of a dry run the PROCESSED one too, which can never commit.
 UPDATE reliability.attempt
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'REQUEST_CLOSED', reason = %(reason)s
- WHERE request_id = %(request_id)s AND status IN ('PROCESSING', 'SEALING')
+ WHERE request_id = %(request_id)s
+   AND (status IN ('PROCESSING', 'SEALING')
+        OR status = 'PROCESSED' AND EXISTS (
+           SELECT FROM reliability.request WHERE request_id = %(request_id)s AND is_dry_run))
 RETURNING attempt_id;
 
 -- expired_attempts --

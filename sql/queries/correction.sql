@@ -1,15 +1,9 @@
 -- release_txids --
--- Let held txids be processed again; who asked for each last asks again when its run is cleared.
+-- Let held txids be processed again; the run that emitted each asks again when it is cleared.
 UPDATE reliability.transaction t SET held_reason = NULL
  WHERE t.topology = %(topology)s AND t.held_reason IS NOT NULL
    AND (%(txids)s::bigint[] IS NULL OR t.txid = ANY (%(txids)s::bigint[]))
-RETURNING t.txid,
-          coalesce((SELECT r.dag_id FROM reliability.request r
-                     WHERE r.topology = t.topology AND r.txid = t.txid
-                     ORDER BY r.request_id LIMIT 1), t.dag_id) AS dag_id,
-          coalesce((SELECT r.run_id FROM reliability.request r
-                     WHERE r.topology = t.topology AND r.txid = t.txid
-                     ORDER BY r.request_id LIMIT 1), t.run_id) AS run_id;
+RETURNING t.txid, t.dag_id, t.run_id;
 
 -- history_of_states --
 -- Up to which txid each state can take out nothing any more, and where the topology is. Of no state:
@@ -84,6 +78,12 @@ SELECT a.attempt_id, a.nonce::text AS nonce, t.committed_attempt AS replaced_att
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.request_id = %(request_id)s
    AND a.status = 'PROCESSED' AND r.is_dry_run;
 
+-- forget_rehearsal --
+-- What was told by who died before the end of the dry run.
+DELETE FROM reliability.difference
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+   AND commit_number IS NULL;
+
 -- end_rehearsal --
 UPDATE reliability.attempt SET status = 'REHEARSED', ended_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s AND request_id = %(request_id)s
@@ -98,6 +98,13 @@ RETURNING request_id;
 -- frozen_batch --
 SELECT batch_meta, emitted_xor, emitted_count FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = %(txid)s AND batch_meta IS NOT NULL;
+
+-- may_refreeze --
+-- Whether the txid has a frozen batch, and was not frozen anew for this reason before.
+SELECT t.batch_meta IS NOT NULL AND NOT EXISTS (
+       SELECT FROM reliability.refreeze r
+        WHERE r.topology = t.topology AND r.txid = t.txid AND r.reason = %(reason)s) AS may
+  FROM reliability.transaction t WHERE t.topology = %(topology)s AND t.txid = %(txid)s;
 
 -- batches_before --
 -- What the txid read before it was frozen anew.

@@ -213,8 +213,8 @@ def test_backfills_one_after_the_other(dates):
     assert dag.states(2) == ["success", "failed"]
     broken.write_bytes(whole)
 
-    dag.backfill(first, second, "failed")  # only the red one
-    assert dag.states(2) == ["success", "success"]
+    dag.backfill("2025-12-31T00:00:00Z", second, "failed")  # the red one, and what is missing
+    assert dag.states(3) == ["success"] * 3
     assert dag.commits() == ["1:0", "2:0"]
     with pytest.raises(AirflowApiError, match="409"):  # one at a time
         dag.backfill(first, second)
@@ -225,8 +225,8 @@ def test_backfills_one_after_the_other(dates):
         dag.wait_for_backfills()
     assert dag.commits() == ["1:0", "2:0"]
 
-    dag.backfill(first, second, "completed")
-    assert dag.states(2) == ["success", "success"]
+    dag.backfill("2025-12-30T00:00:00Z", second, "completed")
+    assert dag.states(4) == ["success"] * 4
     assert dag.commits()[:2] == ["1:0", "2:0"]
     assert sorted(dag.commits()[2:]) == ["1:1", "2:1"]
     assert [kind for _, _, kind, _ in dag.requests()] == ["COMMIT"] * 2 + ["REPLAY"] * 2
@@ -298,29 +298,44 @@ def test_days_between_two_schedules_are_read_by_naming_their_interval(dates):
     assert dag.state(run_id) == "success"
     assert dag.counted() == {"dog": 1, "man": 1}
 
-    reshape(dates, "between", "@daily", "4, 12")
-    wait_until(lambda: is_daily(dag), "the new schedule", PATIENCE)
+
+@pytest.mark.slow
+def test_a_schedule_that_shares_a_tick_with_the_one_before_goes_on_there(dates):
+    reshape(dates, "joined", "@monthly", "3, 1")
+    dag = dates.dag("words_joined")
+    for day, word in {"2026-03-01": "man", "2026-03-15": "dog", "2026-04-01": "ape"}.items():
+        dag.deliver(day, word)
+    dag.unpause()
+    assert dag.states() == ["success"]
+    reshape(dates, "joined", "@daily", "4, 1")
+    assert dag.states(2) == ["success"] * 2
+    assert dag.txids() == [(1, "2026-03-01"), (2, "2026-04-01")]
     dag.backfill("2026-03-15T00:00:00Z", "2026-03-15T00:00:00Z")
-    wait_until(lambda: len(dag.runs()) == 6, "the backfill's run", PATIENCE)
-    dag.states()
-    (backfilled,) = [run for run in dag.runs() if run.startswith("backfill")]
-    assert dag.runs()[backfilled]["state"] == "failed"
+    assert dag.states(3) == ["success", "failed", "success"]
+    _, backfilled, _ = dag.runs()
     assert "INTERVAL_OVERLAP" in dag.log(backfilled)
     assert len(dag.txids()) == 2
 
 
-def is_daily(dag):
-    return dag.api.get(f"/api/v2/dags/{dag.dag_id}")["timetable_summary"] == "0 0 * * *"
-
-
 @pytest.mark.slow
-def test_a_run_by_hand_of_the_future_stands_without_a_task_until_then(dates):
-    dag = dates.dag("words_cleared")
+def test_a_run_by_hand_of_the_future_holds_a_place_without_a_task_until_then(dates):
+    dag = dates.dag("words_cleared")  # two runs at a time
     dag.unpause()
-    run_id = dag.trigger("2126-01-01T06:00:00Z")
-    wait_until(lambda: dag.runs()[run_id]["state"] == "running", "it to start", PATIENCE)
-    assert dag.tasks(run_id) == {}
+    dag.states()
+    future = [dag.trigger(f"2126-01-0{day}T06:00:00Z") for day in (1, 2, 3)]
+
+    def running():
+        return [run_id for run_id in future if dag.runs()[run_id]["state"] == "running"]
+
+    wait_until(lambda: len(running()) == 2, "two of them to start", PATIENCE)
+    (waiting,) = set(future) - set(running())
+    first, second = running()
+    assert dag.tasks(first) == dag.tasks(second) == {}
     with pytest.raises(AirflowApiError, match="409"):
+        dag.delete(first)
+    dag.mark_failed(first)
+    wait_until(lambda: waiting in running(), "the third to start", PATIENCE)
+    for run_id in (second, waiting):
+        dag.mark_failed(run_id)
+    for run_id in future:
         dag.delete(run_id)
-    dag.mark_failed(run_id)
-    dag.delete(run_id)

@@ -25,6 +25,7 @@ from reliability.core.errors import (
     LedgerNotMigrated,
     LedgerUnavailable,
     NotTheCoordinator,
+    ParkNotPossible,
     ParticipantTaken,
     StateDefinitionChanged,
     UnexpectedAnswer,
@@ -35,6 +36,7 @@ from reliability.transaction import checkpoint, commit
 from reliability.transaction.attempt import place_of
 from reliability.transaction.checkpoint import Checkpoint, driving
 from reliability.transaction.commit import drain
+from reliability.transaction.park import park
 from reliability.transaction.participant import Participants
 from reliability.transaction.plan import Changed, DrainLimits, Planner, Refused, read_plan
 from reliability.transaction.sweep import sweep, topologies
@@ -474,6 +476,15 @@ def test_a_refusal_that_comes_late_fails_nothing_that_is_decided(staged, door):
     with pytest.raises(CheckpointTakenOver):
         commit._refuse(door, staged.topology, refused)
     drain(door, staged.topology)
+    assert_all_at(staged, 1)
+
+
+def test_what_is_decided_is_finished_and_not_parked(staged, door):
+    """C7, C2: fenced then, it could never commit here, and another database has it already."""
+    staged.process(1, both(7))
+    die_when_decided(staged)
+    with pytest.raises(ParkNotPossible, match="has committed"):
+        park(door, staged.topology, 1, "it hangs")
     assert_all_at(staged, 1)
 
 

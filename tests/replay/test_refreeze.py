@@ -45,6 +45,18 @@ def test_a_changed_batch_is_refused_until_it_is_frozen_anew(shop):
     assert shop.ask(asked) == [(2, "6", "a wrong delivery")]
 
 
+def test_a_run_freezes_anew_once(shop):
+    """Its parameters stay with it: a clear after another exchange is no wish to accept that too."""
+    who = shop.who(1)
+    exchange(shop, 2, made(9, rows=8))
+    shop.clear(2)
+    assert shop.runner.emit(None, who, most_batches=9, refreeze=True) == [1, 2, 3]
+    exchange(shop, 2, made(9, rows=7))
+    assert shop.runner.emit(None, who, most_batches=9, refreeze=True) == [1, 2, 3]
+    asked = "SELECT emitted_count FROM reliability.transaction WHERE txid = 2"
+    assert shop.ask(asked) == [(8,)]
+
+
 def test_what_was_not_exchanged_is_not_frozen_anew(shop):
     assert shop.runner.refreeze(2, "why not") is None
     assert shop.ask("SELECT * FROM reliability.refreeze") == []
