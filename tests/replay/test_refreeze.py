@@ -12,6 +12,7 @@ from reliability import FileSpout
 from reliability.core.errors import NothingToReplay, RefreezeNotPossible, SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NothingTaken
+from reliability.transaction.rollback import release, roll_back
 from tests.fix_pipeline import write_parquet
 from tests.replay.shop import Shop, made
 
@@ -55,6 +56,17 @@ def test_a_run_freezes_anew_once(shop):
     assert shop.runner.emit(None, who, most_batches=9, refreeze=True) == [1, 2, 3]
     asked = "SELECT emitted_count FROM reliability.transaction WHERE txid = 2"
     assert shop.ask(asked) == [(8,)]
+
+
+def test_a_delivery_that_was_rolled_back_comes_anew(shop):
+    """G7: what is released has the batch that it was frozen with, until a run says otherwise."""
+    roll_back(shop.door, "shop", 2, "delivered anew")
+    exchange(shop, 3, made(9, rows=8))
+    release(shop.door, "shop")
+    shop.clear(3)
+    shop.runner.emit(None, shop.who(3), most_batches=9, refreeze=True)
+    shop.transact(3)
+    assert shop.ask("SELECT n FROM all_of_it") == [(20,)]
 
 
 def test_what_was_not_exchanged_is_not_frozen_anew(shop):
