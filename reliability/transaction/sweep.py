@@ -65,8 +65,7 @@ def sweep(door: Door, topology: str, leases: Leases, *, clean: bool = False) -> 
     swept.committed = _drain_overdue(door, topology, leases)
     if clean:
         swept.cleaned = _clean(door, topology)
-        with _passing_by(f"the compaction of {topology}"):
-            swept.compacted = compact(door, topology, patience=PASSING_PATIENCE_SECONDS)
+        swept.compacted = _compact(door, topology)
     if swept:
         logger.info("swept %s: %s", topology, swept)
     return swept
@@ -123,6 +122,14 @@ def _passing_by(what: str) -> Iterator[None]:
         yield
     except LedgerBusy as error:
         logger.info("%s is left for the next sweep: %s", what, error)
+
+
+def _compact(door: Door, topology: str) -> list[Compacted]:
+    try:
+        return compact(door, topology, patience=PASSING_PATIENCE_SECONDS)
+    except Transient as error:  # somebody is at work, or a database is away
+        logger.info("%s is compacted later: %s", topology, error)
+        return []
 
 
 def _clean(door: Door, topology: str) -> list[TransactionAttempt]:
