@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reliability.cli.app import FOUND, AsJson, OneOrAll, TopologyName, ledger, names, verb
-from reliability.cli.output import plain, print_json, print_table, shown
+from reliability.cli.output import followed, plain, print_json, print_table, shown
 
 if TYPE_CHECKING:
     from reliability.transaction.history import Explanation, Verified
@@ -104,7 +104,8 @@ def verify(topology: OneOrAll = "", as_json: AsJson = False) -> None:
     from reliability.transaction.history import verify
 
     with ledger() as door:
-        found = [(name, one) for name in names(door, topology) for one in verify(door, name)]
+        every = followed(names(door, topology), "verify")
+        found = [(name, one) for name in every for one in verify(door, name)]
     if as_json:
         print_json([{"topology": name, **plain(one)} for name, one in found])
     else:
@@ -159,7 +160,8 @@ def compact(topology: OneOrAll = "", as_json: AsJson = False) -> None:
     from reliability.transaction.history import compact
 
     with ledger() as door:
-        found = [(name, one) for name in names(door, topology) for one in compact(door, name)]
+        every = followed(names(door, topology), "compact")
+        found = [(name, one) for name in every for one in compact(door, name)]
     if as_json:
         return print_json([{"topology": name, **plain(one)} for name, one in found])
     print_table(

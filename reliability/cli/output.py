@@ -148,6 +148,14 @@ def console(*, stderr: bool = False) -> Console:
     return Console(file=file, width=None if file.isatty() else _WIDE, highlight=False)
 
 
+def followed(names: Sequence[str], doing: str) -> Iterable[str]:
+    """Go through the topologies with a progress bar, where a person watches."""
+    from rich.progress import track
+
+    err = console(stderr=True)
+    return track(names, doing, console=err, transient=True, disable=not err.is_terminal)
+
+
 def shown(value: object) -> str:
     """Return a value as a person reads it; nothing for None."""
     match value:

@@ -170,6 +170,7 @@ def _replay_all(
             if refreeze and replaying.runner.refreeze(txid, reason) is not None:
                 tell(f"txid {txid} is frozen anew")
             done.append(replaying.replay(txid))
+            tell(f"{len(done)} of {len(txids)} txids are done")
     except BaseException as error:
         _say_where_it_is(error)
         if left := set(txids) - {one.txid for one in done}:
