@@ -11,6 +11,7 @@ from __future__ import annotations
 import ast
 import hashlib
 import platform
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -30,6 +31,9 @@ ALWAYS = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "reliability"})
 _BY_VERSION = ALWAYS | {"py4j", "reliability_airflow"}
 _OF_PYTHON = stdlib_module_names
 _DIGITS = 16
+# Python up to 3.11 counts the depth of all its parsers in one place: a second thread in `ast.parse`
+# makes it raise SystemError (cpython#106905), and the attempt would fail for it.
+_PARSER = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,7 +161,8 @@ def _source(spec: ModuleSpec) -> bytes:
 def _imports(source: bytes, package: str) -> Iterator[str]:
     """Yield what the source imports, wherever it does; blocks for type checkers do not run."""
     try:
-        pending: list[ast.AST] = [ast.parse(source)]
+        with _PARSER:
+            pending: list[ast.AST] = [ast.parse(source)]
     except (SyntaxError, ValueError, RecursionError):  # of another Python, and never imported here
         return
     while pending:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import py_compile
 import shutil
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from importlib import import_module, metadata
 from pathlib import Path
@@ -14,7 +17,7 @@ from pathlib import Path
 import pytest
 
 from reliability import Count, MemorySpout, State, Topology
-from reliability.fingerprint import UNKNOWN, CodeFingerprint, fingerprint
+from reliability.fingerprint import UNKNOWN, CodeFingerprint, _imports, fingerprint
 
 FILES = {
     "flow/__init__.py": "",
@@ -142,6 +145,33 @@ def test_source_of_another_python_is_no_error(folder):
     import_module("flow.pipe")
     (folder / "flow/money.py").write_text("print 'two'")
     assert read().modules.keys() == OWN
+
+
+def test_two_threads_may_read_the_code_at_once(every_collection_changes_threads):
+    """Two drivers in one process; Python 3.11's parser is not safe there by itself."""
+    source = b"import os\n" + b"if 1:\n    x = [1, (2, {3: 4})]\n" * 500
+    read = partial(_imports, source, "")
+
+    def read_deeper(frames: int) -> set[str]:
+        return read_deeper(frames - 1) if frames else set(read())
+
+    with ThreadPoolExecutor(2) as threads:
+        assert list(threads.map(read_deeper, [0, 50] * 5)) == [{"os"}] * 10
+
+
+@pytest.fixture
+def every_collection_changes_threads():
+    def give_way(phase: str, info: dict[str, int]) -> None:
+        time.sleep(0)
+
+    threshold = gc.get_threshold()
+    gc.callbacks.append(give_way)
+    gc.set_threshold(10, 2, 2)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*threshold)
+        gc.callbacks.remove(give_way)
 
 
 def test_a_module_that_is_gone_is_unknown():
