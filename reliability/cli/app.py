@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
-from reliability.core.errors import ReliabilityError, TopologyNotFound, TopologyUnknown
+from reliability.core.errors import ReliabilityError, TopologyNotFound
 
 if TYPE_CHECKING:
     from reliability.core.definitions import Topology
@@ -115,12 +115,10 @@ def check_known(door: Door, topology: str) -> None:
 
     :raises NotTheCoordinator: its ledger is another database
     """
-    from reliability.ledger.locks import check_coordinator
+    from reliability.ledger.locks import check_known
 
     with door.transaction() as tx:
-        check_coordinator(tx, topology)
-        if tx.first("mirrored_topology", topology=topology) is None:
-            raise TopologyUnknown(f"the ledger has no topology called {topology}")
+        check_known(tx, topology)
 
 
 def rows_of(door: Door, statement: str, **parameters: object) -> list[Row]:

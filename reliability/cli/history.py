@@ -11,7 +11,8 @@ from reliability.cli.app import FOUND, AsJson, OneOrAll, TopologyName, ledger, n
 from reliability.cli.output import followed, plain, print_json, print_table, shown
 
 if TYPE_CHECKING:
-    from reliability.transaction.history import Explanation, Verified
+    from reliability.transaction.explain import Explanation
+    from reliability.transaction.verify import Verified
 
 
 # --- explain -------------------------------------------------------------------------------------
@@ -31,7 +32,7 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Show a row of a state's table, what each txid has given it, and for whom."""
-    from reliability.transaction.history import explain
+    from reliability.transaction.explain import explain
 
     with ledger() as door:
         found = explain(door, topology, state, read_key(key or []))
@@ -101,7 +102,7 @@ def verify(topology: OneOrAll = "", as_json: AsJson = False) -> None:
 
     Exits with 3 if a table is not what they say. Nobody waits for it.
     """
-    from reliability.transaction.history import verify
+    from reliability.transaction.verify import verify
 
     with ledger() as door:
         every = followed(names(door, topology), "verify")
@@ -157,7 +158,7 @@ def compact(topology: OneOrAll = "", as_json: AsJson = False) -> None:
 
     No row of a table changes. What was folded can be replaced and rolled back no more.
     """
-    from reliability.transaction.history import compact
+    from reliability.transaction.compaction import compact
 
     with ledger() as door:
         every = followed(names(door, topology), "compact")

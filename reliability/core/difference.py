@@ -43,6 +43,12 @@ class Difference:
         sums = [f"{name} {by:+,}" for name, by in self.moved.items()]
         return f"{self.state}: {', '.join(rows)}{'; ' if sums else ''}{', '.join(sums)}"
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Difference:
+        """Read what `to_json` wrote."""
+        moved = {name: Decimal(str(by)) for name, by in data["moved"].items()}
+        return cls(**{**data, "moved": moved})
+
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""
         return {

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from reliability.core.errors import CheckpointMismatch, LedgerCorruption, NotTheCoordinator
+from reliability.core.errors import (
+    CheckpointMismatch,
+    LedgerCorruption,
+    NotTheCoordinator,
+    TopologyUnknown,
+)
 from reliability.ledger.door import Row, Transaction
 
 # A commit of millions of rows takes minutes; who waits for the topology holds nothing yet.
@@ -45,6 +50,18 @@ def check_coordinator(tx: Transaction, topology: str) -> None:
     row = tx.first("mirrored_topology", topology=topology)
     if row is not None:
         _unless_mirror(row, topology)
+
+
+def check_known(tx: Transaction, topology: str) -> None:
+    """Raise for a name that a person mistyped.
+
+    :raises TopologyUnknown: the ledger has no topology of that name
+    :raises NotTheCoordinator: this database only takes part in it
+    """
+    row = tx.first("mirrored_topology", topology=topology)
+    if row is None:
+        raise TopologyUnknown(f"the ledger has no topology called {topology}")
+    _unless_mirror(row, topology)
 
 
 def _unless_mirror(row: Row, topology: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
+from psycopg2.sql import SQL, Composable, Composed, Identifier
 
 from reliability.core.aggregators import ROW_COUNT, Column
 from reliability.states.compose import (
@@ -17,7 +17,7 @@ from reliability.states.compose import (
     same_key_as_record,
     same_key_by,
 )
-from reliability.states.history import counts
+from reliability.states.history import counts, header_of
 from reliability.states.tables import StateTables
 
 CHANGED = Identifier("pg_temp", "changed")
@@ -174,14 +174,9 @@ def kept(tables: StateTables) -> Composed:
     """Read every committed contribution of this state, as the ledger's headers name them."""
     return SQL(
         "SELECT staged.* FROM {contribution} AS staged"
-        " JOIN reliability.contribution AS header ON header.topology = {topology}"
-        " AND header.state = {state} AND header.txid = staged._txid"
-        " AND header.attempt_id = staged._attempt_id"
-    ).format(
-        contribution=tables.contribution,
-        topology=Literal(tables.topology),
-        state=Literal(tables.state.name),
-    )
+        " JOIN reliability.contribution AS header ON {header}"
+        " AND header.txid = staged._txid AND header.attempt_id = staged._attempt_id"
+    ).format(contribution=tables.contribution, header=header_of(tables))
 
 
 def _delete_vanished(tables: StateTables) -> Composed:

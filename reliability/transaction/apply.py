@@ -9,7 +9,6 @@ gone are never zero (H2).
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from decimal import Decimal
 from typing import Any
 
 from reliability.core.difference import Difference
@@ -19,7 +18,6 @@ from reliability.ledger.door import Row, Transaction
 from reliability.states import difference, rollback
 from reliability.states.append import move, replaced_rows, rows_not_older, take_out
 from reliability.states.first_commit import apply
-from reliability.states.history import wrong_rows
 from reliability.states.swap import (
     changed,
     changed_keys,
@@ -29,8 +27,8 @@ from reliability.states.swap import (
 )
 from reliability.states.tables import StateTables
 from reliability.states.undo import reached, undo
-
-MOST_TXID = (1 << 63) - 1
+from reliability.transaction.declare import compacted_through
+from reliability.transaction.headers import check_headers
 
 Witness = Callable[[Transaction, StateTables], object]
 """Who looks at the rows that differ, while before and after are both there."""
@@ -80,7 +78,9 @@ def roll_back_state(
     """
     at = {**place, "state": tables.state.name, "attempt_id": None}
     tx.one("advance_state", **at)
-    _check_whole(tx, tables, place["txid"])
+    if tables.keeps_contributions or tables.state.is_append:
+        # Keys whose rows are gone would keep what they have, and nothing would ever tell.
+        check_headers(tx, tables, after=place["txid"])
     if tables.state.is_append:
         tx.run(difference.remember(tables, rollback.later_rows()), **at)
         steps = [rollback.take_out_later(tables)]
@@ -103,26 +103,14 @@ def roll_back_state(
     return _difference(tx, tables, at, witness)
 
 
-def _check_whole(tx: Transaction, tables: StateTables, after: int) -> None:
-    # Keys whose rows are gone would keep what they have, and nothing would ever tell (H2).
-    if not tables.keeps_contributions and not tables.state.is_append:
-        return
-    for wrong in tx.all(wrong_rows(tables), after=after, through=MOST_TXID):
-        raise LedgerCorruption(
-            f"{tables.contribution_table}: attempt {wrong['txid']}:{wrong['attempt_id']} is on "
-            f"record with {wrong['rows']} rows, and {wrong['found']} are there"
-        )
-
-
 def _difference(
     tx: Transaction, tables: StateTables, at: Mapping[str, Any], witness: Witness | None
 ) -> Difference:
-    row = dict(tx.one(difference.count(tables), **at))
+    row = tx.one(difference.count(tables), **at)
     if witness is not None:
         witness(tx, tables)
     tx.run(difference.forget())
-    moved = {name: Decimal(by) for name, by in row.pop("moved").items()}
-    return Difference(state=tables.state.name, moved=moved, **row)
+    return Difference.from_json({"state": tables.state.name, **row})
 
 
 def _sealed_rows(tx: Transaction, tables: StateTables, at: Mapping[str, Any]) -> int:
@@ -228,7 +216,7 @@ def _take_out_and_add(
 
 def _check_possible(tx: Transaction, tables: StateTables, at: Mapping[str, Any]) -> None:
     last = tx.one("last_contribution", **at)["txid"] or 0
-    through = {r["state"]: r["compacted_through"] for r in tx.all("history_of_states", **at)}
+    through = compacted_through(tx, at["topology"])
     refusal = replay_refusal([tables.state], at["txid"], last + 1, through)
     if refusal is not None:
         raise ReplayNotPossible(f"txid {at['txid']}: {refusal}")

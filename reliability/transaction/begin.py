@@ -19,7 +19,7 @@ from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import interval_of, request_of, snapshot_of
 from reliability.settings import Leases
 from reliability.transaction.attempt import fail_and_raise, place_of
-from reliability.transaction.declare import check_states
+from reliability.transaction.declare import check_states, compacted_through
 from reliability.transaction.opaque import OwnBatch, cut_batch
 from reliability.transaction.participant import Participants
 from reliability.transaction.server import end_holders_of
@@ -47,8 +47,7 @@ def _snapshot_in(tx: Transaction, topology: str, txid: int, states: Sequence[Sta
         blocked = tx.first("blocked_txid", topology=topology, below=txid, **{"except": []})
     refusal = None
     if txid < row["curr_txid"] and states:
-        history = tx.all("history_of_states", topology=topology)
-        through = {known["state"]: known["compacted_through"] for known in history}
+        through = compacted_through(tx, topology)
         refusal = replay_refusal(states, txid, row["curr_txid"], through)
     return snapshot_of(row, steps, blocked, refusal)
 

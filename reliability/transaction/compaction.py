@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.errors import LedgerCorruption
 from reliability.ledger.door import Door, Row, Transaction
@@ -25,10 +24,10 @@ from reliability.states.history import (
     forget,
     patterns_of_touched,
     touched_keys,
-    wrong_rows,
 )
 from reliability.states.tables import StateTables
 from reliability.transaction.declare import declared_tables
+from reliability.transaction.headers import check_headers
 from reliability.transaction.participant import Participants, naming
 from reliability.transaction.plan import read_checkpoint
 
@@ -211,11 +210,4 @@ def _check_whole(tx: Transaction, tables: StateTables, row: Row) -> None:
             f"{tables.contribution_table}: {row['txids']} of the txids {after + 1} to {through} "
             "are on record"
         )
-    for wrong in tx.all(wrong_rows(tables), after=after, through=through):
-        raise LedgerCorruption(f"{tables.contribution_table}: {shown_header(wrong)}")
-
-
-def shown_header(row: Row) -> str:
-    """Say what is wrong with a header and its rows."""
-    attempt = TransactionAttempt(row["txid"], row["attempt_id"])
-    return f"attempt {attempt} is on record with {row['rows']} rows, and {row['found']} are there"
+    check_headers(tx, tables, after=after, through=through)

@@ -29,13 +29,12 @@ from reliability.core.errors import (
     ParticipantTaken,
     ReliabilityError,
     StateDefinitionChanged,
-    TopologyUnknown,
 )
 from reliability.core.plan import Plan
 from reliability.ledger.door import Door, Row, Transaction
 from reliability.ledger.locks import (
     PATIENCE_SECONDS,
-    check_coordinator,
+    check_known,
     lock_mirror,
     lock_topology,
 )
@@ -71,9 +70,7 @@ class Participants:
         :raises NotTheCoordinator: this database only takes part in it
         """
         with door.transaction() as tx:
-            if tx.first("mirrored_topology", topology=topology) is None:
-                raise TopologyUnknown(f"the ledger has no topology called {topology}")
-            check_coordinator(tx, topology)
+            check_known(tx, topology)
         return cls.of(door, topology)
 
     def __enter__(self) -> Participants:

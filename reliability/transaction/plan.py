@@ -127,7 +127,9 @@ def read_plan(topology: str, limits: DrainLimits, tx: Transaction, locked: Row) 
         most=limits.most,
         at_once=limits.at_once,
     )
-    last = tx.first("last_change", topology=topology)
+    # Only where a replay is due does it matter whose turn it is.
+    is_replay_due = any(row["txid"] < locked["curr_txid"] for row in rows)
+    last = tx.first("last_change", topology=topology) if is_replay_due else None
     return next_plan(
         [Due(**row) for row in rows],
         curr_txid=locked["curr_txid"],
@@ -221,8 +223,8 @@ def record_differences(
 ) -> None:
     """Keep what was changed; of a dry run `place` has no commit number."""
     for one in differences:
-        values = {**one.to_json(), "moved": json.dumps(one.to_json()["moved"])}
-        tx.one("record_difference", **{**place, **values})
+        values = one.to_json()
+        tx.one("record_difference", **{**place, **values, "moved": json.dumps(values["moved"])})
 
 
 def settle_requests(tx: Transaction, topology: str, plan: Plan) -> None:

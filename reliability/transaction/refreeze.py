@@ -18,6 +18,7 @@ from reliability.core.spout import WHOLE, BatchMeta, SourceItem
 from reliability.core.state import replay_refusal
 from reliability.ledger.door import Door, Transaction
 from reliability.ledger.locks import lock_topology
+from reliability.transaction.declare import compacted_through
 from reliability.transaction.opaque import batch_of
 
 
@@ -66,8 +67,7 @@ def refreeze(door: Door, topology: Topology, txid: int, reason: str) -> BatchMet
 
 def _check_replayable(tx: Transaction, topology: Topology, txid: int, curr_txid: int) -> None:
     # Else the ledger would say of a contribution for ever that it came from another batch.
-    history = tx.all("history_of_states", topology=topology.name)
-    through = {row["state"]: row["compacted_through"] for row in history}
+    through = compacted_through(tx, topology.name)
     refusal = replay_refusal(topology.states, txid, curr_txid, through)
     if refusal is not None:
         raise RefreezeNotPossible(f"txid {txid} of {topology.name} cannot be replayed: {refusal}")

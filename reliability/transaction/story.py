@@ -205,10 +205,7 @@ class _Records:
         )
 
     def differences(self) -> tuple[Difference, ...]:
-        return tuple(
-            Difference(**{**row, "moved": {k: Decimal(str(v)) for k, v in row["moved"].items()}})
-            for row in self._rows_everywhere("story_differences")
-        )
+        return tuple(map(Difference.from_json, self._rows_everywhere("story_differences")))
 
     def rows(self, statement: str) -> list[Row]:
         return self._rows_of(self.databases.coordinator, statement)

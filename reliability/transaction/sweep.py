@@ -17,8 +17,8 @@ from reliability.ledger.door import Door
 from reliability.ledger.locks import check_coordinator
 from reliability.settings import Leases
 from reliability.transaction.commit import PASSING_PATIENCE_SECONDS, drain
+from reliability.transaction.compaction import Compacted, compact
 from reliability.transaction.declare import declared_tables
-from reliability.transaction.history import Compacted, compact
 from reliability.transaction.participant import Participants
 from reliability.transaction.plan import Committed
 from reliability.transaction.server import end_holders_of, end_sessions_of, fence_after_restore

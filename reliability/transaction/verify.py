@@ -9,15 +9,13 @@ from typing import Any
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
 from reliability.ledger.door import Door, Row, Transaction
-from reliability.states.history import wrong_rows
 from reliability.states.tables import StateTables
 from reliability.states.verify import compared, count_rows, differing_rows
-from reliability.transaction.compaction import shown_header
 from reliability.transaction.declare import declared_tables
+from reliability.transaction.headers import shown_header, wrong_headers
 from reliability.transaction.participant import Participants, naming
 
 MOST_EXAMPLES = 5
-_ALL_TXIDS = {"after": -(2**63), "through": 2**63 - 1}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +103,7 @@ def _with_rows(tx: Transaction, tables: StateTables, verified: Verified) -> Veri
 
 
 def _with_headers(tx: Transaction, tables: StateTables, verified: Verified) -> Verified:
-    wrong = tx.all(wrong_rows(tables), **_ALL_TXIDS)
+    wrong = wrong_headers(tx, tables)
     headers = (*verified.headers, *map(shown_header, wrong))
     if not tables.state.is_append:
         return replace(verified, headers=headers)

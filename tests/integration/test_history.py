@@ -41,12 +41,11 @@ from reliability.core.errors import (
 from reliability.ledger.door import Door
 from reliability.transaction import compaction
 from reliability.transaction.commit import drain
-from reliability.transaction.compaction import fold_step
-from reliability.transaction.explain import explain_row
-from reliability.transaction.history import compact, explain, verify
+from reliability.transaction.compaction import compact, fold_step
+from reliability.transaction.explain import explain, explain_row
 from reliability.transaction.rollback import release, roll_back
 from reliability.transaction.topology import declare
-from reliability.transaction.verify import verify_state
+from reliability.transaction.verify import verify, verify_state
 from tests.fix_postgres import rows, run_as_admin
 from tests.integration.test_states import (
     BATCHES,
