@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +55,32 @@ def run_as_admin(*statements: str) -> None:
         connection.close()
 
 
+@contextmanager
+def new_database(template: str | None = None) -> Iterator[str]:
+    """Give the DSN of a database for the block: empty, or with all that the template has."""
+    name = f"test_{next(_numbers)}"
+    copied = f" TEMPLATE {template}" if template else ""
+    run_as_admin(f"CREATE DATABASE {name} OWNER reliability{copied}")
+    try:
+        yield f"service=reliability dbname={name}"
+    finally:
+        run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
+def new_session(template: str | None = None) -> Iterator[Door]:
+    """Give a session with such a database."""
+    with new_database(template) as dsn:
+        door = Door(dsn, application_name="test")
+        yield door
+        door.close()
+
+
+def database_of(dsn: str) -> str:
+    """Return the name of the database that a test's DSN leads to."""
+    return dsn.split("dbname=")[1]
+
+
 @pytest.fixture(scope="session")
 def template(environment) -> str:
     """A database with an empty, migrated ledger."""
@@ -67,12 +94,22 @@ def template(environment) -> str:
 @pytest.fixture
 def dsn(template, monkeypatch) -> Iterator[str]:
     """The DSN of a migrated database that this test has for itself."""
-    name = f"test_{next(_numbers)}"
-    run_as_admin(f"CREATE DATABASE {name} TEMPLATE {template} OWNER reliability")
-    dsn = f"service=reliability dbname={name}"
-    monkeypatch.setenv("RELIABILITY_DSN", dsn)
-    yield dsn
-    run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+    with new_database(template) as dsn:
+        monkeypatch.setenv("RELIABILITY_DSN", dsn)
+        yield dsn
+
+
+@pytest.fixture
+def add_database(template, monkeypatch) -> Iterator[Callable[[str], Door]]:
+    """Make migrated databases for a topology to name: `add_database("east")` gives a session."""
+    with ExitStack() as stack:
+
+        def add(name: str) -> Door:
+            door = stack.enter_context(new_session(template))
+            monkeypatch.setenv(f"RELIABILITY_DSN_{name.upper()}", door.dsn)
+            return door
+
+        yield add
 
 
 @pytest.fixture

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from psycopg2.sql import SQL
 
@@ -21,13 +22,12 @@ from reliability.states.tables import StateTables
 from reliability.transaction.attempt import Driver, start_step
 from reliability.transaction.request import Run
 from tests.fix_pipeline import Pipeline
-from tests.fix_postgres import run_as_admin
+from tests.fix_postgres import new_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ELSEWHERE = "elsewhere"  # the database that only takes part
-_numbers = itertools.count(1)
 DRIVER = Driver(
     host="here",
     jvm_pid=1,
@@ -132,26 +132,14 @@ def staged_row(
 @contextmanager
 def open_bench(spark: Callable[[], SparkSession]) -> Iterator[Bench]:
     """Make the databases, in the server that the environment names; drop them at the end."""
-    number = next(_numbers)
-    databases = here, elsewhere = f"conformance_{number}", f"conformance_elsewhere_{number}"
-    for database in databases:
-        run_as_admin(f"CREATE DATABASE {database} OWNER reliability")
-        door = Door(_dsn(database))
-        migrate(door)
-        door.close()
-    own = {"RELIABILITY_DSN": _dsn(here), f"RELIABILITY_DSN_{ELSEWHERE.upper()}": _dsn(elsewhere)}
-    before = {name: os.environ.get(name) for name in own}
-    os.environ.update(own)
-    bench = Bench(_dsn(here), spark)
-    try:
-        yield bench
-    finally:
-        bench.close()
-        for name, value in before.items():
-            os.environ.pop(name) if value is None else os.environ.update({name: value})
-        for database in databases:
-            run_as_admin(f"DROP DATABASE {database} WITH (FORCE)")
-
-
-def _dsn(database: str) -> str:
-    return f"service=reliability dbname={database}"
+    with new_session() as here, new_session() as elsewhere:
+        for door in (here, elsewhere):
+            migrate(door)
+            door.close()
+        own = {"RELIABILITY_DSN": here.dsn, f"RELIABILITY_DSN_{ELSEWHERE.upper()}": elsewhere.dsn}
+        with patch.dict(os.environ, own):
+            bench = Bench(here.dsn, spark)
+            try:
+                yield bench
+            finally:
+                bench.close()

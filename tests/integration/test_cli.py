@@ -33,7 +33,7 @@ from reliability.transaction.request import Run, TaskContact
 from reliability.transaction.story import story
 from spark_apps import global_count
 from tests.fix_pipeline import january, write_parquet
-from tests.fix_postgres import ROOT, rows, run_as_admin
+from tests.fix_postgres import ROOT, database_of, new_database, new_session, rows
 from tests.replay.shop import Shop, made, states
 
 MODULE = "tests.replay.shop"
@@ -48,29 +48,22 @@ def two_states(elsewhere=""):
 @pytest.fixture(scope="module")
 def three_txids(template):
     """A database with three txids, committed; each test gets a copy."""
-    name = "cli_three_txids"
-    run_as_admin(f"CREATE DATABASE {name} TEMPLATE {template} OWNER reliability")
-    shop = Shop(Door(f"service=reliability dbname={name}"), kinds=two_states)
-    commit_three(shop)
-    shop.door.close()
-    yield name, shop
-    run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+    with new_database(template) as dsn:
+        shop = Shop(Door(dsn), kinds=two_states)
+        commit_three(shop)
+        shop.door.close()  # a copy is made of a database that nobody uses
+        yield shop
 
 
 @pytest.fixture
 def shop(three_txids, monkeypatch):
     """Three txids, committed; its code is found by its module, and Spark is left out."""
-    template, made_once = three_txids
-    name = f"{template}_{next(NUMBERS)}"
-    run_as_admin(f"CREATE DATABASE {name} TEMPLATE {template} OWNER reliability")
-    dsn = f"service=reliability dbname={name}"
-    monkeypatch.setenv("RELIABILITY_DSN", dsn)
-    shop = Shop(Door(dsn), kinds=two_states, makes=dict(made_once.makes))
-    shop.source.sizes += made_once.source.sizes
-    find(shop, monkeypatch)
-    yield shop
-    shop.door.close()
-    run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+    with new_session(database_of(three_txids.door.dsn)) as door:
+        monkeypatch.setenv("RELIABILITY_DSN", door.dsn)
+        shop = Shop(door, kinds=two_states, makes=dict(three_txids.makes))
+        shop.source.sizes += three_txids.source.sizes
+        find(shop, monkeypatch)
+        yield shop
 
 
 def commit_three(shop):
@@ -108,9 +101,8 @@ def read(*arguments, code=0):
 @pytest.fixture
 def empty(environment):
     """An empty database."""
-    run_as_admin("CREATE DATABASE empty_cli OWNER reliability")
-    yield "service=reliability dbname=empty_cli"
-    run_as_admin("DROP DATABASE empty_cli WITH (FORCE)")
+    with new_database() as dsn:
+        yield dsn
 
 
 def test_an_error_says_what_to_do(empty, monkeypatch):
@@ -151,13 +143,9 @@ def test_a_mistyped_name_is_said_to_be_one(door):
 
 
 def test_a_target_database_is_migrated_by_its_name(dsn, monkeypatch):
-    name = dsn.split("dbname=")[1] + "_mart"
-    run_as_admin(f"CREATE DATABASE {name} OWNER reliability")
-    monkeypatch.setenv("RELIABILITY_DSN_MART", f"service=reliability dbname={name}")
-    try:
+    with new_database() as mart:
+        monkeypatch.setenv("RELIABILITY_DSN_MART", mart)
         assert "applied 0001_ledger" in say("migrate", "--database", "mart").stdout
-    finally:
-        run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
 
 
 # --- reading -------------------------------------------------------------------------------------
@@ -603,16 +591,9 @@ def test_when_both_agree_it_says_so(shop):
 
 
 @pytest.fixture
-def warehouse(dsn, template, monkeypatch):
+def warehouse(add_database):
     """A session with a second database."""
-    name = dsn.split("dbname=")[1] + "_warehouse"
-    run_as_admin(f"CREATE DATABASE {name} TEMPLATE {template} OWNER reliability")
-    there = f"service=reliability dbname={name}"
-    monkeypatch.setenv("RELIABILITY_DSN_WAREHOUSE", there)
-    door = Door(there, application_name="test")
-    yield door
-    door.close()
-    run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+    return add_database("warehouse")
 
 
 def spread(elsewhere):

@@ -38,7 +38,6 @@ from reliability.core.errors import (
     RollbackNotPossible,
     TopologyUnknown,
 )
-from reliability.ledger.door import Door
 from reliability.transaction import compaction
 from reliability.transaction.commit import drain
 from reliability.transaction.compaction import compact, fold_step
@@ -46,7 +45,7 @@ from reliability.transaction.explain import explain, explain_row
 from reliability.transaction.rollback import release, roll_back
 from reliability.transaction.topology import declare
 from reliability.transaction.verify import verify, verify_state
-from tests.fix_postgres import rows, run_as_admin
+from tests.fix_postgres import new_session, rows
 from tests.integration.test_states import (
     BATCHES,
     BY_DAY,
@@ -71,20 +70,10 @@ def words(*texts):
     return [{"word": text, "_x": n} for n, text in enumerate(texts, start=1)]
 
 
-@contextmanager
-def another_database(template, name):
-    """A session with a migrated database."""
-    run_as_admin(f"CREATE DATABASE {name} TEMPLATE {template} OWNER reliability")
-    door = Door(f"service=reliability dbname={name}", application_name="test")
-    yield door
-    door.close()
-    run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
-
-
 @pytest.fixture(scope="module")
 def door_of_all(template):
     """A session with a database for tests that are rolled back."""
-    with another_database(template, "test_history") as door:
+    with new_session(template) as door:
         yield door
 
 
@@ -392,11 +381,9 @@ def test_a_topology_has_to_be_known(door_of_all):
 
 
 @pytest.fixture
-def east(dsn, template, monkeypatch):
+def east(add_database):
     """A session with the second database."""
-    with another_database(template, dsn.split("dbname=")[1] + "_east") as door:
-        monkeypatch.setenv("RELIABILITY_DSN_EAST", door.dsn)
-        yield door
+    return add_database(EAST)
 
 
 @pytest.fixture
@@ -428,7 +415,7 @@ def test_a_horizon_in_another_database_is_decided_in_the_ledger(spread, door, ea
 @pytest.fixture
 def plain(template):
     """A session with a database in which nothing is compacted."""
-    with another_database(template, "test_history_plain") as door:
+    with new_session(template) as door:
         yield door
 
 

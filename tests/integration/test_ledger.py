@@ -27,17 +27,14 @@ from reliability.ledger.queries import queries
 from reliability.runner import TransactionRunner
 from reliability.settings import ledger_dsn
 from spark_apps import global_count
-from tests.fix_postgres import rows, run_as_admin
+from tests.fix_postgres import new_session, rows, run_as_admin
 
 
 @pytest.fixture
 def empty(environment):
     """An empty database."""
-    run_as_admin("CREATE DATABASE empty OWNER reliability")
-    door = Door("service=reliability dbname=empty")
-    yield door
-    door.close()
-    run_as_admin("DROP DATABASE empty WITH (FORCE)")
+    with new_session() as door:
+        yield door
 
 
 def test_migrate_from_nothing_and_again(empty):

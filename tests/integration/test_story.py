@@ -16,11 +16,10 @@ from reliability.core.attempt import TransactionAttempt
 from reliability.core.coordinator import AttemptStatus
 from reliability.core.errors import AttemptIncomplete, AttemptUnknown
 from reliability.core.request import RequestKind
-from reliability.ledger.door import Door
 from reliability.states.digest import digest
 from reliability.states.tables import StateTables
 from reliability.transaction.story import Replaced, RequestStory, outdated_code, story
-from tests.fix_postgres import rows, run_as_admin
+from tests.fix_postgres import rows
 
 CODE = """
 def process(batch):
@@ -162,22 +161,15 @@ def test_a_batch_has_a_digest_of_its_own(words, door):
     assert one == again != two
 
 
-def test_the_part_of_another_database(words, door, template, monkeypatch):
-    name = door.dsn.split("dbname=")[1] + "_other"
-    run_as_admin(f"CREATE DATABASE {name} TEMPLATE {template} OWNER reliability")
-    there = Door(f"service=reliability dbname={name}")
-    monkeypatch.setenv("RELIABILITY_DSN_OTHER", there.dsn)
-    try:
-        pipe = words(database="other")
-        pipe.emit(None)
-        pipe.process(1)
-        told = story(door, "words", of("1:0"))
-        assert [state.state for state in told.states] == ["per_word", "total"]
-        assert all(state.contribution_digest for state in told.states)
-        assert rows(there, "SELECT batch_digest FROM reliability.attempt") == [(told.batch_digest,)]
-    finally:
-        there.close()
-        run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+def test_the_part_of_another_database(words, door, add_database):
+    there = add_database("other")
+    pipe = words(database="other")
+    pipe.emit(None)
+    pipe.process(1)
+    told = story(door, "words", of("1:0"))
+    assert [state.state for state in told.states] == ["per_word", "total"]
+    assert all(state.contribution_digest for state in told.states)
+    assert rows(there, "SELECT batch_digest FROM reliability.attempt") == [(told.batch_digest,)]
 
 
 # --- the digest of a contribution ----------------------------------------------------------------

@@ -9,11 +9,10 @@ import pytest
 
 from reliability import Count, FileSpout, State, Step, Sum, Topology
 from reliability.core.errors import AttemptFenced, AttemptIncomplete
-from reliability.ledger.door import Door
 from reliability.settings import Leases
 from reliability.transaction.sweep import sweep
 from tests.fix_pipeline import month, write_parquet
-from tests.fix_postgres import rows, run_as_admin
+from tests.fix_postgres import rows
 
 ROWS = [
     {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
@@ -55,16 +54,9 @@ def spread(folder):
 
 
 @pytest.fixture
-def warehouse(dsn, template, monkeypatch):
+def warehouse(add_database):
     """A session with the second database."""
-    name = dsn.split("dbname=")[1] + "_warehouse"
-    run_as_admin(f"CREATE DATABASE {name} TEMPLATE {template} OWNER reliability")
-    there = f"service=reliability dbname={name}"
-    monkeypatch.setenv("RELIABILITY_DSN_WAREHOUSE", there)
-    door = Door(there, application_name="test")
-    yield door
-    door.close()
-    run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+    return add_database("warehouse")
 
 
 @pytest.fixture

@@ -20,7 +20,6 @@ from reliability.core.errors import (
 from reliability.core.spout import SpoutKind
 from reliability.transaction.park import park, skip
 from reliability.transaction.rollback import release, roll_back
-from tests.fix_postgres import run_as_admin
 from tests.replay.shop import Shop, made
 
 
@@ -190,11 +189,9 @@ def test_in_two_databases_all_states_are_rolled_back_or_none(door, elsewhere):
 
 
 @pytest.fixture
-def elsewhere(template, monkeypatch):
-    run_as_admin(f"CREATE DATABASE elsewhere_h TEMPLATE {template} OWNER reliability")
-    monkeypatch.setenv("RELIABILITY_DSN_ELSEWHERE", "service=reliability dbname=elsewhere_h")
-    yield "elsewhere"
-    run_as_admin("DROP DATABASE elsewhere_h WITH (FORCE)")
+def elsewhere(add_database):
+    add_database("elsewhere")
+    return "elsewhere"
 
 
 # --- H6, H7 --------------------------------------------------------------------------------------

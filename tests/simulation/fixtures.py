@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.fix_postgres import run_as_admin
+from reliability.ledger.door import Door
 from tests.simulation.config import Config
 from tests.simulation.doors import SimulatedDoor, close_idle_sessions
 from tests.simulation.histories import SESSIONS_OF_THEIR_OWN, prepare
@@ -23,15 +23,11 @@ def ledger(dsn: str) -> str:
 
 
 @pytest.fixture
-def other_ledger(dsn, template, monkeypatch) -> Iterator[str]:
+def other_ledger(add_database: Callable[[str], Door]) -> str:
     """A second one, in the same server, under the name that simulated topologies have for it."""
-    name = dsn.split("dbname=")[1] + "_other"
-    run_as_admin(f"CREATE DATABASE {name} TEMPLATE {template} OWNER reliability")
-    other = f"service=reliability dbname={name}"
-    monkeypatch.setenv("RELIABILITY_DSN_OTHER", other)
+    other = add_database("other").dsn
     prepare(other)
-    yield other
-    run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+    return other
 
 
 @pytest.fixture
