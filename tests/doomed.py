@@ -14,6 +14,10 @@ from psycopg2.extras import RealDictCursor
 
 import reliability.ledger.door
 
+# What is durable changes at the borders of transactions; THOROUGH=1 lets a process die before
+# every single statement.
+EVERY = 1 if os.environ.get("THOROUGH") else 8
+
 
 class Died(BaseException):
     """The process is gone: nothing of it handles this, and nothing is sent any more."""

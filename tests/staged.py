@@ -14,7 +14,9 @@ from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.ledger.door import Door, Transaction
 from reliability.states.tables import StateTables
 from reliability.transaction.attempt import place_of
+from reliability.transaction.commit import drain
 from reliability.transaction.participant import Participants
+from tests.doomed import doomed
 from tests.fix_postgres import rows
 
 Keys = Sequence[int]
@@ -194,3 +196,14 @@ class Staged:
 def other_nonce(grant: Grant) -> Grant:
     """The same attempt as a restored ledger would grant it again."""
     return Grant(topology=grant.topology, attempt=grant.attempt, nonce=str(uuid.uuid4()))
+
+
+DECIDED = "SET phase = 'COMMITTING'"
+
+
+def die_when_decided(staged: Staged) -> None:
+    """Let a driver die when it has decided, and no database has heard of it."""
+    with doomed(after=DECIDED) as fate:
+        drain(Door(staged.door.dsn), staged.topology)
+    assert fate.has_died
+    assert staged.phase() == "COMMITTING"

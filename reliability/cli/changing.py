@@ -95,12 +95,15 @@ def rollback(
     _say_rolled_back(topology, done, as_json=as_json)
 
 
+_DROPPED = "a commit that was decided, and that a database could not carry out, goes with it"
+
+
 def _held(done: RolledBack) -> str:
     return shown_txids(range(done.held[0], done.held[1] + 1))
 
 
 def _rollback_question(topology: str, would: RolledBack) -> str:
-    changes = "\n".join(told_differences(would.differences))
+    changes = "\n".join([*told_differences(would.differences), *([_DROPPED] * bool(would.dropped))])
     first, last = would.held
     return (
         f"{topology} goes back to txid {would.to_txid}. Of the {last - first + 1} txids after it, "
@@ -119,6 +122,7 @@ def _say_rolled_back(topology: str, done: RolledBack, *, as_json: bool) -> None:
                 "is_dry_run": is_dry_run,
                 "commit_number": done.commit_number,
                 "held": _held(done),
+                "dropped": done.dropped,
                 "differences": list(done.differences),
             }
         )
@@ -129,6 +133,8 @@ def _say_rolled_back(topology: str, done: RolledBack, *, as_json: bool) -> None:
         typer.echo(f"{topology} went back to txid {done.to_txid} as c={number}. What changed:")
     for line in told_differences(done.differences):
         typer.echo(line)
+    if done.dropped:
+        typer.echo(_DROPPED)
     if is_dry_run:
         typer.echo(f"{spoken(_held(done))} would be held")
     else:

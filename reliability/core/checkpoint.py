@@ -7,7 +7,10 @@ a replay of txid 5 is a change like any other (C2). A checkpoint may take severa
                           │
                           └─► COMMITTED(c): a vote failed, or the driver died
 
-COMMITTING never goes back: some may have committed.
+COMMITTING never goes back: some may have committed. If a database cannot commit what is decided, a
+rollback may take its place: who has c + k undoes it, the others drop it (C6)::
+
+    COMMITTING(c+k) ─ all voted for a rollback ─► COMMITTING(c+k+1) ─ all did ─► COMMITTED(c+k+1)
 
 In the originals a late message can do harm: any fail triggers recovery, and an ack is taken for
 whatever is under way. Here a message carries action, c and epoch, and is compared before anything
@@ -46,6 +49,7 @@ class CheckpointState:
     """A phase and the commit number that it leads to, or that is reached.
 
     :param size: how many commit numbers the checkpoint takes, 1 once it is COMMITTED
+    :param dropped: how many before these were decided, and are not taken where they lack
 
     >>> preparing = CheckpointState(Phase.COMMITTED, 4).next_state(recovering=False, size=3)
     >>> preparing.phase.value, preparing.commit_number
@@ -57,6 +61,7 @@ class CheckpointState:
     phase: Phase
     commit_number: int
     size: int = 1
+    dropped: int = 0
 
     @property
     def is_at_rest(self) -> bool:
@@ -96,15 +101,31 @@ class CheckpointState:
                 return CheckpointState(Phase.PREPARING, self.commit_number + size, size)
         return self
 
+    def given_way(self, dropped: int) -> CheckpointState:
+        """Return the decision for a rollback in the place of the decision that is here.
+
+        :param dropped: how many commit numbers some participants have not taken
+
+        >>> CheckpointState(Phase.COMMITTING, 7, 3).given_way(dropped=3)
+        CheckpointState(phase=<Phase.COMMITTING: 'COMMITTING'>, commit_number=8, size=1, dropped=3)
+        """
+        if self.phase is not Phase.COMMITTING:
+            raise CheckpointMismatch(f"{self} is not decided: there is nothing to give way")
+        return CheckpointState(Phase.COMMITTING, self.commit_number + 1, dropped=dropped)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One action asked of every participant; acks and fails carry it back."""
+    """One action asked of every participant; acks and fails carry it back.
+
+    :param dropped: a participant may lack so many commit numbers before these
+    """
 
     action: CheckpointAction
     commit_number: int
     size: int
     epoch: int
+    dropped: int = 0
 
 
 class Answer(str, Enum):
@@ -135,9 +156,10 @@ def judge(message: Message, *, last: int, known_epoch: int) -> Answer:
         return Answer.DONE
     if last >= wanted:
         return Answer.DONE
-    if last != wanted - message.size:
+    first = wanted - message.size
+    if not first - message.dropped <= last <= first:
         raise CheckpointMismatch(
-            f"it has applied c={last}, and is asked for c={wanted - message.size + 1} to {wanted}"
+            f"it has applied c={last}, and is asked for c={first + 1} to {wanted}"
         )
     if message.action is CheckpointAction.PREPARE and message.epoch > known_epoch:
         raise CheckpointMismatch(f"it was initialised in epoch {known_epoch}, not {message.epoch}")
@@ -186,8 +208,14 @@ class Drive:
             commit_number=self.state.commit_number,
             size=self.state.size,
             epoch=self.epoch,
+            dropped=self.state.dropped,
         )
         return replace(self, asked=message, votes=frozenset())
+
+    def give_way(self, dropped: int) -> Drive:
+        """Let a rollback take the place of what is decided; everybody has voted for it."""
+        state = self.state.given_way(dropped)
+        return replace(self, state=state, recovering=True, asked=None, votes=frozenset())
 
     def ack(self, message: Message, participant: str) -> Drive:
         """Count a participant's vote; a message about anything else changes nothing."""

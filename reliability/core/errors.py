@@ -408,7 +408,8 @@ class CheckpointStuck(Transient):
     code = "CHECKPOINT_STUCK"
     remedy = (
         "repair the database that is named; every task and sweep of the topology tries again, and "
-        "until then none of its txids commits."
+        "until then none of its txids commits. If it can never take it, `reliability rollback` to "
+        "a txid before it."
     )
 
 

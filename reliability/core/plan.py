@@ -59,11 +59,16 @@ class PlannedCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRollback:
-    """All states go back to what they were after `to_txid`; 0 is the empty topology."""
+    """All states go back to what they were after `to_txid`; 0 is the empty topology.
+
+    :param dropped: how many commit numbers before its own were decided and could not be committed
+        everywhere: who has them undoes them, the others drop them
+    """
 
     commit_number: int
     to_txid: int
     reason: str
+    dropped: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data for the ledger."""
@@ -72,6 +77,11 @@ class PlannedRollback:
 
 PlannedChange = PlannedCommit | PlannedRollback
 Plan = tuple[PlannedChange, ...]
+
+
+def dropped_by(plan: Plan) -> int:
+    """Return how many commit numbers may lack where the plan is carried out."""
+    return sum(planned.dropped for planned in plan if isinstance(planned, PlannedRollback))
 
 
 def planned_from_json(data: Mapping[str, Any]) -> PlannedChange:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from reliability.core.plan import Plan, PlannedRollback
 from reliability.core.state import State, StateKind, beyond_history
 
 
@@ -36,3 +37,27 @@ def rollback_refusal(
                 f"state {state.name} is an OpaqueState, which can go back to txid {last - 1} only"
             )
     return beyond_history(to_txid + 1, compacted_through)
+
+
+def drop_refusal(decided: Plan, to_txid: int) -> str | None:
+    """Return why a rollback cannot take the place of what is decided, None if it can.
+
+    Some databases may have it already: whoever has it undoes it as a part of the rollback.
+
+    >>> from reliability.core.plan import PlannedCommit
+    >>> decided = PlannedCommit(
+    ...     commit_number=9, txid=7, attempt_id=0, nonce="n", replaced_attempt=None)
+    >>> drop_refusal([decided], to_txid=6)
+    >>> drop_refusal([decided], to_txid=7)
+    'txid 7 is decided and cannot be committed: go back to txid 6 or before'
+    """
+    for planned in decided:
+        if isinstance(planned, PlannedRollback):
+            if to_txid > planned.to_txid:
+                return f"a rollback to txid {planned.to_txid} is decided: go back to it or before"
+        elif to_txid >= planned.txid:
+            return (
+                f"txid {planned.txid} is decided and cannot be committed: "
+                f"go back to txid {planned.txid - 1} or before"
+            )
+    return None

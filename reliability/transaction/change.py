@@ -6,9 +6,10 @@ one database it is one transaction. States in several take more: see checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Protocol
 
 from reliability.core.plan import Plan
 from reliability.ledger.door import Door
@@ -27,8 +28,15 @@ from reliability.transaction.plan import (
     settle_requests,
 )
 
-Change = Callable[[Planner], "Changed | Refused | None"]
-"""Carries out what is planned; None if nothing was."""
+
+class Change(Protocol):
+    """Carries out what is planned; None if nothing was.
+
+    With `may_drop` the plan is a rollback, which may take the place of a change that is decided
+    and that a database cannot commit.
+    """
+
+    def __call__(self, planner: Planner, *, may_drop: bool = False) -> Changed | Refused | None: ...
 
 
 @contextmanager
@@ -42,7 +50,8 @@ def changing(door: Door, topology: str, patience: int = PATIENCE_SECONDS) -> Ite
     """
     with Participants.of(door, topology) as participants:
         if not participants.others:
-            yield lambda planner: _change_here(door, topology, planner, patience)
+            # one transaction is decided and carried out at once: nothing is ever to be dropped
+            yield lambda planner, may_drop=False: _change_here(door, topology, planner, patience)
         else:
             with driving(participants, patience) as checkpoint:
                 yield checkpoint.change

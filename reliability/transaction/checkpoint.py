@@ -7,6 +7,8 @@
 Whoever comes to commit or to sweep finishes first what a driver that died left behind: PREPARING
 goes back, COMMITTING forward, and COMMITTED is compared with every database. No transaction is
 ever left prepared in Postgres, and no lock is held from one step to the next.
+
+Where a database cannot commit what is decided, only a rollback to before it leads on: see `_drop`.
 """
 
 from __future__ import annotations
@@ -25,10 +27,10 @@ from reliability.core.errors import (
     LedgerBusy,
     ReliabilityError,
 )
-from reliability.core.plan import Plan
+from reliability.core.plan import Plan, dropped_by
 from reliability.ledger.door import Door
 from reliability.ledger.locks import lock_topology
-from reliability.transaction.participant import Participants, named, rolled_back
+from reliability.transaction.participant import Participants, named, naming, rolled_back
 from reliability.transaction.plan import (
     REFUSALS,
     Changed,
@@ -71,13 +73,13 @@ class Checkpoint:
         assert self._drive is not None
         return self._drive
 
-    def change(self, planner: Planner) -> Changed | Refused | None:
+    def change(self, planner: Planner, *, may_drop: bool = False) -> Changed | Refused | None:
         """Finish what a predecessor left, then take one checkpoint from PREPARING to COMMITTED.
 
         Returns what was changed, what was refused by the data, None if nothing is due.
 
         :param planner: plans the change under the topology's lock
-
+        :param may_drop: it is a rollback, and may take the place of what is decided
         :raises CheckpointStuck: it is decided, and a database cannot commit it
         :raises CheckpointTakenOver: another driver goes on
         :raises ReliabilityError: a database did not vote, for example because it is down; what
@@ -95,7 +97,12 @@ class Checkpoint:
                 case CheckpointAction.COMMIT, True:
                     tries += 1
                     if tries == MOST_TRIES_TO_COMMIT:
-                        raise self._stuck(message, failures)
+                        stuck = self._stuck(message, failures)
+                        if not may_drop or not isinstance(stuck, CheckpointStuck):
+                            raise stuck
+                        logger.warning("%s; a rollback takes its place", stuck.what)
+                        self._drop(planner)
+                        tries, may_drop = 0, False
                 case CheckpointAction.PREPARE, True:
                     return self._roll_back(plan, _cause(failures))
                 case _, True:
@@ -183,6 +190,48 @@ class Checkpoint:
             save_checkpoint(tx, self.topology, old, replace(old, state=drive.state, plan=plan))
         self._drive, self.plan = drive, plan
         return True
+
+    def _drop(self, planner: Planner) -> None:
+        """Decide for a rollback in the place of what is decided and cannot be committed (C6).
+
+        1. every database hears of this epoch: no older driver commits there what is dropped
+        2. every database tries the rollback, and takes it back
+        3. save COMMITTING(c+1) with the rollback as its plan. This is the decision
+
+        Until 3 nothing is durable, and whoever comes next finds what was decided before.
+        """
+        decided = self.drive.state
+        fence = Message(
+            action=CheckpointAction.ROLLBACK,
+            commit_number=decided.commit_number,
+            size=decided.size,
+            epoch=self.drive.epoch,
+        )
+        self._ask_all(fence)
+        with self.door.transaction() as tx:
+            plan = planner(tx, lock_topology(tx, self.topology, self.patience))
+        old, drive = self._saved(), self.drive.give_way(dropped_by(plan))
+        self.plan = plan
+        self._ask_all(
+            Message(
+                action=CheckpointAction.PREPARE,
+                commit_number=drive.state.commit_number,
+                size=drive.state.size,
+                epoch=drive.epoch,
+                dropped=drive.state.dropped,
+            )
+        )
+        with naming(COORDINATOR):
+            self._rehearse()
+        with self.door.transaction() as tx:
+            lock_topology(tx, self.topology, self.patience)
+            save_checkpoint(tx, self.topology, old, replace(old, state=drive.state, plan=plan))
+        self._drive, self._differences = drive, []
+
+    def _ask_all(self, message: Message) -> None:
+        for participant in self.participants:
+            with naming(participant.name):
+                participant.carry_out(message, self.plan, self.patience)
 
     def _conclude(self, message: Message) -> dict[str, ReliabilityError]:
         """Give the coordinator's own vote, and save the next state with it."""

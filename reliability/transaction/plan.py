@@ -30,6 +30,7 @@ from reliability.core.plan import (
     Plan,
     PlannedCommit,
     PlannedRollback,
+    dropped_by,
     next_plan,
     planned_from_json,
 )
@@ -194,8 +195,16 @@ def _roll_back(
     witness: Witness | None,
 ) -> list[Difference]:
     at = {**place, "txid": place["to_txid"]}
-    _check_rollback(tx, tables, at)
-    differences = [roll_back_state(tx, table, at, witness) for table in tables]
+    if place["dropped"]:  # where these were not taken, their numbers pass unused
+        tx.run("drop_commit_numbers", **at)
+        tx.run("drop_commit_numbers_of_states", **at)
+    if place["dropped"] and tx.first("is_rolled_back", **at):
+        differences = []
+        for table in tables:
+            tx.one("advance_state", **at, state=table.state.name)
+    else:
+        _check_rollback(tx, tables, at)
+        differences = [roll_back_state(tx, table, at, witness) for table in tables]
     tx.run("take_back_attempts", **at)
     tx.run("take_back_transactions", **at)
     tx.one("take_back_topology", **at)
@@ -243,7 +252,9 @@ def read_checkpoint(tx: Transaction, topology: str) -> Saved:
     """Read where the topology's states are on their way to."""
     row = tx.one("checkpoint", topology=topology)
     plan = tuple(planned_from_json(item) for item in row["plan"])
-    state = CheckpointState(Phase(row["phase"]), row["commit_number"], max(len(plan), 1))
+    state = CheckpointState(
+        Phase(row["phase"]), row["commit_number"], max(len(plan), 1), dropped_by(plan)
+    )
     return Saved(state=state, epoch=row["epoch"], plan=plan)
 
 

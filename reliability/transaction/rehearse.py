@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reliability.core.checkpoint import COORDINATOR
+from reliability.core.checkpoint import COORDINATOR, Phase
 from reliability.core.difference import Difference
 from reliability.core.errors import AttemptFenced, LedgerBusy, NothingToReplay
-from reliability.core.plan import Plan, PlannedCommit
+from reliability.core.plan import Plan, PlannedCommit, dropped_by
 from reliability.ledger.door import Door, Row, Transaction
 from reliability.ledger.locks import lock_mirror, lock_topology
 from reliability.transaction.apply import Witness
@@ -27,26 +27,29 @@ from reliability.transaction.plan import (
 
 def rehearse(
     door: Door, topology: str, planner: Planner, witness: Witness | None = None
-) -> list[Difference]:
+) -> tuple[Plan, list[Difference]]:
     """Carry out what is planned in every database, and roll it back.
 
-    :raises LedgerBusy: a change is on its way, or came between two databases: ask again
+    :raises LedgerBusy: a change is on its way that the plan does not drop, or came between two
+        databases: ask again
     """
     with Participants.of(door, topology) as participants:
         with rolled_back(door) as tx:
             locked = lock_topology(tx, topology)
             plan = planner(tx, locked)
-            if not read_checkpoint(tx, topology).state.is_at_rest:
+            found = read_checkpoint(tx, topology).state
+            dropped = dropped_by(plan)
+            if not found.is_at_rest and not (dropped and found.phase is Phase.COMMITTING):
                 raise LedgerBusy(f"{topology}: a change of its states is on its way")
             differences = carry_out(tx, topology, plan, witness)
         for participant in participants:
             with naming(participant.name), rolled_back(participant.door) as tx:
                 lock_mirror(tx, topology)
                 here = read_checkpoint(tx, topology).state.commit_number
-                if here != locked["commit_number"]:
+                if not 0 <= here - locked["commit_number"] <= dropped:
                     raise LedgerBusy(f"{topology} was changed meanwhile: it is at c={here}")
                 differences += carry_out(tx, topology, plan, witness)
-    return differences
+    return plan, differences
 
 
 def rehearse_replay(
@@ -68,7 +71,7 @@ def rehearse_replay(
         rehearsed["attempt_id"] = row["attempt_id"]
         return (PlannedCommit(commit_number=locked["commit_number"] + 1, txid=txid, **row),)
 
-    differences = rehearse(door, topology, planner, witness)
+    _, differences = rehearse(door, topology, planner, witness)
     with Participants.of(door, topology) as participants:
         # The ledger's own last, with the end: who dies before that is asked again, and tells again.
         for database in (*participants.others, COORDINATOR):

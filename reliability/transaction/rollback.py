@@ -6,7 +6,8 @@
 4. close every request of the later txids, and hold these until a person releases them
 
 Without the hold whoever commits next would commit them again at once. One transaction a database;
-across several databases it goes through the checkpoint, as a commit does.
+across several databases it goes through the checkpoint, as a commit does. It is also the way out of
+a commit that is decided and that one of them cannot carry out: who has it undoes it (C6).
 """
 
 from __future__ import annotations
@@ -14,14 +15,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from reliability.core.checkpoint import Phase
 from reliability.core.difference import Difference
-from reliability.core.errors import CheckpointTakenOver
-from reliability.core.plan import Plan, PlannedRollback
+from reliability.core.errors import CheckpointTakenOver, RollbackNotPossible
+from reliability.core.plan import Plan, PlannedRollback, dropped_by
+from reliability.core.rollback import drop_refusal
 from reliability.ledger.door import Door, Row, Transaction
 from reliability.ledger.locks import lock_topology
 from reliability.transaction.apply import Witness
 from reliability.transaction.change import changing
-from reliability.transaction.plan import Changed, Planner
+from reliability.transaction.plan import Changed, Planner, read_checkpoint
 from reliability.transaction.rehearse import rehearse
 
 
@@ -31,11 +34,13 @@ class RolledBack:
 
     :param commit_number: None for a dry run
     :param held: the first and the last txid that is held now, or would be
+    :param dropped: how many commits that were decided, and could not be carried out, it takes back
     """
 
     to_txid: int
     commit_number: int | None
     held: tuple[int, int]
+    dropped: int
     differences: tuple[Difference, ...]
 
 
@@ -65,35 +70,47 @@ def roll_back(
     """
 
     def planner(tx: Transaction, locked: Row) -> Plan:
-        number = locked["commit_number"] + 1
-        return (PlannedRollback(commit_number=number, to_txid=to_txid, reason=reason),)
+        found = read_checkpoint(tx, topology)
+        if found.state.phase is Phase.COMMITTING:
+            refusal = drop_refusal(found.plan, to_txid)
+            if refusal is not None:
+                raise RollbackNotPossible(f"{topology} to txid {to_txid}: {refusal}")
+        reached = found.state.commit_number
+        return (
+            PlannedRollback(
+                commit_number=reached + 1,
+                to_txid=to_txid,
+                reason=reason,
+                dropped=reached - locked["commit_number"],
+            ),
+        )
 
     if dry_run:
-        differences = tuple(rehearse(door, topology, planner, witness))
-        commit_number = None
+        plan, differences = rehearse(door, topology, planner, witness)
     else:
-        commit_number, differences = _carry_out(door, topology, planner, to_txid)
+        plan, differences = _carry_out(door, topology, planner, to_txid)
     with door.transaction() as tx:
         last = tx.one("next_txid", topology=topology)["next_txid"] - 1
     return RolledBack(
         to_txid=to_txid,
-        commit_number=commit_number,
+        commit_number=None if dry_run else plan[-1].commit_number,
         held=(to_txid + 1, last),
-        differences=differences,
+        dropped=dropped_by(plan),
+        differences=tuple(differences),
     )
 
 
 def _carry_out(
     door: Door, topology: str, planner: Planner, to_txid: int
-) -> tuple[int, tuple[Difference, ...]]:
+) -> tuple[Plan, list[Difference]]:
     with changing(door, topology) as change:
-        while (outcome := change(planner)) is not None:
+        while (outcome := change(planner, may_drop=True)) is not None:
             if not isinstance(outcome, Changed):
                 raise outcome.error
             [*_, last] = outcome.plan
             # else what a driver that died had left on its way was finished first
             if isinstance(last, PlannedRollback) and last.to_txid == to_txid:
-                return last.commit_number, outcome.differences
+                return outcome.plan, list(outcome.differences)
     raise CheckpointTakenOver(f"{topology}: another driver goes on")
 
 

@@ -133,11 +133,27 @@ UPDATE reliability.transaction
    SET committed_attempt = NULL, committed_at = NULL, commit_number = NULL
  WHERE topology = %(topology)s AND txid > %(txid)s AND committed_attempt IS NOT NULL;
 
+-- drop_commit_numbers --
+-- What was decided and could not be committed everywhere lacks here: its numbers pass unused (C6).
+UPDATE reliability.topology SET commit_number = %(commit_number)s - 1
+ WHERE topology = %(topology)s AND commit_number < %(commit_number)s - 1
+   AND commit_number >= %(commit_number)s - 1 - %(dropped)s;
+
+-- drop_commit_numbers_of_states --
+UPDATE reliability.state SET commit_number = %(commit_number)s - 1
+ WHERE topology = %(topology)s AND commit_number < %(commit_number)s - 1
+   AND commit_number >= %(commit_number)s - 1 - %(dropped)s;
+
+-- is_rolled_back --
+-- Whether this database has nothing that comes after the txid.
+SELECT FROM reliability.topology WHERE topology = %(topology)s AND curr_txid = %(txid)s + 1;
+
 -- take_back_topology --
+-- Only who drops what was decided may have nothing to take back.
 UPDATE reliability.topology
    SET commit_number = %(commit_number)s, curr_txid = %(txid)s + 1, rollbacks = rollbacks + 1
  WHERE topology = %(topology)s AND commit_number = %(commit_number)s - 1
-   AND curr_txid > %(txid)s + 1
+   AND curr_txid + (%(dropped)s > 0)::int > %(txid)s + 1
 RETURNING curr_txid;
 
 -- log_rollback --

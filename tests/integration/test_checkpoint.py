@@ -7,8 +7,7 @@ import multiprocessing
 import os
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 
 import pytest
@@ -40,30 +39,12 @@ from reliability.transaction.park import park
 from reliability.transaction.participant import Participants
 from reliability.transaction.plan import Changed, DrainLimits, Planner, Refused, read_plan
 from reliability.transaction.sweep import sweep, topologies
-from tests.doomed import Fate, doomed
-from tests.fix_postgres import rows, run_as_admin
-from tests.staged import Staged, other_nonce
+from tests.doomed import EVERY, Fate, doomed
+from tests.fix_postgres import database_of, new_database, rows, run_as_admin
+from tests.staged import Staged, die_when_decided, other_nonce
 
 EAST = "east"
-# What is durable changes at the borders of transactions, where a real process is killed below;
-# THOROUGH=1 lets a driver die before every single statement.
-EVERY = 1 if os.environ.get("THOROUGH") else 8
 _names = itertools.count(1)
-
-
-@contextmanager
-def new_database(template: str | None) -> Iterator[str]:
-    """Make a database for the block; with the template it has an empty ledger."""
-    name = f"test_pair_{next(_names)}"
-    run_as_admin(
-        f"CREATE DATABASE {name} OWNER reliability {f'TEMPLATE {template}' if template else ''}"
-    )
-    yield name
-    run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
-
-
-def dsn_of(name: str) -> str:
-    return f"service=reliability dbname={name}"
 
 
 @pytest.fixture(scope="module")
@@ -76,15 +57,15 @@ def pair(template):
 @pytest.fixture
 def east(pair, monkeypatch):
     """The name of the second database, where RELIABILITY_DSN_EAST leads."""
-    monkeypatch.setenv("RELIABILITY_DSN", dsn_of(pair[0]))
-    monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn_of(pair[1]))
-    return pair[1]
+    monkeypatch.setenv("RELIABILITY_DSN", pair[0])
+    monkeypatch.setenv("RELIABILITY_DSN_EAST", pair[1])
+    return database_of(pair[1])
 
 
 @pytest.fixture
 def door(pair, east):
     """A session with the ledger of all tests here; each has topologies of its own."""
-    door = Door(dsn_of(pair[0]), application_name="test")
+    door = Door(pair[0], application_name="test")
     yield door
     door.close()
 
@@ -255,32 +236,20 @@ def test_what_is_decided_and_cannot_be_committed_blocks_and_says_so(staged, door
     assert_all_at(staged, 2)
 
 
-def test_what_is_decided_is_committed_wherever_it_can_be(door, template, monkeypatch):
+def test_what_is_decided_is_committed_wherever_it_can_be(door, add_database):
     """Readers shall see two commit numbers side by side for as short as can be."""
-    with new_database(template) as west:
-        monkeypatch.setenv("RELIABILITY_DSN_WEST", dsn_of(west))
-        staged = Staged(door, f"t{next(_names)}", [EAST, "west"])
-        staged.process(1, {"": [7], EAST: [7], "west": [7]})
-        die_when_decided(staged)
-        run(staged, f"ALTER TABLE {staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
-        with pytest.raises(CheckpointStuck, match="database east"):
-            drain(door, staged.topology)
-        assert [staged.seen(name) for name in ("", EAST, "west")] == [{}, {}, {7: 1}]
-        run(staged, f"ALTER TABLE {staged.topology}_east DROP CONSTRAINT poor")
+    add_database("west")
+    staged = Staged(door, f"t{next(_names)}", [EAST, "west"])
+    staged.process(1, {"": [7], EAST: [7], "west": [7]})
+    die_when_decided(staged)
+    run(staged, f"ALTER TABLE {staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
+    with pytest.raises(CheckpointStuck, match="database east"):
         drain(door, staged.topology)
-        assert {numbers for numbers in staged.commit_numbers().values()} == {(1, 1, 1, 1)}
-        staged.participants.close()
-
-
-DECIDED = "SET phase = 'COMMITTING'"
-
-
-def die_when_decided(staged: Staged) -> None:
-    """Let a driver die when it has decided, and no database has heard of it."""
-    with doomed(after=DECIDED) as fate:
-        drain(Door(staged.door.dsn), staged.topology)
-    assert fate.has_died
-    assert staged.phase() == "COMMITTING"
+    assert [staged.seen(name) for name in ("", EAST, "west")] == [{}, {}, {7: 1}]
+    run(staged, f"ALTER TABLE {staged.topology}_east DROP CONSTRAINT poor")
+    drain(door, staged.topology)
+    assert {numbers for numbers in staged.commit_numbers().values()} == {(1, 1, 1, 1)}
+    staged.participants.close()
 
 
 # --- death at every statement --------------------------------------------------------------------
@@ -653,8 +622,8 @@ def test_a_database_has_one_name(staged, door, monkeypatch):
 
 
 def test_two_ledgers_with_a_topology_of_one_name_do_not_share_a_participant(staged, template):
-    with new_database(template) as name:
-        other = Door(dsn_of(name))
+    with new_database(template) as dsn:
+        other = Door(dsn)
         with other.transaction() as tx:
             tx.run(
                 SQL(
@@ -672,8 +641,8 @@ def test_a_participant_that_lost_everything_is_not_taken_for_a_new_one(
 ):
     staged.process(1, both(1))
     drain(door, staged.topology)
-    with new_database(template) as name:
-        monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn_of(name))
+    with new_database(template) as dsn:
+        monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn)
         staged.process(2, both(2))
         with pytest.raises(CheckpointMismatch, match="database east: it knows nothing"):
             Participants(door, staged.topology, [EAST]).declare()
@@ -683,8 +652,8 @@ def test_a_participant_that_lost_everything_is_not_taken_for_a_new_one(
 
 
 def test_a_participant_needs_the_ledgers_schema(door, monkeypatch):
-    with new_database(None) as name:
-        monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn_of(name))
+    with new_database(None) as dsn:
+        monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn)
         with pytest.raises(LedgerNotMigrated, match="database east"):
             make(door)
 

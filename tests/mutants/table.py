@@ -13,6 +13,7 @@ REQUESTS = "tests/rules/test_requests.py::"
 EMISSION = "tests/rules/test_emission.py::"
 ATTEMPTS = "tests/rules/test_attempts.py::"
 COMMITS = "tests/rules/test_commits.py::"
+WAY_OUT = "tests/integration/test_way_out.py::"
 EMIT = "tests/integration/test_emission.py::"
 
 HISTORY = "tests/rules/test_history.py::"
@@ -420,6 +421,14 @@ MUTANTS = (
         new="",
         tests=(COMMITS + "test_a_newer_attempt_fences_the_older_one_in_every_database",),
         in_histories=True,
+    ),
+    Mutant(
+        rule="C6",
+        name="a database keeps what the others have dropped",
+        path="reliability/transaction/rollback.py",
+        old="            if refusal is not None:\n",
+        new="            if False:\n",
+        tests=(WAY_OUT + "test_what_was_decided_has_to_go_with_it",),
     ),
     Mutant(
         rule="C7",

@@ -1,0 +1,287 @@
+"""The way out of a commit that is decided and that a database cannot carry out (C6)."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+
+import pytest
+from psycopg2.sql import SQL
+
+from reliability import OpaqueState, State, TransactionalState
+from reliability.core.errors import (
+    CheckpointStuck,
+    CheckpointTakenOver,
+    LedgerBusy,
+    LedgerUnavailable,
+    RollbackNotPossible,
+)
+from reliability.ledger.door import Door
+from reliability.transaction.checkpoint import driving
+from reliability.transaction.commit import drain
+from reliability.transaction.plan import nothing
+from reliability.transaction.rollback import release, roll_back
+from tests.doomed import EVERY, doomed
+from tests.fix_postgres import database_of, rows, run_as_admin
+from tests.staged import Staged, die_when_decided
+
+WHY = "the east cannot take it"
+EVERYWHERE = ("", "east", "west")
+BY = {1: [1, 2], 2: [2, 3], 3: [3, 4]}
+"""Which keys each txid has that is committed everywhere."""
+_numbers = itertools.count(1)
+
+
+@pytest.fixture
+def east(add_database):
+    """A session with a database that will not be able to commit."""
+    add_database("west")
+    return add_database("east")
+
+
+@pytest.fixture
+def stuck(door, east):
+    return stuck_at(door, {4: [4, 7]})
+
+
+def stuck_at(
+    door: Door,
+    decided: Mapping[int, list[int]],
+    *,
+    kind: type[State] = State,
+    attempt_id: int = 0,
+) -> Staged:
+    """Three txids are committed; what comes then is decided, in the west, and nowhere else."""
+    staged = Staged(door, f"t{next(_numbers)}", ["east", "west"], kind)
+    for txid, keys in BY.items():
+        staged.process(txid, dict.fromkeys(EVERYWHERE, keys))
+    drain(door, staged.topology)
+    for txid, keys in decided.items():
+        staged.process(txid, dict.fromkeys(EVERYWHERE, keys), attempt_id)
+    die_when_decided(staged)
+    constrain(staged, "ADD CONSTRAINT poor CHECK (k <> 7)")
+    with pytest.raises(CheckpointStuck, match=r"database east: .*poor"):
+        drain(door, staged.topology)
+    return staged
+
+
+def constrain(staged: Staged, change: str) -> None:
+    with staged.participants.door_of("east").transaction() as tx:
+        tx.run(SQL(f"ALTER TABLE {staged.topology}_east {change}"))
+
+
+def after(txid: int) -> dict[int, int]:
+    """What a reader sees after a txid."""
+    keys = sorted(itertools.chain(*(BY[t] for t in range(1, txid + 1))))
+    return {key: keys.count(key) for key in keys}
+
+
+def seen(staged: Staged) -> list[dict[int, int]]:
+    return [staged.seen(database) for database in EVERYWHERE]
+
+
+def assert_all_at(staged: Staged, c: int, txid: int) -> None:
+    """Every database shows the state after a txid, is at c, and nothing is under way."""
+    assert seen(staged) == [after(txid)] * 3
+    for topology, checkpoint, _, states in staged.commit_numbers().values():
+        assert (topology, checkpoint, states) == (c, c, c)
+    assert staged.phase() == "COMMITTED"
+
+
+@pytest.mark.parametrize("to_txid", [3, 2, 0])
+def test_who_has_the_decided_commit_undoes_it_and_the_others_drop_it(stuck, door, to_txid):
+    """C6."""
+    before = seen(stuck)
+    assert before == [after(3), after(3), {**after(3), 4: 2, 7: 1}]
+    told = roll_back(door, stuck.topology, to_txid, WHY, dry_run=True)
+    assert seen(stuck) == before
+    assert stuck.phase() == "COMMITTING"
+    done = roll_back(door, stuck.topology, to_txid, WHY)
+    assert set(map(str, done.differences)) == set(map(str, told.differences))
+    assert (done.commit_number, done.held, done.dropped) == (5, (to_txid + 1, 4), 1)
+    assert told.dropped == 1
+    assert_all_at(stuck, 5, to_txid)
+    assert stuck.statuses()["4:0"] == stuck.statuses("east")["4:0"] == "FENCED"
+    assert stuck.statuses("west")["4:0"] == "ROLLED_BACK"
+    assert {rows(stuck.participants.door_of(name), LOG)[0] for name in EVERYWHERE} == {(5, WHY)}
+    assert goes_on(stuck, to_txid)
+
+
+LOG = (
+    "SELECT commit_number, reason FROM reliability.commit_log"
+    " WHERE kind = 'ROLLBACK' ORDER BY commit_number DESC"
+)
+
+
+def goes_on(staged: Staged, to_txid: int) -> bool:
+    """What was taken back is processed again and commits, everywhere."""
+    release(staged.door, staged.topology)
+    for txid in range(to_txid + 1, 5):
+        staged.process(txid, dict.fromkeys(EVERYWHERE, BY.get(txid, [1])), attempt_id=1)
+    drain(staged.door, staged.topology)
+    expected = {**after(3), 1: 2}
+    return seen(staged) == [expected] * 3
+
+
+def test_what_was_decided_has_to_go_with_it(stuck, door):
+    """C6: else the others would lack what the west keeps."""
+    before = seen(stuck)
+    for dry_run in (True, False):
+        with pytest.raises(RollbackNotPossible, match=r"txid 4 is decided .*go back to txid 3"):
+            roll_back(door, stuck.topology, 4, WHY, dry_run=dry_run)
+    assert (seen(stuck), stuck.phase()) == (before, "COMMITTING")
+
+
+def test_a_group_goes_as_one(door, east):
+    """C5, C6."""
+    staged = stuck_at(door, {4: [4], 5: [5], 6: [7]})
+    assert staged.seen("west")[5] == 1
+    with pytest.raises(RollbackNotPossible, match="go back to txid 3"):
+        roll_back(door, staged.topology, 5, WHY)
+    done = roll_back(door, staged.topology, 3, WHY)
+    assert (done.dropped, done.held) == (3, (4, 6))
+    assert_all_at(staged, 7, 3)
+
+
+def test_a_replay_goes_with_all_that_came_after_its_txid(door, east):
+    staged = stuck_at(door, {2: [2, 7]}, attempt_id=1)
+    with pytest.raises(RollbackNotPossible, match="txid 2 is decided"):
+        roll_back(door, staged.topology, 2, WHY)
+    roll_back(door, staged.topology, 1, WHY)
+    assert_all_at(staged, 5, 1)
+
+
+def test_what_can_be_committed_after_all_is_committed_first(stuck, door):
+    constrain(stuck, "DROP CONSTRAINT poor")
+    done = roll_back(door, stuck.topology, 2, WHY)
+    assert (done.commit_number, done.dropped) == (5, 0)
+    assert_all_at(stuck, 5, 2)
+    assert stuck.statuses()["4:0"] == stuck.statuses("east")["4:0"] == "ROLLED_BACK"
+
+
+def test_all_databases_have_to_agree(stuck, door, east):
+    """A database that is away has no voice, and nothing is decided without it."""
+    before = seen(stuck)
+    stuck.participants.close()
+    east.close()
+    name = database_of(east.dsn)
+    run_as_admin(
+        f"ALTER DATABASE {name} ALLOW_CONNECTIONS false",
+        f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'",
+    )
+    try:
+        with pytest.raises(LedgerUnavailable, match="database east"):
+            roll_back(door, stuck.topology, 3, WHY)
+    finally:
+        run_as_admin(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
+    assert (seen(stuck), stuck.phase()) == (before, "COMMITTING")
+    constrain(stuck, "DROP CONSTRAINT poor")
+    drain(door, stuck.topology)
+    assert seen(stuck) == [{**after(3), 4: 2, 7: 1}] * 3
+
+
+def test_a_state_that_cannot_go_back_leaves_the_decision_as_it_is(door, east):
+    """H5: the west has it, and a TransactionalState keeps nothing to undo it with."""
+    staged = stuck_at(door, {4: [4, 7]}, kind=TransactionalState)
+    before = seen(staged)
+    for dry_run in (True, False):
+        with pytest.raises(RollbackNotPossible, match=r"database west: .*keeps no history"):
+            roll_back(door, staged.topology, 3, WHY, dry_run=dry_run)
+    assert (seen(staged), staged.phase()) == (before, "COMMITTING")
+
+
+def test_an_opaque_state_that_drops_it_keeps_its_one_step(door, east):
+    staged = stuck_at(door, {4: [4, 7]}, kind=OpaqueState)
+    roll_back(door, staged.topology, 3, WHY)
+    assert_all_at(staged, 5, 3)
+    used_up = "SELECT compacted_through FROM reliability.state"
+    assert [rows(staged.participants.door_of(name), used_up) for name in EVERYWHERE] == [
+        [(0,)],
+        [(0,)],
+        [(3,)],
+    ]
+    assert goes_on(staged, 3)
+
+
+def test_a_dry_run_waits_for_a_change_that_may_still_be_made(stuck, door):
+    """A PREPARING checkpoint is nobody's decision: there is nothing to take back yet."""
+    with door.transaction() as tx:
+        tx.cursor.execute("UPDATE reliability.checkpoint SET phase = 'PREPARING'")
+    with pytest.raises(LedgerBusy, match="on its way"):
+        roll_back(door, stuck.topology, 3, WHY, dry_run=True)
+
+
+def test_an_older_driver_commits_nothing_of_what_was_dropped(stuck, door):
+    """C2, C6: it hung before its COMMIT, and comes back when the constraint is gone."""
+    with driving(stuck.participants, patience=10) as older:
+        assert older.take_up(nothing)
+        message = older.next_action(nothing)
+        assert message is not None
+    roll_back(Door(door.dsn), stuck.topology, 3, WHY)
+    constrain(stuck, "DROP CONSTRAINT poor")
+    with pytest.raises(CheckpointTakenOver):
+        older.carry_out(message)
+    assert_all_at(stuck, 5, 3)
+
+
+def test_whatever_statement_it_dies_before_it_is_begun_again_or_finished(door, east):
+    """C2, C6: what was decided last is what the next one finds; nothing lies in between."""
+    left = set()
+    for at in itertools.count(3, EVERY):
+        staged = stuck_at(door, {4: [4, 7]})
+        with doomed(at) as fate:
+            roll_back(Door(door.dsn), staged.topology, 3, WHY)
+        if not fate.has_died:
+            break
+        left.add(staged.phase())
+        assert seen(staged)[:2] == [after(3)] * 2
+        if staged.phase() == "COMMITTED" or is_decided(staged):
+            drain(door, staged.topology)
+        else:
+            with pytest.raises(CheckpointStuck):
+                drain(door, staged.topology)
+            roll_back(door, staged.topology, 3, WHY)
+        assert_all_at(staged, 5, 3)
+        staged.participants.close()
+    assert at > 100
+    assert left == {"COMMITTING", "COMMITTED"}
+
+
+def is_decided(staged: Staged) -> bool:
+    """Say whether the rollback is what was decided last."""
+    [(plan,)] = rows(
+        staged.door,
+        "SELECT plan FROM reliability.checkpoint WHERE topology = %(topology)s",
+        topology=staged.topology,
+    )
+    return "to_txid" in plan[0]
+
+
+def test_a_rollback_that_gets_stuck_gives_way_to_another(stuck, door):
+    """C6: the west has rolled back; the east can do neither that nor what was decided before."""
+    with doomed(after='"to_txid": 2') as fate:
+        roll_back(Door(door.dsn), stuck.topology, 2, WHY)
+    assert fate.has_died
+    assert is_decided(stuck)
+    constrain(stuck, "ADD CONSTRAINT twice CHECK (k <> 3 OR seen = 2)")
+    with pytest.raises(CheckpointStuck, match=r"database east: .*twice"):
+        drain(door, stuck.topology)
+    assert seen(stuck) == [after(3), after(3), after(2)]
+    with pytest.raises(RollbackNotPossible, match="a rollback to txid 2 is decided"):
+        roll_back(door, stuck.topology, 3, WHY)
+    done = roll_back(door, stuck.topology, 1, WHY)
+    assert (done.dropped, done.held) == (2, (2, 4))
+    assert_all_at(stuck, 6, 1)
+
+
+def test_the_ledgers_own_database_may_be_the_one_that_cannot(door, east):
+    staged = Staged(door, f"t{next(_numbers)}", ["east", "west"])
+    staged.process(1, dict.fromkeys(EVERYWHERE, BY[1]))
+    die_when_decided(staged)
+    with door.transaction() as tx:
+        tx.run(SQL(f"ALTER TABLE {staged.topology}_here ADD CONSTRAINT poor CHECK (k <> 2)"))
+    with pytest.raises(CheckpointStuck, match=r"database of the ledger: .*poor"):
+        drain(door, staged.topology)
+    assert seen(staged) == [{}, after(1), after(1)]
+    roll_back(door, staged.topology, 0, WHY)
+    assert_all_at(staged, 2, 0)
