@@ -220,8 +220,8 @@ class Taken(Protocol):
     def keys(self, source: str) -> Mapping[int, str]:
         """Return which parts of a source txids have: txid -> int8multirange.
 
-        Batches of uncommitted predecessors have no entry in the ledger yet; they stand under
-        numbers below 1.
+        Under numbers below 1 stands what nobody misses if it is gone: what uncommitted
+        predecessors have, and what a batch gave up that was frozen anew and is not replayed yet.
         """
 
 

@@ -25,7 +25,7 @@ from reliability.transaction.plan import (
     carry_out,
     read_checkpoint,
     save_checkpoint,
-    settle_requests,
+    settle,
 )
 
 
@@ -70,7 +70,7 @@ def _change_here(
             if not plan:
                 return None
             differences = carry_out(tx, topology, plan)
-            settle_requests(tx, topology, plan)
+            settle(tx, topology, plan)
             save_checkpoint(tx, topology, old, _at(old, plan[-1].commit_number))
     except REFUSALS as error:
         if not plan:

@@ -41,7 +41,7 @@ from reliability.transaction.plan import (
     nothing,
     read_checkpoint,
     save_checkpoint,
-    settle_requests,
+    settle,
 )
 
 logger = logging.getLogger(__name__)
@@ -264,7 +264,7 @@ class Checkpoint:
                 if read_checkpoint(tx, self.topology) != new:  # else only the answer was lost (G8)
                     if message.action is CheckpointAction.COMMIT:
                         self._keep(message, carry_out(tx, self.topology, self.plan))
-                        settle_requests(tx, self.topology, self.plan)
+                        settle(tx, self.topology, self.plan)
                     save_checkpoint(tx, self.topology, old, new)
         self._drive, self.plan = drive, new.plan
 

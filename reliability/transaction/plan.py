@@ -236,14 +236,18 @@ def record_differences(
         tx.one("record_difference", **{**place, **values, "moved": json.dumps(values["moved"])})
 
 
-def settle_requests(tx: Transaction, topology: str, plan: Plan) -> None:
-    """In the coordinator's ledger: who asked for what was changed has it, or has to ask anew."""
+def settle(tx: Transaction, topology: str, plan: Plan) -> None:
+    """In the coordinator's ledger: who asked for what was changed has it, or has to ask anew.
+
+    What a batch has no more that was frozen anew is free from here on.
+    """
     for planned in plan:
         place = {"topology": topology, **planned.to_json()}
         if isinstance(planned, PlannedRollback):
             tx.run("close_later_requests", **place)
             tx.run("hold_later_txids", **place)
         else:
+            tx.run("settle_refrozen_parts", **place)
             tx.all("satisfy_requests", **place)
             tx.run("close_requests_of_parked", **place)
 

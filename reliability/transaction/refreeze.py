@@ -25,8 +25,8 @@ from reliability.transaction.opaque import batch_of
 def refreeze(door: Door, topology: Topology, txid: int, reason: str) -> BatchMeta | None:
     """Freeze what the source has now of a txid's items; None if it still is what was frozen.
 
-    A file that was gone when the txid was frozen anew before, and is back, is read again; a key of
-    a table that is gone belongs to nobody any more.
+    A file that was gone when the txid was frozen anew before, and is back, is read again. A key of
+    a table that is gone belongs to nobody any more once the txid has committed again.
 
     :raises RefreezeNotPossible: the txid is being processed, or pieces of a file are read by
         several txids
@@ -60,7 +60,6 @@ def refreeze(door: Door, topology: Topology, txid: int, reason: str) -> BatchMet
         if changed is None:
             raise RefreezeNotPossible(f"txid {txid} of {topology.name} is being processed")
         parts = {"items": [i.source for i in new.items], "parts": [i.part for i in new.items]}
-        tx.run("drop_parts", **parts, **place)
         tx.run("refreeze_parts", **parts, **place)
     return new
 

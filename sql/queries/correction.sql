@@ -127,16 +127,19 @@ INSERT INTO reliability.refreeze (topology, txid, batch_meta, reason)
 SELECT topology, txid, %(old_batch)s, %(reason)s FROM changed
 RETURNING txid;
 
--- drop_parts --
--- Keys of a table that are gone: whoever adds them again adds new rows.
-DELETE FROM reliability.source_item
- WHERE topology = %(topology)s AND txid = %(txid)s AND part <> '{(,)}'
-   AND item <> ALL (%(items)s::text[]);
-
 -- refreeze_parts --
-UPDATE reliability.source_item s SET part = now.part
-  FROM (SELECT item, range_agg(part) AS part
-          FROM unnest(%(items)s::text[], %(parts)s::int8multirange[]) AS p(item, part)
-         GROUP BY item) AS now
- WHERE s.topology = %(topology)s AND s.txid = %(txid)s AND s.item = now.item
-   AND s.part <> '{(,)}';
+-- Keys of a table that the batch has no more; they belong to the txid until it commits again.
+UPDATE reliability.source_item s
+   SET refrozen_part = coalesce(
+       (SELECT range_agg(now.part)
+          FROM unnest(%(items)s::text[], %(parts)s::int8multirange[]) AS now(item, part)
+         WHERE now.item = s.item), '{}')
+ WHERE s.topology = %(topology)s AND s.txid = %(txid)s AND s.part <> '{(,)}';
+
+-- settle_refrozen_parts --
+-- With the commit: what the txid has no more is nobody's, and new rows for whoever emits next.
+WITH gone AS (
+       DELETE FROM reliability.source_item
+        WHERE topology = %(topology)s AND txid = %(txid)s AND refrozen_part = '{}')
+UPDATE reliability.source_item SET part = refrozen_part, refrozen_part = NULL
+ WHERE topology = %(topology)s AND txid = %(txid)s AND refrozen_part <> '{}';

@@ -8,9 +8,15 @@ SELECT item FROM reliability.source_item
  WHERE topology = %(topology)s AND item = ANY(%(items)s) AND part = '{(,)}';
 
 -- parts_of_item --
--- Which parts of a source item belong to which txid.
-SELECT txid, part::text AS part FROM reliability.source_item
- WHERE topology = %(topology)s AND item = %(item)s ORDER BY txid;
+-- Which parts of a source item belong to which txid; under 0 what batches that were frozen anew have
+-- no more: nobody misses it, and it is not free before they commit again.
+SELECT txid, coalesce(refrozen_part, part)::text AS part FROM reliability.source_item
+ WHERE topology = %(topology)s AND item = %(item)s AND refrozen_part IS DISTINCT FROM '{}'
+ UNION ALL
+SELECT 0, range_agg(part - refrozen_part)::text FROM reliability.source_item
+ WHERE topology = %(topology)s AND item = %(item)s AND refrozen_part IS NOT NULL
+HAVING count(*) > 0
+ ORDER BY txid;
 
 -- any_part_is_taken --
 -- Whether another run has taken some of these since they were planned.
