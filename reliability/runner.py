@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.coordinator import Action, Begin, Wait, Work, next_action
 from reliability.core.definitions import Topology
-from reliability.core.difference import Difference
 from reliability.core.errors import ReliabilityError
 from reliability.core.request import Request
 from reliability.core.spout import BatchMeta, Interval
@@ -25,7 +24,7 @@ from reliability.transaction.commit import drain
 from reliability.transaction.emit import emit
 from reliability.transaction.plan import Committed
 from reliability.transaction.refreeze import refreeze
-from reliability.transaction.rehearse import rehearse_replay
+from reliability.transaction.rehearse import Rehearsed, rehearse_replay
 from reliability.transaction.request import Run, TaskContact
 from reliability.transaction.story import outdated_code
 from reliability.transaction.sweep import Swept, sweep
@@ -132,9 +131,7 @@ class TransactionRunner:
         """Say that a replay has run the old code once more, though there is newer; else None."""
         return outdated_code(self.door, self.topology.name, attempt)
 
-    def rehearse(
-        self, txid: int, request_id: int, witness: Witness | None = None
-    ) -> list[Difference]:
+    def rehearse(self, txid: int, request_id: int, witness: Witness | None = None) -> Rehearsed:
         """Tell what the PROCESSED attempt of a dry run would change, and end it."""
         return rehearse_replay(self.door, self.topology.name, txid, request_id, witness)
 

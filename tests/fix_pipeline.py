@@ -12,11 +12,13 @@ import pytest
 
 from reliability import Count, FileSpout, Max, Min, State, Sum, Topology
 from reliability.core.attempt import Grant
-from reliability.core.coordinator import Begin, Commit, Done, Fail, Seal, Submit, Wait, Work
+from reliability.core.coordinator import Begin, Wait, Work
 from reliability.core.graph import THE_STEP
 from reliability.core.spout import Interval
 from reliability.ledger.door import Door
+from reliability.loop import Errand, advance
 from reliability.runner import TransactionRunner
+from reliability.transaction.plan import Committed
 from reliability.transaction.request import Run, TaskContact
 
 
@@ -138,37 +140,33 @@ class Pipeline:
         return grant
 
     def transact(self, txid: int, step: str | None = None, task: str | None = None) -> None:
-        """Do what the operator's loop does until the goal is reached."""
+        """Go the way of the txid until the goal is reached."""
         work = self.work(step, task)
-        request_id = self.request(txid, work.task)
-        for _ in range(20):
-            match self.runner.next_action(txid, request_id, work):
-                case Done():
-                    return
-                case Begin():
-                    self.runner.begin(txid, request_id, work)
-                case Submit(step=name):
-                    grant = self.runner.claim_step(txid, request_id, name, work)
-                    assert grant is not None
-                    self.run_step(grant, name)
-                    self.runner.end_step(grant, name)
-                case Seal():
-                    live = self.runner.live_grant(txid, request_id)
-                    assert live is not None
-                    self.runner.seal(live, work.task)
-                case Commit():
-                    self.runner.commit(txid)
-                case Fail(error=error):
-                    raise error
-                case Wait(reason=reason):
-                    raise AssertionError(f"nobody else works here, and it waits: {reason}")
-        raise AssertionError(f"txid {txid} did not get there in twenty steps")
+        errand = Errand(txid=txid, request_id=self.request(txid, work.task), work=work)
+        advance(self.runner, errand, self)
 
     def again(self, run_id: str | None = None) -> Pipeline:
         """The same run cleared (its max_tries rise), or another run."""
         run = self.run if run_id is None else Run(dag_id=self.run.dag_id, run_id=run_id)
         raised = self.max_tries + (1 if run_id is None else 0)
         return Pipeline(self.runner, self.spark, run, raised)
+
+    # --- its hands -------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """There is no connection that could lack."""
+
+    def submit(self, grant: Grant, step: str) -> None:
+        self.run_step(grant, step)
+
+    def wait(self, wait: Wait) -> None:
+        raise AssertionError(f"nobody else works here, and it waits: {wait.reason}")
+
+    def committed(self, committed: Sequence[Committed]) -> None:
+        """The tests ask the tables."""
+
+    def tell(self, what: str) -> None:
+        """Nobody listens."""
 
 
 @pytest.fixture

@@ -87,7 +87,7 @@ def rollback(
         witness = None
         if diff or diff_table:
             rows = closing.enter_context(rows_into(door, topology, diff, diff_table))
-            witness = rows.witness(txid, None)
+            witness = rows.look
         if not dry_run and not yes:
             would = roll_back(door, topology, txid, reason, dry_run=True)
             check_asked(_rollback_question(topology, would), yes=False)

@@ -37,7 +37,7 @@ from reliability.cli.rows import DifferentRows, DiffFile, DiffTable, check_targe
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reliability.cli.loop import Replayed, Replaying, SubmitStep
+    from reliability.cli.hands import Replayed, Replaying, SubmitStep
     from reliability.ledger.door import Door
 
 DAG_ID = "cli"
@@ -132,7 +132,7 @@ def _prepare(
     module: str,
     **options: Any,
 ) -> Replaying:
-    from reliability.cli.loop import Replaying
+    from reliability.cli.hands import Replaying
     from reliability.runner import TransactionRunner
     from reliability.transaction.request import Run
 
@@ -144,7 +144,7 @@ def _prepare(
         Run(dag_id=DAG_ID, run_id=_run_id()),
         module=module,
         tell=tell,
-        witness=rows.witness if rows else None,
+        witness=rows.look if rows else None,
         **options,
     )
 

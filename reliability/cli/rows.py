@@ -10,7 +10,7 @@ import csv
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -20,7 +20,6 @@ import typer
 if TYPE_CHECKING:
     from reliability.ledger.door import Door, Row, Transaction
     from reliability.states.tables import StateTables
-    from reliability.transaction.apply import Witness
 
 COLUMNS = ("topology", "txid", "state", "change", "row")
 _TABLE = re.compile(r"^([^.]+)\.([^.]+)$")
@@ -48,15 +47,11 @@ class DifferentRows:
         self._topology = topology
         self._write = write
 
-    def witness(self, txid: int, attempt_id: int | None) -> Witness:
-        """Return who looks at the rows of one change; a rollback has no attempt."""
-
-        def look(tx: Transaction, tables: StateTables) -> None:
-            for rows in self._read(tx, tables, txid, attempt_id):
-                self._write(rows)
-                self.count += len(rows)
-
-        return look
+    def look(self, tx: Transaction, tables: StateTables, place: Mapping[str, Any]) -> None:
+        """Write the rows of one change; a Witness."""
+        for rows in self._read(tx, tables, place["txid"], place["attempt_id"]):
+            self._write(rows)
+            self.count += len(rows)
 
     def _read(
         self, tx: Transaction, tables: StateTables, txid: int, attempt_id: int | None

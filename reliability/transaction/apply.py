@@ -30,8 +30,9 @@ from reliability.states.undo import reached, undo
 from reliability.transaction.declare import compacted_through
 from reliability.transaction.headers import check_headers
 
-Witness = Callable[[Transaction, StateTables], object]
-"""Who looks at the rows that differ, while before and after are both there."""
+Witness = Callable[[Transaction, StateTables, Mapping[str, Any]], object]
+"""Who looks at the rows that differ, while before and after are both there; told what changes: the
+txid, and the attempt_id of a replay."""
 
 
 def commit_state(tx: Transaction, tables: StateTables, place: Mapping[str, Any]) -> None:
@@ -108,7 +109,7 @@ def _difference(
 ) -> Difference:
     row = tx.one(difference.count(tables), **at)
     if witness is not None:
-        witness(tx, tables)
+        witness(tx, tables, at)
     tx.run(difference.forget())
     return Difference.from_json({"state": tables.state.name, **row})
 

@@ -7,8 +7,10 @@ place of the commit comes this. Nothing of it stays but the difference, in the l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR, Phase
 from reliability.core.difference import Difference
 from reliability.core.errors import AttemptFenced, LedgerBusy, NothingToReplay
@@ -23,6 +25,14 @@ from reliability.transaction.plan import (
     read_checkpoint,
     record_differences,
 )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rehearsed:
+    """What committing the attempt of a dry run would change."""
+
+    attempt: TransactionAttempt
+    differences: tuple[Difference, ...]
 
 
 def rehearse(
@@ -54,13 +64,12 @@ def rehearse(
 
 def rehearse_replay(
     door: Door, topology: str, txid: int, request_id: int, witness: Witness | None = None
-) -> list[Difference]:
+) -> Rehearsed:
     """Tell what committing the dry run's PROCESSED attempt would change; end it, keep the answer.
 
     :raises AttemptFenced: a real request came in between, and has the txid now
     """
     place = {"topology": topology, "txid": txid, "request_id": request_id}
-    rehearsed: dict[str, int] = {}
 
     def planner(tx: Transaction, locked: Row) -> Plan:
         row = tx.first("rehearsed_attempt", **place)
@@ -68,18 +77,19 @@ def rehearse_replay(
             raise AttemptFenced(f"the dry run of txid {txid} was ended by somebody else")
         if row["replaced_attempt"] is None:
             raise NothingToReplay(f"txid {txid} of {topology} has not committed")
-        rehearsed["attempt_id"] = row["attempt_id"]
         return (PlannedCommit(commit_number=locked["commit_number"] + 1, txid=txid, **row),)
 
-    _, differences = rehearse(door, topology, planner, witness)
+    [planned], differences = rehearse(door, topology, planner, witness)
+    assert isinstance(planned, PlannedCommit)
+    at = {**place, "attempt_id": planned.attempt_id, "commit_number": None}
     with Participants.of(door, topology) as participants:
         # The ledger's own last, with the end: who dies before that is asked again, and tells again.
         for database in (*participants.others, COORDINATOR):
             with participants.door_of(database).transaction() as tx:
-                _record(tx, {**place, **rehearsed, "commit_number": None}, differences)
+                _record(tx, at, differences)
                 if database == COORDINATOR:
                     _end(tx, place)
-    return differences
+    return Rehearsed(attempt=planned.attempt, differences=tuple(differences))
 
 
 def _record(tx: Transaction, place: Mapping[str, Any], differences: Sequence[Difference]) -> None:

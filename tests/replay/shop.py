@@ -31,29 +31,22 @@ from reliability import (
     Upsert,
 )
 from reliability.core.attempt import Grant
-from reliability.core.coordinator import (
-    Action,
-    Begin,
-    Commit,
-    Done,
-    Fail,
-    Rehearse,
-    Seal,
-    Submit,
-    Wait,
-)
+from reliability.core.coordinator import Wait
 from reliability.core.difference import Difference
 from reliability.core.errors import SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
 from reliability.core.spout import BatchMeta, Interval, MemorySlice, SourceItem, SpoutKind, Taken
 from reliability.ledger.door import Door
+from reliability.loop import Errand, advance
 from reliability.runner import TransactionRunner
 from reliability.settings import database_dsn
 from reliability.spark.stage import CsvStream, StageTask
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
 from reliability.transaction.attempt import declare_partitions, fail_and_raise, read_batch_meta
+from reliability.transaction.plan import Committed
+from reliability.transaction.rehearse import Rehearsed
 from reliability.transaction.request import Run, TaskContact
 from tests.one_state import Row, reduce_rows
 
@@ -221,57 +214,22 @@ class Shop:
     def transact(
         self, txid: int, run: Run | None = None, *, is_dry_run: bool = False
     ) -> list[Difference]:
-        """Do what the operator's loop does until the txid is committed, or rehearsed."""
-        work = self.topology.work("commit")
+        """Go the way of the txid until it is committed, or rehearsed; say what that changed."""
         who = self.who(txid, run, is_dry_run=is_dry_run)
-        request_id = self.runner.contact(txid, who).request_id
-        for _ in range(40):
-            action = self.runner.next_action(txid, request_id, work)
-            match action:
-                case Done():
-                    return []
-                case Fail(error=error):
-                    raise error
-                case Rehearse():
-                    return self.runner.rehearse(txid, request_id)
-                case Commit():
-                    for done in self.runner.commit(txid):
-                        if done.attempt.txid == txid and done.differences:
-                            return list(done.differences)
-                case Wait():
-                    pass
-                case _:
-                    self.act(txid, request_id, action)
-        raise AssertionError(f"txid {txid} did not get there: {action}")
+        hands = _Hands(self, txid)
+        rehearsed = self._advance(txid, who, hands, step=None)
+        return list(rehearsed.differences) if rehearsed else hands.differences
 
     def process(self, txid: int, task: str = "commit") -> None:
         """Do the processing phase alone: what its step's task does."""
-        work = self.topology.work("commit", THE_STEP)
-        who = replace(self.who(txid), task=task)
-        request_id = self.runner.contact(txid, who).request_id
-        for _ in range(10):
-            action = self.runner.next_action(txid, request_id, work)
-            if isinstance(action, Done):
-                return
-            if isinstance(action, Fail):
-                raise action.error
-            self.act(txid, request_id, action)
-        raise AssertionError(f"txid {txid} is not processed: {action}")
+        self._advance(txid, replace(self.who(txid), task=task), _Hands(self, txid), step=THE_STEP)
 
-    def act(self, txid: int, request_id: int, action: Action) -> None:
-        work = self.topology.work("commit")
-        match action:
-            case Begin():
-                self.runner.begin(txid, request_id, work)
-            case Submit(step=step):
-                grant = self.runner.claim_step(txid, request_id, step, work)
-                if grant is not None:
-                    self.write(grant)
-                    self.runner.end_step(grant, step)
-            case Seal():
-                grant = self.runner.live_grant(txid, request_id)
-                if grant is not None:
-                    self.runner.seal(grant, "commit")
+    def _advance(
+        self, txid: int, who: TaskContact, hands: _Hands, step: str | None
+    ) -> Rehearsed | None:
+        request_id = self.runner.contact(txid, who).request_id
+        work = self.topology.work("commit", step)
+        return advance(self.runner, Errand(txid=txid, request_id=request_id, work=work), hands)
 
     def clear(self, *txids: int) -> None:
         """A person clears the transactions: their tasks' max_tries rise."""
@@ -350,6 +308,34 @@ class Shop:
         with self.door.transaction() as tx:
             found = tx.all(SQL(statement), topology=self.name, **parameters)
         return [tuple(row.values()) for row in found]
+
+
+@dataclass
+class _Hands:
+    """What is done without Airflow and Spark; nobody is waited for for long."""
+
+    shop: Shop
+    txid: int
+    differences: list[Difference] = field(default_factory=list)
+    looks: int = 0
+
+    def check(self) -> None:
+        """There is no connection that could lack."""
+
+    def submit(self, grant: Grant, step: str) -> None:
+        self.shop.write(grant)
+
+    def wait(self, wait: Wait) -> None:
+        self.looks += 1
+        assert self.looks < 40, f"txid {self.txid} waits for {wait.reason}"
+
+    def committed(self, committed: Sequence[Committed]) -> None:
+        for one in committed:
+            if one.attempt.txid == self.txid:
+                self.differences = list(one.differences)
+
+    def tell(self, what: str) -> None:
+        """Nobody listens."""
 
 
 def _identifier(name: str) -> Any:

@@ -37,6 +37,11 @@ ALLOWED = {
         "reliability.settings",
         "reliability.transaction",
     },
+    "reliability/loop.py": {
+        "reliability.core",
+        "reliability.runner",
+        "reliability.transaction",
+    },
     "reliability/spark": {
         "reliability.core",
         "reliability.fingerprint",
@@ -52,6 +57,7 @@ ALLOWED = {
         "reliability.cli",
         "reliability.core",
         "reliability.ledger",
+        "reliability.loop",
         "reliability.runner",
         "reliability.spark",
         "reliability.transaction",
