@@ -17,7 +17,7 @@ from reliability.settings import ledger_dsn
 from tests.simulation.config import Config, configs
 from tests.simulation.doors import SimulatedDoor, close_idle_sessions
 from tests.simulation.observed import Observer
-from tests.simulation.operations import Operation, operations, perform
+from tests.simulation.operations import Operation, corrections, operations, perform
 from tests.simulation.world import World
 
 MOST_STEPS = 15
@@ -33,12 +33,17 @@ class History:
     drains: bool = False
 
 
-histories = st.builds(
-    History,
-    config=configs,
-    steps=st.lists(operations, min_size=3, max_size=MOST_STEPS).map(tuple),
-    drains=st.sampled_from([False] * 9 + [True]),
-)
+def histories_of(steps: st.SearchStrategy[Operation]) -> st.SearchStrategy[History]:
+    """Draw histories that are made of these operations."""
+    return st.builds(
+        History,
+        config=configs,
+        steps=st.lists(steps, min_size=3, max_size=MOST_STEPS).map(tuple),
+        drains=st.sampled_from([False] * 9 + [True]),
+    )
+
+
+KINDS = {"operations": histories_of(operations), "corrections": histories_of(corrections)}
 
 
 def prepare(dsn: str) -> None:
@@ -63,8 +68,8 @@ def use_simulated_doors() -> None:
         vars(module)["Door"] = SimulatedDoor
 
 
-def happen_many(number: int, seeded_with: int, shrinks: bool = True) -> str:
-    """Let so many histories happen; return why one fails, the simplest, or nothing."""
+def happen_many(kind: str, number: int, seeded_with: int, shrinks: bool = True) -> str:
+    """Let so many histories of a kind happen; return why one fails, the simplest, or nothing."""
     drawn: list[History] = []
 
     @seed(seeded_with)
@@ -76,7 +81,7 @@ def happen_many(number: int, seeded_with: int, shrinks: bool = True) -> str:
         suppress_health_check=list(HealthCheck),
         report_multiple_bugs=False,
     )
-    @given(histories)
+    @given(KINDS[kind])
     def each(history: History) -> None:
         drawn.append(history)
         happen(history)

@@ -25,10 +25,11 @@ _LEDGER = {
     "transactions": "SELECT txid, batch_meta, committed_attempt, commit_number"
     " FROM reliability.transaction WHERE topology = $1 ORDER BY txid",
     "items": "SELECT txid, item FROM reliability.source_item WHERE topology = $1",
-    "requests": "SELECT request_id, txid, run_id, number, kind, status, granted_after"
+    "requests": "SELECT request_id, txid, run_id, number, kind, status, granted_after,"
+    " is_dry_run"
     " FROM reliability.request WHERE topology = $1 ORDER BY request_id",
     "attempts": "SELECT txid, attempt_id, nonce, status, request_id, batch_meta,"
-    " predecessor_attempt, reason_code, cleaned_at IS NOT NULL AS cleaned"
+    " predecessor_attempt, reason_code, verdict, cleaned_at IS NOT NULL AS cleaned"
     " FROM reliability.attempt WHERE topology = $1 ORDER BY txid, attempt_id",
     "events": "SELECT txid, attempt_id, status, reason_code FROM reliability.attempt_event"
     " WHERE topology = $1 ORDER BY event_id",
@@ -37,7 +38,7 @@ _LEDGER = {
     "   WHERE k.topology = s.topology AND k.txid = s.txid AND k.attempt_id = s.attempt_id"
     "     AND k.sink = s.sink) AS acked"
     " FROM reliability.sink s WHERE topology = $1",
-    "commits": "SELECT commit_number, txid, attempt_id, replaced_attempt"
+    "commits": "SELECT commit_number, kind, txid, attempt_id, replaced_attempt"
     " FROM reliability.commit_log WHERE topology = $1 ORDER BY commit_number",
     "states": "SELECT state, commit_number FROM reliability.state WHERE topology = $1",
     "headers": "SELECT state, txid, attempt_id FROM reliability.contribution WHERE topology = $1",

@@ -14,7 +14,9 @@ from hypothesis import strategies as st
 
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptIncomplete, RunUnsatisfied
+from reliability.transaction.park import park, skip
 from reliability.transaction.request import Run
+from reliability.transaction.rollback import release, roll_back
 from tests.simulation.contents import BEST, PARTITIONS, TOTALS
 from tests.simulation.doors import FAULTS, Fault, FaultKind
 from tests.simulation.world import Act, Silent, World
@@ -283,6 +285,53 @@ class Again(Work):
 
 
 @dataclass(frozen=True)
+class DryRun(Work):
+    """A person clears a transaction of a run that is to be a dry run, and its task works."""
+
+    def act(self, world: World) -> None:
+        txid, tasks = self.of(world), world.config.tasks
+        run, task = world.run_of(self.run, txid), tasks[self.task % len(tasks)]
+        if FAULTS.is_first_try:
+            world.clear(run, txid)
+        world.work(run, txid, task, self.acts, is_dry_run=True)
+
+
+@dataclass(frozen=True)
+class RollBack(OfTxid):
+    """A person takes back what came after a txid, or asks what that would change."""
+
+    dry_run: bool = False
+    fault: Fault | None = None
+
+    def act(self, world: World) -> None:
+        to_txid = max(world.seen.curr_txid + self.txid - 1, 0)
+        before = world.look().tables if self.dry_run else None
+        roll_back(world.door, world.name, to_txid, "it was wrong", dry_run=self.dry_run)
+        assert before is None or world.look().tables == before, "a dry run changed something"
+
+
+@dataclass(frozen=True)
+class Release:
+    """A person lets what is held be processed again."""
+
+    fault: Fault | None = None
+
+    def act(self, world: World) -> None:
+        release(world.door, world.name)
+
+
+@dataclass(frozen=True)
+class PassOver(OfTxid):
+    """A person parks a txid, or skips it."""
+
+    park: bool = True
+    fault: Fault | None = None
+
+    def act(self, world: World) -> None:
+        (park if self.park else skip)(world.door, world.name, self.of(world), "it is poison")
+
+
+@dataclass(frozen=True)
 class HoursPass:
     """Time goes by, and somebody may be silent all the while."""
 
@@ -427,3 +476,18 @@ operations = weighted(
     (2, _of_time),
     (1, _of_people),
 )
+
+_roll_back = st.builds(
+    RollBack,
+    txid=st.sampled_from([-1, -1, -1, -2, -3, 0]),
+    dry_run=st.sampled_from([False, False, True]),
+    fault=faults,
+)
+corrections = weighted(
+    (24, operations),
+    (3, _roll_back),
+    (2, st.builds(Release, fault=few_faults)),
+    (2, st.builds(PassOver, txid=near, park=st.booleans(), fault=faults)),
+    (3, st.builds(DryRun, txid=committed, run=runs, task=tasks, fault=faults, within=within)),
+)
+"""What people do who take back what is wrong, in between everything else."""

@@ -19,14 +19,14 @@ from tests.simulation.contents import Tuple, expected, tuples
 from tests.simulation.observed import Observed
 
 LIVE = ("PROCESSING", "SEALING", "PROCESSED")
-SEALED = ("PROCESSED", "COMMITTED", "REPLACED")
-ENDED = ("FAILED", "FENCED", "REPLACED")
+SEALED = ("PROCESSED", "COMMITTED", "REPLACED", "ROLLED_BACK", "REHEARSED")
+ENDED = ("FAILED", "FENCED", "REPLACED", "ROLLED_BACK", "REHEARSED")
 AFTER = {
     None: {"PROCESSING"},
     "PROCESSING": {"SEALING", "FAILED", "FENCED"},
     "SEALING": {"PROCESSED", "FAILED", "FENCED"},
-    "PROCESSED": {"COMMITTED", "FAILED"},
-    "COMMITTED": {"REPLACED"},
+    "PROCESSED": {"COMMITTED", "FAILED", "FENCED", "REHEARSED"},
+    "COMMITTED": {"REPLACED", "ROLLED_BACK"},
 }
 Key = tuple[int, int]
 Contents = Callable[[Key], Sequence[Tuple]]
@@ -56,14 +56,27 @@ class Books:
     def _commit_log(self, seen: Observed) -> None:
         numbers = [commit["commit_number"] for commit in seen.commits]
         assert numbers == list(range(1, len(numbers) + 1)), "C2: commit numbers have no gap"
-        first = [commit["txid"] for commit in seen.commits if commit["replaced_attempt"] is None]
-        assert first == list(range(1, seen.curr_txid)), "G1, G2: each txid commits once, in order"
+        curr_txid = 1
+        for commit in seen.commits:
+            match commit["kind"]:
+                case "COMMIT":
+                    assert commit["txid"] == curr_txid, "G1, G2: each txid commits once, in order"
+                    curr_txid += 1
+                case "REPLAY":
+                    assert commit["txid"] < curr_txid, "R1: a replay of what has not committed"
+                case "ROLLBACK":
+                    assert commit["txid"] < curr_txid - 1, "H4: a rollback takes something back"
+                    curr_txid = commit["txid"] + 1
+        assert curr_txid == seen.curr_txid, "G2: curr_txid is the log's"
         assert seen.topology["commit_number"] == seen.commit_number, "C2: the topology is at c"
         assert {s["commit_number"] for s in seen.states} <= {seen.commit_number}, "G3: states at c"
 
     def _pointers(self, seen: Observed) -> None:
         logged: dict[int, tuple[int, int]] = {}
         for commit in seen.commits:
+            if commit["kind"] == "ROLLBACK":
+                logged = {txid: at for txid, at in logged.items() if txid <= commit["txid"]}
+                continue
             before = logged.get(commit["txid"], (None, None))[0]
             assert commit["replaced_attempt"] == before, "H1: a swap replaces what was committed"
             logged[commit["txid"]] = commit["attempt_id"], commit["commit_number"]
@@ -130,6 +143,7 @@ class Witness(Books):
         self.raised: dict[tuple[str, int], int] = defaultdict(int)
         self._nonces: dict[Key, str] = {}
         self._batches: dict[Key, Any] = {}
+        self._empty: set[Key] = set()
         self._frozen: dict[int, Any] = {}
 
     def check(self, seen: Observed) -> None:
@@ -150,6 +164,8 @@ class Witness(Books):
 
     def contents(self, key: Key) -> Sequence[Tuple]:
         """Return the rows of an attempt: by what it read when it began, whatever it reads now."""
+        if key in self._empty:
+            return []
         rows = sum(item["rows"] for item in self._batches[key])
         return self.contents_of(TransactionAttempt(*key), rows)
 
@@ -184,7 +200,9 @@ class Witness(Books):
             ids[txid] += 1
             nonce = self._nonces.setdefault(key_of(a), a["nonce"])
             assert nonce == a["nonce"], "A1: an attempt id is granted once"
-            if a["status"] in LIVE:
+            if a["verdict"] is not None:  # a person's word, wherever the window is
+                self._empty.add(key_of(a))
+            elif a["status"] in LIVE:
                 assert txid < seen.curr_txid + self.config.pending, "the window"
                 replaying += txid < seen.curr_txid and a["status"] != "PROCESSED"
         assert replaying <= self.config.pending, "as many replays as fit into the window"
@@ -193,15 +211,31 @@ class Witness(Books):
     def _story(self, seen: Observed) -> None:
         """Every change of every attempt that the trigger has written, also between snapshots."""
         last: dict[Key, str] = {}
+        unwanted = self._unwanted(seen)
         for event in seen.events:
             key, status = key_of(event), event["status"]
             before = last.get(key)
-            assert status in AFTER.get(before, set()), f"G4: {key} went {before} → {status}"
+            # what is empty is processed by being granted
+            is_empty = (before, status) == ("PROCESSING", "PROCESSED") and key in self._empty
+            assert is_empty or status in AFTER.get(before, set()), f"G4: {key}: {before} → {status}"
             if (before, status) == ("PROCESSED", "FAILED"):
                 why = self._may_fall(event["reason_code"]) or key in self.config.poison
                 assert why, "A8: nobody fails what is sealed"
+            if (before, status) == ("PROCESSED", "FENCED"):
+                why = event["reason_code"] == "ROLLED_BACK" or key in unwanted
+                assert why, "A8: nobody fences what is sealed"
             last[key] = status
         assert last == {key_of(a): a["status"] for a in seen.attempts}
+
+    def _unwanted(self, seen: Observed) -> set[Key]:
+        """Return the attempts of dry runs, and those of txids that a person passed over later."""
+        dry_runs = {r["request_id"] for r in seen.requests if r["is_dry_run"]}
+        last_empty: dict[int, int] = dict(sorted(self._empty))
+        return {
+            key_of(a)
+            for a in seen.attempts
+            if a["request_id"] in dry_runs or a["attempt_id"] < last_empty.get(a["txid"], -1)
+        }
 
     def _may_fall(self, reason: str) -> bool:
         """Say whether a sealed attempt can fall for this, besides by what its data violate."""
@@ -230,15 +264,21 @@ class Witness(Books):
         """E4: a batch starts where one ended that was committed, or may still be."""
         status = {key_of(a): a["status"] for a in seen.attempts}
         starts = {key_of(a): a["predecessor_attempt"] for a in seen.attempts}
+        own = {key_of(a) for a in seen.attempts if a["batch_meta"] is not None}
         committed: set[tuple[int, int | None]] = set()
         for commit in seen.commits:
-            if commit["replaced_attempt"] is None and commit["txid"] > 1:
+            if commit["kind"] == "ROLLBACK":
+                committed = {key for key in committed if key[0] <= commit["txid"]}
+                continue
+            # what was rolled back and commits again has the batch that it was frozen with
+            if commit["kind"] == "COMMIT" and commit["txid"] > 1 and key_of(commit) in own:
                 start = (commit["txid"] - 1, starts[key_of(commit)])
                 assert start in committed, "E4: a batch starts where a committed one ended"
             committed.add(key_of(commit))
         for key, before in starts.items():
             if before is not None and status[key] in LIVE:
-                assert status[key[0] - 1, before] not in ("FAILED", "FENCED"), "E4: the cascade"
+                fallen = ("FAILED", "FENCED", "ROLLED_BACK")
+                assert status[key[0] - 1, before] not in fallen, "E4: the cascade"
 
     # --- requests --------------------------------------------------------------------------------
 
@@ -246,12 +286,22 @@ class Witness(Books):
         """R1, G8: asking again without a clear neither opens a request nor makes a replay."""
         commits: dict[int, list[int]] = defaultdict(list)
         for commit in seen.commits:
-            commits[commit["txid"]].append(commit["attempt_id"])
+            if commit["kind"] == "ROLLBACK":
+                for txid in [txid for txid in commits if txid > commit["txid"]]:
+                    del commits[txid]
+            else:
+                commits[commit["txid"]].append(commit["attempt_id"])
+        statuses = {key_of(a): a for a in seen.attempts}
+        parked = {key for key, a in statuses.items() if a["verdict"] == "PARKED"}
+        rehearsed = {a["request_id"] for a in seen.attempts if a["status"] == "REHEARSED"}
         for r in seen.requests:
             most = 1 + self.raised[r["run_id"], 0] + self.raised[r["run_id"], r["txid"]]
             assert r["number"] <= most, "R1: a retry opened a request"
-            if r["status"] == "SATISFIED":
-                newest = max(commits[r["txid"]], default=-1)
+            if r["is_dry_run"]:
+                assert r["status"] != "SATISFIED" or r["request_id"] in rehearsed, "H: a dry run"
+            elif r["status"] == "SATISFIED":
+                done = [n for n in commits[r["txid"]] if (r["txid"], n) not in parked]
+                newest = max(done, default=-1)
                 assert newest >= 0, "R3: satisfied, and not committed"
                 assert newest > r["granted_after"] or r["kind"] == "COMMIT", "R2: a replay anew"
             elif r["kind"] == "COMMIT" and r["status"] in ("OPEN", "GIVEN_UP"):
@@ -259,7 +309,7 @@ class Witness(Books):
         replays = {r["request_id"] for r in seen.requests if r["kind"] == "REPLAY"}
         asked = {key_of(a): a["request_id"] for a in seen.attempts}
         for commit in seen.commits:
-            if commit["replaced_attempt"] is not None:
+            if commit["kind"] == "REPLAY":
                 assert asked[key_of(commit)] in replays, "R1: a retry became a replay"
 
 
@@ -278,6 +328,7 @@ class Mirror(Books):
 
 
 def _entry(commit: dict[str, Any]) -> tuple[Any, ...]:
-    return tuple(
-        commit[name] for name in ("commit_number", "txid", "attempt_id", "replaced_attempt")
-    )
+    """Make an entry of a log and one of a plan comparable; a rollback's has the txid it goes to."""
+    txid = commit["txid"] if "txid" in commit else commit["to_txid"]
+    attempt = commit.get("attempt_id"), commit.get("replaced_attempt")
+    return commit["commit_number"], txid, *attempt

@@ -15,7 +15,7 @@ from psycopg2.sql import SQL, Identifier
 
 from reliability.core.attempt import Grant
 from reliability.core.checkpoint import COORDINATOR
-from reliability.core.coordinator import Begin, Commit, Done, Fail, Seal, Submit, Wait
+from reliability.core.coordinator import Begin, Commit, Done, Fail, Rehearse, Seal, Submit, Wait
 from reliability.core.errors import (
     InvalidDefinition,
     LedgerCorruption,
@@ -31,6 +31,7 @@ from reliability.spark.stage import CsvStream, StageTask
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 from reliability.transaction.attempt import declare_partitions, read_batch_meta
 from reliability.transaction.request import Run, TaskContact
+from reliability.transaction.rollback import release
 from reliability.transaction.sweep import sweep
 from tests.simulation.config import OTHER, Config
 from tests.simulation.contents import (
@@ -188,10 +189,15 @@ class World:
 
     # --- what Airflow's tasks do -----------------------------------------------------------------
 
-    def who(self, run: str, txid: int, task: str) -> TaskContact:
+    def who(self, run: str, txid: int, task: str, *, is_dry_run: bool = False) -> TaskContact:
         """A clear of the run or of the transaction has raised its tasks' max_tries."""
         raised = self.witness.raised[run, 0] + self.witness.raised[run, txid]
-        return TaskContact(run=Run(dag_id=self.name, run_id=run), task=task, max_tries=1 + raised)
+        return TaskContact(
+            run=Run(dag_id=self.name, run_id=run),
+            task=task,
+            max_tries=1 + raised,
+            is_dry_run=is_dry_run,
+        )
 
     def run_of(self, wanted: str, txid: int) -> str:
         """Return the run, or the other one if it has nothing to do with the txid."""
@@ -214,11 +220,14 @@ class World:
         """A person clears a transaction of a run, or, without a txid, the whole run."""
         self.witness.raised[run, txid] += 1
 
-    def work(self, run: str, txid: int, task: str, acts: int = ENOUGH) -> None:
-        """Do what the operator's loop does, at most so many acts: then its process is stopped."""
+    def work(
+        self, run: str, txid: int, task: str, acts: int = ENOUGH, *, is_dry_run: bool = False
+    ) -> None:
+        """Do what a task's loop does, at most so many acts: then its process is stopped."""
         self.clear_if_closed(run, txid)
         work = self.runner.topology.work(task, None if task == "commit" else task)
-        request_id = self.runner.contact(txid, self.who(run, txid, task)).request_id
+        who = self.who(run, txid, task, is_dry_run=is_dry_run)
+        request_id = self.runner.contact(txid, who).request_id
         for _ in range(acts):
             match self.runner.next_action(txid, request_id, work):
                 case Begin():
@@ -234,6 +243,8 @@ class World:
                 case Commit():
                     if not self.runner.commit(txid):
                         return
+                case Rehearse():
+                    self.runner.rehearse(txid, request_id)
                 case Fail(error=error):
                     raise error
                 case Done() | Wait():
@@ -316,6 +327,7 @@ class World:
         """Nobody dies any more, and people clear what is red: everything commits."""
         self.restart()
         self.runner.resume()
+        release(self.door, self.name)
         self.source.ready = True
         for _ in range(MOST_ROUNDS):
             for txid in range(self.look().curr_txid, self.seen.txids + 1):
