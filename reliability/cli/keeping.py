@@ -9,7 +9,6 @@ import typer
 
 from reliability.cli.app import FAILED, FOUND, OneOrAll, ledger, names, verb
 from reliability.cli.output import print_table
-from reliability.core.checkpoint import Phase
 from reliability.core.errors import ReliabilityError
 
 if TYPE_CHECKING:
@@ -151,16 +150,4 @@ def _where_is(participant: Participant, saved: Saved) -> Compared:
                 number = read_checkpoint(tx, participant.topology).state.commit_number
     except ReliabilityError as error:
         return Compared(**place, commit_number=None, expected=(), error=str(error))
-    return Compared(**place, commit_number=number, expected=_expected(saved))
-
-
-def _expected(saved: Saved) -> tuple[int, ...]:
-    """Before the decision no database has changed; after it each may have, or not yet."""
-    c = saved.state.commit_number
-    match saved.state.phase:
-        case Phase.COMMITTED:
-            return (c,)
-        case Phase.PREPARING:
-            return (c - len(saved.plan),)
-        case Phase.COMMITTING:
-            return (c - len(saved.plan), c)
+    return Compared(**place, commit_number=number, expected=saved.state.participants_at)

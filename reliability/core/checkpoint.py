@@ -68,6 +68,24 @@ class CheckpointState:
         """Say whether nothing is under way: the next checkpoint may begin."""
         return self.phase is Phase.COMMITTED
 
+    @property
+    def participants_at(self) -> tuple[int, ...]:
+        """Return the commit numbers that a participant may be at: before the decision none moves.
+
+        >>> CheckpointState(Phase.COMMITTING, 7, 3).participants_at
+        (4, 7)
+        >>> CheckpointState(Phase.COMMITTING, 8, dropped=3).participants_at
+        (4, 5, 6, 7, 8)
+        """
+        c, before = self.commit_number, self.commit_number - self.size
+        match self.phase:
+            case Phase.COMMITTED:
+                return (c,)
+            case Phase.PREPARING:
+                return (before,)
+            case Phase.COMMITTING:
+                return (*range(before - self.dropped, before + 1), c)
+
     def next_action(self, recovering: bool) -> CheckpointAction:
         """Return what the participants are asked next.
 
