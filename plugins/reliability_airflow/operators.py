@@ -22,6 +22,7 @@ from reliability.core.coordinator import Wait
 from reliability.core.definitions import Topology
 from reliability.core.errors import SparkConnectionMissing
 from reliability.spark.submit import driver_environment, process_batch
+from reliability.topologies import folder_of
 from reliability_airflow.context import (
     WAIT_TIMEOUT,
     carry_source_wait,
@@ -145,8 +146,10 @@ class TransactionOperator(SparkSubmitOperator):
 
     def _get_hook(self) -> SparkSubmitHook:
         hook = super()._get_hook()
-        # The driver runs the pipeline's code: Airflow's secrets are none of its business.
-        hook.submit = partial(hook.submit, env=driver_environment(os.environ))  # type: ignore[method-assign]
+        # The driver runs the pipeline's code, the version of it that this task has: a DAG bundle is
+        # on the task's path only. Airflow's secrets are none of its business.
+        environment = driver_environment(os.environ, code=folder_of(self.topology.module))
+        hook.submit = partial(hook.submit, env=environment)  # type: ignore[method-assign]
         return hook
 
 

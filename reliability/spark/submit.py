@@ -98,12 +98,11 @@ class SparkSubmit:
     def _environment(self) -> dict[str, str]:
         """Let it find this Python, and the code that this process finds."""
         environment = driver_environment(os.environ)
-        ours = str(Path(sys.executable).parent)
-        for name, folders in (("PATH", [ours]), ("PYTHONPATH", self.code)):
-            there = environment.get(name, "").split(os.pathsep)
-            environment[name] = os.pathsep.join(
-                dict.fromkeys(folder for folder in (*folders, *there) if folder)
-            )
+        for name, folders in (
+            ("PATH", [str(Path(sys.executable).parent)]),
+            ("PYTHONPATH", self.code),
+        ):
+            environment[name] = _joined(*folders, environment.get(name))
         return environment
 
 
@@ -115,13 +114,25 @@ def find_spark_submit() -> str | None:
     return next(filter(None, map(which, [*of_home, "spark-submit", beside])), None)
 
 
-def driver_environment(environment: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment without Airflow's settings, connections and keys (G10)."""
-    return {
+def driver_environment(environment: Mapping[str, str], code: str | None = None) -> dict[str, str]:
+    """Return the environment without Airflow's settings, connections and keys (G10).
+
+    :param code: a folder in which the driver has to find the pipeline's code, after all others
+    """
+    found = {
         name: value
         for name, value in environment.items()
         if not name.lstrip("_").startswith(("AIRFLOW", "RELIABILITY_AIRFLOW"))
     }
+    if code is not None:
+        found["PYTHONPATH"] = _joined(found.get("PYTHONPATH"), code)
+    return found
+
+
+def _joined(*folders: str | None) -> str:
+    """Write a path of folders, each once."""
+    split = [each for some in folders if some for each in some.split(os.pathsep)]
+    return os.pathsep.join(dict.fromkeys(filter(None, split)))
 
 
 def process_batch() -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from datetime import datetime, timedelta, timezone
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -199,6 +200,23 @@ def test_the_driver_gets_none_of_airflows_secrets(airflow_home):
         "PATH": "/bin",
         "RELIABILITY_DSN": "service=reliability",
     }
+
+
+def test_the_driver_finds_the_code_where_the_dag_found_it(airflow_home, tmp_path, monkeypatch):
+    """A DAG bundle is on the path of Airflow's tasks alone; what is installed is found anyway."""
+    from reliability.spark.submit import driver_environment
+    from reliability.topologies import folder_of
+
+    (tmp_path / "shops").mkdir()
+    for name in ("__init__.py", "north.py"):
+        (tmp_path / "shops" / name).touch()
+    monkeypatch.syspath_prepend(tmp_path)
+    import_module("shops.north")
+    assert folder_of("shops.north") == folder_of("shops") == str(tmp_path)
+    assert folder_of("pytest") is folder_of("sys") is folder_of("nosuch") is None
+    found = driver_environment({"PYTHONPATH": "/a:/b"}, code=folder_of("shops"))
+    assert found["PYTHONPATH"] == f"/a:/b:{tmp_path}"
+    assert driver_environment({}, code=None) == {}
 
 
 def test_a_trigger_travels_as_ids_only(airflow_home):

@@ -16,7 +16,7 @@ import pytest
 from dev.backfill import is_known
 from dev.processes import wait_until
 from reliability.ledger.door import Door
-from tests.end_to_end.dates import Dates
+from tests.end_to_end.dates import Dates, publish
 
 HERE = Path(__file__).parent
 LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
@@ -36,7 +36,15 @@ def dates_folder(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="session")
-def airflow(environment, dates_folder):
+def versions(tmp_path_factory) -> Path:
+    """Where a DAG bundle with versions has them; the first is empty."""
+    folder: Path = tmp_path_factory.mktemp("versions")
+    publish(folder, "0", {})
+    return folder
+
+
+@pytest.fixture(scope="session")
+def airflow(environment, dates_folder, versions):
     """The environment with Airflow up and the example DAGs read."""
     bundles = [
         {"name": "examples", "classpath": LOCAL_BUNDLE, "kwargs": {}},
@@ -44,6 +52,11 @@ def airflow(environment, dates_folder):
             "name": "dates",
             "classpath": LOCAL_BUNDLE,
             "kwargs": {"path": str(dates_folder / "dags"), "refresh_interval": 2},
+        },
+        {
+            "name": "versioned",
+            "classpath": "tests.end_to_end.versioned.VersionedFolder",
+            "kwargs": {"folder": str(versions), "refresh_interval": 2},
         },
     ]
     stand_in = {"deploy-mode": "client", "spark-binary": "spark3-submit"}

@@ -88,9 +88,9 @@ class Dag:
         }
         return dict(self.api.post("/api/v2/backfills", body))
 
-    def clear(self, run_id: str) -> None:
+    def clear(self, run_id: str, **more: object) -> None:
         """Clear a whole run."""
-        self.api.post(self._path("dagRuns", run_id, "clear"), {"dry_run": False})
+        self.api.post(self._path("dagRuns", run_id, "clear"), {"dry_run": False, **more})
 
     def clear_tasks(self, run_id: str, *tasks: tuple[str, int]) -> None:
         """Clear mapped tasks of a run, and nothing else."""
@@ -137,9 +137,21 @@ class Dag:
         found = self.api.get(self._path("dagRuns", run_id, "taskInstances"))["task_instances"]
         return {(task["task_id"], task["map_index"]): task["state"] for task in found}
 
-    def log(self, run_id: str, task: str = "emit") -> str:
-        """Return the log of a task's first try."""
-        return str(self.api.get(self._path("dagRuns", run_id, "taskInstances", task, "logs", "1")))
+    def log(self, run_id: str, task: str = "emit", number: int = 1, **query: object) -> str:
+        """Return the log of a task's try."""
+        path = self._path("dagRuns", run_id, "taskInstances", task, "logs", str(number))
+        return str(self.api.get(path, **query))
+
+    def bundle_version(self) -> str | None:
+        """Return the version of the DAG's code that Airflow has read last."""
+        version: str | None = self.api.get(self._path())["bundle_version"]
+        return version
+
+    def code(self, attempt: str) -> str:
+        """Return the digest of the code that an attempt ran."""
+        columns = "txid || ':' || attempt_id, code_digest"
+        digests: dict[str, str] = dict(self.ledger_rows(columns, "attempt_step", "1"))
+        return digests[attempt]
 
     def ledger_rows(self, columns: str, table: str, order: str) -> list[tuple[Any, ...]]:
         """Return columns of the topology's rows in a table of the ledger."""
@@ -179,3 +191,13 @@ class Dag:
 
     def _path(self, *parts: str) -> str:
         return "/".join(("/api/v2/dags", self.dag_id, *parts))
+
+
+def publish(folder: Path, version: str, files: dict[str, str]) -> None:
+    """Make a version of these files the latest one."""
+    place = folder / version
+    place.mkdir(parents=True)
+    for name, text in files.items():
+        (place / name).write_text(text)
+    (folder / "current.new").write_text(version)
+    (folder / "current.new").rename(folder / "current")

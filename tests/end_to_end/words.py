@@ -13,7 +13,7 @@ from reliability import Count, FileSpout, State, Topology
 FOLDER = os.environ.get("DATES_FOLDER", "dates")
 
 
-def words(name: str) -> Topology:
+def words(name: str, module: str = __name__) -> Topology:
     """Return a topology that counts the words of `FOLDER/name/YYYY-MM-DD/`."""
     return Topology(
         name,
@@ -23,7 +23,7 @@ def words(name: str) -> Topology:
         process=counted,
         states=[State(name, key={"word": "text"}, values={"times": Count()})],
         max_spout_pending=2,
-        module=__name__,
+        module=module,
     )
 
 
