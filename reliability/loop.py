@@ -7,6 +7,7 @@ differ in are their hands: how a step is submitted, how one waits, who is told.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -57,7 +58,7 @@ class Hands(Protocol):
     def committed(self, committed: Sequence[Committed]) -> None:
         """Be told what has committed: this txid, and whatever was due with it."""
 
-    def tell(self, what: str) -> None:
+    def tell(self, what: str, level: int = logging.INFO) -> None:
         """Be told what happens."""
 
 
@@ -71,12 +72,11 @@ def advance(
     :raises ReliabilityError: it cannot be done now, or ever; whoever asks again begins here
     """
     txid, request_id = errand.txid, errand.request_id
-    rehearsed: Rehearsed | None = None
     while True:
         action = runner.next_action(txid, request_id, errand.work)
         match action:
             case Done():
-                return rehearsed
+                return None
             case Fail(error=error):
                 raise error
             case Wait():
@@ -87,13 +87,13 @@ def advance(
                 if not committed:  # somebody else is faster, or it is not due any more
                     hands.wait(Wait("its commit"))
             case Rehearse():
-                rehearsed = runner.rehearse(txid, request_id, witness)
+                return runner.rehearse(txid, request_id, witness)
             case Begin() | Submit() | Seal():
                 try:
                     _process(runner, errand, hands, action)
                 except PredecessorFailed as fallen:
                     # nobody's fault here: it waits for the predecessor and begins again
-                    hands.tell(str(fallen))
+                    hands.tell(str(fallen), logging.WARNING)
 
 
 def _process(

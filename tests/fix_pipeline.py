@@ -165,7 +165,7 @@ class Pipeline:
     def committed(self, committed: Sequence[Committed]) -> None:
         """The tests ask the tables."""
 
-    def tell(self, what: str) -> None:
+    def tell(self, what: str, level: int = 0) -> None:
         """Nobody listens."""
 
 

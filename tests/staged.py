@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from psycopg2.sql import SQL, Identifier, Placeholder
 
-from reliability import Count, State
+from reliability import Count, OpaqueState, State
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.ledger.door import Door, Transaction
 from reliability.states.tables import StateTables
@@ -37,10 +37,11 @@ class Staged:
         with self.door.transaction() as tx:
             tx.run(
                 SQL(
-                    "INSERT INTO reliability.topology (topology, max_spout_pending)"
-                    " VALUES (%(topology)s, 1000)"
+                    "INSERT INTO reliability.topology (topology, max_spout_pending, groups_commits)"
+                    " VALUES (%(topology)s, 1000, %(groups_commits)s)"
                 ),
                 topology=self.topology,
+                groups_commits=not self.others or self.kind is not OpaqueState,
             )
         self.participants.declare()
         for database, tables in self.tables().items():

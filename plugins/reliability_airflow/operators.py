@@ -7,6 +7,7 @@ a commit task whose attempt fell begins the next one itself (rule R4). The way i
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -181,5 +182,5 @@ class _TaskHands:
             if is_replay and (old := self.runner.outdated_code(done.attempt)):
                 log.warning("%s", old)
 
-    def tell(self, what: str) -> None:
-        self.operator.log.info("%s", what)
+    def tell(self, what: str, level: int = logging.INFO) -> None:
+        self.operator.log.log(level, "%s", what)

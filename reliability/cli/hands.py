@@ -181,7 +181,7 @@ class _Hands:
     def committed(self, committed: Sequence[Committed]) -> None:
         """What it changed is asked of the ledger in the end, whoever committed it."""
 
-    def tell(self, what: str) -> None:
+    def tell(self, what: str, level: int = logging.INFO) -> None:
         self._waits_since = None  # whatever is told is no wait any more
         self.say(what)
 

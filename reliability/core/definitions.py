@@ -11,7 +11,7 @@ from reliability.core.errors import InvalidDefinition
 from reliability.core.graph import THE_STEP, Step, in_order, needed_for
 from reliability.core.names import check_name
 from reliability.core.spout import Spout
-from reliability.core.state import State
+from reliability.core.state import State, StateKind
 
 LEAST_CHECKPOINT_INTERVAL = 0.1  # seconds, as in Storm
 
@@ -82,6 +82,15 @@ class Topology:
     def step_of(self, state: str) -> str:
         """Return the name of the step that feeds a state."""
         return next(step.name for step in self.steps if state in step.feeds)
+
+    @property
+    def groups_commits(self) -> bool:
+        """Say whether several txids may share a physical commit (rule C5).
+
+        An OpaqueState can undo one txid, and where there are several databases a commit may have
+        to be undone that one of them cannot carry out (rule C6).
+        """
+        return not self.databases or all(s.kind is not StateKind.OPAQUE for s in self.states)
 
     @property
     def replay_window(self) -> int:

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
-from reliability.core.checkpoint import COORDINATOR, CheckpointAction, Drive, Message
+from reliability.core.checkpoint import COORDINATOR, CheckpointAction, Drive, Message, Phase
 from reliability.core.difference import Difference
 from reliability.core.errors import (
     CheckpointMismatch,
@@ -26,6 +26,7 @@ from reliability.core.errors import (
     CheckpointTakenOver,
     LedgerBusy,
     ReliabilityError,
+    RollbackNotPossible,
 )
 from reliability.core.plan import Plan, dropped_by
 from reliability.ledger.door import Door
@@ -65,6 +66,7 @@ class Checkpoint:
         self.patience = patience
         self.plan: Plan = ()
         self._drive: Drive | None = None
+        self._decided_before: int | None = None
         self._differences: list[Difference] = []
 
     @property
@@ -98,11 +100,11 @@ class Checkpoint:
                     tries += 1
                     if tries == MOST_TRIES_TO_COMMIT:
                         stuck = self._stuck(message, failures)
-                        if not may_drop or not isinstance(stuck, CheckpointStuck):
+                        # what this driver has decided itself is worth another call at least
+                        if not may_drop or message.commit_number != self._decided_before:
                             raise stuck
-                        logger.warning("%s; a rollback takes its place", stuck.what)
-                        self._drop(planner)
-                        tries, may_drop = 0, False
+                        self._give_way(planner, stuck)
+                        tries = 0
                 case CheckpointAction.PREPARE, True:
                     return self._roll_back(plan, _cause(failures))
                 case _, True:
@@ -122,6 +124,8 @@ class Checkpoint:
         if not is_at_rest:
             logger.warning("%s is found at %s, and repaired", self.topology, found.state)
         self.plan = saved.plan
+        if found.state.phase is Phase.COMMITTING:
+            self._decided_before = found.state.commit_number
         self._drive = Drive(
             state=saved.state,
             epoch=saved.epoch,
@@ -188,8 +192,23 @@ class Checkpoint:
                 return False
             drive = self.drive.begin(len(plan))
             save_checkpoint(tx, self.topology, old, replace(old, state=drive.state, plan=plan))
-        self._drive, self.plan = drive, plan
+        self._drive, self.plan, self._differences = drive, plan, []
         return True
+
+    def _give_way(self, planner: Planner, stuck: ReliabilityError) -> None:
+        """Let a rollback take its place, or say what is stuck, and why no rollback can."""
+        if not isinstance(stuck, CheckpointStuck):
+            raise stuck
+        try:
+            self._drop(planner)
+        except CheckpointTakenOver:
+            raise
+        except RollbackNotPossible as refused:
+            raise RollbackNotPossible(f"{refused.what}; {stuck.what}") from refused
+        except ReliabilityError as error:
+            what = f"{stuck.what}; and a rollback cannot take its place: {error.what}"
+            raise CheckpointStuck(what) from error
+        logger.warning("%s; a rollback takes its place", stuck.what)
 
     def _drop(self, planner: Planner) -> None:
         """Decide for a rollback in the place of what is decided and cannot be committed (C6).
@@ -226,7 +245,7 @@ class Checkpoint:
         with self.door.transaction() as tx:
             lock_topology(tx, self.topology, self.patience)
             save_checkpoint(tx, self.topology, old, replace(old, state=drive.state, plan=plan))
-        self._drive, self._differences = drive, []
+        self._drive, self._differences, self._decided_before = drive, [], None
 
     def _ask_all(self, message: Message) -> None:
         for participant in self.participants:

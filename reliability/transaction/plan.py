@@ -35,6 +35,7 @@ from reliability.core.plan import (
     planned_from_json,
 )
 from reliability.core.rollback import rollback_refusal
+from reliability.core.state import StateKind
 from reliability.ledger.door import Row, Transaction
 from reliability.states.tables import StateTables
 from reliability.transaction.apply import Witness, commit_state, replay_state, roll_back_state
@@ -121,11 +122,12 @@ def nothing(tx: Transaction, locked: Row) -> Plan:
 
 def read_plan(topology: str, limits: DrainLimits, tx: Transaction, locked: Row) -> Plan:
     """Plan what commits next."""
+    most = limits.most if locked["groups_commits"] else 1
     rows = tx.all(
         "due",
         topology=topology,
         overdue=limits.overdue,
-        most=limits.most,
+        most=most,
         at_once=limits.at_once,
     )
     # Only where a replay is due does it matter whose turn it is.
@@ -135,7 +137,7 @@ def read_plan(topology: str, limits: DrainLimits, tx: Transaction, locked: Row) 
         [Due(**row) for row in rows],
         curr_txid=locked["curr_txid"],
         commit_number=locked["commit_number"],
-        most=limits.most,
+        most=most,
         last_was_first_commit=last is not None and last["was_first_commit"],
     )
 
@@ -201,7 +203,10 @@ def _roll_back(
     if place["dropped"] and tx.first("is_rolled_back", **at):
         differences = []
         for table in tables:
-            tx.one("advance_state", **at, state=table.state.name)
+            state = {**at, "state": table.state.name}
+            tx.one("advance_state", **state)
+            if table.state.kind is StateKind.OPAQUE:  # where it is undone its one step is used up
+                tx.run("end_history", **state)
     else:
         _check_rollback(tx, tables, at)
         differences = [roll_back_state(tx, table, at, witness) for table in tables]

@@ -13,18 +13,19 @@ a commit that is decided and that one of them cannot carry out: who has it undoe
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 from reliability.core.checkpoint import Phase
 from reliability.core.difference import Difference
-from reliability.core.errors import CheckpointTakenOver, RollbackNotPossible
+from reliability.core.errors import CheckpointStuck, CheckpointTakenOver, RollbackNotPossible
 from reliability.core.plan import Plan, PlannedRollback, dropped_by
 from reliability.core.rollback import drop_refusal
 from reliability.ledger.door import Door, Row, Transaction
 from reliability.ledger.locks import lock_topology
 from reliability.transaction.apply import Witness
 from reliability.transaction.change import changing
-from reliability.transaction.plan import Changed, Planner, read_checkpoint
+from reliability.transaction.plan import Changed, Planner, nothing, read_checkpoint
 from reliability.transaction.rehearse import rehearse
 
 
@@ -71,22 +72,23 @@ def roll_back(
 
     def planner(tx: Transaction, locked: Row) -> Plan:
         found = read_checkpoint(tx, topology)
+        reached, dropped = locked["commit_number"], 0
         if found.state.phase is Phase.COMMITTING:
             refusal = drop_refusal(found.plan, to_txid)
             if refusal is not None:
                 raise RollbackNotPossible(f"{topology} to txid {to_txid}: {refusal}")
-        reached = found.state.commit_number
+            dropped = found.state.commit_number - reached
         return (
             PlannedRollback(
-                commit_number=reached + 1,
+                commit_number=reached + dropped + 1,
                 to_txid=to_txid,
                 reason=reason,
-                dropped=reached - locked["commit_number"],
+                dropped=dropped,
             ),
         )
 
     if dry_run:
-        plan, differences = rehearse(door, topology, planner, witness)
+        plan, differences = _rehearse(door, topology, planner, witness)
     else:
         plan, differences = _carry_out(door, topology, planner, to_txid)
     with door.transaction() as tx:
@@ -98,6 +100,17 @@ def roll_back(
         dropped=dropped_by(plan),
         differences=tuple(differences),
     )
+
+
+def _rehearse(
+    door: Door, topology: str, planner: Planner, witness: Witness | None
+) -> tuple[Plan, list[Difference]]:
+    # With the driver's lock, so that what somebody is about to commit is not taken for stuck; and
+    # what one that died has left is finished first, as anybody does who comes to change the states.
+    with changing(door, topology) as change:
+        with suppress(CheckpointStuck):
+            change(nothing)
+        return rehearse(door, topology, planner, witness)
 
 
 def _carry_out(

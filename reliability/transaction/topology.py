@@ -29,6 +29,7 @@ def declare(door: Door, topology: Topology) -> None:
             spout_kind=topology.spout.kind.value,
             emit_interval=topology.emit_interval_seconds,
             checkpoint_interval=topology.checkpoint_interval_seconds,
+            groups_commits=topology.groups_commits,
         )
         has_emitted = lock_topology(tx, topology.name)["next_txid"] > 1
         declare_states(tx, topology, COORDINATOR, has_emitted=has_emitted)

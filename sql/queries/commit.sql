@@ -5,8 +5,8 @@ SELECT kind = 'COMMIT' AS was_first_commit FROM reliability.commit_log
 
 -- due --
 -- What may commit now: the PROCESSED attempts from curr_txid on, in case they follow each other
--- without a gap, and those of replays. A dry run never commits. First commits keep the checkpoint interval, so that more
--- of them share a physical commit.
+-- without a gap, and those of replays. A dry run never commits. First commits keep the checkpoint
+-- interval, so that more of them share a physical commit.
 SELECT a.txid, a.attempt_id, a.nonce::text AS nonce, t.committed_attempt,
        (SELECT coalesce(sum(s.staged_rows), 0)::bigint FROM reliability.sink s
          WHERE s.topology = a.topology AND s.txid = a.txid

@@ -2,14 +2,16 @@
 -- Make the topology known, or bring its configuration up to date.
 INSERT INTO reliability.topology
        (topology, max_spout_pending, max_replay_pending, module, spout_kind, emit_interval,
-        checkpoint_interval)
+        checkpoint_interval, groups_commits)
 VALUES (%(topology)s, %(max_spout_pending)s, %(max_replay_pending)s, %(module)s, %(spout_kind)s,
-        %(emit_interval)s * interval '1 second', %(checkpoint_interval)s * interval '1 second')
+        %(emit_interval)s * interval '1 second', %(checkpoint_interval)s * interval '1 second',
+        %(groups_commits)s)
 ON CONFLICT (topology) DO UPDATE
    SET max_spout_pending = excluded.max_spout_pending,
        max_replay_pending = excluded.max_replay_pending, module = excluded.module,
        spout_kind = excluded.spout_kind,
-       emit_interval = excluded.emit_interval, checkpoint_interval = excluded.checkpoint_interval;
+       emit_interval = excluded.emit_interval, checkpoint_interval = excluded.checkpoint_interval,
+       groups_commits = excluded.groups_commits;
 
 -- pause_topology --
 UPDATE reliability.topology
@@ -25,7 +27,7 @@ RETURNING topology;
 -- lock_topology --
 -- Queue behind whoever decides for this topology now. A statement of its own: what is read or
 -- written under the lock must be a later one. Not FOR UPDATE, which deadlocks with acks.
-SELECT curr_txid, next_txid, commit_number, participant
+SELECT curr_txid, next_txid, commit_number, groups_commits, participant
   FROM reliability.topology WHERE topology = %(topology)s FOR NO KEY UPDATE;
 
 -- topologies --

@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
 
 import pytest
 from psycopg2.sql import SQL
 
 from reliability import OpaqueState, State, TransactionalState
+from reliability.core.checkpoint import CheckpointAction
 from reliability.core.errors import (
     CheckpointStuck,
     CheckpointTakenOver,
-    LedgerBusy,
     LedgerUnavailable,
     RollbackNotPossible,
 )
 from reliability.ledger.door import Door
 from reliability.transaction.checkpoint import driving
 from reliability.transaction.commit import drain
-from reliability.transaction.plan import nothing
+from reliability.transaction.participant import Participant
+from reliability.transaction.plan import DrainLimits, nothing, read_plan
 from reliability.transaction.rollback import release, roll_back
 from tests.doomed import EVERY, doomed
 from tests.fix_postgres import database_of, rows, run_as_admin
-from tests.staged import Staged, die_when_decided
+from tests.staged import DECIDED, Staged, die_when_decided
 
 WHY = "the east cannot take it"
 EVERYWHERE = ("", "east", "west")
@@ -52,16 +55,26 @@ def stuck_at(
     attempt_id: int = 0,
 ) -> Staged:
     """Three txids are committed; what comes then is decided, in the west, and nowhere else."""
-    staged = Staged(door, f"t{next(_numbers)}", ["east", "west"], kind)
-    for txid, keys in BY.items():
-        staged.process(txid, dict.fromkeys(EVERYWHERE, keys))
-    drain(door, staged.topology)
+    staged = committed(door, kind)
     for txid, keys in decided.items():
-        staged.process(txid, dict.fromkeys(EVERYWHERE, keys), attempt_id)
+        staged.process(txid, everywhere(keys), attempt_id)
     die_when_decided(staged)
     constrain(staged, "ADD CONSTRAINT poor CHECK (k <> 7)")
     with pytest.raises(CheckpointStuck, match=r"database east: .*poor"):
         drain(door, staged.topology)
+    return staged
+
+
+def everywhere(keys: Sequence[int]) -> dict[str, Sequence[int]]:
+    return dict.fromkeys(EVERYWHERE, keys)
+
+
+def committed(door: Door, kind: type[State] = State) -> Staged:
+    """A topology with a state in each of three databases; three txids are committed."""
+    staged = Staged(door, f"t{next(_numbers)}", ["east", "west"], kind)
+    for txid, keys in BY.items():
+        staged.process(txid, everywhere(keys))
+    drain(door, staged.topology)
     return staged
 
 
@@ -117,7 +130,7 @@ def goes_on(staged: Staged, to_txid: int) -> bool:
     """What was taken back is processed again and commits, everywhere."""
     release(staged.door, staged.topology)
     for txid in range(to_txid + 1, 5):
-        staged.process(txid, dict.fromkeys(EVERYWHERE, BY.get(txid, [1])), attempt_id=1)
+        staged.process(txid, everywhere(BY.get(txid, [1])), attempt_id=1)
     drain(staged.door, staged.topology)
     expected = {**after(3), 1: 2}
     return seen(staged) == [expected] * 3
@@ -126,9 +139,11 @@ def goes_on(staged: Staged, to_txid: int) -> bool:
 def test_what_was_decided_has_to_go_with_it(stuck, door):
     """C6: else the others would lack what the west keeps."""
     before = seen(stuck)
-    for dry_run in (True, False):
-        with pytest.raises(RollbackNotPossible, match=r"txid 4 is decided .*go back to txid 3"):
-            roll_back(door, stuck.topology, 4, WHY, dry_run=dry_run)
+    refused = r"txid 4 is decided .*go back to txid 3"
+    with pytest.raises(RollbackNotPossible, match=refused):
+        roll_back(door, stuck.topology, 4, WHY, dry_run=True)
+    with pytest.raises(RollbackNotPossible, match=refused + r".* database east: .*poor"):
+        roll_back(door, stuck.topology, 4, WHY)
     assert (seen(stuck), stuck.phase()) == (before, "COMMITTING")
 
 
@@ -170,7 +185,7 @@ def test_all_databases_have_to_agree(stuck, door, east):
         f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'",
     )
     try:
-        with pytest.raises(LedgerUnavailable, match="database east"):
+        with pytest.raises(CheckpointStuck, match=r"c=4 is decided .* a rollback cannot take its"):
             roll_back(door, stuck.topology, 3, WHY)
     finally:
         run_as_admin(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
@@ -190,25 +205,46 @@ def test_a_state_that_cannot_go_back_leaves_the_decision_as_it_is(door, east):
     assert (seen(staged), staged.phase()) == (before, "COMMITTING")
 
 
-def test_an_opaque_state_that_drops_it_keeps_its_one_step(door, east):
+def test_an_opaque_states_one_step_is_used_up_in_every_database(door, east):
+    """H5: a replay that one of them would refuse is refused before anything runs for it."""
     staged = stuck_at(door, {4: [4, 7]}, kind=OpaqueState)
     roll_back(door, staged.topology, 3, WHY)
     assert_all_at(staged, 5, 3)
-    used_up = "SELECT compacted_through FROM reliability.state"
-    assert [rows(staged.participants.door_of(name), used_up) for name in EVERYWHERE] == [
-        [(0,)],
-        [(0,)],
-        [(3,)],
-    ]
+    used_up = "SELECT DISTINCT compacted_through FROM reliability.state"
+    doors = [staged.participants.door_of(name) for name in EVERYWHERE]
+    assert [rows(each, used_up) for each in doors] == [[(3,)]] * 3
     assert goes_on(staged, 3)
 
 
-def test_a_dry_run_waits_for_a_change_that_may_still_be_made(stuck, door):
-    """A PREPARING checkpoint is nobody's decision: there is nothing to take back yet."""
-    with door.transaction() as tx:
-        tx.cursor.execute("UPDATE reliability.checkpoint SET phase = 'PREPARING'")
-    with pytest.raises(LedgerBusy, match="on its way"):
-        roll_back(door, stuck.topology, 3, WHY, dry_run=True)
+def test_where_an_opaque_state_might_have_to_undo_it_txids_commit_one_by_one(door, east):
+    """C6: it can undo one. Where it lies in the only database there is nothing to undo."""
+    staged = Staged(door, f"t{next(_numbers)}", ["east", "west"], OpaqueState)
+    for txid, keys in BY.items():
+        staged.process(txid, everywhere(keys))
+    with doomed() as fate:
+        drain(Door(door.dsn), staged.topology)
+    assert sum(DECIDED in statement for statement in fate.statements) == len(BY)
+
+
+def test_what_somebody_is_about_to_commit_is_not_taken_for_stuck(door, east):
+    """Else a dry run would advise to take back a txid too many."""
+    staged = committed(door)
+    staged.process(2, everywhere([2]), 1)
+    planner = partial(read_plan, staged.topology, DrainLimits())
+    with ThreadPoolExecutor(1) as thread:
+        with driving(staged.participants, patience=10) as driver:
+            assert driver.take_up(planner)
+            while staged.phase() != "COMMITTING":
+                message = driver.next_action(planner)
+                assert message is not None
+                assert driver.carry_out(message) == {}
+            person = Door(door.dsn)
+            dry_run = partial(roll_back, person, staged.topology, 2, WHY, dry_run=True)
+            told = thread.submit(dry_run)
+            assert wait([told], timeout=0.5).not_done
+            driver.change(planner)
+        assert told.result().dropped == 0
+    assert staged.phase() == "COMMITTED"
 
 
 def test_an_older_driver_commits_nothing_of_what_was_dropped(stuck, door):
@@ -276,7 +312,7 @@ def test_a_rollback_that_gets_stuck_gives_way_to_another(stuck, door):
 
 def test_the_ledgers_own_database_may_be_the_one_that_cannot(door, east):
     staged = Staged(door, f"t{next(_numbers)}", ["east", "west"])
-    staged.process(1, dict.fromkeys(EVERYWHERE, BY[1]))
+    staged.process(1, everywhere(BY[1]))
     die_when_decided(staged)
     with door.transaction() as tx:
         tx.run(SQL(f"ALTER TABLE {staged.topology}_here ADD CONSTRAINT poor CHECK (k <> 2)"))
@@ -285,3 +321,48 @@ def test_the_ledgers_own_database_may_be_the_one_that_cannot(door, east):
     assert seen(staged) == [{}, after(1), after(1)]
     roll_back(door, staged.topology, 0, WHY)
     assert_all_at(staged, 2, 0)
+
+
+@pytest.mark.parametrize("silent", [2, 99])
+def test_a_rollback_gives_way_to_nothing_that_it_has_decided_itself(
+    door, east, monkeypatch, silent
+):
+    """Else it would be told of a commit that was dropped, and there was none."""
+    staged = committed(door)
+    carry_out, asked = Participant.carry_out, itertools.count()
+
+    def fail_at_first(self, message, *rest):
+        is_commit = message.action is CheckpointAction.COMMIT
+        if self.name == "east" and is_commit and next(asked) < silent:
+            raise LedgerUnavailable("connection refused")
+        return carry_out(self, message, *rest)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Participant, "carry_out", fail_at_first)
+        with pytest.raises(CheckpointStuck, match=r"c=4 is decided .* connection refused"):
+            roll_back(door, staged.topology, 1, WHY)
+    assert is_decided(staged)
+    done = roll_back(door, staged.topology, 1, WHY)
+    assert (done.commit_number, done.dropped) == (4, 0)
+    assert_all_at(staged, 4, 1)
+
+
+def test_a_rollback_that_no_database_can_go_on_with_is_still_called_stuck(stuck, door):
+    with doomed(after='"to_txid": 2'):
+        roll_back(Door(door.dsn), stuck.topology, 2, WHY)
+    constrain(stuck, "ADD CONSTRAINT twice CHECK (k <> 3 OR seen = 2)")
+    with pytest.raises(CheckpointStuck, match=r"c=5 is decided .*twice.*cannot take its place"):
+        roll_back(door, stuck.topology, 2, WHY)
+
+
+def test_each_change_tells_its_own_differences(door, east):
+    staged = committed(door)
+    staged.process(2, everywhere([50]), 1)
+    staged.process(3, everywhere([60, 61]), 1)
+    done = drain(door, staged.topology)
+    assert [{one.moved.get("seen", 0) for one in each.differences} for each in done] == [{-1}, {0}]
+    assert [len(each.differences) for each in done] == [3, 3]
+    staged.process(3, everywhere([3, 4, 5]), 2)
+    die_when_decided(staged)
+    back = roll_back(door, staged.topology, 2, WHY)
+    assert [one.moved["seen"] for one in back.differences] == [-3] * 3

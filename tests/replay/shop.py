@@ -334,7 +334,7 @@ class _Hands:
             if one.attempt.txid == self.txid:
                 self.differences = list(one.differences)
 
-    def tell(self, what: str) -> None:
+    def tell(self, what: str, level: int = 0) -> None:
         """Nobody listens."""
 
 

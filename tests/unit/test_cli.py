@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import doctest
 import os
 import sys
 
@@ -12,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from dev.processes import wait_until
-from reliability.cli import app, history, output
+from reliability.cli import app
 from reliability.cli.disagreement import DagRun, Disagreement, compare
 from reliability.cli.output import read_txids
 from reliability.core.attempt import Grant, TransactionAttempt
@@ -24,11 +23,6 @@ from tests.fix_postgres import ROOT
 VERBS = sorted(command.callback.__name__ for command in app.registered_commands if command.callback)
 GRANT = Grant(topology="shop", attempt=TransactionAttempt(7, 2), nonce="n")
 SUBMISSION = Submission(module="spark_apps.shop", grant=GRANT, step="process")
-
-
-@pytest.mark.parametrize("module", [output, history])
-def test_the_examples_of_the_notations(module):
-    assert doctest.testmod(module).failed == 0
 
 
 @pytest.mark.parametrize("text", ["", "a", "3..", "5..3", "0", "-1", "1..9999999", "3 4"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import doctest
 import json
-from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -154,6 +153,18 @@ def test_every_change_of_shape_changes_the_digest():
 # --- kinds (H5) ----------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    ("kind", "database", "groups"),
+    [(OpaqueState, "", True), (OpaqueState, "west", False), (State, "west", True)],
+)
+def test_txids_share_a_commit_unless_an_opaque_state_may_have_to_undo_it(kind, database, groups):
+    states = [
+        kind("a", values={"n": Count()}),
+        State("b", values={"n": Count()}, database=database),
+    ]
+    assert topology(states=states).groups_commits is groups
+
+
 def of(kind):
     classes = {
         StateKind.CONTRIBUTION: State,
@@ -183,13 +194,6 @@ def test_a_replay_is_granted_for_all_states_or_for_none(kinds, txid, refused_by)
 
 
 # --- what the docs show --------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "module", ["core.types", "core.state", "core.aggregators.column", "spark.encode"]
-)
-def test_the_examples_of_a_module_are_true(module):
-    assert doctest.testmod(import_module(f"reliability.{module}")).failed == 0
 
 
 def test_the_examples_of_the_page_on_states_are_true():
