@@ -73,6 +73,15 @@ MUTANTS = (
         tests=(REQUESTS + "test_a_processed_attempt_of_another_run_is_taken_as_ones_own",),
     ),
     Mutant(
+        rule="R2",
+        name="a dry run commits",
+        path="sql/queries/commit.sql",
+        old="                    WHERE r.request_id = a.request_id AND r.is_dry_run)\n",
+        new="                    WHERE r.request_id = a.request_id AND false)\n",
+        tests=("tests/replay/test_identities.py::test_a_dry_run_that_died_is_in_nobodys_way",),
+        in_histories=True,
+    ),
+    Mutant(
         rule="R3",
         name="settle is content with what is not closed",
         path="reliability/transaction/request.py",
@@ -119,6 +128,17 @@ MUTANTS = (
         old="    return is_taken(tx, topology.name, ",
         new="    return False and is_taken(tx, topology.name, ",
         tests=(EMISSION + "test_an_item_that_another_run_takes_meanwhile_has_one_txid",),
+    ),
+    Mutant(
+        rule="E1",
+        name="what was given up is free before it is taken out of the states",
+        path="sql/queries/emission.sql",
+        old="SELECT 0, range_agg(part - refrozen_part)::text",
+        new="SELECT 0, range_agg(part * '{}'::int8multirange)::text",
+        tests=(
+            "tests/integration/test_spouts.py::"
+            "test_rows_that_a_batch_gave_up_and_that_come_back_count_once",
+        ),
     ),
     Mutant(
         rule="E2",
@@ -431,6 +451,30 @@ MUTANTS = (
         tests=(WAY_OUT + "test_what_was_decided_has_to_go_with_it",),
     ),
     Mutant(
+        rule="C6",
+        name="a database that lost more than what was dropped goes on",
+        path="reliability/core/checkpoint.py",
+        old="    if not first - message.dropped <= last <= first:\n",
+        new="    if not last <= first:\n",
+        tests=("tests/unit/test_checkpoint.py::test_who_may_lack_what_was_dropped",),
+    ),
+    Mutant(
+        rule="C6",
+        name="who drops it rolls back once more",
+        path="reliability/transaction/plan.py",
+        old='    if place["dropped"] and tx.first("is_rolled_back", **at):\n',
+        new="    if False:\n",
+        tests=(WAY_OUT + "test_who_has_the_decided_commit_undoes_it_and_the_others_drop_it",),
+    ),
+    Mutant(
+        rule="C6",
+        name="a rollback drops what it has decided itself",
+        path="reliability/transaction/checkpoint.py",
+        old="message.commit_number != self._decided_before:",
+        new="self._decided_before == -1:",
+        tests=(WAY_OUT + "test_a_rollback_gives_way_to_nothing_that_it_has_decided_itself",),
+    ),
+    Mutant(
         rule="C7",
         name="a parked txid satisfies who asked for it",
         path="sql/queries/request.sql",
@@ -487,6 +531,7 @@ MUTANTS = (
         old='            tx.run("hold_later_txids", **place)\n',
         new="",
         tests=(HISTORY + "test_a_rollback_fences_what_is_processed_and_holds_the_txids",),
+        in_histories=True,
     ),
     Mutant(
         rule="H4",
@@ -495,6 +540,7 @@ MUTANTS = (
         old="   AND status IN ('PROCESSING', 'SEALING', 'PROCESSED', 'COMMITTED');",
         new="   AND status IN ('COMMITTED');",
         tests=(HISTORY + "test_a_rollback_fences_what_is_processed_and_holds_the_txids",),
+        in_histories=True,
     ),
     Mutant(
         rule="H4",
@@ -514,6 +560,7 @@ MUTANTS = (
         old='            tx.run("close_later_requests", **place)\n',
         new="",
         tests=(HISTORY + "test_a_rollback_closes_every_request_of_the_later_txids",),
+        in_histories=True,
     ),
     Mutant(
         rule="H5",

@@ -158,6 +158,7 @@ def test_a_dry_run_tells_what_a_replay_does_and_changes_nothing(shop):
 
 
 def test_a_dry_run_that_died_is_in_nobodys_way(shop):
+    """R2: and nobody commits it."""
     shop.makes[2] = corrected(2)
     shop.clear(2)
     run = shop.run_of(2)

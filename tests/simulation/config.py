@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hypothesis import strategies as st
@@ -102,7 +103,8 @@ def _never(*_: Any) -> dict[str, Any]:
 
 rarely = st.sampled_from([False] * 6 + [True])
 
-configs = st.builds(
+_configs = partial(
+    st.builds,
     Config,
     spout=st.sampled_from(SpoutKind),
     best=st.sampled_from(StateKind),
@@ -116,5 +118,6 @@ configs = st.builds(
     ),
     throttled=rarely,
     grouped=rarely,
-    databases=st.sampled_from([1] * 7 + [2]),
 )
+configs = _configs(databases=st.sampled_from([1] * 7 + [2]))
+configs_with_corrections = _configs(databases=st.sampled_from([1, 1, 2]))

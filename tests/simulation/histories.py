@@ -14,7 +14,7 @@ import reliability.spark.stage
 import reliability.transaction.participant
 from reliability.ledger.door import Door
 from reliability.settings import ledger_dsn
-from tests.simulation.config import Config, configs
+from tests.simulation.config import Config, configs, configs_with_corrections
 from tests.simulation.doors import SimulatedDoor, close_idle_sessions
 from tests.simulation.observed import Observer
 from tests.simulation.operations import Operation, corrections, operations, perform
@@ -33,17 +33,22 @@ class History:
     drains: bool = False
 
 
-def histories_of(steps: st.SearchStrategy[Operation]) -> st.SearchStrategy[History]:
+def histories_of(
+    config: st.SearchStrategy[Config], steps: st.SearchStrategy[Operation]
+) -> st.SearchStrategy[History]:
     """Draw histories that are made of these operations."""
     return st.builds(
         History,
-        config=configs,
+        config=config,
         steps=st.lists(steps, min_size=3, max_size=MOST_STEPS).map(tuple),
         drains=st.sampled_from([False] * 9 + [True]),
     )
 
 
-KINDS = {"operations": histories_of(operations), "corrections": histories_of(corrections)}
+KINDS = {
+    "operations": histories_of(configs, operations),
+    "corrections": histories_of(configs_with_corrections, corrections),
+}
 
 
 def prepare(dsn: str) -> None:

@@ -22,7 +22,8 @@ _LEDGER = {
     " FROM reliability.topology WHERE topology = $1",
     "checkpoint": "SELECT phase, commit_number, plan FROM reliability.checkpoint"
     " WHERE topology = $1",
-    "transactions": "SELECT txid, batch_meta, committed_attempt, commit_number"
+    "transactions": "SELECT txid, batch_meta, committed_attempt, commit_number,"
+    " held_reason IS NOT NULL AS is_held"
     " FROM reliability.transaction WHERE topology = $1 ORDER BY txid",
     "items": "SELECT txid, item FROM reliability.source_item WHERE topology = $1",
     "requests": "SELECT request_id, txid, run_id, number, kind, status, granted_after,"
@@ -70,7 +71,7 @@ class Observed:
     @property
     def commit_number(self) -> int:
         """Return the last c."""
-        return len(self.commits)
+        return int(self.commits[-1]["commit_number"]) if self.commits else 0
 
     @property
     def txids(self) -> int:

@@ -332,6 +332,35 @@ class PassOver(OfTxid):
 
 
 @dataclass(frozen=True)
+class Stick(OfTxid):
+    """Of two databases: a txid is processed and decided, and then a table refuses its rows (C6).
+
+    :param sink: the state whose table refuses whatever comes from now on
+    """
+
+    run: str = "A"
+    sink: str = TOTALS
+
+    def act(self, world: World) -> None:
+        if world.config.databases == 1 or world.witness.has_refused:
+            return
+        txid = self.of(world)
+        for task in world.config.tasks[:-1]:
+            world.work(world.run_of(self.run, txid), txid, task)
+        world.decide()
+        world.refuse(self.sink)
+
+
+@dataclass(frozen=True)
+class Mend(Outside):
+    """The tables take their rows again."""
+
+    def act(self, world: World) -> None:
+        if world.witness.has_refused:
+            world.refuse(None)
+
+
+@dataclass(frozen=True)
 class HoursPass:
     """Time goes by, and somebody may be silent all the while."""
 
@@ -485,9 +514,11 @@ _roll_back = st.builds(
 )
 corrections = weighted(
     (24, operations),
-    (3, _roll_back),
+    (4, _roll_back),
     (2, st.builds(Release, fault=few_faults)),
     (2, st.builds(PassOver, txid=near, park=st.booleans(), fault=faults)),
     (3, st.builds(DryRun, txid=committed, run=runs, task=tasks, fault=faults, within=within)),
+    (3, st.builds(Stick, txid=st.sampled_from([0, 0, -1]), run=runs, sink=sinks)),
+    (1, st.builds(Mend)),
 )
 """What people do who take back what is wrong, in between everything else."""

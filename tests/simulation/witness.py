@@ -54,10 +54,11 @@ class Books:
         self._tables(seen, contents)
 
     def _commit_log(self, seen: Observed) -> None:
-        numbers = [commit["commit_number"] for commit in seen.commits]
-        assert numbers == list(range(1, len(numbers) + 1)), "C2: commit numbers have no gap"
-        curr_txid = 1
+        curr_txid, last = 1, 0
         for commit in seen.commits:
+            skipped, last = commit["commit_number"] - last - 1, commit["commit_number"]
+            # C6: what was decided and dropped has left its numbers unused
+            assert skipped == 0 or (skipped > 0 and commit["kind"] == "ROLLBACK"), "C2: no gap"
             match commit["kind"]:
                 case "COMMIT":
                     assert commit["txid"] == curr_txid, "G1, G2: each txid commits once, in order"
@@ -65,7 +66,8 @@ class Books:
                 case "REPLAY":
                     assert commit["txid"] < curr_txid, "R1: a replay of what has not committed"
                 case "ROLLBACK":
-                    assert commit["txid"] < curr_txid - 1, "H4: a rollback takes something back"
+                    least = commit["txid"] + (1 if skipped else 2)
+                    assert curr_txid >= least, "H4: a rollback takes something back"
                     curr_txid = commit["txid"] + 1
         assert curr_txid == seen.curr_txid, "G2: curr_txid is the log's"
         assert seen.topology["commit_number"] == seen.commit_number, "C2: the topology is at c"
@@ -145,6 +147,8 @@ class Witness(Books):
         self._batches: dict[Key, Any] = {}
         self._empty: set[Key] = set()
         self._frozen: dict[int, Any] = {}
+        self._commits = 0
+        self.has_refused = False  # a table has refused whatever came
 
     def check(self, seen: Observed) -> None:
         """Raise AssertionError for anything that must not be."""
@@ -181,12 +185,23 @@ class Witness(Books):
         assert txids == list(range(1, seen.topology["next_txid"])), "E3: txids have no gap"
         committed = [t["txid"] for t in seen.transactions if t["committed_attempt"] is not None]
         assert committed == list(range(1, seen.curr_txid)), "G2: 1 … curr_txid - 1 are committed"
+        self._held(seen)
+
+    def _held(self, seen: Observed) -> None:
+        held = {t["txid"] for t in seen.transactions if t["is_held"]}
+        live = {a["txid"] for a in seen.attempts if a["status"] in LIVE}
+        assert not held & live, "H4: a held txid is processed"
+        new, self._commits = seen.commits[self._commits :], len(seen.commits)
+        if new and new[-1]["kind"] == "ROLLBACK":
+            later = {t["txid"] for t in seen.transactions if t["txid"] > new[-1]["txid"]}
+            assert held == later, "H4: what was rolled back is held"
 
     def _checkpoint(self, seen: Observed) -> None:
         checkpoint = seen.checkpoint
         at_rest = checkpoint["phase"] == Phase.COMMITTED.value
         assert at_rest or self.config.databases == 2, "C2: with one database nothing is on its way"
-        aim = seen.commit_number + len(checkpoint["plan"])
+        plan = checkpoint["plan"]
+        aim = seen.commit_number + len(plan) + sum(each.get("dropped", 0) for each in plan)
         assert checkpoint["commit_number"] == aim, "C2: the checkpoint counts c"
 
     # --- attempts --------------------------------------------------------------------------------
@@ -219,7 +234,8 @@ class Witness(Books):
             is_empty = (before, status) == ("PROCESSING", "PROCESSED") and key in self._empty
             assert is_empty or status in AFTER.get(before, set()), f"G4: {key}: {before} → {status}"
             if (before, status) == ("PROCESSED", "FAILED"):
-                why = self._may_fall(event["reason_code"]) or key in self.config.poison
+                may_fall = self._may_fall(event["reason_code"]) or self.has_refused
+                why = may_fall or key in self.config.poison
                 assert why, "A8: nobody fails what is sealed"
             if (before, status) == ("PROCESSED", "FENCED"):
                 why = event["reason_code"] == "ROLLED_BACK" or key in unwanted
@@ -306,8 +322,12 @@ class Witness(Books):
                 assert newest > r["granted_after"] or r["kind"] == "COMMIT", "R2: a replay anew"
             elif r["kind"] == "COMMIT" and r["status"] in ("OPEN", "GIVEN_UP"):
                 assert not commits[r["txid"]], "a commit satisfies who wants it"
-        replays = {r["request_id"] for r in seen.requests if r["kind"] == "REPLAY"}
+        dry_runs = {r["request_id"] for r in seen.requests if r["is_dry_run"]}
+        replays = {r["request_id"] for r in seen.requests if r["kind"] == "REPLAY"} - dry_runs
         asked = {key_of(a): a["request_id"] for a in seen.attempts}
+        assert rehearsed <= dry_runs, "R2: a rehearsal has ended a real attempt"
+        for commit in seen.commits:
+            assert asked.get(key_of(commit)) not in dry_runs, "R2: a dry run has committed"
         for commit in seen.commits:
             if commit["kind"] == "REPLAY":
                 assert asked[key_of(commit)] in replays, "R1: a retry became a replay"
@@ -322,8 +342,14 @@ class Mirror(Books):
         checkpoint = coordinator.checkpoint
         plan = checkpoint["plan"] if checkpoint["phase"] == Phase.COMMITTING.value else []
         decided = [_entry(commit) for commit in [*coordinator.commits, *plan]]
-        own = [_entry(commit) for commit in seen.commits]
-        assert own in (decided[: coordinator.commit_number], decided), "C6: only what is decided"
+        numbers = {number for number, *_ in decided}
+        last = max(numbers, default=0)
+        # C6: what the coordinator has dropped may be here, and is undone with the rollback
+        own = [
+            entry for entry in map(_entry, seen.commits) if entry[0] in numbers or entry[0] > last
+        ]
+        committed = decided[: len(coordinator.commits)]
+        assert own in (committed, decided), "C6: only what is decided"
         assert seen.checkpoint["commit_number"] == seen.commit_number, "C2: it counts c"
 
 

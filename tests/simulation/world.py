@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from enum import Enum
 from functools import partial
 from itertools import count
@@ -14,22 +14,25 @@ from typing import TYPE_CHECKING, Any
 from psycopg2.sql import SQL, Identifier
 
 from reliability.core.attempt import Grant
-from reliability.core.checkpoint import COORDINATOR
-from reliability.core.coordinator import Begin, Commit, Done, Fail, Rehearse, Seal, Submit, Wait
+from reliability.core.checkpoint import COORDINATOR, CheckpointAction
+from reliability.core.coordinator import Action, Begin, Submit, Wait, Work
 from reliability.core.errors import (
     InvalidDefinition,
     LedgerCorruption,
-    PredecessorFailed,
     ReliabilityError,
     StateDefinitionChanged,
     UnexpectedAnswer,
 )
 from reliability.ledger.door import Door
+from reliability.loop import Errand, advance
 from reliability.runner import TransactionRunner
 from reliability.settings import Leases, database_dsn
 from reliability.spark.stage import CsvStream, StageTask
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 from reliability.transaction.attempt import declare_partitions, read_batch_meta
+from reliability.transaction.checkpoint import Checkpoint
+from reliability.transaction.participant import Participants
+from reliability.transaction.plan import Committed, DrainLimits, read_plan
 from reliability.transaction.request import Run, TaskContact
 from reliability.transaction.rollback import release
 from reliability.transaction.sweep import sweep
@@ -156,9 +159,9 @@ class World:
                 self._check_error(error)
 
     def _check_error(self, error: ReliabilityError) -> None:
-        refused = isinstance(error, UnexpectedAnswer)
+        refused, has_refused = isinstance(error, UnexpectedAnswer), self.witness.has_refused
         if isinstance(error, NEVER) or (
-            refused and not ("poor" in str(error) and self.config.poison)
+            refused and not ("poor" in str(error) and (self.config.poison or has_refused))
         ):
             raise error
 
@@ -228,34 +231,27 @@ class World:
         work = self.runner.topology.work(task, None if task == "commit" else task)
         who = self.who(run, txid, task, is_dry_run=is_dry_run)
         request_id = self.runner.contact(txid, who).request_id
-        for _ in range(acts):
-            match self.runner.next_action(txid, request_id, work):
-                case Begin():
-                    self.runner.begin(txid, request_id, work)
-                case Submit(step=name):
-                    grant = self.runner.claim_step(txid, request_id, name, work)
-                    if grant is not None:
-                        self._run_step(grant, name)
-                case Seal():
-                    grant = self.runner.live_grant(txid, request_id)
-                    if grant is not None:
-                        self.runner.seal(grant, task)
-                case Commit():
-                    if not self.runner.commit(txid):
-                        return
-                case Rehearse():
-                    self.runner.rehearse(txid, request_id)
-                case Fail(error=error):
-                    raise error
-                case Done() | Wait():
-                    return
+        errand = Errand(txid=txid, request_id=request_id, work=work)
+        asked = _Asked(self.runner, acts)
+        with suppress(_Stopped):
+            advance(asked, errand, self)  # type: ignore[arg-type]
 
-    def _run_step(self, grant: Grant, step: str) -> None:
-        try:
-            self.write(grant, self.runner.topology.step(step).feeds)
-            self.runner.end_step(grant, step)
-        except PredecessorFailed:
-            pass  # the operator decides anew
+    def check(self) -> None:
+        """There is no connection that could lack."""
+
+    def submit(self, grant: Grant, step: str) -> None:
+        """Be spark-submit."""
+        self.write(grant, self.runner.topology.step(step).feeds)
+
+    def wait(self, wait: Wait) -> None:
+        """A task that waits is gone; another operation is its next look."""
+        raise _Stopped
+
+    def committed(self, committed: Sequence[Committed]) -> None:
+        """The witness looks at the log."""
+
+    def tell(self, what: str, level: int = 0) -> None:
+        """Nobody listens."""
 
     def claim(self, run: str, txid: int, task: str) -> None:
         """Begin if need be and take up a step, whose write the history goes on with."""
@@ -327,6 +323,8 @@ class World:
         """Nobody dies any more, and people clear what is red: everything commits."""
         self.restart()
         self.runner.resume()
+        if self.witness.has_refused:
+            self.refuse(None)
         release(self.door, self.name)
         self.source.ready = True
         for _ in range(MOST_ROUNDS):
@@ -338,6 +336,28 @@ class World:
                 self._try(partial(self.work, run, txid, "commit"), None, None)
         seen = self.look()
         assert seen.curr_txid == seen.topology["next_txid"], "txids are left that do not commit"
+
+    def decide(self) -> None:
+        """Drive what is due to its decision, and die."""
+        planner = partial(read_plan, self.name, DrainLimits())
+        with Participants.of(self.door, self.name) as participants:
+            driver = Checkpoint(participants, patience=10)
+            if not driver.take_up(planner):
+                return
+            while (message := driver.next_action(planner)) is not None:
+                if message.action is CheckpointAction.COMMIT or driver.carry_out(message):
+                    return
+
+    def refuse(self, sink: str | None) -> None:
+        """Let the table of one state refuse every row from now on, or none do."""
+        for name, table in self.tables.items():
+            drop = "ALTER TABLE {} DROP CONSTRAINT IF EXISTS poor_too"
+            add = "ALTER TABLE {} ADD CONSTRAINT poor_too CHECK (false) NOT VALID"
+            with FAULTS.armed(None), self.door_of(name) as door, door.transaction() as tx:
+                tx.run(SQL(drop).format(table.target))
+                if name == sink:
+                    tx.run(SQL(add).format(table.target))
+        self.witness.has_refused |= sink is not None
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -360,6 +380,27 @@ class World:
 
 
 Act = Callable[[], None]
+
+
+class _Stopped(Exception):
+    """The process of a task is stopped."""
+
+
+class _Asked:
+    """A runner that answers so many times what is to be done next."""
+
+    def __init__(self, runner: TransactionRunner, acts: int) -> None:
+        self._runner = runner
+        self._left = acts
+
+    def next_action(self, txid: int, request_id: int, work: Work) -> Action:
+        if self._left == 0:
+            raise _Stopped
+        self._left -= 1
+        return self._runner.next_action(txid, request_id, work)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._runner, name)
 
 
 class Silent(str, Enum):

@@ -181,8 +181,30 @@ def test_whatever_comes_nothing_decided_is_rolled_back(events, phase):
 # --- a participant -------------------------------------------------------------------------------
 
 
-def asks(action, c, *, size=1, epoch=9):
-    return Message(action=action, commit_number=c, size=size, epoch=epoch)
+def asks(action, c, *, size=1, epoch=9, dropped=0):
+    return Message(action=action, commit_number=c, size=size, epoch=epoch, dropped=dropped)
+
+
+@pytest.mark.parametrize("action", [PREPARE, COMMIT])
+def test_who_may_lack_what_was_dropped(action):
+    """C6: c=5 to 7 were decided, and c=8 is the rollback that takes their place."""
+    rollback = asks(action, 8, dropped=3)
+    for last in (4, 5, 6, 7):
+        assert judge(rollback, last=last, known_epoch=9) is Answer.APPLY
+    assert judge(rollback, last=8, known_epoch=9) is Answer.DONE
+    with pytest.raises(CheckpointMismatch, match="c=3"):
+        judge(rollback, last=3, known_epoch=9)
+
+
+def test_what_is_decided_gives_way_to_a_decision_only():
+    driver = drive(C, 5, recovering=True)
+    driver = driver.give_way(dropped=1).ask()
+    assert (driver.asked.action, driver.asked.commit_number) == (COMMIT, 6)
+    assert driver.asked.dropped == 1
+    assert all_vote(driver).state == CheckpointState(D, 6)
+    for phase in (P, D):
+        with pytest.raises(CheckpointMismatch):
+            drive(phase, 5).give_way(dropped=1)
 
 
 @pytest.mark.parametrize("action", [PREPARE, COMMIT])
