@@ -237,6 +237,8 @@ def test_nothing_acks_while_the_attempt_is_sealed(claimed):
 
 def test_a_lease_counts_from_the_moment_of_the_progress(claimed):
     """A7: by clock_timestamp(); now() is the start of what may have been a long COPY."""
+    # until its driver has started, the lease covers the submit, and no progress shortens it
+    claimed.execute("UPDATE reliability.attempt_step SET started_at = clock_timestamp()")
     seen: list[str] = []
 
     def look_at_the_clock():

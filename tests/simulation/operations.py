@@ -512,12 +512,21 @@ _roll_back = st.builds(
     dry_run=st.sampled_from([False, False, True]),
     fault=faults,
 )
+_dry_run = st.builds(
+    DryRun,
+    txid=committed,
+    run=runs,
+    task=tasks,
+    acts=st.sampled_from([8, 8, 3]),  # after three it is processed, and nothing is told yet
+    fault=faults,
+    within=within,
+)
 corrections = weighted(
     (24, operations),
     (4, _roll_back),
     (2, st.builds(Release, fault=few_faults)),
     (2, st.builds(PassOver, txid=near, park=st.booleans(), fault=faults)),
-    (3, st.builds(DryRun, txid=committed, run=runs, task=tasks, fault=faults, within=within)),
+    (3, _dry_run),
     (3, st.builds(Stick, txid=st.sampled_from([0, 0, -1]), run=runs, sink=sinks)),
     (1, st.builds(Mend)),
 )
