@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 from pathlib import Path
-from sysconfig import get_path
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import TopologyNotFound
@@ -26,12 +25,12 @@ def load_topology(module: str, name: str) -> Topology:
 def folder_of(module: str) -> str | None:
     """Return the folder on the path from which a module was imported here.
 
-    None if it is installed, so that every Python of this environment finds it, or is no file.
+    None if it is installed, so that every Python of this environment finds it, or in no file.
     """
     imported = sys.modules.get(module)
     file = getattr(imported, "__file__", None)
     if file is None:
         return None
     is_package = hasattr(imported, "__path__")
-    folder = str(Path(file).absolute().parents[module.count(".") + is_package])
-    return None if folder in (get_path("purelib"), get_path("platlib")) else folder
+    folder = Path(file).absolute().parents[module.count(".") + is_package]
+    return None if folder.name in ("site-packages", "dist-packages") else str(folder)

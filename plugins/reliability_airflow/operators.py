@@ -150,6 +150,16 @@ class TransactionOperator(SparkSubmitOperator):
         # The driver runs the pipeline's code, the version of it that this task has: a DAG bundle is
         # on the task's path only. Airflow's secrets are none of its business.
         environment = driver_environment(os.environ, code=folder_of(self.topology.module))
+        command = hook._build_spark_submit_command
+
+        def command_with_own_environment(application: str) -> list[str]:
+            built = command(application)
+            # env_vars: the hook would put them into a copy of this task's whole environment
+            environment.update(hook._env or {})
+            hook._env = None
+            return built
+
+        hook._build_spark_submit_command = command_with_own_environment  # type: ignore[method-assign]
         hook.submit = partial(hook.submit, env=environment)  # type: ignore[method-assign]
         return hook
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from reliability.spark.imports import prefer_installed_pyspark
+from reliability.spark.imports import find_code, prefer_installed_pyspark
 
 NEEDED = ("pandas", "psycopg2", "pyarrow.csv", "reliability.spark.stage")
 
@@ -17,6 +17,7 @@ NEEDED = ("pandas", "psycopg2", "pyarrow.csv", "reliability.spark.stage")
 def run() -> None:
     """Load what is needed, then be pyspark's own daemon."""
     prefer_installed_pyspark(sys.path)
+    find_code(sys.path)
     for module in NEEDED:
         import_module(module)
     from pyspark import daemon

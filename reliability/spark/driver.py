@@ -28,7 +28,7 @@ from reliability.fingerprint import fingerprint
 from reliability.ledger.door import Door
 from reliability.settings import ledger_dsn
 from reliability.spark.frames import batch_frame
-from reliability.spark.imports import prefer_installed_pyspark
+from reliability.spark.imports import find_code, prefer_installed_pyspark
 from reliability.spark.one_evaluation import persist_shared
 from reliability.spark.progress import Progress
 from reliability.spark.reduce import check_frames, reduce_frame
@@ -174,4 +174,5 @@ def _first_line(error: Exception) -> str:
 
 def run() -> None:
     """Entry point of spark_apps/process_batch.py."""
+    find_code(sys.path)
     sys.exit(main(sys.argv[1:]))

@@ -18,6 +18,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 
+from reliability.spark.imports import CODE
 from reliability.spark.submission import Submission
 
 LOOK_EVERY_SECONDS = 3.0
@@ -117,7 +118,7 @@ def find_spark_submit() -> str | None:
 def driver_environment(environment: Mapping[str, str], code: str | None = None) -> dict[str, str]:
     """Return the environment without Airflow's settings, connections and keys (G10).
 
-    :param code: a folder in which the driver has to find the pipeline's code, after all others
+    :param code: a folder in which the driver has to find the pipeline's code, see find_code
     """
     found = {
         name: value
@@ -125,7 +126,7 @@ def driver_environment(environment: Mapping[str, str], code: str | None = None) 
         if not name.lstrip("_").startswith(("AIRFLOW", "RELIABILITY_AIRFLOW"))
     }
     if code is not None:
-        found["PYTHONPATH"] = _joined(found.get("PYTHONPATH"), code)
+        found[CODE] = code
     return found
 
 

@@ -8,7 +8,7 @@ Whoever comes to commit or to sweep finishes first what a driver that died left 
 goes back, COMMITTING forward, and COMMITTED is compared with every database. No transaction is
 ever left prepared in Postgres, and no lock is held from one step to the next.
 
-Where a database cannot commit what is decided, only a rollback to before it leads on: see `_drop`.
+Where a database cannot commit what is decided, only a rollback to before it leads on (`_give_way`).
 """
 
 from __future__ import annotations
@@ -196,21 +196,6 @@ class Checkpoint:
         return True
 
     def _give_way(self, planner: Planner, stuck: ReliabilityError) -> None:
-        """Let a rollback take its place, or say what is stuck, and why no rollback can."""
-        if not isinstance(stuck, CheckpointStuck):
-            raise stuck
-        try:
-            self._drop(planner)
-        except CheckpointTakenOver:
-            raise
-        except RollbackNotPossible as refused:
-            raise RollbackNotPossible(f"{refused.what}; {stuck.what}") from refused
-        except ReliabilityError as error:
-            what = f"{stuck.what}; and a rollback cannot take its place: {error.what}"
-            raise CheckpointStuck(what) from error
-        logger.warning("%s; a rollback takes its place", stuck.what)
-
-    def _drop(self, planner: Planner) -> None:
         """Decide for a rollback in the place of what is decided and cannot be committed (C6).
 
         1. every database hears of this epoch: no older driver commits there what is dropped
@@ -218,7 +203,30 @@ class Checkpoint:
         3. save COMMITTING(c+1) with the rollback as its plan. This is the decision
 
         Until 3 nothing is durable, and whoever comes next finds what was decided before.
+
+        :param stuck: what cannot be committed, and why; an error says so too
         """
+        if not isinstance(stuck, CheckpointStuck):
+            raise stuck
+        old = self._saved()
+        try:
+            drive, plan = self._vote_for(planner)
+        except (LedgerBusy, CheckpointMismatch):
+            raise
+        except RollbackNotPossible as refused:
+            raise RollbackNotPossible(f"{refused.what}; {stuck.what}") from refused
+        except ReliabilityError as error:
+            what = f"{stuck.what}; and a rollback cannot take its place: {error.what}"
+            raise CheckpointStuck(what) from error
+        with self.door.transaction() as tx:
+            lock_topology(tx, self.topology, self.patience)
+            save_checkpoint(tx, self.topology, old, replace(old, state=drive.state, plan=plan))
+        logger.warning("%s; a rollback takes its place", stuck.what)
+        self._drive, self.plan = drive, plan
+        self._differences, self._decided_before = [], None
+
+    def _vote_for(self, planner: Planner) -> tuple[Drive, Plan]:
+        """Steps 1 and 2: return where the decision for what is planned would lead, and its plan."""
         decided = self.drive.state
         fence = Message(
             action=CheckpointAction.ROLLBACK,
@@ -226,37 +234,32 @@ class Checkpoint:
             size=decided.size,
             epoch=self.drive.epoch,
         )
-        self._ask_all(fence)
+        self._ask_all(fence, self.plan)
         with self.door.transaction() as tx:
             plan = planner(tx, lock_topology(tx, self.topology, self.patience))
-        old, drive = self._saved(), self.drive.give_way(dropped_by(plan))
-        self.plan = plan
-        self._ask_all(
-            Message(
-                action=CheckpointAction.PREPARE,
-                commit_number=drive.state.commit_number,
-                size=drive.state.size,
-                epoch=drive.epoch,
-                dropped=drive.state.dropped,
-            )
+        drive = self.drive.give_way(dropped_by(plan))
+        vote = Message(
+            action=CheckpointAction.PREPARE,
+            commit_number=drive.state.commit_number,
+            size=drive.state.size,
+            epoch=drive.epoch,
+            dropped=drive.state.dropped,
         )
+        self._ask_all(vote, plan)
         with naming(COORDINATOR):
-            self._rehearse()
-        with self.door.transaction() as tx:
-            lock_topology(tx, self.topology, self.patience)
-            save_checkpoint(tx, self.topology, old, replace(old, state=drive.state, plan=plan))
-        self._drive, self._differences, self._decided_before = drive, [], None
+            self._rehearse(plan)
+        return drive, plan
 
-    def _ask_all(self, message: Message) -> None:
+    def _ask_all(self, message: Message, plan: Plan) -> None:
         for participant in self.participants:
             with naming(participant.name):
-                participant.carry_out(message, self.plan, self.patience)
+                participant.carry_out(message, plan, self.patience)
 
     def _conclude(self, message: Message) -> dict[str, ReliabilityError]:
         """Give the coordinator's own vote, and save the next state with it."""
         try:
             if message.action is CheckpointAction.PREPARE:
-                self._rehearse()
+                self._rehearse(self.plan)
             elif message.action is CheckpointAction.COMMIT:
                 self._save_next(message)
                 return {}
@@ -268,10 +271,10 @@ class Checkpoint:
         self._save_next(message)
         return {}
 
-    def _rehearse(self) -> None:
+    def _rehearse(self, plan: Plan) -> None:
         with rolled_back(self.door) as tx:
             lock_topology(tx, self.topology, self.patience)
-            carry_out(tx, self.topology, self.plan)
+            carry_out(tx, self.topology, plan)
 
     def _save_next(self, message: Message) -> None:
         drive = self.drive.ack(message, COORDINATOR).go_on()

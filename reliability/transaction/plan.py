@@ -122,12 +122,11 @@ def nothing(tx: Transaction, locked: Row) -> Plan:
 
 def read_plan(topology: str, limits: DrainLimits, tx: Transaction, locked: Row) -> Plan:
     """Plan what commits next."""
-    most = limits.most if locked["groups_commits"] else 1
     rows = tx.all(
         "due",
         topology=topology,
         overdue=limits.overdue,
-        most=most,
+        most=limits.most,
         at_once=limits.at_once,
     )
     # Only where a replay is due does it matter whose turn it is.
@@ -137,7 +136,7 @@ def read_plan(topology: str, limits: DrainLimits, tx: Transaction, locked: Row) 
         [Due(**row) for row in rows],
         curr_txid=locked["curr_txid"],
         commit_number=locked["commit_number"],
-        most=most,
+        most=limits.most,
         last_was_first_commit=last is not None and last["was_first_commit"],
     )
 

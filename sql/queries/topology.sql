@@ -27,7 +27,7 @@ RETURNING topology;
 -- lock_topology --
 -- Queue behind whoever decides for this topology now. A statement of its own: what is read or
 -- written under the lock must be a later one. Not FOR UPDATE, which deadlocks with acks.
-SELECT curr_txid, next_txid, commit_number, groups_commits, participant
+SELECT curr_txid, next_txid, commit_number, participant
   FROM reliability.topology WHERE topology = %(topology)s FOR NO KEY UPDATE;
 
 -- topologies --

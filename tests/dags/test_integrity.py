@@ -202,8 +202,41 @@ def test_the_driver_gets_none_of_airflows_secrets(airflow_home):
     }
 
 
+def test_env_vars_of_a_task_bring_none_of_airflows_secrets_along(airflow_home, monkeypatch):
+    """G10: the provider's hook would add them to a copy of the task's own environment."""
+
+    from reliability_airflow.operators import TransactionOperator
+
+    given: list[dict[str, str]] = []
+
+    class Submitted:
+        stdout: tuple[str, ...] = ()
+
+        def __init__(self, *_: object, env: dict[str, str], **__: object) -> None:
+            given.append(env)
+
+        def wait(self) -> int:
+            return 0
+
+    monkeypatch.setenv("AIRFLOW_CONN_A_SPARK", '{"conn_type": "spark", "host": "local"}')
+    monkeypatch.setattr("subprocess.Popen", Submitted)
+    operator = TransactionOperator(
+        task_id="t",
+        topology=cdnow_revenue.topology,
+        txid=1,
+        step=None,
+        conn_id="a_spark",
+        env_vars={"TZ": "UTC"},
+    )
+    operator._get_hook().submit("application.py")
+    (environment,) = given
+    assert environment["TZ"] == "UTC"
+    assert not [name for name in environment if name.startswith("AIRFLOW")]
+
+
 def test_the_driver_finds_the_code_where_the_dag_found_it(airflow_home, tmp_path, monkeypatch):
     """A DAG bundle is on the path of Airflow's tasks alone; what is installed is found anyway."""
+    from reliability.spark.imports import find_code
     from reliability.spark.submit import driver_environment
     from reliability.topologies import folder_of
 
@@ -214,8 +247,13 @@ def test_the_driver_finds_the_code_where_the_dag_found_it(airflow_home, tmp_path
     import_module("shops.north")
     assert folder_of("shops.north") == folder_of("shops") == str(tmp_path)
     assert folder_of("pytest") is folder_of("sys") is folder_of("nosuch") is None
-    found = driver_environment({"PYTHONPATH": "/a:/b"}, code=folder_of("shops"))
-    assert found["PYTHONPATH"] == f"/a:/b:{tmp_path}"
+    found = driver_environment({"PYTHONPATH": "/a"}, code=folder_of("shops"))
+    assert found == {"PYTHONPATH": "/a", "RELIABILITY_CODE": str(tmp_path)}
+    monkeypatch.setenv("RELIABILITY_CODE", str(tmp_path))
+    path = ["/a"]
+    find_code(path)
+    find_code(path)
+    assert path == ["/a", str(tmp_path)]  # last: a DAG file called calendar.py is not Python's
     assert driver_environment({}, code=None) == {}
 
 

@@ -24,6 +24,7 @@ from reliability.core.spout import BatchMeta, FileItem
 from reliability.fingerprint import fingerprint
 from reliability.ledger.door import Door
 from reliability.settings import ledger_dsn
+from reliability.spark.imports import find_code
 from reliability.spark.stage import CsvStream, stage_task
 from reliability.spark.submission import Submission
 from reliability.spouts.tuple_ids import fold_rows
@@ -41,6 +42,7 @@ PATIENCE = 300
 
 def main(arguments: Sequence[str]) -> None:
     """Process the attempt that spark-submit's arguments name."""
+    find_code(sys.path)
     # spark-submit's own come first, then the application, then what the application is told
     submission = Submission.parse(arguments[list(arguments).index("--topology") :])
     grant = submission.grant

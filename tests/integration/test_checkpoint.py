@@ -419,7 +419,7 @@ def test_a_driver_that_was_given_up_cannot_decide_what_the_next_one_prepares(
     prepare = asked(sleeper)
     other = Checkpoint(staged.participants, patience=5)
 
-    def the_other_gets_as_far() -> None:
+    def the_other_gets_as_far(*_: object) -> None:
         assert other.take_up(whatever_is_due(other))
         while (message := asked(other)).action is not CheckpointAction.PREPARE:
             assert other.carry_out(message) == {}

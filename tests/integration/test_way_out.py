@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 from psycopg2.sql import SQL
 
-from reliability import OpaqueState, State, TransactionalState
+from reliability import Count, MemorySpout, OpaqueState, State, Topology, TransactionalState
 from reliability.core.checkpoint import CheckpointAction
 from reliability.core.errors import (
     CheckpointStuck,
@@ -24,6 +24,7 @@ from reliability.transaction.commit import drain
 from reliability.transaction.participant import Participant
 from reliability.transaction.plan import DrainLimits, nothing, read_plan
 from reliability.transaction.rollback import release, roll_back
+from reliability.transaction.topology import declare
 from tests.doomed import EVERY, doomed
 from tests.fix_postgres import database_of, rows, run_as_admin
 from tests.staged import DECIDED, Staged, die_when_decided
@@ -366,3 +367,20 @@ def test_each_change_tells_its_own_differences(door, east):
     die_when_decided(staged)
     back = roll_back(door, staged.topology, 2, WHY)
     assert [one.moved["seen"] for one in back.differences] == [-3] * 3
+
+
+def test_a_declaration_says_whether_txids_share_a_commit(door, east):
+    """C5, C6: so does that of a topology that an older release has declared."""
+    states = [
+        OpaqueState("grouped_here", values={"n": Count()}),
+        State("grouped_east", values={"n": Count()}, database="east"),
+    ]
+    spout = MemorySpout(schema={"n": "int"}, partitions=[[1]], take=1)
+    topology = Topology("grouped", spout=spout, process=everywhere, states=states)
+    groups = "SELECT groups_commits FROM reliability.topology"
+    declare(door, topology)
+    assert rows(door, groups) == [(False,)]
+    with door.transaction() as tx:
+        tx.cursor.execute("UPDATE reliability.topology SET groups_commits = true")
+    declare(door, topology)
+    assert rows(door, groups) == [(False,)]

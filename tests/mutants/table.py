@@ -460,6 +460,14 @@ MUTANTS = (
     ),
     Mutant(
         rule="C6",
+        name="an opaque state gets what it could not undo",
+        path="reliability/transaction/topology.py",
+        old="groups_commits=topology.groups_commits",
+        new="groups_commits=True",
+        tests=(WAY_OUT + "test_a_declaration_says_whether_txids_share_a_commit",),
+    ),
+    Mutant(
+        rule="C6",
         name="who drops it rolls back once more",
         path="reliability/transaction/plan.py",
         old='    if place["dropped"] and tx.first("is_rolled_back", **at):\n',

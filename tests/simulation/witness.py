@@ -234,8 +234,7 @@ class Witness(Books):
             is_empty = (before, status) == ("PROCESSING", "PROCESSED") and key in self._empty
             assert is_empty or status in AFTER.get(before, set()), f"G4: {key}: {before} → {status}"
             if (before, status) == ("PROCESSED", "FAILED"):
-                may_fall = self._may_fall(event["reason_code"]) or self.has_refused
-                why = may_fall or key in self.config.poison
+                why = self._may_fall(event["reason_code"]) or key in self.config.poison
                 assert why, "A8: nobody fails what is sealed"
             if (before, status) == ("PROCESSED", "FENCED"):
                 why = event["reason_code"] == "ROLLED_BACK" or key in unwanted
@@ -255,6 +254,8 @@ class Witness(Books):
 
     def _may_fall(self, reason: str) -> bool:
         """Say whether a sealed attempt can fall for this, besides by what its data violate."""
+        if reason == "UNEXPECTED_ANSWER":  # a table refused its rows
+            return self.has_refused
         if reason == "REPLAY_NOT_POSSIBLE":  # a later txid committed before it (H5)
             return self.config.best is StateKind.OPAQUE
         return reason == "PREDECESSOR_FAILED" and self.config.spout is SpoutKind.OPAQUE
