@@ -79,7 +79,6 @@ MUTANTS = (
         old="                    WHERE r.request_id = a.request_id AND r.is_dry_run)\n",
         new="                    WHERE r.request_id = a.request_id AND false)\n",
         tests=("tests/replay/test_identities.py::test_a_dry_run_that_died_is_in_nobodys_way",),
-        in_histories=True,
     ),
     Mutant(
         rule="R3",
