@@ -99,11 +99,12 @@ class SparkSubmit:
     def _environment(self) -> dict[str, str]:
         """Let it find this Python, and the code that this process finds."""
         environment = driver_environment(os.environ)
-        for name, folders in (
-            ("PATH", [str(Path(sys.executable).parent)]),
-            ("PYTHONPATH", self.code),
-        ):
-            environment[name] = _joined(*folders, environment.get(name))
+        ours = str(Path(sys.executable).parent)
+        for name, folders in (("PATH", [ours]), ("PYTHONPATH", self.code)):
+            there = environment.get(name, "").split(os.pathsep)
+            environment[name] = os.pathsep.join(
+                dict.fromkeys(folder for folder in (*folders, *there) if folder)
+            )
         return environment
 
 
@@ -128,12 +129,6 @@ def driver_environment(environment: Mapping[str, str], code: str | None = None) 
     if code is not None:
         found[CODE] = code
     return found
-
-
-def _joined(*folders: str | None) -> str:
-    """Write a path of folders, each once."""
-    split = [each for some in folders if some for each in some.split(os.pathsep)]
-    return os.pathsep.join(dict.fromkeys(filter(None, split)))
 
 
 def process_batch() -> str:
