@@ -6,7 +6,7 @@ FROM ${PYTHON_BASE_IMAGE} AS lock
 ARG PIP_INDEX_URL
 ARG PIP_EXTRA_INDEX_URL
 ARG PIP_TRUSTED_HOST
-ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore
+ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_CACHE_DIR=/var/cache/pip
 WORKDIR /build
 COPY requirements.lock compose/select_locked.py ./
 RUN python3 select_locked.py requirements.lock "reliability (pyproject.toml)" > runtime.lock \
@@ -15,12 +15,12 @@ RUN python3 select_locked.py requirements.lock "reliability (pyproject.toml)" > 
 # ---- the locked packages
 FROM lock AS packages
 RUN python3 -m venv /opt/python
-RUN --mount=type=cache,target=/root/.cache/pip \
+RUN --mount=type=cache,target=/var/cache/pip \
     /opt/python/bin/pip install --no-deps --require-hashes --requirement runtime.lock
 
 # ---- this project as a wheel
 FROM lock AS wheel
-RUN --mount=type=cache,target=/root/.cache/pip \
+RUN --mount=type=cache,target=/var/cache/pip \
     pip install --no-deps --require-hashes --requirement hatchling.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY reliability reliability
