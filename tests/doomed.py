@@ -58,6 +58,7 @@ class Fate:
         self.connections[id(cursor.connection)] = cursor.connection
         lines = cursor.mogrify(query, values).decode().splitlines()
         text = " ".join(" ".join(line for line in lines if not line.startswith("--")).split())
+        text = text.replace(" E'", " '")  # as the driver quotes, where the server may need it
         if self.has_died or self.is_due(text):
             self.has_died = True
             if self.sigkill:

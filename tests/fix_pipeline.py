@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -14,10 +15,12 @@ from reliability import Count, FileSpout, Max, Min, State, Sum, Topology
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import Begin, Wait, Work
 from reliability.core.graph import THE_STEP
+from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 from reliability.ledger.door import Door
 from reliability.loop import Errand, advance
 from reliability.runner import TransactionRunner
+from reliability.transaction.attempt import end_attempt
 from reliability.transaction.plan import Committed
 from reliability.transaction.request import Run, TaskContact
 
@@ -90,9 +93,12 @@ class Pipeline:
     spark: Any
     run: Run = field(default_factory=lambda: Run(dag_id="shop", run_id="scheduled__1997-01"))
     max_tries: int = 2
+    waits_until: float = 0  # by the monotonic clock; later than now where another thread works
 
     def who(self, task: str) -> TaskContact:
-        return TaskContact(run=self.run, task=task, max_tries=self.max_tries)
+        """Return a task in its first try since the run was made or cleared."""
+        this_try = TaskTry(max_tries=self.max_tries, try_id=f"{task} {self.max_tries}")
+        return TaskContact(run=self.run, task=task, this_try=this_try)
 
     def emit(self, interval: Interval | None, *, most_batches: int = 1000) -> list[int]:
         return self.runner.emit(interval, self.who("emit"), most_batches=most_batches)
@@ -120,10 +126,15 @@ class Pipeline:
     def run_step(self, grant: Grant, step: str = THE_STEP) -> None:
         """A step's spark-submit, in this process's Spark session."""
         from reliability.spark.driver import process_with
+        from reliability.spark.task_errors import raised_by_task
 
         door = Door(self.runner.door.dsn)
         try:
             process_with(self.spark, door, self.runner.topology, grant, step)
+        except Exception as error:
+            if told := raised_by_task(error):  # as the driver's main does
+                end_attempt(door, grant, told)
+            raise
         finally:
             door.close()
 
@@ -149,7 +160,7 @@ class Pipeline:
         """The same run cleared (its max_tries rise), or another run."""
         run = self.run if run_id is None else Run(dag_id=self.run.dag_id, run_id=run_id)
         raised = self.max_tries + (1 if run_id is None else 0)
-        return Pipeline(self.runner, self.spark, run, raised)
+        return Pipeline(self.runner, self.spark, run, raised, self.waits_until)
 
     # --- its hands -------------------------------------------------------------------------------
 
@@ -160,7 +171,9 @@ class Pipeline:
         self.run_step(grant, step)
 
     def wait(self, wait: Wait) -> None:
-        raise AssertionError(f"nobody else works here, and it waits: {wait.reason}")
+        if time.monotonic() > self.waits_until:
+            raise AssertionError(f"nobody else works here, and it waits: {wait.reason}")
+        time.sleep(0.02)
 
     def committed(self, committed: Sequence[Committed]) -> None:
         """The tests ask the tables."""

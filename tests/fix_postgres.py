@@ -20,6 +20,43 @@ from reliability.ledger.migrations import migrate
 
 ROOT = Path(__file__).resolve().parents[1]
 TEMPLATE = "ledger_template"
+PLAIN = "RELIABILITY_TEST_PLAIN"
+# What servers, roles and hosts may have instead of the defaults. The suite runs with all of it;
+# with RELIABILITY_TEST_PLAIN=1 it runs with none.
+HOSTILE_SETTINGS = {
+    "TimeZone": "America/New_York",
+    "DateStyle": "German, DMY",
+    "IntervalStyle": "iso_8601",
+    "extra_float_digits": "-15",
+    "bytea_output": "escape",
+    "array_nulls": "off",
+    "transform_null_equals": "on",
+    "standard_conforming_strings": "off",
+    "default_transaction_isolation": "serializable",
+    "default_transaction_read_only": "on",
+    "default_transaction_deferrable": "on",
+    "synchronous_commit": "off",
+    "jit": "on",
+    "jit_above_cost": "0",
+    "statement_timeout": "4s",
+    "lock_timeout": "1ms",
+    "idle_session_timeout": "5s",
+    "idle_in_transaction_session_timeout": "100ms",
+    "search_path": "shadows, pg_catalog, public",
+}
+HOSTILE_ENVIRONMENT = {"PGCLIENTENCODING": "LATIN1", "PGTZ": "Asia/Kathmandu"}
+# Functions of a user's that take the place of Postgres's own where his schema comes first.
+SHADOWS = """
+    DROP SCHEMA IF EXISTS shadows CASCADE;
+    CREATE SCHEMA shadows;
+    CREATE FUNCTION shadows.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+        AS $$ SELECT timestamptz '1970-01-01' $$;
+    CREATE FUNCTION shadows.hashtextextended(text, bigint) RETURNS bigint LANGUAGE sql
+        AS $$ SELECT 0::bigint $$;
+    CREATE FUNCTION shadows.to_regclass(text) RETURNS regclass LANGUAGE sql
+        AS $$ SELECT NULL::regclass $$;
+    GRANT USAGE ON SCHEMA shadows TO PUBLIC;
+"""
 _numbers = itertools.count(1)
 
 
@@ -35,6 +72,8 @@ def environment(tmp_path_factory) -> Iterator[Environment]:
     environment.up_postgres()
     before = dict(os.environ)
     os.environ.update(environment.own_env())
+    if not os.environ.get(PLAIN):
+        make_hostile()
     try:
         yield environment
     finally:
@@ -43,9 +82,18 @@ def environment(tmp_path_factory) -> Iterator[Environment]:
         environment.destroy()
 
 
-def run_as_admin(*statements: str) -> None:
+def make_hostile() -> None:
+    """Let the role that the product uses, and this process, have settings that it must not need."""
+    os.environ.update(HOSTILE_ENVIRONMENT)
+    for name, value in HOSTILE_SETTINGS.items():
+        value = value if name == "search_path" else f"'{value}'"
+        run_as_admin(f"ALTER ROLE reliability SET {name} = {value}")
+    run_as_admin(SHADOWS, database="template1")
+
+
+def run_as_admin(*statements: str, database: str = "postgres") -> None:
     """Run statements that a superuser has to run, outside a transaction."""
-    connection = psycopg2.connect("service=admin")
+    connection = psycopg2.connect(f"service=admin dbname={database}")
     connection.autocommit = True
     try:
         with connection.cursor() as cursor:
@@ -56,11 +104,13 @@ def run_as_admin(*statements: str) -> None:
 
 
 @contextmanager
-def new_database(template: str | None = None) -> Iterator[str]:
+def new_database(template: str | None = None, encoding: str = "") -> Iterator[str]:
     """Give the DSN of a database for the block: empty, or with all that the template has."""
     name = f"test_{next(_numbers)}"
-    copied = f" TEMPLATE {template}" if template else ""
-    run_as_admin(f"CREATE DATABASE {name} OWNER reliability{copied}")
+    options = f" TEMPLATE {template}" if template else ""
+    if encoding:
+        options = f" TEMPLATE template0 LOCALE 'C' ENCODING '{encoding}'"
+    run_as_admin(f"CREATE DATABASE {name} OWNER reliability{options}")
     try:
         yield f"service=reliability dbname={name}"
     finally:
@@ -74,6 +124,24 @@ def new_session(template: str | None = None) -> Iterator[Door]:
         door = Door(dsn, application_name="test")
         yield door
         door.close()
+
+
+def own_session(dsn: str, **parameters: Any) -> psycopg2.extensions.connection:
+    """Open a session of a test's own, beside the product's; with plain settings."""
+    plain = {
+        "default_transaction_read_only": "off",
+        "default_transaction_isolation": "read\\ committed",
+        "search_path": "public",
+        "statement_timeout": "0",
+        "lock_timeout": "0",
+        "idle_in_transaction_session_timeout": "0",
+        "idle_session_timeout": "0",
+    }
+    options = " ".join(f"-c {name}={value}" for name, value in plain.items())
+    connection: psycopg2.extensions.connection = psycopg2.connect(
+        dsn, options=options, client_encoding="UTF8", **parameters
+    )
+    return connection
 
 
 def database_of(dsn: str) -> str:

@@ -144,6 +144,23 @@ class LedgerCorruption(Terminal):
     remedy = "keep the database as it is and look at the row named above."
 
 
+class EncodingUnsupported(Terminal):
+    """The database has an encoding in which texts have another order than in Spark."""
+
+    code = "ENCODING_UNSUPPORTED"
+    remedy = "create the database with ENCODING 'UTF8' TEMPLATE template0, and migrate that one."
+
+
+class TextNotStorable(Terminal):
+    """A text cannot be stored in the database, or what is stored there is no text."""
+
+    code = "TEXT_NOT_STORABLE"
+    remedy = (
+        "use a database with ENCODING 'UTF8', which holds every character but NUL; take NUL and "
+        "bytes that are not UTF-8 out in the process function or at the source."
+    )
+
+
 class UnexpectedAnswer(Transient):
     """Postgres refused a statement of this package."""
 

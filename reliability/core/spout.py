@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from enum import Enum
 from typing import Any, ClassVar, Protocol
 
@@ -23,10 +23,17 @@ WHOLE = "{(,)}"  # all of an item, as an int8multirange
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A run's data interval, [start, end), both aware of their time zone."""
+    """A run's data interval, [start, end), in UTC; both ends come aware of their time zone."""
 
     start: datetime
     end: datetime
+
+    def __post_init__(self) -> None:
+        for name in ("start", "end"):
+            end: datetime = getattr(self, name)
+            if end.tzinfo is None:
+                raise ValueError(f"a data interval needs a time zone: {end}")
+            object.__setattr__(self, name, end.astimezone(timezone.utc))
 
     def __str__(self) -> str:
         return f"[{self.start:%Y-%m-%dT%H:%M}, {self.end:%Y-%m-%dT%H:%M})"

@@ -13,7 +13,8 @@ from psycopg2.extensions import cursor as Cursor
 from psycopg2.extras import RealDictCursor
 from psycopg2.sql import Composable
 
-from reliability.core.errors import LedgerCorruption
+from reliability.core.errors import LedgerCorruption, TextNotStorable
+from reliability.core.texts import with_storable_prose
 from reliability.ledger.failures import translate
 from reliability.ledger.queries import queries
 
@@ -73,7 +74,11 @@ class Transaction:
 
     def _execute(self, statement: str | Composable, parameters: Mapping[str, Any]) -> None:
         text = queries()[statement] if isinstance(statement, str) else statement
-        self.cursor.execute(text, parameters)
+        encoding = self.cursor.connection.get_parameter_status("server_encoding") or "UTF8"
+        try:
+            self.cursor.execute(text, with_storable_prose(parameters, encoding))
+        except ValueError as error:  # the driver's word for NUL
+            raise TextNotStorable(str(error)) from error
 
 
 class Door:
@@ -83,17 +88,21 @@ class Door:
         self.dsn = dsn
         self.application_name = application_name
         self._connection: Connection | None = None
+        self._pins = ""
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self, *, reads_only: bool = False) -> Iterator[Transaction]:
         """Open a transaction; it commits when the block ends and rolls back when it raises.
 
         Errors of the driver leave as errors of this package. If the answer to COMMIT is lost,
         LedgerUnavailable says so: the caller reads the ledger again and never guesses (G8).
+
+        :param reads_only: Postgres refuses every write; works on a standby, too
         """
         try:
             cursor = self._connect().cursor()
-            cursor.execute(queries()["begin"])
+            begin = queries()["begin_reading" if reads_only else "begin"]
+            cursor.execute(f"{begin}; {self._pins}")
             transaction = Transaction(cursor)
             yield transaction
             if not transaction.is_committed:
@@ -102,6 +111,9 @@ class Door:
         except psycopg2.Error as error:
             self._roll_back()
             raise translate(error) from error
+        except UnicodeError as error:  # a database without an encoding, or a lone surrogate
+            self._roll_back()
+            raise TextNotStorable(f"a text that is not UTF-8: {error}") from error
         except BaseException:
             self._roll_back()
             raise
@@ -118,6 +130,8 @@ class Door:
                 self.dsn,
                 # a peer that vanished is noticed in a minute, not after TCP's two hours
                 connect_timeout=CONNECT_TIMEOUT_SECONDS,
+                # Python's texts, whatever PGCLIENTENCODING and the server's default are
+                client_encoding="UTF8",
                 application_name=self.application_name,
                 cursor_factory=RealDictCursor,
                 keepalives_idle=30,
@@ -126,7 +140,16 @@ class Door:
                 tcp_user_timeout=30_000,
             )
             self._connection.autocommit = True  # BEGIN and COMMIT are written out
+            self._pins = self._open_session(self._connection)
         return self._connection
+
+    def _open_session(self, connection: Connection) -> str:
+        """Set what holds for the session; return what every transaction has to set."""
+        with connection.cursor() as cursor:
+            cursor.execute(queries()["open_session"])
+            waits_for_standbys = cast(list[Row], cursor.fetchall())[0]["waits_for_standbys"]
+        pins = ["pin_settings", *([] if waits_for_standbys else ["wait_for_disk"])]
+        return "; ".join(queries()[name] for name in pins)
 
     def _roll_back(self) -> None:
         # A failing rollback must not hide the first error; a lost session has rolled back anyway.

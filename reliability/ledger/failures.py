@@ -15,6 +15,7 @@ from reliability.core.errors import (
     LedgerRefusedLogin,
     LedgerUnavailable,
     ReliabilityError,
+    TextNotStorable,
     UnexpectedAnswer,
 )
 
@@ -22,22 +23,41 @@ FENCED_SQLSTATE = "RL001"
 _MISSING = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
 # A missing schema or table of the user's own is not the ledger's.
 _OF_THE_LEDGER = re.compile(r"\breliability(_contribution)?[.\"]")
+_NO_TEXT = (errors.UntranslatableCharacter, errors.CharacterNotInRepertoire)
+_PLACE_IN_COPY = re.compile(r"^COPY \w+, line \d+(, column \w+)?", re.MULTILINE)
 
 
 def translate(error: psycopg2.Error) -> ReliabilityError:
     """Return the error of this package that a driver error means."""
-    text = " ".join(str(error).split())
+    text = described(error)
     if error.pgcode == FENCED_SQLSTATE:
         return AttemptFenced(text)
     if error.diag.constraint_name == "ack_once_per_partition":
         return AlreadyAcked(text)
     if isinstance(error, errors.LockNotAvailable | errors.DeadlockDetected):
         return LedgerBusy(text)
+    if isinstance(error, _NO_TEXT):
+        return TextNotStorable(text)
     if isinstance(error, _MISSING) and _OF_THE_LEDGER.search(text):
         return LedgerNotMigrated(f"the ledger lacks what this release needs: {text}")
     if isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError):
         return _unavailable(text)
     return UnexpectedAnswer(text)
+
+
+def described(error: psycopg2.Error) -> str:
+    """Return what Postgres says, without the row that it says it about.
+
+    Its DETAIL and CONTEXT quote whole rows, which would stand in logs and in the ledger. Of a COPY
+    the line and the column stay, and of a constraint the key.
+    """
+    said = error.diag.message_primary
+    if said is None:  # libpq's own: there is no session
+        return " ".join(str(error).split())
+    detail = error.diag.message_detail or ""
+    place = _PLACE_IN_COPY.search(error.diag.context or "")
+    more = [detail if detail.startswith("Key ") else "", place[0] if place else ""]
+    return "; ".join(filter(None, [said, *more]))
 
 
 def _unavailable(text: str) -> ReliabilityError:

@@ -7,10 +7,18 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from reliability.core.errors import LedgerNotMigrated, LedgerTooNew, MigrationChanged
+from reliability.core.errors import (
+    EncodingUnsupported,
+    LedgerNotMigrated,
+    LedgerTooNew,
+    MigrationChanged,
+)
 from reliability.ledger.door import Door, Transaction
 from reliability.ledger.queries import sql_folder
 
+# Where the order of bytes is that of code points, as it is in Spark: in these, and where bytes are
+# stored as they come.
+ENCODINGS = ("UTF8", "LATIN1", "SQL_ASCII")
 _FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
 
 
@@ -47,10 +55,12 @@ def migrate(door: Door, available: list[Migration] | None = None) -> list[Migrat
 
     :raises MigrationChanged: an applied migration differs from its file
     :raises LedgerTooNew: the ledger knows migrations that this release does not
+    :raises EncodingUnsupported: texts have another order in this database than in Spark
     """
     known = migrations() if available is None else available
     applied = []
     with door.transaction() as tx:
+        _check_encoding(tx)
         tx.run("create_migration_table")
         for migration in _missing(_applied(tx), known):
             tx.cursor.execute(migration.text)
@@ -71,6 +81,12 @@ def check_migrated(door: Door) -> None:
             raise LedgerNotMigrated("this database has no ledger yet")
         if missing := _missing(_applied(tx), migrations()):
             raise LedgerNotMigrated(f"the ledger lacks migration {missing[0].number}")
+
+
+def _check_encoding(tx: Transaction) -> None:
+    row = tx.one("server_encoding")
+    if row["encoding"] not in ENCODINGS:
+        raise EncodingUnsupported(f"database {row['database']} has encoding {row['encoding']}")
 
 
 def _applied(tx: Transaction) -> dict[int, str]:

@@ -33,7 +33,7 @@ def queries() -> dict[str, str]:
     """Return every named statement, read once."""
     found: dict[str, str] = {}
     for path in sorted((sql_folder() / "queries").glob("*.sql")):
-        statements = split_queries(path.read_text())
+        statements = split_queries(path.read_text(encoding="utf-8"))
         if twice := found.keys() & statements.keys():
             raise ValueError(f"{path.name} names statements of another file: {sorted(twice)}")
         found.update(statements)

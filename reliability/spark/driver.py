@@ -35,6 +35,7 @@ from reliability.spark.reduce import check_frames, reduce_frame
 from reliability.spark.stage import stage_task, write
 from reliability.spark.staged import staged_frame
 from reliability.spark.submission import Submission
+from reliability.spark.task_errors import raised_by_task
 from reliability.states.tables import StateTables
 from reliability.topologies import load_topology
 from reliability.transaction.attempt import (
@@ -70,7 +71,8 @@ def main(arguments: Sequence[str]) -> int:
             # Only who watches spark-submit knows how the attempt stands; we are an orphan.
             logger.error("the JVM is gone")
             return 1
-        return _report(door, submission.grant, ProcessFunctionFailed(_first_line(error)))
+        told = raised_by_task(error) or ProcessFunctionFailed(_first_line(error))
+        return _report(door, submission.grant, told)
     finally:
         door.close()
     return 0

@@ -86,8 +86,7 @@ class ReadTask:
 
         statement = SQL(named_queries()["copy_out"]).format(query=SQL(query))
         door = Door(self.dsn, application_name="reliability read")
-        with closing(door), door.transaction() as tx:
-            tx.run("read_session")
+        with closing(door), door.transaction(reads_only=True) as tx:
             tx.cursor.copy_expert(statement, rows)
 
 

@@ -147,7 +147,7 @@ class SourceTable:
 
         with closing(Door(database_dsn(self.database), "reliability source")) as door:
             try:
-                with door.transaction() as tx:
+                with door.transaction(reads_only=True) as tx:
                     yield tx
             except ReliabilityError as error:
                 raise SourceUnreadable(f"table {self.name}: {error.what}") from error

@@ -14,10 +14,7 @@ from reliability.states.tables import StateTables
 
 
 def digest(tables: StateTables) -> Composed:
-    """Digest what an attempt has staged, as `rows:sum`: Spark stages a key once.
-
-    The text of a row depends on settings of the session: run `read_session` before it.
-    """
+    """Digest what an attempt has staged, as `rows:sum`: Spark stages a key once."""
     return SQL(
         "SELECT count(*) || ':' || coalesce(sum(hashtextextended(ROW(staged.*)::text, 0)), 0)"
         " AS digest FROM (SELECT {} FROM {}"

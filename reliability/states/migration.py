@@ -5,7 +5,6 @@ Nothing here changes a table by itself: a table with history is a person's to ch
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,6 +12,7 @@ from typing import Any
 from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
 from reliability.core.state import State, StateKind
+from reliability.core.texts import as_json
 from reliability.core.types import canonical, widens
 from reliability.states.tables import StateTables, TableColumn
 
@@ -85,7 +85,7 @@ def _declare_anew(topology: str, old: State, new: State) -> Composed:
         "UPDATE reliability.state SET definition = {new}, definition_digest = {digest}"
         " WHERE topology = {topology} AND state = {state} AND definition_digest = {old}"
     ).format(
-        new=Literal(json.dumps(new.definition())),
+        new=Literal(as_json(new.definition())),
         digest=Literal(new.digest()),
         topology=Literal(topology),
         state=Literal(new.name),

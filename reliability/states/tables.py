@@ -147,7 +147,7 @@ class StateTables:
 
     def copy(self) -> Composed:
         """COPY staged rows as CSV: NULL is bare, an empty string is quoted."""
-        return SQL("COPY {} ({}) FROM STDIN WITH (FORMAT csv)").format(
+        return SQL("COPY {} ({}) FROM STDIN WITH (FORMAT csv, ENCODING 'UTF8')").format(
             self.contribution, names(self.staged_columns())
         )
 

@@ -190,7 +190,6 @@ def _swap(
 
 def _look_at_changed(tx: Transaction, tables: StateTables) -> list[Row]:
     """Help the planner: how many keys there are, and which columns of them are NULL."""
-    tx.run("plan_without_jit")
     tx.run(count_changed())
     return tx.all(patterns_of_changed(tables)) or [dict.fromkeys(tables.key, False)]
 

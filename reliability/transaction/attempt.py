@@ -5,7 +5,6 @@ Compared first, then changed: a late message about an old attempt changes nothin
 
 from __future__ import annotations
 
-import json
 import logging
 import uuid
 from dataclasses import dataclass
@@ -21,6 +20,7 @@ from reliability.core.errors import (
 )
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta
+from reliability.core.texts import as_json
 from reliability.ledger.door import Door, Row
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def start_step(door: Door, grant: Grant, step: str, driver: Driver) -> None:
 def _record_code(door: Door, code: CodeFingerprint) -> None:
     # A transaction of its own: steps that bring the same new code do not wait for each other.
     with door.transaction() as tx:
-        tx.run("record_code", digest=code.digest, contents=json.dumps(code.contents))
+        tx.run("record_code", digest=code.digest, contents=as_json(code.contents))
 
 
 def renew_lease(door: Door, grant: Grant) -> None:

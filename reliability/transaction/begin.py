@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,6 +13,7 @@ from reliability.core.errors import AttemptFenced, LedgerBusy, ReliabilityError
 from reliability.core.request import Request
 from reliability.core.spout import Interval
 from reliability.core.state import State, replay_refusal
+from reliability.core.texts import as_json
 from reliability.ledger.door import Door, Transaction
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import interval_of, request_of, snapshot_of
@@ -44,7 +44,7 @@ def _snapshot_in(tx: Transaction, topology: str, txid: int, states: Sequence[Sta
     steps = [] if live is None else tx.all("steps_of_attempt", attempt_id=live, **place)
     blocked = None
     if txid > row["curr_txid"]:  # else no older txid is uncommitted
-        blocked = tx.first("blocked_txid", topology=topology, below=txid, **{"except": []})
+        blocked = tx.first("blocked_txid", topology=topology, below=txid)
     refusal = None
     if txid < row["curr_txid"] and states:
         through = compacted_through(tx, topology)
@@ -169,7 +169,7 @@ def _own_batch(batch: OwnBatch | None) -> dict[str, Any]:
             "predecessor_attempt": None,
         }
     return {
-        "batch_meta": json.dumps(batch.meta.to_json()),
+        "batch_meta": as_json(batch.meta.to_json()),
         "emitted_xor": batch.meta.emitted.xor,
         "emitted_count": batch.meta.emitted.count,
         "predecessor_attempt": batch.predecessor_attempt,

@@ -185,7 +185,6 @@ def fold_step(
     if row is None:
         return None
     span = {"after": row["after"], "through": row["through"]}
-    tx.run("plan_without_jit")
     _check_whole(tx, tables, row)
     tx.run("mark_compacted", **span, **place)
     tx.run(touched_keys(tables), **span)

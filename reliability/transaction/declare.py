@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
 from reliability.core.errors import StateDefinitionChanged, TargetTableTaken
 from reliability.core.state import State
+from reliability.core.texts import as_json
 from reliability.ledger.door import Transaction
 from reliability.states.migration import Migration, inspect, migration, obstacle
 from reliability.states.tables import StateTables
@@ -86,8 +85,8 @@ def _is_declared(tx: Transaction, topology: str, state: State) -> bool:
 
 def _changed(tx: Transaction, topology: str, old: State, new: State) -> StateDefinitionChanged:
     what = (
-        f"state {new.name} of {topology} was declared as {json.dumps(old.definition())} "
-        f"and is now {json.dumps(new.definition())}"
+        f"state {new.name} of {topology} was declared as {as_json(old.definition())} "
+        f"and is now {as_json(new.definition())}"
     )
     why_not = obstacle(old, new)
     if why_not is not None:
@@ -149,6 +148,6 @@ def _declare_state(tx: Transaction, tables: StateTables) -> None:
         topology=tables.topology,
         state=tables.state.name,
         target_table=tables.target_name,
-        definition=json.dumps(tables.state.definition()),
+        definition=as_json(tables.state.definition()),
         definition_digest=tables.state.digest(),
     )

@@ -8,7 +8,6 @@ schema as the coordinator's ledger; which plan counts is decided by the latter a
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +35,7 @@ from reliability.core.plan import (
 )
 from reliability.core.rollback import rollback_refusal
 from reliability.core.state import StateKind
+from reliability.core.texts import as_json
 from reliability.ledger.door import Row, Transaction
 from reliability.states.tables import StateTables
 from reliability.transaction.apply import Witness, commit_state, replay_state, roll_back_state
@@ -237,7 +237,7 @@ def record_differences(
     """Keep what was changed; of a dry run `place` has no commit number."""
     for one in differences:
         values = one.to_json()
-        tx.one("record_difference", **{**place, **values, "moved": json.dumps(values["moved"])})
+        tx.one("record_difference", **{**place, **values, "moved": as_json(values["moved"])})
 
 
 def settle(tx: Transaction, topology: str, plan: Plan) -> None:
@@ -277,7 +277,7 @@ def save_checkpoint(tx: Transaction, topology: str, old: Saved, new: Saved) -> N
         phase=new.state.phase.value,
         commit_number=new.state.commit_number,
         epoch=new.epoch,
-        plan=json.dumps([planned.to_json() for planned in new.plan]),
+        plan=as_json([planned.to_json() for planned in new.plan]),
     )
     if row is None:
         raise CheckpointTakenOver(f"the checkpoint of {topology} is not {old.state} any more")

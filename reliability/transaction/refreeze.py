@@ -7,7 +7,6 @@ its business: they get txids of their own.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +15,7 @@ from reliability.core.errors import NothingToReplay, RefreezeNotPossible
 from reliability.core.fold import Fold
 from reliability.core.spout import WHOLE, BatchMeta, SourceItem
 from reliability.core.state import replay_refusal
+from reliability.core.texts import as_json
 from reliability.ledger.door import Door, Transaction
 from reliability.ledger.locks import lock_topology
 from reliability.transaction.declare import compacted_through
@@ -50,8 +50,8 @@ def refreeze(door: Door, topology: Topology, txid: int, reason: str) -> BatchMet
         changed = tx.first(
             "refreeze_batch",
             reason=reason,
-            old_batch=json.dumps(old.to_json()),
-            batch_meta=json.dumps(new.to_json()),
+            old_batch=as_json(old.to_json()),
+            batch_meta=as_json(new.to_json()),
             emitted_xor=new.emitted.xor,
             emitted_count=new.emitted.count,
             verdict=new.verdict.value,

@@ -128,7 +128,6 @@ def _fold(door: Door, tables: StateTables, grant: Grant) -> tuple[Fold, int]:
 
 def _digest(door: Door, tables: StateTables, grant: Grant) -> str:
     with door.transaction() as tx:
-        tx.run("read_session")
         found: str = tx.one(digest(tables), **place_of(grant))["digest"]
     return found
 

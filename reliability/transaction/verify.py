@@ -66,7 +66,8 @@ def verify(door: Door, topology: str) -> list[Verified]:
     found: list[Verified] = []
     with Participants.of_known(door, topology) as participants:
         for database in (COORDINATOR, *participants.others):
-            with naming(database), participants.door_of(database).transaction() as tx:
+            door = participants.door_of(database)
+            with naming(database), door.transaction(reads_only=True) as tx:
                 tx.run("isolate_source")
                 states = declared_tables(tx, topology)
                 found += [verify_state(tx, tables, database) for tables in states]

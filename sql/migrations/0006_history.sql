@@ -34,7 +34,7 @@ ALTER TABLE reliability.request
 -- What ran: the code, by its fingerprint, of each step; the batch, by its digest.
 CREATE TABLE reliability.code (
     digest   text PRIMARY KEY,
-    contents jsonb NOT NULL,                       -- {"modules": {name: digest}, "packages": {…}}
+    contents jsonb NOT NULL,                       -- {"modules": {name: digest}, "packages": {name: version}}
     seen_at  timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 ALTER TABLE reliability.attempt_step ADD COLUMN code_digest text REFERENCES reliability.code;

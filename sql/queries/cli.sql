@@ -129,7 +129,7 @@ CREATE TABLE IF NOT EXISTS {table} (
        row jsonb NOT NULL, written_at timestamptz NOT NULL DEFAULT clock_timestamp());
 
 -- copy_different_rows --
-COPY {table} (topology, txid, state, change, row) FROM STDIN (FORMAT csv);
+COPY {table} (topology, txid, state, change, row) FROM STDIN (FORMAT csv, ENCODING 'UTF8');
 
 -- dags_of_topologies --
 -- A topology's DAG has its name; a request knows the DAG that asked.
@@ -161,6 +161,7 @@ SELECT current_setting('server_version_num')::integer AS version_number,
        has_schema_privilege('public', 'CREATE') AS may_create_table,
        current_setting('fsync') AS fsync, current_setting('full_page_writes') AS full_page_writes,
        current_setting('synchronous_commit') AS synchronous_commit,
+       current_setting('server_encoding') AS encoding,
        current_user AS role, current_database() AS database, clock_timestamp() AS now;
 
 -- databases_of_topologies --

@@ -46,11 +46,6 @@ SELECT least(due.txid, held.txid - 1) AS through,
 UPDATE reliability.topology SET compacted_through = %(through)s
  WHERE topology = %(topology)s AND compacted_through < %(through)s;
 
--- plan_without_jit --
--- Of tables without statistics any plan looks expensive: to compile it would take longer than the
--- rest of most compactions, and the topology is locked.
-SET LOCAL jit = off;
-
 -- txids_to_compact --
 -- The next txids of a state that are folded in one transaction: until they have so many rows.
 SELECT s.compacted_through AS after, max(h.txid) AS through, count(*) AS txids

@@ -1,3 +1,7 @@
+-- server_encoding --
+-- How this database stores texts.
+SELECT current_database() AS database, current_setting('server_encoding') AS encoding;
+
 -- create_migration_table --
 -- Two at once would both create it, and both migrate: the lock makes the second one wait.
 SELECT pg_advisory_xact_lock(hashtext('reliability.migrate'));

@@ -1,10 +1,49 @@
+-- open_session --
+-- What this package relies on and what only a SELECT can set: once a session, because a SELECT takes
+-- the snapshot of a transaction, and some have to lock something before.
+SET idle_session_timeout = 0;
+SELECT set_config('transaction_timeout', '0', false)
+ WHERE current_setting('server_version_num')::integer >= 170000;
+-- A path that names pg_catalog may put something of the user's before it; unnamed, it comes first.
+SELECT set_config('search_path', (
+       SELECT coalesce(string_agg(quote_ident(name), ', ' ORDER BY place), '')
+         FROM unnest(current_schemas(false)) WITH ORDINALITY AS path(name, place)
+        WHERE name <> 'pg_catalog'), false)
+ WHERE current_setting('search_path') ~ 'pg_catalog';
+SELECT current_setting('synchronous_commit') = 'remote_apply' AS waits_for_standbys;
+
 -- begin --
--- Every ledger transaction says itself what it is, whatever the server's or the role's defaults.
+BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
+
+-- begin_reading --
+BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY;
+
+-- pin_settings --
+-- Sent with every BEGIN, in one round trip: what this package relies on, whatever the defaults of
+-- the server, the database, the role, the service file and the environment are, and whatever a
+-- trigger or a pooler left behind in the session. No SELECT: that would take the snapshot.
 -- Who waits for a row lets go after 10 s; who falls asleep inside a transaction loses it.
-BEGIN ISOLATION LEVEL READ COMMITTED;
-SET LOCAL synchronous_commit = on;
 SET LOCAL lock_timeout = '10s';
 SET LOCAL idle_in_transaction_session_timeout = '60s';
+SET LOCAL statement_timeout = 0;
+-- Values as text, in both directions.
+SET LOCAL TimeZone = 'UTC';
+SET LOCAL DateStyle = 'ISO, MDY';
+SET LOCAL IntervalStyle = 'postgres';
+SET LOCAL extra_float_digits = 1;
+SET LOCAL bytea_output = 'hex';
+SET LOCAL array_nulls = on;
+-- What an expression means. Not standard_conforming_strings: the driver quotes as it was when the
+-- session began.
+SET LOCAL transform_null_equals = off;
+-- Rows that a policy hides are an error, never missing without a word.
+SET LOCAL row_security = off;
+-- Of tables without statistics any plan looks expensive: compiling it takes longer than running it.
+SET LOCAL jit = off;
+
+-- wait_for_disk --
+-- Sent with these, unless the server's own default waits for more than that.
+SET LOCAL synchronous_commit = on;
 
 -- commit --
 COMMIT;
@@ -21,9 +60,9 @@ SELECT s.application_name, pg_terminate_backend(s.pid) AS ended FROM pg_stat_act
  WHERE s.datname = current_database() AND s.application_name = %(application_name)s;
 
 -- server_timeline --
--- A restored or promoted server starts another timeline; what it knew may lie in the past.
--- Of the log that is being written: the control file learns of a promotion at its next checkpoint.
-SELECT ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer AS now,
+-- A restored or promoted server starts another timeline; what it knew may lie in the past. NULL where
+-- the server does not say.
+SELECT reliability.timeline() AS now,
        (SELECT timeline FROM reliability.server) AS known;
 
 -- record_timeline --

@@ -1,12 +1,3 @@
--- read_session --
--- Reading rows of a user's database: as text that says the same whatever the server's, the
--- role's or the service's settings are.
-SET TRANSACTION READ ONLY;
-SET LOCAL TimeZone = 'UTC';
-SET LOCAL DateStyle = 'ISO';
-SET LOCAL extra_float_digits = 1;
-SET LOCAL bytea_output = 'hex';
-
 -- copy_out --
 -- NULL is nothing, an empty text is "": the only format that tells them apart and quotes lines.
 COPY ({query}) TO STDOUT (FORMAT csv, ENCODING 'UTF8');

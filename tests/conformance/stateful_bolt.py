@@ -70,7 +70,7 @@ class Bolt(Member):
         self.left_over: set[Message] = set()
         self.initialised = False
         self.injected: list[tuple[CheckpointAction, int | None]] = []
-        self.table = f"{self.staged.topology}_{ELSEWHERE}"
+        self.table = f"public.{self.staged.topology}_{ELSEWHERE}"
         run_in(
             self.staged,
             ELSEWHERE,

@@ -182,9 +182,9 @@ def test_the_coordinators_own_database_votes_too(staged, door):
 def test_a_vote_checks_deferred_constraints_as_commit_would(staged, door):
     run(
         staged,
-        f"CREATE TABLE {staged.topology}_known (k bigint PRIMARY KEY);"
+        f"CREATE TABLE public.{staged.topology}_known (k bigint PRIMARY KEY);"
         f"ALTER TABLE {staged.topology}_east ADD CONSTRAINT known FOREIGN KEY (k)"
-        f" REFERENCES {staged.topology}_known DEFERRABLE INITIALLY DEFERRED",
+        f" REFERENCES public.{staged.topology}_known DEFERRABLE INITIALLY DEFERRED",
     )
     staged.process(1, both(1))
     with pytest.raises(UnexpectedAnswer, match="known"):

@@ -7,7 +7,6 @@ import time
 from datetime import date
 from decimal import Decimal
 
-import psycopg2
 import pytest
 from psycopg2.sql import SQL
 
@@ -27,7 +26,7 @@ from reliability.runner import TransactionRunner
 from reliability.transaction.commit import drain
 from tests.doomed import doomed
 from tests.fix_pipeline import month, shop, write_parquet
-from tests.fix_postgres import rows
+from tests.fix_postgres import own_session, rows
 from tests.staged import Staged
 
 COLUMNS = "orders, revenue, first_day, last_day"
@@ -131,7 +130,7 @@ def test_every_snapshot_shows_both_states_at_the_same_txid(emitted, door):
     both = "SELECT (SELECT sum(orders) FROM per_customer), (SELECT sum(orders) FROM per_day)"
 
     def read():
-        reader = psycopg2.connect(door.dsn)
+        reader = own_session(door.dsn)
         reader.autocommit = True
         cursor = reader.cursor()
         while not stop.is_set():
@@ -413,7 +412,7 @@ def test_a_lost_answer_is_harmless(emitted, door, monkeypatch):
 class LosesAnswers(Door):
     """A door whose session dies right after the COMMIT of a commit took effect."""
 
-    def transaction(self):
+    def transaction(self, *, reads_only: bool = False):
         from contextlib import contextmanager
 
         @contextmanager

@@ -77,7 +77,7 @@ def test_a_schema_that_is_not_there_is_created(tx):
 
 def test_a_table_that_was_there_belongs_to_nobody(tx):
     declare_topology(tx)
-    tx.run(SQL("CREATE TABLE s (k bigint)"))
+    tx.run(SQL("CREATE TABLE public.s (k bigint)"))
     with pytest.raises(TargetTableTaken, match="belongs to no state"):
         declare(tx, State("s", key=KEY, values=OLD))
 

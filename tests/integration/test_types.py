@@ -15,7 +15,7 @@ from psycopg2.extras import register_uuid
 from psycopg2.sql import SQL
 
 from reliability import Count, Latest, Max, State
-from reliability.core.errors import UnexpectedAnswer
+from reliability.core.errors import TextNotStorable, UnexpectedAnswer
 from reliability.spark.stage import CsvStream
 from tests.integration.test_states import rolled_back
 from tests.one_state import OneState
@@ -175,11 +175,16 @@ def test_values_are_as_large_as_postgres_takes_them(door):
 
 
 @pytest.mark.parametrize(
-    ("type_", "value"),
-    [("uuid", "no uuid"), ("jsonb", "{"), ("text", "a\0b"), ("bigint[]", ["x"])],
+    ("type_", "value", "error"),
+    [
+        ("uuid", "no uuid", UnexpectedAnswer),
+        ("jsonb", "{", UnexpectedAnswer),
+        ("text", "a\0b", TextNotStorable),
+        ("bigint[]", ["x"], UnexpectedAnswer),
+    ],
 )
-def test_what_is_no_value_of_the_type_is_refused_by_postgres(door, type_, value):
-    with pytest.raises(UnexpectedAnswer):
+def test_what_is_no_value_of_the_type_is_refused_by_postgres(door, type_, value, error):
+    with pytest.raises(error):
         stage_one_value(door, type_, value)
 
 

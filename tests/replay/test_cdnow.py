@@ -7,6 +7,7 @@ same purchases (G3).
 from __future__ import annotations
 
 import threading
+import time
 from dataclasses import replace
 from decimal import Decimal
 
@@ -76,6 +77,7 @@ def test_a_wrong_month_is_corrected_while_fresh_months_commit(shop, door, spark)
     before = tables(door)
     fresh = Pipeline(TransactionRunner(shop.runner.topology, Door(door.dsn)), spark)
     fresh.run = replace(fresh.run, run_id="scheduled__1997-03")
+    shop.waits_until = fresh.waits_until = time.monotonic() + 120  # each commits what is due
     with Reader(door.dsn, SEEN) as reader:
         WRONG["factor"] = "1.10"
         shop = replay(shop, 3, 4)

@@ -14,6 +14,7 @@ from reliability.core.spout import SpoutKind
 from reliability.ledger import locks
 from reliability.ledger.door import Door
 from reliability.transaction.attempt import renew_lease
+from tests.fix_postgres import own_session
 from tests.simulation.contents import BEST, TOTALS
 from tests.simulation.world import Silent
 
@@ -92,7 +93,7 @@ def test_who_holds_the_topology_lets_go_of_an_attempt_row_it_cannot_get(claimed,
     """A3: and ends the session that holds it, if its attempt is to be fenced."""
     monkeypatch.setattr(locks, "HOLDERS_PATIENCE_SECONDS", 1)
     grant = claimed.grant(1)
-    holder = psycopg2.connect(claimed.door.dsn, application_name=f"reliability {grant}")
+    holder = own_session(claimed.door.dsn, application_name=f"reliability {grant}")
     with holder.cursor() as cursor:
         cursor.execute("UPDATE reliability.attempt SET lease = lease")
         with pytest.raises(LedgerBusy):
@@ -109,7 +110,7 @@ def test_a_row_that_falls_with_the_fenced_one_is_got_in_the_same_way(new_world, 
     world = new_world(spout=SpoutKind.OPAQUE, items=(2, 2, 2), pending=3)
     for txid in (1, 2, 3):
         world.claim("A", txid, "process")
-    holder = psycopg2.connect(world.door.dsn, application_name=f"reliability {world.grant(3)}")
+    holder = own_session(world.door.dsn, application_name=f"reliability {world.grant(3)}")
     with holder.cursor() as cursor:
         cursor.execute("UPDATE reliability.attempt SET lease = lease WHERE txid = 3")
         with pytest.raises(LedgerBusy):
@@ -124,7 +125,7 @@ def test_one_row_that_is_held_does_not_keep_a_sweep_from_the_others(new_world, m
     for txid in (1, 2):
         world.claim("A", txid, "process")
     world.execute("UPDATE reliability.attempt SET lease_until = now() - interval '1 s'")
-    holder = psycopg2.connect(world.door.dsn, application_name=f"reliability {world.grant(1)}")
+    holder = own_session(world.door.dsn, application_name=f"reliability {world.grant(1)}")
     with holder.cursor() as cursor:
         cursor.execute("UPDATE reliability.attempt SET lease = lease WHERE txid = 1")
         assert [str(attempt) for attempt in world.runner.sweep().expired] == ["2:0"]

@@ -84,6 +84,7 @@ class SimulatedDoor(Door):
         idle = _idle.setdefault(self.dsn, [])
         if self._connection is None and idle:
             self._connection = idle.pop()
+            self._pins = self._open_session(self._connection)
         return super()._connect()
 
     def close(self) -> None:
@@ -93,10 +94,10 @@ class SimulatedDoor(Door):
         self._connection = None
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self, *, reads_only: bool = False) -> Iterator[Transaction]:
         """Open a transaction, and let happen to it what is to happen."""
         fault = FAULTS.next()
-        with super().transaction() as tx:
+        with super().transaction(reads_only=reads_only) as tx:
             if fault is FaultKind.CRASH:
                 tx.run_and_commit = _crash  # type: ignore[method-assign]
             yield tx
