@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from airflow.sdk.exceptions import AirflowFailException
 
 from reliability.core.errors import LogicalDateTaken, SourceNotReady, Terminal
+from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 
 DRY_RUN = "dry_run"
@@ -29,15 +30,28 @@ def run_of(context: Mapping[str, Any]) -> Run:
 
 
 def contact_of(context: Mapping[str, Any]) -> TaskContact:
-    """Return who works: max_tries rises when a task is cleared and stays when it is retried."""
+    """Return who works, and in which try."""
     from reliability.transaction.request import TaskContact
 
-    ti = context["ti"]
     return TaskContact(
         run=run_of(context),
-        task=ti.task_id,
-        max_tries=ti.max_tries,
+        task=context["ti"].task_id,
+        this_try=try_of(context),
         is_dry_run=bool(context["params"].get(DRY_RUN, False)),
+    )
+
+
+def try_of(context: Mapping[str, Any]) -> TaskTry:
+    """Return what tells a clear from a retry; none of it tells alone."""
+    ti, dag_run = context["ti"], context["dag_run"]
+    started = dag_run.start_date
+    return TaskTry(
+        max_tries=ti.max_tries,
+        try_id=str(ti.id),
+        clear_number=dag_run.clear_number or 0,
+        run_started=started.astimezone(timezone.utc).isoformat() if started else "",
+        # as Airflow counts it for reschedules; a clear keeps the number of tries so far
+        is_first=ti.try_number == ti.max_tries - (ti.task.retries or 0) + 1,
     )
 
 

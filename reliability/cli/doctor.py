@@ -188,6 +188,7 @@ def _server(door: Door, where: str) -> Iterator[Finding]:
     yield _may_create(where, facts)
     yield _clock(where, before, facts["now"], after)
     yield _durability(where, facts)
+    yield _encoding(where, facts["encoding"])
 
 
 def _may_create(where: str, facts: Any) -> Finding:
@@ -226,11 +227,31 @@ def _durability(where: str, facts: Any) -> Finding:
     return _ok(check, f"fsync on, synchronous_commit {facts['synchronous_commit']}")
 
 
+def _encoding(where: str, encoding: str) -> Finding:
+    from reliability.ledger.migrations import ENCODINGS
+
+    check = f"{where}: encoding"
+    todo = "for every character there is, create a database with ENCODING 'UTF8' TEMPLATE template0"
+    if encoding not in ENCODINGS:
+        return _fail(check, f"{encoding}: texts have another order in it than in Spark", todo)
+    if encoding == "UTF8":
+        return _ok(check, encoding)
+    lacks = {
+        "SQL_ASCII": "stores bytes as they come, and others may write what is no UTF-8",
+        "LATIN1": "lacks characters, such as the euro sign; rows with them fail",
+    }
+    return _warning(check, f"{encoding}: it {lacks[encoding]}", todo)
+
+
 def _migrated(door: Door, where: str) -> Iterator[Finding]:
     from reliability.ledger.migrations import check_migrated
 
     check_migrated(door)
     yield _ok(f"{where}: ledger", "is migrated")
+    (timeline,) = rows_of(door, "server_timeline")
+    if timeline["now"] is None:
+        what = "the server does not say its timeline: a restore or a failover is not noticed"
+        yield _warning(f"{where}: timeline", what, "after one, run `reliability restored`")
 
 
 # --- what goes on --------------------------------------------------------------------------------
@@ -260,7 +281,7 @@ def _topology(tx: Any, row: Any) -> Iterator[Finding]:
 
     name = row["topology"]
     check = f"topology {name}"
-    place = {"topology": name, "below": row["next_txid"], "except": []}
+    place = {"topology": name, "below": row["next_txid"]}
     held = tx.all("held_txids", topology=name)
     blocked = blocked_of(tx.first("blocked_txid", **place))
     findings = []

@@ -13,7 +13,7 @@ from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.coordinator import Wait, Work
 from reliability.core.difference import Difference
 from reliability.core.errors import NothingToReplay, ReliabilityError, RunUnsatisfied, Transient
-from reliability.core.request import Request
+from reliability.core.request import Request, TaskTry
 from reliability.ledger.locks import lock_topology
 from reliability.loop import Errand, advance
 from reliability.runner import TransactionRunner
@@ -72,7 +72,9 @@ class Replaying:
         self._topology = runner.topology.name
         self._work: Work = runner.topology.work(TASK)
         self._submit_step = submit
-        self._who = TaskContact(run=run, task=TASK, max_tries=0, is_dry_run=is_dry_run)
+        self._who = TaskContact(
+            run=run, task=TASK, this_try=TaskTry(max_tries=0), is_dry_run=is_dry_run
+        )
         self._module = module
         self._patience = patience
         self._tell = tell

@@ -100,7 +100,8 @@ def restored() -> None:
     with ledger() as door:
         timeline, fenced = _fence(door)
         compared = [one for name in names(door, "") for one in _compare(door, name)]
-    typer.echo(f"the server's timeline is {timeline}; {fenced} live attempts were fenced")
+    said = "not said by the server" if timeline is None else timeline
+    typer.echo(f"the server's timeline is {said}; {fenced} live attempts were fenced")
     if compared:
         print_table(
             "",
@@ -120,11 +121,12 @@ def restored() -> None:
         raise typer.Exit(FOUND)
 
 
-def _fence(door: Door) -> tuple[int, int]:
+def _fence(door: Door) -> tuple[int | None, int]:
     with door.transaction() as tx:
-        timeline: int = tx.one("server_timeline")["now"]
+        timeline: int | None = tx.one("server_timeline")["now"]
         fenced = tx.all("fence_all_live_attempts")
-        tx.run("record_timeline", timeline=timeline)
+        if timeline is not None:
+            tx.run("record_timeline", timeline=timeline)
     return timeline, len(fenced)
 
 

@@ -40,8 +40,7 @@ def _standing(tx: Transaction, row: Row) -> dict[str, Any]:
     from reliability.ledger.records import blocked_of
 
     topology = row["topology"]
-    below = {"below": row["next_txid"], "except": []}
-    blocked = blocked_of(tx.first("blocked_txid", topology=topology, **below))
+    blocked = blocked_of(tx.first("blocked_txid", topology=topology, below=row["next_txid"]))
     return {
         "topology": topology,
         "emitted": row["next_txid"] - 1,

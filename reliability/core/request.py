@@ -31,6 +31,8 @@ class Request:
     """One request; an attempt newer than `granted_after` was granted after the request came.
 
     A dry run is a replay request that wants to know what would change, and changes nothing.
+
+    :param tasks_ended: all of the run's tasks for the txid have ended since
     """
 
     request_id: int
@@ -40,6 +42,7 @@ class Request:
     granted_after: int
     reason: str = ""
     is_dry_run: bool = False
+    tasks_ended: bool = False
 
 
 class Contact(str, Enum):
@@ -50,20 +53,60 @@ class Contact(str, Enum):
     REOPEN = "REOPEN"
 
 
-def judge_contact(latest: Request, recorded: int | None, max_tries: int) -> Contact:
-    """Tell a retry from a clear by `ti.max_tries`: a clear raises it, a retry does not.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskTry:
+    """One try of a task of Airflow's: what tells a clear from a retry.
 
-    :param recorded: max_tries when this task first worked for the latest request, None if never
+    :param max_tries: a clear sets it to the tries so far and the retries that the task has by then
+    :param try_id: Airflow's id of the try; a retry and a clear change it, a deferral does not
+    :param clear_number: the run's; it rises when any of its tasks is cleared
+    :param run_started: when the run began; one that was deleted and made again began anew
+    :param is_first: by its own count the first try since the task was created or cleared
     """
-    if recorded is not None and max_tries > recorded:
-        return Contact.OPEN_NEXT
-    # A request is closed when all tasks of its transaction have ended. A task that comes for the
-    # first time after that was cleared; to adopt the closed request could only fail it.
-    if recorded is None and latest.status is RequestStatus.CLOSED:
+
+    max_tries: int
+    try_id: str = ""
+    clear_number: int = 0
+    run_started: str = ""
+    is_first: bool = False
+
+    def is_of_another_run(self, recorded: TaskTry) -> bool:
+        """Say whether the run was deleted, and made again under the same run_id."""
+        if self.clear_number == recorded.clear_number:
+            return recorded.run_started not in ("", self.run_started)
+        return self.clear_number < recorded.clear_number
+
+
+def judge_contact(latest: Request, recorded: TaskTry | None, now: TaskTry) -> Contact:
+    """Decide what a task's contact means: go on with the latest request, or open the next (R1).
+
+    :param recorded: the try in which this task first worked for the latest request, None if never
+    """
+    if _was_cleared(latest, recorded, now):
         return Contact.OPEN_NEXT
     if latest.status is RequestStatus.GIVEN_UP:
         return Contact.REOPEN
     return Contact.KEEP
+
+
+def _was_cleared(latest: Request, recorded: TaskTry | None, now: TaskTry) -> bool:
+    """Say whether the task was cleared, or its run made again: a person wants its work done anew.
+
+    A clear of another task of the run raises clear_number, too. So it counts only with the first
+    try after a clear, which retries that were lowered by just the tries so far would hide.
+    """
+    if recorded is not None and now.try_id and now.try_id == recorded.try_id:
+        return False  # a wait that has ended
+    if latest.tasks_ended:
+        return True
+    if recorded is None:
+        # Closed, and this task has never come: to adopt the request could only fail it.
+        return latest.status is RequestStatus.CLOSED
+    return (
+        now.max_tries != recorded.max_tries
+        or now.is_of_another_run(recorded)
+        or (now.clear_number > recorded.clear_number and now.is_first)
+    )
 
 
 def kind_of_new_request(committed_attempt: int | None) -> RequestKind:

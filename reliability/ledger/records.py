@@ -11,7 +11,7 @@ from reliability.core.coordinator import (
     StepProgress,
 )
 from reliability.core.fold import Fold
-from reliability.core.request import Request, RequestKind, RequestStatus
+from reliability.core.request import Request, RequestKind, RequestStatus, TaskTry
 from reliability.core.spout import Interval
 from reliability.ledger.door import Row
 
@@ -26,6 +26,19 @@ def request_of(row: Row) -> Request:
         granted_after=row["granted_after"],
         reason=row["reason"],
         is_dry_run=row["is_dry_run"],
+        tasks_ended=row.get("tasks_ended", False),
+    )
+
+
+def recorded_try_of(row: Row) -> TaskTry | None:
+    """Read the try in which a task first worked for a request, None if it never did."""
+    if row["max_tries"] is None:
+        return None
+    return TaskTry(
+        max_tries=row["max_tries"],
+        try_id=row["try_id"],
+        clear_number=row["clear_number"],
+        run_started=row["run_started"],
     )
 
 

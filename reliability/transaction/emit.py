@@ -11,8 +11,6 @@
 
 from __future__ import annotations
 
-import json
-
 from reliability.core.definitions import Topology
 from reliability.core.errors import (
     DataIntervalMissing,
@@ -22,6 +20,7 @@ from reliability.core.errors import (
     TooManyBatches,
 )
 from reliability.core.spout import BatchMeta, Interval, SpoutKind, check_overlap
+from reliability.core.texts import as_json
 from reliability.ledger.door import Door, Transaction
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import blocked_of, interval_of
@@ -132,7 +131,7 @@ def _allocate(
     _check_overlap(tx, topology.name, interval)
     _check_room(topology.name, len(own) + len(metas), most_batches)
     new = range(next_txid, next_txid + len(metas))
-    _check_blocked(tx, topology.name, [*own, *new])
+    _check_blocked(tx, topology.name, below=min([*own, next_txid]))
     if new:
         tx.one("allocate_txids", topology=topology.name, count=len(new), first=next_txid)
     for txid, meta in zip(new, metas, strict=True):
@@ -182,13 +181,14 @@ def _check_room(topology: str, wanted: int, most_batches: int) -> None:
         raise TooManyBatches(f"{topology}: {wanted} batches, and Airflow maps {most_batches}")
 
 
-def _check_blocked(tx: Transaction, topology: str, txids: list[int]) -> None:
-    # A txid behind one that nobody works on could be computed and never committed.
-    if not txids:
-        return
-    parameters = {"topology": topology, "below": max(txids), "except": txids}
-    blocked = blocked_of(tx.first("blocked_txid", **parameters))
-    if blocked is not None:
+def _check_blocked(tx: Transaction, topology: str, below: int) -> None:
+    """Raise TxidBlocked if nobody works on an uncommitted txid below this one (E2).
+
+    Of what lies between the run's own txids and its new ones another run may be waiting to be
+    cleared, and would find itself blocked by this one's.
+    """
+    row = tx.first("blocked_txid", topology=topology, below=below)
+    if (blocked := blocked_of(row)) is not None:
         raise blocked.error()
 
 
@@ -204,7 +204,7 @@ def _insert(
         "insert_transaction",
         topology=topology,
         txid=txid,
-        batch_meta=json.dumps(meta.to_json()) if meta else None,
+        batch_meta=as_json(meta.to_json()) if meta else None,
         emitted_xor=meta.emitted.xor if meta else None,
         emitted_count=meta.emitted.count if meta else None,
         dag_id=run.dag_id,

@@ -11,12 +11,13 @@ from reliability.core.request import (
     Request,
     RequestKind,
     RequestStatus,
+    TaskTry,
     judge_contact,
     kind_of_new_request,
 )
 from reliability.ledger.door import Door, Transaction
 from reliability.ledger.locks import lock_topology
-from reliability.ledger.records import request_of
+from reliability.ledger.records import recorded_try_of, request_of
 
 ASKED_AGAIN = "the run asked again"
 
@@ -31,14 +32,15 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContact:
-    """A task of a run that works for a txid; max_tries is Airflow's, which a clear raises.
+    """A task of a run that works for a txid.
 
+    :param this_try: by which a clear is told from a retry
     :param is_dry_run: the run only wants to know what a replay would change
     """
 
     run: Run
     task: str
-    max_tries: int
+    this_try: TaskTry
     is_dry_run: bool = False
 
 
@@ -64,13 +66,21 @@ def contact_in(
     row = tx.first("latest_request", task=who.task, **place)
     if row is not None:
         latest = request_of(row)
-        judgement = judge_contact(latest, row["max_tries"], who.max_tries)
+        judgement = judge_contact(latest, recorded_try_of(row), who.this_try)
         request = _after(tx, place, latest, judgement, is_dry_run=who.is_dry_run)
     elif may_open_first:
         request = _open_next(tx, place, is_dry_run=who.is_dry_run)
     else:
         raise NoRequest(f"run {who.run.run_id} has no request for txid {txid}")
-    tx.run("record_contact", request_id=request.request_id, task=who.task, max_tries=who.max_tries)
+    tx.run(
+        "record_contact",
+        request_id=request.request_id,
+        task=who.task,
+        max_tries=who.this_try.max_tries,
+        try_id=who.this_try.try_id,
+        clear_number=who.this_try.clear_number,
+        run_started=who.this_try.run_started,
+    )
     return request
 
 
@@ -122,17 +132,13 @@ def renew_in(tx: Transaction, request_id: int) -> None:
 def close(door: Door, topology: str, txid: int, run: Run, reason: str) -> bool:
     """Close the run's request for a txid if it is not satisfied; say whether it was closed.
 
-    What waits for it fails at once. Only the unsealed attempt of this request goes with it.
+    All of the run's tasks for the txid have ended: whichever comes after that was cleared. What
+    waits for the request fails at once. Only its unsealed attempt goes with it.
     """
+    place = {"topology": topology, "txid": txid, "dag_id": run.dag_id, "run_id": run.run_id}
     with door.transaction() as tx:
-        row = tx.first(
-            "latest_request",
-            topology=topology,
-            txid=txid,
-            dag_id=run.dag_id,
-            run_id=run.run_id,
-            task="",
-        )
+        row = tx.first("latest_request", task="", **place)
+        tx.run("record_tasks_ended", **place)
         return row is not None and _close_in(tx, row["request_id"], reason)
 
 
@@ -146,9 +152,9 @@ def _close_in(tx: Transaction, request_id: int, reason: str) -> bool:
 def settle(door: Door, topology: str, run: Run, txids: Sequence[int]) -> None:
     """Return if the run's latest request of every txid is satisfied, else close and raise (R3)."""
     with door.transaction() as tx:
-        rows = tx.all(
-            "latest_requests_of_run", topology=topology, dag_id=run.dag_id, run_id=run.run_id
-        )
+        place = {"topology": topology, "dag_id": run.dag_id, "run_id": run.run_id}
+        rows = tx.all("latest_requests_of_run", **place)
+        tx.run("record_tasks_ended", txid=None, **place)
         requests = {row["txid"]: request_of(row) for row in rows}
         unsatisfied = [
             txid

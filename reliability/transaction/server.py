@@ -32,10 +32,11 @@ def fence_after_restore(tx: Transaction) -> None:
     """Fence every live attempt if the server's timeline has changed since anybody looked (A1).
 
     After a restore from backup the ledger may grant an attempt_id that it had granted before, and
-    whoever works for the first one is still there.
+    whoever works for the first one is still there. A server that does not say its timeline is
+    left alone: there a person says it, by `reliability restored`.
     """
     timeline = tx.one("server_timeline")
-    if timeline["now"] == timeline["known"]:
+    if timeline["now"] is None or timeline["now"] == timeline["known"]:
         return
     if timeline["known"] is not None:
         fenced = tx.all("fence_all_live_attempts")

@@ -49,7 +49,6 @@ SELECT o.txid, o.run_id, o.interval_start, o.interval_end,
             ORDER BY a.attempt_id DESC LIMIT 1)) AS reason
   FROM reliability.transaction o
  WHERE o.topology = %(topology)s AND o.txid < %(below)s AND o.committed_attempt IS NULL
-   AND o.txid <> ALL(%(except)s::bigint[])
    AND (o.held_reason IS NOT NULL
         OR NOT EXISTS (SELECT FROM reliability.request r WHERE r.topology = o.topology
                           AND r.txid = o.txid AND r.status = 'OPEN')

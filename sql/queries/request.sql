@@ -1,7 +1,8 @@
 -- latest_request --
 -- The run's latest request for a txid, and what is on record of this task's contact with it.
 SELECT r.request_id, r.number, r.kind, r.status, r.granted_after, coalesce(r.reason, '') AS reason,
-       r.is_dry_run, c.max_tries
+       r.is_dry_run, r.tasks_ended_at IS NOT NULL AS tasks_ended,
+       c.max_tries, c.try_id, c.clear_number, c.run_started
   FROM reliability.request r
   LEFT JOIN reliability.request_contact c ON c.request_id = r.request_id AND c.task = %(task)s
  WHERE r.topology = %(topology)s AND r.txid = %(txid)s
@@ -43,8 +44,9 @@ RETURNING request_id, number, kind, status, granted_after, '' AS reason, is_dry_
 
 -- record_contact --
 -- The first contact stands: it is what later ones are compared with.
-INSERT INTO reliability.request_contact (request_id, task, max_tries)
-VALUES (%(request_id)s, %(task)s, %(max_tries)s)
+INSERT INTO reliability.request_contact
+       (request_id, task, max_tries, try_id, clear_number, run_started)
+VALUES (%(request_id)s, %(task)s, %(max_tries)s, %(try_id)s, %(clear_number)s, %(run_started)s)
 ON CONFLICT (request_id, task) DO NOTHING;
 
 -- request --
@@ -86,6 +88,12 @@ UPDATE reliability.request r
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
    AND a.verdict = 'PARKED'
    AND r.topology = a.topology AND r.txid = a.txid AND r.status IN ('OPEN', 'GIVEN_UP');
+
+-- record_tasks_ended --
+-- All tasks of a run have ended for one txid, or for all of them: who comes again was cleared.
+UPDATE reliability.request SET tasks_ended_at = clock_timestamp()
+ WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s
+   AND (%(txid)s::bigint IS NULL OR txid = %(txid)s::bigint) AND tasks_ended_at IS NULL;
 
 -- close_request --
 UPDATE reliability.request

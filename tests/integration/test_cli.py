@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 from reliability import History
 from reliability.cli import app
 from reliability.core.attempt import TransactionAttempt
+from reliability.core.request import TaskTry
 from reliability.ledger.door import Door
 from reliability.ledger.migrations import migrations
 from reliability.runner import TransactionRunner
@@ -252,7 +253,9 @@ def test_files_that_came_late_are_lag(door, tmp_path, monkeypatch):
     pipeline.write_text(PIPELINE.format(folder=str(tmp_path)))
     write_parquet(tmp_path / "1997-01" / "a.parquet", [{"customer": 1}])
     runner = TransactionRunner(load_topology("pipeline_of_cli", "shop"), door)
-    who = TaskContact(run=Run(dag_id="shop", run_id="r"), task="emit", max_tries=0)
+    who = TaskContact(
+        run=Run(dag_id="shop", run_id="r"), task="emit", this_try=TaskTry(max_tries=0)
+    )
     assert runner.emit(january(), who, most_batches=9) == [1]
 
     sys.path.remove(str(tmp_path))  # the verb finds it by itself
@@ -674,7 +677,9 @@ def test_the_doctor_says_what_waits_for_a_person(shop):
 
 def test_a_parked_txid_is_taken_in_by_a_real_spark_submit(door):
     runner = TransactionRunner(global_count.topology, door)
-    who = TaskContact(run=Run(dag_id="global_count", run_id="r"), task="emit", max_tries=0)
+    who = TaskContact(
+        run=Run(dag_id="global_count", run_id="r"), task="emit", this_try=TaskTry(max_tries=0)
+    )
     assert runner.emit(None, who, most_batches=9) == [1, 2, 3]
     say("park", "global_count", "1", "--reason", "Spark was down", "--yes")
     conf = ("--conf", "spark.sql.shuffle.partitions=2")

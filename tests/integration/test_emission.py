@@ -25,6 +25,7 @@ from reliability.core.spout import Interval
 from reliability.ledger.door import Door
 from reliability.runner import TransactionRunner
 from reliability.transaction.request import Run
+from reliability.transaction.rollback import release, roll_back
 from tests.fix_pipeline import Pipeline, month, shop, write_parquet
 from tests.fix_postgres import rows
 
@@ -133,6 +134,45 @@ def test_nothing_is_emitted_behind_a_txid_that_nobody_works_on(emitter, door):
     assert rows(door, NOTHING) == [(2,)]
     assert emitter.again().emit(month(1997, 1)) == [1, 2]
     assert emitter.again("scheduled__1997-02").emit(month(1997, 2)) == [3]
+
+
+def test_two_red_runs_of_which_the_earlier_has_one_file_more_do_not_block_each_other(
+    emitter, folder, door
+):
+    """E2: January waits to be emitted for February's txid, and February for January's."""
+    february = emitter.again("scheduled__1997-02")
+    write_parquet(folder / "1997-02" / "a.parquet", ROW)
+    assert emitter.emit(month(1997, 1)) == [1, 2]
+    assert february.emit(month(1997, 2)) == [3]
+    for pipeline, txids in ((emitter, (1, 2)), (february, (3,))):
+        for txid in txids:
+            pipeline.runner.close(txid, pipeline.run, "its tasks ended without it")
+    write_parquet(folder / "1997-01" / "late.parquet", ROW)
+    assert emitter.again().emit(month(1997, 1)) == [1, 2, 4]
+    assert february.again().emit(month(1997, 2)) == [3]
+
+
+def test_after_a_rollback_a_late_file_and_a_release_the_runs_are_cleared_in_order(
+    pipeline, tmp_path
+):
+    """E2: each run's emit would be blocked by the other's txids, whichever is cleared first."""
+    shop_ = pipeline(shop(tmp_path))
+    months = {n: shop_.again(f"scheduled__1997-0{n}") for n in (1, 2, 3)}
+    for number, run in months.items():
+        write_parquet(tmp_path / f"1997-0{number}" / "a.parquet", ROW)
+        for txid in run.emit(month(1997, number)):
+            run.transact(txid)
+            run.runner.close(txid, run.run, "its tasks ended")
+    roll_back(shop_.runner.door, "shop", 1, "February was delivered twice")
+    write_parquet(tmp_path / "1997-02" / "late.parquet", ROW)
+    runs = release(shop_.runner.door, "shop")
+    assert [run.run_id for run in runs] == ["scheduled__1997-02", "scheduled__1997-03"]
+    february, march = months[2].again(), months[3].again()
+    assert february.emit(month(1997, 2)) == [2, 4]
+    assert march.emit(month(1997, 3)) == [3]
+    for run, txid in ((february, 2), (march, 3), (february, 4)):
+        run.transact(txid)
+    assert rows(shop_.runner.door, "SELECT sum(orders) FROM public.per_day") == [(4,)]
 
 
 PER_DAY_BY_TEXT = State("per_day", key={"day": "text"}, values={"n": Count()})

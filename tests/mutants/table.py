@@ -45,13 +45,41 @@ MUTANTS = (
         rule="R1",
         name="a retry opens a request",
         path="reliability/core/request.py",
-        old="max_tries > recorded:",
-        new="max_tries >= recorded:",
+        old="        now.max_tries != recorded.max_tries\n",
+        new="        now.max_tries >= recorded.max_tries\n",
         tests=(
             "tests/unit/test_request.py::test_contact",
             REQUESTS + "test_a_retry_after_success_is_no_replay_and_a_clear_is",
         ),
         in_histories=True,
+    ),
+    Mutant(
+        rule="R1",
+        name="max_tries alone tells a clear",
+        path="reliability/core/request.py",
+        old="        or (now.clear_number > recorded.clear_number and now.is_first)\n",
+        new="",
+        tests=(
+            "tests/unit/test_request.py::test_a_clear_is_told_from_a_retry_by_no_counter_alone",
+        ),
+    ),
+    Mutant(
+        rule="R1",
+        name="a run made again is the old one",
+        path="reliability/core/request.py",
+        old="        or now.is_of_another_run(recorded)\n",
+        new="",
+        tests=(
+            "tests/unit/test_request.py::test_a_clear_is_told_from_a_retry_by_no_counter_alone",
+        ),
+    ),
+    Mutant(
+        rule="R1",
+        name="the end of a transaction's tasks is forgotten",
+        path="reliability/transaction/request.py",
+        old='        tx.run("record_tasks_ended", **place)\n',
+        new="",
+        tests=(REQUESTS + "test_a_run_that_was_deleted_and_made_again_asks_anew",),
     ),
     Mutant(
         rule="R2",
@@ -143,9 +171,21 @@ MUTANTS = (
         rule="E2",
         name="emit allocates behind a blocked txid",
         path="reliability/transaction/emit.py",
-        old="    _check_blocked(tx, topology.name, [*own, *new])\n",
+        old="    _check_blocked(tx, topology.name, below=min([*own, next_txid]))\n",
         new="",
         tests=(EMIT + "test_nothing_is_emitted_behind_a_txid_that_nobody_works_on",),
+    ),
+    Mutant(
+        rule="E2",
+        name="a run is blocked by what lies behind its own txids",
+        path="reliability/transaction/emit.py",
+        old="below=min([*own, next_txid])",
+        new="below=next_txid",
+        tests=(
+            EMIT
+            + "test_two_red_runs_of_which_the_earlier_has_one_file_more_do_not_block_each_other",
+            EMIT + "test_after_a_rollback_a_late_file_and_a_release_the_runs_are_cleared_in_order",
+        ),
     ),
     Mutant(
         rule="E3",
@@ -210,8 +250,8 @@ MUTANTS = (
         rule="A1",
         name="a restore goes unnoticed",
         path="reliability/transaction/server.py",
-        old='    if timeline["now"] == timeline["known"]:\n',
-        new='    if timeline["now"] != timeline["known"]:\n',
+        old='timeline["now"] is None or timeline["now"] == timeline["known"]',
+        new='timeline["now"] is None or timeline["now"] != timeline["known"]',
         tests=(ATTEMPTS + "test_a_restored_server_fences_every_live_attempt",),
     ),
     Mutant(
@@ -364,8 +404,8 @@ MUTANTS = (
         rule="C1",
         name="what is read under the lock is from before the wait",
         path="sql/queries/session.sql",
-        old="BEGIN ISOLATION LEVEL READ COMMITTED;",
-        new="BEGIN ISOLATION LEVEL REPEATABLE READ;",
+        old="BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;",
+        new="BEGIN ISOLATION LEVEL REPEATABLE READ READ WRITE;",
         tests=(COMMITS + "test_what_is_read_under_the_lock_is_read_after_the_wait",),
     ),
     Mutant(

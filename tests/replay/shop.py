@@ -36,6 +36,7 @@ from reliability.core.difference import Difference
 from reliability.core.errors import SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
+from reliability.core.request import TaskTry
 from reliability.core.spout import BatchMeta, Interval, MemorySlice, SourceItem, SpoutKind, Taken
 from reliability.ledger.door import Door
 from reliability.loop import Errand, advance
@@ -194,7 +195,9 @@ class Shop:
             self.source.sizes.append(len(rows))
             self.makes[txid] = rows
         who = TaskContact(
-            run=Run(dag_id=self.name, run_id=f"{run} {first}"), task="emit", max_tries=0
+            run=Run(dag_id=self.name, run_id=f"{run} {first}"),
+            task="emit",
+            this_try=TaskTry(max_tries=0),
         )
         return self.runner.emit(None, who, most_batches=1000)
 
@@ -209,7 +212,9 @@ class Shop:
     def who(self, txid: int, run: Run | None = None, *, is_dry_run: bool = False) -> TaskContact:
         run = run or self.run_of(txid)
         raised = self.raised.get(f"{run.run_id}:{txid}", 0)
-        return TaskContact(run=run, task="commit", max_tries=raised, is_dry_run=is_dry_run)
+        return TaskContact(
+            run=run, task="commit", this_try=TaskTry(max_tries=raised), is_dry_run=is_dry_run
+        )
 
     def transact(
         self, txid: int, run: Run | None = None, *, is_dry_run: bool = False

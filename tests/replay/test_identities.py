@@ -20,6 +20,7 @@ from reliability.core.errors import (
     TxidBlocked,
     TxidHeld,
 )
+from reliability.core.request import TaskTry
 from reliability.transaction.request import Run, TaskContact
 from reliability.transaction.rollback import release, roll_back
 from tests.replay.reader import Reader
@@ -185,7 +186,7 @@ def test_a_dry_run_needs_what_has_committed(door):
     shop = Shop(door)
     shop.deliver(made(1))
     run = Run(dag_id="shop", run_id="another")
-    who = TaskContact(run=run, task="emit", max_tries=0, is_dry_run=True)
+    who = TaskContact(run=run, task="emit", this_try=TaskTry(max_tries=0), is_dry_run=True)
     with pytest.raises(NothingToReplay):
         shop.runner.emit(None, who, most_batches=9)
 

@@ -6,6 +6,7 @@ import pytest
 
 from reliability import Count, MemorySpout, State, Topology
 from reliability.core.errors import LedgerCorruption, SourceChanged
+from reliability.core.request import TaskTry
 from reliability.core.spout import SpoutKind
 from reliability.ledger.door import Door
 from reliability.runner import TransactionRunner
@@ -91,7 +92,11 @@ def test_an_untimed_spout_emits_nothing_new_for_a_run_that_comes_again(door):
     runner = TransactionRunner(topology, Door(door.dsn))
 
     def emit(run_id, max_tries=2):
-        who = TaskContact(run=Run(dag_id="words", run_id=run_id), task="emit", max_tries=max_tries)
+        who = TaskContact(
+            run=Run(dag_id="words", run_id=run_id),
+            task="emit",
+            this_try=TaskTry(max_tries=max_tries),
+        )
         return runner.emit(None, who, most_batches=9)
 
     assert emit("manual__1") == [1, 2]

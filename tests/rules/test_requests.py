@@ -11,7 +11,9 @@ from reliability.core.errors import (
     RunUnsatisfied,
     TxidBlocked,
 )
-from reliability.transaction.request import Run
+from reliability.core.request import TaskTry
+from reliability.transaction.request import Run, TaskContact
+from tests.simulation.source import MONTHS
 from tests.simulation.world import Silent
 
 
@@ -41,6 +43,19 @@ def test_a_retry_after_success_is_no_replay_and_a_clear_is(new_world):
     world.work("A", 1, "commit")
     assert requests(world) == [("A", "COMMIT", "SATISFIED"), ("A", "REPLAY", "SATISFIED")]
     assert statuses(world) == {"1:0": "REPLACED", "1:1": "COMMITTED"}
+
+
+def test_a_run_that_was_deleted_and_made_again_asks_anew(new_world):
+    """R1: its counters begin again, and it would be green without Spark."""
+    world = new_world(items=(2,))
+    run = Run(dag_id=world.name, run_id="A")
+    world.work("A", 1, "commit")
+    world.runner.close(1, run, "its tasks ended")
+    world.witness.raised["A", 0] += 1  # as good as cleared
+    begun_again = TaskTry(max_tries=1, try_id="another", run_started="0", is_first=True)
+    who = TaskContact(run=run, task="emit", this_try=begun_again)
+    world.runner.emit(MONTHS[0], who, most_batches=9)
+    assert requests(world) == [("A", "COMMIT", "SATISFIED"), ("A", "REPLAY", "OPEN")]
 
 
 def test_another_runs_attempt_is_waited_for_and_taken_over_when_its_lease_is_over(new_world):

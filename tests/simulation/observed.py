@@ -27,7 +27,7 @@ _LEDGER = {
     " FROM reliability.transaction WHERE topology = $1 ORDER BY txid",
     "items": "SELECT txid, item FROM reliability.source_item WHERE topology = $1",
     "requests": "SELECT request_id, txid, run_id, number, kind, status, granted_after,"
-    " is_dry_run"
+    " is_dry_run, tasks_ended_at IS NOT NULL AS tasks_ended"
     " FROM reliability.request WHERE topology = $1 ORDER BY request_id",
     "attempts": "SELECT txid, attempt_id, nonce, status, request_id, batch_meta,"
     " predecessor_attempt, reason_code, verdict, cleaned_at IS NOT NULL AS cleaned"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import uuid
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from enum import Enum
@@ -23,6 +24,7 @@ from reliability.core.errors import (
     StateDefinitionChanged,
     UnexpectedAnswer,
 )
+from reliability.core.request import TaskTry
 from reliability.ledger.door import Door
 from reliability.loop import Errand, advance
 from reliability.runner import TransactionRunner
@@ -74,6 +76,7 @@ class World:
         self.states = {state.name: state for state in topology.states}
         self.tables = {s.name: StateTables(self.name, s) for s in topology.states}
         self.copies: dict[str, str] = {}
+        self.tries: dict[tuple[str, int, str, int], int] = defaultdict(int)
         self.witness, self.mirror = Witness(config), Mirror(config)
         self.observers = {name: Observer(topology, name) for name in ("", *topology.databases)}
         self.restart()
@@ -193,13 +196,30 @@ class World:
     # --- what Airflow's tasks do -----------------------------------------------------------------
 
     def who(self, run: str, txid: int, task: str, *, is_dry_run: bool = False) -> TaskContact:
-        """A clear of the run or of the transaction has raised its tasks' max_tries."""
-        raised = self.witness.raised[run, 0] + self.witness.raised[run, txid]
         return TaskContact(
             run=Run(dag_id=self.name, run_id=run),
             task=task,
-            max_tries=1 + raised,
+            this_try=self._try_of(run, txid, task),
             is_dry_run=is_dry_run,
+        )
+
+    def _try_of(self, run: str, txid: int, task: str) -> TaskTry:
+        """Return what a task's next try shows of the clears before it, one way or another.
+
+        A clear of the transaction raises max_tries, or, with retries that were lowered, does not.
+        A clear of the whole run does not either; the second one is a run made again instead.
+        """
+        raised = self.witness.raised
+        whole, own = raised[run, 0], raised[run, txid] if txid else 0
+        others = sum(n for (of, other), n in raised.items() if of == run and other)
+        before = self.tries[run, txid, task, whole + own]
+        self.tries[run, txid, task, whole + own] += 1
+        return TaskTry(
+            max_tries=1 + (own + 1) // 2,
+            try_id=f"{run} {task} {whole} {own} {before}",
+            clear_number=others + whole % 2,
+            run_started=f"{whole // 2}",
+            is_first=before == 0,
         )
 
     def run_of(self, wanted: str, txid: int) -> str:
@@ -209,8 +229,9 @@ class World:
 
     def clear_if_closed(self, run: str, txid: int | None = None) -> None:
         """Tasks that ended come again only when a person clears them, or the whole run."""
-        latest = {r["txid"]: r["status"] for r in self.seen.requests if r["run_id"] == run}
-        if latest.get(txid) == "CLOSED" or (txid is None and "CLOSED" in latest.values()):
+        latest = {r["txid"]: r for r in self.seen.requests if r["run_id"] == run}
+        ended = {t for t, r in latest.items() if r["tasks_ended"] or r["status"] == "CLOSED"}
+        if txid in ended or (txid is None and ended):
             self.witness.raised[run, txid or 0] += 1
 
     def emit(self, run: str) -> list[int]:
