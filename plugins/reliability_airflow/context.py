@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from reliability.core.errors import LogicalDateTaken, SourceNotReady, Terminal
+from reliability.core.errors import LogicalDateTaken, Terminal
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 
@@ -86,18 +86,19 @@ def _check_place(dag_run: Any, interval: Interval) -> None:
     )
 
 
-def carry_source_wait(since: str | None, timeout: timedelta, who: str) -> dict[str, str]:
-    """Return what a deferral carries along while a source is asked again and again.
+def carry(what: str, since: str | None, timeout: timedelta, error: Exception) -> dict[str, str]:
+    """Return what a deferral carries along while something is asked for again and again.
 
     Each look ends a deferral and its timeout with it, so that the wait as a whole is timed here.
 
-    :param since: when the source was asked first, None if this was the first time
-    :raises SourceNotReady: that was longer ago than `timeout`
+    :param what: what is waited for
+    :param since: when it was waited for first, None if this is the first time
+    :raises error: that was longer ago than `timeout`
     """
     now = datetime.now(timezone.utc)
     if since is not None and now - datetime.fromisoformat(since) > timeout:
-        raise SourceNotReady(f"{who}: the source is not ready since {since}")
-    return {"asks_since": since or now.isoformat()}
+        raise error
+    return {what: since or now.isoformat()}
 
 
 @contextmanager

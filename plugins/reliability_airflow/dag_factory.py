@@ -13,7 +13,12 @@ from reliability.core.errors import InvalidDefinition
 from reliability.core.graph import reads_from
 from reliability_airflow.context import DRY_RUN, REFREEZE
 from reliability_airflow.operators import TransactionOperator
-from reliability_airflow.tasks import EmitOperator, close_task, settle_task, unanchored_task
+from reliability_airflow.tasks import (
+    CloseOperator,
+    EmitOperator,
+    SettleOperator,
+    unanchored_task,
+)
 
 LEAST_ACTIVE_RUNS = 2
 DEFAULT_ARGS: dict[str, Any] = {
@@ -102,10 +107,10 @@ def _build(
         for name, task in steps.items():
             [steps[read] for read in upstream[name]] >> task
             task >> commit
-        commit >> close_task(topology, txid)
+        commit >> CloseOperator(task_id="close", topology=topology, txid=txid).as_teardown()
 
     emitted = EmitOperator(task_id="emit", topology=topology).output
-    settle = settle_task(topology, emitted)
+    settle = SettleOperator(task_id="settle", topology=topology, txids=emitted)
     transaction.expand(txid=emitted) >> settle
     for function in unanchored:
         settle >> unanchored_task(topology, emitted, function)

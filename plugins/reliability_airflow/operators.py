@@ -9,9 +9,8 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,15 +20,11 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from reliability.core.coordinator import Wait
 from reliability.core.definitions import Topology
-from reliability.core.errors import SparkConnectionMissing
+from reliability.core.errors import SourceNotReady, SparkConnectionMissing
 from reliability.spark.submit import driver_environment, process_batch
 from reliability.topologies import folder_of
-from reliability_airflow.context import (
-    WAIT_TIMEOUT,
-    carry_source_wait,
-    contact_of,
-    mapped_errors,
-)
+from reliability_airflow.context import contact_of
+from reliability_airflow.patience import PatientOperator
 from reliability_airflow.triggers import TurnTrigger
 
 if TYPE_CHECKING:
@@ -42,15 +37,15 @@ if TYPE_CHECKING:
     from reliability.transaction.plan import Committed
 
 
-class TransactionOperator(SparkSubmitOperator):
+class TransactionOperator(PatientOperator, SparkSubmitOperator):
     """Bring one txid of a topology to a goal.
 
     :param topology: the topology
     :param txid: the txid, as emit gave it (templated)
     :param step: the step that this task has processed; the others run only if they are lacking.
         None for the task that has the txid committed
-    :param wait_timeout: fail if the txid's turn does not come, or its source is not ready, for so
-        long
+    :param wait_timeout: fail if the txid's turn does not come, or its source or the ledger is not
+        there, for so long
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "txid")
@@ -61,7 +56,6 @@ class TransactionOperator(SparkSubmitOperator):
         topology: Topology,
         txid: Any,
         step: str | None,
-        wait_timeout: timedelta = WAIT_TIMEOUT,
         **kwargs: Any,
     ) -> None:
         super().__init__(
@@ -77,15 +71,13 @@ class TransactionOperator(SparkSubmitOperator):
         self.topology = topology
         self.txid = txid
         self.step = step
-        self.wait_timeout = wait_timeout
-        self._asks_since: str | None = None  # the source, look after look
 
     def execute(self, context: Context) -> None:
         """Work towards the goal until it is reached or somebody else has to move first."""
         from reliability.loop import Errand, advance
         from reliability.runner import TransactionRunner
 
-        with mapped_errors():
+        with self.patience():
             txid = int(self.txid)
             who = contact_of(context)
             work = self.topology.work(who.task, self.step)
@@ -96,16 +88,6 @@ class TransactionOperator(SparkSubmitOperator):
                 rehearsed = advance(runner, errand, _TaskHands(self, context, runner, errand))
                 for difference in rehearsed.differences if rehearsed else ():
                     self.log.info("a replay of txid %s would change %s", txid, difference)
-
-    def resume(
-        self,
-        context: Context,
-        event: Mapping[str, Any] | None = None,
-        asks_since: str | None = None,
-    ) -> None:
-        """Go on after a wait; the event is only a hint, the ledger is asked again."""
-        self._asks_since = asks_since
-        self.execute(context)
 
     def submit(self, context: Context, grant: Grant, step: str, request_id: int) -> None:
         """Run spark-submit for a step, as long as anybody wants it."""
@@ -123,8 +105,7 @@ class TransactionOperator(SparkSubmitOperator):
         self.log.info("txid %s waits for %s", errand.txid, wait.reason)
         carried = None
         if wait.for_source:
-            who = f"txid {errand.txid}"
-            carried = carry_source_wait(self._asks_since, self.wait_timeout, who)
+            carried = self.carried("source", SourceNotReady(f"txid {errand.txid}: {wait.reason}"))
         self.defer(
             trigger=TurnTrigger(
                 topology=self.topology.name,

@@ -7,25 +7,18 @@ serialized DAG, and a function's address in it would make every parse a new vers
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
-from airflow.sdk import BaseOperator, TriggerRule, get_current_context, task
+from airflow.sdk import TriggerRule, task
 from airflow.sdk.exceptions import AirflowSkipException
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import RunUnsatisfied, SourceNotReady
-from reliability_airflow.context import (
-    REFREEZE,
-    WAIT_TIMEOUT,
-    carry_source_wait,
-    contact_of,
-    interval_of,
-    mapped_errors,
-    run_of,
-)
+from reliability_airflow.context import REFREEZE, contact_of, interval_of, run_of
+from reliability_airflow.patience import PatientOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -34,16 +27,12 @@ logger = logging.getLogger(__name__)
 ASK_SOURCE_EVERY = timedelta(seconds=30)
 
 
-class EmitOperator(BaseOperator):
+class EmitOperator(PatientOperator):
     """The first task of the DAG; its result are the run's txids."""
 
-    def __init__(
-        self, *, topology: Topology, wait_timeout: timedelta = WAIT_TIMEOUT, **kwargs: Any
-    ) -> None:
+    def __init__(self, *, topology: Topology, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.topology = topology
-        self.wait_timeout = wait_timeout
-        self._asks_since: str | None = None  # the source, look after look
 
     def execute(self, context: Context) -> list[int]:
         """Give the data interval's source items their txids; wait while the source is not ready."""
@@ -52,7 +41,7 @@ class EmitOperator(BaseOperator):
         from reliability.runner import TransactionRunner
 
         try:
-            with mapped_errors(), TransactionRunner.open(self.topology, "emit") as runner:
+            with self.patience(), TransactionRunner.open(self.topology, "emit") as runner:
                 return runner.emit(
                     interval_of(context),
                     contact_of(context),
@@ -60,53 +49,50 @@ class EmitOperator(BaseOperator):
                     refreeze=bool(context["params"].get(REFREEZE, False)),
                 )
         except SourceNotReady as error:
+            kwargs = self.carried("source", error)
             self.log.info("%s", error)
             # no worker slot is held meanwhile, and no retry is spent on it
-            self.defer(
-                trigger=TimeDeltaTrigger(ASK_SOURCE_EVERY),
-                method_name="resume",
-                kwargs=carry_source_wait(self._asks_since, self.wait_timeout, "emit"),
-            )
-
-    def resume(
-        self, context: Context, event: Any = None, asks_since: str | None = None
-    ) -> list[int]:
-        """Ask the source again."""
-        self._asks_since = asks_since
-        return self.execute(context)
+            trigger = TimeDeltaTrigger(ASK_SOURCE_EVERY)
+            self.defer(trigger=trigger, method_name="resume", kwargs=kwargs)
 
 
-def close_task(topology: Topology, txid: Any) -> Any:
-    """Return the teardown of a transaction."""
+class CloseOperator(PatientOperator):
+    """The teardown of a transaction: what is not done then is not waited for any more."""
 
-    @task
-    def close(txid: int) -> None:
-        """What is not done when its tasks have ended is not waited for any more."""
+    template_fields: Sequence[str] = ("txid",)
+
+    def __init__(self, *, topology: Topology, txid: Any, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.topology = topology
+        self.txid = txid
+
+    def execute(self, context: Context) -> None:
+        """Close the run's request for the txid, unless it is satisfied."""
         from reliability.runner import TransactionRunner
 
-        run = run_of(get_current_context())
-        with mapped_errors(), TransactionRunner.open(topology, "close") as runner:
-            runner.close(int(txid), run, "its tasks ended without it")
-
-    return close(txid).as_teardown()
+        with self.patience(), TransactionRunner.open(self.topology, "close") as runner:
+            runner.close(int(self.txid), run_of(context), "its tasks ended without it")
 
 
-def settle_task(topology: Topology, txids: Any) -> Any:
-    """Return the last task of the DAG, which makes the run green or red."""
+class SettleOperator(PatientOperator):
+    """The last task of the DAG, which makes the run green or red."""
 
-    @task(trigger_rule=TriggerRule.ALL_DONE)
-    def settle(txids: list[int] | None) -> None:
+    template_fields: Sequence[str] = ("txids",)
+
+    def __init__(self, *, topology: Topology, txids: Any, **kwargs: Any) -> None:
+        super().__init__(trigger_rule=TriggerRule.ALL_DONE, **kwargs)
+        self.topology = topology
+        self.txids = txids
+
+    def execute(self, context: Context) -> None:
         """Green only if the ledger shows that all this run asked for is done."""
         from reliability.runner import TransactionRunner
 
-        run = run_of(get_current_context())
-        with mapped_errors(), TransactionRunner.open(topology, "settle") as runner:
+        with self.patience(), TransactionRunner.open(self.topology, "settle") as runner:
             # XCom is wiped when emit starts again: no ids means that emit did not end well.
-            runner.settle(run, [int(txid) for txid in txids or []])
-            if txids is None:
+            runner.settle(run_of(context), [int(txid) for txid in self.txids or []])
+            if self.txids is None:
                 raise RunUnsatisfied("emit did not end well")
-
-    return settle(txids)
 
 
 def unanchored_task(topology: Topology, txids: Any, function: Callable[[str, int], None]) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from reliability.core.acker import Sink
 from reliability.core.coordinator import (
     AttemptStatus,
@@ -51,7 +53,7 @@ def snapshot_of(
         txid=row["txid"],
         curr_txid=row["curr_txid"],
         max_spout_pending=row["max_spout_pending"],
-        live=_live_attempt_of(row, steps),
+        live=None if row["live_attempt_id"] is None else live_attempt_of(row, steps),
         replays_processing=row["replays_processing"],
         blocked=blocked_of(blocked),
         paused=row["paused_reason"],
@@ -66,9 +68,8 @@ def snapshot_of(
     )
 
 
-def _live_attempt_of(row: Row, steps: list[Row]) -> LiveAttempt | None:
-    if row["live_attempt_id"] is None:
-        return None
+def live_attempt_of(row: Row, steps: Sequence[Row]) -> LiveAttempt:
+    """Read a live attempt with its steps."""
     return LiveAttempt(
         attempt_id=row["live_attempt_id"],
         status=AttemptStatus(row["live_status"]),

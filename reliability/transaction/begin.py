@@ -34,10 +34,13 @@ def read_snapshot(
         whether there is something to do may leave them out
     """
     with door.transaction() as tx:
-        return _snapshot_in(tx, topology, txid, states), _request_in(tx, request_id)
+        return read_snapshot_in(tx, topology, txid, states), _request_in(tx, request_id)
 
 
-def _snapshot_in(tx: Transaction, topology: str, txid: int, states: Sequence[State]) -> Snapshot:
+def read_snapshot_in(
+    tx: Transaction, topology: str, txid: int, states: Sequence[State] = ()
+) -> Snapshot:
+    """Do the same inside a transaction, without the request."""
     place = {"topology": topology, "txid": txid}
     row = tx.one("snapshot", **place)
     live = row["live_attempt_id"]
@@ -87,7 +90,7 @@ def _grant_here(
 ) -> Grant | None:
     with door.transaction() as tx:
         lock_topology(tx, topology.name)
-        snapshot = _snapshot_in(tx, topology.name, txid, topology.states)
+        snapshot = read_snapshot_in(tx, topology.name, txid, topology.states)
         request = _request_in(tx, request_id)
         if not isinstance(next_action(snapshot, request, work), Begin):
             return None
@@ -193,7 +196,7 @@ def claim_step(
     place = {"topology": topology.name, "txid": txid}
     try:
         with door.transaction() as tx:
-            snapshot = _snapshot_in(tx, topology.name, txid, topology.states)
+            snapshot = read_snapshot_in(tx, topology.name, txid, topology.states)
             request = _request_in(tx, request_id)
             if next_action(snapshot, request, work) != Submit(step):
                 return None

@@ -118,15 +118,15 @@ def _open_next(tx: Transaction, place: dict[str, object], *, is_dry_run: bool) -
     )
 
 
-def renew(door: Door, request_id: int) -> None:
-    """Show that the run that asked is alive (R3)."""
+def renew(door: Door, *request_ids: int) -> None:
+    """Show that the runs that asked are alive (R3)."""
     with door.transaction() as tx:
-        renew_in(tx, request_id)
+        renew_in(tx, *request_ids)
 
 
-def renew_in(tx: Transaction, request_id: int) -> None:
-    """Do the same inside a transaction; once is enough for all requests of the run."""
-    tx.run("renew_requests_of_run", request_id=request_id)
+def renew_in(tx: Transaction, *request_ids: int) -> None:
+    """Do the same inside a transaction; one request of a run is enough for all of its requests."""
+    tx.run("renew_requests_of_runs", request_ids=list(request_ids))
 
 
 def close(door: Door, topology: str, txid: int, run: Run, reason: str) -> bool:

@@ -59,14 +59,16 @@ UPDATE reliability.request SET renewed_at = clock_timestamp()
  WHERE request_id = %(request_id)s AND status = 'OPEN'
 RETURNING request_id;
 
--- renew_requests_of_run --
--- A sign of life of one task is one of its run: others may wait for a slot longer than a lease.
--- Rows that somebody holds are passed over, so that no two renewals wait for each other.
+-- renew_requests_of_runs --
+-- All open requests of the runs that these are of: a sign of life of one is one of its run. Rows
+-- that somebody holds are passed over, so that no two renewals wait for each other.
 UPDATE reliability.request SET renewed_at = clock_timestamp()
  WHERE request_id IN (
-       SELECT o.request_id FROM reliability.request r
+       SELECT o.request_id
+         FROM (SELECT DISTINCT topology, dag_id, run_id FROM reliability.request
+                WHERE request_id = ANY(%(request_ids)s::bigint[])) AS r
          JOIN reliability.request o USING (topology, dag_id, run_id)
-        WHERE r.request_id = %(request_id)s AND o.status = 'OPEN'
+        WHERE o.status = 'OPEN'
           FOR UPDATE OF o SKIP LOCKED);
 
 -- satisfy_requests --

@@ -277,12 +277,13 @@ def test_a_trigger_travels_as_ids_only(airflow_home):
     assert arguments == given
 
 
-def test_a_wait_for_the_source_is_timed_as_a_whole(airflow_home):
+def test_a_wait_is_timed_as_a_whole(airflow_home):
     """E2: each look ends a deferral of Airflow's, and its timeout with it."""
-    from reliability_airflow.context import carry_source_wait
+    from reliability_airflow.context import carry
 
-    carried = carry_source_wait(None, timedelta(seconds=60), "emit")
-    assert carry_source_wait(carried["asks_since"], timedelta(seconds=60), "emit") == carried
+    error, minute = SourceNotReady("emit: not ready"), timedelta(seconds=60)
+    carried = carry("source", None, minute, error)
+    assert carry("source", carried["source"], minute, error) == carried
     long_ago = (datetime.now(timezone.utc) - timedelta(seconds=61)).isoformat()
-    with pytest.raises(SourceNotReady, match=r"emit: .* is not ready since"):
-        carry_source_wait(long_ago, timedelta(seconds=60), "emit")
+    with pytest.raises(SourceNotReady):
+        carry("source", long_ago, minute, error)

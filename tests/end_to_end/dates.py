@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -43,6 +44,20 @@ class Dates:
             text=True,
             check=True,
         )
+        return done.stdout
+
+    def reliability(self, *arguments: str, code: int = 0) -> str:
+        """Run a verb of the command line's as an administrator of Airflow; return what it says."""
+        api = self.airflow.api()
+        done = subprocess.run(
+            [sys.executable, "-m", "reliability", *arguments],
+            env=self.airflow.own_env()
+            | {"RELIABILITY_AIRFLOW_URL": api.base_url, "RELIABILITY_AIRFLOW_TOKEN": api.token()},
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == code, done.stderr
         return done.stdout
 
 
@@ -100,8 +115,9 @@ class Dag:
     def delete(self, run_id: str) -> None:
         self.api.delete(self._path("dagRuns", run_id))
 
-    def mark_failed(self, run_id: str) -> None:
-        self.api.patch(self._path("dagRuns", run_id), {"state": "failed"})
+    def mark(self, run_id: str, state: str) -> None:
+        """Mark a run as failed or success, as a person does."""
+        self.api.patch(self._path("dagRuns", run_id), {"state": state})
 
     # --- what there is ---------------------------------------------------------------------------
 
@@ -136,6 +152,20 @@ class Dag:
         """Return the states of a run's tasks, by task and map index."""
         found = self.api.get(self._path("dagRuns", run_id, "taskInstances"))["task_instances"]
         return {(task["task_id"], task["map_index"]): task["state"] for task in found}
+
+    def tries(self, run_id: str) -> dict[tuple[str, int], int]:
+        """Return how many tries each of a run's tasks has had, by task and map index."""
+        found = self.api.get(self._path("dagRuns", run_id, "taskInstances"))["task_instances"]
+        return {(task["task_id"], task["map_index"]): task["try_number"] for task in found}
+
+    def tasks_of_all_runs(self, task_id: str) -> list[str]:
+        """Return the states of one task in all runs."""
+        return [
+            state
+            for run_id in self.runs()
+            for (task, _), state in self.tasks(run_id).items()
+            if task == task_id
+        ]
 
     def log(self, run_id: str, task: str = "emit", number: int = 1, **query: object) -> str:
         """Return the log of a task's try."""

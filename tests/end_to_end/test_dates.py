@@ -333,9 +333,9 @@ def test_a_run_by_hand_of_the_future_holds_a_place_without_a_task_until_then(dat
     assert dag.tasks(first) == dag.tasks(second) == {}
     with pytest.raises(AirflowApiError, match="409"):
         dag.delete(first)
-    dag.mark_failed(first)
+    dag.mark(first, "failed")
     wait_until(lambda: waiting in running(), "the third to start", PATIENCE)
     for run_id in (second, waiting):
-        dag.mark_failed(run_id)
+        dag.mark(run_id, "failed")
     for run_id in future:
         dag.delete(run_id)

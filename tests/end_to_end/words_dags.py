@@ -20,6 +20,8 @@ DAYS = (  # the first and the last day that the schedule runs
     (words.cleared, 1, 1),
     (words.twice, 1, 2),
     (words.told, 1, 2),
+    (words.outage, 1, 1),
+    (words.late, 1, 1),
 )
 for topology, first, last in DAYS:
     globals()[topology.name] = topology_dag(

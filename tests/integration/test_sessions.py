@@ -1,4 +1,4 @@
-"""Sessions whose defaults are hostile: nothing that the ledger says depends on them.
+"""S1, S2: sessions whose defaults are hostile; nothing that the ledger says depends on them.
 
 The server of the test run has all of `HOSTILE_SETTINGS`, so each other test shows it, too.
 """

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
+from functools import partial
 from typing import Any, cast
 
+import psutil
 import pytest
 from psycopg2.sql import SQL
 
-from reliability.core.errors import AttemptIncomplete
+from reliability.core.errors import AttemptIncomplete, LedgerUnavailable
 from reliability.ledger.door import Door
 from reliability.spark import progress
 from reliability.spark.progress import Progress
@@ -28,21 +31,49 @@ def emitted(pipeline):
 
 
 @pytest.fixture
-def trigger(airflow_home, emitted, monkeypatch):
-    """Make the trigger of a waiting commit task, on a session with this test's ledger."""
-    from reliability_airflow import triggers
+def own_poller(airflow_home, monkeypatch):
+    """A poller of this test's own, quick, on a session with this test's ledger."""
+    from reliability_airflow import poller
 
-    monkeypatch.setattr(triggers, "looking", triggers.SharedSession())
-    monkeypatch.setattr(triggers, "sweeping", triggers.SharedSession())
-    monkeypatch.setattr(triggers, "LOOK_EVERY_SECONDS", 0.02)
-    monkeypatch.setattr(triggers, "RENEW_EVERY_LOOKS", 2)
+    own = poller.Poller()
+    monkeypatch.setattr(poller, "poller", own)
+    monkeypatch.setattr(poller, "LOOK_EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(poller, "SWEEP_EVERY_SECONDS", 0.02)
+    yield own
+    deadline = time.monotonic() + SECONDS
+    while own._threads and time.monotonic() < deadline:  # they end when nobody waits any more
+        time.sleep(0.01)
+    assert not own._threads
+
+
+@pytest.fixture
+def trigger(own_poller, emitted):
+    """Make the trigger of a waiting commit task."""
+    from reliability_airflow.triggers import TurnTrigger
 
     def make(txid):
-        return triggers.TurnTrigger(
+        return TurnTrigger(
             topology="global_count",
             txid=txid,
             request_id=emitted.request(txid, "committed"),
             work=emitted.runner.topology.work("committed").to_json(),
+        )
+
+    return make
+
+
+@pytest.fixture
+def waiter(airflow_home, emitted):
+    """Make a waiter for a look by hand; `told` lists the txids that were told."""
+    from reliability_airflow.poller import Waiter
+
+    def make(txid, told, step=None, topology="global_count"):
+        return Waiter(
+            tell=lambda: told.append(txid),
+            topology=topology,
+            txid=txid,
+            request_id=emitted.request(txid, "committed"),
+            work=emitted.runner.topology.work("committed", step),
         )
 
     return make
@@ -65,9 +96,30 @@ def fires(trigger, meanwhile):
 
 def test_a_trigger_fires_when_the_txids_turn_comes(emitted, trigger):
     emitted.process(2)
-    assert not trigger(2)._look(sweeps=False)
     event = fires(trigger(2), lambda: emitted.transact(1))
     assert event.payload == {"txid": 2}
+
+
+def test_who_has_to_wait_is_not_told(emitted, waiter, own_poller, door):
+    emitted.process(2)
+    told: list[int] = []
+    waiters = [waiter(2, told), waiter(3, told, "process")]
+    emitted.begin(1)
+    emitted.begin(3)
+    for _ in range(3):
+        own_poller.look(door, waiters)
+    assert told == []
+
+
+def test_whoever_comes_late_is_looked_at_though_nothing_changes(emitted, waiter, own_poller, door):
+    """K1: a task that waits again may have missed what the poller saw before."""
+    told: list[int] = []
+    emitted.process(2)
+    emitted.begin(1)
+    first = waiter(2, told)
+    own_poller.look(door, [first])
+    own_poller.look(door, [first, waiter(2, told, "process")])  # what it waited for is done
+    assert told == [2]
 
 
 def test_a_trigger_fires_when_what_it_waits_for_will_never_come(emitted, trigger):
@@ -79,7 +131,7 @@ def test_a_trigger_fires_when_what_it_waits_for_will_never_come(emitted, trigger
 
 
 def test_a_waiting_trigger_commits_what_is_overdue(emitted, trigger, door):
-    """K1: the run of txid 1 died after processing it; txid 2's trigger gets it done."""
+    """K1: the run of txid 1 died after processing it; who waits for it gets it done."""
     emitted.process(2)
     emitted.process(1)
 
@@ -87,26 +139,165 @@ def test_a_waiting_trigger_commits_what_is_overdue(emitted, trigger, door):
         with door.transaction() as tx:
             tx.run(SQL("UPDATE reliability.attempt SET processed_at = now() - interval '1 h'"))
 
-    waiting = trigger(3)
+    waiting = trigger(2)
     fires(waiting, let_time_pass)
     assert rows(door, "SELECT curr_txid FROM reliability.topology") == [(3,)]
 
 
-def test_a_waiting_trigger_shows_that_its_run_is_alive(emitted, trigger, door):
-    waiting = trigger(2)
+def test_a_waiting_trigger_shows_that_its_run_is_alive(emitted, waiter, own_poller, door):
+    told: list[int] = []
+    waiting = waiter(2, told)
     with door.transaction() as tx:
         tx.run(SQL("UPDATE reliability.request SET renewed_at = now() - interval '5 min'"))
-    waiting._look(sweeps=True)
-    assert rows(
-        door,
-        "SELECT renewed_at > now() - interval '1 min' FROM reliability.request WHERE txid = 2",
-    ) == [(True,)]
+    own_poller.sweep(door, [waiting])
+    renewed = "SELECT bool_and(renewed_at > now() - interval '1 min') FROM reliability.request"
+    assert rows(door, renewed) == [(True,)]
 
 
-def test_a_trigger_outlives_a_ledger_that_is_away(trigger, monkeypatch):
-    waiting = trigger(2)
+def test_whoever_waits_outlives_a_ledger_that_is_away(waiter, own_poller, door, caplog):
+    told: list[int] = []
+    waiters = [waiter(2, told), waiter(3, told)]
+    away = Door("host=127.0.0.1 port=1")
+    for _ in range(3):
+        own_poller.look(away, waiters)
+        own_poller.sweep(away, waiters)
+    assert told == []
+    assert caplog.text.count("whoever waits goes on waiting") == 1  # not once a waiter and look
+
+
+def test_a_topology_that_the_ledger_lost_is_told_to_who_waits_for_it(waiter, own_poller, door):
+    told: list[int] = []
+    own_poller.look(door, [waiter(2, told, topology="another")])
+    assert told == [2]
+
+
+def test_who_waits_for_the_ledger_is_told_when_it_answers(own_poller, door):
+    from reliability_airflow.poller import Waiter
+
+    told: list[str] = []
+    waiting = Waiter(tell=lambda: told.append("it answers"))
+    own_poller.look(Door("host=127.0.0.1 port=1"), [waiting])
+    assert told == []
+    own_poller.look(door, [waiting])
+    assert told == ["it answers"]
+
+
+def test_a_mistake_in_one_look_does_not_end_the_poller(own_poller, trigger, emitted, monkeypatch):
+    looks = iter([RuntimeError("once")])
+    look = own_poller.look
+
+    def sometimes(*arguments):
+        for error in looks:
+            raise error
+        look(*arguments)
+
+    monkeypatch.setattr(own_poller, "look", sometimes)
+    emitted.process(2)
+    assert fires(trigger(2), lambda: emitted.transact(1)).payload == {"txid": 2}
+
+
+def test_a_free_place_wakes_the_lowest_waiting_replay_alone(emitted, waiter, own_poller, door):
+    """K1: else all the others start a worker, find no room, and wait again."""
+    from reliability_airflow import poller
+
+    for txid in (1, 2, 3):
+        emitted.transact(txid)
+    again = emitted.again()
+    again.emit(None)
+    with door.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.topology SET max_replay_pending = 1"))
+    told: list[int] = []
+    waiters = [
+        poller.Waiter(
+            tell=partial(told.append, txid),
+            topology="global_count",
+            txid=txid,
+            request_id=again.request(txid, "committed"),
+            work=again.runner.topology.work("committed"),
+        )
+        for txid in (3, 1, 2)
+    ]
+    own_poller.look(door, waiters)
+    own_poller.look(door, waiters)
+    assert told == [1]
+    again.begin(1)  # it has come, and holds the place itself
+    own_poller.look(door, waiters)
+    assert told == [1]
+    again.runner.close(1, again.run, "torn down")
+    own_poller.look(door, waiters[:1] + waiters[2:])
+    assert told == [1, 2]
+    own_poller._topologies["global_count"].called[2] = 0.0  # it was called long ago, and never came
+    own_poller.look(door, waiters[:1])
+    assert told == [1, 2, 3]
+
+
+def test_two_thousand_waiters_are_noticed_within_two_seconds_at_a_twentieth_of_a_core(
+    own_poller, door, monkeypatch
+):
+    """A backfill of a year of hours; half of them one topology's, half of them another's."""
+    from reliability_airflow import poller
+    from tests.many import many_waiting
+
+    monkeypatch.setattr(poller, "LOOK_EVERY_SECONDS", 0.5)
+    monkeypatch.setattr(poller, "SWEEP_EVERY_SECONDS", 10.0)
+    told: dict[tuple[str, int], float] = {}
+
+    def note(place):
+        told.setdefault(place, time.monotonic())
+
+    waiting = many_waiting(door, topologies=2, txids=1000)
+    waiters = [
+        poller.Waiter(
+            tell=partial(note, (one.topology, one.txid)),
+            topology=one.topology,
+            txid=one.txid,
+            request_id=one.request_id,
+            work=one.work,
+        )
+        for one in waiting
+    ]
+    spent = poller_seconds(own_poller, door, waiters)
+    assert told == {}
+    # the window opens for all of them at once
+    start = time.monotonic()
+    with door.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.topology SET max_spout_pending = 5000"))
+    own_poller.look(door, waiters)
+    assert len(told) == 2000 - 2  # but those who wait for what is being processed
+    assert max(told.values()) - start < 2 - poller.LOOK_EVERY_SECONDS
+    assert spent < 0.05 * poller.LOOK_EVERY_SECONDS, spent
+
+
+def poller_seconds(own_poller, door, waiters):
+    """Return the processor time of a look, the server's too, as the median of some."""
+    server = psutil.Process(rows(door, "SELECT pg_backend_pid()")[0][0])
+    own_poller.look(door, waiters)
+    spent = []
+    for _ in range(9):
+        before = time.thread_time() + sum(server.cpu_times()[:2])
+        own_poller.look(door, waiters)
+        spent.append(time.thread_time() + sum(server.cpu_times()[:2]) - before)
+    return sum(spent) / len(spent)
+
+
+def test_a_task_leaves_its_slot_while_the_ledger_is_away(airflow_home, monkeypatch):
+    """S3: three retries, 5 s apart, outlast no restart of a server."""
+    from airflow.sdk.exceptions import TaskDeferred
+
+    from reliability_airflow.tasks import EmitOperator
+    from reliability_airflow.triggers import LedgerTrigger
+
     monkeypatch.setenv("RELIABILITY_DSN", "host=127.0.0.1 port=1")
-    assert not waiting._look(sweeps=True)
+    emit = EmitOperator(task_id="emit", topology=global_count.topology)
+    with pytest.raises(TaskDeferred) as left:
+        emit.execute({})
+    assert isinstance(left.value.trigger, LedgerTrigger)
+    assert left.value.kwargs is not None
+    with pytest.raises(TaskDeferred) as again:
+        emit.resume({}, {}, **left.value.kwargs)
+    assert again.value.kwargs == left.value.kwargs  # since when, for the whole of the wait
+    with pytest.raises(LedgerUnavailable):
+        emit.resume({}, {}, ledger="2026-01-01T00:00:00+00:00")
 
 
 def test_spark_submit_is_ended_when_its_attempt_was(airflow_home, emitted, monkeypatch):

@@ -1,4 +1,4 @@
-"""One seeded mutant of the product, or more, for every rule of PROTOCOL R, E, A, C and H.
+"""One seeded mutant of the product, or more, for every rule of PROTOCOL R, E, A, C, H, S and K1.
 
 A mutant is a text of the product that is replaced by another, so that the rule does not hold any
 more, and the tests that must fail then. A text has to be there exactly once: when the code moves,
@@ -16,6 +16,8 @@ COMMITS = "tests/rules/test_commits.py::"
 WAY_OUT = "tests/integration/test_way_out.py::"
 EMIT = "tests/integration/test_emission.py::"
 
+SESSIONS = "tests/integration/test_sessions.py::"
+WAITING = "tests/integration/test_waiting.py::"
 HISTORY = "tests/rules/test_history.py::"
 
 NOT_BUILT: dict[str, str] = {}
@@ -632,5 +634,56 @@ MUTANTS = (
         old="    if owner is not None:\n",
         new="    if False:\n",
         tests=(HISTORY + "test_a_table_belongs_to_one_state_of_one_topology",),
+    ),
+    Mutant(
+        rule="S1",
+        name="the zone is the role's",
+        path="sql/queries/session.sql",
+        old="SET LOCAL TimeZone = 'UTC';\n",
+        new="",
+        tests=(
+            SESSIONS + "test_what_is_set_in_one_transaction_is_gone_in_the_next",
+            SESSIONS + "test_a_setting_is_what_the_package_relies_on_whatever_the_role_has",
+        ),
+    ),
+    Mutant(
+        rule="S1",
+        name="texts go in the client's encoding",
+        path="reliability/ledger/door.py",
+        old='                client_encoding="UTF8",\n',
+        new="",
+        tests=(SESSIONS + "test_text_is_stored_as_it_is_where_the_client_says_latin1",),
+    ),
+    Mutant(
+        rule="S2",
+        name="any encoding will do",
+        path="reliability/ledger/migrations.py",
+        old='if row["encoding"] not in ENCODINGS:',
+        new='if row["encoding"] is None:',
+        tests=(SESSIONS + "test_a_database_in_which_texts_have_another_order_is_refused",),
+    ),
+    Mutant(
+        rule="S3",
+        name="a ledger that is away costs a retry",
+        path="plugins/reliability_airflow/patience.py",
+        old="        except (LedgerUnavailable, LedgerBusy) as error:\n",
+        new="        except () as error:\n",
+        tests=(WAITING + "test_a_task_leaves_its_slot_while_the_ledger_is_away",),
+    ),
+    Mutant(
+        rule="K1",
+        name="a free place wakes every waiting replay",
+        path="reliability/core/standing.py",
+        old="        return set(sorted(set(waiting) - called)[: max(room, 0)])\n",
+        new="        return set(waiting) if room > 0 else set()\n",
+        tests=(WAITING + "test_a_free_place_wakes_the_lowest_waiting_replay_alone",),
+    ),
+    Mutant(
+        rule="K1",
+        name="who comes late is looked at when something changes",
+        path="plugins/reliability_airflow/poller.py",
+        old="new = [waiter for waiter in waiters if waiter not in memory.seen]",
+        new="new = [] if memory.seen else list(waiters)",
+        tests=(WAITING + "test_whoever_comes_late_is_looked_at_though_nothing_changes",),
     ),
 )

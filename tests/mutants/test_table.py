@@ -15,6 +15,8 @@ RULES = [
     *(f"A{n}" for n in range(1, 9)),
     *(f"C{n}" for n in range(1, 8)),
     *(f"H{n}" for n in range(1, 8)),
+    *(f"S{n}" for n in range(1, 4)),
+    "K1",
 ]
 
 

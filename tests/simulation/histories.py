@@ -63,6 +63,7 @@ def happen(history: History) -> None:
     with closing(World(ledger_dsn(), history.config)) as world:
         for step in history.steps:
             perform(world, step)
+        world.check_standing()
         if history.drains:
             world.drain()
 

@@ -32,11 +32,13 @@ from reliability.settings import Leases, database_dsn
 from reliability.spark.stage import CsvStream, StageTask
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 from reliability.transaction.attempt import declare_partitions, read_batch_meta
+from reliability.transaction.begin import read_snapshot_in
 from reliability.transaction.checkpoint import Checkpoint
 from reliability.transaction.participant import Participants
 from reliability.transaction.plan import Committed, DrainLimits, read_plan
 from reliability.transaction.request import Run, TaskContact
 from reliability.transaction.rollback import release
+from reliability.transaction.standing import read_standing
 from reliability.transaction.sweep import sweep
 from tests.simulation.config import OTHER, Config
 from tests.simulation.contents import (
@@ -120,6 +122,15 @@ class World:
                 self.mirror.check(other, seen, self.witness.contents)
         self.seen = seen
         return seen
+
+    def check_standing(self) -> None:
+        """What one reading of the topology says of each txid is what is read of that txid alone."""
+        with FAULTS.armed(None), self.door.transaction(reads_only=True) as tx:
+            standing = read_standing(tx, self.name)
+            for transaction in self.seen.transactions:
+                txid = transaction["txid"]
+                alone = read_snapshot_in(tx, self.name, txid)
+                assert standing.snapshot(txid) == alone, f"the standing of txid {txid}"
 
     @contextmanager
     def door_of(self, sink: str) -> Iterator[Door]:

@@ -1,0 +1,274 @@
+"""Who waits without a worker slot is looked after here: one poller a process, whatever many wait.
+
+A thread of its own asks the ledger for each topology that somebody waits for, in a few statements
+for all of its waiters, and tells those who have something to do. Another one renews their runs and
+sweeps: it may wait for a lock, and nobody who only looks should wait with it. Neither uses the
+threads that the triggerer has for everybody's triggers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from reliability.core.coordinator import Begin, Wait, Work, next_action
+from reliability.core.errors import LedgerRefusedLogin, ReliabilityError, Terminal, Transient
+from reliability.core.request import Request
+
+if TYPE_CHECKING:
+    from reliability.core.standing import Standing
+    from reliability.ledger.door import Door
+
+logger = logging.getLogger(__name__)
+LOOK_EVERY_SECONDS = 0.5
+SWEEP_EVERY_SECONDS = 10.0
+#: A replay that was told to begin and has not within this time gives its place to the next one.
+CALLED_SECONDS = 60.0
+
+
+@dataclass(frozen=True, eq=False)
+class Waiter:
+    """Somebody who waits: for a txid's turn, or, with no topology, for a ledger that answers.
+
+    :param tell: called once, from the poller's thread, when there is something to do
+    """
+
+    tell: Callable[[], object]
+    topology: str = ""
+    txid: int = 0
+    request_id: int = 0
+    work: Work | None = None
+
+
+@dataclass
+class _Topology:
+    """What the poller remembers of one topology between two looks.
+
+    :param seen: who had to wait when the topology stood like this
+    :param called: txid of a replay that was told to begin -> until when its place is kept
+    """
+
+    standing: Standing | None = None
+    requests: dict[int, Request] = field(default_factory=dict)
+    seen: set[Waiter] = field(default_factory=set)
+    called: dict[int, float] = field(default_factory=dict)
+
+    def has_overdue_call(self) -> bool:
+        """Say whether a replay was told to begin, and its place is not kept any longer."""
+        return any(until <= time.monotonic() for until in self.called.values())
+
+
+class Poller:
+    """The waiters of this process, and the two threads that run while there are any."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._waiters: set[Waiter] = set()
+        self._topologies: defaultdict[str, _Topology] = defaultdict(_Topology)
+        self._threads: dict[str, threading.Thread] = {}
+        self._is_away = False
+
+    async def wait(self, **what: object) -> None:
+        """Return when the waiter, see `Waiter`, has something to do; the answer is only a hint."""
+        loop = asyncio.get_running_loop()
+        told: asyncio.Future[None] = loop.create_future()
+
+        def end() -> None:
+            if not told.done():
+                told.set_result(None)
+
+        def tell() -> None:
+            loop.call_soon_threadsafe(end)
+
+        waiter = Waiter(tell=tell, **what)  # type: ignore[arg-type]
+        self.add(waiter)
+        try:
+            await told
+        finally:
+            self.remove(waiter)
+
+    def add(self, waiter: Waiter) -> None:
+        """Look after a waiter from now on."""
+        with self._lock:
+            self._waiters.add(waiter)
+            for name, work in (("look", self._look_while), ("sweep", self._sweep_while)):
+                if name not in self._threads:
+                    thread = threading.Thread(
+                        target=work, name=f"reliability {name}", args=(name,), daemon=True
+                    )
+                    self._threads[name] = thread
+                    thread.start()
+
+    def remove(self, waiter: Waiter) -> None:
+        """Forget a waiter, whether or not it was told."""
+        with self._lock:
+            self._waiters.discard(waiter)
+
+    # --- the threads -----------------------------------------------------------------------------
+
+    def _look_while(self, name: str) -> None:
+        with closing(_Session("reliability poller")) as session:
+            while waiters := self._left(name):
+                _safely(lambda: self.look(session.door(), waiters))
+                time.sleep(LOOK_EVERY_SECONDS)
+
+    def _sweep_while(self, name: str) -> None:
+        with closing(_Session("reliability poller sweep")) as session:
+            while waiters := self._left(name):
+                _safely(lambda: self.sweep(session.door(), waiters))
+                time.sleep(SWEEP_EVERY_SECONDS)
+
+    def _left(self, name: str) -> list[Waiter]:
+        """Return who waits; with nobody left the thread that asks ends, and a later one begins."""
+        with self._lock:
+            if not self._waiters:
+                del self._threads[name]
+            return list(self._waiters)
+
+    # --- looking ---------------------------------------------------------------------------------
+
+    def look(self, door: Door, waiters: Iterable[Waiter]) -> None:
+        """Tell those who have something to do; while the ledger is away, nobody has."""
+        groups = _by_topology(waiters)
+        for topology in self._topologies.keys() - groups.keys():
+            del self._topologies[topology]
+        for topology, group in groups.items():
+            try:
+                told = group if not topology else self._due(door, topology, group)
+                if not topology:
+                    _ask(door)
+            except (Transient, LedgerRefusedLogin) as error:
+                self._note(error)
+                return
+            except Terminal as error:
+                # the tasks meet the error, and say it where it is looked for
+                logger.warning("%s: %s", topology, error)
+                told = group
+            for waiter in told:
+                _safely(waiter.tell)
+        self._note(None)
+
+    def _due(self, door: Door, topology: str, waiters: list[Waiter]) -> list[Waiter]:
+        from reliability.transaction.standing import read_requests, read_standing
+
+        memory = self._topologies[topology]
+        wanted = {waiter.request_id for waiter in waiters}
+        unknown = wanted - memory.requests.keys()
+        with door.transaction(reads_only=True) as tx:
+            standing = read_standing(tx, topology)
+            changed = read_requests(tx, wanted - unknown, unknown)
+        memory.requests = {n: r for n, r in memory.requests.items() if n in wanted}
+        memory.requests |= {request.request_id: request for request in changed}
+        if standing != memory.standing or changed or memory.has_overdue_call():
+            memory.seen.clear()
+        memory.standing = standing
+        new = [waiter for waiter in waiters if waiter not in memory.seen]
+        memory.seen = set(waiters)  # until something changes, whoever has to wait still has to
+        return _due(standing, memory, new)
+
+    # --- signs of life, and sweeps ---------------------------------------------------------------
+
+    def sweep(self, door: Door, waiters: Iterable[Waiter]) -> None:
+        """Show that the runs which wait are alive, and sweep their topologies."""
+        from reliability.settings import Leases
+        from reliability.transaction.request import renew
+        from reliability.transaction.sweep import sweep
+
+        for topology, group in _by_topology(waiters).items():
+            try:
+                if topology:
+                    renew(door, *{waiter.request_id for waiter in group})
+                    sweep(door, topology, Leases())
+            except ReliabilityError as error:
+                logger.warning("%s is swept later: %s", topology, error)
+
+    def _note(self, error: ReliabilityError | None) -> None:
+        """Say once that the ledger is away, and once that it is back."""
+        if error is not None and not self._is_away:
+            logger.warning("whoever waits goes on waiting: %s", error)
+        elif error is None and self._is_away:
+            logger.info("the ledger answers again")
+        self._is_away = error is not None
+
+
+def _due(standing: Standing, memory: _Topology, waiters: Iterable[Waiter]) -> list[Waiter]:
+    """Return who has something to do; of replays that wait for room only as many as find it.
+
+    Else a free place would wake every waiting replay, and all but one would wait again.
+    """
+    now = time.monotonic()
+    memory.called = {
+        txid: until
+        for txid, until in memory.called.items()
+        if until > now and txid not in standing.live
+    }
+    due: list[Waiter] = []
+    replays: dict[int, list[Waiter]] = defaultdict(list)
+    for waiter in waiters:
+        request = memory.requests.get(waiter.request_id)
+        if request is None or waiter.work is None:  # the ledger was restored, and knows it no more
+            due.append(waiter)
+            continue
+        match next_action(standing.snapshot(waiter.txid), request, waiter.work):
+            case Wait():
+                continue
+            case Begin() if waiter.txid < standing.curr_txid:
+                replays[waiter.txid].append(waiter)
+            case _:
+                due.append(waiter)
+    for txid in standing.admitted(replays, set(memory.called)):
+        memory.called[txid] = now + CALLED_SECONDS
+        due += replays[txid]
+    return due
+
+
+def _by_topology(waiters: Iterable[Waiter]) -> dict[str, list[Waiter]]:
+    groups: dict[str, list[Waiter]] = defaultdict(list)
+    for waiter in waiters:
+        groups[waiter.topology].append(waiter)
+    return groups
+
+
+def _ask(door: Door) -> None:
+    """Return if the ledger answers."""
+    with door.transaction(reads_only=True):
+        pass
+
+
+def _safely(work: Callable[[], object]) -> None:
+    """Whatever goes wrong with one look or one waiter, the thread goes on for the others."""
+    try:
+        work()
+    except Exception:
+        logger.exception("error ignored by the poller")
+
+
+class _Session:
+    """A session with the ledger that is made when it is needed first."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._door: Door | None = None
+
+    def door(self) -> Door:
+        from reliability.ledger.door import Door
+        from reliability.settings import ledger_dsn
+
+        if self._door is None:
+            self._door = Door(ledger_dsn(), application_name=self._name)
+        return self._door
+
+    def close(self) -> None:
+        if self._door is not None:
+            self._door.close()
+
+
+poller = Poller()
+"""The one of this process."""

@@ -1,0 +1,38 @@
+-- standing --
+-- Where a topology stands, as far as the decisions about its txids have it in common.
+SELECT p.curr_txid, p.next_txid, p.max_spout_pending, p.max_replay_pending, p.paused_reason,
+       coalesce(p.last_granted_at + p.emit_interval > clock_timestamp(), false) AS is_throttled,
+       EXISTS (SELECT FROM reliability.commit_log c
+                WHERE c.topology = p.topology AND c.txid = p.curr_txid - 1 AND c.kind = 'COMMIT'
+                  AND c.committed_at > clock_timestamp() - p.checkpoint_interval) AS is_gathering
+  FROM reliability.topology p WHERE p.topology = %(topology)s;
+
+-- live_attempts --
+-- The live attempts of a topology with their steps; there are few, whoever waits.
+SELECT l.txid, l.attempt_id AS live_attempt_id, l.status AS live_status,
+       l.request_id AS live_request_id, l.sealing_task,
+       coalesce(l.lease_until < clock_timestamp(), false) AS live_lease_expired,
+       coalesce(q.is_dry_run, false) AS live_is_dry_run,
+       coalesce(q.status = 'OPEN', false) AS live_is_wanted,
+       coalesce((SELECT jsonb_agg(jsonb_build_object('step', d.step, 'claimed_by', d.claimed_by,
+                                                     'is_done', d.status = 'DONE'))
+                   FROM reliability.attempt_step d
+                  WHERE d.topology = l.topology AND d.txid = l.txid
+                    AND d.attempt_id = l.attempt_id), '[]') AS steps
+  FROM reliability.attempt l
+  LEFT JOIN reliability.request q ON q.request_id = l.request_id
+ WHERE l.topology = %(topology)s AND l.status IN ('PROCESSING', 'SEALING', 'PROCESSED');
+
+-- unfrozen_or_held --
+-- Uncommitted txids without a batch of their own, and those that a person has to release.
+SELECT t.txid, t.batch_meta IS NULL AS is_unfrozen, t.held_reason
+  FROM reliability.transaction t
+ WHERE t.topology = %(topology)s AND t.txid >= %(curr_txid)s
+   AND (t.batch_meta IS NULL OR t.held_reason IS NOT NULL);
+
+-- requests_that_changed --
+-- Of these requests those that are not open any more, and all that the caller has not seen yet.
+SELECT request_id, number, kind, status, granted_after, coalesce(reason, '') AS reason, is_dry_run
+  FROM reliability.request
+ WHERE request_id = ANY(%(known)s::bigint[]) AND status <> 'OPEN'
+    OR request_id = ANY(%(unknown)s::bigint[]);

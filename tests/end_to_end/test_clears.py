@@ -1,0 +1,174 @@
+"""A clear is told from a retry, through the real scheduler: whoever asked for a replay gets one.
+
+Airflow sets a task's max_tries to its tries so far plus the retries that its DAG has at the clear,
+so that it may be what it was; and a run that is deleted and made again counts from the start.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from dev.processes import wait_until
+from tests.end_to_end.dates import PATIENCE, Dag
+
+pytestmark = pytest.mark.timeout(420)
+
+PROCESS, COMMIT = ("transaction.process", 0), ("transaction.commit", 0)
+DAY = {
+    "logical_date": "2026-01-01T06:00:00Z",
+    "data_interval_start": "2026-01-01T00:00:00Z",
+    "data_interval_end": "2026-01-02T00:00:00Z",
+}
+WITH_RETRIES = """
+from datetime import datetime, timedelta, timezone
+
+from reliability_airflow import topology_dag
+from tests.end_to_end import words
+
+dag = topology_dag(
+    words.{name},
+    schedule="@daily",
+    start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+    end_date=datetime(2026, 1, 1, 12, tzinfo=timezone.utc),
+    catchup=False,  # so that the schedule makes no run
+    conn_id="stand_in",
+    default_args={{"retries": {retries}, "retry_delay": timedelta(seconds=1)}},
+)
+"""
+
+
+def deploy(dates, name, retries):
+    """Write a DAG's file, with so many retries; its runs are all made by hand."""
+    file = dates.folder / "dags" / f"{name}.py"
+    file.write_text(WITH_RETRIES.format(name=name, retries=retries))
+
+
+def retries_are(dag, retries):
+    """Say whether Airflow has read the DAG with so many retries."""
+    return dag.api.get(f"/api/v2/dags/{dag.dag_id}/tasks/emit")["retries"] == retries
+
+
+def redeploy(dates, dag, retries):
+    """Change a DAG's retries, and wait until Airflow has read that."""
+    deploy(dates, dag.dag_id.removeprefix("words_"), retries)
+    wait_until(lambda: retries_are(dag, retries), f"{dag.dag_id} with {retries} retries", PATIENCE)
+
+
+def trigger(dag, run_id="first"):
+    return dag.trigger(**DAY, dag_run_id=run_id)
+
+
+def read_as(dag, text):
+    (dag.folder / "read_as.json").write_text(text)
+
+
+@pytest.fixture(scope="session")
+def clears(dates) -> dict[str, Dag]:
+    """The DAGs, each with a first run of one file; all of them work at once."""
+    names = ("lowered", "raised", "remade", "red", "retried", "overridden")
+    for name in names:
+        deploy(dates, name, retries={"red": 0, "retried": 99}.get(name, 2))
+    dags = {name: dates.dag(f"words_{name}") for name in names}
+    for name, dag in dags.items():
+        dag.deliver("2026-01-01", "man", "dog")
+        if name in ("red", "retried"):
+            read_as(dag, "this is no JSON")
+        if name == "overridden":
+            (dag.folder / "hold").touch()
+        dag.unpause()
+        trigger(dag)
+    return dags
+
+
+def test_a_clear_with_retries_lowered_by_just_the_tries_so_far_is_a_replay(clears, dates):
+    """max_tries was 2, and is 1 + 1."""
+    dag = clears["lowered"]
+    assert dag.state("first") == "success"
+    redeploy(dates, dag, retries=1)
+    read_as(dag, '{"man": "ape"}')
+    dag.clear("first")
+    assert dag.states() == ["success"]
+    assert dag.attempts() == {"1:0": "REPLACED", "1:1": "COMMITTED"}
+    assert dag.counted() == {"ape": 1, "dog": 1}
+    dag.clear_tasks("first", PROCESS, COMMIT)  # and of one mapped transaction alone
+    assert dag.states() == ["success"]
+    assert dag.commits() == ["1:0", "1:1", "1:2"]
+
+
+def test_a_run_that_is_deleted_and_made_again_under_its_run_id_is_a_replay(clears):
+    dag = clears["remade"]
+    assert dag.state("first") == "success"
+    dag.delete("first")
+    read_as(dag, '{"man": "ape"}')
+    trigger(dag)
+    assert dag.state("first") == "success"
+    assert dag.attempts() == {"1:0": "REPLACED", "1:1": "COMMITTED"}
+    assert dag.counted() == {"ape": 1, "dog": 1}
+
+
+def test_a_red_run_that_is_deleted_and_made_again_needs_no_further_clear(clears):
+    dag = clears["red"]
+    assert dag.state("first") == "failed"
+    dag.delete("first")
+    read_as(dag, "{}")
+    trigger(dag)
+    assert dag.state("first") == "success"
+    assert dag.requests() == [(1, "first", "COMMIT", "CLOSED"), (1, "first", "COMMIT", "SATISFIED")]
+    assert dag.counted() == {"dog": 1, "man": 1}
+
+
+def test_a_retry_asks_for_nothing_new(clears):
+    dag = clears["retried"]
+    wait_until(lambda: "1:0" in dag.attempts(), "a first attempt", PATIENCE)
+    wait_until(lambda: dag.attempts()["1:0"] != "PROCESSING", "its end", PATIENCE)
+    read_as(dag, "{}")
+    assert dag.state("first") == "success"
+    assert dag.requests() == [(1, "first", "COMMIT", "SATISFIED")]
+    assert set(list(dag.attempts().values())[:-1]) <= {"FAILED", "FENCED"}
+    assert list(dag.attempts().values())[-1] == "COMMITTED"
+
+
+def test_a_run_that_is_marked_success_by_hand_is_told_and_cleared(clears, dates):
+    """G9: its colour does not come from the ledger."""
+    dag = clears["overridden"]
+    wait_until(lambda: dag.attempts() == {"1:0": "PROCESSING"}, "an attempt", PATIENCE)
+    dag.mark("first", "success")
+    assert dag.state("first") == "success"
+    assert dag.counted() == {}
+    (dag.folder / "hold").unlink()
+    told = json.loads(dates.reliability("reconcile", "--json", code=3))
+    assert [one["what"] for one in told["findings"] if one["dag_id"] == dag.dag_id] == [
+        "UNSATISFIED"
+    ]
+    dag.clear("first")
+    assert dag.state("first") == "success"
+    assert dag.counted() == {"dog": 1, "man": 1}
+
+
+@pytest.mark.slow
+def test_a_clear_with_more_retries_is_a_replay(clears, dates):
+    dag = clears["raised"]
+    assert dag.state("first") == "success"
+    redeploy(dates, dag, retries=5)
+    dag.clear("first")
+    assert dag.states() == ["success"]
+    assert dag.attempts() == {"1:0": "REPLACED", "1:1": "COMMITTED"}
+
+
+@pytest.mark.slow
+def test_a_run_that_is_marked_failed_is_done_by_a_clear(clears):
+    dag = clears["raised"]
+    assert set(dag.states()) == {"success"}
+    (dag.folder / "hold").touch()
+    dag.clear("first")
+    before = len(dag.attempts())
+    wait_until(lambda: len(dag.attempts()) > before, "another attempt", PATIENCE)
+    dag.mark("first", "failed")
+    assert dag.state("first") == "failed"
+    (dag.folder / "hold").unlink()
+    assert "COMMITTED" not in list(dag.attempts().values())[before:]
+    dag.clear("first")
+    assert dag.state("first") == "success"
+    assert list(dag.attempts().values())[-1] == "COMMITTED"
