@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+ACCOUNTING = ("_x", "_n")  # the columns of a frame that carry it: XOR of tuple ids, count
+
 
 @dataclass(frozen=True, slots=True)
 class Fold:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from reliability.core.aggregators.column import quoted
 from reliability.core.errors import FrameWithoutAccounting, InvalidDefinition, SchemaMismatch
+from reliability.core.fold import ACCOUNTING
 from reliability.core.spout import BatchMeta, FileItem, MemorySlice, Spout, Verdict
 from reliability.settings import database_dsn
 from reliability.spark.read_postgres import read_postgres
@@ -22,7 +24,6 @@ from reliability.spouts.table import TableSpout
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-ACCOUNTING = ("_x", "_n")
 # A row that an outer join made has no accounting; aggregates would pass over its NULLs, and its
 # values would slip in beside accounted ones. So it counts as one row that was never emitted.
 FOLD_X = "bit_xor(coalesce(_x, 0))"
@@ -81,7 +82,7 @@ def _text_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> DataF
         )
     frame = reader.format("csv" if spout.format == "csv" else "json").load(_paths(meta))
     ordinal = _ordinal_of_file(frame, meta)
-    row = F.xxhash64(F.monotonically_increasing_id(), *[F.col(f"`{c}`") for c in frame.columns])
+    row = F.xxhash64(F.monotonically_increasing_id(), *[F.col(quoted(c)) for c in frame.columns])
     return _with_accounting(frame, ordinal, row)
 
 
@@ -143,7 +144,7 @@ def _table_frame(spark: SparkSession, spout: TableSpout, meta: BatchMeta) -> Dat
     """Read the batch's keys; Postgres computes the tuple ids as it did when it counted (V6)."""
     columns, queries = spout.reading(meta)
     _check_names(list(columns))
-    schema = ", ".join(f"`{name}` {type_}" for name, type_ in columns.items())
+    schema = ", ".join(f"{quoted(name)} {type_}" for name, type_ in columns.items())
     frame = read_postgres(spark, database_dsn(spout.database), queries, f"{schema}, _x bigint")
     return _with_count(frame)
 
@@ -151,16 +152,17 @@ def _table_frame(spark: SparkSession, spout: TableSpout, meta: BatchMeta) -> Dat
 def _memory_frame(spark: SparkSession, spout: MemorySpout, meta: BatchMeta) -> DataFrame:
     from pyspark.sql import functions as F
 
+    _check_names(list(spout.schema))
     rows = [
         (*row, ordinal, index)
         for ordinal, item in enumerate(meta.items)
         if isinstance(item, MemorySlice)
         for index, row in enumerate(spout.rows_of(item))
     ]
-    columns = ", ".join(f"`{name}` {type_}" for name, type_ in spout.schema.items())
-    frame = spark.createDataFrame(rows, f"{columns}, _ordinal bigint, _row bigint")
-    counted = _with_accounting(frame, F.col("_ordinal"), F.col("_row"))
-    return counted.drop("_ordinal", "_row")
+    columns = ", ".join(f"{quoted(name)} {type_}" for name, type_ in spout.schema.items())
+    frame = spark.createDataFrame(rows, f"{columns}, _x bigint, _n bigint")
+    # until here they hold the ordinal and the row
+    return frame.withColumns({"_x": F.xxhash64("_x", "_n"), "_n": F.lit(1).cast("bigint")})
 
 
 # --- accounting ----------------------------------------------------------------------------------
@@ -181,8 +183,9 @@ def _with_count(frame: DataFrame) -> DataFrame:
 
 
 def _check_names(columns: Sequence[str]) -> None:
-    if taken := set(ACCOUNTING) & set(columns):
-        raise SchemaMismatch(f"the source has columns of its own called {sorted(taken)}")
+    # Spark takes _X for _x
+    if taken := [name for name in columns if name.lower() in ACCOUNTING]:
+        raise SchemaMismatch(f"the source has columns of its own called {taken}")
 
 
 def check_accounting_columns(name: str, frame: DataFrame) -> None:

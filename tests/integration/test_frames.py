@@ -64,6 +64,18 @@ def test_the_fold_does_not_depend_on_how_spark_cuts_the_files(tmp_path, spark):
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
 
+def test_columns_of_a_memory_batch_may_have_any_name(spark):
+    names = ["_row", "_ordinal", "a`b", "a.b", "50%", "Upper"]
+    spout = MemorySpout(
+        schema=dict.fromkeys(names, "int"), partitions=[[(1, 2, 3, 4, 5, 6)]], take=1
+    )
+    frame = batch_frame(spark, spout, meta_of(spout))
+    assert frame.columns == [*names, "_x", "_n"]
+    [row] = frame.collect()
+    assert Fold(row[-2], row[-1]) == meta_of(spout).emitted
+    assert tuple(row)[:-2] == (1, 2, 3, 4, 5, 6)
+
+
 def test_an_empty_file_is_a_batch_like_any_other(tmp_path, spark):
     parquet(tmp_path / "a.parquet", [])
     spout = FileSpout(f"{tmp_path}/*.parquet")
@@ -79,13 +91,14 @@ def test_a_memory_batch_balances(spark):
     assert frame.columns == ["a", "b", "_x", "_n"]
 
 
-def test_a_source_with_our_column_names_is_refused(tmp_path, spark):
+@pytest.mark.parametrize("name", ["_x", "_N"])  # Spark passes over upper and lower case
+def test_a_source_with_our_column_names_is_refused(tmp_path, spark, name):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    pq.write_table(pa.table({"_x": [1]}), tmp_path / "a.parquet")
+    pq.write_table(pa.table({name: [1]}), tmp_path / "a.parquet")
     spout = FileSpout(f"{tmp_path}/*.parquet")
-    with pytest.raises(SchemaMismatch, match="_x"):
+    with pytest.raises(SchemaMismatch, match=name):
         batch_frame(spark, spout, meta_of(spout))
 
 
