@@ -1,4 +1,7 @@
-"""Sets of integer keys, as Postgres writes an int8multirange: ranges, ascending and apart."""
+"""Sets of integer keys, as Postgres writes an int8multirange: ranges, ascending and apart.
+
+The end of the range that holds the greatest bigint is no bigint: it is written as none.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +9,31 @@ import re
 from collections.abc import Iterable
 
 Ranges = tuple[tuple[int, int], ...]  # [first, last)
-_RANGE = re.compile(r"\[(-?\d+),(-?\d+)\)")
+BEHIND_ALL = 1 << 63  # the end of the greatest bigint's range
+_RANGE = re.compile(r"\[(-?\d+),(-?\d*)\)")
 
 
 def read_ranges(multirange: str) -> Ranges:
-    """Read the ranges of an int8multirange that has both ends.
+    """Read the ranges of an int8multirange that has a first key.
 
-    >>> read_ranges("{[1,4),[7,9)}")
-    ((1, 4), (7, 9))
+    >>> read_ranges("{[1,4),[7,9)}"), read_ranges("{[7,)}")[0][1] == 2**63
+    (((1, 4), (7, 9)), True)
     """
-    return tuple((int(first), int(last)) for first, last in _RANGE.findall(multirange))
+    found = _RANGE.findall(multirange)
+    return tuple((int(first), int(last) if last else BEHIND_ALL) for first, last in found)
 
 
 def write_ranges(ranges: Iterable[tuple[int, int]]) -> str:
     """Write what `read_ranges` reads.
 
-    >>> write_ranges([(1, 4), (7, 9)]), write_ranges([])
-    ('{[1,4),[7,9)}', '{}')
+    >>> write_ranges([(1, 4), (7, 9)]), write_ranges([]), write_ranges([(7, 2**63)])
+    ('{[1,4),[7,9)}', '{}', '{[7,)}')
     """
-    return "{" + ",".join(f"[{first},{last})" for first, last in ranges) + "}"
+    return "{" + ",".join(f"[{first},{_end(last)})" for first, last in ranges) + "}"
+
+
+def _end(last: int) -> str:
+    return "" if last == BEHIND_ALL else str(last)
 
 
 def cut_ranges(ranges: Ranges, most: int) -> list[Ranges]:

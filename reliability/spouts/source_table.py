@@ -1,18 +1,20 @@
 """A table of the user's, as TableSpout asks for it; the statements lie in sql/queries/source.sql.
 
-Only names of the user's table and columns are put into them here.
+Only names of the user's table and columns are put into them here. The statements name every column
+with the table that has it, so that no name of the user's can be taken for one of theirs.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import InvalidDefinition, ReliabilityError, SourceUnreadable
-from reliability.core.fold import Fold
+from reliability.core.fold import ACCOUNTING, Fold
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
 from reliability.core.types import read_as
 from reliability.settings import database_dsn
@@ -23,6 +25,16 @@ if TYPE_CHECKING:
     from reliability.ledger.door import Transaction
 
 KEY_TYPES = ("smallint", "integer", "bigint")
+_TABLES = ("r", "p")  # tables and partitioned ones, as pg_class calls them
+_OTHERS = {
+    "v": "a view",
+    "m": "a materialized view",
+    "f": "a foreign table",
+    "S": "a sequence",
+    "c": "a type",
+    "i": "an index",
+    "I": "an index",
+}
 _LAG_TYPE = "timestamp with time zone"
 _MODIFIER = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
 _MOST_DIGITS = 38  # of a decimal in Spark
@@ -38,21 +50,27 @@ class SourceTable:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Return (schema, table)."""
-        schema, _, table = self.name.rpartition(".")
-        return schema or "public", table
+        """Return (schema, table); a table whose own name has a dot is written with its schema."""
+        schema, dot, table = self.name.partition(".")
+        return (schema, table) if dot else ("public", self.name)
 
     def columns(self, wanted: Sequence[str], lag_column: str = "") -> dict[str, str]:
         """Return the columns, name -> Spark type: all, or the wanted ones in their order.
 
         :raises InvalidDefinition: no such table or column, a key that does not name each row
-            once, or a lag column by which a row would never be old enough
+            once, a lag column by which a row would never be old enough, or columns that Spark
+            cannot tell apart
         """
         with self.transaction() as tx:
             place = {"schema": self.place[0], "table": self.place[1]}
+            kind = tx.first("source_table", **place)
             found = {row["name"]: row for row in tx.all("source_columns", **place)}
             is_unique = tx.one("source_key_is_unique", key=self.key, **place)["is_unique"]
-        self._check(found, [self.key, *wanted, *([lag_column] if lag_column else [])])
+        self._check_kind(kind)
+        named = [self.key, *wanted, *([lag_column] if lag_column else [])]
+        if missing := [name for name in named if name not in found]:
+            raise InvalidDefinition(f"table {self.name} has no columns {missing}")
+        self._check_read(dict.fromkeys(wanted or found))
         lag = found[lag_column] if lag_column else None
         if lag and (not lag["is_not_null"] or lag["type"] != _LAG_TYPE):
             raise InvalidDefinition(
@@ -66,11 +84,34 @@ class SourceTable:
             )
         return {name: _spark_type(found[name]["type"]) for name in wanted or found}
 
-    def _check(self, found: Mapping[str, Any], wanted: Sequence[str]) -> None:
-        if not found:
-            raise InvalidDefinition(f"there is no table {'.'.join(self.place)}")
-        if missing := [name for name in wanted if name not in found]:
-            raise InvalidDefinition(f"table {self.name} has no columns {missing}")
+    def _check_kind(self, row: Mapping[str, Any] | None) -> None:
+        schema, table = self.place
+        if row is None:
+            raise InvalidDefinition(f"there is no table {table} in schema {schema}")
+        if row["kind"] not in _TABLES:
+            kind = _OTHERS.get(row["kind"], f"of kind {row['kind']}")
+            raise InvalidDefinition(
+                f"{self.name} is {kind}: rows come from a table, whose key is unique by an index"
+            )
+        if row["has_children"]:
+            raise InvalidDefinition(
+                f"table {self.name} has tables that inherit from it: no index makes its key unique "
+                "over all of them",
+                remedy="read each of them by a topology of its own, or partition the table.",
+            )
+
+    def _check_read(self, columns: Iterable[str]) -> None:
+        """Refuse what the frame of the batch could not hold: Spark passes over upper and lower."""
+        remedy = "name the columns that are to be read: TableSpout(…, columns=[…])."
+        if own := [name for name in columns if name.lower() in ACCOUNTING]:
+            raise InvalidDefinition(
+                f"table {self.name} has columns of its own called {own}", remedy=remedy
+            )
+        lower = Counter(name.lower() for name in columns)
+        if alike := [name for name in columns if lower[name.lower()] > 1]:
+            raise InvalidDefinition(
+                f"table {self.name}: Spark does not tell its columns {alike} apart", remedy=remedy
+            )
 
     def new_batches(
         self, taken: Mapping[int, str], lag: tuple[str, int] | None, most_rows: int
@@ -100,7 +141,9 @@ class SourceTable:
     def _is_settled(self, lag: tuple[str, int] | None) -> Composable:
         from psycopg2.sql import SQL
 
-        return SQL("true") if lag is None else self._compose("older_than_lag", column=lag[0])
+        if lag is None:
+            return SQL("true")
+        return self._compose("older_than_lag", column=_identifier(lag[0]))
 
     def fold(self, keys: str) -> Fold:
         """Return the fold of the tuple ids of the rows that have these keys now."""
@@ -111,34 +154,35 @@ class SourceTable:
         """Return which of these keys are there now, and the fold of their rows' tuple ids."""
         with self.transaction() as tx:
             tx.run("isolate_source")
-            row = tx.one(self._compose("present_source_keys"), keys=keys)
+            row = tx.one(self._compose("present_source_keys", **self._wanted()), keys=keys)
             return row["keys"], self._fold(tx, row["keys"])
 
     def _fold(self, tx: Transaction, keys: str) -> Fold:
-        row = tx.one(self._compose("fold_source_keys"), keys=keys)
+        row = tx.one(self._compose("fold_source_keys", **self._wanted()), keys=keys)
         return Fold(row["xor"], row["count"])
 
     def queries(self, columns: Sequence[str], key_sets: Sequence[str]) -> list[str]:
         """Return the text of a query for each set of keys: these columns, and `_x`."""
-        from psycopg2.sql import SQL, Identifier, Literal
+        from psycopg2.sql import SQL, Literal
 
-        named = SQL(", ").join([Identifier(column) for column in columns])
+        read = SQL(", ").join([_identifier("source", column) for column in columns])
         with self.transaction() as tx:
             return [
-                self._compose("source_rows", columns=named, keys=Literal(keys)).as_string(tx.cursor)
+                self._compose("source_rows", columns=read, **self._wanted()).as_string(tx.cursor)
+                % {"keys": Literal(keys).as_string(tx.cursor)}
                 for keys in key_sets
             ]
 
-    def _compose(self, statement: str, **parts: Any) -> Composed:
-        from psycopg2.sql import SQL, Identifier
+    def _wanted(self) -> dict[str, Composed]:
+        return {"has_wanted_key": self._compose("has_wanted_key")}
+
+    def _compose(self, statement: str, **parts: Composable) -> Composed:
+        from psycopg2.sql import SQL
 
         from reliability.ledger.queries import queries
 
-        names = {
-            n: Identifier(part) if isinstance(part, str) else part for n, part in parts.items()
-        }
-        names |= {"table": Identifier(*self.place), "key": Identifier(self.key)}
-        return SQL(queries()[statement]).format(**names)
+        names = {"table": _identifier(*self.place), "key": _identifier(self.key)}
+        return SQL(queries()[statement]).format(**names, **parts)
 
     @contextmanager
     def transaction(self) -> Iterator[Transaction]:
@@ -151,6 +195,13 @@ class SourceTable:
                     yield tx
             except ReliabilityError as error:
                 raise SourceUnreadable(f"table {self.name}: {error.what}") from error
+
+
+def _identifier(*name: str) -> Composable:
+    """Return a name for a statement that is run with parameters, where % begins one."""
+    from psycopg2.sql import Identifier
+
+    return Identifier(*(part.replace("%", "%%") for part in name))
 
 
 def _spark_type(postgres_type: str) -> str:

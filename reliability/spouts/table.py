@@ -47,7 +47,7 @@ ROWS_AT_ONCE = 100_000  # what one Spark task reads
 class TableSpout:
     """The rows of a table that no txid has yet, in the order of their key.
 
-    :param table: `table` or `schema.table`
+    :param table: `table` or `schema.table`, with upper and lower case as Postgres has them
     :param key: its unique key, smallint, integer or bigint
     :param columns: the columns to read; all of them unless given
     :param max_rows_per_batch: a txid reads at most so many rows

@@ -17,8 +17,18 @@ LOCK TABLE {table} IN SHARE MODE;
 SELECT 1;
 ROLLBACK TO SAVEPOINT reliability;
 
+-- source_table --
+-- What a name stands for; no row: nothing has it. Compared as text: a name that is too long would be
+-- cut, and be another table's.
+SELECT c.relkind AS kind,
+       c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid)
+       AS has_children
+  FROM pg_class c
+  JOIN pg_namespace n ON n.oid = c.relnamespace
+ WHERE n.nspname = %(schema)s::text AND c.relname = %(table)s::text;
+
 -- source_columns --
--- The columns of a table in their order; none: there is no such table.
+-- The columns of a table in their order.
 SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, a.attnotnull AS is_not_null
   FROM pg_attribute a
  WHERE a.attrelid = to_regclass(format('%%I.%%I', %(schema)s::text, %(table)s::text))
@@ -36,24 +46,27 @@ SELECT EXISTS (
 -- source_keys --
 -- The keys that no txid has, those that came late apart from those behind the last one that a txid
 -- has, and the txids of which a key is gone; from one pass over the table. Keys that follow each
--- other without a gap have their number less their place in common. What is not settled yet is no
--- txid's to take, but a key that a txid has is there, however young it looks.
+-- other without a gap have their number less their place in common; the first place is 0, as the
+-- least bigint has none before it. A range without an upper end ends with the greatest bigint. What
+-- is not settled yet is no txid's to take, but a key that a txid has is there, however young it
+-- looks.
 WITH present AS MATERIALIZED (
-       SELECT coalesce(range_agg(int8range(first, last, '[]')), '{{}}') AS keys,
-              coalesce(range_agg(int8range(first, last, '[]')) FILTER (WHERE is_settled), '{{}}')
-              AS settled
-         FROM (SELECT min(key) AS first, max(key) AS last, is_settled
-                 FROM (SELECT key, is_settled, key - row_number() OVER (
-                              PARTITION BY is_settled ORDER BY key) AS island
-                         FROM (SELECT {key}::bigint AS key, {is_settled} AS is_settled
-                                 FROM {table}) AS keys) AS numbered
-                GROUP BY island, is_settled) AS islands
+       SELECT coalesce(range_agg(island.span), '{{}}') AS keys,
+              coalesce(range_agg(island.span) FILTER (WHERE island.is_settled), '{{}}') AS settled
+         FROM (SELECT int8range(min(numbered.key),
+                                nullif(max(numbered.key), 9223372036854775807) + 1) AS span,
+                      numbered.is_settled
+                 FROM (SELECT found.key, found.is_settled, found.key - (row_number() OVER (
+                              PARTITION BY found.is_settled ORDER BY found.key) - 1) AS first
+                         FROM (SELECT source.{key}::bigint AS key, {is_settled} AS is_settled
+                                 FROM {table} AS source) AS found) AS numbered
+                GROUP BY numbered.first, numbered.is_settled) AS island
 ), taken AS (
        SELECT * FROM unnest(%(txids)s::bigint[], %(parts)s::int8multirange[]) AS t(txid, keys)
 ), new AS MATERIALIZED (
        SELECT p.settled - coalesce(t.keys, '{{}}') AS keys,
               int8multirange(int8range(NULL, upper(t.keys))) AS covered
-         FROM present p, (SELECT range_agg(keys) AS keys FROM taken) AS t
+         FROM present p, (SELECT range_agg(taken.keys) AS keys FROM taken) AS t
 )
 SELECT (n.keys * n.covered)::text AS late, (n.keys - n.covered)::text AS fresh,
        coalesce((SELECT array_agg(t.txid ORDER BY t.txid) FROM taken t
@@ -62,25 +75,31 @@ SELECT (n.keys * n.covered)::text AS late, (n.keys - n.covered)::text AS fresh,
 
 -- older_than_lag --
 -- Rows that are so old that nobody is expected to add one before them.
-{column} < clock_timestamp() - %(lag_seconds)s * interval '1 second'
+source.{column} < clock_timestamp() - %(lag_seconds)s * interval '1 second'
+
+-- has_wanted_key --
+-- Of a row of the table, for a range of keys that is wanted; see source_keys for one without an end.
+source.{key} >= lower(wanted.span)
+AND source.{key} <= coalesce(upper(wanted.span) - 1, 9223372036854775807)
 
 -- fold_source_keys --
 -- The fold of the tuple ids of the rows with these keys, as the source itself has them.
-SELECT coalesce(bit_xor(s.id), 0) AS xor, count(*) AS count
-  FROM unnest(%(keys)s::int8multirange) AS r
- CROSS JOIN LATERAL (SELECT hashint8extended({key}, 42) AS id FROM {table}
-                      WHERE {key} >= lower(r) AND {key} < upper(r) OFFSET 0) AS s;
+SELECT coalesce(bit_xor(found.id), 0) AS xor, count(*) AS count
+  FROM unnest(%(keys)s::int8multirange) AS wanted(span)
+ CROSS JOIN LATERAL (SELECT hashint8extended(source.{key}, 42) AS id FROM {table} AS source
+                      WHERE {has_wanted_key} OFFSET 0) AS found;
 
 -- present_source_keys --
 -- Which of these keys are there now.
-SELECT coalesce(range_agg(int8range(s.key, s.key, '[]')), '{{}}')::text AS keys
-  FROM unnest(%(keys)s::int8multirange) AS r
- CROSS JOIN LATERAL (SELECT {key}::bigint AS key FROM {table}
-                      WHERE {key} >= lower(r) AND {key} < upper(r) OFFSET 0) AS s;
+SELECT coalesce(range_agg(int8range(found.key, nullif(found.key, 9223372036854775807) + 1)), '{{}}')
+       ::text AS keys
+  FROM unnest(%(keys)s::int8multirange) AS wanted(span)
+ CROSS JOIN LATERAL (SELECT source.{key}::bigint AS key FROM {table} AS source
+                      WHERE {has_wanted_key} OFFSET 0) AS found;
 
 -- source_rows --
 -- These rows, each with its tuple id. OFFSET 0 makes it one index scan for each range.
-SELECT s.*
-  FROM unnest({keys}::int8multirange) AS r
- CROSS JOIN LATERAL (SELECT {columns}, hashint8extended({key}, 42) AS _x FROM {table}
-                      WHERE {key} >= lower(r) AND {key} < upper(r) OFFSET 0) AS s;
+SELECT found.*
+  FROM unnest(%(keys)s::int8multirange) AS wanted(span)
+ CROSS JOIN LATERAL (SELECT {columns}, hashint8extended(source.{key}, 42) FROM {table} AS source
+                      WHERE {has_wanted_key} OFFSET 0) AS found;

@@ -345,7 +345,7 @@ def test_opaque_batches_of_a_table_follow_each_other(door, orders):
 @pytest.mark.parametrize(
     ("change", "options", "named"),
     [
-        ("", {"table": "nowhere"}, "no table public.nowhere"),
+        ("", {"table": "nowhere"}, "no table nowhere in schema public"),
         ("", {"columns": ["id", "colour"]}, "colour"),
         ("", {"key": "customer"}, "customer has to be"),
         (

@@ -1,0 +1,330 @@
+"""Tables as sources: whatever names the user has, and whatever keys."""
+
+from __future__ import annotations
+
+import re
+from contextlib import closing
+
+import psycopg2
+import pytest
+from psycopg2.sql import SQL, Identifier, Literal
+
+from reliability import Count, State, Sum, TableSpout, Topology
+from reliability.core.errors import (
+    InvalidDefinition,
+    SourceChanged,
+)
+from reliability.core.fold import Fold
+from reliability.core.spout import BatchMeta, NothingTaken, TableKeys
+from reliability.ledger.queries import sql_folder
+from reliability.runner import TransactionRunner
+from reliability.spark.frames import batch_frame
+from reliability.transaction.taken import LedgerTaken
+from tests.fix_pipeline import Pipeline
+from tests.fix_postgres import rows
+
+
+@pytest.fixture
+def database(dsn):
+    """The user's own session with the database of the source."""
+    with closing(psycopg2.connect(dsn)) as connection:
+        connection.autocommit = True
+        yield connection.cursor()
+
+
+def count_by(batch):
+    return {"totals": batch}
+
+
+def counting(spout):
+    return Topology(
+        "tables",
+        spout=spout,
+        process=count_by,
+        states=[State("totals", values={"n": Count(), "total": Sum("v")})],
+        max_spout_pending=3,
+    )
+
+
+def emitter(door, spout):
+    return Pipeline(TransactionRunner(counting(spout), door), None)
+
+
+def batches_of(spout, taken=None):
+    items = spout.plan(None, taken or NothingTaken())
+    return [BatchMeta(items=batch, emitted=spout.count(batch)) for batch in spout.cut(items)]
+
+
+def keys_of(batches):
+    return [item.keys for batch in batches for item in batch.items]
+
+
+def totals(door):
+    return rows(door, "SELECT n, total FROM totals")
+
+
+# --- names ---------------------------------------------------------------------------------------
+
+SOURCE_SQL = sql_folder() / "queries" / "source.sql"
+# What the statements call their tables and columns: AS one, AS one(other, …); and what they did.
+ALIASES = {
+    name
+    for found in re.findall(r"\bAS ([a-z_]+)(?:\(([a-z_, ]+)\))?", SOURCE_SQL.read_text())
+    for name in re.findall(r"\w+", ",".join(found))
+} | {"r", "s", "p", "n", "id", "island", "first", "last", "present", "taken", "new"}
+ODD = [
+    "50%", "%s", "%(keys)s", "%%", 'say "hi"', '"', "a`b", "`", "a.b", "a b", " ", "{key}", "{}",
+    "MiXed", "ÜBER€", "select", "from", "user", "it's", "back\\slash", "line\nfeed", "x" * 63,
+    "é" * 31, "--", "/*", ";",
+]  # fmt: skip
+NAMES = sorted({*ALIASES, *ODD})
+
+
+def create(database, table, types, schema="public"):
+    columns = [SQL("{} {}").format(Identifier(name), SQL(type_)) for name, type_ in types.items()]
+    database.execute(
+        SQL("CREATE TABLE {} ({})").format(Identifier(schema, table), SQL(", ").join(columns))
+    )
+
+
+def insert(database, table, *values, schema="public"):
+    for row in values:
+        database.execute(
+            SQL("INSERT INTO {} VALUES ({})").format(
+                Identifier(schema, table), SQL(", ").join(map(Literal, row))
+            )
+        )
+
+
+def looked_at(spout):
+    """All that is asked of a table, with the keys that are told."""
+    metas = batches_of(spout)
+    for meta in metas:
+        spout.verify(meta)
+    assert [spout.refresh(meta) for meta in metas] == [list(meta.items) for meta in metas]
+    return keys_of(metas), [meta.emitted.count for meta in metas]
+
+
+def test_a_key_of_any_name_is_only_the_users(database):
+    """None of them is taken for a name of the statements, and none breaks them."""
+    create(database, "t", {"k": "bigint PRIMARY KEY"})
+    insert(database, "t", *([n] for n in (1, 2, 4, 5, 6)))
+    found, last = {}, "k"
+    for name in NAMES:
+        rename = SQL("ALTER TABLE t RENAME {} TO {}")
+        database.execute(rename.format(Identifier(last), Identifier(name)))
+        found[name] = looked_at(TableSpout("t", key=name, max_rows_per_batch=3))
+        last = name
+    assert found == dict.fromkeys(NAMES, (["{[1,3),[4,5)}", "{[5,7)}"], [3, 2]))
+
+
+def test_a_table_of_any_name_is_only_the_users(database):
+    found = {}
+    for name in ODD:
+        create(database, name, {"r": "bigint PRIMARY KEY", "s": "bigint"})
+        insert(database, name, (1, 1), (3, 3))
+        found[name] = looked_at(TableSpout(f"public.{name}", key="r"))
+    assert found == dict.fromkeys(ODD, (["{[1,2),[3,4)}"], [2]))
+
+
+def test_a_schema_of_any_name_is_only_the_users(database):
+    found = {}
+    names = [name for name in ODD if "." not in name]
+    for name in names:
+        database.execute(SQL("CREATE SCHEMA {}").format(Identifier(name)))
+        create(database, "t", {"r": "bigint PRIMARY KEY"}, schema=name)
+        insert(database, "t", [7], schema=name)
+        found[name] = looked_at(TableSpout(f"{name}.t", key="r"))
+    assert found == dict.fromkeys(names, (["{[7,8)}"], [1]))
+
+
+def test_spark_reads_columns_of_any_name(database, spark):
+    """Each has its own value, and so has a range that is called as the statements' was."""
+    types = {"key": "bigint PRIMARY KEY", "r": "int8range"}
+    types |= {name: "text" for name in NAMES if name not in types}
+    create(database, "t", types)
+    wanted = {
+        n: (n, f"[{n},{n + 3})", *(f"{name} {n}" for name in list(types)[2:])) for n in (1, 2, 5)
+    }
+    insert(database, "t", *wanted.values())
+    spout = TableSpout("t", key="key")
+    [meta] = batches_of(spout)
+    frame = batch_frame(spark, spout, meta)
+    assert frame.columns == [*types, "_x", "_n"]
+    found = {row[0]: row for row in frame.collect()}
+    assert {key: tuple(row)[:-2] for key, row in found.items()} == wanted
+    xor = 0
+    for row in found.values():
+        xor ^= row[-2]
+    assert Fold(xor, len(found)) == meta.emitted
+
+
+@pytest.mark.parametrize("opaque", [False, True])
+def test_rows_beside_a_column_called_r_are_emitted(database, door, pipeline, opaque):
+    """The statements called a range of keys r: of a column r that is a range, they read that."""
+    create(database, "t", {"r": "int8range", "k": "bigint PRIMARY KEY", "v": "bigint"})
+    insert(database, "t", ("[1,2)", 1, 10), ("[0,9)", 2, 20), (None, 3, 30))
+    first = pipeline(counting(TableSpout("t", key="k", columns=["v"], opaque=opaque)))
+    assert first.emit(None) == [1]
+    first.transact(1)
+    assert totals(door) == [(3, 60)]
+
+
+def test_a_lag_column_of_any_name_is_only_the_users(database):
+    names = [*ODD, "source", "found"]
+    types = {"k": "bigint PRIMARY KEY"} | dict.fromkeys(names, "timestamptz NOT NULL")
+    create(database, "t", types)
+    for key, age in ((1, "1 hour"), (2, "0")):
+        ages = SQL(", ").join([SQL("now() - %s::interval")] * len(names))
+        database.execute(
+            SQL("INSERT INTO t VALUES (%s, {})").format(ages), [key, *[age] * len(names)]
+        )
+    found = {
+        name: keys_of(batches_of(TableSpout("t", key="k", lag_seconds=600, lag_column=name)))
+        for name in names
+    }
+    assert found == {name: ["{[1,2)}"] for name in names}
+
+
+# --- what is refused, before anything is allocated -----------------------------------------------
+
+KINDS = """
+CREATE TABLE public.base (k bigint PRIMARY KEY, v bigint);
+INSERT INTO base VALUES (1, 1), (2, 2);
+CREATE VIEW public.a_view AS SELECT * FROM base;
+CREATE MATERIALIZED VIEW public.stored AS SELECT * FROM base;
+CREATE UNIQUE INDEX ON stored (k);
+CREATE SEQUENCE public.numbers;
+CREATE TYPE public.pair AS (k bigint, v bigint);
+CREATE TABLE public.parent (k bigint PRIMARY KEY, v bigint);
+CREATE TABLE public.child (PRIMARY KEY (k)) INHERITS (parent);
+CREATE TABLE public.loose (k bigint, v bigint, UNIQUE (k, v)) PARTITION BY LIST (v);
+CREATE TABLE public.ours (k bigint PRIMARY KEY, _x bigint, v bigint);
+CREATE TABLE public.loud (k bigint PRIMARY KEY, "_N" bigint, v bigint);
+CREATE TABLE public.twice (k bigint PRIMARY KEY, v bigint, "V" bigint);
+CREATE DOMAIN public.number AS bigint;
+CREATE TABLE public.named (k number PRIMARY KEY);
+"""
+
+
+@pytest.mark.parametrize(
+    ("spout", "why"),
+    [
+        (TableSpout("nowhere", key="k"), "there is no table nowhere in schema public"),
+        (TableSpout("Base", key="k"), "there is no table Base in schema public"),
+        (TableSpout("a.b.c", key="k"), r"there is no table b\.c in schema a"),
+        (TableSpout("b" * 64, key="k"), "there is no table b+ in schema"),
+        (TableSpout("a_view", key="k"), "a_view is a view"),
+        (TableSpout("stored", key="k"), "stored is a materialized view"),
+        (TableSpout("numbers", key="k"), "numbers is a sequence"),
+        (TableSpout("pair", key="k"), "pair is a type"),
+        (TableSpout("base_pkey", key="k"), "base_pkey is an index"),
+        (TableSpout("parent", key="k"), "parent has tables that inherit from it"),
+        (TableSpout("loose", key="k"), "its key k has to be"),
+        (TableSpout("named", key="k"), "its key k has to be"),
+        (TableSpout("base", key="K"), r"no columns \['K'\]"),
+        (TableSpout("base", key="ctid"), r"no columns \['ctid'\]"),
+        (TableSpout("base", key="k", columns=["tableoid", "xmin"]), "'tableoid', 'xmin'"),
+        (TableSpout("base", key="k" * 64), "no columns"),
+        (TableSpout("ours", key="k"), r"columns of its own called \['_x'\]"),
+        (TableSpout("loud", key="k"), r"columns of its own called \['_N'\]"),
+        (TableSpout("twice", key="k"), r"Spark does not tell its columns \['v', 'V'\] apart"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else f"{value.table[:9]}-{value.key[:9]}",
+)
+def test_what_is_no_table_with_such_columns_is_refused_before_a_txid_is_taken(
+    database, door, spout, why
+):
+    database.execute(KINDS)
+    with pytest.raises(InvalidDefinition, match=why):
+        emitter(door, spout).emit(None)
+    assert rows(door, "SELECT next_txid FROM reliability.topology") == [(1,)]
+
+
+@pytest.mark.parametrize("table", ["ours", "loud", "twice"])
+def test_columns_that_are_not_read_are_nobodys_business(database, door, table):
+    database.execute(KINDS)
+    insert(database, table, (1, 1, 1))
+    spout = TableSpout(table, key="k", columns=["k", "v"])
+    assert emitter(door, spout).emit(None) == [1]
+
+
+# --- shapes of tables ----------------------------------------------------------------------------
+
+LIST = """
+CREATE TABLE public.t (gone_first text, k smallint NOT NULL UNIQUE, v bigint, gone text,
+                       twice bigint GENERATED ALWAYS AS (v * 2) STORED);
+INSERT INTO t (k, v) SELECT n, 1 FROM generate_series(-3, 3) AS n WHERE n <> 0;
+INSERT INTO t (k, v) VALUES (-32768, 1), (32767, 1);
+ALTER TABLE t DROP COLUMN gone_first, DROP COLUMN gone;
+"""
+PARTITIONED = """
+CREATE TABLE public.t (k bigint PRIMARY KEY, v bigint) PARTITION BY RANGE (k);
+CREATE TABLE public.low PARTITION OF t FOR VALUES FROM (MINVALUE) TO (3);
+CREATE TABLE public.high PARTITION OF t FOR VALUES FROM (3) TO (MAXVALUE);
+INSERT INTO t SELECT n, n FROM generate_series(1, 5) AS n;
+"""
+
+
+def test_dropped_and_generated_columns_and_a_small_negative_key(database, door, pipeline):
+    database.execute(LIST)
+    spout = TableSpout("t", key="k")
+    first = pipeline(counting(spout))
+    assert first.emit(None) == [1]
+    [(keys,)] = rows(door, "SELECT part::text FROM reliability.source_item")
+    assert keys == "{[-32768,-32767),[-3,0),[1,4),[32767,32768)}"
+    frame = batch_frame(first.spark, spout, batches_of(spout)[0])
+    assert frame.columns == ["k", "v", "twice", "_x", "_n"]
+    assert {row.twice for row in frame.collect()} == {2}
+    first.transact(1)
+    assert totals(door) == [(8, 8)]
+
+
+def test_a_partitioned_table_is_one_table_and_a_partition_another(database, door, pipeline):
+    database.execute(PARTITIONED)
+    first = pipeline(counting(TableSpout("t", key="k")))
+    assert first.emit(None) == [1]
+    first.transact(1)
+    assert totals(door) == [(5, 15)]
+    assert looked_at(TableSpout("high", key="k")) == (["{[3,6)}"], [3])
+
+
+LEAST, GREATEST = -(2**63), 2**63 - 1
+EXTREMES = [LEAST, LEAST + 1, -1, 0, GREATEST - 1, GREATEST]
+
+
+def test_a_key_may_be_any_bigint(database, door, pipeline):
+    """The range of the greatest one has no upper end, as 2^63 is none."""
+    create(database, "t", {"k": "bigint PRIMARY KEY", "v": "bigint"})
+    insert(database, "t", *((key, 1) for key in EXTREMES))
+    spout = TableSpout("t", key="k", max_rows_per_batch=3)
+    assert looked_at(spout) == (
+        [f"{{[{LEAST},{LEAST + 2}),[-1,0)}}", f"{{[0,1),[{GREATEST - 1},)}}"],
+        [3, 3],
+    )
+    first = pipeline(counting(spout))
+    assert first.emit(None) == [1, 2]
+    for txid in (1, 2):
+        first.transact(txid)
+    assert totals(door) == [(6, 6)]
+    insert(database, "t", (GREATEST - 2, 1), (LEAST + 2, 1))
+    taken = LedgerTaken(door, "tables")
+    late = [f"{{[{LEAST + 2},{LEAST + 3}),[{GREATEST - 2},{GREATEST - 1})}}"]
+    assert keys_of(batches_of(spout, taken)) == late
+    database.execute("DELETE FROM t WHERE k = %s", [GREATEST])
+    with pytest.raises(SourceChanged, match="txid 2"):
+        spout.plan(None, taken)
+    meta = first.runner.refreeze(2, "it was never paid")
+    assert keys_of([meta]) == [f"{{[0,1),[{GREATEST - 1},{GREATEST})}}"]
+
+
+def test_the_greatest_key_alone_is_cut_off_as_any_other(database):
+    create(database, "t", {"k": "bigint PRIMARY KEY"})
+    insert(database, "t", [GREATEST - 1], [GREATEST])
+    spout = TableSpout("t", key="k", max_rows_per_batch=1)
+    assert looked_at(spout)[0] == [f"{{[{GREATEST - 1},{GREATEST})}}", f"{{[{GREATEST},)}}"]
+
+
+def test_a_batch_of_the_greatest_key_is_one_item():
+    item = TableKeys(table="t", keys=f"{{[{GREATEST},)}}", rows=1, xor=0)
+    assert item.identity == f"t#{GREATEST}-{2**63}"
