@@ -50,7 +50,8 @@ def refreeze(door: Door, topology: Topology, txid: int, reason: str) -> BatchMet
         changed = tx.first(
             "refreeze_batch",
             reason=reason,
-            old_batch=as_json(old.to_json()),
+            # as it is stored: an earlier release may have written less of an item
+            old_batch=as_json(row["batch_meta"]),
             batch_meta=as_json(new.to_json()),
             emitted_xor=new.emitted.xor,
             emitted_count=new.emitted.count,
