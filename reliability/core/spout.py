@@ -19,6 +19,7 @@ from reliability.core.fold import Fold
 from reliability.core.keys import read_ranges
 
 WHOLE = "{(,)}"  # all of an item, as an int8multirange
+NEWEST_ID = 2  # what a table's rows are told apart by: the statements tuple_id_<version>
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +134,8 @@ class TableKeys:
 
     :param table: which table of which database, as `TableSpout.source` writes it
     :param keys: exactly the keys that were there, an int8multirange
+    :param id_version: which hash of the key is a row's tuple id; a batch is counted, read and
+        compared by the one that it was frozen with, and 1 is that of batches which name none
     """
 
     kind: ClassVar[str] = "table"
@@ -141,6 +144,15 @@ class TableKeys:
     keys: str
     rows: int
     xor: int
+    id_version: int = 1
+
+    def __post_init__(self) -> None:
+        if self.id_version not in range(1, NEWEST_ID + 1):
+            raise LedgerCorruption(
+                f"a batch of table {self.table} has tuple ids of version {self.id_version}, this "
+                f"release knows them up to {NEWEST_ID}",
+                remedy="install the release that emitted the batch, or a later one.",
+            )
 
     @property
     def identity(self) -> str:

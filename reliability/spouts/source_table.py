@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from reliability.core.errors import InvalidDefinition, ReliabilityError, SourceUnreadable
 from reliability.core.fold import ACCOUNTING, Fold
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
+from reliability.core.spout import NEWEST_ID
 from reliability.core.types import read_as
 from reliability.settings import database_dsn
 
@@ -136,7 +137,8 @@ class SourceTable:
             found = [read_ranges(keys) for keys in (row["late"], row["fresh"])]
             pieces = [piece for ranges in found for piece in cut_ranges(ranges, most_rows)]
             batches = [write_ranges(piece) for piece in pieces]
-            return [(keys, self._fold(tx, keys)) for keys in batches], row["changed"]
+            folds = [(keys, self._fold(tx, keys, NEWEST_ID)) for keys in batches]
+            return folds, row["changed"]
 
     def _is_settled(self, lag: tuple[str, int] | None) -> Composable:
         from psycopg2.sql import SQL
@@ -145,33 +147,42 @@ class SourceTable:
             return SQL("true")
         return self._compose("older_than_lag", column=_identifier(lag[0]))
 
-    def fold(self, keys: str) -> Fold:
+    def fold(self, keys: str, id_version: int) -> Fold:
         """Return the fold of the tuple ids of the rows that have these keys now."""
         with self.transaction() as tx:
-            return self._fold(tx, keys)
+            return self._fold(tx, keys, id_version)
 
-    def present(self, keys: str) -> tuple[str, Fold]:
+    def present(self, keys: str, id_version: int) -> tuple[str, Fold]:
         """Return which of these keys are there now, and the fold of their rows' tuple ids."""
         with self.transaction() as tx:
             tx.run("isolate_source")
             row = tx.one(self._compose("present_source_keys", **self._wanted()), keys=keys)
-            return row["keys"], self._fold(tx, row["keys"])
+            return row["keys"], self._fold(tx, row["keys"], id_version)
 
-    def _fold(self, tx: Transaction, keys: str) -> Fold:
-        row = tx.one(self._compose("fold_source_keys", **self._wanted()), keys=keys)
+    def _fold(self, tx: Transaction, keys: str, id_version: int) -> Fold:
+        parts = {"tuple_id": self._tuple_id(id_version), **self._wanted()}
+        row = tx.one(self._compose("fold_source_keys", **parts), keys=keys)
         return Fold(row["xor"], row["count"])
 
-    def queries(self, columns: Sequence[str], key_sets: Sequence[str]) -> list[str]:
-        """Return the text of a query for each set of keys: these columns, and `_x`."""
+    def queries(self, columns: Sequence[str], parts: Sequence[tuple[str, int]]) -> list[str]:
+        """Return the text of a query for each part, which selects these columns and `_x`.
+
+        :param parts: keys, and the version of the tuple ids of their rows
+        """
         from psycopg2.sql import SQL, Literal
 
         read = SQL(", ").join([_identifier("source", column) for column in columns])
         with self.transaction() as tx:
             return [
-                self._compose("source_rows", columns=read, **self._wanted()).as_string(tx.cursor)
+                self._compose(
+                    "source_rows", columns=read, tuple_id=self._tuple_id(version), **self._wanted()
+                ).as_string(tx.cursor)
                 % {"keys": Literal(keys).as_string(tx.cursor)}
-                for keys in key_sets
+                for keys, version in parts
             ]
+
+    def _tuple_id(self, version: int) -> Composed:
+        return self._compose(f"tuple_id_{version}")
 
     def _wanted(self) -> dict[str, Composed]:
         return {"has_wanted_key": self._compose("has_wanted_key")}

@@ -29,6 +29,7 @@ from reliability.core.errors import InvalidDefinition, SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
 from reliability.core.spout import (
+    NEWEST_ID,
     BatchMeta,
     Interval,
     SourceItem,
@@ -110,7 +111,9 @@ class TableSpout:
         if names := ", ".join(str(txid) for txid in broken if txid > 0):
             raise SourceChanged(f"table {self.table}: rows are gone that txid {names} has read")
         return [
-            TableKeys(table=self.source, keys=keys, rows=fold.count, xor=fold.xor)
+            TableKeys(
+                table=self.source, keys=keys, rows=fold.count, xor=fold.xor, id_version=NEWEST_ID
+            )
             for keys, fold in batches
         ]
 
@@ -125,7 +128,7 @@ class TableSpout:
     def verify(self, meta: BatchMeta) -> None:
         """Raise SourceChanged, or SourceMoved, if a row of the batch is gone or has another key."""
         for item in _tables(meta.items):
-            found = self.source_table.fold(item.keys)
+            found = self.source_table.fold(item.keys, item.id_version)
             if found != Fold(item.xor, item.rows):
                 raise source_changed(
                     self.kind,
@@ -135,12 +138,14 @@ class TableSpout:
 
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:
         """Return the rows of a batch's keys that are there now, as Postgres counts them."""
-        found = [(item, self.source_table.present(item.keys)) for item in _tables(meta.items)]
-        return [
-            replace(item, keys=keys, rows=fold.count, xor=fold.xor)
-            for item, (keys, fold) in found
-            if fold.count
-        ]
+        found = [self._refreshed(item) for item in _tables(meta.items)]
+        return [item for item in found if item.rows]
+
+    def _refreshed(self, item: TableKeys) -> TableKeys:
+        keys, fold = self.source_table.present(item.keys, NEWEST_ID)
+        if keys == item.keys:
+            return item
+        return replace(item, keys=keys, rows=fold.count, xor=fold.xor, id_version=NEWEST_ID)
 
     def reading(self, meta: BatchMeta) -> tuple[dict[str, str], list[str]]:
         """Return a batch's columns, name -> Spark type, and the queries that read it in parts.
@@ -148,8 +153,11 @@ class TableSpout:
         Each query selects the columns in this order, and then the row's tuple id.
         """
         columns = self.source_table.columns(self.columns)
-        keys = [read_ranges(item.keys) for item in _tables(meta.items)]
-        parts = [write_ranges(part) for ranges in keys for part in cut_ranges(ranges, ROWS_AT_ONCE)]
+        parts = [
+            (write_ranges(part), item.id_version)
+            for item in _tables(meta.items)
+            for part in cut_ranges(read_ranges(item.keys), ROWS_AT_ONCE)
+        ]
         return columns, self.source_table.queries(list(columns), parts)
 
 

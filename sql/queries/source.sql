@@ -43,6 +43,15 @@ SELECT EXISTS (
           AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts = 1
           AND a.attname = %(key)s) AS is_unique;
 
+-- tuple_id_1 --
+-- Of batches that were frozen before there was another: the halves of the key are folded into one,
+-- so that no more than 32 bits tell two rows apart.
+hashint8extended(source.{key}, 42)
+
+-- tuple_id_2 --
+-- All 64 bits of the key count, and the collation of the database does not.
+hashtextextended(source.{key}::text COLLATE "C", 42)
+
 -- source_keys --
 -- The keys that no txid has, those that came late apart from those behind the last one that a txid
 -- has, and the txids of which a key is gone; from one pass over the table. Keys that follow each
@@ -86,7 +95,7 @@ AND source.{key} <= coalesce(upper(wanted.span) - 1, 9223372036854775807)
 -- The fold of the tuple ids of the rows with these keys, as the source itself has them.
 SELECT coalesce(bit_xor(found.id), 0) AS xor, count(*) AS count
   FROM unnest(%(keys)s::int8multirange) AS wanted(span)
- CROSS JOIN LATERAL (SELECT hashint8extended(source.{key}, 42) AS id FROM {table} AS source
+ CROSS JOIN LATERAL (SELECT {tuple_id} AS id FROM {table} AS source
                       WHERE {has_wanted_key} OFFSET 0) AS found;
 
 -- present_source_keys --
@@ -101,5 +110,5 @@ SELECT coalesce(range_agg(int8range(found.key, nullif(found.key, 922337203685477
 -- These rows, each with its tuple id. OFFSET 0 makes it one index scan for each range.
 SELECT found.*
   FROM unnest(%(keys)s::int8multirange) AS wanted(span)
- CROSS JOIN LATERAL (SELECT {columns}, hashint8extended(source.{key}, 42) FROM {table} AS source
+ CROSS JOIN LATERAL (SELECT {columns}, {tuple_id} FROM {table} AS source
                       WHERE {has_wanted_key} OFFSET 0) AS found;

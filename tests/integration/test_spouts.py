@@ -205,7 +205,8 @@ def test_a_table_is_cut_by_rows_and_counted_by_postgres(door, orders):
     assert emitter(door, spout_of(max_rows_per_batch=4)).emit(None) == [1, 2, 3]
     assert keys_of(door) == {1: "{[1,5)}", 2: "{[5,9)}", 3: "{[9,11)}"}
     orders.execute(
-        "SELECT bit_xor(hashint8extended(id, 42)), count(*) FROM orders WHERE id BETWEEN 5 AND 8"
+        "SELECT bit_xor(hashtextextended(id::text, 42)), count(*) FROM orders"
+        " WHERE id BETWEEN 5 AND 8"
     )
     meta = batch_of(door, 2)
     assert meta.emitted == Fold(*orders.fetchone())
