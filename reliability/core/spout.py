@@ -8,13 +8,7 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import Any, ClassVar, Protocol
 
-from reliability.core.errors import (
-    IntervalOverlap,
-    LedgerCorruption,
-    ReliabilityError,
-    SourceChanged,
-    SourceMoved,
-)
+from reliability.core.errors import IntervalOverlap, LedgerCorruption
 from reliability.core.fold import Fold
 from reliability.core.keys import read_ranges
 
@@ -61,11 +55,6 @@ class SpoutKind(str, Enum):
 def kind_of(opaque: bool) -> SpoutKind:
     """Return the kind that a spout's `opaque` flag asks for."""
     return SpoutKind.OPAQUE if opaque else SpoutKind.TRANSACTIONAL
-
-
-def source_changed(kind: SpoutKind, what: str) -> ReliabilityError:
-    """Return the error of a batch that its source no longer has: an opaque one may be cut anew."""
-    return SourceMoved(what) if kind is SpoutKind.OPAQUE else SourceChanged(what)
 
 
 class Verdict(str, Enum):
@@ -277,7 +266,7 @@ class Spout(Protocol):
 
         :raises NothingToEmit: there is nothing at all, taken or not, where there has to be
         :raises SourceUnreadable: a part of the source cannot be read
-        :raises SourceChanged: what a txid has is gone from the source (a table's keys)
+        :raises SourceChanged: the source no longer is what a txid has of it
         """
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
@@ -287,7 +276,10 @@ class Spout(Protocol):
         """Fold the tuple ids of one batch from the source alone, without Spark (G5)."""
 
     def verify(self, meta: BatchMeta) -> None:
-        """Raise `source_changed(…)` if the source no longer is what the batch was cut from (E6)."""
+        """Raise SourceChanged if the source no longer is what the batch was cut from (E6).
+
+        Of a batch that is not frozen the caller makes SourceMoved of it.
+        """
 
     def refresh(self, meta: BatchMeta) -> Sequence[SourceItem]:
         """Return what the source has now of a batch's items; nothing that belongs to no batch.

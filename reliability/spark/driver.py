@@ -44,6 +44,7 @@ from reliability.transaction.attempt import (
     end_attempt,
     read_batch_meta,
     start_step,
+    verify_source,
 )
 from reliability.transaction.participant import Participants
 
@@ -127,7 +128,7 @@ def _inputs(
             for name in step.reads
         ]
     meta = read_batch_meta(databases.coordinator, grant)
-    topology.spout.verify(meta)
+    verify_source(databases.coordinator, grant, topology.spout, meta)
     return [batch_frame(spark, topology.spout, meta)]
 
 

@@ -5,7 +5,7 @@ it has been emitted, and stays until nobody wants its txid replayed. If the sour
 
 - a file that is not whole, or not of its format, costs nothing: SOURCE_UNREADABLE at emission
 - a file that changed or is gone fails the attempt before anything of it counts, SOURCE_CHANGED, or
-  SOURCE_MOVED of an opaque spout, whose next attempt may read another batch: files are compared
+  SOURCE_MOVED while an opaque spout's next attempt may read another batch: files are compared
   with BatchMeta when an attempt begins to read and again when it is sealed (E6)
 - a malformed record of a text file fails the attempt, PROCESS_FUNCTION_FAILED; it is never NULL
 - a file of which some row groups were emitted and that has others now: SOURCE_CHANGED at emission
@@ -38,7 +38,6 @@ from reliability.core.spout import (
     SpoutKind,
     Taken,
     kind_of,
-    source_changed,
 )
 from reliability.spouts import parquet, text
 from reliability.spouts.filesystem import find_files, locate, stat
@@ -135,7 +134,7 @@ class FileSpout:
         # Once a file was emitted in pieces, its rest comes in pieces, whatever the limits are now.
         parts = [part for part in taken.keys(path).values() if part != WHOLE]
         if parts and len(groups) < 2:
-            raise source_changed(self.kind, f"{path} was emitted in pieces, and has only one now")
+            raise SourceChanged(f"{path} was emitted in pieces, and has only one now")
         if len(groups) < 2 or (not parts and self.limits.hold([whole])):
             return [whole]
         return _without(groups, [r for part in parts for r in read_ranges(part)])
@@ -154,16 +153,15 @@ class FileSpout:
         return Fold.of(fold_rows(place[i.path], i.rows, first=i.first_row) for i in files)
 
     def verify(self, meta: BatchMeta) -> None:
-        """Raise SourceChanged, or SourceMoved, if a file is gone or is not what it was."""
+        """Raise SourceChanged if a file is gone or is not what it was."""
         for item in meta.items:
             assert isinstance(item, FileItem)
             try:
                 found = _look_again(item)
             except (SourceUnreadable, OSError) as error:
-                what = f"{item.path} was emitted and is now unreadable"
-                raise source_changed(self.kind, what) from error
+                raise SourceChanged(f"{item.path} was emitted and is now unreadable") from error
             if found != item:
-                raise source_changed(self.kind, f"{item.path} changed: {_difference(item, found)}")
+                raise SourceChanged(f"{item.path} changed: {_difference(item, found)}")
 
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:
         """Describe the files of a batch as they are now; one that is gone is left out."""

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reliability.core.errors import InvalidDefinition
+from reliability.core.errors import InvalidDefinition, SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.spout import (
     BatchMeta,
@@ -21,7 +21,6 @@ from reliability.core.spout import (
     SpoutKind,
     Taken,
     kind_of,
-    source_changed,
 )
 from reliability.spouts.tuple_ids import fold_rows
 
@@ -81,12 +80,11 @@ class MemorySpout:
         return Fold.of(fold_rows(ordinal, item.rows) for ordinal, item in enumerate(items))
 
     def verify(self, meta: BatchMeta) -> None:
-        """Raise SourceChanged, or SourceMoved, if the code no longer holds the rows of a slice."""
+        """Raise SourceChanged if the code no longer holds the rows of a slice."""
         for item in meta.items:
             assert isinstance(item, MemorySlice)
             if len(self.rows_of(item)) != item.rows:
-                what = f"{item.identity} had {item.rows} rows and has them no more"
-                raise source_changed(self.kind, what)
+                raise SourceChanged(f"{item.identity} had {item.rows} rows and has them no more")
 
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:
         """Return the slices with as many rows as the code holds of them now."""

@@ -37,7 +37,6 @@ from reliability.core.spout import (
     TableKeys,
     Taken,
     kind_of,
-    source_changed,
 )
 from reliability.spouts.source_table import SourceTable
 
@@ -126,14 +125,13 @@ class TableSpout:
         return Fold.of(Fold(item.xor, item.rows) for item in _tables(items))
 
     def verify(self, meta: BatchMeta) -> None:
-        """Raise SourceChanged, or SourceMoved, if a row of the batch is gone or has another key."""
+        """Raise SourceChanged if a row of the batch is gone or has another key."""
         for item in _tables(meta.items):
             found = self.source_table.fold(item.keys, item.id_version)
             if found != Fold(item.xor, item.rows):
-                raise source_changed(
-                    self.kind,
+                raise SourceChanged(
                     f"table {self.table}: {item.rows} rows were emitted, {found.count} of them are "
-                    "there now",
+                    "there now"
                 )
 
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:

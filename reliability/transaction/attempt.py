@@ -16,10 +16,12 @@ from reliability.core.errors import (
     AttemptFenced,
     LedgerCorruption,
     ReliabilityError,
+    SourceChanged,
+    SourceMoved,
     error_from_ledger,
 )
 from reliability.core.fold import Fold
-from reliability.core.spout import BatchMeta
+from reliability.core.spout import BatchMeta, Spout
 from reliability.core.texts import as_json
 from reliability.ledger.door import Door, Row
 
@@ -84,6 +86,22 @@ def read_batch_meta(door: Door, grant: Grant) -> BatchMeta:
         row = tx.one("batch_meta_of_attempt", **place_of(grant))
     emitted = Fold(row["emitted_xor"], row["emitted_count"])
     return BatchMeta.from_json(row["batch_meta"], emitted)
+
+
+def verify_source(door: Door, grant: Grant, spout: Spout, meta: BatchMeta) -> None:
+    """Compare what the attempt reads with its source (E6).
+
+    :raises SourceChanged: the batch is frozen: no attempt can read it until a person acts
+    :raises SourceMoved: it is the attempt's own: the next one cuts another
+    """
+    try:
+        spout.verify(meta)
+    except SourceChanged as error:
+        with door.transaction() as tx:
+            row = tx.one("is_frozen", topology=grant.topology, txid=grant.attempt.txid)
+        if row["is_frozen"]:
+            raise
+        raise SourceMoved(error.what) from error
 
 
 def new_write_id() -> str:

@@ -7,14 +7,14 @@ t - 1 ended, and names that attempt: if it falls, this one falls with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from reliability.core.definitions import Topology
-from reliability.core.errors import LedgerCorruption
+from reliability.core.errors import LedgerCorruption, SourceChanged, SourceMoved
 from reliability.core.fold import Fold
-from reliability.core.spout import BatchMeta
+from reliability.core.spout import BatchMeta, Interval, SourceItem
 from reliability.ledger.door import Door, Row, Transaction
 from reliability.ledger.records import interval_of
 from reliability.transaction.taken import LedgerTaken, freeze, taken_with
@@ -49,6 +49,9 @@ def cut_batch(door: Door, topology: Topology, txid: int) -> OwnBatch | None:
 
     What committed txids have is taken, and what the uncommitted ones before this have in their
     current attempts. A source with nothing more gives an empty batch, which commits as such.
+
+    :raises SourceChanged: the source no longer is what a committed txid has of it
+    :raises SourceMoved: nor what an uncommitted one has, whose next attempt cuts another batch
     """
     place = {"topology": topology.name, "txid": txid}
     with door.transaction() as tx:
@@ -57,8 +60,7 @@ def cut_batch(door: Door, topology: Topology, txid: int) -> OwnBatch | None:
             return None
         before = [batch_of(found) for found in tx.all("uncommitted_batches_before", **place)]
     spout = topology.spout
-    taken = taken_with(LedgerTaken(door, topology.name), before)
-    batches = spout.cut(spout.plan(interval_of(row), taken))
+    batches = spout.cut(_plan(door, topology, interval_of(row), before))
     items = batches[0] if batches else ()
     meta = BatchMeta(items=tuple(items), emitted=spout.count(items))
     return OwnBatch(
@@ -67,6 +69,17 @@ def cut_batch(door: Door, topology: Topology, txid: int) -> OwnBatch | None:
         meta=meta,
         predecessor_attempt=row["predecessor_attempt"],
     )
+
+
+def _plan(
+    door: Door, topology: Topology, interval: Interval | None, before: Sequence[BatchMeta]
+) -> Sequence[SourceItem]:
+    frozen = LedgerTaken(door, topology.name)
+    try:
+        return topology.spout.plan(interval, taken_with(frozen, before))
+    except SourceChanged as error:
+        topology.spout.plan(interval, frozen)  # raises if it is what a committed txid has
+        raise SourceMoved(error.what) from error
 
 
 def batch_of(row: Row) -> BatchMeta:

@@ -26,6 +26,7 @@ from reliability.transaction.attempt import (
     read_batch_meta,
     renew_lease,
     unless_fenced,
+    verify_source,
 )
 from reliability.transaction.participant import Participants
 
@@ -107,7 +108,7 @@ def _audit(
         found[state.database][state.name] = _Staged(rows, _digest(door, tables, grant))
         renew_lease(databases.coordinator, grant)
     check_accounting(meta.emitted, sinks, folds, meta.verdict)
-    topology.spout.verify(meta)
+    verify_source(databases.coordinator, grant, topology.spout, meta)
     return found
 
 

@@ -35,6 +35,7 @@ from reliability.transaction.attempt import (
     declare_partitions,
     read_batch_meta,
     start_step,
+    verify_source,
 )
 
 PATIENCE = 300
@@ -53,7 +54,7 @@ def main(arguments: Sequence[str]) -> None:
         start_step(door, grant, submission.step, _this_driver(topology))
         wait_until(lambda: not (folder / "hold").exists(), "to be let go", PATIENCE)
         meta = read_batch_meta(door, grant)
-        topology.spout.verify(meta)
+        verify_source(door, grant, topology.spout, meta)
         stage(door, topology, grant, count(meta, _code(folder)))
     finally:
         door.close()

@@ -33,7 +33,7 @@ from reliability import (
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import Wait
 from reliability.core.difference import Difference
-from reliability.core.errors import SourceChanged
+from reliability.core.errors import NothingToEmit, SourceChanged, SourceMoved
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
 from reliability.core.request import TaskTry
@@ -45,7 +45,12 @@ from reliability.settings import database_dsn
 from reliability.spark.stage import CsvStream, StageTask
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
-from reliability.transaction.attempt import declare_partitions, fail_and_raise, read_batch_meta
+from reliability.transaction.attempt import (
+    declare_partitions,
+    fail_and_raise,
+    read_batch_meta,
+    verify_source,
+)
 from reliability.transaction.plan import Committed
 from reliability.transaction.rehearse import Rehearsed
 from reliability.transaction.request import Run, TaskContact
@@ -104,17 +109,26 @@ class Batches:
     """A spout whose batches grow: batch n is txid n + 1, and its rows never change.
 
     :param sizes: how many rows each batch has
+    :param gone: which batches are not there now, as files that were deleted; if none is there,
+        nothing can be planned
     """
 
     sizes: list[int]
     kind: SpoutKind = SpoutKind.TRANSACTIONAL
     timed: bool = False
+    gone: set[int] = field(default_factory=set)
 
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
         return True
 
     def plan(self, interval: Interval | None, taken: Taken) -> list[SourceItem]:
-        items = [MemorySlice(partition=n, offset=0, rows=r) for n, r in enumerate(self.sizes)]
+        items = [
+            MemorySlice(partition=n, offset=0, rows=rows)
+            for n, rows in enumerate(self.sizes)
+            if n not in self.gone
+        ]
+        if self.gone and not items:
+            raise NothingToEmit("nothing is there")
         known = taken.which([item.identity for item in items])
         return [item for item in items if item.identity not in known]
 
@@ -126,16 +140,22 @@ class Batches:
 
     def verify(self, meta: BatchMeta) -> None:
         """Raise SourceChanged if a batch has another number of rows now."""
-        for item in meta.items:
-            if isinstance(item, MemorySlice) and self.sizes[item.partition] != item.rows:
+        for item in _slices(meta):
+            if item.partition in self.gone:
+                raise SourceChanged(f"batch {item.partition} is gone")
+            if self.sizes[item.partition] != item.rows:
                 raise SourceChanged(f"batch {item.partition} has {self.sizes[item.partition]} rows")
 
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:
         return [
             replace(item, rows=self.sizes[item.partition])
-            for item in meta.items
-            if isinstance(item, MemorySlice)
+            for item in _slices(meta)
+            if item.partition not in self.gone
         ]
+
+
+def _slices(meta: BatchMeta) -> list[MemorySlice]:
+    return [item for item in meta.items if isinstance(item, MemorySlice)]
 
 
 def made(seed: int, rows: int = ROW_LENGTH) -> list[dict[str, Any]]:
@@ -260,11 +280,12 @@ class Shop:
 
     def write(self, grant: Grant, partitions: int = 2) -> None:
         """Do what the driver and its tasks do for every state of an attempt."""
+        meta = read_batch_meta(self.door, grant)
         try:
-            self.source.verify(read_batch_meta(self.door, grant))
-        except SourceChanged as error:
+            verify_source(self.door, grant, self.source, meta)
+        except (SourceChanged, SourceMoved) as error:
             fail_and_raise(self.door, grant, error)
-        rows = self.makes[grant.attempt.txid]
+        rows = [row for item in _slices(meta) for row in self.makes[item.partition + 1]]
         ids = [fold_rows(0, 1, first=n).xor for n in range(len(rows))]
         whole: list[Row] = [{**row, "_x": x} for row, x in zip(rows, ids, strict=True)]
         for state in self.topology.states:

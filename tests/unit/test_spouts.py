@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 import os
-from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -19,7 +18,6 @@ from reliability.core.errors import (
     NothingToEmit,
     SchemaMismatch,
     SourceChanged,
-    SourceMoved,
     SourceUnreadable,
 )
 from reliability.core.fold import Fold
@@ -498,19 +496,6 @@ def test_a_spout_says_which_kind_it_is(opaque):
     assert FileSpout("*", schema="n int", opaque=opaque).kind is kind
     assert TableSpout("t", key="id", opaque=opaque).kind is kind
     assert MemorySpout(schema=schema, partitions=[], take=1, opaque=opaque).kind is kind
-
-
-def test_what_changed_under_an_opaque_spout_is_read_anew(tmp_path):
-    """E4: the next attempt may see another batch, so it is worth a retry."""
-    path = parquet(tmp_path / "a.parquet")
-    spout = FileSpout(f"{tmp_path}/*", schema="n bigint", opaque=True)
-    meta = meta_of(spout, plan(spout))
-    parquet(path, rows=4)
-    with pytest.raises(SourceMoved, match="rows 3 is now 4"):
-        spout.verify(meta)
-    full = MemorySpout(schema={"n": "int"}, partitions=[[1, 2]], take=2, opaque=True)
-    with pytest.raises(SourceMoved):
-        replace(full, partitions=[]).verify(meta_of(full, plan(full)))
 
 
 def test_memory_rows_that_a_txid_has_are_not_planned():
