@@ -12,12 +12,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from reliability.core.definitions import Topology
-from reliability.core.errors import LedgerCorruption, SourceChanged, SourceMoved
+from reliability.core.errors import LedgerCorruption, NothingToEmit, SourceChanged, SourceMoved
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, Interval, SourceItem
 from reliability.ledger.door import Door, Row, Transaction
 from reliability.ledger.records import interval_of
 from reliability.transaction.taken import LedgerTaken, freeze, taken_with
+
+_WAYS_OUT = (
+    "deliver the files again; or go on without them: `reliability park` or `reliability skip` the "
+    "txid; or say allow_empty=True in the spout, if it is normal that there are none."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,6 +55,7 @@ def cut_batch(door: Door, topology: Topology, txid: int) -> OwnBatch | None:
     What committed txids have is taken, and what the uncommitted ones before this have in their
     current attempts. A source with nothing more gives an empty batch, which commits as such.
 
+    :raises NothingToEmit: nothing at all is there, where the spout says that there has to be
     :raises SourceChanged: the source no longer is what a committed txid has of it
     :raises SourceMoved: nor what an uncommitted one has, whose next attempt cuts another batch
     """
@@ -60,7 +66,10 @@ def cut_batch(door: Door, topology: Topology, txid: int) -> OwnBatch | None:
             return None
         before = [batch_of(found) for found in tx.all("uncommitted_batches_before", **place)]
     spout = topology.spout
-    batches = spout.cut(_plan(door, topology, interval_of(row), before))
+    try:
+        batches = spout.cut(_plan(door, topology, interval_of(row), before))
+    except NothingToEmit as error:
+        raise NothingToEmit(f"txid {txid}: {error.what}", remedy=_WAYS_OUT) from error
     items = batches[0] if batches else ()
     meta = BatchMeta(items=tuple(items), emitted=spout.count(items))
     return OwnBatch(

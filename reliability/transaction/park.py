@@ -1,7 +1,8 @@
 """Park or skip: a person lets order go on past a txid that cannot be processed (C7).
 
 The txid gets an attempt that is empty and PROCESSED at once, so that it commits in its turn like
-any other, with a header `empty` in every state, and can be replayed like any other:
+any other, with a header `empty` in every state, and can be replayed like any other. Of an opaque
+spout it takes the last batch that was cut for it, or, if there is none, an empty one (E4).
 
 - PARKED satisfies nobody and closes the requests for it; a replay takes it in again
 - SKIPPED is what those who ask for it get: their runs go green
@@ -36,7 +37,8 @@ def park(door: Door, topology: str, txid: int, reason: str) -> list[Committed]:
     """Commit a txid as empty once it is its turn; whoever asked for it is told that it is not done.
 
     :returns: what could commit now, the later txids that were waiting too
-    :raises ParkNotPossible: it has committed, was never emitted, or has no batch yet
+    :raises ParkNotPossible: it has committed, was never emitted, or, of an opaque spout, starts
+        where a txid ends that has not committed
     """
     return _pass_over(door, topology, txid, EmptyVerdict.PARKED, reason)
 
@@ -83,7 +85,9 @@ def _grant_empty(
         row = tx.first("grant_empty_attempt", **place, verdict=verdict.value, verdict_reason=reason)
         if row is None:
             raise ParkNotPossible(
-                f"txid {txid} of {topology} has no batch that starts where txid {txid - 1} ended"
+                f"txid {txid - 1} of {topology} has not committed, and an opaque spout's batch of "
+                f"txid {txid} starts where that one ended",
+                remedy=f"wait until it has committed, or park or skip txid {txid - 1} first.",
             )
         attempt = TransactionAttempt(txid, row["attempt_id"])
         grant = Grant(topology=topology, attempt=attempt, nonce=row["nonce"])

@@ -29,29 +29,36 @@ UPDATE reliability.attempt
    AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');
 
 -- grant_empty_attempt --
--- An attempt of no request. Of an opaque spout it takes the last batch that was cut for the txid,
--- if that starts where the committed one before ended: a replay reads it, the next txid follows it.
+-- An attempt of no request. Of an opaque spout's txid that has no batch yet it takes the last one that
+-- was cut for it behind what has committed of the txid before, which may have been rolled back since: the
+-- batch that it ended with is the same. If there is none, it takes an empty one. A replay reads it, and
+-- the next txid follows it. No row: the txid before has not committed, so that it is not settled where
+-- this one starts.
 INSERT INTO reliability.attempt (topology, txid, attempt_id, lease, lease_until, verdict,
        verdict_reason, batch_meta, emitted_xor, emitted_count, predecessor_attempt)
 SELECT t.topology, t.txid,
        (SELECT coalesce(max(a.attempt_id), -1) + 1 FROM reliability.attempt a
          WHERE a.topology = t.topology AND a.txid = t.txid),
        interval '10 minutes', clock_timestamp() + interval '10 minutes', %(verdict)s,
-       %(verdict_reason)s, own.batch_meta, own.emitted_xor, own.emitted_count,
-       own.predecessor_attempt
+       %(verdict_reason)s,
+       CASE WHEN t.batch_meta IS NULL THEN coalesce(cut.batch_meta, '[]') END,
+       CASE WHEN t.batch_meta IS NULL THEN coalesce(cut.emitted_xor, 0) END,
+       CASE WHEN t.batch_meta IS NULL THEN coalesce(cut.emitted_count, 0) END,
+       CASE WHEN t.batch_meta IS NULL THEN before.committed_attempt END
   FROM reliability.transaction t
+  LEFT JOIN reliability.transaction before
+         ON before.topology = t.topology AND before.txid = t.txid - 1
   LEFT JOIN LATERAL (
-       SELECT a.* FROM reliability.attempt a
-        WHERE a.topology = t.topology AND a.txid = t.txid AND t.batch_meta IS NULL
-          AND a.batch_meta IS NOT NULL
+       SELECT a.batch_meta, a.emitted_xor, a.emitted_count FROM reliability.attempt a
+        WHERE a.topology = t.topology AND a.txid = t.txid AND a.batch_meta IS NOT NULL
           AND (t.txid = 1 OR EXISTS (
                SELECT FROM reliability.attempt b
                 WHERE b.topology = t.topology AND b.txid = t.txid - 1
                   AND b.attempt_id = a.predecessor_attempt
-                  AND b.status IN ('COMMITTED', 'REPLACED')))
-        ORDER BY a.attempt_id DESC LIMIT 1) AS own ON true
+                  AND b.status IN ('COMMITTED', 'REPLACED', 'ROLLED_BACK')))
+        ORDER BY a.attempt_id DESC LIMIT 1) AS cut ON true
  WHERE t.topology = %(topology)s AND t.txid = %(txid)s
-   AND (t.batch_meta IS NOT NULL OR own.batch_meta IS NOT NULL)
+   AND (t.batch_meta IS NOT NULL OR t.txid = 1 OR before.committed_attempt IS NOT NULL)
 RETURNING attempt_id, nonce::text AS nonce;
 
 -- open_empty_sinks --

@@ -22,6 +22,7 @@ from reliability import (
 )
 from reliability.core.errors import (
     InvalidDefinition,
+    NothingToEmit,
     SchemaMismatch,
     SourceChanged,
     SourceUnreadable,
@@ -40,8 +41,9 @@ from reliability.ledger.migrations import migrate, migrations
 from reliability.runner import TransactionRunner
 from reliability.spark.frames import batch_frame
 from reliability.spark.read_postgres import read_postgres
+from reliability.transaction.park import park
 from reliability.transaction.taken import LedgerTaken, freeze, is_taken, taken_with
-from tests.fix_pipeline import Pipeline
+from tests.fix_pipeline import Pipeline, january
 from tests.fix_postgres import new_session, own_session, rows
 
 ORDERS = """
@@ -663,6 +665,41 @@ def test_a_batch_without_items_has_the_same_columns(tmp_path, spark, orders):
     other = FileSpout(f"{tmp_path}/*.parquet", schema="n int")
     with pytest.raises(SchemaMismatch, match="bigint"):
         batch_frame(spark, other, batches_of(other)[0])
+
+
+def test_a_file_that_is_gone_holds_an_opaque_spout_up_until_a_person_goes_on(
+    tmp_path, door, pipeline
+):
+    """C7, E4: its txid is passed over with an empty batch; what comes back gets another."""
+    path = tmp_path / "1997-01" / "a.csv"
+    path.parent.mkdir()
+    path.write_text("1,1.10\n")
+    spout = FileSpout(
+        f"{tmp_path}/{{data_interval_start:%Y-%m}}/*.csv",
+        format="csv",
+        schema="customer bigint, price decimal(14,2)",
+        opaque=True,
+    )
+    shop = pipeline(sales(spout, kind=State))
+    assert shop.emit(january()) == [1]
+    path.unlink()
+    with pytest.raises(NothingToEmit, match=r"txid 1: no file matches .* `reliability park`"):
+        shop.transact(1)
+    [done] = park(door, "sales", 1, "it does not come back")
+    assert str(done.attempt) == "1:0"
+    path.write_text("1,1.10\n")
+    again = shop.again()
+    assert again.emit(january()) == [1, 2]
+    for txid in (1, 2):
+        again.transact(txid)
+    frozen = "SELECT jsonb_array_length(batch_meta) FROM reliability.transaction ORDER BY txid"
+    assert rows(door, frozen) == [(0,), (1,)]
+    assert orders_counted(door) == 1
+    path.write_text("1,2.20\n")
+    once_more = again.again()
+    assert once_more.emit(january()) == [1, 2]
+    with pytest.raises(SourceChanged, match="changed"):  # it is frozen: no attempt reads another
+        once_more.run_step(once_more.begin(2))
 
 
 FIRST_RELEASE = """

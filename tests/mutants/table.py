@@ -19,6 +19,7 @@ EMIT = "tests/integration/test_emission.py::"
 SESSIONS = "tests/integration/test_sessions.py::"
 WAITING = "tests/integration/test_waiting.py::"
 HISTORY = "tests/rules/test_history.py::"
+OPAQUE = "tests/rules/test_opaque_sources.py::"
 
 NOT_BUILT: dict[str, str] = {}
 
@@ -239,6 +240,14 @@ MUTANTS = (
         old="    verify_source(databases.coordinator, grant, topology.spout, meta)\n",
         new="",
         tests=(EMISSION + "test_a_source_that_changed_while_spark_read_it_fails_the_attempt",),
+    ),
+    Mutant(
+        rule="E6",
+        name="what changed under a frozen batch is tried again",
+        path="reliability/transaction/attempt.py",
+        old='        if row["is_frozen"]:\n',
+        new="        if False:\n",
+        tests=(OPAQUE + "test_what_changes_once_its_txid_has_committed_is_a_persons_to_mend",),
     ),
     Mutant(
         rule="A1",
@@ -538,6 +547,14 @@ MUTANTS = (
         old="        if verdict is EmptyVerdict.PARKED:\n",
         new="        if verdict:\n",
         tests=(HISTORY + "test_a_skipped_txid_satisfies_who_asked_for_it",),
+    ),
+    Mutant(
+        rule="C7",
+        name="an opaque txid that never had a batch gets none",
+        path="sql/queries/correction.sql",
+        old="coalesce(cut.batch_meta, '[]') END",
+        new="cut.batch_meta END",
+        tests=(OPAQUE + "test_a_txid_whose_source_is_gone_can_be_passed_over",),
     ),
     Mutant(
         rule="H1",

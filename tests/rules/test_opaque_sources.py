@@ -1,4 +1,4 @@
-"""The source of an opaque spout changes or goes: E4, E6 on the real ledger, without Spark."""
+"""The source of an opaque spout changes or goes: E4, E6, C7 on the real ledger, without Spark."""
 
 from __future__ import annotations
 
@@ -6,12 +6,17 @@ import pytest
 
 from reliability import Count, FileSpout, State, Topology
 from reliability.core.errors import (
+    NothingToEmit,
+    ParkNotPossible,
+    RequestClosed,
     SourceChanged,
     SourceMoved,
 )
 from reliability.core.spout import SpoutKind
 from reliability.runner import TransactionRunner
 from reliability.transaction.attempt import read_batch_meta
+from reliability.transaction.park import park, skip
+from reliability.transaction.rollback import release, roll_back
 from reliability.transaction.taken import freeze
 from tests.fix_pipeline import Pipeline
 from tests.fix_postgres import rows
@@ -65,6 +70,128 @@ def counted(shop):
     [(rows, appended)] = found or [(0, 0)]
     assert rows == appended
     return rows
+
+
+# --- C7: a txid that never had a batch -----------------------------------------------------------
+
+
+@pytest.mark.parametrize("pass_over", [park, skip])
+def test_a_txid_whose_source_is_gone_can_be_passed_over(door, elsewhere, pass_over):
+    """C7, E4: else the topology would wait for ever for what does not come back."""
+    shop = delivered(door, 2, elsewhere, committed=1)
+    goes(shop, 0, 1)
+    with pytest.raises(NothingToEmit, match=r"txid 2: nothing is there .*deliver.*park.*skip"):
+        shop.process(2)
+    done = pass_over(door, "shop", 2, "it does not come back")
+    assert [str(one.attempt) for one in done] == ["2:0"]
+    assert (batches(shop), follows(shop, 2)) == ({1: [0], 2: []}, (0, 0))
+    assert shop.deliver(made(3), run="next") == [3]
+    shop.transact(3)
+    assert (batches(shop)[3], follows(shop, 3)) == ([2], (0, 0))
+    assert counted(shop) == 12
+
+
+def test_a_replay_of_such_a_txid_reads_nothing_and_what_comes_back_gets_another(door, elsewhere):
+    """C7: its batch is frozen, and it is empty."""
+    shop = delivered(door, 1, elsewhere)
+    goes(shop, 0)
+    shop.runner.contact(1, shop.who(1))  # its task came, and failed
+    park(door, "shop", 1, "it does not come back")
+    shop.source.gone.clear()
+    assert all(one.is_nothing for one in shop.replay(1))
+    assert (batches(shop), counted(shop)) == ({1: []}, 0)
+    assert shop.runner.refreeze(1, "it is back") is None
+    assert emit(shop, "next") == [2]
+    shop.transact(2)
+    assert (batches(shop), counted(shop)) == ({1: [], 2: [0]}, 6)
+
+
+def test_the_first_txid_can_be_passed_over_and_who_asked_for_it_has_it(door, elsewhere):
+    """C7: txid 1 starts where nothing ended."""
+    shop = delivered(door, 2, elsewhere)
+    shop.runner.contact(1, shop.who(1))
+    goes(shop, 0, 1)
+    skip(door, "shop", 1, "nobody needs it")
+    assert shop.transact(1) == []
+    assert follows(shop, 1) == (0, None)
+    shop.source.gone.clear()
+    shop.transact(2)  # it takes the next batch that nobody has
+    assert (batches(shop), counted(shop)) == ({1: [], 2: [0]}, 6)
+    assert emit(shop, "next") == [3]
+
+
+def test_txids_are_passed_over_in_their_order(door, elsewhere):
+    """C7, E4: where a batch starts is settled when the txid before has committed."""
+    shop = delivered(door, 3, elsewhere)
+    shop.runner.contact(2, shop.who(2))
+    goes(shop, 0, 1, 2)
+    with pytest.raises(ParkNotPossible, match="txid 1 of shop has not committed") as refused:
+        park(door, "shop", 2, "too early")
+    assert "park or skip txid 1" in str(refused.value)
+    for txid in (1, 2, 3):
+        park(door, "shop", txid, "it does not come back")
+    assert batches(shop) == {1: [], 2: [], 3: []}
+    with pytest.raises(RequestClosed, match="it does not come back"):
+        shop.transact(2)
+
+
+def test_what_was_processed_behind_it_falls_and_begins_behind_the_empty_batch(door, elsewhere):
+    """C7, E4."""
+    shop = delivered(door, 3, elsewhere)
+    for txid in (1, 2, 3):
+        shop.process(txid)
+    goes(shop, 0)
+    park(door, "shop", 1, "it was wrong")  # the batch that was cut for it stays its own
+    goes(shop, 1, 2)
+    park(door, "shop", 2, "that one fell with it")
+    assert batches(shop) == {1: [0], 2: [], 3: None}
+    shop.source.gone = {0}
+    shop.transact(3)
+    assert (batches(shop), counted(shop)) == ({1: [0], 2: [], 3: [1]}, 6)
+    with pytest.raises(SourceChanged, match="gone"):
+        shop.replay(1)
+    shop.source.gone.clear()
+    shop.replay(1)
+    assert counted(shop) == 12
+
+
+def test_after_a_rollback_and_a_release_it_can_be_passed_over(door, elsewhere):
+    """C7, H4: what was cut behind the attempt that was rolled back starts where it did."""
+    shop = delivered(door, 4, elsewhere, committed=2)
+    shop.process(3)
+    roll_back(door, "shop", 1, "delivered anew")
+    with pytest.raises(ParkNotPossible, match="txid 2 of shop has not committed"):
+        park(door, "shop", 3, "too early")
+    release(door, "shop")
+    shop.clear(2)
+    shop.transact(2)
+    goes(shop, 0, 1, 2, 3)
+    for txid in (3, 4):
+        park(door, "shop", txid, "it does not come back")
+    assert batches(shop) == {1: [0], 2: [1], 3: [2], 4: []}
+    assert [follows(shop, txid) for txid in (3, 4)] == [(1, 1), (0, 1)]
+    shop.source.gone.clear()
+    assert emit(shop, "next") == [5]
+    shop.transact(5)
+    shop.replay(3)
+    assert (batches(shop)[5], counted(shop)) == ([3], 24)
+
+
+def test_an_empty_batch_that_is_rolled_back_stays_empty(door, elsewhere):
+    """C7, H4: a released txid is processed from the batch that it had."""
+    shop = delivered(door, 2, elsewhere, committed=1)
+    goes(shop, 0, 1)
+    park(door, "shop", 2, "it does not come back")
+    roll_back(door, "shop", 0, "once more")
+    release(door, "shop")
+    shop.source.gone.clear()
+    for txid in (1, 2):
+        shop.clear(txid)
+        shop.transact(txid)
+    assert (batches(shop), counted(shop)) == ({1: [0], 2: []}, 6)
+    assert emit(shop, "next") == [3]
+    shop.transact(3)
+    assert (batches(shop)[3], counted(shop)) == ([1], 12)
 
 
 # --- E4, E6: what changed ------------------------------------------------------------------------
