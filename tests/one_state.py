@@ -14,6 +14,7 @@ from psycopg2.sql import SQL, Identifier
 
 from reliability import Append, Avg, Count, First, Max, Min, State, Sum, Upsert
 from reliability.core.aggregators.rows import winning_row
+from reliability.core.difference import Difference
 from reliability.ledger.door import Transaction
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 from reliability.transaction.apply import commit_state, replay_state
@@ -53,11 +54,11 @@ class OneState:
         self.change(txid, 0, None)
         return txid
 
-    def replay(self, txid: int, rows: Sequence[Row], parts: int = 1) -> None:
+    def replay(self, txid: int, rows: Sequence[Row], parts: int = 1) -> Difference | None:
         """Process a committed txid again, and put the new contribution in the old one's place."""
         replaced = self.attempts[txid]
         self.stage(txid, replaced + 1, rows, parts)
-        self.change(txid, replaced + 1, replaced)
+        return self.change(txid, replaced + 1, replaced)
 
     def stage(self, txid: int, attempt_id: int, rows: Sequence[Row], parts: int = 1) -> None:
         staged = [
@@ -101,8 +102,8 @@ class OneState:
             staged_rows=staged_rows,
         )
 
-    def change(self, txid: int, attempt_id: int, replaced: int | None) -> None:
-        """Do what a commit does to the state."""
+    def change(self, txid: int, attempt_id: int, replaced: int | None) -> Difference | None:
+        """Do what a commit does to the state; tell what a replay changed."""
         place = {
             "topology": TOPOLOGY,
             "txid": txid,
@@ -110,10 +111,14 @@ class OneState:
             "replaced_attempt": replaced,
             "commit_number": self.commit_number + 1,
         }
-        change = commit_state if replaced is None else replay_state
-        change(self.tx, self.tables, place)
+        difference = None
+        if replaced is None:
+            commit_state(self.tx, self.tables, place)
+        else:
+            difference = replay_state(self.tx, self.tables, place)
         self.attempts[txid] = attempt_id
         self.commit_number += 1
+        return difference
 
     # --- what there is ---------------------------------------------------------------------------
 

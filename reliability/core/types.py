@@ -148,6 +148,24 @@ def is_exact(postgres_type: str) -> bool:
     return parsed is not None and parsed.base in _EXACT and not parsed.is_array
 
 
+def greatest_of(postgres_type: str) -> str | None:
+    """Return the greatest number of a type that sums are exact in, None if there is none.
+
+    >>> greatest_of("bigint"), greatest_of("numeric(4,1)"), greatest_of("numeric(2)")
+    ('9223372036854775807', '999.9', '99')
+    >>> greatest_of("numeric")
+    """
+    parsed = _parse(postgres_type)
+    assert parsed is not None
+    assert parsed.base in _EXACT
+    if parsed.base == "bigint":
+        return str(2**63 - 1)
+    if parsed.precision is None:
+        return None
+    scale = parsed.scale or 0
+    return ("9" * (parsed.precision - scale) + "." + "9" * scale).rstrip(".")
+
+
 def is_ordered_alike(postgres_type: str) -> bool:
     """Say whether Spark and Postgres put the values into the same order.
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from psycopg2.sql import SQL, Composed, Identifier, Literal
 
 from reliability.core.aggregators import Column
+from reliability.core.types import greatest_of
 from reliability.states.compose import fold_by_key, names, null_patterns, same_key_by
 from reliability.states.tables import StateTables
 
@@ -48,6 +49,9 @@ def patterns_of_touched(tables: StateTables) -> Composed:
 def crowded_rows(tables: StateTables, patterns: Iterable[Mapping[str, bool]]) -> Composed:
     """Collect all rows up to %(through)s of those keys that have more than one.
 
+    Not of those whose sums do not fit into one row: after a replay they may be beyond their type,
+    and fit again only with what later txids have given.
+
     The keys of each pattern are joined apart, so that a column is either compared or NULL: with
     one comparison for both, every key would be compared with all rows that have NULL.
 
@@ -55,21 +59,42 @@ def crowded_rows(tables: StateTables, patterns: Iterable[Mapping[str, bool]]) ->
     """
     return SQL(
         "CREATE TEMPORARY TABLE {crowded} ON COMMIT DROP AS SELECT place FROM"
-        " (SELECT place, count(*) OVER (PARTITION BY _number) AS rows"
-        " FROM ({rows} OFFSET 0) AS own WHERE {counts}) AS of_key WHERE rows > 1"
+        " (SELECT place, count(*) OVER same_key AS rows, {fit} AS fit"
+        " FROM ({rows} OFFSET 0) AS own WHERE {counts}"
+        " WINDOW same_key AS (PARTITION BY _number)) AS of_key WHERE rows > 1 AND fit"
     ).format(
         crowded=_CROWDED,
+        fit=SQL(" AND ").join(
+            SQL("coalesce(abs(sum({}) OVER same_key) <= {}, true)").format(_summed(name), SQL(most))
+            for name, most in _limited_sums(tables).items()
+        )
+        if _limited_sums(tables)
+        else SQL("true"),
         rows=SQL(" UNION ALL ").join(_rows_of(tables, pattern) for pattern in patterns),
         counts=counts(tables, "own"),
     )
 
 
+def _limited_sums(tables: StateTables) -> dict[str, str]:
+    """Return the sums that may be beyond their type, and the greatest number of that."""
+    sums = [c for c in tables.columns if c.swap is not None and not c.is_count]
+    return {c.name: most for c in sums if (most := greatest_of(c.type))}
+
+
+def _summed(column: str) -> Identifier:
+    return Identifier(f"sum of {column}")
+
+
 def _rows_of(tables: StateTables, pattern: Mapping[str, bool]) -> Composed:
     return SQL(
-        "SELECT _number, staged.ctid AS place, _txid, _attempt_id"
+        "SELECT _number, staged.ctid AS place, _txid, _attempt_id{sums}"
         " FROM {touched} AS touched JOIN {contribution} AS staged ON {same_key}"
         " WHERE _txid <= %(through)s"
     ).format(
+        sums=Composed(
+            SQL(", {} AS {}").format(Identifier("staged", name), _summed(name))
+            for name in _limited_sums(tables)
+        ),
         touched=_TOUCHED,
         contribution=tables.contribution,
         same_key=same_key_by(pattern, "touched", "staged"),

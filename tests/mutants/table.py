@@ -19,6 +19,7 @@ EMIT = "tests/integration/test_emission.py::"
 SESSIONS = "tests/integration/test_sessions.py::"
 WAITING = "tests/integration/test_waiting.py::"
 HISTORY = "tests/rules/test_history.py::"
+SUMS = "tests/integration/test_sums.py::"
 OPAQUE = "tests/rules/test_opaque_sources.py::"
 
 NOT_BUILT: dict[str, str] = {}
@@ -581,6 +582,22 @@ MUTANTS = (
         old="        if is_exact(type_)\n",
         new="        if type_\n",
         tests=(HISTORY + "test_a_float_sum_is_recomputed_and_never_subtracted",),
+    ),
+    Mutant(
+        rule="H3",
+        name="a sum is exchanged in its own type",
+        path="reliability/core/aggregators/column.py",
+        old="CAST({{target.{name}}} AS numeric)",
+        new="{{target.{name}}}",
+        tests=(SUMS + "test_what_is_left_without_the_old_part_need_not_fit",),
+    ),
+    Mutant(
+        rule="H2",
+        name="what does not fit into one row is folded",
+        path="reliability/states/history.py",
+        old="WHERE rows > 1 AND fit",
+        new="WHERE rows > 1",
+        tests=(SUMS + "test_what_does_not_fit_into_one_row_is_folded_when_it_does",),
     ),
     Mutant(
         rule="H3",

@@ -74,6 +74,14 @@ class CombinerAggregator(ABC):
             raise InvalidDefinition(f"{self}: {why}")
 
 
+def exchanged(name: str, type_: str) -> str:
+    """Return the `swap` of a sum: old out, new in.
+
+    In numeric, since what all others add up to need not fit the type, as long as the result does.
+    """
+    return f"CAST(CAST({{target.{name}}} AS numeric) - {{old.{name}}} + {{new.{name}}} AS {type_})"
+
+
 def count_column(name: str, spark: str) -> Column:
     """Return a column that counts: bigint, never NULL."""
     return Column(
@@ -82,7 +90,7 @@ def count_column(name: str, spark: str) -> Column:
         spark=spark,
         fold=f"sum({{staged.{name}}})",
         combine=f"{{target.{name}}} + {{added.{name}}}",
-        swap=f"{{target.{name}}} - {{old.{name}}} + {{new.{name}}}",
+        swap=exchanged(name, "bigint"),
         is_count=True,
     )
 

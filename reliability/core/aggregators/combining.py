@@ -9,6 +9,7 @@ from reliability.core.aggregators.column import (
     CombinerAggregator,
     Generated,
     count_column,
+    exchanged,
     quoted,
 )
 from reliability.core.types import in_order, is_exact, is_ordered_alike
@@ -107,16 +108,13 @@ class Max(CombinerAggregator):
 
 def _sum_and_count(name: str, count: str, column: str, type_: str) -> tuple[Column, Column]:
     added = f"{{target.{name}}} + {{added.{name}}}"
-    counted = f"{{target.{count}}} - {{old.{count}}} + {{new.{count}}}"
     value = Column(
         name=name,
         type=type_,
         spark=f"sum({quoted(column)})",
         fold=f"sum({{staged.{name}}})",
         combine=f"coalesce({added}, {{target.{name}}}, {{added.{name}}})",
-        swap=(
-            f"CASE WHEN {counted} > 0 THEN {{target.{name}}} - {{old.{name}}} + {{new.{name}}} END"
-        )
+        swap=f"CASE WHEN {exchanged(count, 'bigint')} > 0 THEN {exchanged(name, type_)} END"
         if is_exact(type_)
         else None,
         is_rounded=not is_exact(type_),
