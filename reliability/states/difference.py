@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
-from reliability.core.aggregators import Count, Sum
+from reliability.core.aggregators import Column, Count, Sum
 from reliability.states.compose import names, qualified, same_key
 from reliability.states.tables import StateTables
 
@@ -59,7 +59,7 @@ def count(tables: StateTables) -> Composed:
         was_there=_WAS_THERE,
         is_there=_IS_THERE,
         differs=_differs(tables),
-        moved=SQL(", ").join(part for name in _sums(tables) for part in _moved(name)),
+        moved=SQL(", ").join(part for column in _sums(tables) for part in _moved(column)),
         joined=_joined(tables),
     )
 
@@ -109,19 +109,29 @@ def _shown(tables: StateTables) -> list[str]:
     return [*tables.state.key, *tables.state.values]
 
 
-def _sums(tables: StateTables) -> list[str]:
-    return [name for name, v in tables.state.values.items() if isinstance(v, Count | Sum)]
+def _sums(tables: StateTables) -> list[Column]:
+    sums = [name for name, v in tables.state.values.items() if isinstance(v, Count | Sum)]
+    return [column for column in tables.columns if column.name in sums]
 
 
 def _before(name: str) -> Identifier:
     return Identifier(f"before {name}")
 
 
-def _moved(name: str) -> tuple[Composable, Composable]:
+def _moved(column: Column) -> tuple[Composable, Composable]:
     by = SQL("nullif(coalesce(sum({}), 0) - coalesce(sum({}), 0), 0)::text").format(
-        Identifier("target", name), _before(name)
+        _added_up(column, Identifier("target", column.name)),
+        _added_up(column, _before(column.name)),
     )
-    return Literal(name), by
+    return Literal(column.name), by
+
+
+def _added_up(column: Column, value: Composable) -> Composable:
+    """Return a value as the rows are added up, which is exact and has no end.
+
+    The sum of a bigint is a numeric anyway; of a float, its shortest decimal is added up.
+    """
+    return SQL("{}::text::numeric").format(value) if column.is_rounded else value
 
 
 def _joined(tables: StateTables) -> Composed:

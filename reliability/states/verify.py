@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from psycopg2.sql import SQL, Composed, Identifier
 
 from reliability.core.aggregators import Column
@@ -66,19 +68,21 @@ def count_rows(tables: StateTables) -> Composed:
 
 
 def _expected(tables: StateTables) -> Composed:
+    # In numeric: what somebody did to the contributions may be beyond the type of their sum.
+    folded = [replace(c, type="numeric") if c.swap is not None else c for c in tables.columns]
     scales = [
         Column(
             name=_scale(column.name),
-            type=column.type,
+            type="numeric",
             spark="",
-            fold=f"sum(abs({{staged.{column.name}}}))",
+            fold=f"sum(abs(CAST({{staged.{column.name}}} AS numeric)))",
         )
         for column in tables.columns
         if column.is_rounded
     ]
     source = SQL("({}) AS kept").format(kept(tables))
     return fold_by_key(
-        (*tables.columns, *scales),
+        (*folded, *scales),
         names(tables.key),
         source,
         staged="kept",
@@ -104,10 +108,12 @@ def _differs(tables: StateTables) -> Composed:
 
 
 def _differs_by_more_than_digits(column: str) -> Composed:
-    # less, not less or equal: infinity is within the tolerance of nothing
+    # less, not less or equal: infinity is within the tolerance of nothing; in numeric, as the
+    # difference of two floats may be none
     return SQL(
         "({expected} IS DISTINCT FROM {found}"
-        " AND NOT coalesce(abs({expected} - {found}) < {tolerance} * {scale}, false))"
+        " AND NOT coalesce(abs({expected}::numeric - {found}::numeric) < {tolerance} * {scale},"
+        " false))"
     ).format(
         expected=Identifier("expected", column),
         found=Identifier("found", column),

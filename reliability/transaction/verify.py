@@ -103,6 +103,16 @@ def _with_rows(tx: Transaction, tables: StateTables, verified: Verified) -> Veri
     )
 
 
+def _expected(tables: StateTables, row: Row) -> dict[str, Any]:
+    """Return what a row should hold; sums are worked out in numeric."""
+    integers = {column.name for column in tables.columns if column.type == "bigint"}
+    found = {name: row[f"expected {name}"] for name in compared(tables)}
+    return {
+        name: int(value) if name in integers and value is not None else value
+        for name, value in found.items()
+    }
+
+
 def _with_headers(tx: Transaction, tables: StateTables, verified: Verified) -> Verified:
     wrong = wrong_headers(tx, tables)
     headers = (*verified.headers, *map(shown_header, wrong))
@@ -130,6 +140,6 @@ def _examples(tables: StateTables, rows: Sequence[Row]) -> Iterator[Differing]:
             continue
         yield Differing(
             key={name: row[f"key {name}"] for name in tables.state.key},
-            expected={c: row[f"expected {c}"] for c in columns} if row["is_expected"] else None,
+            expected=_expected(tables, row) if row["is_expected"] else None,
             found={c: row[f"found {c}"] for c in columns} if row["is_found"] else None,
         )

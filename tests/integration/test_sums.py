@@ -21,6 +21,7 @@ from tests.integration.test_states import examples, rolled_back
 from tests.one_state import OneState
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
+FLOAT = "double precision"
 
 
 @pytest.fixture(scope="module")
@@ -222,3 +223,50 @@ def test_what_does_not_fit_into_one_row_is_folded_when_it_does(tx, type_):
     assert left == [(1, 3, 70 * percent), (1, 4, percent), (2, 3, 3 * percent), (2, 4, percent)]
     assert one.contents() == before
     assert verified(one).is_exact
+
+
+# --- what is told of them ------------------------------------------------------------------------
+
+
+def test_by_how_much_a_sum_of_floats_moved_is_told_without_noise(tx):
+    one = OneState(tx, state(FLOAT))
+    one.commit([row(0.1), row(0.7, k=2)])
+    told = one.replay(1, [row(0.3), row(0.6, k=2)])
+    assert told
+    assert told.moved == {"total": Decimal("0.1")}
+
+
+def test_sums_of_floats_move_though_all_of_them_together_are_no_float(tx):
+    """The report must not refuse what it reports."""
+    one = OneState(tx, state(FLOAT))
+    one.commit([row(1.7e308), row(1.7e308, k=2)])
+    told = one.replay(1, [row(1.6e308), row(1.5e308, k=2)])
+    assert told
+    assert told.moved == {"total": Decimal("-3e307")}
+    told = one.replay(1, [row(float("inf")), row(1.5e308, k=2)])
+    assert told
+    assert told.moved["total"] == Decimal("Infinity")
+
+
+def test_verify_tells_of_floats_that_are_too_far_apart_to_subtract(tx):
+    one = OneState(tx, state(FLOAT))
+    for value in (0.8e308, -0.8e308, 0.8e308):  # without a sign they are no float together
+        one.commit([row(value)])
+    assert verified(one).is_exact
+    tx.run(SQL("UPDATE s SET total = -1.7e308"))
+    assert verified(one).different == 1
+
+
+def test_verify_tells_of_contributions_that_do_not_fit_together(tx):
+    one = processed(tx, "bigint", 90, -90, 90)
+    tx.run(SQL("DELETE FROM reliability.contribution WHERE txid = 2"))
+    found = verified(one)
+    assert found.different == 1
+    [example] = found.examples
+    assert example.expected == {
+        "n": 2,
+        "total": 180 * percents("bigint"),
+        "_rows": 2,
+        "_txid": 3,
+    } | {"_total_count": 2}
+    assert {type(value) for value in example.expected.values()} == {int}
