@@ -7,6 +7,8 @@ it has been emitted, and stays until nobody wants its txid replayed. If the sour
 - a file that changed or is gone fails the attempt before anything of it counts, SOURCE_CHANGED, or
   SOURCE_MOVED while an opaque spout's next attempt may read another batch: files are compared
   with BatchMeta when an attempt begins to read and again when it is sealed (E6)
+- a text that Spark would read otherwise than it is counted here costs nothing either:
+  SOURCE_UNREADABLE
 - a malformed record of a text file fails the attempt, PROCESS_FUNCTION_FAILED; it is never NULL
 - a file of which some row groups were emitted and that has others now: SOURCE_CHANGED at emission
 

@@ -587,7 +587,7 @@ def test_a_malformed_record_fails_and_is_never_null(tmp_path, spark, broken):
         frame.groupBy().agg({"_x": "bit_xor", "_n": "sum"}).collect()
 
 
-@pytest.mark.parametrize("broken", ['{"customer": "x"}', '{"customer": 1', "[1]", '"text"', "7"])
+@pytest.mark.parametrize("broken", ['{"customer": "x"}', '{"customer": [1]}', '{"customer": {}}'])
 def test_a_malformed_line_of_json_fails(tmp_path, spark, broken):
     lines = ['{"customer": 1, "note": "a\\nb"}', "", "  ", '{"customer": null}', "{}"]
     path = tmp_path / "a.jsonl"
