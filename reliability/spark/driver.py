@@ -36,6 +36,7 @@ from reliability.spark.stage import stage_task, write
 from reliability.spark.staged import staged_frame
 from reliability.spark.submission import Submission
 from reliability.spark.task_errors import raised_by_task
+from reliability.spark.values import naming_values
 from reliability.states.tables import StateTables
 from reliability.topologies import load_topology
 from reliability.transaction.attempt import (
@@ -52,6 +53,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 logger = logging.getLogger(__name__)
+_CAUSED_BY = "Caused by: "
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -106,7 +108,7 @@ def process_with(
     start_step(door, grant, step.name, _this_driver(spark, topology))
     databases = Participants(door, topology.name, topology.databases)
     progress = Progress(spark, Door(door.dsn, f"reliability {grant} progress"), grant)
-    with databases, progress:
+    with databases, progress, naming_values():
         inputs = _inputs(spark, databases, topology, grant, step)
         frames = step.process(*inputs)
         check_frames(frames, states)
@@ -171,8 +173,11 @@ def _lost_jvm(error: Exception) -> bool:
 
 
 def _first_line(error: Exception) -> str:
+    """Return what failed in one line; of Java's errors also the last cause, which says why."""
     lines = [line for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:500]
+    causes = [line for line in lines if line.startswith(_CAUSED_BY)]
+    told = [*lines[:1], *causes[-1:]]
+    return f"{type(error).__name__}: {'; '.join(told)}"[:500]
 
 
 def run() -> None:

@@ -6,7 +6,8 @@ together with its `_x` and `_n`, and the fold of what arrives in Postgres tells.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import reduce
 from typing import TYPE_CHECKING
 
 from reliability.core.aggregators.column import quoted
@@ -15,14 +16,16 @@ from reliability.core.fold import ACCOUNTING
 from reliability.core.spout import BatchMeta, FileItem, MemorySlice, Spout, Verdict
 from reliability.settings import database_dsn
 from reliability.spark.read_postgres import read_postgres
+from reliability.spark.values import as_text, as_typed, quoted
 from reliability.spouts.file import FileSpout, ordinals
 from reliability.spouts.filesystem import locate, name_in_spark
 from reliability.spouts.memory import MemorySpout
 from reliability.spouts.parquet import check_one_schema
 from reliability.spouts.table import TableSpout
+from reliability.spouts.text import line_end
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
 # A row that an outer join made has no accounting; aggregates would pass over its NULLs, and its
 # values would slip in beside accounted ones. So it counts as one row that was never emitted.
@@ -69,21 +72,45 @@ def _parquet_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> Da
 def _text_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> DataFrame:
     """Read text that the batch counts only; a record that does not fit the schema is an error.
 
-    Every column is part of the tuple id: what no state uses, Spark would not even parse, and a
-    broken record would pass.
+    Every column is part of the tuple id: what no state uses, Spark would not even convert, and a
+    broken value would pass.
     """
     from pyspark.sql import functions as F
 
-    reader = spark.read.schema(spout.schema).option("mode", "FAILFAST")
-    if spout.format == "csv":
-        # RFC 4180, as Python's csv module counts it; a header is held to the schema
-        reader = reader.options(
-            header=spout.header, enforceSchema=not spout.header, multiLine=True, escape='"'
-        )
-    frame = reader.format("csv" if spout.format == "csv" else "json").load(_paths(meta))
-    ordinal = _ordinal_of_file(frame, meta)
-    row = F.xxhash64(F.monotonically_increasing_id(), *[F.col(quoted(c)) for c in frame.columns])
-    return _with_accounting(frame, ordinal, row)
+    schema = spark.createDataFrame([], spout.schema).schema
+    reader = spark.read.schema(as_text(schema)).option("mode", "FAILFAST")
+    reader = reader.option("columnNameOfCorruptRecord", _no_name_of(schema.names))
+    is_csv = spout.format == "csv"
+    read = _read_csv(reader, spout, meta) if is_csv else [reader.json(_paths(meta))]
+    frames = [as_typed(frame, schema, is_base64=not is_csv) for frame in read]
+    row = F.xxhash64(F.monotonically_increasing_id(), *[F.col(quoted(c)) for c in schema.names])
+    accounted = [_with_accounting(frame, _ordinal_of_file(frame, meta), row) for frame in frames]
+    return reduce(lambda one, other: one.union(other), accounted)
+
+
+def _read_csv(reader: DataFrameReader, spout: FileSpout, meta: BatchMeta) -> Iterator[DataFrame]:
+    """Read RFC 4180, as Python's csv module counts it, with a header that is held to the schema.
+
+    Spark is told what ends a record: left to itself, it takes the first line end that it finds, be
+    it inside quotes, and keeps half of the others in the values.
+    """
+    from pyspark.sql import functions as F
+
+    ends: dict[str, list[str]] = {}
+    for path in ordinals(meta.items):
+        ends.setdefault(line_end(path), []).append(_literal_path(locate(path)))
+    reader = reader.options(header=spout.header, enforceSchema=not spout.header)
+    for end, paths in ends.items():
+        frame = reader.options(multiLine=True, escape='"', lineSep=end).csv(paths)
+        if end == "\r\n":  # inside quotes it is the text's own line end, which is \n
+            plain = {c: F.replace(F.col(quoted(c)), F.lit(end), F.lit("\n")) for c in frame.columns}
+            frame = frame.withColumns(plain)
+        yield frame
+
+
+def _no_name_of(columns: Sequence[str]) -> str:
+    # Spark would fill the column of this name itself, and with NULL.
+    return max(("_", *columns), key=len) + "_"
 
 
 def _empty_frame(spark: SparkSession, spout: FileSpout) -> DataFrame:

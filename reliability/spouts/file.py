@@ -9,7 +9,9 @@ it has been emitted, and stays until nobody wants its txid replayed. If the sour
   with BatchMeta when an attempt begins to read and again when it is sealed (E6)
 - a text that Spark would read otherwise than it is counted here costs nothing either:
   SOURCE_UNREADABLE
-- a malformed record of a text file fails the attempt, PROCESS_FUNCTION_FAILED; it is never NULL
+- a record of a text file with too few or too many values fails the attempt,
+  PROCESS_FUNCTION_FAILED, and so does a value that its column cannot hold as it stands,
+  SCHEMA_MISMATCH; it is never NULL, and never rounded
 - a file of which some row groups were emitted and that has others now: SOURCE_CHANGED at emission
 
 A Parquet batch is verified by XOR and count, from the footers. Spark knows no row index of text, so

@@ -61,6 +61,14 @@ def read_file(path: str, format: str, *, header: bool) -> FileItem:
     )
 
 
+def line_end(path: str) -> str:
+    r"""Return what ends the records of a CSV file: `\n` or `\r\n`."""
+    with _opened(path) as text:
+        lines = _Lines(_without_mark(text))
+        next(csv.reader(lines, strict=True), None)
+        return _end(lines.last) or "\n"
+
+
 @contextmanager
 def _opened(path: str) -> Iterator[TextIO]:
     filesystem, inner = open_filesystem(path)

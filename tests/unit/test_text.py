@@ -7,7 +7,7 @@ import gzip
 import pytest
 
 from reliability.core.errors import SourceUnreadable
-from reliability.spouts.text import read_file
+from reliability.spouts.text import line_end, read_file
 
 
 def written(tmp_path, text, name="a.jsonl"):
@@ -121,19 +121,20 @@ def test_records_that_end_differently_are_refused(tmp_path, text, line, end):
 
 
 @pytest.mark.parametrize(
-    ("text", "rows"),
+    ("text", "rows", "end"),
     [
-        ("", 0),
-        ("a", 1),
-        ("a\nb", 2),
-        ("a\r\nb", 2),
-        ('"a\r\nb\rc"\nd\n', 2),
-        ('"a\nb\rc"\r\nd\r\n', 2),
-        ("\r\n\r\na\r\n", 1),
+        ("", 0, "\n"),
+        ("a", 1, "\n"),
+        ("a\nb", 2, "\n"),
+        ("a\r\nb", 2, "\r\n"),
+        ('"a\r\nb\rc"\nd\n', 2, "\n"),
+        ('"a\nb\rc"\r\nd\r\n', 2, "\r\n"),
+        ("\r\n\r\na\r\n", 1, "\r\n"),
     ],
 )
-def test_line_ends_inside_quotes_may_be_any(tmp_path, text, rows):
+def test_line_ends_inside_quotes_may_be_any(tmp_path, text, rows, end):
     assert csv_rows(tmp_path, text) == rows
+    assert line_end(str(tmp_path / "a.csv")) == end
 
 
 @pytest.mark.parametrize("text", ['"a\0""b",1\n', "\0\n", "a,\0\n"])

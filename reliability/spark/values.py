@@ -1,0 +1,210 @@
+r"""Values of CSV and JSON, as their columns' types: one that would change on the way is an error.
+
+Spark's readers change values without a word: they round decimals, cut what stands behind a
+microsecond or after a date, read 1e999 as Infinity, the tinyint 128 as -128, and 12:00 as that hour
+of today. So Spark reads every value as the text that it is in the file, and here it becomes its
+type. An error names column and value, and fails the attempt.
+
+| type | texts of it |
+|---|---|
+| integers | `-12` |
+| decimal | `1.50`, `15e-1`; no other digit than 0 beyond its scale |
+| float, double | the same, rounded to the nearest; `NaN`, `Inf`, `-Infinity` |
+| boolean | `true`, `FALSE` |
+| date | `2024-02-29`; midnight may follow |
+| timestamp | `2024-02-29 12:00:00.123456+01:00`, also with `T`; without an offset it is UTC |
+| timestamp_ntz | the same without an offset |
+| binary | base64 in JSON, the text's bytes in CSV |
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from reliability.core.errors import SchemaMismatch
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+SHOWN_CHARACTERS = 60
+# Java's regular expressions; each number has a digit before or after its point.
+_INTEGER = r"[+-]?[0-9]+"
+_NUMBER = r"[+-]?(?=\.?[0-9])[0-9]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
+_EXPONENT = r"\A[+-]?(?=\.?[0-9])([0-9]*)\.?([0-9]*)[eE]([+-]?[0-9]{1,9})\z"
+_NOT_FINITE = r"NaN|[+-]?Inf(?:inity)?"
+_DATE = r"[+-]?[0-9]{4,7}-[0-9]{1,2}-[0-9]{1,2}"
+_MIDNIGHT = r"(?:[ T]00:00(?::00(?:\.0+)?)?)?"
+_TIME = r"[0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:\.[0-9]{0,6}0*)?)?"
+_OFFSET = r"(?: ?(?:Z|UTC|GMT|[+-][0-9]{1,2}(?::?[0-9]{2}(?::?[0-9]{2})?)?))?"
+_BASE64 = r"[A-Za-z0-9+/]*={0,2}"  # in fours
+_TOLD = re.compile(rf"\[{SchemaMismatch.code}\] (.*?)(?: What to do: .*| SQLSTATE: \w+)?$", re.M)
+
+
+def as_text(schema: StructType) -> StructType:
+    """Return a schema with the same columns and fields, every value a string.
+
+    :raises SchemaMismatch: a type that text files have no values of
+    """
+    from pyspark.sql.types import StructType
+
+    read = _as_text(schema, "")
+    assert isinstance(read, StructType)
+    return read
+
+
+def _as_text(type_: DataType, place: str) -> DataType:
+    from pyspark.sql import types as T
+
+    match type_:
+        case T.StructType():
+            inner = f"{place}." if place else ""
+            return T.StructType(
+                [T.StructField(f.name, _as_text(f.dataType, inner + f.name)) for f in type_]
+            )
+        case T.ArrayType():
+            return T.ArrayType(_as_text(type_.elementType, f"{place}[]"))
+        case T.StringType():
+            return type_
+        case _ if isinstance(type_, _leaves()):
+            return T.StringType()
+        case _:
+            raise SchemaMismatch(
+                f"column {place}: {type_.simpleString()} cannot be read from a text file",
+                remedy="read it as a string, and convert it in the process function.",
+            )
+
+
+def _leaves() -> tuple[type[DataType], ...]:
+    from pyspark.sql import types as T
+
+    integers = (T.ByteType, T.ShortType, T.IntegerType, T.LongType)
+    times = (T.DateType, T.TimestampType, T.TimestampNTZType)
+    others = (T.DecimalType, T.FloatType, T.DoubleType, T.BooleanType, T.BinaryType)
+    return (*integers, *times, *others)
+
+
+def as_typed(frame: DataFrame, schema: StructType, *, is_base64: bool) -> DataFrame:
+    """Convert what was read by `as_text(schema)`; other columns stay as they are.
+
+    :param is_base64: how bytes are written
+    """
+    return frame.withColumns(
+        {f.name: _typed(frame[quoted(f.name)], f.dataType, f.name, is_base64) for f in schema}
+    )
+
+
+def quoted(name: str) -> str:
+    """Return a column's name as Spark takes it in an expression, whatever is in it."""
+    return "`" + name.replace("`", "``") + "`"
+
+
+def _typed(text: Column, type_: DataType, place: str, is_base64: bool) -> Column:
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    match type_:
+        case T.StructType():
+            fields = [
+                _typed(text.getField(f.name), f.dataType, f"{place}.{f.name}", is_base64).alias(
+                    f.name
+                )
+                for f in type_
+            ]
+            return F.when(text.isNotNull(), F.struct(*fields))
+        case T.ArrayType():
+            return F.transform(
+                text, lambda each: _typed(each, type_.elementType, f"{place}[]", is_base64)
+            )
+        case T.StringType():
+            return text
+        case _:
+            value = _value(F.when(_fits(text, type_, is_base64), text), type_, is_base64)
+            return F.when(text.isNotNull(), F.coalesce(value, _refusal(text, type_, place)))
+
+
+def _value(text: Column, type_: DataType, is_base64: bool) -> Column:
+    """Convert a text that fits the type's form; NULL if it is no value of the type after all."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    if isinstance(type_, T.BinaryType) and is_base64:
+        return F.unbase64(text)
+    value = text.try_cast(type_)
+    if isinstance(type_, T.FloatType | T.DoubleType):
+        is_infinite = F.abs(value) == float("inf")
+        is_written = F.when(is_infinite, _is(text, _NOT_FINITE)).otherwise(
+            (value != 0) | ~text.rlike(r"\A[^eE]*[1-9]")  # 1e-999 is not 0
+        )
+        return F.when(is_written, value)
+    return value
+
+
+def _fits(text: Column, type_: DataType, is_base64: bool) -> Column:
+    """Say whether a text has the form of a type's values, and no digit that the type has not."""
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    match type_:
+        case T.DecimalType():
+            plain = rf"[+-]?(?=\.?[0-9])[0-9]*(?:\.[0-9]{{0,{type_.scale}}}0*)?"
+            return _is(text, plain) | (_scale_of_exponent(text) <= type_.scale)
+        case T.FloatType() | T.DoubleType():
+            return _is(text, f"{_NUMBER}|{_NOT_FINITE}")
+        case T.BooleanType():
+            return _is(text, "true|false")
+        case T.DateType():
+            return _is(text, _DATE + _MIDNIGHT)
+        case T.TimestampType():
+            return _is(text, f"{_DATE}(?:[ T]{_TIME}{_OFFSET})?")
+        case T.TimestampNTZType():
+            return _is(text, f"{_DATE}(?:[ T]{_TIME})?")
+        case T.BinaryType() if is_base64:
+            return _is(text, _BASE64) & (F.length(text) % 4 == 0)
+        case T.BinaryType():
+            return F.lit(True)
+        case _:
+            return _is(text, _INTEGER)
+
+
+def _is(text: Column, form: str) -> Column:
+    return text.rlike(rf"(?i)\A(?:{form})\z")
+
+
+def _scale_of_exponent(text: Column) -> Column:
+    """Return how many digits a number such as 1.50e-3 has after its point; NULL if it is none."""
+    from pyspark.sql import functions as F
+
+    whole, fraction, exponent = (F.regexp_extract(text, _EXPONENT, n) for n in (1, 2, 3))
+    digits = F.regexp_replace(F.concat(whole, fraction), "0+$", "")
+    behind = F.length(fraction) - (F.length(whole) + F.length(fraction) - F.length(digits))
+    scale = F.when(F.length(digits) == 0, F.lit(0)).otherwise(behind - exponent.try_cast("int"))
+    return F.when(text.rlike(_EXPONENT), scale)
+
+
+def _refusal(text: Column, type_: DataType, place: str) -> Column:
+    from pyspark.sql import functions as F
+
+    shown = F.regexp_replace(F.substring(text, 1, SHOWN_CHARACTERS), r"\p{Cntrl}", "?")
+    before = f"[{SchemaMismatch.code}] column {place}: '"
+    after = f"' is no {type_.simpleString()}: malformed, or it would lose digits"
+    return F.raise_error(F.concat(F.lit(before), shown, F.lit(after)))
+
+
+@contextmanager
+def naming_values() -> Iterator[None]:
+    """Raise SchemaMismatch where a Spark job failed for a value that does not fit its column."""
+    try:
+        yield
+    except SchemaMismatch:
+        raise
+    except Exception as error:
+        if told := _TOLD.search(str(error)):
+            raise SchemaMismatch(
+                told[1],
+                remedy="correct the value at the source, or widen its column in the schema.",
+            ) from error
+        raise

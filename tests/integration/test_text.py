@@ -1,0 +1,301 @@
+"""CSV and JSON lines on real Spark: read as they stand, or refused (V6)."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import random
+from collections import Counter
+from datetime import date, datetime, timezone
+from decimal import Decimal
+
+import pytest
+
+from reliability import Count, FileSpout, State, Sum, Topology
+from reliability.core.errors import SchemaMismatch, SourceUnreadable
+from reliability.core.spout import BatchMeta, NothingTaken
+from reliability.spark.driver import _first_line
+from reliability.spark.frames import batch_frame
+from reliability.spark.values import as_typed, naming_values
+from reliability.spouts.text import line_end
+from tests.fix_postgres import rows
+
+
+def meta_of(spout):
+    items = tuple(spout.plan(None, NothingTaken()))
+    return BatchMeta(items=items, emitted=spout.count(items))
+
+
+def read(spark, spout):
+    """The values of the spout's files; what Spark reads has to be as much as was counted."""
+    meta = meta_of(spout)
+    found = [tuple(row)[:-2] for row in batch_frame(spark, spout, meta).collect()]
+    assert len(found) == meta.emitted.count
+    return found
+
+
+# --- values --------------------------------------------------------------------------------------
+
+
+def typed(spark, type_, texts, is_base64=True):
+    schema = spark.createDataFrame([], f"v {type_}").schema
+    values = ", ".join(f"(:t{number})" for number in range(len(texts)))
+    named = {f"t{number}": text for number, text in enumerate(texts)}
+    frame = spark.sql(f"SELECT CAST(v AS string) AS v FROM VALUES {values} AS t(v)", args=named)
+    with naming_values():
+        return [v for (v,) in as_typed(frame, schema, is_base64=is_base64).collect()]
+
+
+def moment(*parts):
+    return datetime(*parts).replace(tzinfo=timezone.utc)
+
+
+@pytest.mark.parametrize(
+    ("type_", "texts", "values"),
+    [
+        ("tinyint", ["127", "-128", "+1", None], [127, -128, 1, None]),
+        ("bigint", ["9223372036854775807", "007"], [9223372036854775807, 7]),
+        (
+            "decimal(10,2)",
+            ["1.10", "-.5", "7.", "1.5000", "15e-1", "1.50E1", "0E-18", "1.2e3", "12345678.99"],
+            ["1.10", "-0.50", "7.00", "1.50", "1.50", "15.00", "0.00", "1200.00", "12345678.99"],
+        ),
+        ("decimal(38,0)", ["9" * 38, "10e1", "0.0"], ["9" * 38, "100", "0"]),
+        ("double", ["0.1", "1e308", "5e-324", "0e-999", "-0"], [0.1, 1e308, 5e-324, 0.0, 0.0]),
+        ("double", ["Inf", "-Infinity", "+inf"], [float("inf"), -float("inf"), float("inf")]),
+        ("float", ["0.5", "16777216", "3.4028235e38"], [0.5, 16777216.0, 3.4028234663852886e38]),
+        ("boolean", ["true", "FALSE"], [True, False]),
+        (
+            "date",
+            ["2024-02-29", "0001-01-01", "2024-2-9", "2024-02-29T00:00:00.000", "2024-02-29 00:00"],
+            [date(2024, 2, 29), date(1, 1, 1), date(2024, 2, 9), *[date(2024, 2, 29)] * 2],
+        ),
+        (
+            "timestamp",
+            [
+                "2024-02-29",
+                "2024-02-29 12:30",
+                "2024-02-29T12:00:00.123456Z",
+                "2024-02-29 12:00:00.123456000 +01:00",
+                "2024-02-29T12:00:00-0130",
+            ],
+            [
+                moment(2024, 2, 29),
+                moment(2024, 2, 29, 12, 30),
+                moment(2024, 2, 29, 12, 0, 0, 123456),
+                moment(2024, 2, 29, 11, 0, 0, 123456),
+                moment(2024, 2, 29, 13, 30),
+            ],
+        ),
+        ("timestamp_ntz", ["2024-02-29T12:00:00.5"], [datetime(2024, 2, 29, 12, 0, 0, 500000)]),
+        ("binary", ["AP8=", ""], [b"\x00\xff", b""]),
+        ("string", ["", " x ", "NULL", "1.005"], ["", " x ", "NULL", "1.005"]),
+    ],
+)
+def test_a_text_becomes_the_value_that_it_says(spark, type_, texts, values):
+    if type_.startswith("decimal"):
+        values = [Decimal(value) for value in values]
+    found = typed(spark, type_, texts)
+    if type_ == "timestamp":
+        found = [value.astimezone(timezone.utc) for value in found]
+    assert found == values
+
+
+NOT_AS_IT_STANDS = [
+    ("tinyint", ["128", "1.0", "1e1", " 1", "1\n", "", "٣", "0x1", "1L"]),
+    ("bigint", ["9223372036854775808", "1.5", "NaN"]),
+    ("decimal(10,2)", ["1.005", "0.001", "1e-3", "123456789.00", "1,5", "1e99", "1.5 EUR", "NaN"]),
+    ("decimal(38,0)", ["0.1", "1" + "0" * 38, "."]),
+    ("double", ["1e999", "-1e999", "1e-999", "1.5d", "0x1p3", "", "1,5"]),
+    ("float", ["1e39", "1e-50"]),
+    ("boolean", ["1", "yes", "t", " true"]),
+    ("date", ["2024-02-30", "2024-02-29 12:00", "2024-02-29Tx", "2024", "20240229", " 2024-02-29"]),
+    (
+        "timestamp",
+        ["2024-02-29T12:00:00.1234567", "12:00:00", "2024", "1709164800", "2024-02-29T25:00:00"],
+    ),
+    ("timestamp", ["2024-03-31T02:30:00 Europe/Vienna", "2024-02-29T12:00:00+25:00"]),
+    ("timestamp_ntz", ["2024-02-29T12:00:00Z", "2024-02-29T12:00:00.0000001"]),
+    ("binary", ["AP8", "AP8=\n", "!!"]),
+]
+
+
+@pytest.mark.parametrize(("type_", "texts"), NOT_AS_IT_STANDS)
+def test_a_value_that_would_change_on_the_way_names_its_column(spark, type_, texts):
+    """Spark's readers round, cut, wrap and guess."""
+    for text in texts:
+        with pytest.raises(SchemaMismatch, match=r"column v: '.*' is no ") as raised:
+            typed(spark, type_, [text])
+        shown = "".join("?" if c < " " else c for c in text)
+        assert f"'{shown}' is no {type_}" in raised.value.what
+
+
+def test_fields_and_elements_of_json_are_held_to_their_types(tmp_path, spark):
+    lines = [
+        '{"a": {"b": 1.10, "c d": ["x", null]}, "l": [1, null], "other": 1}',
+        '{"a": {"b": "2.20"}, "l": []}',
+        '{"a": null}',
+        "{}",
+    ]
+    path = tmp_path / "a.jsonl"
+    path.write_text("\n".join(lines))
+    schema = "a struct<b: decimal(10,2), `c d`: array<string>>, l array<int>"
+    spout = FileSpout(str(path), format="jsonl", schema=schema)
+    found = [(a and tuple(a), li) for a, li in read(spark, spout)]
+    assert found == [
+        ((Decimal("1.10"), ["x", None]), [1, None]),
+        ((Decimal("2.20"), None), []),
+        (None, None),
+        (None, None),
+    ]
+    for line, place in (
+        ('{"a": {"b": 1.005}}', "a.b: '1.005' is no decimal"),
+        ('{"l": [1, 1.5]}', r"l\[\]: '1.5' is no int"),
+        ('{"l": [{"x": 1}]}', r"l\[\]: '\{\"x\": 1\}' is no int"),
+    ):
+        path.write_text(line)
+        with pytest.raises(SchemaMismatch, match=f"column {place}"), naming_values():
+            read(spark, spout)
+    path.write_text('{"l": 1}')
+    with pytest.raises(Exception, match=r"(?i)malformed"):
+        read(spark, spout)
+
+
+@pytest.mark.parametrize("type_", ["map<string,int>", "interval day", "variant"])
+def test_a_type_that_text_has_no_values_of_is_refused(tmp_path, spark, type_):
+    (tmp_path / "a.jsonl").write_text("{}")
+    spout = FileSpout(f"{tmp_path}/*", format="jsonl", schema=f"a struct<b: {type_}>")
+    with pytest.raises(SchemaMismatch, match=r"column a\.b: .* cannot be read from a text file"):
+        read(spark, spout)
+
+
+def test_a_column_that_spark_would_fill_itself_is_read(tmp_path, spark):
+    """Its name is that of the column for malformed records, in every session or in this one."""
+    (tmp_path / "a.jsonl").write_text('{"_corrupt_record": "x", "_": 1, "note": "y"}\n')
+    schema = "_corrupt_record string, _ int, note string"
+    session = spark.newSession()
+    session.conf.set("spark.sql.columnNameOfCorruptRecord", "note")
+    spout = FileSpout(f"{tmp_path}/*", format="jsonl", schema=schema)
+    assert read(session, spout) == read(spark, spout) == [("x", 1, "y")]
+
+
+def pass_on(batch):
+    return {"totals": batch}
+
+
+def test_a_price_with_too_many_digits_fails_the_attempt_and_nothing_counts(
+    tmp_path, door, pipeline
+):
+    """It was rounded without a word."""
+    topology = Topology(
+        "prices",
+        spout=FileSpout(f"{tmp_path}/*", 9, format="csv", schema="n int, price decimal(10,2)"),
+        process=pass_on,
+        states=[State("totals", values={"n": Count(), "price": Sum("price", "numeric(14,2)")})],
+    )
+    prices = pipeline(topology)
+    (tmp_path / "a.csv").write_text("1,1.10\n2,1.005\n")
+    assert prices.emit(None) == [1]
+    grant = prices.begin(1)
+    with pytest.raises(SchemaMismatch, match=r"column price: '1\.005' is no decimal\(10,2\)"):
+        prices.run_step(grant)
+    prices.runner.end_attempt(grant, SchemaMismatch("as the driver reports it"))
+    assert rows(door, "SELECT count(*) FROM totals") == [(0,)]
+
+
+def test_a_record_with_too_few_values_is_told_in_the_one_line_that_the_ledger_keeps(
+    tmp_path, spark
+):
+    """Its first line says only which call of Python failed."""
+    (tmp_path / "a.csv").write_text("1,x\n2\n")
+    with pytest.raises(Exception, match="MALFORMED") as raised:
+        read(spark, FileSpout(f"{tmp_path}/*", format="csv", schema="n int, note string"))
+    assert "Malformed CSV record: 2" in _first_line(raised.value)
+
+
+def test_a_second_object_on_a_line_allocates_nothing(tmp_path, door, pipeline):
+    """It was lost without a word: one record was counted, and one read."""
+    topology = Topology(
+        "prices",
+        spout=FileSpout(f"{tmp_path}/*", 9, format="jsonl", schema="n int"),
+        process=pass_on,
+        states=[State("totals", values={"n": Count()})],
+    )
+    prices = pipeline(topology)
+    (tmp_path / "a.jsonl").write_text('{"n": 1}\n')
+    (tmp_path / "b.jsonl").write_text('{"n": 1}\n{"n": 2}{"n": 3}\n')
+    with pytest.raises(SourceUnreadable, match=r"b\.jsonl .*line 2 is not one JSON object"):
+        prices.emit(None)
+    assert rows(door, "SELECT count(*) FROM reliability.transaction") == [(0,)]
+    (tmp_path / "b.jsonl").write_text('{"n": 1}\n{"n": 2}\n{"n": 3}\n')
+    assert prices.emit(None) == [1]
+    prices.transact(1)
+    assert rows(door, "SELECT n FROM totals") == [(4,)]
+
+
+# --- records -------------------------------------------------------------------------------------
+
+
+def test_a_csv_record_ends_where_its_file_says(tmp_path, spark):
+    """Spark took the first line end for it, be it inside quotes, and kept half of the others."""
+    quoted = '"p\nq",1{0}"r\r\ns",2{0}"t\ru",3{0}'
+    for name, end in (("unix", "\n"), ("windows", "\r\n")):
+        (tmp_path / f"{name}.csv").write_bytes(quoted.format(end).encode())
+    schema = "note string, n string"
+    both = FileSpout(f"{tmp_path}/*.csv", 9, format="csv", schema=schema)
+    assert sorted(read(spark, both)) == [
+        ("p\nq", "1"),
+        ("p\nq", "1"),
+        ("r\ns", "2"),  # in a file of Windows
+        ("r\r\ns", "2"),
+        ("t\ru", "3"),
+        ("t\ru", "3"),
+    ]
+    frame = batch_frame(spark, both, meta_of(both))
+    assert frame.select("_x").distinct().count() == 6
+
+
+MARKS = {
+    "csv": [
+        ["a", '"', "\n", " "],
+        ["a", '"', '"', "\r\n", "\n", "\t"],
+        ["a", '"', "\n", "\r", "\r\n", '""'],
+        ["a", '"', '"\n"', '"\r\n"', "\r\n", "#", "\\", "\ufeff", "\x0b", "\x85", "\u2028"],
+    ],
+    "jsonl": [
+        ['{"v": "x"}', '{"v": 1.50}', '{"w": 1}', "{}", "{", "}", "[", "]", ",", " ", "\n", "\r"],
+        ['{"v": "\u2028"}', r'{"v": "\ud83d"}', '{"v": "a", "v": "b"}', "\n", "\ufeff", "\t", "1"],
+    ],
+}
+
+
+@pytest.mark.parametrize(("format", "marks"), [(f, m) for f, each in MARKS.items() for m in each])
+def test_what_is_counted_is_what_spark_reads(tmp_path, spark, format, marks):
+    """Whatever stands in a text: a file is refused, or Spark reads the values that Python does."""
+    dice = random.Random(7)
+    wanted: Counter[str | None] = Counter()
+    kept = 0
+    for number in range(200):
+        text = "".join(dice.choice(marks) for _ in range(dice.randint(1, 9)))
+        path = tmp_path / f"{number}.{format}"
+        path.write_bytes(text.encode())
+        try:
+            meta_of(FileSpout(str(path), format=format, schema="v string"))
+        except SourceUnreadable:
+            path.unlink()
+        else:
+            kept += 1
+            wanted.update(python_reads(path, text.removeprefix("\ufeff")))
+    assert kept > 10
+    spout = FileSpout(f"{tmp_path}/*", 999, format=format, schema="v string")
+    assert Counter(v for (v,) in read(spark, spout)) == wanted
+
+
+def python_reads(path, text):
+    if path.suffix == ".csv":
+        is_windows = line_end(str(path)) == "\r\n"
+        records = filter(None, csv.reader(io.StringIO(text, newline=""), strict=True))
+        return [(v.replace("\r\n", "\n") if is_windows else v) or None for (v,) in records]
+    lines = filter(lambda line: line.strip(" \t\r\n"), io.StringIO(text, newline=None))
+    return [json.loads(line, parse_int=str, parse_float=str).get("v") for line in lines]
