@@ -26,7 +26,6 @@ PROPERTIES: Mapping[str, str] = {
     "spark.ui.enabled": "false",
     "spark.driver.host": HOST,
     "spark.driver.bindAddress": HOST,
-    "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
 }
 #: A missing or foreign archive is passed over in silence: the JVM then just starts slower.

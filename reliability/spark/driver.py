@@ -2,10 +2,11 @@
 
 1. say which processes and what code work for the step (start_step); from here progress renews
    the lease
-2. read BatchMeta, check that the source still is what it was, make the batch's frame; a step that
+2. give the session the settings that values depend on, the same on every host
+3. read BatchMeta, check that the source still is what it was, make the batch's frame; a step that
    reads states gets the rows that earlier steps of the attempt have staged for them
-3. call the process function once
-4. per state: reduce to contributions, stage them, declare how many partitions there were
+4. call the process function once
+5. per state: reduce to contributions, stage them, declare how many partitions there were
 
 It says nothing of success: whoever submitted it ends the step by what lies in the ledger.
 """
@@ -32,6 +33,7 @@ from reliability.spark.imports import find_code, prefer_installed_pyspark
 from reliability.spark.one_evaluation import persist_shared
 from reliability.spark.progress import Progress
 from reliability.spark.reduce import check_frames, reduce_frame
+from reliability.spark.session import pin_settings
 from reliability.spark.stage import stage_task, write
 from reliability.spark.staged import staged_frame
 from reliability.spark.submission import Submission
@@ -109,8 +111,10 @@ def process_with(
     databases = Participants(door, topology.name, topology.databases)
     progress = Progress(spark, Door(door.dsn, f"reliability {grant} progress"), grant)
     with databases, progress, naming_values():
+        pin_settings(spark)
         inputs = _inputs(spark, databases, topology, grant, step)
         frames = step.process(*inputs)
+        pin_settings(spark)  # the function may have set some for itself
         check_frames(frames, states)
         persist_shared(inputs, list(frames.values()))
         for state in states:

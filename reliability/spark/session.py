@@ -1,0 +1,102 @@
+"""The Spark SQL settings that a batch is processed with, whatever a host or a conf says (V7).
+
+A setting that changes values changes what a batch adds: the same txid, replayed on another host,
+would add something else. The driver sets these on its session before it reads the batch, and once
+more behind the process function, for the sums of the states. They are Spark's own defaults, but for
+the time zone and for what makes text stricter. Settings that say how fast or where a job runs, and
+which catalogs and extensions there are, stay as they are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_LEGACY = ".legacy."  # a setting with this in its name brings results of an older Spark back
+
+PINNED = {
+    # --- arithmetic and types ---
+    "spark.sql.ansi.enabled": "true",  # a sum that overflows is an error; otherwise it wraps
+    "spark.sql.decimalOperations.allowPrecisionLoss": "true",  # the scale of a product, a quotient
+    "spark.sql.session.timeZone": "UTC",  # a text as timestamp, a timestamp as date
+    "spark.sql.timestampType": "TIMESTAMP_LTZ",  # what `timestamp` means in a schema and a cast
+    "spark.sql.timestampNanosTypes.enabled": "false",  # Postgres has microseconds
+    "spark.sql.mapKeyDedupPolicy": "EXCEPTION",  # otherwise the last of equal keys wins
+    "spark.sql.variant.allowDuplicateKeys": "false",  # the same, of JSON that becomes a variant
+    "spark.sql.chunkBase64String.enabled": "true",  # line ends in what base64() returns
+    "spark.sql.function.concatBinaryAsString": "false",  # the type of concat() over bytes
+    "spark.sql.function.eltOutputAsString": "false",  # the same of elt()
+    "spark.sql.icu.caseMappings.enabled": "true",  # upper() and lower() beyond ASCII
+    "spark.sql.readSideCharPadding": "true",  # blanks behind the char(n) of a table that is joined
+    # --- what names and SQL text mean ---
+    "spark.sql.caseSensitive": "false",  # whether `Price` is the column `price`
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",  # whether "a" is a text or a column
+    "spark.sql.ansi.relationPrecedence": "false",  # whether JOIN binds closer than a comma
+    "spark.sql.parser.escapedStringLiterals": "false",  # backslashes in a text, as in a pattern
+    "spark.sql.parser.quotedRegexColumnNames": "false",  # whether `a.*` is one column or many
+    "spark.sql.variable.substitute": "true",  # ${…} in SQL text
+    "spark.sql.groupByOrdinal": "true",  # GROUP BY 1: the first column, not the number
+    "spark.sql.orderByOrdinal": "true",  # the same of ORDER BY
+    "spark.sql.groupByAliases": "true",  # GROUP BY a name of the select list
+    "spark.sql.retainGroupColumns": "true",  # whether groupBy(k).agg(…) has the column k
+    "spark.sql.analyzer.failAmbiguousSelfJoin": "true",  # otherwise a.k = b.k is true of each pair
+    "spark.sql.selfJoinAutoResolveAmbiguity": "true",  # the same of the older form of such a join
+    # --- reading files: the batch, and what a process function joins ---
+    "spark.sql.files.ignoreCorruptFiles": "false",  # otherwise rows are missing
+    "spark.sql.files.ignoreMissingFiles": "false",  # the same
+    "spark.sql.files.ignoredPathSegmentRegex": "^[._]",  # the names that are hidden at emission
+    "spark.sql.files.ignoreInvalidPartitionPaths": "false",  # otherwise folders are left out
+    "spark.sql.files.supportSecondOffsetFormat": "true",  # otherwise an offset loses its seconds
+    "spark.sql.sources.default": "parquet",  # what spark.read.load(path) reads
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,kafka,orc,parquet,text",  # tell row_index
+    "spark.sql.sources.partitionColumnTypeInference.enabled": "true",  # the type of day=2024-01-01
+    "spark.sql.sources.validatePartitionColumns": "true",  # otherwise what is none becomes NULL
+    "spark.sql.columnNameOfCorruptRecord": "_corrupt_record",  # a column that Spark fills itself
+    "spark.sql.csv.parser.columnPruning.enabled": "false",  # a record with too few values is found
+    "spark.sql.csv.filterPushdown.enabled": "false",  # the same, where a filter would do without it
+    "spark.sql.json.filterPushdown.enabled": "false",  # the same
+    "spark.sql.json.enablePartialResults": "true",  # how much of a malformed object is NULL
+    "spark.sql.json.enableExactStringParsing": "true",  # 1.10 as text is 1.10, not 1.1
+    "spark.sql.jsonGenerator.ignoreNullFields": "true",  # to_json() of a field that is NULL
+    # --- Parquet, and Avro ---
+    "spark.sql.parquet.binaryAsString": "false",  # bytes are no text
+    "spark.sql.parquet.int96AsTimestamp": "true",  # the time stamps of Impala and older Sparks
+    "spark.sql.parquet.int96TimestampConversion": "false",  # which are not moved to another zone
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",  # a time without a zone gets none
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",  # days before 1582 as they stand
+    "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",  # the same
+    "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",  # the same of Avro
+    "spark.sql.parquet.mergeSchema": "false",  # the columns are those of each file
+    "spark.sql.parquet.respectSummaryFiles": "false",  # and not those of a _metadata beside it
+    "spark.sql.parquet.fieldId.read.enabled": "false",  # columns are found by name, not by number
+    "spark.sql.parquet.fieldId.read.ignoreMissing": "false",  # otherwise one without is NULL
+    "spark.sql.parquet.aggregatePushdown": "false",  # values are read, not taken from a footer
+    "spark.sql.parquet.recordLevelFilter.enabled": "false",  # rows keep their place in the file
+    "spark.sql.parquet.ignoreVariantAnnotation": "false",  # a variant is one, not its bytes
+    "spark.sql.parquet.reader.respectUnknownTypeAnnotation.enabled": "false",  # the type of NULLs
+    # --- Python functions of a process function ---
+    "spark.sql.execution.pandas.convertToArrowArraySafely": "true",  # otherwise numbers wrap
+    "spark.sql.execution.pandas.structHandlingMode": "legacy",  # a struct is a Row
+    "spark.sql.execution.pandas.inferPandasDictAsMap": "false",  # a dict is a struct
+    "spark.sql.execution.pythonUDF.arrow.enabled": "true",  # how values of other types convert
+    "spark.sql.execution.pythonUDTF.arrow.enabled": "true",  # the same
+    "spark.sql.execution.pythonUDF.pandas.intToDecimalCoercionEnabled": "false",  # the same
+    "spark.sql.execution.pythonUDF.pandas.preferIntExtensionDtype": "false",  # ints beside NULL
+    "spark.sql.execution.pyspark.binaryAsBytes": "true",  # bytes or bytearray
+    "spark.sql.execution.arrow.pyspark.enabled": "true",  # how toPandas() and createDataFrame() map
+    "spark.sql.pyspark.inferNestedDictAsStruct.enabled": "false",  # a dict in a row is a map
+    # --- results that a rule of the planner would change ---
+    "spark.sql.optimizer.metadataOnly": "false",  # folders without rows do not count
+    "spark.sql.execution.sortBeforeRepartition": "true",  # a task that runs again deals rows alike
+}
+
+
+def pin_settings(spark: SparkSession) -> None:
+    """Give a session the settings above, and Spark's default for each legacy setting it has."""
+    for name in spark.conf.getAll:
+        if _LEGACY in name and name.startswith("spark.sql.") and spark.conf.isModifiable(name):
+            spark.conf.unset(name)
+    for name, value in PINNED.items():
+        spark.conf.set(name, value)

@@ -1,0 +1,214 @@
+"""A batch adds the same in every session, whatever the host and the topology have configured."""
+
+from __future__ import annotations
+
+from datetime import date, datetime, timezone
+from decimal import Decimal
+
+import pytest
+
+from reliability import Count, FileSpout, MemorySpout, State, Sum, TableSpout, Topology
+from reliability.runner import TransactionRunner
+from reliability.spark.session import PINNED, pin_settings
+from tests.fix_pipeline import Pipeline
+from tests.fix_postgres import rows
+
+OPPOSITES = {
+    "true": "false",
+    "false": "true",
+    "UTC": "Asia/Tokyo",
+    "TIMESTAMP_LTZ": "TIMESTAMP_NTZ",
+    "EXCEPTION": "LAST_WIN",
+    "CORRECTED": "LEGACY",
+    "^[._]": "parquet|csv|jsonl",
+    "parquet": "orc",
+    "avro,csv,json,kafka,orc,parquet,text": "",
+    "_corrupt_record": "note",
+    "legacy": "dict",
+}
+LEGACY = {
+    "spark.sql.legacy.timeParserPolicy": "LEGACY",
+    "spark.sql.legacy.json.allowEmptyString.enabled": "true",
+    "spark.sql.legacy.parquet.nanosAsLong": "true",
+    "spark.sql.legacy.decimal.retainFractionDigitsOnTruncate": "true",
+    "spark.sql.legacy.castComplexTypesToString.enabled": "true",
+    "spark.sql.legacy.setopsPrecedence.enabled": "true",
+    "spark.sql.pyspark.legacy.inferArrayTypeFromFirstElement.enabled": "true",
+}
+
+
+def opposite(value):
+    return OPPOSITES[value]
+
+
+@pytest.fixture
+def hostile(spark):
+    """A session that has everything otherwise."""
+    session = spark.newSession()
+    for name, value in PINNED.items():
+        session.conf.set(name, opposite(value))
+    for name, value in LEGACY.items():
+        session.conf.set(name, value)
+    return session
+
+
+def test_every_setting_that_changes_values_is_pinned(hostile, spark):
+    pin_settings(hostile)
+    assert {name: hostile.conf.get(name) for name in PINNED} == PINNED
+    default = spark.newSession()
+    assert {name: hostile.conf.get(name) for name in LEGACY} == {
+        name: default.conf.get(name) for name in LEGACY
+    }
+
+
+def test_no_pinned_setting_is_unknown_to_spark(spark):
+    """Else a slip of the pen would pin nothing."""
+    known = {row.key for row in spark.sql("SET -v").collect()}
+    internal = {name for name in PINNED if name not in known}
+    module = getattr(spark._jvm.org.apache.spark.sql.internal, "SQLConf$")
+    assert all(getattr(module, "MODULE$").containsConfigKey(name) for name in internal)
+    assert all(spark.conf.isModifiable(name) for name in PINNED)
+
+
+def expressions(batch):
+    """Values that these settings change, each as it is written into a state."""
+    from pyspark.sql import functions as F
+
+    frame = batch.withColumns(
+        {
+            "day_of": F.to_date("moment"),
+            "wall": F.date_format("moment", "yyyy-MM-dd HH:mm"),
+            "product": F.expr(
+                "cast(PRICE * 1.000000000001BD * 1.0000000000001BD AS decimal(38,10))"
+            ),
+            "parsed": F.to_timestamp(F.lit("2024-01-01 00:30")),
+            "literal": F.expr("'a\\\\nb' || \"c\""),
+            "bytes": F.concat(F.encode(F.lit("a"), "utf-8"), F.encode(F.lit("b"), "utf-8")),
+            "encoded": F.base64(F.repeat(F.lit("x"), 80)),
+            "as_json": F.to_json(F.struct("note", F.lit(None).cast("int").alias("nothing"))),
+            "shown": F.array(F.lit(1), F.lit(None)).cast("string"),
+        }
+    )
+    counted = frame.groupBy("note").agg(F.count("*").alias("of_note"))
+    return {"shown": frame.join(counted, "note", "left")}
+
+
+COLUMNS = {
+    "n": "bigint",
+    "price": "numeric",
+    "day": "date",
+    "moment": "timestamp with time zone",
+    "note": "text",
+    "day_of": "date",
+    "wall": "text",
+    "product": "numeric",
+    "parsed": "timestamp with time zone",
+    "literal": "text",
+    "bytes": "bytea",
+    "encoded": "text",
+    "as_json": "text",
+    "shown": "text",
+    "of_note": "bigint",
+}
+
+
+def topology_of(name, spout):
+    key = {column: type_ for column, type_ in COLUMNS.items()}
+    return Topology(
+        name,
+        spout=spout,
+        process=expressions,
+        states=[State("shown", table=f"public.{name}", key=key, values={"rows": Count()})],
+    )
+
+
+SCHEMA = "n bigint, price decimal(10,2), day date, moment timestamp, note string"
+
+
+def spout_of(format, folder):
+    if format == "table":
+        return TableSpout("orders", key="n")
+    if format == "memory":
+        types = dict(part.split() for part in SCHEMA.split(", "))
+        moment = datetime(2024, 1, 1, 23, 30, tzinfo=timezone.utc)
+        row = (1, Decimal("1.10"), date(1500, 1, 1), moment, "x")
+        return MemorySpout(types, [[row, row]], 9)
+    return FileSpout(f"{folder}/*.{format}", format=format, schema=SCHEMA)
+
+
+def write_parquet(path):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    moments = [datetime(2024, 1, 1, 23, 30, tzinfo=timezone.utc), datetime(1, 1, 1)]
+    table = pa.table(
+        {
+            "n": pa.array([1, 2], pa.int64()),
+            "price": pa.array([Decimal("1.10"), None], pa.decimal128(10, 2)),
+            "day": pa.array([date(1500, 1, 1), date(1582, 10, 10)]),
+            "moment": pa.array(moments, pa.timestamp("us", "UTC")),
+            "note": ["x", ""],
+        }
+    )
+    pq.write_table(table, path)
+
+
+SOURCES = {
+    "csv": '1,1.10,1500-01-01,2024-01-01T23:30:00,x\n2,,1582-10-10,0001-01-01,\n1,2,,,"x"\n',
+    "jsonl": '{"n": 1, "price": 1.10, "day": "1500-01-01", "moment": "2024-01-01 23:30"}\n'
+    '{"n": 2, "moment": "0001-01-01", "note": {"a": 1.50}}\n',
+}
+ORDERS = """
+CREATE TABLE orders (n bigint PRIMARY KEY, price numeric(10,2), day date, moment timestamptz,
+                     note text);
+INSERT INTO orders VALUES (1, 1.10, '1500-01-01', '2024-01-01 23:30Z', 'x'),
+                          (2, NULL, '1582-10-10', '0001-01-01Z', '');
+"""
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl", "parquet", "table", "memory"])
+def test_a_hostile_session_adds_what_any_other_adds(tmp_path, door, spark, hostile, format):
+    """Days, times, decimals, texts and names, from every kind of source."""
+    if format in SOURCES:
+        (tmp_path / f"a.{format}").write_text(SOURCES[format])
+    write_parquet(tmp_path / "a.parquet")
+    with door.transaction() as tx:
+        tx.cursor.execute(ORDERS)
+    found = []
+    for name, session in (("plain", spark.newSession()), ("hostile", hostile)):
+        topology = topology_of(name, spout_of(format, tmp_path))
+        pipeline = Pipeline(TransactionRunner(topology, door), session)
+        assert pipeline.emit(None) == [1]
+        pipeline.transact(1)
+        listed = ", ".join(COLUMNS)
+        found.append(rows(door, f"SELECT {listed}, rows FROM {name} ORDER BY n, price"))
+    assert found[0] == found[1]
+    assert len(found[0]) > 0
+    first = found[0][0]
+    assert str(first[2]) in ("1500-01-01", "None")
+    assert first[6] == "2024-01-01 23:30"
+
+
+def pass_on(batch):
+    return {"total": batch}
+
+
+def configure(batch):
+    batch.sparkSession.conf.set("spark.sql.ansi.enabled", "false")
+    return {"total": batch}
+
+
+@pytest.mark.parametrize("process", [pass_on, configure])
+def test_a_sum_that_overflows_is_an_error(door, hostile, process):
+    """Without ANSI's rules it wrapped, and was committed."""
+    topology = Topology(
+        "sums",
+        spout=MemorySpout({"n": "bigint"}, [[2**63 - 1, 1]], 2),
+        process=process,
+        states=[State("total", values={"n": Sum("n")})],
+    )
+    pipeline = Pipeline(TransactionRunner(topology, door), hostile)
+    pipeline.emit(None)
+    grant = pipeline.begin(1)
+    with pytest.raises(Exception, match="ARITHMETIC_OVERFLOW"):
+        pipeline.run_step(grant)
