@@ -18,8 +18,8 @@ from reliability.settings import database_dsn
 from reliability.spark.read_postgres import read_postgres
 from reliability.spark.values import as_text, as_typed, quoted
 from reliability.spouts.file import FileSpout, ordinals
-from reliability.spouts.filesystem import locate, name_in_spark
 from reliability.spouts.memory import MemorySpout
+from reliability.spouts.names import GLOB_IN_SPARK, locate, name_in_spark
 from reliability.spouts.parquet import check_one_schema
 from reliability.spouts.table import TableSpout
 from reliability.spouts.text import line_end
@@ -31,7 +31,6 @@ if TYPE_CHECKING:
 # values would slip in beside accounted ones. So it counts as one row that was never emitted.
 FOLD_X = "bit_xor(coalesce(_x, 0))"
 FOLD_N = "sum(coalesce(_n, 1))"
-_GLOB_CHARACTERS = frozenset("{}[]*?\\")
 
 
 def batch_frame(spark: SparkSession, spout: Spout, meta: BatchMeta) -> DataFrame:
@@ -125,7 +124,7 @@ def _paths(meta: BatchMeta) -> list[str]:
 
 def _literal_path(path: str) -> str:
     # Spark takes a path for a glob.
-    return "".join(f"\\{c}" if c in _GLOB_CHARACTERS else c for c in path)
+    return "".join(f"\\{c}" if c in GLOB_IN_SPARK else c for c in path)
 
 
 def _check_schema(spark: SparkSession, schema: str, frame: DataFrame) -> None:

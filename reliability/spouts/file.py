@@ -44,7 +44,8 @@ from reliability.core.spout import (
     kind_of,
 )
 from reliability.spouts import parquet, text
-from reliability.spouts.filesystem import find_files, locate, stat
+from reliability.spouts.filesystem import find_files, stat
+from reliability.spouts.names import locate
 from reliability.spouts.tuple_ids import fold_rows
 
 FORMATS = ("parquet", "csv", "jsonl")
@@ -122,10 +123,7 @@ class FileSpout:
         Files that a txid has are not even opened.
         """
         pattern = _for_interval(self.pattern, interval)
-        # Spark reads no file whose name starts so: _SUCCESS and its like.
-        paths = [
-            path for path in find_files(pattern) if not path.rpartition("/")[2].startswith("_")
-        ]
+        paths = find_files(pattern)
         if not paths and not self.allow_empty:
             raise NothingToEmit(f"no file matches {locate(pattern)}")
         known = taken.which(paths)

@@ -1,25 +1,24 @@
 """Files, local and remote: find them, look at them, open them.
 
-A plain path is local. A URI is what pyarrow can reach (s3, gs, hdfs, abfs), else what fsspec can;
-`file:` is a plain path, so that a file has one name whichever way the pattern is written.
+A plain path is local. A URI is what pyarrow can reach (s3, gs, hdfs, abfs), else what fsspec can.
 """
 
 from __future__ import annotations
 
-import glob
-import re
+import os
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
-from urllib.parse import unquote, urlparse
 
 from reliability.core.errors import SourceUnreadable
 from reliability.settings import home
+from reliability.spouts.names import is_uri, locate, split_uri, without_file_scheme
+from reliability.spouts.patterns import ANY_FOLDERS, fits, is_hidden, is_wild, matches, split
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
 
-_GLOB = re.compile(r"[*?[]")
 # Spark's names for what pyarrow knows under another one
 _PYARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
@@ -33,32 +32,133 @@ class Stat:
     etag: str
 
 
+# --- find ----------------------------------------------------------------------------------------
+
+
 def find_files(pattern: str) -> list[str]:
-    """Return the files that match a glob, sorted: plain paths as the pattern has them, or URIs."""
-    pattern = _plain(pattern)
-    if _is_uri(pattern):
-        try:
-            return _find_remote(pattern)
-        except OSError as error:  # pyarrow's errors of input and output are among them
-            raise SourceUnreadable(f"{pattern} cannot be listed: {error}") from error
-    found = glob.glob(pattern, root_dir=home(), recursive=True)
-    return sorted(path for path in found if (home() / path).is_file())
+    """Return the files that match a glob, sorted: plain paths as the pattern has them, or URIs.
 
-
-def locate(path: str) -> str:
-    """Return where a file lies now, as Spark takes it.
-
-    A relative path stays relative in the ledger: a clone that moves, or a deployment behind a
-    symbolic link, must not make new source items of files that were counted.
+    :raises SourceUnreadable: a folder cannot be listed, or symbolic links give a file two paths
     """
-    return path if _is_uri(path) else str(home() / path)
+    pattern = without_file_scheme(pattern)
+    try:
+        found = _find_remote(pattern) if is_uri(pattern) else _find_local(pattern)
+    except OSError as error:  # pyarrow's errors of input and output are among them
+        raise SourceUnreadable(f"{pattern} cannot be listed: {error}") from error
+    return sorted(found)
 
 
-def name_in_spark(uri: str) -> str:
-    """Return what `locate` gives for the file that Spark calls by this, its own, URI."""
-    parsed = urlparse(uri)
-    path = unquote(parsed.path)
-    return path if parsed.scheme == "file" else f"{parsed.scheme}://{parsed.netloc}{path}"
+def _find_local(pattern: str) -> set[str]:
+    folder, parts = _local_parts(pattern)
+    found = {os.path.join(folder, below) for below in _walk(os.path.join(home(), folder), parts)}
+    _check_links(found)
+    return found
+
+
+def _local_parts(pattern: str) -> tuple[str, list[str]]:
+    """Return the literal folder of a pattern, as it is written, and the components below it."""
+    written = pattern.split("/")
+    folders, _ = split(written)
+    folder = "/".join(folders)
+    parts = [part for part in written[len(folders) :] if part]
+    return folder.rstrip("/") or ("/" if pattern.startswith("/") else ""), parts
+
+
+def _walk(folder: str, parts: Sequence[str]) -> Iterator[str]:
+    """Yield the files below a folder that match, relative to it; some may come twice."""
+    if not parts:
+        return
+    part, *rest = parts
+    if part == ANY_FOLDERS:
+        for below in _folders_below(folder):
+            for name in _walk(os.path.join(folder, below), rest or ["*"]):
+                yield os.path.join(below, name)
+        return
+    for name, path in _matching(folder, part):
+        if not rest and os.path.isfile(path):
+            yield name
+        elif rest and os.path.isdir(path):
+            for below in _walk(path, rest):
+                yield os.path.join(name, below)
+
+
+def _matching(folder: str, part: str) -> list[tuple[str, str]]:
+    if not is_wild(part):
+        return [(part, os.path.join(folder, part))]
+    return [(entry.name, entry.path) for entry in _entries(folder) if fits(part, entry.name)]
+
+
+def _folders_below(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
+    """Yield a folder, as "", and all below it that are not hidden; none within itself by a link."""
+    real = os.path.realpath(folder)
+    if real in above:
+        return
+    yield ""
+    for entry in _entries(folder):
+        if not is_hidden(entry.name) and _is_folder(entry):
+            for below in _folders_below(entry.path, (*above, real)):
+                yield os.path.join(entry.name, below)
+
+
+def _entries(folder: str) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return list(entries)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def _is_folder(entry: os.DirEntry[str]) -> bool:
+    # The entry of a link that leads nowhere would raise, the path says no.
+    return os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
+
+
+def _check_links(paths: Iterable[str]) -> None:
+    """Raise SourceUnreadable if two paths are one file: its rows would count twice."""
+    own = home()
+    seen: dict[tuple[int, int], str] = {}
+    for path in sorted(paths):
+        place = os.path.join(own, path)
+        try:
+            info = os.stat(place)
+        except OSError:
+            continue  # it is gone again
+        other = seen.setdefault((info.st_dev, info.st_ino), place)
+        # Hard links are files of their own.
+        if other != place and os.path.realpath(other) == os.path.realpath(place):
+            raise SourceUnreadable(
+                f"{other} and {path} are one file, by a symbolic link",
+                remedy="write a pattern that matches only one of them; rows would count twice.",
+            )
+
+
+def _find_remote(pattern: str) -> set[str]:
+    from pyarrow.fs import FileSelector, FileType
+
+    scheme, authority, path = split_uri(pattern)
+    filesystem, root = _remote(scheme, authority)
+    _forget_listings(filesystem)
+    folders, wanted = split(path.split("/"))
+    folder = "/".join(folders)
+    selector = FileSelector(
+        f"{root}{folder}".rstrip("/") or "/",
+        allow_not_found=True,
+        recursive=len(wanted) > 1 or wanted[-1] == ANY_FOLDERS,
+    )
+    found = set()
+    for info in filesystem.get_file_info(selector):
+        below = _below(info.path, f"{root}{folder}")
+        if info.type == FileType.File and matches(wanted, below.split("/")):
+            found.add(f"{scheme}://{authority}/" + "/".join(filter(None, [folder, below])))
+    return found
+
+
+def _below(path: str, folder: str) -> str:
+    # Some file systems list paths without the slash that their root starts with.
+    return path.lstrip("/").removeprefix(folder.strip("/")).removeprefix("/")
+
+
+# --- look and open -------------------------------------------------------------------------------
 
 
 def stat(path: str) -> Stat:
@@ -77,27 +177,11 @@ def open_filesystem(path: str) -> tuple[FileSystem, str]:
     """Return the file system of a path, and the path in it."""
     from pyarrow.fs import LocalFileSystem
 
-    if not _is_uri(path):
+    if not is_uri(path):
         return LocalFileSystem(), locate(path)
-    scheme, authority, rest = _split(path)
+    scheme, authority, rest = split_uri(path)
     filesystem, root = _remote(scheme, authority)
     return filesystem, f"{root}{rest}"
-
-
-def _is_uri(path: str) -> bool:
-    return "://" in path
-
-
-def _plain(path: str) -> str:
-    if not path.startswith("file:"):
-        return path
-    return unquote("/" + path.removeprefix("file:").lstrip("/"))
-
-
-def _split(uri: str) -> tuple[str, str, str]:
-    scheme, _, rest = uri.partition("://")
-    authority, _, path = rest.partition("/")
-    return scheme, authority, path
 
 
 @cache
@@ -142,63 +226,3 @@ def _etag(filesystem: Any, path: str) -> str:
         return ""
     info = handler.fs.info(path)
     return str(info.get("ETag") or info.get("etag") or "").strip('"')
-
-
-def _find_remote(pattern: str) -> list[str]:
-    from pyarrow.fs import FileSelector, FileType
-
-    scheme, authority, path = _split(pattern)
-    filesystem, root = _remote(scheme, authority)
-    _forget_listings(filesystem)
-    parts = path.split("/")
-    literal = next((n for n, part in enumerate(parts) if _GLOB.search(part)), len(parts) - 1)
-    folder = "/".join(parts[:literal])
-    selector = FileSelector(
-        f"{root}{folder}".rstrip("/") or "/",
-        allow_not_found=True,
-        recursive=literal < len(parts) - 1 or parts[-1] == "**",
-    )
-    wanted = re.compile(_glob_as_regex("/".join(parts[literal:])))
-    found = []
-    for info in filesystem.get_file_info(selector):
-        below = _below(info.path, f"{root}{folder}")
-        if info.type == FileType.File and wanted.fullmatch(below):
-            found.append(f"{scheme}://{authority}/" + "/".join(filter(None, [folder, below])))
-    return sorted(found)
-
-
-def _below(path: str, folder: str) -> str:
-    # Some file systems list paths without the slash that their root starts with.
-    return path.lstrip("/").removeprefix(folder.strip("/")).lstrip("/")
-
-
-def _glob_as_regex(pattern: str) -> str:
-    """Translate a glob as Python's `glob` reads it: no wildcard matches a leading dot.
-
-    >>> bool(re.fullmatch(_glob_as_regex("**/part-?.*"), "a/b/part-1.parquet"))
-    True
-    >>> bool(re.fullmatch(_glob_as_regex("**/*.parquet"), "a/.b/part-1.parquet"))
-    False
-    """
-    *folders, name = pattern.split("/")
-    return "".join("(?:(?!\\.)[^/]+/)*" if f == "**" else _part(f) + "/" for f in folders) + (
-        "(?:(?!\\.)[^/]+/)*(?!\\.)[^/]+" if name == "**" else _part(name)
-    )
-
-
-def _part(part: str) -> str:
-    if not _GLOB.search(part):
-        return re.escape(part)
-    pieces = re.split(r"(\*|\?|\[[^]]+\])", part)
-    translated = "".join(_piece(piece) for piece in pieces)
-    return translated if part[0] == "." else f"(?!\\.){translated}"
-
-
-def _piece(piece: str) -> str:
-    if piece == "*":
-        return "[^/]*"
-    if piece == "?":
-        return "[^/]"
-    if piece.startswith("[") and piece.endswith("]"):
-        return f"[^{piece[2:]}" if piece.startswith("[!") else piece
-    return re.escape(piece)

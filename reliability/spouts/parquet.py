@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import SchemaMismatch, SourceUnreadable
 from reliability.core.spout import BatchMeta, FileItem
-from reliability.spouts.filesystem import locate, open_filesystem, stat
+from reliability.spouts.filesystem import open_filesystem, stat
+from reliability.spouts.names import locate
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq

@@ -20,7 +20,8 @@ from typing import TextIO
 
 from reliability.core.errors import SourceUnreadable
 from reliability.core.spout import FileItem
-from reliability.spouts.filesystem import locate, open_filesystem, stat
+from reliability.spouts.filesystem import open_filesystem, stat
+from reliability.spouts.names import locate
 
 _BLANK = " \t\r\n"
 _MARK = "\ufeff"
