@@ -57,7 +57,12 @@ def _dsn(variable: str, default: str) -> str:
 
 def home() -> Path:
     """Return RELIABILITY_HOME, the folder that relative source paths start from."""
-    return Path(os.environ.get("RELIABILITY_HOME", ".")).resolve()
+    return Path(named_home() or ".").resolve()
+
+
+def named_home() -> str | None:
+    """Return RELIABILITY_HOME as it is written; without it, `home` is the working folder."""
+    return os.environ.get("RELIABILITY_HOME")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from reliability.core.keys import read_ranges
 
 WHOLE = "{(,)}"  # all of an item, as an int8multirange
 NEWEST_ID = 2  # what a table's rows are told apart by: the statements tuple_id_<version>
+S3_SCHEMES = ("s3", "s3a", "s3n")  # one store: which of them a URI has depends on who reads it
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +69,7 @@ class Verdict(str, Enum):
 class FileItem:
     """A file as it was when it was planned, or some of its Parquet row groups.
 
+    :param path: relative to RELIABILITY_HOME, or absolute, or a URI with the pattern's scheme
     :param rows: of this item, from the file's own footer or counted in its text, not by Spark
     :param footer_digest: of a Parquet footer; empty for text
     :param etag: the object store's own digest, where it tells one
@@ -104,11 +106,12 @@ class FileItem:
     @property
     def identity(self) -> str:
         rows = f"#{self.first_row}-{self.first_row + self.rows}"
-        return self.path if self.is_whole else self.path + rows
+        return self.source if self.is_whole else self.source + rows
 
     @property
     def source(self) -> str:
-        return self.path
+        scheme, mark, rest = self.path.partition("://")
+        return S3_SCHEMES[0] + mark + rest if mark and scheme in S3_SCHEMES else self.path
 
     @property
     def part(self) -> str:

@@ -44,8 +44,8 @@ from reliability.core.spout import (
     kind_of,
 )
 from reliability.spouts import parquet, text
-from reliability.spouts.filesystem import find_files, stat
-from reliability.spouts.names import locate
+from reliability.spouts.filesystem import find_files, find_spelled, stat
+from reliability.spouts.names import locate, spellings
 from reliability.spouts.tuple_ids import fold_rows
 
 FORMATS = ("parquet", "csv", "jsonl")
@@ -123,18 +123,21 @@ class FileSpout:
         Files that a txid has are not even opened.
         """
         pattern = _for_interval(self.pattern, interval)
-        paths = find_files(pattern)
-        if not paths and not self.allow_empty:
+        found = find_spelled(pattern)
+        if not found and not self.allow_empty:
             raise NothingToEmit(f"no file matches {locate(pattern)}")
-        known = taken.which(paths)
-        return [item for path in paths if path not in known for item in self._new(path, taken)]
+        names = spellings(found)
+        known = taken.which([name for own in names.values() for name in own])
+        new = {path: own for path, own in names.items() if known.isdisjoint(own)}
+        return [item for path, own in new.items() for item in self._new(path, own, taken)]
 
-    def _new(self, path: str, taken: Taken) -> list[FileItem]:
+    def _new(self, path: str, names: Sequence[str], taken: Taken) -> list[FileItem]:
         if self.format != "parquet":
             return [text.read_file(path, self.format, header=self.header)]
         whole, groups = parquet.read_with_groups(path)
         # Once a file was emitted in pieces, its rest comes in pieces, whatever the limits are now.
-        parts = [part for part in taken.keys(path).values() if part != WHOLE]
+        had = [part for name in names for part in taken.keys(name).values()]
+        parts = [part for part in had if part != WHOLE]
         if parts and len(groups) < 2:
             raise SourceChanged(f"{path} was emitted in pieces, and has only one now")
         if len(groups) < 2 or (not parts and self.limits.hold([whole])):
@@ -181,14 +184,15 @@ class FileSpout:
 
 
 def ordinals(items: Iterable[SourceItem]) -> dict[str, int]:
-    """Return each file's place in a batch, which is that of its first item.
+    """Return the place of each file, by its path, in a batch: that of its first item.
 
     A tuple id is the hash of this and of the row's index in the file, so that pieces of one file
     share it.
     """
     place: dict[str, int] = {}
     for ordinal, item in enumerate(items):
-        place.setdefault(item.source, ordinal)
+        if isinstance(item, FileItem):
+            place.setdefault(item.path, ordinal)
     return place
 
 

@@ -12,15 +12,19 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import SourceUnreadable
+from reliability.core.spout import S3_SCHEMES
 from reliability.settings import home
-from reliability.spouts.names import is_uri, locate, split_uri, without_file_scheme
+from reliability.spouts.names import (
+    identity_of_folder,
+    is_uri,
+    locate,
+    split_uri,
+    without_file_scheme,
+)
 from reliability.spouts.patterns import ANY_FOLDERS, fits, is_hidden, is_wild, matches, split
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
-
-# Spark's names for what pyarrow knows under another one
-_PYARROW_SCHEMES = {"s3a": "s3", "s3n": "s3"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,7 +40,15 @@ class Stat:
 
 
 def find_files(pattern: str) -> list[str]:
-    """Return the files that match a glob, sorted: plain paths as the pattern has them, or URIs.
+    """Return the files that match a glob, sorted; a file has one path, however it is spelled.
+
+    :raises SourceUnreadable: a folder cannot be listed, or symbolic links give a file two paths
+    """
+    return list(find_spelled(pattern))
+
+
+def find_spelled(pattern: str) -> dict[str, str]:
+    """Return what `find_files` does, each with its path as the pattern spells it.
 
     :raises SourceUnreadable: a folder cannot be listed, or symbolic links give a file two paths
     """
@@ -45,12 +57,19 @@ def find_files(pattern: str) -> list[str]:
         found = _find_remote(pattern) if is_uri(pattern) else _find_local(pattern)
     except OSError as error:  # pyarrow's errors of input and output are among them
         raise SourceUnreadable(f"{pattern} cannot be listed: {error}") from error
-    return sorted(found)
+    return dict(sorted(found.items()))
 
 
-def _find_local(pattern: str) -> set[str]:
+def _find_local(pattern: str) -> dict[str, str]:
     folder, parts = _local_parts(pattern)
-    found = {os.path.join(folder, below) for below in _walk(os.path.join(home(), folder), parts)}
+    found: dict[str, str] = {}
+    identities: dict[str, str] = {}
+    for below in _walk(os.path.join(home(), folder), parts):
+        listed = os.path.join(folder, below) if is_wild(pattern) else pattern
+        place, name = os.path.split(listed)
+        if place not in identities:
+            identities[place] = identity_of_folder(place)
+        found.setdefault(os.path.join(identities[place], name), listed)
     _check_links(found)
     return found
 
@@ -132,25 +151,44 @@ def _check_links(paths: Iterable[str]) -> None:
             )
 
 
-def _find_remote(pattern: str) -> set[str]:
+def _find_remote(pattern: str) -> dict[str, str]:
     from pyarrow.fs import FileSelector, FileType
 
     scheme, authority, path = split_uri(pattern)
+    parts = _remote_parts(path)
+    if not parts:
+        return {}
     filesystem, root = _remote(scheme, authority)
     _forget_listings(filesystem)
-    folders, wanted = split(path.split("/"))
+    folders, wanted = split(parts)
     folder = "/".join(folders)
+    written = "/".join(split(path.split("/"))[0])
     selector = FileSelector(
         f"{root}{folder}".rstrip("/") or "/",
         allow_not_found=True,
         recursive=len(wanted) > 1 or wanted[-1] == ANY_FOLDERS,
     )
-    found = set()
+    found = {}
     for info in filesystem.get_file_info(selector):
         below = _below(info.path, f"{root}{folder}")
         if info.type == FileType.File and matches(wanted, below.split("/")):
-            found.add(f"{scheme}://{authority}/" + "/".join(filter(None, [folder, below])))
+            place, as_written = (
+                f"{scheme}://{authority}/" + "/".join(filter(None, [start, below]))
+                for start in (folder, written)
+            )
+            found[place] = as_written
     return found
+
+
+def _remote_parts(path: str) -> list[str]:
+    """Return the components of a path as Hadoop takes it, without `.`, `..` and empty ones."""
+    parts: list[str] = []
+    for part in path.split("/"):
+        if part == "..":
+            del parts[-1:]
+        elif part not in ("", "."):
+            parts.append(part)
+    return parts
 
 
 def _below(path: str, folder: str) -> str:
@@ -190,7 +228,7 @@ def _remote(scheme: str, authority: str) -> tuple[FileSystem, str]:
     import pyarrow as pa
     from pyarrow.fs import FileSystem
 
-    known = _PYARROW_SCHEMES.get(scheme, scheme)
+    known = "s3" if scheme in S3_SCHEMES else scheme
     try:
         filesystem, root = FileSystem.from_uri(f"{known}://{authority}/")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:

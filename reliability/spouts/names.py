@@ -1,17 +1,22 @@
-"""Names of files: where they lead, and what Spark makes of them.
+"""Names of files: one for each file, however the pattern is spelled, and what Spark makes of it.
 
-A plain path is local, and so is `file:`; anything else with `://` is a URI.
+A local path is relative to RELIABILITY_HOME if it lies there, else absolute, without `.`, `..` and
+doubled slashes; `file:` is a local path. Anything else with `://` is a URI, and keeps the scheme
+that the pattern has.
 """
 
 from __future__ import annotations
 
+import os
+from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
-from reliability.settings import home
+from reliability.core.spout import S3_SCHEMES
+from reliability.settings import home, named_home
 
 # Spark takes a path for a glob; these mean something in one.
 GLOB_IN_SPARK = frozenset("{}[]*?\\")
-_FILE = "file:"
+_FILE, _LOCALHOST = "file:", "//localhost/"
 
 
 def locate(path: str) -> str:
@@ -38,12 +43,71 @@ def split_uri(uri: str) -> tuple[str, str, str]:
 def without_file_scheme(pattern: str) -> str:
     """Return the path of a `file:` URI, and anything else as it is.
 
-    >>> without_file_scheme("file:///a%20b/*"), without_file_scheme("file:/a")
+    >>> without_file_scheme("file://localhost/a%20b/*"), without_file_scheme("file:/a")
     ('/a b/*', '/a')
     """
-    if not pattern.startswith(_FILE):
+    if pattern[: len(_FILE)].lower() != _FILE:
         return pattern
-    return unquote("/" + pattern.removeprefix(_FILE).lstrip("/"))
+    path = pattern[len(_FILE) :]
+    if path[: len(_LOCALHOST)].lower() == _LOCALHOST:
+        path = path[len(_LOCALHOST) :]
+    return unquote("/" + path.lstrip("/"), errors="surrogateescape")
+
+
+def identity_of_folder(folder: str) -> str:
+    """Return the one path of a local folder: relative to RELIABILITY_HOME if it lies there."""
+    own = str(home())
+    path = _without_dots(os.path.join(own, folder))
+    if os.path.isabs(folder) and named_home() is None:
+        return path  # the working folder may be another one in the next process
+    if path == own or path.startswith(own.rstrip("/") + "/"):
+        return path[len(own) :].lstrip("/")
+    parts = path.strip("/").split("/")
+    for length in range(len(parts) + 1):  # the home may be spelled by way of a symbolic link
+        if _is_same_folder("/" + "/".join(parts[:length]), own):
+            return "/".join(parts[length:])
+    return path
+
+
+def _without_dots(path: str) -> str:
+    """Resolve `.`, `..` and doubled slashes by the text; `..` behind a symbolic link by the folder.
+
+    Only there the text would lead elsewhere. Other links stay: they may lead elsewhere tomorrow.
+    """
+    place = "/"
+    for part in path.split("/"):
+        if part == "..":
+            place = os.path.dirname(os.path.realpath(place) if os.path.islink(place) else place)
+        elif part not in ("", "."):
+            place = os.path.join(place, part)
+    return place
+
+
+def _is_same_folder(one: str, other: str) -> bool:
+    try:
+        return os.path.samefile(one, other)
+    except OSError:
+        return False
+
+
+def spellings(found: Mapping[str, str]) -> dict[str, list[str]]:
+    """Return the names under which a ledger may know each file; the first is the one it has now.
+
+    Earlier releases wrote paths as the pattern had them, absolute ones inside RELIABILITY_HOME too,
+    and S3's URIs with the scheme that stood there.
+
+    :param found: path -> the path as the pattern spells it
+    """
+    homes = (str(home()), os.path.abspath(named_home() or ""))
+    known = {}
+    for path, as_in_pattern in found.items():
+        scheme, _, rest = path.partition("://")
+        if not is_uri(path):
+            names = [path, *(os.path.join(place, path) for place in homes)]
+        else:
+            names = [f"{s}://{rest}" for s in (S3_SCHEMES if scheme in S3_SCHEMES else (scheme,))]
+        known[path] = list(dict.fromkeys([*names, as_in_pattern]))
+    return known
 
 
 def name_in_spark(uri: str) -> str:

@@ -86,7 +86,7 @@ def check_one_schema(meta: BatchMeta) -> None:
     import pyarrow.parquet as pq
 
     schemas: list[tuple[str, Any]] = []
-    for path in dict.fromkeys(item.source for item in meta.items):
+    for path in dict.fromkeys(item.path for item in meta.items if isinstance(item, FileItem)):
         filesystem, inner = open_filesystem(path)
         schemas.append((path, pq.read_schema(inner, filesystem=filesystem)))
     for path, schema in schemas[1:]:

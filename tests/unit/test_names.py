@@ -1,13 +1,17 @@
-"""Names of files: what is listed, and what is hidden."""
+"""Names of files: one for each, however it is spelled; what is listed, and what is hidden."""
 
 from __future__ import annotations
 
+import glob
 import os
 
 import pytest
 
+from reliability import FileSpout
 from reliability.core.errors import SourceUnreadable
+from reliability.core.spout import FileItem, NothingTaken
 from reliability.spouts.filesystem import find_files
+from reliability.spouts.names import spellings
 
 
 @pytest.fixture
@@ -19,6 +23,146 @@ def home(tmp_path, monkeypatch):
         (tmp_path / "current" / name).write_text("1\n")
     monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path / "current"))
     return tmp_path
+
+
+def spout(pattern):
+    return FileSpout(pattern, 9, format="csv", schema="n int", allow_empty=True)
+
+
+class Ledger:
+    """What txid 1 has: names as an earlier emission wrote them."""
+
+    def __init__(self, names=(), parts=()):
+        self.names = set(names)
+        self.parts = dict(parts)
+
+    def which(self, identities):
+        return self.names & set(identities)
+
+    def keys(self, source):
+        return {1: self.parts[source]} if source in self.parts else {}
+
+
+# --- one name ------------------------------------------------------------------------------------
+
+SPELLINGS = [
+    "in/*.csv",
+    "./in/*.csv",
+    "in//*.csv",
+    ".//in/./*.csv",
+    "in/../in/*.csv",
+    "in/day/../*.csv",
+    "in/*/../*.csv",
+    "{home}/in/*.csv",
+    "{home}//in/*.csv",
+    "{home}/../../current/in/*.csv",  # from where the link leads
+    "{real}/in/*.csv",
+    "{real}/../5/in/*.csv",
+    "file:{home}/in/*.csv",
+    "file://{home}/in/*.csv",
+    "file:////{real}/in/*.csv",
+    "file://localhost{home}/in/*.csv",
+    "FILE://LocalHost{home}/in/*.csv",
+    "file://{home}/i%6E/*.csv",
+    "{other}/in/*.csv",
+]
+
+
+@pytest.fixture
+def spelled(home):
+    """Patterns of the same two files."""
+    (home / "other").symlink_to(home / "releases")
+    places = {"home": home / "current", "real": home / "releases" / "5", "other": home / "other/5"}
+    return lambda pattern: pattern.format(**places)
+
+
+@pytest.mark.parametrize("pattern", SPELLINGS)
+def test_a_file_has_one_name_however_the_pattern_is_spelled(spelled, pattern):
+    """E1: else another spelling would emit every file again."""
+    assert find_files(spelled(pattern)) == ["in/a.csv", "in/b.csv"]
+    first = spout("in/*.csv").plan(None, NothingTaken())
+    ledger = Ledger(item.source for item in first)
+    assert spout(spelled(pattern)).plan(None, ledger) == []
+
+
+@pytest.mark.parametrize("pattern", SPELLINGS)
+def test_names_of_an_earlier_release_are_known(spelled, pattern):
+    """E1: it wrote them as the pattern had them."""
+    plain = "{home}/in/*.csv" if pattern.lower().startswith("file:") else pattern
+    earlier = glob.glob(spelled(plain), root_dir=os.environ["RELIABILITY_HOME"], recursive=True)
+    assert len(earlier) == 2
+    assert spout(spelled(pattern)).plan(None, Ledger(earlier)) == []
+
+
+def test_a_folder_behind_a_link_keeps_the_name_that_the_pattern_has(home):
+    """A release folder that moves must not make new items; nor may a link that is turned."""
+    (home / "current" / "now").symlink_to("in/day")
+    assert find_files("now/*") == ["now/c.csv"]
+    assert find_files("now/../*.csv") == ["in/a.csv", "in/b.csv"]  # `..` is where the link leads
+    os.rename(home / "releases" / "5", home / "releases" / "6")
+    (home / "current").unlink()
+    (home / "current").symlink_to("releases/6")
+    assert find_files("in/*.csv") == find_files(f"{home}/current/in/*.csv") == SAME
+    assert find_files(f"{home}/releases/6/in/*.csv") == SAME
+
+
+SAME = ["in/a.csv", "in/b.csv"]
+
+
+def test_files_outside_of_the_home_are_absolute(home):
+    (home / "x").mkdir()
+    (home / "x" / "a.csv").touch()
+    links = f"{home}/current/../../x/*"  # `..` of a link is where it leads
+    for pattern in ("../../x/*", f"{home}/x/*", links, f"{home}/x/../x//*"):
+        assert find_files(pattern) == [f"{home}/x/a.csv"]
+
+
+def test_without_a_home_an_absolute_path_stays_absolute(home, monkeypatch):
+    """The next process may have another working folder."""
+    monkeypatch.delenv("RELIABILITY_HOME")
+    monkeypatch.chdir(home / "current")
+    assert find_files(f"{home}/current/in/../in/*.csv") == [
+        f"{home}/current/in/a.csv",
+        f"{home}/current/in/b.csv",
+    ]
+    assert find_files("./in/*.csv") == SAME
+
+
+def test_a_home_that_is_not_there_changes_no_absolute_path(home, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_HOME", str(home / "nowhere"))
+    assert find_files(f"{home}/current/in/a.csv") == [f"{home}/current/in/a.csv"]
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
+def test_the_scheme_of_s3_is_no_part_of_the_name_and_spark_gets_it(scheme):
+    item = FileItem(path=f"{scheme}://bucket/in/a.csv", size=1, mtime_ns=1, rows=1)
+    assert (item.source, item.identity) == ("s3://bucket/in/a.csv",) * 2
+    assert item.path == f"{scheme}://bucket/in/a.csv"
+    names = spellings({item.path: item.path})[item.path]
+    assert names == [f"{other}://bucket/in/a.csv" for other in ("s3", "s3a", "s3n")]
+
+
+def test_remote_patterns_are_normalised_as_hadoop_does(tmp_path):
+    import fsspec
+
+    files = fsspec.filesystem("memory")
+    files.store.clear()
+    files.pipe("/in/x/a.csv", b"1\n")
+    for pattern in ("in/x/*.csv", "in//x/*.csv", "./in/./x/*", "in/y/../x/*", "in/**/**/*.csv"):
+        assert find_files(f"memory:///{pattern}") == ["memory:///in/x/a.csv"]
+    files.store.clear()
+
+
+def test_pieces_of_a_file_are_known_by_their_earlier_names(home):
+    """E1: else its rest would be emitted whole."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path = home / "current" / "in" / "a.parquet"
+    pq.write_table(pa.table({"n": [1, 2, 3]}), path, row_group_size=1)
+    ledger = Ledger(parts={str(path): "{[0,2)}"})
+    [left] = FileSpout("in/*.parquet", 9).plan(None, ledger)
+    assert (left.source, left.part) == ("in/a.parquet", "{[2,3)}")
 
 
 # --- what is listed ------------------------------------------------------------------------------
@@ -92,7 +236,7 @@ def test_a_link_that_leads_back_is_followed_once(home):
 def test_a_link_that_leads_nowhere_is_no_file(home):
     (home / "current" / "in" / "gone.csv").symlink_to("nowhere")
     (home / "current" / "in" / "self.csv").symlink_to("self.csv")
-    assert find_files("in/*.csv") == find_files("in/**/[ab].csv") == ["in/a.csv", "in/b.csv"]
+    assert find_files("in/*.csv") == find_files("in/**/[ab].csv") == SAME
 
 
 def test_a_folder_that_cannot_be_listed_is_an_error(home, monkeypatch):
