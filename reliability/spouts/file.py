@@ -7,8 +7,8 @@ it has been emitted, and stays until nobody wants its txid replayed. If the sour
 - a file that changed or is gone fails the attempt before anything of it counts, SOURCE_CHANGED, or
   SOURCE_MOVED while an opaque spout's next attempt may read another batch: files are compared
   with BatchMeta when an attempt begins to read and again when it is sealed (E6)
-- a text that Spark would read otherwise than it is counted here costs nothing either:
-  SOURCE_UNREADABLE
+- a file whose name Spark cannot read, or whose text it would read otherwise than it is counted
+  here, costs nothing either: SOURCE_UNREADABLE
 - a record of a text file with too few or too many values fails the attempt,
   PROCESS_FUNCTION_FAILED, and so does a value that its column cannot hold as it stands,
   SCHEMA_MISMATCH; it is never NULL, and never rounded
@@ -45,7 +45,7 @@ from reliability.core.spout import (
 )
 from reliability.spouts import parquet, text
 from reliability.spouts.filesystem import find_files, find_spelled, stat
-from reliability.spouts.names import locate, spellings
+from reliability.spouts.names import check_name, is_utf8, locate, spellings
 from reliability.spouts.tuple_ids import fold_rows
 
 FORMATS = ("parquet", "csv", "jsonl")
@@ -127,8 +127,10 @@ class FileSpout:
         if not found and not self.allow_empty:
             raise NothingToEmit(f"no file matches {locate(pattern)}")
         names = spellings(found)
-        known = taken.which([name for own in names.values() for name in own])
+        known = taken.which([name for own in names.values() for name in own if is_utf8(name)])
         new = {path: own for path, own in names.items() if known.isdisjoint(own)}
+        for path in new:
+            check_name(path)
         return [item for path, own in new.items() for item in self._new(path, own, taken)]
 
     def _new(self, path: str, names: Sequence[str], taken: Taken) -> list[FileItem]:

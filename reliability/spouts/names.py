@@ -11,8 +11,10 @@ import os
 from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
+from reliability.core.errors import SourceUnreadable
 from reliability.core.spout import S3_SCHEMES
 from reliability.settings import home, named_home
+from reliability.spouts.patterns import is_hidden
 
 # Spark takes a path for a glob; these mean something in one.
 GLOB_IN_SPARK = frozenset("{}[]*?\\")
@@ -108,6 +110,41 @@ def spellings(found: Mapping[str, str]) -> dict[str, list[str]]:
             names = [f"{s}://{rest}" for s in (S3_SCHEMES if scheme in S3_SCHEMES else (scheme,))]
         known[path] = list(dict.fromkeys([*names, as_in_pattern]))
     return known
+
+
+def check_name(path: str) -> None:
+    """Raise SourceUnreadable if Spark cannot read a file of this name, be it as whole as it is."""
+    if reason := _why_unreadable(path):
+        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        raise SourceUnreadable(
+            f"Spark cannot read {shown}: {reason}",
+            remedy="rename it, or write a pattern that does not match it; nothing was allocated.",
+        )
+
+
+def is_utf8(path: str) -> bool:
+    """Say whether a name is text: Linux takes any bytes."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _why_unreadable(path: str) -> str:
+    place = "/" + split_uri(path)[2] if is_uri(path) else locate(path)
+    name = place.rpartition("/")[2]
+    if not is_utf8(place):
+        return "its name, or a folder's, is not UTF-8"
+    if is_hidden(name):
+        return "it passes over names that start with _ or . or end in ._COPYING_"
+    # What stands before a colon Hadoop takes for a scheme, where it has the name alone: in the
+    # name of a checksum file, and for each folder of a path that it takes for a glob.
+    if ":" in name or (":" in place and GLOB_IN_SPARK & {*place}):
+        return "there is a colon in its name, or in a folder's, which Hadoop takes for a scheme"
+    if {"", ".", ".."} & {*place[1:].split("/")}:
+        return "Hadoop takes its name for another one: a part of it is empty, . or .."
+    return ""
 
 
 def name_in_spark(uri: str) -> str:

@@ -1,10 +1,11 @@
-"""CSV and JSON lines on real Spark: read as they stand, or refused (V6)."""
+"""CSV, JSON lines and names of files on real Spark: read as they stand, or refused (V6)."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import os
 import random
 from collections import Counter
 from datetime import date, datetime, timezone
@@ -14,6 +15,7 @@ import pytest
 
 from reliability import Count, FileSpout, State, Sum, Topology
 from reliability.core.errors import SchemaMismatch, SourceUnreadable
+from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NothingTaken
 from reliability.spark.driver import _first_line
 from reliability.spark.frames import batch_frame
@@ -299,3 +301,47 @@ def python_reads(path, text):
         return [(v.replace("\r\n", "\n") if is_windows else v) or None for (v,) in records]
     lines = filter(lambda line: line.strip(" \t\r\n"), io.StringIO(text, newline=None))
     return [json.loads(line, parse_int=str, parse_float=str).get("v") for line in lines]
+
+
+# --- names of files ------------------------------------------------------------------------------
+
+PRINTABLE = [chr(number) for number in range(32, 127) if chr(number) != "/"]
+OTHERS = ["\n", "\t", "\x7f", "é", "e\u0301", "ß", "日本", "😀", "\u2028", "\u200b", "%41", "a%2Fb"]
+BYTES = [os.fsdecode(b"a\xffb")]
+
+
+def test_every_name_is_read_or_refused(tmp_path, spark):
+    """Of a file and of a folder; where Spark reads it, then as the file that it is."""
+    names = [f"{c}{c}" for c in PRINTABLE if c != "."] + [f"a{c}b" for c in (*PRINTABLE, *OTHERS)]
+    names += [f"{c}a" for c in (" ", "~", "é")] + [f"a{c}" for c in (" ", "%", ".")] + BYTES
+    refused, hidden = set(), set()
+    for number, name in enumerate(names):
+        for kind, below in (("file", name), ("folder", f"{name}/x")):
+            folder = tmp_path / str(number) / kind
+            write_numbers(folder / below, number)
+            try:
+                found = FileSpout(f"{folder}/**", allow_empty=True).plan(None, NothingTaken())
+            except SourceUnreadable:
+                refused.add((kind, name))
+                (folder / below).unlink()
+            else:
+                hidden |= set() if found else {(kind, name)}
+    kinds = ("file", "folder")
+    assert refused == {("file", "::"), ("file", "a:b"), *((kind, BYTES[0]) for kind in kinds)}
+    assert hidden == {(kind, "__") for kind in kinds}
+    spout = FileSpout(f"{tmp_path}/**", 999)
+    meta = meta_of(spout)
+    assert len(meta.items) == 2 * len(names) - len(refused) - len(hidden)
+    [fold] = batch_frame(spark, spout, meta).selectExpr("bit_xor(_x)", "sum(_n)").collect()
+    assert Fold(*fold) == meta.emitted
+
+
+def write_numbers(path, number):
+    """A Parquet file that has as many rows as no other; pyarrow takes not every name."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    path.parent.mkdir(parents=True)
+    whole = path.parents[1] / "whole"
+    pq.write_table(pa.table({"n": [number] * (number + 1)}), whole)
+    os.rename(whole, path)

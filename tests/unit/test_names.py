@@ -1,4 +1,4 @@
-"""Names of files: one for each, however it is spelled; what is listed, and what is hidden."""
+"""Names of files: one for each, however it is spelled; what is hidden; what Spark cannot read."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ import os
 import pytest
 
 from reliability import FileSpout
-from reliability.core.errors import SourceUnreadable
+from reliability.core.errors import NothingToEmit, SourceUnreadable
 from reliability.core.spout import FileItem, NothingTaken
 from reliability.spouts.filesystem import find_files
-from reliability.spouts.names import spellings
+from reliability.spouts.names import check_name, spellings
 
 
 @pytest.fixture
@@ -251,3 +251,47 @@ def test_a_folder_that_cannot_be_listed_is_an_error(home, monkeypatch):
     monkeypatch.setattr(os, "scandir", refuse)
     with pytest.raises(SourceUnreadable, match=r"cannot be listed: .*Permission denied"):
         find_files("in/**")
+
+
+# --- what Spark cannot read ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("a:b.csv", "colon"),
+        (":.csv", "colon"),
+        ("12:00/[x].csv", "colon"),
+        (os.fsdecode(b"a\xff.csv"), "not UTF-8"),
+        (os.fsdecode(b"\xff/a.csv"), "not UTF-8"),
+    ],
+)
+def test_a_file_whose_name_spark_cannot_read_is_refused(tmp_path, name, reason):
+    """With all that a person needs to rename it, and before anything else is looked at."""
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    (tmp_path / name).write_text("1\n")
+    (tmp_path / "0.csv").write_text("broken,")
+    with pytest.raises(SourceUnreadable, match=rf"cannot read .*{reason}.*What to do: rename it"):
+        spout(f"{tmp_path}/**").plan(None, NothingTaken())
+
+
+def test_a_file_of_a_hidden_name_is_refused_where_the_pattern_writes_it_out(tmp_path):
+    """Spark would read nothing of it."""
+    for name in ("_a.csv", ".a.csv", "a._COPYING_"):
+        (tmp_path / name).write_text("1\n")
+        with pytest.raises(SourceUnreadable, match="passes over names that start with"):
+            spout(f"{tmp_path}/{name}").plan(None, NothingTaken())
+    with pytest.raises(NothingToEmit):
+        FileSpout(f"{tmp_path}/*").plan(None, NothingTaken())
+
+
+def test_a_name_that_a_txid_has_is_in_nobodys_way(tmp_path):
+    """It may have been parked or skipped."""
+    (tmp_path / "a:b.csv").write_text("1\n")
+    assert spout(f"{tmp_path}/*").plan(None, Ledger([f"{tmp_path}/a:b.csv"])) == []
+
+
+@pytest.mark.parametrize("key", ["s3://b/in//a.csv", "s3://b/in/./a.csv", "s3://b/in/../a.csv"])
+def test_a_key_that_hadoop_takes_for_another_is_refused(key):
+    with pytest.raises(SourceUnreadable, match="Hadoop takes its name for another one"):
+        check_name(key)
