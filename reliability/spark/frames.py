@@ -57,14 +57,13 @@ def batch_frame(spark: SparkSession, spout: Spout, meta: BatchMeta) -> DataFrame
 
 
 def _parquet_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> DataFrame:
-    from pyspark.sql import functions as F
 
     check_one_schema(meta)
     frame = spark.read.parquet(*_paths(meta))
     if spout.schema:
         _check_schema(spark, spout.schema, frame)
     ordinal = _ordinal_of_file(frame, meta)
-    row = F.col("_metadata.row_index")
+    row = _metadata(frame, "row_index")
     return _with_accounting(frame.where(_is_in_batch(meta, ordinal, row)), ordinal, row)
 
 
@@ -147,7 +146,12 @@ def _ordinal_of_file(frame: DataFrame, meta: BatchMeta) -> Column:
         as_in_metadata = uri.replace("file:///", "file:/", 1)
         ordinal = place.get(name_in_spark(uri))
         pairs += [F.lit(as_in_metadata), F.lit(ordinal).cast("bigint")]
-    return F.element_at(F.create_map(*pairs), F.col("_metadata.file_path"))
+    return F.element_at(F.create_map(*pairs), _metadata(frame, "file_path"))
+
+
+def _metadata(frame: DataFrame, field: str) -> Column:
+    # By its name it would be a column of the file's own, if that has one called so.
+    return frame.metadataColumn("_metadata").getField(field)
 
 
 def _is_in_batch(meta: BatchMeta, ordinal: Column, row: Column) -> Column:

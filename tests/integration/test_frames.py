@@ -102,6 +102,18 @@ def test_a_source_with_our_column_names_is_refused(tmp_path, spark, name):
         batch_frame(spark, spout, meta_of(spout))
 
 
+def test_a_source_may_have_a_column_of_the_name_that_spark_gives_to_its_own(tmp_path, spark):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"_metadata": ["x", "y"]}), tmp_path / "a.parquet")
+    spout = FileSpout(f"{tmp_path}/*.parquet")
+    meta = meta_of(spout)
+    frame = batch_frame(spark, spout, meta)
+    assert fold_of(frame) == meta.emitted
+    assert sorted(row["_metadata"] for row in frame.collect()) == ["x", "y"]
+
+
 # --- V5 ------------------------------------------------------------------------------------------
 
 
