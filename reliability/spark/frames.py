@@ -16,7 +16,7 @@ from reliability.core.fold import ACCOUNTING
 from reliability.core.spout import BatchMeta, FileItem, MemorySlice, Spout, Verdict
 from reliability.settings import database_dsn
 from reliability.spark.read_postgres import read_postgres
-from reliability.spark.values import as_text, as_typed, quoted
+from reliability.spark.values import as_text, as_typed
 from reliability.spouts.file import FileSpout, ordinals
 from reliability.spouts.memory import MemorySpout
 from reliability.spouts.names import GLOB_IN_SPARK, locate, name_in_spark

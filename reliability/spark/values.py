@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from reliability.core.aggregators.column import quoted
 from reliability.core.errors import SchemaMismatch
 
 if TYPE_CHECKING:
@@ -95,11 +96,6 @@ def as_typed(frame: DataFrame, schema: StructType, *, is_base64: bool) -> DataFr
     return frame.withColumns(
         {f.name: _typed(frame[quoted(f.name)], f.dataType, f.name, is_base64) for f in schema}
     )
-
-
-def quoted(name: str) -> str:
-    """Return a column's name as Spark takes it in an expression, whatever is in it."""
-    return "`" + name.replace("`", "``") + "`"
 
 
 def _typed(text: Column, type_: DataType, place: str, is_base64: bool) -> Column:

@@ -11,6 +11,7 @@ import pytest
 from reliability import FileSpout
 from reliability.core.errors import NothingToReplay, RefreezeNotPossible, SourceChanged
 from reliability.core.fold import Fold
+from reliability.core.request import TaskTry
 from reliability.core.spout import BatchMeta, NothingTaken
 from reliability.runner import TransactionRunner
 from reliability.transaction.request import Run, TaskContact
@@ -121,7 +122,9 @@ def test_a_batch_of_which_an_earlier_release_wrote_less_is_frozen_anew(tmp_path,
 
     path = write_parquet(tmp_path / "1997-01" / "a.parquet", rows(2))
     runner = TransactionRunner(shop_of(tmp_path), door)
-    who = TaskContact(run=Run(dag_id="shop", run_id="january"), task="emit", max_tries=0)
+    who = TaskContact(
+        run=Run(dag_id="shop", run_id="january"), task="emit", this_try=TaskTry(max_tries=0)
+    )
     assert runner.emit(january(), who, most_batches=9) == [1]
     with door.transaction() as tx:
         tx.cursor.execute(AS_BEFORE)
