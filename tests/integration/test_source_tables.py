@@ -6,7 +6,6 @@ import json
 import re
 from contextlib import closing
 
-import psycopg2
 import pytest
 from psycopg2.sql import SQL, Identifier, Literal
 
@@ -24,13 +23,13 @@ from reliability.runner import TransactionRunner
 from reliability.spark.frames import batch_frame
 from reliability.transaction.taken import LedgerTaken
 from tests.fix_pipeline import Pipeline
-from tests.fix_postgres import rows
+from tests.fix_postgres import own_session, rows
 
 
 @pytest.fixture
 def database(dsn):
     """The user's own session with the database of the source."""
-    with closing(psycopg2.connect(dsn)) as connection:
+    with closing(own_session(dsn)) as connection:
         connection.autocommit = True
         yield connection.cursor()
 
