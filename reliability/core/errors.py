@@ -388,6 +388,18 @@ class SchemaMismatch(Terminal):
     remedy = "cast in the process function, or change the state's definition before its first run."
 
 
+class EvaluationLost(Transient):
+    """An executor was lost with rows that several states share and that may come out differently.
+
+    Spark would compute them again for the states that are still to be staged.
+    """
+
+    code = "EVALUATION_LOST"
+    remedy = (
+        "nothing: the next try evaluates them anew; if it happens often, see why executors end."
+    )
+
+
 class ProcessFunctionFailed(Transient):
     """The process function, or Spark while it ran it, raised an error."""
 

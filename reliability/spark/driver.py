@@ -23,14 +23,19 @@ from typing import TYPE_CHECKING
 
 from reliability.core.attempt import Grant
 from reliability.core.definitions import Topology
-from reliability.core.errors import AttemptFenced, ProcessFunctionFailed, ReliabilityError
+from reliability.core.errors import (
+    AttemptFenced,
+    EvaluationLost,
+    ProcessFunctionFailed,
+    ReliabilityError,
+)
 from reliability.core.graph import Step
 from reliability.fingerprint import fingerprint
 from reliability.ledger.door import Door
 from reliability.settings import ledger_dsn
 from reliability.spark.frames import batch_frame
 from reliability.spark.imports import find_code, prefer_installed_pyspark
-from reliability.spark.one_evaluation import persist_shared
+from reliability.spark.one_evaluation import is_lost_evaluation, persist_shared
 from reliability.spark.progress import Progress
 from reliability.spark.reduce import check_frames, reduce_frame
 from reliability.spark.session import pin_settings
@@ -76,8 +81,7 @@ def main(arguments: Sequence[str]) -> int:
             # Only who watches spark-submit knows how the attempt stands; we are an orphan.
             logger.error("the JVM is gone")
             return 1
-        told = raised_by_task(error) or ProcessFunctionFailed(_first_line(error))
-        return _report(door, submission.grant, told)
+        return _report(door, submission.grant, _explained(error))
     finally:
         door.close()
     return 0
@@ -174,6 +178,12 @@ def _lost_jvm(error: Exception) -> bool:
     from py4j.protocol import Py4JNetworkError
 
     return isinstance(error, Py4JNetworkError | ConnectionError)
+
+
+def _explained(error: Exception) -> ReliabilityError:
+    if is_lost_evaluation(error):
+        return EvaluationLost("an executor was lost with rows that several states share")
+    return raised_by_task(error) or ProcessFunctionFailed(_first_line(error))
 
 
 def _first_line(error: Exception) -> str:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from decimal import Decimal
 
 import pytest
@@ -9,9 +12,12 @@ import pytest
 from reliability import Count, FileSpout, Max, MemorySpout, State, Sum, Topology, Upsert
 from reliability.core.errors import SchemaMismatch
 from reliability.core.fold import Fold
+from reliability.core.graph import THE_STEP
 from reliability.core.spout import BatchMeta, NothingTaken
 from reliability.spark.frames import batch_frame
-from reliability.spark.one_evaluation import persist_shared
+from reliability.spark.one_evaluation import is_lost_evaluation, persist_shared
+from reliability.spark.submission import Submission
+from tests import lost_executor
 from tests.fix_postgres import rows
 
 
@@ -124,14 +130,32 @@ def batch(tmp_path, spark):
     return batch_frame(spark, spout, meta_of(spout))
 
 
+@pytest.fixture
+def no_cache(spark):
+    """Leave nothing cached behind."""
+    yield
+    spark.catalog.clearCache()
+
+
+TIED = "row_number() OVER (PARTITION BY n % 2 ORDER BY n % 3)"
+
+
 @pytest.mark.parametrize(
     ("expression", "shared"),
-    [("n + 1", 0), ("rand()", 1), ("uuid()", 1), ("current_timestamp()", 1), ("xxhash64(n)", 0)],
+    [
+        ("n + 1", 0),
+        ("rand()", 1),
+        ("uuid()", 1),
+        ("current_timestamp()", 1),
+        ("xxhash64(n)", 0),
+        (TIED, 1),
+    ],
 )
-def test_what_two_states_share_and_may_come_out_differently_is_persisted(batch, expression, shared):
+def test_what_two_states_share_and_may_come_out_differently_is_persisted(
+    batch, no_cache, expression, shared
+):
     common = batch.selectExpr("*", f"{expression} AS value")
     assert persist_shared([batch], [common, common.where("n >= 0")]) == shared
-    batch.sparkSession.catalog.clearCache()
 
 
 def test_a_random_value_of_one_state_alone_is_not_persisted(batch):
@@ -139,12 +163,105 @@ def test_a_random_value_of_one_state_alone_is_not_persisted(batch):
     assert persist_shared([batch], [own, batch]) == 0
 
 
-def test_a_table_beyond_the_batch_is_read_once(batch, spark, tmp_path):
+def test_a_table_beyond_the_batch_is_read_once(batch, spark, tmp_path, no_cache):
     parquet(tmp_path / "other" / "o.parquet", range(100))
     other = spark.read.parquet(str(tmp_path / "other")).withColumnRenamed("n", "m")
     joined = batch.join(other, batch.n == other.m)
     assert persist_shared([batch], [joined, joined.where("m >= 0")]) >= 1
-    spark.catalog.clearCache()
+
+
+def test_a_text_batch_reads_the_same_twice_and_is_not_kept(tmp_path, spark):
+    """Its tuple ids come from a function that Spark calls not deterministic."""
+    (tmp_path / "a.csv").write_text("n\n1\n2\n")
+    spout = FileSpout(f"{tmp_path}/*.csv", format="csv", schema="n bigint")
+    text = batch_frame(spark, spout, meta_of(spout))
+    assert persist_shared([text], [text.where("n > 0"), text]) == 0
+
+
+def dice(frame, name):
+    """Add numbers that come out differently each time; rand() would repeat those of its seed."""
+    from pyspark.sql import functions as F
+
+    roll = F.udf(lost_executor.one_roll, "bigint").asNondeterministic()
+    return frame.withColumn(name, roll())
+
+
+def rolls(frame, name="roll"):
+    return {row.n: row[name] for row in frame.select("n", name).collect()}
+
+
+def test_a_part_of_what_is_shared_is_evaluated_once_where_it_is_used_alone(batch, no_cache):
+    """What reads it would have been evaluated before it, from another roll of the same dice."""
+    part = dice(batch, "roll")
+    whole = dice(part, "second")
+    frames = [whole, whole.where("n >= 0"), part]
+    assert persist_shared([batch], frames) == 2
+    first, *others = map(rolls, frames)
+    assert others == [first, first]
+
+
+def test_what_only_a_shared_part_uses_is_not_kept_beside_it(batch, no_cache):
+    whole = dice(dice(batch, "roll"), "second")
+    assert persist_shared([batch], [whole, whole.where("n >= 0")]) == 1
+
+
+def test_a_with_clause_is_evaluated_once_as_a_whole(batch, spark, no_cache):
+    """Its parts refer to each other: Spark cannot evaluate one alone."""
+    batch.createOrReplaceTempView("batch_of_with")
+    dice(batch, "roll").createOrReplaceTempView("rolled_of_with")
+    common = spark.sql(
+        "WITH r AS (SELECT *, uuid() AS u FROM rolled_of_with), s AS (SELECT n AS m, u FROM r) "
+        "SELECT r.*, row_number() OVER (ORDER BY s.u) AS place FROM r JOIN s ON n = m"
+    )
+    frames = [common, common.where("n >= 0")]
+    persist_shared([batch], frames)
+    one, other = map(rolls, frames)
+    assert one == other
+    one, other = (rolls(frame, "place") for frame in frames)
+    assert one == other
+
+
+def test_a_with_clause_that_refers_to_itself_is_evaluated_once_as_a_whole(batch, spark, no_cache):
+    batch.createOrReplaceTempView("batch_of_recursion")
+    common = spark.sql(
+        "WITH RECURSIVE r(n, roll) AS (SELECT n, uuid() FROM batch_of_recursion WHERE n < 3 "
+        "UNION ALL SELECT n + 1000, uuid() FROM r WHERE n < 1000) SELECT * FROM r"
+    )
+    frames = [common, common.where("n >= 0")]
+    assert persist_shared([batch], frames) >= 1
+    one, other = map(rolls, frames)
+    assert one == other
+    assert len(one) == 6
+
+
+def test_a_clock_in_a_subquery_is_read_once_with_the_query_around_it(batch, spark, no_cache):
+    """A subquery that reads the outer query's columns is none that Spark can evaluate alone."""
+    batch.createOrReplaceTempView("batch_of_subquery")
+    common = spark.sql(
+        "SELECT *, (SELECT max(current_timestamp()) FROM batch_of_subquery b WHERE b.n = a.n "
+        "AND b.n < unix_millis(now())) AS roll FROM batch_of_subquery a"
+    )
+    frames = [common, common.where("n >= 0")]
+    persist_shared([batch], frames)
+    one, other = map(rolls, frames)
+    assert one == other
+    assert None not in one.values()
+
+
+@pytest.mark.parametrize("cached", [False, True])
+def test_what_was_evaluated_once_is_never_computed_again(batch, spark, no_cache, cached):
+    """An executor that is lost takes its part along; Spark has to fail the job then."""
+    common = dice(batch, "roll")
+    if cached:
+        common = common.selectExpr("*", "roll + 1 AS next").cache()
+    assert persist_shared([batch], [common, common.where("n >= 0")]) >= 1
+    seen = rolls(common)
+    context = spark.sparkContext._jsc.sc()
+    for rdd in context.getPersistentRDDs().keys().mkString(" ").split():
+        context.unpersistRDD(int(rdd), True)
+    with pytest.raises(Exception, match="CHECKPOINT") as lost:
+        assert rolls(common.where("n >= 0")) == seen
+    assert is_lost_evaluation(lost.value)
 
 
 def roll_the_dice(batch):
@@ -155,7 +272,7 @@ def roll_the_dice(batch):
     return {"sum_of_rolls": rolled, "greatest_stamp": rolled}
 
 
-def test_two_states_of_one_txid_never_tell_two_stories(pipeline, door):
+def test_two_states_of_one_txid_never_tell_two_stories(pipeline, door, no_cache):
     """V5: both states see the same dice."""
     topology = Topology(
         "dice",
@@ -181,7 +298,27 @@ def test_two_states_of_one_txid_never_tell_two_stories(pipeline, door):
     )
     assert one == other
     assert one[0][0] == 500
-    dice.spark.catalog.clearCache()
+
+
+@pytest.mark.slow
+def test_a_lost_executor_does_not_make_two_stories_of_one_txid(pipeline, door, tmp_path, no_cache):
+    """V5: a real cluster of two executors; one is killed when the first state is staged."""
+    shop = pipeline(lost_executor.topology)
+    shop.emit(None)
+    submission = Submission(module=lost_executor.__name__, grant=shop.begin(1), step=THE_STEP)
+    subprocess.run(
+        [sys.executable, "-m", lost_executor.__name__, *submission.arguments()],
+        env=lost_executor.cluster_environment(os.environ, tmp_path),
+        check=False,
+    )
+    status = "SELECT status, reason_code FROM reliability.attempt ORDER BY attempt_id"
+    assert rows(door, status) == [("FAILED", "EVALUATION_LOST")]
+    shop.transact(1)
+    one, other = (
+        rows(door, f"SELECT n, roll FROM {table} ORDER BY n")
+        for table in ("one_table", "other_table")
+    )
+    assert one == other
 
 
 # --- values of many shapes -----------------------------------------------------------------------
