@@ -130,7 +130,13 @@ class TransactionOperator(PatientOperator, SparkSubmitOperator):
         hook = super()._get_hook()
         # The driver runs the pipeline's code, the version of it that this task has: a DAG bundle is
         # on the task's path only. Airflow's secrets are none of its business.
-        environment = driver_environment(os.environ, code=folder_of(self.topology.module))
+        environment = driver_environment(
+            os.environ,
+            code=folder_of(self.topology.module),
+            master=hook._connection["master"],
+            deploy_mode=hook._connection["deploy_mode"]
+            or hook._conf.get("spark.submit.deployMode"),
+        )
         command = hook._build_spark_submit_command
 
         def command_with_own_environment(application: str) -> list[str]:

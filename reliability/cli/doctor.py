@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from reliability.ledger.door import Door
 
 LEAST_POSTGRES = 150000  # UNIQUE NULLS NOT DISTINCT
-JAVAS = (17, 21, 25)
 MOST_CLOCK_SECONDS = 5
 _JAVA = re.compile(r'version "(?:1\.)?(\d+)')
 
@@ -122,14 +121,18 @@ def _spark() -> Finding:
     program = find_spark_submit()
     if program is None:
         todo = "install reliability[spark], or set SPARK_HOME; only hosts that submit need it"
-        return _warning("spark-submit", "is not on the PATH", todo)
+        return _warning("spark-submit", "is neither on the PATH nor beside this Python", todo)
     return _ok("spark-submit", program)
 
 
 def _java() -> Finding:
     """Ask the Java that spark-submit would start."""
-    home = os.environ.get("JAVA_HOME")
-    program = str(Path(home) / "bin" / "java") if home else which("java")
+    from reliability.spark.java import JAVAS
+    from reliability.spark.submit import driver_environment
+
+    environment = driver_environment(os.environ)
+    home = environment.get("JAVA_HOME")
+    program = str(Path(home) / "bin" / "java") if home else which("java", path=environment["PATH"])
     todo = f"install OpenJDK {', '.join(map(str, JAVAS))}, or let JAVA_HOME name one"
     try:
         asked = subprocess.run(

@@ -116,8 +116,8 @@ def submit_with(master: str, conf: Sequence[str]) -> SubmitStep:
     program = find_spark_submit()
     if program is None:
         raise NotPossible(
-            "spark-submit is not on the PATH. What to do: install pyspark, or set SPARK_HOME; "
-            "`reliability doctor` says what it finds."
+            "spark-submit is neither on the PATH nor beside this Python. What to do: install "
+            "pyspark, or set SPARK_HOME; `reliability doctor` says what it finds."
         )
     return SparkSubmit(program=program, master=master, conf=conf, code=code_folders())
 

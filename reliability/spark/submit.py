@@ -19,6 +19,7 @@ from pathlib import Path
 from shutil import which
 
 from reliability.spark.imports import CODE
+from reliability.spark.java import java_home
 from reliability.spark.submission import Submission
 
 LOOK_EVERY_SECONDS = 3.0
@@ -98,7 +99,8 @@ class SparkSubmit:
 
     def _environment(self) -> dict[str, str]:
         """Let it find this Python, and the code that this process finds."""
-        environment = driver_environment(os.environ)
+        environment = driver_environment(os.environ, master=self.master)
+        # where spark-defaults.conf names the master, `python3` is this one, or the executors' own
         ours = str(Path(sys.executable).parent)
         for name, folders in (("PATH", [ours]), ("PYTHONPATH", self.code)):
             there = environment.get(name, "").split(os.pathsep)
@@ -108,27 +110,56 @@ class SparkSubmit:
         return environment
 
 
-def find_spark_submit() -> str | None:
+def find_spark_submit(environment: Mapping[str, str] = os.environ) -> str | None:
     """Return spark-submit: of SPARK_HOME, on the PATH, or beside this Python."""
-    home = os.environ.get("SPARK_HOME")
-    of_home = [str(Path(home) / "bin" / "spark-submit")] if home else []
-    beside = str(Path(sys.executable).with_name("spark-submit"))
-    return next(filter(None, map(which, [*of_home, "spark-submit", beside])), None)
+    return which("spark-submit", path=_search_path(environment))
 
 
-def driver_environment(environment: Mapping[str, str], code: str | None = None) -> dict[str, str]:
-    """Return the environment without Airflow's settings, connections and keys (G10).
+def driver_environment(
+    environment: Mapping[str, str],
+    code: str | None = None,
+    *,
+    master: str = "",
+    deploy_mode: str | None = None,
+) -> dict[str, str]:
+    """Return the environment of a spark-submit, however this process was started.
+
+    It leads to spark-submit, to a Java and to this Python. Airflow's settings, connections and
+    keys are left out (G10). Spark's properties `spark.pyspark.python` and
+    `spark.pyspark.driver.python` go before what it says of Python.
 
     :param code: a folder in which the driver has to find the pipeline's code, see find_code
+    :param master: where the executors run; if that is another host, the path of its Python is not
+        known here, and PYSPARK_PYTHON stays as it is
+    :param deploy_mode: the same goes for the driver, if it is `cluster`
     """
     found = {
         name: value
         for name, value in environment.items()
         if not name.lstrip("_").startswith(("AIRFLOW", "RELIABILITY_AIRFLOW"))
     }
+    found["PATH"] = _search_path(environment)
+    if deploy_mode != "cluster":
+        found["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if master.startswith("local"):
+        found["PYSPARK_PYTHON"] = sys.executable
+    home = java_home(found)
+    found.pop("JAVA_HOME", None)
+    if home:
+        found["JAVA_HOME"] = home
     if code is not None:
         found[CODE] = code
     return found
+
+
+def _search_path(environment: Mapping[str, str]) -> str:
+    home = environment.get("SPARK_HOME")
+    folders = [
+        *([str(Path(home) / "bin")] if home else []),
+        *environment.get("PATH", os.defpath).split(os.pathsep),
+        str(Path(sys.executable).parent),
+    ]
+    return os.pathsep.join(dict.fromkeys(filter(None, folders)))
 
 
 def process_batch() -> str:

@@ -636,6 +636,14 @@ def test_several_databases_are_shown_compared_and_examined(door, warehouse, monk
     assert "database warehouse" in said.stderr
 
 
+def broken_java(folder):
+    program = folder / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text("#!/bin/sh\nexit 1\n")
+    program.chmod(0o755)
+    return folder
+
+
 def test_the_doctor_looks_at_what_will_be_needed(shop, tmp_path, monkeypatch):
     found = {one["check"]: one for one in read("doctor", code=1)}
     # the tests' server does not wait for the disk
@@ -649,12 +657,12 @@ def test_the_doctor_looks_at_what_will_be_needed(shop, tmp_path, monkeypatch):
     passwords.chmod(0o644)
     with monkeypatch.context() as patch:
         patch.setenv("PGPASSFILE", str(passwords))
-        patch.setenv("JAVA_HOME", str(tmp_path))
+        patch.setenv("JAVA_HOME", str(broken_java(tmp_path)))
         found = {one["check"]: one for one in read("doctor", code=1)}
     assert found["pass file"]["verdict"] == "FAIL"
     assert "chmod 600" in found["pass file"]["todo"]
     assert found["database of the ledger"]["verdict"] == "FAIL"  # libpq ignores that file
-    assert found["Java"]["verdict"] == "warning"
+    assert found["Java"]["verdict"] == "FAIL"
     monkeypatch.setenv("RELIABILITY_DSN", "host=h password=hunter2")
     said = say("doctor", code=1).stdout
     assert "PASSWORD_IN_DSN" in said

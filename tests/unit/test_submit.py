@@ -1,0 +1,113 @@
+"""What spark-submit is given on a host, however the process that starts it was started."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import pytest
+
+from reliability.spark.java import java_home
+from reliability.spark.submit import driver_environment, find_spark_submit
+
+
+def program(path):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    return path
+
+
+def java(folder, version, modules="java.base jdk.incubator.vector"):
+    program(folder / "bin" / "java")
+    (folder / "release").write_text(f'JAVA_VERSION="{version}"\nMODULES="{modules}"\n')
+    return str(folder)
+
+
+# --- spark-submit and Python ---------------------------------------------------------------------
+
+
+def test_spark_submit_is_spark_homes_else_the_paths_else_this_pythons(tmp_path, monkeypatch):
+    beside, on_path, of_home = (
+        program(tmp_path / folder / "spark-submit") for folder in ("beside", "path", "home/bin")
+    )
+    monkeypatch.setattr(sys, "executable", str(beside.with_name("python")))
+    environment = {"PATH": str(tmp_path)}
+    assert find_spark_submit(environment) == str(beside)
+    environment["PATH"] += os.pathsep + str(on_path.parent)
+    assert find_spark_submit(environment) == str(on_path)
+    environment["SPARK_HOME"] = str(tmp_path / "home")
+    assert find_spark_submit(environment) == str(of_home)
+    # who looks along the PATH of that environment, as Airflow's provider does, finds the same
+    found = driver_environment(environment)
+    assert find_spark_submit({"PATH": found["PATH"]}) == str(of_home)
+
+
+def test_nothing_is_found_where_nothing_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert find_spark_submit({"PATH": str(tmp_path)}) is None
+
+
+@pytest.mark.parametrize(
+    ("master", "deploy_mode", "executors", "driver"),
+    [
+        ("local[2]", None, sys.executable, sys.executable),
+        ("local", "client", sys.executable, sys.executable),
+        ("spark://host:7077", "client", "/opt/python", sys.executable),
+        ("", None, "/opt/python", sys.executable),
+        ("yarn", "cluster", "/opt/python", "jupyter"),
+    ],
+)
+def test_processes_of_this_host_run_this_python(master, deploy_mode, executors, driver):
+    """The path of another host's Python is not known here."""
+    environment = {"PYSPARK_PYTHON": "/opt/python", "PYSPARK_DRIVER_PYTHON": "jupyter"}
+    found = driver_environment(environment, master=master, deploy_mode=deploy_mode)
+    assert found["PYSPARK_PYTHON"] == executors
+    assert found["PYSPARK_DRIVER_PYTHON"] == driver
+
+
+# --- Java ----------------------------------------------------------------------------------------
+
+
+def test_a_java_home_with_a_java_is_kept(tmp_path):
+    home = java(tmp_path / "own", "11")
+    assert java_home({"JAVA_HOME": home, "PATH": ""}, tmp_path / "none") == home
+
+
+def test_java_on_the_path_needs_no_home_and_a_home_without_java_is_left_out(tmp_path):
+    program(tmp_path / "bin" / "java")
+    environment = {"JAVA_HOME": "/nonexistent", "PATH": str(tmp_path / "bin")}
+    assert java_home(environment, tmp_path / "none") is None
+    assert "JAVA_HOME" not in driver_environment(environment)
+
+
+def test_a_java_beside_this_python_is_on_the_path_of_spark_submit(tmp_path, monkeypatch):
+    """Conda installs one there."""
+    program(tmp_path / "java")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    found = driver_environment({"PATH": "/nonexistent"})
+    assert "JAVA_HOME" not in found
+    assert str(tmp_path) in found["PATH"].split(os.pathsep)
+
+
+@pytest.mark.parametrize(
+    ("versions", "chosen"),
+    [
+        (["25.0.3", "21.0.8"], "21.0.8"),
+        (["11.0.2", "17"], "17"),
+        (["1.8.0_402", "11.0.2", "24"], None),
+    ],
+)
+def test_a_java_of_the_host_is_found_where_the_environment_has_none(tmp_path, versions, chosen):
+    for version in versions:
+        java(tmp_path / f"java-{version}", version)
+    (tmp_path / "default").mkdir()
+    expected = str(tmp_path / f"java-{chosen}") if chosen else None
+    assert java_home({"PATH": ""}, tmp_path) == expected
+
+
+def test_a_java_that_cannot_start_spark_is_passed_over(tmp_path):
+    """Small builds, as in some wheels, lack a module that Spark's launcher asks for."""
+    java(tmp_path / "small", "17.0.1", modules="java.base")
+    whole = java(tmp_path / "whole", "21.0.1")
+    assert java_home({"PATH": ""}, tmp_path) == whole
