@@ -300,6 +300,36 @@ def test_a_task_leaves_its_slot_while_the_ledger_is_away(airflow_home, monkeypat
         emit.resume({}, {}, ledger="2026-01-01T00:00:00+00:00")
 
 
+# --- housekeeping --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def sweep_task(airflow_home, monkeypatch):
+    """The task of the housekeeping DAG, on a worker that was started by its absolute path."""
+    from reliability_airflow import housekeeping_dag
+
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    return housekeeping_dag().task_dict["sweep"]
+
+
+def test_housekeeping_needs_no_path_to_sweep(emitted, sweep_task, door):
+    """K1: the run of txid 1 died after processing it."""
+    emitted.process(1)
+    with door.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.attempt SET processed_at = now() - interval '1 h'"))
+    sweep_task.execute({})
+    assert rows(door, "SELECT curr_txid FROM reliability.topology") == [(2,)]
+
+
+def test_housekeeping_that_failed_is_red(emitted, sweep_task, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_DSN", "host=127.0.0.1 port=1")
+    with pytest.raises(Exception, match="exit code 1"):
+        sweep_task.execute({})
+
+
+# --- an attempt that was ended -------------------------------------------------------------------
+
+
 def test_spark_submit_is_ended_when_its_attempt_was(airflow_home, emitted, monkeypatch):
     """A7: the attempt was fenced; whatever its spark-submit still does can only cost."""
     from reliability_airflow import watch
