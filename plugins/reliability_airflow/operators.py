@@ -96,9 +96,14 @@ class TransactionOperator(PatientOperator, SparkSubmitOperator):
 
         submission = Submission(module=self.topology.module, grant=grant, step=step)
         self.application_args = submission.arguments()
-        self._hook = self._get_hook()
-        with Watch(grant, request_id, self._hook.on_kill):
+        # made by execute(), when it has put OpenLineage's properties into conf
+        self._hook = None
+        with Watch(grant, request_id, self._end_spark_submit):
             super().execute(context)
+
+    def _end_spark_submit(self) -> None:
+        if self._hook is not None:
+            self._hook.on_kill()
 
     def wait(self, wait: Wait, errand: Errand) -> None:
         """Leave the worker slot; `resume` goes on."""

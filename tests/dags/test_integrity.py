@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 
 from reliability import Count, FileSpout, MemorySpout, State, Step, Topology
+from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.errors import InvalidDefinition, SourceNotReady
 from spark_apps import cdnow_revenue, global_count
 
@@ -243,6 +245,60 @@ def test_env_vars_of_a_task_bring_none_of_airflows_secrets_along(submitted):
     ((_, environment),) = submitted
     assert environment["TZ"] == "UTC"
     assert not [name for name in environment if name.startswith("AIRFLOW")]
+
+
+def test_openlineages_properties_reach_spark_submit_each_time(submitted, monkeypatch):
+    """The provider adds them to conf as it executes: a hook made before would not have them."""
+    from airflow.providers.apache.spark.operators import spark_submit
+
+    def inject(conf, context):
+        return {**conf, "spark.openlineage.parentRunId": context["run"]}
+
+    injection = "inject_parent_job_information_into_spark_properties"
+    monkeypatch.setattr(spark_submit, injection, inject)
+    operator = operator_of(openlineage_inject_parent_job_info=True)
+    for attempt in range(2):
+        grant = Grant(topology="t", attempt=TransactionAttempt(1, attempt), nonce="n")
+        operator.submit({"run": f"r{attempt}"}, grant, "process", 1)
+    for attempt, (command, _) in enumerate(submitted):
+        assert f"spark.openlineage.parentRunId=r{attempt}" in command
+        assert f"1:{attempt}" in command
+
+
+def test_the_watch_ends_the_spark_submit_that_runs(submitted, monkeypatch):
+    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+
+    from reliability_airflow import watch
+
+    killers: list[Callable[[], None]] = []
+    killed: list[SparkSubmitHook] = []
+
+    class Watched:
+        """Stands for the watch, which would ask the ledger."""
+
+        def __init__(self, grant: Grant, request_id: int, kill: Callable[[], None]) -> None:
+            killers.append(kill)
+            kill()  # nothing runs yet
+
+        def __enter__(self) -> None:
+            """Nothing to start."""
+
+        def __exit__(self, *_: object) -> None:
+            """Nothing to stop."""
+
+    def wait(self):
+        killers[-1]()
+        return 0
+
+    monkeypatch.setattr(watch, "Watch", Watched)
+    monkeypatch.setattr(SparkSubmitHook, "on_kill", lambda hook: killed.append(hook))
+    monkeypatch.setattr(Submitted, "wait", wait)
+    operator = operator_of()
+    for attempt in range(2):
+        grant = Grant(topology="t", attempt=TransactionAttempt(1, attempt), nonce="n")
+        operator.submit({}, grant, "process", 1)
+        assert killed[attempt] is operator._hook
+    assert len(killed) == 2
 
 
 def test_a_worker_that_was_started_by_its_path_finds_spark_submit_and_this_python(
