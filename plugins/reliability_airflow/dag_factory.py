@@ -54,7 +54,7 @@ def topology_dag(
     :param default_args: override owner, retries, retry_delay and the like
     :param unanchored: side work for each txid of a run that settled, a metric or a notification:
         functions of (topology, txid), a task each. Not part of the transaction's tree: what they
-        raise is in their log, and fails neither the txid nor the run
+        raise is in their log, and fails neither the txid nor the run. A dry run skips them
     """
     active_runs = max_active_runs or max(LEAST_ACTIVE_RUNS, topology.max_spout_pending)
     if active_runs < LEAST_ACTIVE_RUNS:

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import RunUnsatisfied, SourceNotReady
-from reliability_airflow.context import REFREEZE, contact_of, interval_of, run_of
+from reliability_airflow.context import REFREEZE, contact_of, interval_of, is_dry_run, run_of
 from reliability_airflow.patience import PatientOperator
 
 if TYPE_CHECKING:
@@ -100,7 +100,9 @@ def unanchored_task(topology: Topology, txids: Any, function: Callable[[str, int
 
     @task(task_id=function.__name__)
     def unanchored(txid: int) -> None:
-        """Side work of one txid."""
+        """Side work of one txid; a dry run has none, nothing was committed."""
+        if is_dry_run(get_current_context()):
+            raise AirflowSkipException("a dry run commits nothing")
         run_unanchored(function, topology.name, int(txid))
 
     return unanchored.expand(txid=txids)
