@@ -1,8 +1,9 @@
 """Stage a contribution: the Spark task's transaction, and the write action around it (A2, A5).
 
-A task's transaction: COPY first, holding no ledger lock; then, last and in one round trip with
-COMMIT, fence on the attempt's row and insert the ack. A task that runs twice, by retry or
-speculation, finds its ack there and its rows roll back. A zombie finds its attempt ended.
+A task's transaction begins when its rows need not be waited for (`spool`). COPY first, holding no
+ledger lock; then, last and in one round trip with COMMIT, fence on the attempt's row and insert the
+ack. A task that runs twice, by retry or speculation, finds its ack there and its rows roll back. A
+zombie finds its attempt ended.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from reliability.core.errors import AlreadyAcked, AttemptFenced
 from reliability.core.fold import Fold
 from reliability.ledger.door import Door, Transaction
 from reliability.spark.encode import encode_csv
+from reliability.spark.spool import spooled
 from reliability.transaction.attempt import new_write_id
 
 if TYPE_CHECKING:
@@ -43,7 +45,8 @@ class StageTask:
 
         context = TaskContext.get()
         assert context is not None
-        self.stage(context.partitionId(), CsvStream(batches))
+        with spooled(batches) as ready:
+            self.stage(context.partitionId(), CsvStream(ready))
         yield pa.RecordBatch.from_pydict(
             {
                 "partition": pa.array([context.partitionId()], pa.int32()),

@@ -21,6 +21,7 @@ from reliability.core.errors import (
 from reliability.core.graph import THE_STEP
 from reliability.ledger.door import Door
 from reliability.settings import Leases
+from reliability.spark import spool
 from reliability.spark.stage import CsvStream, stage_task
 from reliability.states.tables import StateTables
 from reliability.transaction.attempt import declare_partitions, renew_lease
@@ -131,6 +132,54 @@ def test_the_fence_comes_last_so_a_zombie_in_mid_copy_leaves_nothing(emitted, do
     with pytest.raises(AttemptFenced):
         task_of(door, zombie).stage(0, CsvStream(batches()))
     assert rows(door, STAGED) == [(0,)]
+
+
+SESSIONS = (
+    "SELECT count(*) FROM pg_stat_activity WHERE application_name = %(name)s AND xact_start < now()"
+)
+
+
+class OfPartition:
+    """Stands for the TaskContext of the only partition."""
+
+    @staticmethod
+    def partitionId():
+        return 0
+
+    @staticmethod
+    def stageId():
+        return 7
+
+
+@pytest.mark.parametrize("held_bytes", [1 << 20, 1])
+def test_no_transaction_waits_for_a_slow_process_function(emitted, door, monkeypatch, held_bytes):
+    """A2: it would keep Postgres from vacuuming for as long as the function computes."""
+    from pyspark import TaskContext
+
+    monkeypatch.setattr(TaskContext, "get", OfPartition)
+    monkeypatch.setattr(spool, "MEMORY_BYTES", held_bytes)
+    monkeypatch.setattr(spool, "TELLING_BYTES", 1 << 60)
+    grant = emitted.begin(1)
+    seen = []
+
+    def computed():
+        for customer in range(3):
+            seen.append(rows(door, SESSIONS, name=f"reliability {grant}")[0][0])
+            yield staged_batch(grant, [(customer, 1, 5, 1)])
+
+    (result,) = task_of(door, grant)(computed())
+    assert result.to_pylist() == [{"partition": 0, "stage": 7}]
+    assert seen == [0, 0, 0]
+    assert rows(door, STAGED) == [(3,)]
+
+
+def test_an_empty_partition_acks(emitted, door, monkeypatch):
+    """A5: the acks must be exactly those of all partitions."""
+    from pyspark import TaskContext
+
+    monkeypatch.setattr(TaskContext, "get", OfPartition)
+    list(task_of(door, emitted.begin(1))(iter([])))
+    assert rows(door, "SELECT partition, count, rows FROM reliability.ack") == [(0, 0, 0)]
 
 
 # --- A2, A5: a task that runs twice -----------------------------------------------------------
