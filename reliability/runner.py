@@ -139,9 +139,9 @@ class TransactionRunner:
         """Close the run's request for a txid if it is not satisfied."""
         return request.close(self.door, self.topology.name, txid, run, reason)
 
-    def settle(self, run: Run, txids: Sequence[int]) -> None:
-        """Return if all that the run asked for is done, else raise."""
-        request.settle(self.door, self.topology.name, run, txids)
+    def settle(self, run: Run, txids: Sequence[int]) -> list[int]:
+        """Return the txids that the run has committed; raise if not all it asked for is done."""
+        return request.settle(self.door, self.topology.name, run, txids)
 
     def pause(self, reason: str) -> None:
         """Begin no more attempts; what is in flight drains."""

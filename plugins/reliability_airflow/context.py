@@ -37,7 +37,7 @@ def contact_of(context: Mapping[str, Any]) -> TaskContact:
         run=run_of(context),
         task=context["ti"].task_id,
         this_try=try_of(context),
-        is_dry_run=is_dry_run(context),
+        is_dry_run=bool(context["params"].get(DRY_RUN, False)),
     )
 
 
@@ -53,11 +53,6 @@ def try_of(context: Mapping[str, Any]) -> TaskTry:
         # as Airflow counts it for reschedules; a clear keeps the number of tries so far
         is_first=ti.try_number == ti.max_tries - (ti.task.retries or 0) + 1,
     )
-
-
-def is_dry_run(context: Mapping[str, Any]) -> bool:
-    """Say whether the run only tells what a replay would change."""
-    return bool(context["params"].get(DRY_RUN, False))
 
 
 def interval_of(context: Mapping[str, Any]) -> Interval | None:

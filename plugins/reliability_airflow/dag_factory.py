@@ -52,9 +52,9 @@ def topology_dag(
     :param conn_id: the Airflow connection to Spark
     :param conf: Spark configuration of this topology's jobs; nothing secret, ps shows it
     :param default_args: override owner, retries, retry_delay and the like
-    :param unanchored: side work for each txid of a run that settled, a metric or a notification:
-        functions of (topology, txid), a task each. Not part of the transaction's tree: what they
-        raise is in their log, and fails neither the txid nor the run. A dry run skips them
+    :param unanchored: side work for each txid that a green run has committed, a metric or a
+        notification: functions of (topology, txid), a task each. Not part of the transaction's
+        tree: what they raise is in their log, and fails neither the txid nor the run
     """
     active_runs = max_active_runs or max(LEAST_ACTIVE_RUNS, topology.max_spout_pending)
     if active_runs < LEAST_ACTIVE_RUNS:
@@ -113,7 +113,7 @@ def _build(
     settle = SettleOperator(task_id="settle", topology=topology, txids=emitted)
     transaction.expand(txid=emitted) >> settle
     for function in unanchored:
-        settle >> unanchored_task(topology, emitted, function)
+        unanchored_task(topology, settle.output, function)
 
 
 def _params() -> dict[str, Param]:

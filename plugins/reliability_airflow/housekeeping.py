@@ -1,18 +1,28 @@
-"""The housekeeping DAG: every minute, for every topology, finish what somebody left behind."""
+"""The housekeeping DAG: every minute, for every topology, finish what somebody left behind.
+
+It also tells of runs that Airflow calls success while the ledger says otherwise.
+"""
 
 from __future__ import annotations
 
 import sys
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING
 
 from airflow.providers.standard.hooks.subprocess import SubprocessHook
-from airflow.sdk import DAG, BaseOperator
+from airflow.sdk import DAG, BaseOperator, DagRunState
 from airflow.sdk.exceptions import AirflowException
+
+from reliability.core.errors import SuccessNotDone
+from reliability.core.txids import shown_ranges
+from reliability_airflow.context import mapped_errors
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from reliability.ledger.door import Row
 
 
 def housekeeping_dag() -> DAG:
@@ -34,10 +44,13 @@ def housekeeping_dag() -> DAG:
         doc_md=(
             "Runs `reliability sweep`: fences attempts past their lease, gives up requests of runs "
             "that are gone, commits what is overdue, deletes staged rows that can never count. A "
-            "convenience: every task of a topology sweeps its own topology as it passes."
+            "convenience: every task of a topology sweeps its own topology as it passes.\n\n"
+            "`reconcile` is red while Airflow calls a run success that the ledger has not done: it "
+            "was marked by hand, or rolled back. Its log says which, and what to do."
         ),
     ) as dag:
         SweepOperator(task_id="sweep")
+        ReconcileOperator(task_id="reconcile")
     return dag
 
 
@@ -57,3 +70,32 @@ class SweepOperator(BaseOperator):
     def on_kill(self) -> None:
         """End it with the task."""
         self._process.send_sigterm()  # type: ignore[no-untyped-call]
+
+
+class ReconcileOperator(BaseOperator):
+    """Compare the runs that the ledger has not done with what Airflow calls them (G9)."""
+
+    def execute(self, context: Context) -> None:
+        """Fail if Airflow calls one of them success; `reliability reconcile` compares all runs."""
+        with mapped_errors():
+            marked = [
+                f"run {run['run_id']} of {run['dag_id']}: txids {shown_ranges(run['txids'])}"
+                for run in _runs_without_their_txids()
+                if _is_success(context, run["dag_id"], run["run_id"])
+            ]
+            if marked:
+                raise SuccessNotDone("; ".join(marked))
+
+
+def _runs_without_their_txids() -> list[Row]:
+    from reliability.ledger.door import Door
+    from reliability.settings import ledger_dsn
+
+    with closing(Door(ledger_dsn())) as door, door.transaction(reads_only=True) as tx:
+        return tx.all("runs_without_their_txids")
+
+
+def _is_success(context: Context, dag_id: str, run_id: str) -> bool:
+    # By the task's own way to Airflow: no token, and no address to know.
+    states: list[str] = [DagRunState.SUCCESS]
+    return context["ti"].get_dr_count(dag_id=dag_id, run_ids=[run_id], states=states) > 0

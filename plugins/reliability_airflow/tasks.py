@@ -12,12 +12,12 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
-from airflow.sdk import TriggerRule, task
+from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowSkipException
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import RunUnsatisfied, SourceNotReady
-from reliability_airflow.context import REFREEZE, contact_of, interval_of, is_dry_run, run_of
+from reliability_airflow.context import REFREEZE, contact_of, interval_of, run_of
 from reliability_airflow.patience import PatientOperator
 
 if TYPE_CHECKING:
@@ -75,37 +75,47 @@ class CloseOperator(PatientOperator):
 
 
 class SettleOperator(PatientOperator):
-    """The last task of the DAG, which makes the run green or red."""
+    """The last task of the DAG, which makes the run green or red.
+
+    A teardown that counts: whoever marks a run as failed or success by hand ends its other tasks,
+    and Airflow would colour the run by whichever of them were skipped.
+    """
 
     template_fields: Sequence[str] = ("txids",)
 
     def __init__(self, *, topology: Topology, txids: Any, **kwargs: Any) -> None:
-        super().__init__(trigger_rule=TriggerRule.ALL_DONE, **kwargs)
+        super().__init__(**kwargs)
         self.topology = topology
         self.txids = txids
+        self.as_teardown(on_failure_fail_dagrun=True)
 
-    def execute(self, context: Context) -> None:
-        """Green only if the ledger shows that all this run asked for is done."""
+    def execute(self, context: Context) -> list[int]:
+        """Green only if the ledger shows that all this run asked for is done.
+
+        :returns: the txids that the run has committed; none if it was a dry run
+        """
         from reliability.runner import TransactionRunner
 
         with self.patience(), TransactionRunner.open(self.topology, "settle") as runner:
             # XCom is wiped when emit starts again: no ids means that emit did not end well.
-            runner.settle(run_of(context), [int(txid) for txid in self.txids or []])
+            committed = runner.settle(run_of(context), [int(txid) for txid in self.txids or []])
             if self.txids is None:
                 raise RunUnsatisfied("emit did not end well")
+        return committed
 
 
 def unanchored_task(topology: Topology, txids: Any, function: Callable[[str, int], None]) -> Any:
-    """Return the tasks of side work, one a txid; they are not part of the transactions."""
+    """Return the tasks of side work, one a committed txid; they are no part of the transactions.
+
+    Teardowns that do not count: as other tasks they, not settle, would give the run its colour.
+    """
 
     @task(task_id=function.__name__)
     def unanchored(txid: int) -> None:
-        """Side work of one txid; a dry run has none, nothing was committed."""
-        if is_dry_run(get_current_context()):
-            raise AirflowSkipException("a dry run commits nothing")
+        """Side work of one txid."""
         run_unanchored(function, topology.name, int(txid))
 
-    return unanchored.expand(txid=txids)
+    return unanchored.expand(txid=txids).as_teardown()
 
 
 def run_unanchored(function: Callable[[str, int], None], topology: str, txid: int) -> None:

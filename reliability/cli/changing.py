@@ -20,8 +20,9 @@ from reliability.cli.app import (
     verb,
     warn,
 )
-from reliability.cli.output import print_json, read_txids, shown_txids, spoken, told_differences
+from reliability.cli.output import print_json, read_txids, told_differences
 from reliability.cli.rows import DiffFile, DiffTable, check_target, rows_into
+from reliability.core.txids import shown_txids, spoken
 
 if TYPE_CHECKING:
     from reliability.ledger.door import Door

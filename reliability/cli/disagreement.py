@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from reliability.cli.output import shown_ranges, shown_txids
+from reliability.core.txids import shown_ranges, shown_txids
 
 if TYPE_CHECKING:
     from reliability.ledger.door import Row

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reliability.cli.app import FAILED, AsJson, ledger, rows_of, verb
-from reliability.cli.output import print_json, print_table, shown_ranges, spoken
+from reliability.cli.output import print_json, print_table
 from reliability.core.errors import ReliabilityError
+from reliability.core.txids import shown_ranges, spoken
 
 if TYPE_CHECKING:
     from reliability.ledger.door import Door

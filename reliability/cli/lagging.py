@@ -18,9 +18,10 @@ from reliability.cli.app import (
     topology_from_code,
     verb,
 )
-from reliability.cli.output import print_json, print_table, shown, shown_txids
+from reliability.cli.output import print_json, print_table, shown
 from reliability.core.errors import NothingToEmit, ReliabilityError
 from reliability.core.spout import SpoutKind
+from reliability.core.txids import shown_txids
 
 if TYPE_CHECKING:
     from reliability.core.definitions import Topology

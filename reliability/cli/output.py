@@ -1,4 +1,4 @@
-"""How verbs answer: tables for a person, one JSON document for a program; how txids are written."""
+"""How verbs answer: tables for a person, one JSON document for a program; how txids are read."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reliability.core.difference import Difference
-from reliability.core.keys import read_ranges
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -42,42 +41,6 @@ def read_txids(text: str) -> list[int]:
             raise typer.BadParameter(f"{part.strip()} is no range of txids, or too large a one")
         found.update(range(first, last + 1))
     return sorted(found)
-
-
-def shown_txids(txids: Iterable[int]) -> str:
-    """Write what `read_txids` reads.
-
-    >>> shown_txids([3, 7, 8, 9])
-    '3,7..9'
-    """
-    parts: list[list[int]] = []
-    for txid in sorted(txids):
-        if parts and txid == parts[-1][-1] + 1:
-            parts[-1][1:] = [txid]
-        else:
-            parts.append([txid])
-    return ",".join("..".join(map(str, part)) for part in parts)
-
-
-def shown_ranges(multirange: str) -> str:
-    """Write an int8multirange of txids the same way.
-
-    >>> shown_ranges("{[3,4),[7,10)}")
-    '3,7..9'
-    """
-    return ",".join(
-        str(first) if last == first + 1 else f"{first}..{last - 1}"
-        for first, last in read_ranges(multirange)
-    )
-
-
-def spoken(txids: str) -> str:
-    """Say of a notation what it is about.
-
-    >>> spoken("3"), spoken("3,7..9")
-    ('txid 3', 'txids 3,7..9')
-    """
-    return f"txid {txids}" if txids.isdigit() else f"txids {txids}"
 
 
 # --- for a program -------------------------------------------------------------------------------

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reliability.cli.app import FAILED, AsJson, OneOrAll, ledger, names, rows_of, verb, warn
-from reliability.cli.output import print_json, print_table, shown, shown_ranges, spoken
+from reliability.cli.output import print_json, print_table, shown
+from reliability.core.txids import shown_ranges, spoken
 
 if TYPE_CHECKING:
     from reliability.core.state import State

@@ -28,11 +28,10 @@ from reliability.cli.output import (
     console,
     print_json,
     read_txids,
-    shown_txids,
-    spoken,
     told_differences,
 )
 from reliability.cli.rows import DifferentRows, DiffFile, DiffTable, check_target, rows_into
+from reliability.core.txids import shown_txids, spoken
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -414,6 +414,13 @@ class RunUnsatisfied(Terminal):
     remedy = "look at the red transaction above; clear it to try again."
 
 
+class SuccessNotDone(Terminal):
+    """Airflow calls a run success that the ledger has not done: marked by hand, or rolled back."""
+
+    code = "SUCCESS_NOT_DONE"
+    remedy = "clear the run; or, if its txids are not wanted, `reliability skip` them."
+
+
 class SparkConnectionMissing(Terminal):
     """The Airflow connection to Spark does not exist."""
 

@@ -149,8 +149,11 @@ def _close_in(tx: Transaction, request_id: int, reason: str) -> bool:
     return True
 
 
-def settle(door: Door, topology: str, run: Run, txids: Sequence[int]) -> None:
-    """Return if the run's latest request of every txid is satisfied, else close and raise (R3)."""
+def settle(door: Door, topology: str, run: Run, txids: Sequence[int]) -> list[int]:
+    """Check that the run's latest request of every txid is satisfied, else close and raise (R3).
+
+    :returns: the txids that the run has committed; none if it was a dry run
+    """
     with door.transaction() as tx:
         place = {"topology": topology, "dag_id": run.dag_id, "run_id": run.run_id}
         rows = tx.all("latest_requests_of_run", **place)
@@ -166,3 +169,4 @@ def settle(door: Door, topology: str, run: Run, txids: Sequence[int]) -> None:
                 _close_in(tx, requests[txid].request_id, "the run ended without it")
     if unsatisfied:
         raise RunUnsatisfied(f"run {run.run_id} of {run.dag_id}: txids {unsatisfied} are not done")
+    return [txid for txid in sorted(requests) if not requests[txid].is_dry_run]

@@ -9,6 +9,10 @@ ALTER TABLE reliability.request_contact
 -- When all of the run's tasks for the txid had ended: whichever comes after that was cleared.
 ALTER TABLE reliability.request ADD COLUMN tasks_ended_at timestamptz;
 
+-- Few: each run that ended without what it had asked for.
+CREATE INDEX request_that_ended_without ON reliability.request (dag_id, run_id)
+ WHERE status IN ('CLOSED', 'GIVEN_UP');
+
 -- They hold whatever session_replication_role is: a role may have 'replica' as its default.
 ALTER TABLE reliability.attempt ENABLE ALWAYS TRIGGER attempt_begins;
 ALTER TABLE reliability.attempt ENABLE ALWAYS TRIGGER attempt_changes;

@@ -110,6 +110,21 @@ SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.number, r.kind, r.status, r.
  WHERE r.topology = %(topology)s AND r.dag_id = %(dag_id)s AND r.run_id = %(run_id)s
  ORDER BY r.txid, r.number DESC;
 
+-- runs_without_their_txids --
+-- Runs that ended without what they had asked for, and that is not done since. Airflow may call one
+-- success all the same: a person can.
+SELECT r.dag_id, r.run_id, range_agg(int8range(r.txid, r.txid, '[]'))::text AS txids
+  FROM reliability.request r
+  JOIN reliability.transaction t USING (topology, txid)
+ WHERE r.status IN ('CLOSED', 'GIVEN_UP') AND NOT r.is_dry_run AND t.held_reason IS NULL
+   AND NOT EXISTS (
+       SELECT FROM reliability.request later
+        WHERE later.topology = r.topology AND later.txid = r.txid
+          AND later.request_id > r.request_id AND NOT later.is_dry_run
+          AND (later.status IN ('SATISFIED', 'PARKED')
+               OR (later.dag_id = r.dag_id AND later.run_id = r.run_id)))
+ GROUP BY r.dag_id, r.run_id ORDER BY min(r.request_id);
+
 -- silent_requests --
 -- Open requests that no task or trigger of their run has renewed for a whole request lease.
 SELECT request_id FROM reliability.request

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Callable
-from contextlib import nullcontext
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from pathlib import Path
@@ -76,7 +75,8 @@ def test_a_topologys_dag_is_emit_transaction_settle(bag, dag_id):
     assert task("transaction.process").downstream_task_ids == {"transaction.commit"}
     assert task("transaction.close").is_teardown
     assert task("settle").upstream_task_ids == {"emit", "transaction.commit"}
-    assert task("settle").trigger_rule == "all_done"
+    assert task("settle").is_teardown  # a run that is marked by hand still gets its verdict
+    assert task("settle").on_failure_fail_dagrun
     assert dag.max_active_runs >= max(2, TOPOLOGIES[dag_id].max_spout_pending)
 
 
@@ -115,6 +115,8 @@ def test_the_dag_shows_the_processing_graph_and_side_work_hangs_outside_of_it(ai
     assert downstream["commit"] == {"close", "settle"}
     assert downstream["settle"] == {"notify"}
     assert downstream["notify"] == set()
+    assert dag.task_dict["notify"].is_teardown
+    assert not dag.task_dict["notify"].on_failure_fail_dagrun
 
 
 def test_unanchored_side_work_that_fails_is_skipped_and_fails_nothing(airflow_home):
@@ -124,28 +126,6 @@ def test_unanchored_side_work_that_fails_is_skipped_and_fails_nothing(airflow_ho
 
     with pytest.raises(AirflowSkipException, match="the chat server is down"):
         run_unanchored(notify, "stepped", 7)
-
-
-@pytest.mark.parametrize("dry_run", [False, True])
-def test_a_dry_run_has_no_side_work(airflow_home, monkeypatch, dry_run):
-    """It commits nothing that anybody could be told of."""
-    from airflow.sdk.exceptions import AirflowSkipException
-
-    from reliability_airflow import tasks, topology_dag
-
-    told: list[tuple[str, int]] = []
-
-    def tell(topology, txid):
-        told.append((topology, txid))
-
-    start = datetime(2026, 1, 1, tzinfo=timezone.utc)
-    dag: Any = topology_dag(in_steps(), schedule=None, start_date=start, unanchored=[tell])
-    side_work = dag.task_dict["tell"].python_callable
-    context = {"params": {"dry_run": dry_run}}
-    monkeypatch.setattr(tasks, "get_current_context", lambda: context)
-    with pytest.raises(AirflowSkipException) if dry_run else nullcontext():
-        side_work(7)
-    assert told == ([] if dry_run else [("stepped", 7)])
 
 
 @pytest.mark.parametrize("dag_id", TOPOLOGIES)

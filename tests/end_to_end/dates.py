@@ -84,7 +84,10 @@ class Dag:
     def unpause(self) -> None:
         self.api.patch(self._path(), {"is_paused": False})
 
-    def trigger(self, logical_date: str, **more: object) -> str:
+    def pause(self) -> None:
+        self.api.patch(self._path(), {"is_paused": True})
+
+    def trigger(self, logical_date: str | None, **more: object) -> str:
         """Trigger a run by hand and return its id."""
         body = {"logical_date": logical_date, **more}
         return str(self.api.post(self._path("dagRuns"), body)["dag_run_id"])
@@ -214,6 +217,11 @@ class Dag:
             "difference",
             "difference_id",
         )
+
+    def noted(self) -> list[str]:
+        """Return the txids that its unanchored task was called with."""
+        file = self.folder / "noted"
+        return file.read_text().split() if file.exists() else []
 
     def counted(self) -> dict[str, int]:
         """Return the table: how often each word was counted."""

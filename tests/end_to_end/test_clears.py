@@ -11,7 +11,7 @@ import json
 import pytest
 
 from dev.processes import wait_until
-from tests.end_to_end.dates import PATIENCE, Dag
+from tests.end_to_end.dates import ENDS, PATIENCE, Dag
 
 pytestmark = pytest.mark.timeout(420)
 
@@ -35,6 +35,7 @@ dag = topology_dag(
     catchup=False,  # so that the schedule makes no run
     conn_id="stand_in",
     default_args={{"retries": {retries}, "retry_delay": timedelta(seconds=1)}},
+    unanchored=[words.note],
 )
 """
 
@@ -82,6 +83,22 @@ def clears(dates) -> dict[str, Dag]:
     return dags
 
 
+@pytest.fixture
+def housekeeping(dates):
+    """A run of the housekeeping DAG by hand: say how reconcile ended, and get its log."""
+    dag = dates.dag("reliability_housekeeping")
+
+    def run(expected: str) -> str:
+        run_id = dag.trigger(None)
+        wait_until(lambda: dag.tasks(run_id).get(("reconcile", -1)) in ENDS, run_id, PATIENCE)
+        assert dag.tasks(run_id)["reconcile", -1] == expected
+        return str(dag.log(run_id, "reconcile"))
+
+    dag.unpause()
+    yield run
+    dag.pause()
+
+
 def test_a_clear_with_retries_lowered_by_just_the_tries_so_far_is_a_replay(clears, dates):
     """max_tries was 2, and is 1 + 1."""
     dag = clears["lowered"]
@@ -92,6 +109,7 @@ def test_a_clear_with_retries_lowered_by_just_the_tries_so_far_is_a_replay(clear
     assert dag.states() == ["success"]
     assert dag.attempts() == {"1:0": "REPLACED", "1:1": "COMMITTED"}
     assert dag.counted() == {"ape": 1, "dog": 1}
+    assert dag.noted() == ["1", "1"]
     dag.clear_tasks("first", PROCESS, COMMIT)  # and of one mapped transaction alone
     assert dag.states() == ["success"]
     assert dag.commits() == ["1:0", "1:1", "1:2"]
@@ -130,21 +148,33 @@ def test_a_retry_asks_for_nothing_new(clears):
     assert list(dag.attempts().values())[-1] == "COMMITTED"
 
 
-def test_a_run_that_is_marked_success_by_hand_is_told_and_cleared(clears, dates):
-    """G9: its colour does not come from the ledger."""
+def test_a_run_that_is_marked_success_while_it_works_is_red(clears):
+    """G9: settle is a teardown, which no mark ends; it asks the ledger."""
     dag = clears["overridden"]
     wait_until(lambda: dag.attempts() == {"1:0": "PROCESSING"}, "an attempt", PATIENCE)
     dag.mark("first", "success")
-    assert dag.state("first") == "success"
+    assert dag.state("first") == "failed"
     assert dag.counted() == {}
-    (dag.folder / "hold").unlink()
+    assert dag.noted() == []
+
+
+def test_a_red_run_that_is_marked_success_is_told_and_cleared(clears, dates, housekeeping):
+    """G9: no task of it works any more, so that its colour does not come from the ledger."""
+    dag = clears["overridden"]
+    assert dag.state("first") == "failed"
+    dag.mark("first", "success")
+    assert dag.state("first") == "success"
     told = json.loads(dates.reliability("reconcile", "--json", code=3))
     assert [one["what"] for one in told["findings"] if one["dag_id"] == dag.dag_id] == [
         "UNSATISFIED"
     ]
+    assert "run first of words_overridden: txids 1" in housekeeping("failed")
+    (dag.folder / "hold").unlink()
     dag.clear("first")
     assert dag.state("first") == "success"
     assert dag.counted() == {"dog": 1, "man": 1}
+    assert dag.noted() == ["1"]
+    housekeeping("success")
 
 
 @pytest.mark.slow
@@ -166,7 +196,7 @@ def test_a_run_that_is_marked_failed_is_done_by_a_clear(clears):
     before = len(dag.attempts())
     wait_until(lambda: len(dag.attempts()) > before, "another attempt", PATIENCE)
     dag.mark("first", "failed")
-    assert dag.state("first") == "failed"
+    assert dag.state("first") == "failed"  # settle says so
     (dag.folder / "hold").unlink()
     assert "COMMITTED" not in list(dag.attempts().values())[before:]
     dag.clear("first")

@@ -229,6 +229,15 @@ class Shop:
         )
         return Run(dag_id=self.name, run_id=run)
 
+    def txids_of(self, run: Run) -> list[int]:
+        """Return the txids that a run emitted."""
+        found = self.ask(
+            "SELECT txid FROM reliability.transaction WHERE topology = %(topology)s"
+            " AND run_id = %(run_id)s ORDER BY txid",
+            run_id=run.run_id,
+        )
+        return [txid for (txid,) in found]
+
     def who(self, txid: int, run: Run | None = None, *, is_dry_run: bool = False) -> TaskContact:
         run = run or self.run_of(txid)
         raised = self.raised.get(f"{run.run_id}:{txid}", 0)

@@ -152,7 +152,10 @@ def test_a_dry_run_tells_what_a_replay_does_and_changes_nothing(shop):
         ("COMMITTED",),
         ("REHEARSED",),
     ]
+    run = shop.run_of(2)
+    assert shop.runner.settle(run, shop.txids_of(run)) == [t for t in shop.txids_of(run) if t != 2]
     assert shop.replay(2) == told
+    assert shop.runner.settle(run, []) == shop.txids_of(run)
     shop.makes[2] = original
     shop.replay(2)
     assert shop.tables() == before

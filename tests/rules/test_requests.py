@@ -87,11 +87,40 @@ def test_settle_is_green_only_when_the_latest_request_of_each_txid_is_satisfied(
     world.clear("A", 1)
     for task in ("process", "commit"):
         world.work("A", 1, task)
-    world.runner.settle(run, [1])
+    assert world.runner.settle(run, [1]) == [1]
     world.clear("A", 1)
     world.claim("A", 1, "process")
     with pytest.raises(RunUnsatisfied, match=r"\[1\]"):
         world.runner.settle(run, [1])
+
+
+def ended_without(world):
+    with world.door.transaction(reads_only=True) as tx:
+        found = tx.all("runs_without_their_txids")
+    return [(run["run_id"], run["txids"]) for run in found]
+
+
+def test_a_run_is_told_that_ended_without_what_it_asked_for_until_somebody_has_done_it(new_world):
+    """G9: Airflow may call it success all the same."""
+    world = new_world(shared=True, items=(2,))
+    a = Run(dag_id=world.name, run_id="A")
+    world.emit("B")
+    world.claim("A", 1, "process")
+    assert ended_without(world) == []  # still at it
+    with pytest.raises(RunUnsatisfied):
+        world.runner.settle(a, [1])
+    assert ended_without(world) == [("A", "{[1,2)}")]
+    world.hours_pass(Silent.SPARK)
+    world.work("B", 1, "commit")
+    assert ended_without(world) == []  # B has done it
+    world.clear("A", 1)
+    world.claim("A", 1, "process")
+    with pytest.raises(RunUnsatisfied):
+        world.runner.settle(a, [1])
+    assert ended_without(world) == [("A", "{[1,2)}")]  # a replay that was not done
+    world.clear("A", 1)
+    world.work("A", 1, "commit")
+    assert ended_without(world) == []
 
 
 def test_what_waits_for_a_closed_txid_fails_at_once_and_names_it(new_world):

@@ -1,0 +1,43 @@
+"""How txids are written for a person."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reliability.core.keys import read_ranges
+
+
+def shown_txids(txids: Iterable[int]) -> str:
+    """Write txids as the command line takes them.
+
+    >>> shown_txids([3, 7, 8, 9])
+    '3,7..9'
+    """
+    parts: list[list[int]] = []
+    for txid in sorted(txids):
+        if parts and txid == parts[-1][-1] + 1:
+            parts[-1][1:] = [txid]
+        else:
+            parts.append([txid])
+    return ",".join("..".join(map(str, part)) for part in parts)
+
+
+def shown_ranges(multirange: str) -> str:
+    """Write an int8multirange of txids the same way.
+
+    >>> shown_ranges("{[3,4),[7,10)}")
+    '3,7..9'
+    """
+    return ",".join(
+        str(first) if last == first + 1 else f"{first}..{last - 1}"
+        for first, last in read_ranges(multirange)
+    )
+
+
+def spoken(txids: str) -> str:
+    """Say of a notation what it is about.
+
+    >>> spoken("3"), spoken("3,7..9")
+    ('txid 3', 'txids 3,7..9')
+    """
+    return f"txid {txids}" if txids.isdigit() else f"txids {txids}"
