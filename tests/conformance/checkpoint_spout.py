@@ -1,9 +1,13 @@
 """CheckpointSpout: the driver of the checkpoint, over two databases.
 
 `nextTuple` is the driver's next_action. `ack` has every
-database do what is under way and vote; `fail` is a vote that failed. Here messages name action,
-commit number and epoch: one about another txid, or about nothing that is under way, is sent as the
-message that was emitted for that txid. As many txids are PROCESSED as the vector could commit.
+database do what is under way and vote; `fail` is a vote that failed; `restart` is another driver,
+which takes up what the ledger has. Here messages name action, commit number and epoch: one about
+another txid, or about nothing that is under way, is sent as the message that was emitted for that
+txid. As many txids are PROCESSED as the vector could commit.
+
+The driver that a restart replaces is not dead: it goes on with what it has asked, and must not
+decide anything any more.
 
 Compared: what is emitted, what is saved, whether it recovers, whether a step is under way (of the
 original's two flags the one that is looked at), and idle.
@@ -12,10 +16,12 @@ original's two flags the one that is looked at), and idle.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from reliability.core.checkpoint import COORDINATOR, CheckpointAction, Message, Phase
+from reliability.core.errors import CheckpointTakenOver
 from reliability.ledger.locks import PATIENCE_SECONDS
 from reliability.transaction.checkpoint import Checkpoint
 from reliability.transaction.plan import DrainLimits, read_plan
@@ -53,7 +59,9 @@ class Played:
         self.planner = partial(read_plan, self.staged.topology, limits)
         for txid in range(1, 3 + sum(step["op"] == "nextTuple" for step in steps)):
             self.staged.process(txid, {"": [1], ELSEWHERE: [1]})
+        self.emitted: dict[int, Message] = {}
         self._reach(Phase(initial["state"]))
+        self.emitted.clear()
         self.start()
 
     def _reach(self, phase: Phase) -> None:
@@ -74,7 +82,18 @@ class Played:
         """A driver that knows nothing but the ledger."""
         self.checkpoint = Checkpoint(self.staged.participants, PATIENCE_SECONDS)
         assert self.checkpoint.take_up(self.planner)
-        self.emitted: dict[int, Message] = {}
+
+    def restart(self, c: Comparison) -> None:
+        """Have another driver take up, and then the one before it go on with what it has asked."""
+        given_up, asked = self.checkpoint, self.checkpoint.drive.asked
+        self.start()
+        if asked is None:
+            return
+        before = (checkpoint_of(self.staged), self.staged.seen())
+        with suppress(CheckpointTakenOver):
+            given_up.carry_out(asked)
+        after = (checkpoint_of(self.staged), self.staged.seen())
+        c.ours(after == before, "a driver that was given up decides nothing")
 
     def next_tuple(self) -> Emitted:
         message = self.checkpoint.next_action(self.planner)
@@ -151,6 +170,8 @@ def _do(number: int, step: Mapping[str, Any], played: Played, c: Comparison) -> 
             played.ack(c, step["txid"])
         case "fail":
             played.fail(c, step["txid"])
+        case "restart":
+            played.restart(c)
         case unknown:
             raise UnknownOp(f"op {number}: {unknown} is unknown")
     return []
