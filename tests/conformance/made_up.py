@@ -200,17 +200,6 @@ PREPARE_BEFORE_INIT = {
         bolt_step("COMMIT", 3, ["state.commit(3)", "ack(cp)"], 3),
     ],
 }
-LEFT_OVER_AT_THE_BARRIER = {
-    "checkpoint_input_tasks": 2,
-    "steps": [
-        bolt_step("INITSTATE", 0, ["ack(cp)"], None, 1),
-        bolt_step("INITSTATE", 0, ["bolt.initState", "ack(cp)"], 0),
-        bolt_step("PREPARE", 1, ["ack(cp)"], 0, 1),
-        bolt_step("ROLLBACK", 1, ["ack(cp)"], 0, 1),
-        bolt_step("ROLLBACK", 1, ["state.rollback", "ack(cp)"], 0),
-        bolt_step("PREPARE", 1, ["state.prepareCommit(1)", "ack(cp)"], 1),
-    ],
-}
 LEAK_AFTER_ROLLBACK = {
     "steps": [
         {"op": "put", "key": "a", "value": "1", "expect": {"view": {"a": "1"}}},

@@ -71,7 +71,6 @@ MADE_UP = [
     (SPOUT, made_up.INTERVAL, PASS, ""),
     (SPOUT, made_up.SECOND_PREPARE_ACK, DIFFERS, "C8"),
     (BOLT, made_up.PREPARE_BEFORE_INIT, PASS, ""),
-    (BOLT, made_up.LEFT_OVER_AT_THE_BARRIER, DIFFERS, "E1"),
     (STATES, made_up.OLDER_TXID, DIFFERS, "O3"),
     (STATES, made_up.OLDER_TXID_IS_AN_ERROR, PASS, ""),
     (STATES, made_up.CUT_OFF, DIFFERS, "cut off"),
