@@ -17,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from reliability.core.errors import ReliabilityError
+from reliability.ledger.door import Row
 from tests.conformance.bench import Bench
 from tests.conformance.comparison import Comparison, Failed, Rule, UnknownOp
 from tests.conformance.one_state import KINDS, OLDEST, OneState
@@ -105,10 +106,10 @@ def _get(played: OneState, key: str) -> Shown:
     if played.batch is None or played.batch.txid is None or played.kind == "nontransactional":
         row = played.after(key) if played.batch and played.batch.keys else played.row(key)
         return (row and row["value"], played.stored(row))
+    if played.kind == "transactional":  # Trident asks no txid here
+        row = _would_be(played, key) if key in played.batch.keys else played.row(key)
+        return (row and row["value"], played.stored(row))
     stored = played.stored(played.after(key) if key in played.batch.keys else played.row(key))
-    if played.kind == "transactional" and not played.batch.keys:
-        row = played.row(key)  # Trident asks no txid here
-        return (row and row["value"], stored)
     return (played.base(key), stored)
 
 
@@ -118,13 +119,18 @@ def _update(played: OneState, key: str, value: Any) -> Shown:
     if played.batch.txid is None:
         _refuse_null(played)
     played.update(key, value)
+    row = _would_be(played, key)
+    return (row and row["value"], played.stored(row))
+
+
+def _would_be(played: OneState, key: str) -> Row | None:
+    """Return the row as the commit would leave it."""
     try:
-        row = played.after(key)
+        return played.after(key)
     except ReliabilityError:
         if played.kind != "transactional":
             raise
-        row = played.row(key)  # refused as a whole: what committed stays
-    return (row and row["value"], played.stored(row))
+        return played.row(key)  # refused as a whole: what committed stays
 
 
 def _refuse_null(played: OneState) -> None:
@@ -182,7 +188,7 @@ ROTATING = (
     "Storm T12, RotatingTransactionalState, has no use: the metadata of a txid is a row of the "
     "ledger, BatchMeta, and stays"
 )
-ROTATING_OPS = ("get", "getorcreate", "cleanup", "override", "put", "remove")
+ROTATING_OPS = ("get", "getorcreate", "prev", "last", "cleanup", "override", "put", "remove")
 
 
 def play_rotating(vector: Vector, c: Comparison, bench: Bench) -> None:
