@@ -48,6 +48,7 @@ class Rule:
     :param field: the compared field, or several of them; `*` for each
     :param when: of the facts that the adapter states at that moment, with `expected` and `found`
     :param carries: what follows in the same scope (a root, a key) differs with it
+    :param spreads: what follows in any scope differs with it
     """
 
     op: str
@@ -55,6 +56,7 @@ class Rule:
     reason: str
     when: Callable[[Mapping[str, Any]], bool] = always
     carries: bool = True
+    spreads: bool = False
 
     def covers(self, op: str, field: str, facts: Mapping[str, Any]) -> bool:
         """Say whether the difference is this rule's."""
@@ -119,7 +121,7 @@ class Comparison:
         for rule in self.rules:
             if rule.covers(self._op, name, facts):
                 if rule.carries:
-                    self._carried[scope] = rule.reason
+                    self._carried[EVERYTHING if rule.spreads else scope] = rule.reason
                 return rule.reason
         return self.quirk or self.dialect
 

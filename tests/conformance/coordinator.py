@@ -7,40 +7,40 @@ curr_txid. `ack` of such an attempt is one physical commit, and `$success` that 
 `fail` of it is a constraint that the commit breaks. `fail` of a PROCESSING attempt is
 end_attempt, `(de)activate` is (pause) resume, `restart` is a new session and new objects: tasks
 come again under their names. A message about another attempt than the live one is sent as well.
+What is stored before the first op is a past that is lived through: attempts begin and fail, txids
+commit, until the ledger has what is stored; then all leases run out. A vector's attempt is the one
+that begins here with its `$batch`, under whatever id.
 
-Compared: what is emitted, in order; curr_tx, which attempts are active and how, the attempt ids
-of what has not committed; the stored curr_tx and, of txids that have not committed, the stored
-attempts (what is stored of others lags behind in the original).
+Compared, txid by txid: what is emitted, in order, which attempts are active and how, and apart from
+that their ids; the ids of what has not committed; curr_tx; the stored curr_tx and, of txids that
+have not committed, the stored attempts (what is stored of others lags behind in the original).
+
+Vectors of the dialect `legacy`: see legacy_coordinator.py.
 """
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
-from reliability import Count, MemorySpout, State, Topology
-from reliability.core.attempt import Grant, TransactionAttempt
-from reliability.core.errors import AttemptFenced, ProcessFunctionFailed, ReliabilityError
-from reliability.core.graph import THE_STEP
+from reliability import MemorySpout
 from reliability.core.spout import Interval
-from reliability.states.tables import StateTables
-from reliability.transaction.attempt import declare_partitions, new_write_id, read_batch_meta
-from reliability.transaction.plan import Changed
-from tests.conformance.bench import Bench, never, stage, staged_row, start
+from tests.conformance import legacy_coordinator
+from tests.conformance.bench import Bench
 from tests.conformance.comparison import Comparison, Failed, Rule, UnknownOp
+from tests.conformance.counting import (
+    FAILED,
+    CountingWindow,
+    check_history,
+    compare_attempt_ids,
+    compare_by_txid,
+    compare_emitted,
+    sent,
+)
 from tests.conformance.runner import Adapter
 from tests.conformance.vectors import Vector
-from tests.conformance.window import Emitted, Window
-
-DIALECTS = {
-    "trident": None,
-    "legacy": "it is told of the legacy coordinator, which does not ask isReady for a replay and "
-    "draws attempt ids at random; Trident's is what counts",
-}
-FAILED = ProcessFunctionFailed("a message of the vector")
+from tests.conformance.window import Attempt, Emitted
 
 
 @dataclass(frozen=True)
@@ -53,93 +53,91 @@ class Source(MemorySpout):
         return txid <= self.ready["up_to"]
 
 
-class Played(Window):
-    """The vector's topology, and which attempts the present processes have in hand."""
+class Played(CountingWindow):
+    """The vector's topology."""
 
     def __init__(self, bench: Bench, vector: Vector) -> None:
-        name, pending = bench.name(), vector.data["max_spout_pending"]
-        txids = len(vector.steps) + pending + 2
+        pending = vector.data["max_spout_pending"]
+        past = vector.data.get("stored_before_open", {})
+        stored = {int(txid): attempt for txid, attempt in past.get("currattempts", {}).items()}
+        curr = past.get("currtx", 1)
+        wanted = max(1, max(stored, default=curr) - curr + 1)
+        txids = curr + len(vector.steps) + wanted + (pending or 1) + 1
         self.source = Source({"n": "bigint"}, [list(range(txids))], take=1, opaque=True)
-        state = State("n", key={"k": "bigint"}, values={"n": Count()}, table=f"{name}_n")
-        self.tables = StateTables(name, state)
-        topology = Topology(
-            name,
-            spout=self.source,
-            process=never,
-            states=[state],
-            max_spout_pending=pending,
-        )
-        super().__init__(bench, topology)
+        super().__init__(bench, self.source, wanted if past else pending)
         self.resent = vector.quirk is not None
-        self.acked: set[tuple[int, int]] = set()
+        self.acked: set[Attempt] = set()
+        self.known_as: dict[Attempt, Attempt] = {}
         self.pipeline.emit(None)
+        if past:
+            self._live_through(curr, stored)
+            self.restart(self.topology_of(self.name, pending))
+            self.pipeline.emit(None)
 
-    def begun(self, grant: Grant) -> None:
-        start(grant, self.door)
+    def _live_through(self, curr: int, stored: Mapping[int, int]) -> None:
+        """Have these attempts, with what is below curr committed and nothing else live."""
+        for txid in sorted({*range(1, curr), *stored}):
+            for attempt_id in range(stored.get(txid, 0) + 1):
+                if attempt_id:
+                    self.pipeline.runner.end_attempt(self.grants[txid, attempt_id - 1], FAILED)
+                if self._begin_step(txid) != ["$batch", txid, attempt_id]:
+                    raise Failed(f"attempt {txid}:{attempt_id} does not begin")
+            if txid < curr:
+                self.ack_processing((txid, stored.get(txid, 0)))
+                self.commit_one()
+        self.bench.run(
+            "UPDATE reliability.attempt SET lease_until = clock_timestamp()"
+            " WHERE topology = %(topology)s AND status = 'PROCESSING'",
+            topology=self.name,
+        )
+        self.pipeline.runner.sweep()
+
+    def hear(self, told: Emitted, emitted: Emitted) -> None:
+        """Keep which attempt began here with a `$batch` of the vector."""
+        begun = {txid: attempt_id for stream, txid, attempt_id in emitted if stream == "$batch"}
+        for stream, txid, attempt_id in told:
+            if stream == "$batch" and txid in begun:
+                self.known_as[txid, attempt_id] = (txid, begun[txid])
 
     # --- the ops ---------------------------------------------------------------------------------
 
-    def ack(self, c: Comparison, attempt: tuple[int, int]) -> Emitted:
+    def ack(self, c: Comparison, attempt: Attempt) -> Emitted:
         status, again = self.status(attempt), self.resent and attempt in self.acked
         self.acked.add(attempt)
         if not status or again or status == "PROCESSED":
-            self._late_ack(c, attempt)
+            self.late_ack(c, attempt)
             return self.sync() if status else []
         if status == "COMMITTING":
-            outcome = self.commit_one()
-            went_through = isinstance(outcome, Changed) and len(outcome.plan) == 1
-            c.ours(went_through, "the commit goes through")
+            self.ack_commit(c)
             return [["$success", *attempt], *self.sync()]
-        self._process(self.grants[attempt])
+        self.ack_processing(attempt)
         return self.sync()
 
-    def _process(self, grant: Grant) -> None:
-        emitted = read_batch_meta(self.door, grant).emitted
-        row = staged_row(self.tables, grant, x=emitted.xor, n=emitted.count)
-        stage(self.door, self.tables, grant, 0, [row], write_id=new_write_id())
-        declare_partitions(self.door, grant, self.tables.state.name, 1)
-        self.pipeline.seal(grant)
-
-    def _late_ack(self, c: Comparison, attempt: tuple[int, int]) -> None:
-        before = self.look()
-        grant = self._grant(attempt)
-        row = staged_row(self.tables, grant, x=1, n=1)
-        fenced = False
-        try:
-            stage(self.door, self.tables, grant, 0, [row], write_id=new_write_id())
-        except AttemptFenced:
-            fenced = True
-        with suppress(ReliabilityError):
-            self.pipeline.runner.seal(grant, THE_STEP)
-        c.ours(fenced and self.look() == before, "a late or second ack changes nothing")
-
-    def fail(self, c: Comparison, attempt: tuple[int, int]) -> Emitted:
-        status, before = self.status(attempt), self.look()
-        if status == "COMMITTING":
-            self.refuse_one(self.tables.target_name)
-            return self.sync()
-        ended = self.pipeline.runner.end_attempt(self._grant(attempt), FAILED)
-        if status != "PROCESSING":
-            c.ours(not ended and self.look() == before, "a late fail changes nothing")
+    def fail(self, c: Comparison, attempt: Attempt) -> Emitted:
+        status = self.status(attempt)
+        self.fail_attempt(c, attempt)
         return self.sync() if status else []
-
-    def _grant(self, attempt: tuple[int, int]) -> Grant:
-        nobody = Grant(
-            topology=self.name, attempt=TransactionAttempt(*attempt), nonce=str(uuid.uuid4())
-        )
-        return self.grants.get(attempt, nobody)
 
 
 def play(vector: Vector, c: Comparison, bench: Bench) -> None:
-    dialect = vector.data.get("dialect", "trident")
-    if dialect not in DIALECTS:
-        raise Failed(f"unknown dialect {dialect}")
-    c.dialect = DIALECTS[dialect]
+    match vector.data.get("dialect", "trident"):
+        case "trident":
+            _play(vector, c, bench)
+        case "legacy":
+            c.rules = legacy_coordinator.RULES
+            legacy_coordinator.play(vector, c, bench)
+        case dialect:
+            raise Failed(f"unknown dialect {dialect}")
+
+
+def _play(vector: Vector, c: Comparison, bench: Bench) -> None:
     played = Played(bench, vector)
+    c.at(0, "open")
     _compare(c, played, vector.data.get("after_open", {}), [])
     was_sealed = was_paused = paused = False
     for number, step in enumerate(vector.steps):
-        op, attempt = step["op"], (step.get("tx", 0), step.get("attempt", 0))
+        op, told = step["op"], (step.get("tx", 0), step.get("attempt", 0))
+        attempt = played.known_as.get(told, told)
         live = played.active().get(str(attempt[0]))
         is_stale = live is not None and live[0] != attempt[1]
         is_sealed = live is not None and not is_stale and live[1] == "PROCESSED"
@@ -154,16 +152,15 @@ def play(vector: Vector, c: Comparison, bench: Bench) -> None:
             is_sealed=is_sealed,
             was_sealed=was_sealed,
             was_paused=was_paused and paused,
-            forgets=_forgets(step.get("expect", {}), played),
         )
         before = played.look()
         emitted = _do(number, step, attempt, played, c)
         _compare(c, played, step.get("expect", {}), emitted)
-        _check(c, before, played.look())
+        check_history(c, before, played.look())
 
 
 def _do(
-    number: int, step: Mapping[str, Any], attempt: tuple[int, int], played: Played, c: Comparison
+    number: int, step: Mapping[str, Any], attempt: Attempt, played: Played, c: Comparison
 ) -> Emitted:
     match step["op"]:
         case "nextTuple":
@@ -185,44 +182,44 @@ def _do(
     return []
 
 
-def _forgets(expected: Mapping[str, Any], played: Played) -> bool:
-    """Say whether the original has forgotten an attempt id that it had given."""
-    ids = expected.get("attempt_ids")
-    return ids is not None and any(
-        ids.get(txid, -1) < attempt for txid, attempt in played.attempt_ids().items()
-    )
-
-
 def _compare(c: Comparison, played: Played, expected: Mapping[str, Any], emitted: Emitted) -> None:
-    curr, ids = played.curr_txid(), played.attempt_ids()
-    found = {
-        "emit": emitted,
-        "curr_tx": curr,
-        "active": played.active(),
-        "attempt_ids": ids,
-        "stored_currtx": None if curr == 1 else curr,
-        "stored_attempts": ids if played.look() else None,
-    }
-    for name, value in found.items():
+    curr, ids, active = played.curr_txid(), played.attempt_ids(), played.active()
+    if "emit" in expected:
+        told = expected["emit"]
+        played.hear(told, emitted)
+        compare_emitted(c, sent(told), sent(emitted))
+        _compare_ids(c, "emitted_attempt", told, emitted)
+    if "active" in expected:
+        compare_by_txid(c, "active", _statuses(expected["active"]), _statuses(active))
+        _compare_ids(c, "active_attempt", _ids(expected["active"]), _ids(active))
+    if "attempt_ids" in expected:
+        compare_attempt_ids(c, "attempt_ids", expected["attempt_ids"], ids)
+    for name, number in {"curr_tx": curr, "stored_currtx": None if curr == 1 else curr}.items():
         if name in expected:
-            wanted = expected[name]
-            if name == "stored_attempts" and wanted is not None:
-                wanted = {txid: attempt for txid, attempt in wanted.items() if int(txid) >= curr}
-            c.field(name, wanted, value)
+            c.field(name, expected[name], number)
+    if "stored_attempts" in expected:
+        stored = expected["stored_attempts"]
+        c.field("any_stored", stored is not None, bool(played.look()))
+        lasting = {txid: stored[txid] for txid in stored or {} if int(txid) >= curr}
+        compare_attempt_ids(c, "stored_attempts", lasting, ids)
 
 
-def _check(c: Comparison, before: Mapping[Any, Any], after: Mapping[Any, Any]) -> None:
-    """State what holds in any history of ours."""
-    txids = {txid for txid, _ in after}
-    for txid in txids:
-        ids = [attempt_id for known, attempt_id in after if known == txid]
-        c.ours(ids == list(range(len(ids))), "attempt ids rise by one and are never used again")
-    c.ours(
-        all(after[key]["nonce"] == row["nonce"] for key, row in before.items()),
-        "an attempt stays what it was granted as",
+def _compare_ids(c: Comparison, name: str, expected: Emitted, found: Emitted) -> None:
+    """Compare the ids of the attempts that both name."""
+    both = set(sent(expected)) & set(sent(found))
+    wanted, seen = (
+        {str(txid): attempt_id for stream, txid, attempt_id in own if (stream, txid) in both}
+        for own in (expected, found)
     )
-    committed = [txid for (txid, _), row in after.items() if row["status"] == "COMMITTED"]
-    c.ours(committed == list(range(1, len(committed) + 1)), "txids commit in their order, once")
+    compare_attempt_ids(c, name, wanted, seen)
+
+
+def _statuses(active: Mapping[str, Any]) -> dict[str, str]:
+    return {txid: status for txid, (_, status) in active.items()}
+
+
+def _ids(active: Mapping[str, Any]) -> Emitted:
+    return [["active", int(txid), attempt_id] for txid, (attempt_id, _) in active.items()]
 
 
 RULES = (
@@ -232,26 +229,28 @@ RULES = (
         "Storm M8 is a defect: a fail removes whatever attempt is active and compares then; here a "
         "fail of another attempt changes nothing",
         lambda facts: facts["is_stale"],
+        spreads=True,
     ),
     Rule(
         "fail",
         "*",
         "a sealed attempt is failed by its own commit alone (A8): it lacks nothing",
         lambda facts: facts["is_sealed"],
+        spreads=True,
     ),
     Rule(
         "restart",
         "active",
         "a restart forgets nothing here: live attempts are rows, and fall when their tasks come "
         "again",
-        lambda facts: facts["expected"] == {},
+        lambda facts: facts["expected"] is None,
         carries=False,
     ),
     Rule(
-        "restart",
+        "open|restart",
         "attempt_ids|stored_attempts",
         "Storm M3 is a defect: a restart forgets attempt ids; here they are rows",
-        lambda facts: facts["forgets"],
+        lambda facts: facts["expected"] is None,
     ),
     Rule(
         "nextTuple|ack|fail|activate",

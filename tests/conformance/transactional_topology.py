@@ -5,14 +5,21 @@ fail tx2; add data; restart. A batch is processed as soon as it may begin, and s
 processing is acked. The spout is transactional: a txid that is processed again has the same rows.
 Vectors of attempts that execute and finish: see accumulators.py.
 
-Compared: of every txid that commits, its sums, counts and number of rows (`batches`); and what the
+A vector of `..._run_counts` runs until nothing is left, then again in new processes, whose code has
+more rows. One of `commits` has an opaque spout, and its sequence says which txid is acked, and
+which one's commit phase begins with it: `ack 2, ack 1 -> tx2 committed`.
+
+Compared: of every txid that commits, its sums, counts and number of rows (`batches`); what the
 words name in brackets: `global [t,n]`, the rows of a batch that was processed, and
-`gcommit [t,n]`, those of a batch whose turn to commit has come.
+`gcommit [t,n]`, those of a batch whose turn to commit has come; the rows of the batches that a run
+commits; which txid's turn it is, and how often its batch has each word (`commits`). Of a restart
+and of an opaque spout also the tables: each row is counted once.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -21,7 +28,6 @@ from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptIncomplete
 from reliability.core.graph import THE_STEP
 from reliability.transaction.plan import Changed
-from reliability.transaction.request import Run
 from tests.conformance import accumulators
 from tests.conformance.bench import Bench
 from tests.conformance.comparison import Comparison, Failed, Rule, UnknownOp
@@ -34,35 +40,39 @@ STATES = ("sum", "count", "global")
 
 
 def play(vector: Vector, c: Comparison, bench: Bench) -> None:
-    if "sequence" in vector.data:
-        play_sequence(vector, c, bench)
-    elif "executes" in vector.data:
+    if "executes" in vector.data:
         accumulators.play(vector, c, bench)
+    elif "commits" in vector.data:
+        play_opaque(vector, c, bench)
+    elif "sequence" in vector.data:
+        play_sequence(vector, c, bench)
+    elif any("_run_counts" in name for name in vector.data):
+        play_runs(vector, c, bench)
     else:
-        raise Failed("it has neither a sequence nor executes")
+        raise Failed("it has neither a sequence, nor runs, nor executes")
 
 
-# --- a sequence of acks and fails ----------------------------------------------------------------
+# --- a topology whose batches go through Spark ----------------------------------------------------
 
 
 class Processed(Window):
     """The vector's topology, whose batches go through Spark as soon as they begin."""
 
-    def __init__(self, bench: Bench, vector: Vector) -> None:
+    def __init__(self, bench: Bench, vector: Vector, *, opaque: bool = False) -> None:
         self.data = {partition: list(rows) for partition, rows in _initial(vector).items()}
-        self.take = vector.data["take_per_partition"]
-        self.runs = 0
+        self.take, self.opaque = vector.data["take_per_partition"], opaque
         self.processed: list[list[int]] = []
         super().__init__(bench, self._topology(bench.name(), vector.data["max_spout_pending"]))
 
     def _topology(self, name: str, pending: int) -> Topology:
         partitions = [
-            [tuple(row) for row in self.data[partition]] for partition in sorted(self.data, key=int)
+            [_row_of(row) for row in self.data[partition]]
+            for partition in sorted(self.data, key=int)
         ]
-        key = {"word": "text"}
+        schema, key = {"word": "string", "n": "bigint"}, {"word": "text"}
         return Topology(
             name,
-            spout=MemorySpout({"word": "string", "n": "bigint"}, partitions, take=self.take),
+            spout=MemorySpout(schema, partitions, take=self.take, opaque=self.opaque),
             process=_all_three,
             states=[
                 State("sum", key=key, values={"found": Sum("n")}, table=f"{name}_sum"),
@@ -78,28 +88,20 @@ class Processed(Window):
 
     def add(self, data: Data) -> None:
         """Deploy code with more rows: the same topology, the same attempts in hand."""
+        in_hand, announced = self.in_hand, self.announced
+        self.restart_with(data)
+        self.in_hand, self.announced = in_hand, announced
+
+    def restart_with(self, data: Data) -> None:
+        """New processes, whose code has more rows."""
         for partition, rows in data.items():
             self.data.setdefault(partition, []).extend(rows)
-        in_hand, announced = self.in_hand, self.announced
         self.restart(self._topology(self.name, self.pending))
-        self.in_hand, self.announced = in_hand, announced
 
     def sync(self) -> Emitted:
         """A run asks for what is new, then the window moves."""
-        self.runs += 1
-        self.pipeline.run = Run(dag_id=self.name, run_id=f"run {self.runs}")
-        self.pipeline.emit(None)
+        self.emit_more()
         return super().sync()
-
-    def _newest(self, txid: int) -> Attempt:
-        runs = self.bench.all(
-            "SELECT run_id FROM reliability.transaction"
-            " WHERE topology = %(topology)s AND txid = %(txid)s",
-            topology=self.name,
-            txid=txid,
-        )
-        self.pipeline.run = Run(dag_id=self.name, run_id=runs[0]["run_id"])
-        return super()._newest(txid)
 
     def begun(self, grant: Grant) -> None:
         self.pipeline.run_step(grant)
@@ -118,6 +120,19 @@ class Processed(Window):
         found = {row["word"]: row["found"] for row in rows}
         return found if word == "word" else {"": 0, **found}
 
+    def in_tables(self) -> dict[str, int]:
+        """Return how often each word was counted, and "" for all of them."""
+        count, every = (f"{self.name}_{state}" for state in ("count", "global"))
+        rows = self.bench.all(
+            f"SELECT word, found FROM {count} UNION ALL SELECT '', found FROM {every}"
+        )
+        return {row["word"]: row["found"] for row in rows}
+
+    def in_data(self) -> dict[str, int]:
+        """Return the same, of the rows that the code has."""
+        words = [_row_of(row)[0] for rows in self.data.values() for row in rows]
+        return {**Counter(words), "": len(words)}
+
     def live(self, txid: int) -> tuple[Attempt, str] | None:
         """Return the live attempt of a txid, None for one that has no rows and was not emitted."""
         if txid >= self.next_txid():
@@ -127,13 +142,22 @@ class Processed(Window):
 
 
 def _initial(vector: Vector) -> Data:
-    [section] = [name for name in vector.data if name.startswith("data_initial")]
+    [section] = [n for n in vector.data if n == "data" or n.startswith("data_initial")]
     data: Data = vector.data[section]
     return data
 
 
+def _row_of(row: Any) -> tuple[str, int]:
+    """Return a row of the spout; a bare word has the number 1."""
+    word, n = (row, 1) if isinstance(row, str) else row
+    return word, n
+
+
 def _all_three(batch: Any) -> dict[str, Any]:
     return dict.fromkeys(STATES, batch)
+
+
+# --- a sequence of acks and fails ----------------------------------------------------------------
 
 
 def play_sequence(vector: Vector, c: Comparison, bench: Bench) -> None:
@@ -216,14 +240,18 @@ def _commit(c: Comparison, played: Processed, txid: int, batches: Mapping[str, A
         return
     attempt, status = live
     c.ours(status == "COMMITTING", f"it is the turn of txid {txid}")
-    outcome = played.commit_one()
-    committed = outcome.committed() if isinstance(outcome, Changed) else []
-    c.ours([one.attempt.txid for one in committed] == [txid], "it commits")
+    _commit_next(c, played, txid)
     for state, expected in batches.get(str(txid), {}).items():
         if state not in STATES:
             raise Failed(f"the batches have {state}, which is unknown")
         found = played.staged(played.grants[attempt], state)
         c.field(f"{state} of tx{txid}", expected, found[""] if state == "global" else found)
+
+
+def _commit_next(c: Comparison, played: Processed, txid: int) -> None:
+    outcome = played.commit_one()
+    committed = outcome.committed() if isinstance(outcome, Changed) else []
+    c.ours([one.attempt.txid for one in committed] == [txid], "it commits")
 
 
 def _seal(c: Comparison, played: Processed, txid: int) -> None:
@@ -252,6 +280,69 @@ def _fail(played: Processed, txid: int) -> None:
         played.pipeline.runner.end_attempt(played.grants[attempt], error)
 
 
+# --- runs and restarts ---------------------------------------------------------------------------
+
+
+def play_runs(vector: Vector, c: Comparison, bench: Bench) -> None:
+    """Run until nothing is left; restart with more rows, and run again."""
+    played = Processed(bench, vector)
+    runs = [value for name, value in vector.data.items() if "_run_counts" in name]
+    added = [value for name, value in vector.data.items() if name.startswith("data_added")]
+    for number, expected in enumerate(runs):
+        if number:
+            played.restart_with(added.pop(0))
+        c.at(number, "run")
+        wanted, found = sorted(expected), sorted(_run(c, played))
+        c.field("counts", wanted, found, rows=[n for n in wanted if n] == found)
+        c.ours(played.in_tables() == played.in_data(), "each row is counted once")
+
+
+def _run(c: Comparison, played: Processed) -> list[int]:
+    """Process and commit all there is; return the rows of each batch."""
+    counts = []
+    played.sync()
+    while (live := played.live(played.curr_txid())) is not None:
+        attempt, _ = live
+        _seal(c, played, attempt[0])
+        counts.append(played.staged(played.grants[attempt], "global")[""])
+        _commit_next(c, played, attempt[0])
+        played.sync()
+    return counts
+
+
+# --- an opaque spout -----------------------------------------------------------------------------
+
+
+def play_opaque(vector: Vector, c: Comparison, bench: Bench) -> None:
+    played = Processed(bench, vector, opaque=True)
+    played.sync()
+    turn = 0
+    for number, clause in enumerate(vector.data["sequence"].split(";")):
+        match = re.fullmatch(r"((?:,? ?ack \d+)+) -> tx(\d+) committed", clause.strip())
+        if match is None:
+            raise UnknownOp(f"op {number}: {clause!r} is unknown")
+        c.at(number, "ack")
+        turns = [
+            turn for txid in re.findall(r"\d+", match[1]) for turn in _ack(c, played, int(txid))
+        ]
+        c.field("committed", [int(match[2])], [txid for txid, _ in turns])
+        for turn, attempt_id in turns:
+            words = played.staged(played.grants[turn, attempt_id], "count")
+            c.field("words", vector.data["commits"].get(str(turn)), words)
+    _commit_next(c, played, turn)
+    c.ours(played.in_tables() == played.in_data(), "each row is counted once")
+
+
+def _ack(c: Comparison, played: Processed, txid: int) -> list[Attempt]:
+    """Ack what is under way of a txid; return the attempts whose turn to commit comes with it."""
+    live = played.live(txid)
+    if live is not None and live[1] == "COMMITTING":
+        _commit_next(c, played, txid)
+    else:
+        _seal(c, played, txid)
+    return [(txid, attempt_id) for what, txid, attempt_id in played.sync() if what == "$commit"]
+
+
 EMPTY = "Storm T10 emits empty batches for ever; here a spout with nothing new gets no txid"
 
 RULES = (
@@ -267,6 +358,14 @@ RULES = (
         "global",
         "Storm M8 takes later txids along; here those of a transactional spout stay valid",
         lambda facts: facts["later"],
+        carries=False,
+    ),
+    Rule(
+        "run",
+        "counts",
+        "Storm T9, T10: a committer task without rows counts 0, and so does each empty batch; here "
+        "a txid is committed once as a whole, and a spout with nothing new gets none",
+        lambda facts: facts["rows"],
         carries=False,
     ),
 )

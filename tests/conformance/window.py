@@ -17,6 +17,7 @@ from reliability.core.graph import THE_STEP
 from reliability.transaction.change import changing
 from reliability.transaction.commit import _refuse
 from reliability.transaction.plan import Changed, DrainLimits, Refused, read_plan
+from reliability.transaction.request import Run
 from tests.conformance.bench import Bench
 
 LIVE = ("PROCESSING", "SEALING", "PROCESSED")
@@ -32,13 +33,14 @@ class Window:
     def __init__(self, bench: Bench, topology: Topology) -> None:
         self.bench = bench
         self.name = topology.name
-        self.pending = topology.max_spout_pending
+        self.runs = 0
         self.grants: dict[Attempt, Grant] = {}
         self.restart(topology)
 
     def restart(self, topology: Topology) -> None:
         """New processes, which know nothing but the ledger."""
         self.topology = topology
+        self.pending = topology.max_spout_pending
         self.pipeline = self.bench.pipeline(topology)
         self.door = self.pipeline.runner.door
         self.in_hand: set[Attempt] = set()
@@ -100,7 +102,21 @@ class Window:
         committing = [e for txid in window if (e := self._commit_step(txid))]
         return committing + [e for txid in window if (e := self._begin_step(txid))]
 
+    def emit_more(self) -> list[int]:
+        """Let another run emit what is new."""
+        self.runs += 1
+        self.pipeline.run = Run(dag_id=self.name, run_id=f"run {self.runs}")
+        return self.pipeline.emit(None)
+
     def _newest(self, txid: int) -> Attempt:
+        """Return the txid's newest attempt, and go on for the run that emitted it."""
+        [row] = self.bench.all(
+            "SELECT run_id FROM reliability.transaction"
+            " WHERE topology = %(topology)s AND txid = %(txid)s",
+            topology=self.name,
+            txid=txid,
+        )
+        self.pipeline.run = Run(dag_id=self.name, run_id=row["run_id"])
         return (txid, self.attempt_ids().get(str(txid), -1))
 
     def _commit_step(self, txid: int) -> list[Any] | None:
