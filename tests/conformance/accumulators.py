@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 from reliability import Count, MemorySpout, State, Topology
 from reliability.core.attempt import Grant
@@ -20,8 +21,13 @@ from tests.conformance.vectors import Vector
 class Accumulators:
     """Attempts that stage rows one by one, in the transactions of Spark tasks."""
 
-    def __init__(self, bench: Bench, txids: int) -> None:
+    def __init__(self, bench: Bench, named: Iterable[tuple[int, int]]) -> None:
+        """Make a topology for these attempts; their numbers may start at 1."""
         self.name = bench.name()
+        self.first: dict[int, int] = {}
+        for txid, number in named:
+            self.first[txid] = min(number, self.first.get(txid, number))
+        txids = max(self.first)
         spout = MemorySpout({"n": "bigint"}, [list(range(txids))], take=1)
         self.state = State("n", key={"k": "bigint"}, values={"n": Count()}, table=f"{self.name}_n")
         self.topology = Topology(
@@ -37,15 +43,13 @@ class Accumulators:
         self.door = self.pipeline.runner.door
         self.pipeline.emit(None)
         self.grants: dict[str, Grant] = {}
-        self.first: dict[int, int] = {}
         self.write_ids: dict[str, str] = {}
         self.partitions: dict[str, int] = {}
 
     def begin(self, attempt: str) -> None:
-        """Grant attempts of the txid until there is one for each number; numbers may start at 1."""
+        """Grant attempts of the txid until there is one for each number."""
         txid, number = map(int, attempt.split(":"))
-        first = self.first.setdefault(txid, number)
-        for one in range(first, number + 1):
+        for one in range(self.first[txid], number + 1):
             if (name := f"{txid}:{one}") not in self.grants:
                 work = self.pipeline.work()
                 request_id = self.pipeline.request(txid, work.task)
@@ -88,8 +92,8 @@ class Accumulators:
 
 
 def play(vector: Vector, c: Comparison, bench: Bench) -> None:
-    named = re.findall(r"(\d+):\d+", str(vector.data))
-    played = Accumulators(bench, txids=max(map(int, named)))
+    named = re.findall(r"(\d+):(\d+)", str(vector.data))
+    played = Accumulators(bench, [(int(txid), int(number)) for txid, number in named])
     fenced: set[str] = set()
     for number, (op, value) in enumerate(vector.data.items()):
         if op in ("name", "source", "note", "upstream_quirk"):

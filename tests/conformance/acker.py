@@ -98,10 +98,10 @@ def _compare(
     wanted_emit = {str(e["root"]): e["type"] for e in wanted["emit"]}
     for name in sorted({*known, *wanted_emit, *played.roots}):
         root = played.roots.get(name)
-        by_ack = root is not None and root.lease_by_ack
-        c.field("emit", wanted_emit.get(name), emitted.get(name), name, lease_by_ack=by_ack)
+        c.field("emit", wanted_emit.get(name), emitted.get(name), name)
         live = root is not None and root.is_live
-        c.field("live", name in known, live, name, lease_by_ack=by_ack)
+        by_ack, older = (root.lease_by_ack, root.was_spoken_of) if root else (False, False)
+        c.field("live", name in known, live, name, lease_by_ack=by_ack, is_older=older)
         if root is None or not live:
             continue
         row = found[root.grant.attempt.txid]
@@ -156,6 +156,13 @@ RULES = (
         "Storm A5, A15: an ack does not put off the timeout, whatever its documentation says; here "
         "it renews the lease",
         lambda facts: facts["lease_by_ack"] and facts["found"],
+    ),
+    Rule(
+        "rotate",
+        "live",
+        "Storm A4: an entry is as old as the first message about its root, which may come before "
+        "its init; here the lease begins with the grant",
+        lambda facts: facts["is_older"] and facts["found"],
     ),
 )
 

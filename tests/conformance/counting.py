@@ -20,7 +20,7 @@ from reliability.states.tables import StateTables
 from reliability.transaction.attempt import declare_partitions, new_write_id, read_batch_meta
 from reliability.transaction.plan import Changed
 from tests.conformance.bench import Bench, never, stage, staged_row, start
-from tests.conformance.comparison import Comparison
+from tests.conformance.comparison import Comparison, Rule
 from tests.conformance.window import Attempt, Emitted, Window
 
 FAILED = ProcessFunctionFailed("a message of the vector")
@@ -162,3 +162,22 @@ def check_history(c: Comparison, before: Mapping[Any, Any], after: Mapping[Any, 
     )
     committed = [txid for (txid, _), row in after.items() if row["status"] == "COMMITTED"]
     c.ours(committed == list(range(1, len(committed) + 1)), "txids commit in their order, once")
+
+
+FAILS = (
+    Rule(
+        "fail",
+        "*",
+        "Storm M8 is a defect: a fail removes whatever attempt is active and compares then; here a "
+        "fail of another attempt changes nothing",
+        lambda facts: facts["is_stale"],
+        spreads=True,
+    ),
+    Rule(
+        "fail",
+        "*",
+        "a sealed attempt is failed by its own commit alone (A8): it lacks nothing",
+        lambda facts: facts["is_sealed"],
+        spreads=True,
+    ),
+)

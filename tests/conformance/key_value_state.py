@@ -17,7 +17,8 @@ from psycopg2.sql import SQL, Identifier, Placeholder
 from reliability import State, Upsert
 from reliability.core.attempt import Grant
 from reliability.core.checkpoint import CheckpointAction
-from reliability.core.errors import UnexpectedAnswer
+from reliability.core.errors import AttemptIncomplete, UnexpectedAnswer
+from reliability.transaction.attempt import end_attempt
 from reliability.transaction.commit import _refuse
 from reliability.transaction.plan import Refused
 from tests.conformance.bench import ELSEWHERE, Bench
@@ -93,11 +94,17 @@ class KeyValueState(Member):
         return self.ask(self.message(CheckpointAction.PREPARE, txid))
 
     def commit(self, txid: int) -> bool:
-        """Commit the attempt that was prepared, or one that was not."""
-        if self.grant is None and txid + self.shift > self.last():
+        """Commit the attempt that was prepared, or one that was not; what is late is done."""
+        if txid + self.shift <= self.last():
+            return self.ask(self.message(CheckpointAction.COMMIT, txid))
+        is_unprepared = self.grant is None
+        if is_unprepared:
             self.grant = self.staged.grant(self.next_txid, self.attempts)
             self.attempts += 1
         if not self.ask(self.message(CheckpointAction.COMMIT, txid)):
+            if is_unprepared and self.grant is not None:
+                end_attempt(self.staged.door, self.grant, NOT_PREPARED)
+                self.grant = None
             return False
         self.prepared, self.attempts = {}, 0
         self.was_rolled_back, self.leaked = False, set()
@@ -117,6 +124,8 @@ class KeyValueState(Member):
         self.grant = None
 
 
+NOT_PREPARED = AttemptIncomplete("the vector commits it, and has not prepared it")
+APPLIED = "of a commit number that was applied the answer is: done"
 DELETE = "a state has no delete by key: a key goes when its last row goes"
 UNNUMBERED = "Storm K1: a commit without a txid has no use; every commit has its number here"
 
@@ -156,6 +165,8 @@ def _do(number: int, step: Mapping[str, Any], state: KeyValueState, c: Compariso
             state.prepared.pop(str(key), None)
             c.carry(DELETE, key)
         case "prepare":
+            if step["txid"] + state.shift <= state.last() and not expected.get("error"):
+                c.carry(APPLIED)
             return state.prepare(step["txid"])
         case "commit" if step.get("txid") is None:
             c.carry(UNNUMBERED)
@@ -178,7 +189,7 @@ RULES = (
     Rule(
         "prepare|commit",
         "error|view",
-        "of a commit number that was applied the answer is: done",
+        APPLIED,
         lambda facts: facts["place"] <= 0,
     ),
     Rule(

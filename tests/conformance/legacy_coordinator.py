@@ -38,6 +38,7 @@ from reliability.transaction.topology import declare
 from tests.conformance.bench import Bench
 from tests.conformance.comparison import Comparison, Rule, UnknownOp
 from tests.conformance.counting import (
+    FAILS,
     CountingWindow,
     check_history,
     compare_by_txid,
@@ -141,6 +142,19 @@ class Played(CountingWindow):
         is_another = attempt != self.attempts.get(self.newest[txid].number)
         return txid, attempt if is_newest or is_another else None
 
+    def facts_of_op(self, emission: int | None) -> Mapping[str, bool]:
+        """Say whether a message is of no attempt of now, or of one that waits for its turn."""
+        if emission is None:
+            return {}
+        txid, attempt = self._about(emission)
+        is_live = str(txid) in self.theirs
+        status = self.status(attempt) if attempt else ""
+        return {
+            "is_stale": is_live and self.newest[txid].number != emission,
+            "is_sealed": is_live and status == "PROCESSED",
+            "is_of_waiting": txid in self.waiting,
+        }
+
     def hear(self, c: Comparison, told: Sequence[Mapping[str, Any]], emitted: Emitted) -> None:
         """Find the attempt of each of the vector's newest emissions, and compare what it reads."""
         for one in told:
@@ -184,7 +198,7 @@ class Played(CountingWindow):
 def play(vector: Vector, c: Comparison, bench: Bench) -> None:
     played = Played(bench, vector)
     for number, step in enumerate(vector.steps):
-        c.at(number, step["op"])
+        c.at(number, step["op"], **played.facts_of_op(step.get("emission")))
         played.failed = 0
         before = played.look()
         emitted = _do(number, step, played, c)
@@ -223,7 +237,17 @@ def _compare(c: Comparison, played: Played, expected: Mapping[str, Any], emitted
     c.field("initialize_calls", expected["initialize_calls_so_far"], played.source.made)
 
 
+NOT_READY = "Storm T3 does not ask isReady for a replay; Trident does (M6), and so do we"
+
 RULES = (
+    *FAILS,
+    Rule(
+        "ack",
+        "*",
+        NOT_READY,
+        lambda facts: facts["is_of_waiting"],
+        spreads=True,
+    ),
     Rule(
         "nextTuple|ack|fail",
         "emit|active",
@@ -234,7 +258,7 @@ RULES = (
     Rule(
         "nextTuple|ack|fail",
         "emit|active",
-        "Storm T3 does not ask isReady for a replay; Trident does (M6), and so do we",
+        NOT_READY,
         lambda facts: facts["waits"],
         carries=False,
     ),

@@ -200,6 +200,13 @@ PREPARE_BEFORE_INIT = {
         bolt_step("COMMIT", 3, ["state.commit(3)", "ack(cp)"], 3),
     ],
 }
+INIT_IS_PASSED_OVER = {
+    "steps": [
+        bolt_step("PREPARE", 2, ["fail(cp)"], 2),
+        bolt_step("INITSTATE", 1, ["ack(cp)"], 2),
+        bolt_step("PREPARE", 2, ["fail(cp)"], 2),
+    ],
+}
 LEAK_AFTER_ROLLBACK = {
     "steps": [
         {"op": "put", "key": "a", "value": "1", "expect": {"view": {"a": "1"}}},

@@ -68,6 +68,7 @@ class OneState:
         self.committed: dict[int, set[str]] = {}
         self.crashed: set[str] = set()
         self.lost: set[str] = set()
+        self.refused: set[str] = set()
         self._numbers = count(1)
 
     # --- the ledger's rows of a batch ------------------------------------------------------------
@@ -180,6 +181,7 @@ class OneState:
             with self.door.transaction() as tx:
                 self.carry_out(tx)
         except ReliabilityError:
+            self.refused |= batch.keys
             self._end("FAILED")
         else:
             self.lost |= self.committed.get(batch.txid, set()) - batch.keys

@@ -61,11 +61,15 @@ class Source:
 
 @dataclass
 class Root:
-    """What the ledger has of a root, and what of it was delivered."""
+    """What the ledger has of a root, and what of it was delivered.
+
+    :param was_spoken_of: something was said of it before its init
+    """
 
     grant: Grant
     init: int
     counted: bool
+    was_spoken_of: bool = False
     write_id: str = field(default_factory=new_write_id)
     acks: list[int] = field(default_factory=list)
     is_live: bool = True
@@ -115,7 +119,9 @@ class Roots:
         [txid] = self.pipeline.emit(None)
         grant = self.pipeline.begin(txid)
         start(grant, self.door)
-        self.roots[root] = Root(grant, val, counted=count > 0)
+        before = self.roots.get(root)
+        was_spoken_of = bool(held) or (before is not None and before.had_late_messages)
+        self.roots[root] = Root(grant, val, counted=count > 0, was_spoken_of=was_spoken_of)
         for op in held:
             self.deliver(root, op)
 

@@ -7,8 +7,8 @@ several inputs the barrier is the driver's set of votes, by the names of the sou
 messages are counted as Storm's E1 does, which says where the two have to differ.
 
 Compared: the answer (ack or fail of the checkpoint tuple), whether the commit was tried (PREPARE),
-is there (COMMIT), is not there (ROLLBACK), the last txid except after a PREPARE, of which nothing
-is kept, and how many sources wait; at a tuple, nothing.
+is there (COMMIT), is not there (ROLLBACK), the last txid except where it is that of a PREPARE, of
+which nothing is kept, and how many sources wait; at a tuple, nothing.
 """
 
 from __future__ import annotations
@@ -67,10 +67,15 @@ class Bolt(Member):
         super().__init__(bench, txids[0] + shift, shift)
         self.sources = vector.data.get("checkpoint_input_tasks", 1)
         at_rest = CheckpointState(Phase.COMMITTED, 0)
-        names = frozenset(str(number) for number in range(self.sources))
-        self.drive = Drive(state=at_rest, epoch=EPOCH, participants=names)
+        named = {source for step in steps if (source := _source_of(step)) is not None}
+        numbered = {str(number) for number in range(self.sources - len(named))}
+        self.names = sorted(named | numbered)
+        self.drive = Drive(state=at_rest, epoch=EPOCH, participants=frozenset(self.names))
+        self.spoken: set[str] = set()
         self.counted: Counter[Message] = Counter()
         self.initialised = False
+        self.passed_over = False  # the original took no notice of the last INITSTATE
+        self.voted: int | None = None
         self.injected: list[tuple[CheckpointAction, int | None]] = []
         self.table = f"public.{self.staged.topology}_{ELSEWHERE}"
         run_in(
@@ -92,9 +97,11 @@ class Bolt(Member):
     def vote(self, message: Message, source: str | None) -> bool:
         """Let a source speak at the barrier; say whether all of them have."""
         if message != self.drive.asked:
-            self.drive = replace(self.drive, asked=message, votes=frozenset())
+            self.drive, self.spoken = replace(self.drive, asked=message, votes=frozenset()), set()
         # A vector that does not say who speaks is taken to speak of one after the other.
-        self.drive = self.drive.ack(message, source or str(len(self.drive.votes)))
+        name = source or next(one for one in self.names if one not in self.spoken)
+        self.spoken.add(name)
+        self.drive = self.drive.ack(message, name)
         if self.drive.lacks:
             return False
         self.drive = replace(self.drive, asked=None, votes=frozenset())
@@ -161,19 +168,23 @@ def _checkpoint(number: int, step: Mapping[str, Any], bolt: Bolt, c: Comparison)
     if action is None:
         raise UnknownOp(f"op {number}: {step['action']} is unknown")
     message, tried, seen = bolt.message(action, txid), bolt.tried(), bolt.staged.seen(ELSEWHERE)
-    source = next((str(step[k]) for k in ("source", "task", "input", "from") if k in step), None)
     epoch_is_known = checkpoint_of(bolt.staged, ELSEWHERE)["epoch"] == EPOCH
-    opens, is_asked = bolt.count(message), bolt.vote(message, source)
+    opens, is_asked = bolt.count(message), bolt.vote(message, _source_of(step))
     c.at(
         number,
         step["action"],
         place=message.commit_number - before,
         uninitialised=epoch_is_known and not bolt.initialised,
+        passed_over=bolt.passed_over,
         miscounts=opens != is_asked,
         counted=bolt.counted.total(),
     )
+    c.ours(is_asked == (bolt.spoken == set(bolt.names)), "it is asked when each source has spoken")
+    if is_asked and action is CheckpointAction.INIT_STATE:
+        bolt.passed_over = not bolt.initialised and "bolt.initState" not in _calls(step["expect"])
+        bolt.initialised = True
     if is_asked:
-        bolt.initialised |= action is CheckpointAction.INIT_STATE
+        bolt.voted = message.commit_number if action is CheckpointAction.PREPARE else bolt.voted
     answer = bolt.carry_out(message) if is_asked else True  # it is counted, and nobody is asked yet
     _compare_answer(c, bolt, step["expect"], answer, is_asked)
     if is_asked and answer:
@@ -182,6 +193,10 @@ def _checkpoint(number: int, step: Mapping[str, Any], bolt: Bolt, c: Comparison)
     unchanged = bolt.staged.seen(ELSEWHERE) == seen
     c.ours(durable != unchanged, "what is applied and the commit number change together")
     c.ours(durable <= (action is CheckpointAction.COMMIT), "only COMMIT changes anything")
+
+
+def _source_of(step: Mapping[str, Any]) -> str | None:
+    return next((str(step[k]) for k in ("source", "task", "input", "from") if k in step), None)
 
 
 def _compare_answer(
@@ -212,8 +227,11 @@ def _compare_effect(
             c.field("committed", is_called, last >= wanted if is_called else last != before)
         case CheckpointAction.ROLLBACK:
             c.field("rolled_back", "state.rollback" in calls, last == wanted - 1)
-    if expected["last_txid"] is not None:
-        c.field("last_txid", expected["last_txid"], last - bolt.shift)
+    if wanted == bolt.voted:
+        bolt.voted = None
+    told = expected["last_txid"]
+    if told is not None and told + bolt.shift != bolt.voted:
+        c.field("last_txid", told, last - bolt.shift)
 
 
 def _calls(expected: Mapping[str, Any]) -> set[str]:
@@ -227,7 +245,6 @@ RULES = (
         "Storm E1 is a defect: a barrier that counts messages takes left-over and repeated ones "
         "for others; here it is a set of names, made anew for each round",
         lambda facts: facts["miscounts"],
-        carries=False,
     ),
     Rule(
         "INITSTATE|PREPARE|COMMIT|ROLLBACK",
@@ -256,7 +273,14 @@ RULES = (
     ),
     Rule(
         "PREPARE",
-        "tried",
+        "answer",
+        "Storm E4 is a defect: a PREPARE before INITSTATE is refused, and counts all the same, so "
+        "that the INITSTATE after it is passed over; here what is refused leaves nothing",
+        lambda facts: facts["passed_over"] and facts["found"],
+    ),
+    Rule(
+        "PREPARE|COMMIT",
+        "tried|answer|is_fail",
         "of a commit number that was applied the answer is: done",
         lambda facts: facts["place"] <= 0,
     ),

@@ -126,7 +126,7 @@ class Processed(Window):
         rows = self.bench.all(
             f"SELECT word, found FROM {count} UNION ALL SELECT '', found FROM {every}"
         )
-        return {row["word"]: row["found"] for row in rows}
+        return {"": 0, **{row["word"]: row["found"] for row in rows}}
 
     def in_data(self) -> dict[str, int]:
         """Return the same, of the rows that the code has."""
@@ -314,23 +314,30 @@ def _run(c: Comparison, played: Processed) -> list[int]:
 
 
 def play_opaque(vector: Vector, c: Comparison, bench: Bench) -> None:
+    told = enumerate(vector.data["sequence"].split(";"))
+    clauses = [_acks_of(number, clause.strip()) for number, clause in told]
     played = Processed(bench, vector, opaque=True)
     played.sync()
-    turn = 0
-    for number, clause in enumerate(vector.data["sequence"].split(";")):
-        match = re.fullmatch(r"((?:,? ?ack \d+)+) -> tx(\d+) committed", clause.strip())
-        if match is None:
-            raise UnknownOp(f"op {number}: {clause!r} is unknown")
+    committed: Counter[str] = Counter()
+    for number, (acks, expected) in enumerate(clauses):
         c.at(number, "ack")
-        turns = [
-            turn for txid in re.findall(r"\d+", match[1]) for turn in _ack(c, played, int(txid))
-        ]
-        c.field("committed", [int(match[2])], [txid for txid, _ in turns])
-        for turn, attempt_id in turns:
-            words = played.staged(played.grants[turn, attempt_id], "count")
-            c.field("words", vector.data["commits"].get(str(turn)), words)
-    _commit_next(c, played, turn)
-    c.ours(played.in_tables() == played.in_data(), "each row is counted once")
+        turns = [attempt for txid in acks for attempt in _ack(c, played, txid)]
+        c.field("committed", [expected], [txid for txid, _ in turns])
+        for txid, attempt_id in turns:
+            words = played.staged(played.grants[txid, attempt_id], "count")
+            c.field("words", vector.data["commits"].get(str(txid)), words)
+            committed += Counter(words)
+    _commit_next(c, played, clauses[-1][1])
+    found = {**committed, "": committed.total()}
+    c.ours(played.in_tables() == found, "what committed is counted once")
+
+
+def _acks_of(number: int, clause: str) -> tuple[list[int], int]:
+    """Read `ack 2, ack 1 -> tx2 committed`."""
+    match = re.fullmatch(r"(ack \d+(?:, ack \d+)*) -> tx(\d+) committed", clause)
+    if match is None:
+        raise UnknownOp(f"op {number}: {clause!r} is unknown")
+    return [int(txid) for txid in re.findall(r"\d+", match[1])], int(match[2])
 
 
 def _ack(c: Comparison, played: Processed, txid: int) -> list[Attempt]:

@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from reliability.core.errors import ReliabilityError
+from reliability.core.errors import LedgerCorruption, ReliabilityError, ReplayNotPossible
 from reliability.ledger.door import Row
 from tests.conformance.bench import Bench
 from tests.conformance.comparison import Comparison, Failed, Rule, UnknownOp
@@ -53,6 +53,7 @@ def _step(number: int, step: Mapping[str, Any], played: OneState, c: Comparison)
         kind=played.kind,
         lost=key in played.lost,
         crashed=key in played.crashed,
+        refused=key in played.refused,
         older=txid is not None and txid < last,
         replay=txid in played.committed,
         unseen=txid in played.committed and key not in played.committed[txid],
@@ -127,7 +128,7 @@ def _would_be(played: OneState, key: str) -> Row | None:
     """Return the row as the commit would leave it."""
     try:
         return played.after(key)
-    except ReliabilityError:
+    except (ReplayNotPossible, LedgerCorruption):
         if played.kind != "transactional":
             raise
         return played.row(key)  # refused as a whole: what committed stays
@@ -152,7 +153,8 @@ def _put(played: OneState, key: str, value: Any) -> Shown:
 def _commit(played: OneState, c: Comparison) -> None:
     batch = played.batch
     gone = set()
-    if batch and batch.txid is not None and played.kind == "opaque":
+    is_last = batch is not None and batch.txid == max(played.committed, default=0)
+    if batch and batch.txid is not None and is_last and played.kind == "opaque":
         gone = played.committed.get(batch.txid, set()) - batch.keys
     before = {key: played.stored(played.row(key)) for key in gone}
     played.commit()
@@ -211,7 +213,16 @@ def play_remove(vector: Vector, c: Comparison, bench: Bench) -> None:
         if match is None:
             raise UnknownOp(f"op {number}: {word!r} is unknown")
         op, what = match.groups()
-        c.at(number, op, kind="opaque", lost=False, crashed=False, older=False, untracked=False)
+        c.at(
+            number,
+            op,
+            kind="opaque",
+            lost=False,
+            crashed=False,
+            older=False,
+            untracked=False,
+            refused=False,
+        )
         for part in what.split(","):
             _word(op, part.strip(), played, c)
 
@@ -265,6 +276,19 @@ RULES = (
         "*",
         "a txid is applied to all of its keys at once, and never a second time to others",
         lambda facts: facts["kind"] == "transactional" and facts["unseen"],
+    ),
+    Rule(
+        "get|update_add|put",
+        "error",
+        "Storm O1 looks at the txid of each key; here a txid behind the last one is refused for "
+        "all of its keys (H5)",
+        lambda facts: facts["kind"] == "opaque" and facts["older"] and facts["found"],
+    ),
+    Rule(
+        "get|update_add|put",
+        "*",
+        "a commit is one Postgres transaction: one of which a key is refused leaves nothing behind",
+        lambda facts: facts["refused"],
     ),
     Rule(
         "get|update_add|put",
