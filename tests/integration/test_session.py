@@ -159,9 +159,9 @@ SOURCES = {
     '{"n": 2, "moment": "0001-01-01", "note": {"a": 1.50}}\n',
 }
 ORDERS = """
-CREATE TABLE orders (n bigint PRIMARY KEY, price numeric(10,2), day date, moment timestamptz,
+CREATE TABLE public.orders (n bigint PRIMARY KEY, price numeric(10,2), day date, moment timestamptz,
                      note text);
-INSERT INTO orders VALUES (1, 1.10, '1500-01-01', '2024-01-01 23:30Z', 'x'),
+INSERT INTO public.orders VALUES (1, 1.10, '1500-01-01', '2024-01-01 23:30Z', 'x'),
                           (2, NULL, '1582-10-10', '0001-01-01Z', '');
 """
 
