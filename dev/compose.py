@@ -66,7 +66,7 @@ def main() -> int:
 
 
 def make_secrets() -> int:
-    """Write the secrets unless they are there."""
+    """Write those secrets that are not there."""
     folder = write_secrets(ROOT).relative_to(ROOT)
     print(f"secrets are in {folder}; Airflow's user is admin, {folder}/airflow_passwords has the")
     print("password. Next: docker compose up -d --build --wait")

@@ -12,6 +12,8 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
+from dev.errors import DevError
+
 #: What docker-compose.yml names.
 FILES = (
     "airflow_database",
@@ -23,21 +25,34 @@ FILES = (
     "pgpass",
     "postgres.env",
 )
+#: What Postgres has made its roles with, and what Airflow has encrypted with.
+STORED = ("postgres.env", "fernet_key")
 ROLES = ("postgres", "airflow", "reliability")
 FOLDER = Path(".reliability") / "compose"
 SERVICE = "[reliability]\nhost=postgres\nport=5432\ndbname=reliability\nuser=reliability\n"
 
 
 def write_secrets(root: Path) -> Path:
-    """Write all files, unless they are there: those who use them have stored the old ones."""
+    """Write the files that are not there; those who use the others have stored what they say.
+
+    :raises DevError: one is missing that only its user has stored, and it cannot be made again
+    """
     folder = root / FOLDER
     folder.mkdir(parents=True, exist_ok=True)
     folder.chmod(0o700)
-    if not all((folder / name).is_file() for name in FILES):
-        for name, text in _contents().items():
-            path = folder / name
-            path.write_text(text)
-            path.chmod(0o644)
+    missing = [name for name in FILES if not (folder / name).is_file()]
+    lost = [name for name in STORED if name in missing]
+    if lost and len(missing) < len(FILES):
+        raise DevError(
+            f"{FOLDER / lost[0]} is missing, and its containers have stored what it said. What to "
+            f"do: put it back; or `docker compose down --volumes`, delete {FOLDER} and call this "
+            "again, which loses their data."
+        )
+    contents = _contents(_passwords(folder))
+    for name in missing:
+        path = folder / name
+        path.write_text(contents[name])
+        path.chmod(0o644)
     return folder
 
 
@@ -47,8 +62,16 @@ def admin_password(root: Path) -> str:
     return passwords["admin"]
 
 
-def _contents() -> Mapping[str, str]:
-    password = {role: secrets.token_urlsafe(24) for role in ROLES}
+def _passwords(folder: Path) -> Mapping[str, str]:
+    """Return each role's password: the one that Postgres has, or else a new one."""
+    file = folder / "postgres.env"
+    if not file.is_file():
+        return {role: secrets.token_urlsafe(24) for role in ROLES}
+    stored = dict(line.split("=", 1) for line in file.read_text().splitlines())
+    return {role: stored[f"{role.upper()}_PASSWORD"] for role in ROLES}
+
+
+def _contents(password: Mapping[str, str]) -> Mapping[str, str]:
     return {
         "postgres.env": "".join(f"{role.upper()}_PASSWORD={password[role]}\n" for role in ROLES),
         "pg_service": SERVICE,

@@ -11,7 +11,8 @@ import yaml
 import dev.compose
 from compose.select_locked import select
 from dev.compose import Compose, compare, condition, expected_tables
-from dev.compose_secrets import FILES, FOLDER, admin_password, write_secrets
+from dev.compose_secrets import FILES, FOLDER, STORED, admin_password, write_secrets
+from dev.errors import DevError
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE_FILE = ROOT / "docker-compose.yml"
@@ -80,6 +81,28 @@ def test_secrets_are_made_once_in_a_folder_that_is_ours_alone(tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == sorted(FILES)
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert len(admin_password(tmp_path)) >= 20
+
+
+@pytest.mark.parametrize("name", [name for name in FILES if name not in STORED])
+def test_a_secret_that_was_lost_is_made_again_and_no_other_is_touched(tmp_path, name):
+    folder = write_secrets(tmp_path)
+    before = {name: (folder / name).read_text() for name in FILES}
+    (folder / name).unlink()
+    write_secrets(tmp_path)
+    after = {name: (folder / name).read_text() for name in FILES}
+    assert [one for one in FILES if after[one] != before[one]] in ([], [name])
+    password = before["postgres.env"].partition("\nRELIABILITY_PASSWORD=")[2].strip()
+    assert after["pgpass"].endswith(f":{password}\n")  # Postgres has stored it
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_what_only_the_containers_know_is_not_made_anew(tmp_path, name):
+    folder = write_secrets(tmp_path)
+    (folder / name).unlink()
+    before = {path: path.read_text() for path in folder.iterdir()}
+    with pytest.raises(DevError, match=name):
+        write_secrets(tmp_path)
+    assert {path: path.read_text() for path in folder.iterdir()} == before
 
 
 def test_the_image_gets_what_it_runs_and_no_linter():
