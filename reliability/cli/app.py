@@ -144,7 +144,8 @@ def topology_from_code(door: Door, topology: str, module: str = "") -> Topology:
     """
     from reliability.topologies import load_topology
 
-    sys.path[:0] = [folder for folder in code_folders() if folder not in sys.path]
+    # Last: a file calendar.py that happens to lie here is not Python's.
+    sys.path += [folder for folder in code_folders() if folder not in sys.path]
     module = module or module_of(door, topology)
     try:
         return load_topology(module, topology)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 
 import psutil
@@ -29,6 +30,19 @@ SUBMISSION = Submission(module="spark_apps.shop", grant=GRANT, step="process")
 def test_what_is_no_list_of_txids_is_refused(text):
     with pytest.raises(typer.BadParameter):
         read_txids(text)
+
+
+def test_what_lies_in_the_current_folder_shadows_nothing(tmp_path):
+    for name in ("calendar", "typer", "psycopg2"):
+        (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')")
+    said = subprocess.run(
+        [sys.executable, "-m", "reliability", "status", "--help"],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (said.returncode, said.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("verb", VERBS)
