@@ -33,11 +33,17 @@ class Airflow:
     token: str = field(repr=False)
 
     @classmethod
-    def of(cls, url: str) -> Airflow:
+    def of(cls, url: str, *, allow_http: bool = False) -> Airflow:
         """Take the token from the environment, or a file that it names, never from an argument."""
         url = url or os.environ.get(URL, "")
-        if urlsplit(url).scheme not in ("http", "https"):
-            raise NotPossible(f"where is Airflow? Say --airflow http://host:8080, or set {URL}.")
+        named = urlsplit(url)
+        if named.scheme not in ("http", "https"):
+            raise NotPossible(f"where is Airflow? Say --airflow https://host, or set {URL}.")
+        if named.scheme == "http" and named.hostname not in _LOCAL and not allow_http:
+            raise NotPossible(
+                f"{url} is plain http: whoever is on the way could read the token. What to do: use "
+                "https; or, on a network of your own, say --allow-http."
+            )
         return cls(url=url.rstrip("/"), token=_token())
 
     def runs(self, dag_id: str) -> Iterator[DagRun] | None:

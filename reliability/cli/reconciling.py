@@ -31,6 +31,10 @@ def reconcile(
         bool,
         typer.Option("--repair", help="Clear the runs that Airflow calls success and are not."),
     ] = False,
+    allow_http: Annotated[
+        bool,
+        typer.Option("--allow-http", help="Send the token to another host without encryption."),
+    ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
@@ -41,7 +45,7 @@ def reconcile(
     """
     from reliability.cli.airflow import Airflow
 
-    api = Airflow.of(airflow)
+    api = Airflow.of(airflow, allow_http=allow_http)
     findings, compared = _find(api)
     to_clear = [one for one in findings if one.what.is_repaired_by_clearing] if repair else []
     if to_clear:

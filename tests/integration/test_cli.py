@@ -261,6 +261,7 @@ def test_files_that_came_late_are_lag(door, tmp_path, monkeypatch):
     sys.path.remove(str(tmp_path))  # the verb finds it by itself
     del sys.modules["pipeline_of_cli"]
     (one,) = read("lag")
+    assert str(tmp_path) in sys.path[-2:]  # last: no file there is taken for one of Python's own
     assert (one["uncommitted"], one["txids"], one["without_txid"]) == (1, "1", [])
     assert one["oldest_age_seconds"] > 0
     say("lag", "--fail-after", "3600")
@@ -562,6 +563,9 @@ def test_airflow_is_compared_with_the_ledger_and_mended(shop, tmp_path, monkeypa
         assert "no token for Airflow" in say("reconcile", "--airflow", url, code=1).stderr
         monkeypatch.setenv("RELIABILITY_AIRFLOW_TOKEN_FILE", str(token))
         assert "where is Airflow?" in say("reconcile", code=1).stderr
+        remote = ("reconcile", "--airflow", "http://airflow.invalid:8080")
+        assert "could read the token" in say(*remote, code=1).stderr
+        assert "does not answer" in say(*remote, "--allow-http", code=1).stderr
         monkeypatch.setenv("RELIABILITY_AIRFLOW_URL", url + "/")
         found = read("reconcile", code=3)
         assert found["runs"] == 4
