@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reliability.ledger.migrations import migrations
-from reliability.ledger.queries import queries, split_queries
+from reliability.ledger.queries import queries, split_queries, sql_folder
 
 
 def test_split():
@@ -25,6 +25,12 @@ def test_every_update_and_delete_says_what_it_expects():
     for name, statement in queries().items():
         if re.search(r"^(UPDATE|DELETE)", statement, re.MULTILINE):
             assert " WHERE " in statement or "\n WHERE" in statement, name
+
+
+@pytest.mark.parametrize("file", sql_folder().rglob("*.sql"), ids=lambda file: file.name)
+def test_a_session_of_any_encoding_can_send_the_statements(file):
+    """migrate runs before a session's encoding is known to be one that holds more."""
+    assert file.read_text(encoding="utf-8").isascii()
 
 
 @pytest.mark.parametrize("name", ["1_short.sql", "0001-dash.sql"])
