@@ -2,6 +2,10 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 export KILL
+# two processes, each with a server of its own; Airflow's tests, the longest, start first
+SUITE := $(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+	tests/end_to_end tests/unit tests/dags tests/integration tests/rules tests/replay \
+	tests/mutants tests/conformance tests/simulation
 
 .DEFAULT_GOAL := help
 .PHONY: help setup up down reset status run demo test test-all check lock verify-compose clean
@@ -31,15 +35,15 @@ demo: setup ## 18 months of purchases with a kill -9; KILL=driver|task|superviso
 	@$(PY) -m dev.demo
 
 test: setup ## Run the whole suite: unit, DAGs, Postgres and Spark, histories, Airflow
-	@# two processes, each with a server of its own; Airflow's tests, the longest, start first
-	@$(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder \
-		tests/end_to_end tests/unit tests/dags tests/integration tests/rules tests/replay \
-		tests/mutants tests/conformance tests/simulation
+	@$(SUITE)
 
-test-all: test ## The suite, its slow tests, the mutants of every rule, the demo with each kill
+test-all: test ## The suite, its slow tests, a plain server, the mutants, each kill, the containers
 	@$(PY) -m pytest -m slow tests
+	@RELIABILITY_TEST_PLAIN=1 $(SUITE)
 	@$(PY) -m tests.mutants
 	@for victim in driver task supervisor postgres; do $(MAKE) demo KILL=$$victim || exit 1; done
+	@if docker info >/dev/null 2>&1; then $(MAKE) verify-compose; \
+	  else echo "no Docker here: verify-compose did not run"; fi
 
 check: setup ## Check format, lint, types and run the unit tests
 	@$(PY) -m ruff format --check .

@@ -5,8 +5,9 @@
 CREATE ROLE airflow LOGIN PASSWORD :'airflow_password';
 CREATE ROLE reliability LOGIN PASSWORD :'reliability_password';
 
-CREATE DATABASE airflow OWNER airflow;
-CREATE DATABASE reliability OWNER reliability;
+-- Whatever encoding initdb found in its environment: names and texts may be of any language.
+CREATE DATABASE airflow OWNER airflow TEMPLATE template0 ENCODING 'UTF8';
+CREATE DATABASE reliability OWNER reliability TEMPLATE template0 ENCODING 'UTF8';
 
 -- By default everybody may connect everywhere.
 REVOKE ALL ON DATABASE airflow, reliability FROM PUBLIC;

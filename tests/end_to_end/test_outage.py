@@ -1,4 +1,4 @@
-"""The ledger is away while tasks work and wait: runs outlast it, and spend no retry on it."""
+"""The ledger or Airflow's API is away while tasks work and wait."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from dev.processes import wait_until
 from tests.end_to_end.dates import PATIENCE
 from tests.fix_postgres import run_as_admin
 
-pytestmark = pytest.mark.timeout(420)
+pytestmark = pytest.mark.timeout(1500)
 
-AWAY_SECONDS = 25  # the default retries, three times after 5 s, would be spent long before
+SOON = 25  # the default retries, three times after 5 s, would be spent long before
+TEN_MINUTES = 600
 LEDGER = "reliability"
 
 
@@ -33,9 +34,13 @@ def ledger_away(ledger) -> Iterator[None]:
         run_as_admin(f"ALTER DATABASE {LEDGER} ALLOW_CONNECTIONS true")
 
 
-def test_a_ledger_that_is_away_costs_no_run_and_no_retry(dates, ledger):
+@pytest.mark.parametrize(
+    ("name", "away_seconds"),
+    [("", SOON), pytest.param("_long", TEN_MINUTES, marks=pytest.mark.slow)],
+)
+def test_a_ledger_that_is_away_costs_no_run_and_no_retry(dates, ledger, name, away_seconds):
     """In the middle of an attempt, before an emission, and while a task waits for its turn."""
-    working, emitting = dates.dag("words_outage"), dates.dag("words_late")
+    working, emitting = dates.dag(f"words_outage{name}"), dates.dag(f"words_late{name}")
     for file in ("a", "b"):
         working.deliver("2026-01-01", "man", "dog", file=file)
     emitting.deliver("2026-01-01", "ape")
@@ -47,9 +52,8 @@ def test_a_ledger_that_is_away_costs_no_run_and_no_retry(dates, ledger):
     with ledger_away(ledger):
         (working.folder / "hold").unlink()
         emitting.unpause()
-        started = time.monotonic()
         wait_until(lambda: "deferred" in emitting.tasks_of_all_runs("emit"), "emit", PATIENCE)
-        wait_until(lambda: time.monotonic() - started > AWAY_SECONDS, "a while", PATIENCE)
+        pause(away_seconds)
     assert working.states() == emitting.states() == ["success"]
     assert working.counted() == {"dog": 2, "man": 2}
     assert emitting.counted() == {"ape": 1}
@@ -59,3 +63,31 @@ def test_a_ledger_that_is_away_costs_no_run_and_no_retry(dates, ledger):
     assert max(tries.values()) <= 2
     (late,) = emitting.runs()
     assert set(emitting.tries(late).values()) == {1}
+
+
+def pause(seconds: float) -> None:
+    """Let an outage last."""
+    started = time.monotonic()
+    wait_until(lambda: time.monotonic() - started > seconds, "a while", seconds + PATIENCE)
+
+
+@pytest.mark.slow
+def test_ten_minutes_without_airflow_s_api(dates, airflow):
+    """Airflow's own outage costs tries: a task that cannot tell that it lives is given up."""
+    working, waiting = dates.dag("words_without_api"), dates.dag("words_before_api")
+    for dag in (working, waiting):
+        for file in ("a", "b"):
+            dag.deliver("2026-01-01", "man", "dog", file=file)
+        (dag.folder / "hold").touch()
+        dag.unpause()
+        wait_until(lambda: "1:0" in dag.attempts(), "an attempt", PATIENCE)  # noqa: B023
+    server = airflow.airflow.background("api-server")
+    server.stop(1)
+    (working.folder / "hold").unlink()
+    pause(TEN_MINUTES)
+    airflow.up(lambda text: None)
+    (waiting.folder / "hold").unlink()
+    for dag in (working, waiting):
+        print(dag.dag_id, dag.states(), dag.attempts(), dag.counted())
+        for run_id in dag.runs():
+            print(dag.tasks(run_id), dag.tries(run_id))

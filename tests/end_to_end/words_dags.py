@@ -22,6 +22,10 @@ DAYS = (  # the first and the last day that the schedule runs
     (words.told, 1, 2),
     (words.outage, 1, 1),
     (words.late, 1, 1),
+    (words.outage_long, 1, 1),
+    (words.late_long, 1, 1),
+    (words.without_api, 1, 1),
+    (words.before_api, 1, 1),
 )
 for topology, first, last in DAYS:
     globals()[topology.name] = topology_dag(
