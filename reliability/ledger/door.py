@@ -126,7 +126,7 @@ class Door:
 
     def _connect(self) -> Connection:
         if self._connection is None or self._connection.closed:
-            self._connection = psycopg2.connect(
+            connection = psycopg2.connect(
                 self.dsn,
                 # a peer that vanished is noticed in a minute, not after TCP's two hours
                 connect_timeout=CONNECT_TIMEOUT_SECONDS,
@@ -139,8 +139,13 @@ class Door:
                 keepalives_count=3,
                 tcp_user_timeout=30_000,
             )
-            self._connection.autocommit = True  # BEGIN and COMMIT are written out
-            self._pins = self._open_session(self._connection)
+            connection.autocommit = True  # BEGIN and COMMIT are written out
+            try:
+                self._pins = self._open_session(connection)
+            except BaseException:
+                connection.close()  # nothing may be done in a session without its settings
+                raise
+            self._connection = connection
         return self._connection
 
     def _open_session(self, connection: Connection) -> str:

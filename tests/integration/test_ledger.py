@@ -119,6 +119,18 @@ def test_a_missing_table_of_the_users_own_is_not_the_ledgers(door):
         tx.run(SQL("SELECT * FROM nosuch.t"))
 
 
+def test_no_transaction_runs_in_a_session_whose_settings_failed(door, monkeypatch):
+    """S1: a role's short statement_timeout may end the statement that sets them."""
+    good = queries()["open_session"]
+    door.close()
+    monkeypatch.setitem(queries(), "open_session", "SELECT 1/0")
+    with pytest.raises(Exception, match="division by zero"), door.transaction():
+        pass
+    monkeypatch.setitem(queries(), "open_session", good)
+    with door.transaction() as tx:
+        assert tx.one(SQL("SELECT current_setting('TimeZone') AS zone"))["zone"] == "UTC"
+
+
 def test_a_lost_session_is_opened_again(door):
     with door.transaction() as tx:
         pid = tx.one(SQL("SELECT pg_backend_pid() AS pid"))["pid"]
