@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import datetime, timedelta, timezone
+from datetime import timedelta, timezone
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
@@ -84,21 +84,6 @@ def _check_place(dag_run: Any, interval: Interval) -> None:
         f"run {dag_run.run_id} has the logical date {logical_date:%Y-%m-%dT%H:%M}, which the "
         f"scheduled run of that date needs, and reads {what}"
     )
-
-
-def carry(what: str, since: str | None, timeout: timedelta, error: Exception) -> dict[str, str]:
-    """Return what a deferral carries along while something is asked for again and again.
-
-    Each look ends a deferral and its timeout with it, so that the wait as a whole is timed here.
-
-    :param what: what is waited for
-    :param since: when it was waited for first, None if this is the first time
-    :raises error: that was longer ago than `timeout`
-    """
-    now = datetime.now(timezone.utc)
-    if since is not None and now - datetime.fromisoformat(since) > timeout:
-        raise error
-    return {what: since or now.isoformat()}
 
 
 @contextmanager

@@ -110,7 +110,9 @@ def _build(
         commit >> CloseOperator(task_id="close", topology=topology, txid=txid).as_teardown()
 
     emitted = EmitOperator(task_id="emit", topology=topology).output
-    settle = SettleOperator(task_id="settle", topology=topology, txids=emitted)
+    settle = SettleOperator(task_id="settle", topology=topology, txids=emitted).as_teardown(
+        on_failure_fail_dagrun=True
+    )
     transaction.expand(txid=emitted) >> settle
     for function in unanchored:
         unanchored_task(topology, settle.output, function)

@@ -1,16 +1,16 @@
-"""Outlast a ledger that is away: no retry is spent on it, and no worker slot held."""
+"""Wait for a ledger that does not answer: no retry is spent, and no worker slot is held."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 from typing import Any
 
 from airflow.sdk import BaseOperator
 
 from reliability.core.errors import LedgerBusy, LedgerUnavailable
-from reliability_airflow.context import WAIT_TIMEOUT, carry, mapped_errors
+from reliability_airflow.context import WAIT_TIMEOUT, mapped_errors
 from reliability_airflow.triggers import LedgerTrigger
 
 
@@ -31,8 +31,17 @@ class PatientOperator(BaseOperator):
         return self.execute(context)
 
     def carried(self, what: str, error: Exception) -> dict[str, str]:
-        """Return what a deferral carries along; raise `error` if it was waited for too long."""
-        return carry(what, self._since.get(what), self.wait_timeout, error)
+        """Return what a deferral carries along: since when the task has waited for `what`.
+
+        Each look ends a deferral and its timeout with it, so the wait as a whole is timed here.
+
+        :raises Exception: `error`, if it has waited for longer than `wait_timeout`
+        """
+        now = datetime.now(timezone.utc)
+        since = self._since.get(what)
+        if since is not None and now - datetime.fromisoformat(since) > self.wait_timeout:
+            raise error
+        return {what: since or now.isoformat()}
 
     @contextmanager
     def patience(self) -> Iterator[None]:
@@ -49,4 +58,9 @@ class PatientOperator(BaseOperator):
                 "%s The task waits until the ledger answers: no retry is spent.", error
             )
             trigger = LedgerTrigger()  # type: ignore[no-untyped-call]
-            self.defer(trigger=trigger, method_name="resume", kwargs=kwargs)
+            self.defer(
+                trigger=trigger,
+                method_name="resume",
+                kwargs=kwargs,
+                timeout=self.wait_timeout,  # the trigger itself waits while the ledger is away
+            )

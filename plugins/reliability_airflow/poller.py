@@ -1,9 +1,8 @@
-"""Who waits without a worker slot is looked after here: one poller a process, whatever many wait.
+"""One poller per process looks after all tasks that wait without a worker slot.
 
-A thread of its own asks the ledger for each topology that somebody waits for, in a few statements
-for all of its waiters, and tells those who have something to do. Another one renews their runs and
-sweeps: it may wait for a lock, and nobody who only looks should wait with it. Neither uses the
-threads that the triggerer has for everybody's triggers.
+One thread asks the ledger, in a few statements per topology, and tells the waiters that have
+something to do. Another thread renews their runs and sweeps: it may wait for a lock, which must not
+delay the first one. Neither uses the threads that the triggerer shares among all triggers.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from reliability.core.coordinator import Begin, Wait, Work, next_action
 from reliability.core.errors import LedgerRefusedLogin, ReliabilityError, Terminal, Transient
-from reliability.core.request import Request
+from reliability.core.request import Request, RequestStatus
 
 if TYPE_CHECKING:
     from reliability.core.standing import Standing
@@ -75,7 +74,9 @@ class Poller:
         self._threads: dict[str, threading.Thread] = {}
         self._is_away = False
 
-    async def wait(self, **what: object) -> None:
+    async def wait(
+        self, *, topology: str = "", txid: int = 0, request_id: int = 0, work: Work | None = None
+    ) -> None:
         """Return when the waiter, see `Waiter`, has something to do; the answer is only a hint."""
         loop = asyncio.get_running_loop()
         told: asyncio.Future[None] = loop.create_future()
@@ -87,7 +88,7 @@ class Poller:
         def tell() -> None:
             loop.call_soon_threadsafe(end)
 
-        waiter = Waiter(tell=tell, **what)  # type: ignore[arg-type]
+        waiter = Waiter(tell=tell, topology=topology, txid=txid, request_id=request_id, work=work)
         self.add(waiter)
         try:
             await told
@@ -116,7 +117,7 @@ class Poller:
     def _look_while(self, name: str) -> None:
         with closing(_Session("reliability poller")) as session:
             while waiters := self._left(name):
-                _safely(lambda: self.look(session.door(), waiters))
+                _safely(lambda: self.look(session.door, waiters))
                 time.sleep(LOOK_EVERY_SECONDS)
 
     def _sweep_while(self, name: str) -> None:
@@ -134,16 +135,18 @@ class Poller:
 
     # --- looking ---------------------------------------------------------------------------------
 
-    def look(self, door: Door, waiters: Iterable[Waiter]) -> None:
+    def look(self, door: Callable[[], Door], waiters: Iterable[Waiter]) -> None:
         """Tell those who have something to do; while the ledger is away, nobody has."""
         groups = _by_topology(waiters)
         for topology in self._topologies.keys() - groups.keys():
             del self._topologies[topology]
         for topology, group in groups.items():
             try:
-                told = group if not topology else self._due(door, topology, group)
-                if not topology:
-                    _ask(door)
+                if topology:
+                    told = self._due(door(), topology, group)
+                else:
+                    _ask(door())
+                    told = group
             except (Transient, LedgerRefusedLogin) as error:
                 self._note(error)
                 return
@@ -160,11 +163,16 @@ class Poller:
 
         memory = self._topologies[topology]
         wanted = {waiter.request_id for waiter in waiters}
-        unknown = wanted - memory.requests.keys()
+        # one that has ended may be opened again: it is always read anew
+        known = {
+            n
+            for n in wanted & memory.requests.keys()
+            if memory.requests[n].status is RequestStatus.OPEN
+        }
         with door.transaction(reads_only=True) as tx:
             standing = read_standing(tx, topology)
-            changed = read_requests(tx, wanted - unknown, unknown)
-        memory.requests = {n: r for n, r in memory.requests.items() if n in wanted}
+            changed = read_requests(tx, known, wanted - known)
+        memory.requests = {n: memory.requests[n] for n in known}
         memory.requests |= {request.request_id: request for request in changed}
         if standing != memory.standing or changed or memory.has_overdue_call():
             memory.seen.clear()
@@ -192,7 +200,7 @@ class Poller:
     def _note(self, error: ReliabilityError | None) -> None:
         """Say once that the ledger is away, and once that it is back."""
         if error is not None and not self._is_away:
-            logger.warning("whoever waits goes on waiting: %s", error)
+            logger.warning("the ledger does not answer; tasks keep waiting: %s", error)
         elif error is None and self._is_away:
             logger.info("the ledger answers again")
         self._is_away = error is not None

@@ -87,7 +87,6 @@ class SettleOperator(PatientOperator):
         super().__init__(**kwargs)
         self.topology = topology
         self.txids = txids
-        self.as_teardown(on_failure_fail_dagrun=True)
 
     def execute(self, context: Context) -> list[int]:
         """Green only if the ledger shows that all this run asked for is done.

@@ -370,11 +370,14 @@ def test_a_trigger_travels_as_ids_only(airflow_home):
 
 def test_a_wait_is_timed_as_a_whole(airflow_home):
     """E2: each look ends a deferral of Airflow's, and its timeout with it."""
-    from reliability_airflow.context import carry
+    from reliability_airflow.patience import PatientOperator
 
-    error, minute = SourceNotReady("emit: not ready"), timedelta(seconds=60)
-    carried = carry("source", None, minute, error)
-    assert carry("source", carried["source"], minute, error) == carried
+    error = SourceNotReady("emit: not ready")
+    task = PatientOperator(task_id="emit", wait_timeout=timedelta(seconds=60))
+    carried = task.carried("source", error)
+    task._since = carried
+    assert task.carried("source", error) == carried
     long_ago = (datetime.now(timezone.utc) - timedelta(seconds=61)).isoformat()
+    task._since = {"source": long_ago}
     with pytest.raises(SourceNotReady):
-        carry("source", long_ago, minute, error)
+        task.carried("source", error)

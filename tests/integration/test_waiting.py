@@ -107,7 +107,7 @@ def test_who_has_to_wait_is_not_told(emitted, waiter, own_poller, door):
     emitted.begin(1)
     emitted.begin(3)
     for _ in range(3):
-        own_poller.look(door, waiters)
+        own_poller.look(lambda: door, waiters)
     assert told == []
 
 
@@ -117,8 +117,8 @@ def test_whoever_comes_late_is_looked_at_though_nothing_changes(emitted, waiter,
     emitted.process(2)
     emitted.begin(1)
     first = waiter(2, told)
-    own_poller.look(door, [first])
-    own_poller.look(door, [first, waiter(2, told, "process")])  # what it waited for is done
+    own_poller.look(lambda: door, [first])
+    own_poller.look(lambda: door, [first, waiter(2, told, "process")])  # what it waited for is done
     assert told == [2]
 
 
@@ -159,15 +159,44 @@ def test_whoever_waits_outlives_a_ledger_that_is_away(waiter, own_poller, door, 
     waiters = [waiter(2, told), waiter(3, told)]
     away = Door("host=127.0.0.1 port=1")
     for _ in range(3):
-        own_poller.look(away, waiters)
+        own_poller.look(lambda: away, waiters)
         own_poller.sweep(away, waiters)
     assert told == []
-    assert caplog.text.count("whoever waits goes on waiting") == 1  # not once a waiter and look
+    assert caplog.text.count("tasks keep waiting") == 1  # not once a waiter and look
 
 
 def test_a_topology_that_the_ledger_lost_is_told_to_who_waits_for_it(waiter, own_poller, door):
     told: list[int] = []
-    own_poller.look(door, [waiter(2, told, topology="another")])
+    own_poller.look(lambda: door, [waiter(2, told, topology="another")])
+    assert told == [2]
+
+
+def test_a_request_that_was_given_up_and_opened_again_is_read_again(
+    emitted, waiter, own_poller, door
+):
+    """K1: else its task is woken at each look, finds that it has to wait, and waits again."""
+    told: list[int] = []
+    emitted.process(2)
+    emitted.begin(1)
+    waiting = waiter(2, told)
+    request_id = waiting.request_id
+    given_up = "UPDATE reliability.request SET status = 'GIVEN_UP', ended_at = now() WHERE txid = 2"
+    with door.transaction() as tx:
+        tx.run(SQL(given_up))
+    own_poller.look(lambda: door, [waiting])
+    assert told == [2]
+    assert emitted.request(2, "committed") == request_id  # the task comes again: it is open again
+    own_poller.look(lambda: door, [waiter(2, told)])
+    assert told == [2]
+
+
+def test_a_dsn_with_a_password_is_said_by_the_tasks(waiter, own_poller, monkeypatch):
+    """Where the triggerer cannot even ask, nobody would be told, ever."""
+    from reliability_airflow.poller import _Session
+
+    monkeypatch.setenv("RELIABILITY_DSN", "host=db password=hunter2")
+    told: list[int] = []
+    own_poller.look(_Session("poller").door, [waiter(2, told)])
     assert told == [2]
 
 
@@ -176,9 +205,9 @@ def test_who_waits_for_the_ledger_is_told_when_it_answers(own_poller, door):
 
     told: list[str] = []
     waiting = Waiter(tell=lambda: told.append("it answers"))
-    own_poller.look(Door("host=127.0.0.1 port=1"), [waiting])
+    own_poller.look(lambda: Door("host=127.0.0.1 port=1"), [waiting])
     assert told == []
-    own_poller.look(door, [waiting])
+    own_poller.look(lambda: door, [waiting])
     assert told == ["it answers"]
 
 
@@ -217,17 +246,17 @@ def test_a_free_place_wakes_the_lowest_waiting_replay_alone(emitted, waiter, own
         )
         for txid in (3, 1, 2)
     ]
-    own_poller.look(door, waiters)
-    own_poller.look(door, waiters)
+    own_poller.look(lambda: door, waiters)
+    own_poller.look(lambda: door, waiters)
     assert told == [1]
     again.begin(1)  # it has come, and holds the place itself
-    own_poller.look(door, waiters)
+    own_poller.look(lambda: door, waiters)
     assert told == [1]
     again.runner.close(1, again.run, "torn down")
-    own_poller.look(door, waiters[:1] + waiters[2:])
+    own_poller.look(lambda: door, waiters[:1] + waiters[2:])
     assert told == [1, 2]
     own_poller._topologies["global_count"].called[2] = 0.0  # it was called long ago, and never came
-    own_poller.look(door, waiters[:1])
+    own_poller.look(lambda: door, waiters[:1])
     assert told == [1, 2, 3]
 
 
@@ -262,7 +291,7 @@ def test_two_thousand_waiters_are_noticed_within_two_seconds_at_a_twentieth_of_a
     start = time.monotonic()
     with door.transaction() as tx:
         tx.run(SQL("UPDATE reliability.topology SET max_spout_pending = 5000"))
-    own_poller.look(door, waiters)
+    own_poller.look(lambda: door, waiters)
     assert len(told) == 2000 - 2  # but those who wait for what is being processed
     assert max(told.values()) - start < 2 - poller.LOOK_EVERY_SECONDS
     assert spent < 0.05 * poller.LOOK_EVERY_SECONDS, spent
@@ -271,11 +300,11 @@ def test_two_thousand_waiters_are_noticed_within_two_seconds_at_a_twentieth_of_a
 def poller_seconds(own_poller, door, waiters):
     """Return the processor time of a look, the server's too, as the median of some."""
     server = psutil.Process(rows(door, "SELECT pg_backend_pid()")[0][0])
-    own_poller.look(door, waiters)
+    own_poller.look(lambda: door, waiters)
     spent = []
     for _ in range(9):
         before = time.thread_time() + sum(server.cpu_times()[:2])
-        own_poller.look(door, waiters)
+        own_poller.look(lambda: door, waiters)
         spent.append(time.thread_time() + sum(server.cpu_times()[:2]) - before)
     return sum(spent) / len(spent)
 
@@ -296,6 +325,7 @@ def test_a_task_leaves_its_slot_while_the_ledger_is_away(airflow_home, monkeypat
     with pytest.raises(TaskDeferred) as again:
         emit.resume({}, {}, **left.value.kwargs)
     assert again.value.kwargs == left.value.kwargs  # since when, for the whole of the wait
+    assert left.value.timeout == emit.wait_timeout  # the trigger does not fire while it is away
     with pytest.raises(LedgerUnavailable):
         emit.resume({}, {}, ledger="2026-01-01T00:00:00+00:00")
 
