@@ -138,19 +138,27 @@ SELECT topology AS dag_id FROM reliability.topology WHERE participant IS NULL
  ORDER BY dag_id;
 
 -- runs_of_dag --
--- The latest request of each txid that a run asked for, a dry run's if there is no other. What is
--- held has to be released first.
+-- The latest request of each txid that a run asked for, a dry run's if there is no other. It is
+-- satisfied, too, if the txid has committed since for somebody else, unless a person parked it. What
+-- is held has to be released first.
 SELECT r.run_id, count(*) AS txids,
-       count(*) FILTER (WHERE r.status = 'SATISFIED') AS satisfied,
+       count(*) FILTER (WHERE is_satisfied) AS satisfied,
        count(*) FILTER (WHERE r.status = 'OPEN') AS open,
        count(*) FILTER (WHERE t.held_reason IS NOT NULL) AS held,
-       coalesce(range_agg(int8range(r.txid, r.txid, '[]')) FILTER (WHERE r.status <> 'SATISFIED'),
+       coalesce(range_agg(int8range(r.txid, r.txid, '[]')) FILTER (WHERE NOT is_satisfied),
                 '{}')::text AS unsatisfied,
        min(t.interval_start) AS interval_start, max(t.interval_end) AS interval_end
-  FROM (SELECT DISTINCT ON (topology, txid, run_id) topology, txid, run_id, status
+  FROM (SELECT DISTINCT ON (topology, txid, run_id) topology, txid, run_id, status, kind
           FROM reliability.request WHERE dag_id = %(dag_id)s
          ORDER BY topology, txid, run_id, is_dry_run, number DESC) AS r
   JOIN reliability.transaction t USING (topology, txid)
+  LEFT JOIN reliability.attempt a ON (a.topology, a.txid, a.attempt_id)
+                                   = (t.topology, t.txid, t.committed_attempt)
+ CROSS JOIN LATERAL (
+       SELECT r.status = 'SATISFIED'
+              OR (r.status IN ('CLOSED', 'GIVEN_UP') AND r.kind = 'COMMIT'
+                  AND a.attempt_id IS NOT NULL AND a.verdict IS DISTINCT FROM 'PARKED')
+           AS is_satisfied) AS s
  GROUP BY r.run_id ORDER BY r.run_id;
 
 -- server_facts --

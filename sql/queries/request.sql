@@ -111,18 +111,22 @@ SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.number, r.kind, r.status, r.
  ORDER BY r.txid, r.number DESC;
 
 -- runs_without_their_txids --
--- Runs that ended without what they had asked for, and that is not done since. Airflow may call one
--- success all the same: a person can.
+-- Runs that ended without what they had asked for, and that has not been done since, by whomever.
+-- A person may have marked such a run as success in Airflow.
 SELECT r.dag_id, r.run_id, range_agg(int8range(r.txid, r.txid, '[]'))::text AS txids
   FROM reliability.request r
   JOIN reliability.transaction t USING (topology, txid)
  WHERE r.status IN ('CLOSED', 'GIVEN_UP') AND NOT r.is_dry_run AND t.held_reason IS NULL
+   AND (t.committed_attempt IS NULL OR (r.kind = 'REPLAY' AND t.committed_attempt <= r.granted_after))
+   AND NOT EXISTS (   -- parked or skipped, and waiting for its turn to commit
+       SELECT FROM reliability.attempt a
+        WHERE a.topology = r.topology AND a.txid = r.txid
+          AND a.status = 'PROCESSED' AND a.verdict IS NOT NULL)
    AND NOT EXISTS (
        SELECT FROM reliability.request later
         WHERE later.topology = r.topology AND later.txid = r.txid
-          AND later.request_id > r.request_id AND NOT later.is_dry_run
-          AND (later.status IN ('SATISFIED', 'PARKED')
-               OR (later.dag_id = r.dag_id AND later.run_id = r.run_id)))
+          AND later.dag_id = r.dag_id AND later.run_id = r.run_id
+          AND later.request_id > r.request_id AND NOT later.is_dry_run)
  GROUP BY r.dag_id, r.run_id ORDER BY min(r.request_id);
 
 -- silent_requests --

@@ -12,6 +12,7 @@ from reliability.core.errors import (
     TxidBlocked,
 )
 from reliability.core.request import TaskTry
+from reliability.transaction.park import park, skip
 from reliability.transaction.request import Run, TaskContact
 from tests.simulation.source import MONTHS
 from tests.simulation.world import Silent
@@ -118,6 +119,25 @@ def test_a_run_is_told_that_ended_without_what_it_asked_for_until_somebody_has_d
     with pytest.raises(RunUnsatisfied):
         world.runner.settle(a, [1])
     assert ended_without(world) == [("A", "{[1,2)}")]  # a replay that was not done
+
+
+@pytest.mark.parametrize("give_up", [park, skip])
+def test_a_run_that_was_closed_before_its_txid_was_parked_or_skipped_is_not_told(
+    new_world, give_up
+):
+    """G9: parking or skipping is the advice for such a txid, and it is the end of it."""
+    world = new_world(items=(2, 2))
+    a = Run(dag_id=world.name, run_id="A")
+    world.claim("A", 1, "process")
+    world.runner.close(1, a, "its tasks ended without it")
+    assert ended_without(world) == [("A", "{[1,2)}")]
+    give_up(world.door, world.name, 1, "a broken file")
+    assert ended_without(world) == []
+    with world.door.transaction(reads_only=True) as tx:
+        (run,) = tx.all("runs_of_dag", dag_id=world.name)
+    assert (run["satisfied"], run["unsatisfied"]) == (
+        (1, "{[2,3)}") if give_up is skip else (0, "{[1,3)}")
+    )
     world.clear("A", 1)
     world.work("A", 1, "commit")
     assert ended_without(world) == []
