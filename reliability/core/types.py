@@ -6,6 +6,7 @@ A type is written as Postgres shows it: `bigint`, `numeric(14,2)`, `timestamptz`
 from __future__ import annotations
 
 import re
+from decimal import Decimal
 from typing import NamedTuple
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
@@ -153,6 +154,8 @@ def greatest_of(postgres_type: str) -> str | None:
 
     >>> greatest_of("bigint"), greatest_of("numeric(4,1)"), greatest_of("numeric(2)")
     ('9223372036854775807', '999.9', '99')
+    >>> greatest_of("numeric(2,5)")
+    '0.00099'
     >>> greatest_of("numeric")
     """
     parsed = _parse(postgres_type)
@@ -162,8 +165,7 @@ def greatest_of(postgres_type: str) -> str | None:
         return str(2**63 - 1)
     if parsed.precision is None:
         return None
-    scale = parsed.scale or 0
-    return ("9" * (parsed.precision - scale) + "." + "9" * scale).rstrip(".")
+    return f"{Decimal(10**parsed.precision - 1).scaleb(-(parsed.scale or 0)):f}"
 
 
 def is_ordered_alike(postgres_type: str) -> bool:

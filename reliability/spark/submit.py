@@ -99,7 +99,12 @@ class SparkSubmit:
 
     def _environment(self) -> dict[str, str]:
         """Let it find this Python, and the code that this process finds."""
-        environment = driver_environment(os.environ, master=self.master)
+        conf = dict(one.partition("=")[::2] for one in self.conf)
+        environment = driver_environment(
+            os.environ,
+            master=self.master or conf.get("spark.master", ""),
+            deploy_mode=conf.get("spark.submit.deployMode"),
+        )
         # where spark-defaults.conf names the master, `python3` is this one, or the executors' own
         ours = str(Path(sys.executable).parent)
         for name, folders in (("PATH", [ours]), ("PYTHONPATH", self.code)):

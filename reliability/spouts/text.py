@@ -51,7 +51,10 @@ def read_file(path: str, format: str, *, header: bool) -> FileItem:
             lines = _without_mark(text)
             rows = _csv_records(lines, header) if format == "csv" else _json_objects(lines)
     except (OSError, pa.ArrowException, UnicodeDecodeError, csv.Error, _ReadOtherwise) as error:
-        raise SourceUnreadable(f"{locate(path)} is not whole {format}: {error}") from error
+        raise SourceUnreadable(
+            f"{locate(path)} cannot be read as {format}: {error}",
+            remedy="correct the file at the source, or rename it; nothing was allocated.",
+        ) from error
     return FileItem(
         path=path,
         size=seen.size,
@@ -66,7 +69,7 @@ def line_end(path: str) -> str:
     r"""Return what ends the records of a CSV file: `\n` or `\r\n`."""
     with _opened(path) as text:
         lines = _Lines(_without_mark(text))
-        next(csv.reader(lines, strict=True), None)
+        next(_records(lines), None)
         return _end(lines.last) or "\n"
 
 
@@ -109,14 +112,18 @@ class _Lines:
             yield line
 
 
+def _records(lines: _Lines) -> Iterator[list[str]]:
+    csv.field_size_limit(sys.maxsize)  # a process has one limit: set it wherever one reads
+    return csv.reader(lines, strict=True)
+
+
 def _csv_records(text: Iterable[str], header: bool) -> int:
     """Count the records; what ends one must end each, or Spark would keep it in a value."""
-    csv.field_size_limit(sys.maxsize)
     lines = _Lines(text)
     records = 0
     allowed = {"\n", "\r\n", ""}
     try:
-        for record in csv.reader(lines, strict=True):
+        for record in _records(lines):
             if record:
                 records += 1
             end = _end(lines.last)

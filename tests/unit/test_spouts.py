@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import os
@@ -35,6 +36,7 @@ from reliability.core.spout import (
 )
 from reliability.spouts.filesystem import find_files
 from reliability.spouts.parquet import check_one_schema
+from reliability.spouts.text import line_end
 from reliability.spouts.tuple_ids import fold_rows
 from spark_apps import global_count
 
@@ -356,10 +358,20 @@ def test_json_lines_are_counted_without_spark(tmp_path, text, rows):
     assert item.rows == rows
 
 
+def test_the_driver_reads_a_field_as_long_as_emission_does(tmp_path):
+    """Emission raises the limit of csv fields, in a process of its own."""
+    (tmp_path / "a.csv").write_text(f"1,{'x' * 140_000}\n")
+    limit = csv.field_size_limit(131_072)
+    try:
+        assert line_end(str(tmp_path / "a.csv")) == "\n"
+    finally:
+        csv.field_size_limit(limit)
+
+
 @pytest.mark.parametrize("broken", [b'1,"never closed', b"\xff\xfe1,2", b'1,"a"b\n'])
 def test_text_that_is_not_whole_is_refused(tmp_path, broken):
     (tmp_path / "a.csv").write_bytes(broken)
-    with pytest.raises(SourceUnreadable, match=r"a\.csv is not whole csv"):
+    with pytest.raises(SourceUnreadable, match=r"a\.csv cannot be read as csv"):
         plan(FileSpout(f"{tmp_path}/*", format="csv", schema="a int, b string"))
     (tmp_path / "a.csv").unlink()
     (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 1000)[:-10])

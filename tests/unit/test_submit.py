@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from reliability.spark.java import java_home
-from reliability.spark.submit import driver_environment, find_spark_submit
+from reliability.spark.submit import SparkSubmit, driver_environment, find_spark_submit
 
 
 def program(path):
@@ -41,6 +41,20 @@ def test_spark_submit_is_spark_homes_else_the_paths_else_this_pythons(tmp_path, 
     # who looks along the PATH of that environment, as Airflow's provider does, finds the same
     found = driver_environment(environment)
     assert find_spark_submit({"PATH": found["PATH"]}) == str(of_home)
+
+
+@pytest.mark.parametrize(
+    ("conf", "executors", "driver"),
+    [
+        (["spark.master=local[2]"], sys.executable, sys.executable),
+        (["spark.master=yarn", "spark.submit.deployMode=cluster"], "/opt/python", "jupyter"),
+    ],
+)
+def test_a_replay_finds_master_and_deploy_mode_in_its_conf(monkeypatch, conf, executors, driver):
+    monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
+    found = SparkSubmit(program="spark-submit", conf=conf)._environment()
+    assert (found["PYSPARK_PYTHON"], found["PYSPARK_DRIVER_PYTHON"]) == (executors, driver)
 
 
 def test_nothing_is_found_where_nothing_is(tmp_path, monkeypatch):
