@@ -41,8 +41,8 @@ class Airflow:
             raise NotPossible(f"where is Airflow? Say --airflow https://host, or set {URL}.")
         if named.scheme == "http" and named.hostname not in _LOCAL and not allow_http:
             raise NotPossible(
-                f"{url} is plain http: whoever is on the way could read the token. What to do: use "
-                "https; or, on a network of your own, say --allow-http."
+                f"{url} is plain http: anyone on the network path could read the token. "
+                "What to do: use https; or, on a trusted network, add --allow-http."
             )
         return cls(url=url.rstrip("/"), token=_token())
 

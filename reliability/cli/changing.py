@@ -22,7 +22,7 @@ from reliability.cli.app import (
 )
 from reliability.cli.output import print_json, read_txids, told_differences
 from reliability.cli.rows import DiffFile, DiffTable, check_target, rows_into
-from reliability.core.txids import shown_txids, spoken
+from reliability.core.txids import shown_txids, with_noun
 
 if TYPE_CHECKING:
     from reliability.ledger.door import Door
@@ -137,9 +137,9 @@ def _say_rolled_back(topology: str, done: RolledBack, *, as_json: bool) -> None:
     if done.dropped:
         typer.echo(_DROPPED)
     if is_dry_run:
-        typer.echo(f"{spoken(_held(done))} would be held")
+        typer.echo(f"{with_noun(_held(done))} would be held")
     else:
-        typer.echo(f"{spoken(_held(done))} held. Next, once what was wrong is mended:")
+        typer.echo(f"{with_noun(_held(done))} held. Next, once what was wrong is mended:")
         typer.echo(f"  reliability release {topology}")
 
 
@@ -166,7 +166,7 @@ def release(
         runs = release(door, topology, wanted)
     released = {txid for run in runs for txid in run.txids}
     if left := set(wanted or ()) - released:
-        warn(f"{spoken(shown_txids(left))} not held")
+        warn(f"{with_noun(shown_txids(left))} not held")
     if as_json:
         return print_json(
             {
@@ -187,10 +187,10 @@ def release(
         typer.echo(f"no txid of {topology} was held")
         return
     typer.echo(
-        f"{spoken(shown_txids(released))} released. Clear what asks for them, in this order:"
+        f"{with_noun(shown_txids(released))} released. Clear what asks for them, in this order:"
     )
     for run in runs:
-        typer.echo(f"  {_command_to_clear(run)}  # {spoken(shown_txids(run.txids))}")
+        typer.echo(f"  {_command_to_clear(run)}  # {with_noun(shown_txids(run.txids))}")
 
 
 def _command_to_clear(run: RunToClear) -> str:

@@ -20,7 +20,7 @@ import typer
 from reliability.cli.app import FAILED, AsJson, ledger, rows_of, verb
 from reliability.cli.output import print_json, print_table
 from reliability.core.errors import ReliabilityError
-from reliability.core.txids import shown_ranges, spoken
+from reliability.core.txids import shown_ranges, with_noun
 
 if TYPE_CHECKING:
     from reliability.ledger.door import Door
@@ -294,7 +294,7 @@ def _topology(tx: Any, row: Any) -> Iterator[Finding]:
             _warning(check, f"paused: {row['paused_reason']}", f"reliability resume {name}")
         )
     for one in held:
-        what = f"{spoken(shown_ranges(one['txids']))} held: {one['reason']}"
+        what = f"{with_noun(shown_ranges(one['txids']))} held: {one['reason']}"
         findings.append(_warning(check, what, f"reliability release {name}"))
     if blocked is not None and not held:
         error = blocked.error()

@@ -100,8 +100,12 @@ def restored() -> None:
     with ledger() as door:
         timeline, fenced = _fence(door)
         compared = [one for name in names(door, "") for one in _compare(door, name)]
-    said = "not said by the server" if timeline is None else timeline
-    typer.echo(f"the server's timeline is {said}; {fenced} live attempts were fenced")
+    said = (
+        "the server does not report its timeline"
+        if timeline is None
+        else f"the server's timeline is {timeline}"
+    )
+    typer.echo(f"{said}; {fenced} live attempts were fenced")
     if compared:
         print_table(
             "",

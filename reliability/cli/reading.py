@@ -9,7 +9,7 @@ import typer
 
 from reliability.cli.app import FAILED, AsJson, OneOrAll, ledger, names, rows_of, verb, warn
 from reliability.cli.output import print_json, print_table, shown
-from reliability.core.txids import shown_ranges, spoken
+from reliability.core.txids import shown_ranges, with_noun
 
 if TYPE_CHECKING:
     from reliability.core.state import State
@@ -75,7 +75,7 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
         yield f"{topology}: a change is {one['checkpoint']}; every task and sweep carries it on"
     for held in one["held"]:
         yield (
-            f"{topology}: {spoken(held['txids'])} held, until `reliability release {topology}`: "
+            f"{topology}: {with_noun(held['txids'])} held, until `reliability release {topology}`: "
             f"{held['reason']}"
         )
     blocked = one["blocked"]
@@ -83,7 +83,8 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
         yield f"{topology}: {blocked.error().what}"
     for parked in one["parked"]:
         again = f"reliability replay {topology} {parked['txids']}"
-        yield f"{topology}: {spoken(parked['txids'])} parked, until `{again}`: {parked['reason']}"
+        what = with_noun(parked["txids"])
+        yield f"{topology}: {what} parked, until `{again}`: {parked['reason']}"
 
 
 # --- topologies ----------------------------------------------------------------------------------

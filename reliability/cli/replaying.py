@@ -31,7 +31,7 @@ from reliability.cli.output import (
     told_differences,
 )
 from reliability.cli.rows import DifferentRows, DiffFile, DiffTable, check_target, rows_into
-from reliability.core.txids import shown_txids, spoken
+from reliability.core.txids import shown_txids, with_noun
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -174,7 +174,7 @@ def _replay_all(
         _say_where_it_is(error)
         if left := set(txids) - {one.txid for one in done}:
             warn(
-                f"{spoken(shown_txids(left))} not replayed, {len(done)} before it were; what is "
+                f"{with_noun(shown_txids(left))} not replayed, {len(done)} before it were; what is "
                 "PROCESSED of it commits in its turn"
             )
             replaying.give_up("reliability replay ended without it")

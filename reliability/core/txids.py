@@ -34,10 +34,10 @@ def shown_ranges(multirange: str) -> str:
     )
 
 
-def spoken(txids: str) -> str:
-    """Say of a notation what it is about.
+def with_noun(txids: str) -> str:
+    """Put `txid` or `txids` before a notation of txids.
 
-    >>> spoken("3"), spoken("3,7..9")
+    >>> with_noun("3"), with_noun("3,7..9")
     ('txid 3', 'txids 3,7..9')
     """
     return f"txid {txids}" if txids.isdigit() else f"txids {txids}"

@@ -6,7 +6,9 @@
 3. read BatchMeta, check that the source still is what it was, make the batch's frame; a step that
    reads states gets the rows that earlier steps of the attempt have staged for them
 4. call the process function once
-5. per state: reduce to contributions, stage them, declare how many partitions there were
+5. set the session's settings again, as the function may have changed them, and evaluate once what
+   several states share and what may come out differently (V5)
+6. per state: reduce to contributions, stage them, declare how many partitions there were
 
 It says nothing of success: whoever submitted it ends the step by what lies in the ledger.
 """

@@ -186,7 +186,7 @@ def _refusal(text: Column, type_: DataType, place: str) -> Column:
 
     shown = F.regexp_replace(F.substring(text, 1, SHOWN_CHARACTERS), r"\p{Cntrl}", "?")
     before = f"[{SchemaMismatch.code}] column {place}: '"
-    after = f"' is no {type_.simpleString()}: malformed, or it would lose digits"
+    after = f"' is not a valid {type_.simpleString()}, or does not fit it without losing digits"
     return F.raise_error(F.concat(F.lit(before), shown, F.lit(after)))
 
 

@@ -102,7 +102,7 @@ class SourceTable:
             )
 
     def _check_read(self, columns: Iterable[str]) -> None:
-        """Refuse what the frame of the batch could not hold: Spark passes over upper and lower."""
+        """Refuse columns that a Spark frame cannot hold: it ignores the case of names."""
         remedy = "name the columns that are to be read: TableSpout(…, columns=[…])."
         if own := [name for name in columns if name.lower() in ACCOUNTING]:
             raise InvalidDefinition(

@@ -57,6 +57,10 @@ def crowded_rows(tables: StateTables, patterns: Iterable[Mapping[str, bool]]) ->
 
     :param patterns: what `patterns_of_touched` said
     """
+    fit = [
+        SQL("coalesce(abs(sum({}) OVER same_key) <= {}, true)").format(_summed(name), SQL(most))
+        for name, most in _limited_sums(tables).items()
+    ]
     return SQL(
         "CREATE TEMPORARY TABLE {crowded} ON COMMIT DROP AS SELECT place FROM"
         " (SELECT place, count(*) OVER same_key AS rows, {fit} AS fit"
@@ -64,12 +68,7 @@ def crowded_rows(tables: StateTables, patterns: Iterable[Mapping[str, bool]]) ->
         " WINDOW same_key AS (PARTITION BY _number)) AS of_key WHERE rows > 1 AND fit"
     ).format(
         crowded=_CROWDED,
-        fit=SQL(" AND ").join(
-            SQL("coalesce(abs(sum({}) OVER same_key) <= {}, true)").format(_summed(name), SQL(most))
-            for name, most in _limited_sums(tables).items()
-        )
-        if _limited_sums(tables)
-        else SQL("true"),
+        fit=SQL(" AND ").join(fit or [SQL("true")]),
         rows=SQL(" UNION ALL ").join(_rows_of(tables, pattern) for pattern in patterns),
         counts=counts(tables, "own"),
     )

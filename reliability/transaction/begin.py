@@ -26,12 +26,11 @@ from reliability.transaction.server import end_holders_of
 
 
 def read_snapshot(
-    door: Door, topology: str, txid: int, request_id: int, states: Sequence[State] = ()
+    door: Door, topology: str, txid: int, request_id: int, states: Sequence[State]
 ) -> tuple[Snapshot, Request]:
     """Read what the coordinator decides from, without a lock: an answer, not a promise.
 
-    :param states: the topology's states, which may refuse a replay (H5); who only wants to know
-        whether there is something to do may leave them out
+    :param states: the topology's states, which may refuse a replay (H5)
     """
     with door.transaction() as tx:
         return read_snapshot_in(tx, topology, txid, states), _request_in(tx, request_id)

@@ -71,7 +71,7 @@ class Bolt(Member):
         numbered = {str(number) for number in range(self.sources - len(named))}
         self.names = sorted(named | numbered)
         self.drive = Drive(state=at_rest, epoch=EPOCH, participants=frozenset(self.names))
-        self.spoken: set[str] = set()
+        self.with_noun: set[str] = set()
         self.counted: Counter[Message] = Counter()
         self.initialised = False
         self.passed_over = False  # the original took no notice of the last INITSTATE
@@ -97,10 +97,13 @@ class Bolt(Member):
     def vote(self, message: Message, source: str | None) -> bool:
         """Let a source speak at the barrier; say whether all of them have."""
         if message != self.drive.asked:
-            self.drive, self.spoken = replace(self.drive, asked=message, votes=frozenset()), set()
+            self.drive, self.with_noun = (
+                replace(self.drive, asked=message, votes=frozenset()),
+                set(),
+            )
         # A vector that does not say who speaks is taken to speak of one after the other.
-        name = source or next(one for one in self.names if one not in self.spoken)
-        self.spoken.add(name)
+        name = source or next(one for one in self.names if one not in self.with_noun)
+        self.with_noun.add(name)
         self.drive = self.drive.ack(message, name)
         if self.drive.lacks:
             return False
@@ -179,7 +182,10 @@ def _checkpoint(number: int, step: Mapping[str, Any], bolt: Bolt, c: Comparison)
         miscounts=opens != is_asked,
         counted=bolt.counted.total(),
     )
-    c.ours(is_asked == (bolt.spoken == set(bolt.names)), "it is asked when each source has spoken")
+    c.ours(
+        is_asked == (bolt.with_noun == set(bolt.names)),
+        "it is asked when each source has with_noun",
+    )
     if is_asked and action is CheckpointAction.INIT_STATE:
         bolt.passed_over = not bolt.initialised and "bolt.initState" not in _calls(step["expect"])
         bolt.initialised = True
