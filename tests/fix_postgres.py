@@ -30,6 +30,7 @@ HOSTILE_SETTINGS = {
     "extra_float_digits": "-15",
     "bytea_output": "escape",
     "array_nulls": "off",
+    "quote_all_identifiers": "on",
     "transform_null_equals": "on",
     "standard_conforming_strings": "off",
     "default_transaction_isolation": "serializable",

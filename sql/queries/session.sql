@@ -33,6 +33,8 @@ SET LOCAL IntervalStyle = 'postgres';
 SET LOCAL extra_float_digits = 1;
 SET LOCAL bytea_output = 'hex';
 SET LOCAL array_nulls = on;
+-- Names of types as they are: text, and not "text".
+SET LOCAL quote_all_identifiers = off;
 -- What an expression means. Not standard_conforming_strings: the driver quotes as it was when the
 -- session began.
 SET LOCAL transform_null_equals = off;
