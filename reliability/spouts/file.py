@@ -46,6 +46,7 @@ from reliability.core.spout import (
 from reliability.spouts import parquet, text
 from reliability.spouts.filesystem import find_files, find_spelled, stat
 from reliability.spouts.names import check_name, is_utf8, locate, spellings
+from reliability.spouts.patterns import check_pattern, for_interval, is_timed
 from reliability.spouts.tuple_ids import fold_rows
 
 FORMATS = ("parquet", "csv", "jsonl")
@@ -95,6 +96,13 @@ class FileSpout:
                 f"FileSpout: {'an opaque spout' if self.opaque else self.format} needs a schema",
                 remedy='give it as Spark reads it: schema="id bigint, day date".',
             )
+        check_pattern("FileSpout: pattern", self.pattern)
+        check_pattern("FileSpout: ready_file", self.ready_file)
+        if is_timed(self.ready_file) and not self.timed:
+            raise InvalidDefinition(
+                f"FileSpout: ready_file {self.ready_file!r} asks for an interval, and the pattern "
+                "has none: it would never be there"
+            )
         _ = self.limits  # checks itself
 
     @property
@@ -111,18 +119,18 @@ class FileSpout:
 
     @property
     def timed(self) -> bool:
-        return "{data_interval_" in self.pattern
+        return is_timed(self.pattern)
 
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
         """Say whether the ready file is there."""
-        return not self.ready_file or bool(find_files(_for_interval(self.ready_file, interval)))
+        return not self.ready_file or bool(find_files(for_interval(self.ready_file, interval)))
 
     def plan(self, interval: Interval | None, taken: Taken) -> list[SourceItem]:
         """List what no txid has of the matching files, by path, with the rows that each holds.
 
         Files that a txid has are not even opened.
         """
-        pattern = _for_interval(self.pattern, interval)
+        pattern = for_interval(self.pattern, interval)
         found = find_spelled(pattern)
         if not found and not self.allow_empty:
             raise NothingToEmit(f"no file matches {locate(pattern)}")
@@ -204,12 +212,6 @@ def _is_there(path: str) -> bool:
     except FileNotFoundError:
         return False
     return True
-
-
-def _for_interval(pattern: str, interval: Interval | None) -> str:
-    if interval is None:
-        return pattern
-    return pattern.format(data_interval_start=interval.start, data_interval_end=interval.end)
 
 
 def _without(groups: Sequence[FileItem], taken: Sequence[tuple[int, int]]) -> list[FileItem]:

@@ -3,18 +3,76 @@
 A pattern is a glob as Python's `glob` reads it, component by component: `*`, `?` and `[…]` match
 within one, `**` any number of folders. Names that Spark hides are matched by no wildcard: they are
 those of jobs and tools that still write, `_temporary`, `_delta_log`, `part-0.csv._COPYING_`.
+
+`{data_interval_start:%Y-%m}` and `{data_interval_end:…}` stand for the run's interval. No other
+brace opens in a pattern: what looks like a placeholder or a choice and is none would match nothing,
+and with `allow_empty` nobody would see it. `[{]` matches a brace.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from datetime import datetime, timezone
 from fnmatch import translate
 from functools import lru_cache
+
+from reliability.core.errors import InvalidDefinition
+from reliability.core.spout import Interval
 
 ANY_FOLDERS = "**"
 _GLOB = re.compile(r"[*?[]")
 _COPYING = "._COPYING_"
+_PLACE = re.compile(r"\{data_interval_(?:start|end)\b[^{}]*\}")
+_CLASS = re.compile(r"\[[^\]/]+\]")
+# They differ in whatever strftime tells, so that a placeholder that is always the same shows.
+_ONE, _OTHER = (
+    Interval(moment, moment)
+    for moment in (
+        datetime(2001, 2, 3, 4, 5, 6, 7, tzinfo=timezone.utc),
+        datetime(2012, 11, 22, 20, 30, 40, 50, tzinfo=timezone.utc),
+    )
+)
+
+
+def is_timed(pattern: str) -> bool:
+    """Say whether a pattern reads by data interval."""
+    return _PLACE.search(pattern) is not None
+
+
+def for_interval(pattern: str, interval: Interval | None) -> str:
+    """Fill in a run's interval, in UTC.
+
+    >>> for_interval("in/{data_interval_start:%Y-%m}/[{]a}.csv", _ONE)
+    'in/2001-02/[{]a}.csv'
+    """
+    if interval is None:
+        return pattern
+    ends = {"data_interval_start": interval.start, "data_interval_end": interval.end}
+    return _PLACE.sub(lambda place: place[0].format(**ends), pattern)
+
+
+def check_pattern(what: str, pattern: str) -> None:
+    """Raise InvalidDefinition if a brace opens in it that is no placeholder; `what` names it."""
+    if why := _why_no_pattern(pattern):
+        raise InvalidDefinition(
+            f"{what} {pattern!r}: {why}",
+            remedy="write {data_interval_start:%Y-%m-%d} or {data_interval_end:…}, with strftime's "
+            "letters, and [{] for a brace in a name; for a choice like {csv,json} use * or [].",
+        )
+
+
+def _why_no_pattern(pattern: str) -> str:
+    for place in _PLACE.findall(pattern):
+        try:
+            is_constant = for_interval(place, _ONE) == for_interval(place, _OTHER)
+        except (AttributeError, LookupError, TypeError, ValueError) as error:
+            return f"{place}: {error}"
+        if is_constant:
+            return f"{place} is the same for every interval"
+    left = _CLASS.sub("", _PLACE.sub("", pattern))
+    brace = left[left.find("{") :].partition("/")[0] if "{" in left else ""
+    return f"{brace} is no placeholder" if brace else ""
 
 
 def is_hidden(name: str) -> bool:

@@ -6,6 +6,7 @@ import csv
 import gzip
 import json
 import os
+import re
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -527,6 +528,7 @@ def test_memory_rows_that_a_txid_has_are_not_planned():
         (lambda: FileSpout("*", format="jsonl"), "jsonl needs a schema"),
         (lambda: FileSpout("*", opaque=True), "opaque spout needs a schema"),
         (lambda: FileSpout("*", header=True), "header"),
+        (lambda: FileSpout("*", ready_file="{data_interval_start:%d}/ok"), "never be there"),
         (lambda: TableSpout("t", key="id", max_rows_per_batch=0), "max_rows_per_batch"),
         (lambda: TableSpout("t", key="id", lag_seconds=5), "lag_column"),
         (lambda: TableSpout("t", key="id", lag_column="at"), "lag_seconds"),
@@ -536,6 +538,36 @@ def test_memory_rows_that_a_txid_has_are_not_planned():
 def test_a_definition_that_does_not_hold_together_is_refused(make, named):
     with pytest.raises(InvalidDefinition, match=named):
         make()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "said"),
+    [
+        ("in/{ds}/*", "{ds} is no placeholder"),
+        ("in/{data_intervall_start:%Y}/*", "is no placeholder"),
+        ("in/{{ data_interval_start }}/*", "is no placeholder"),
+        ("in/{ data_interval_start }/*", "is no placeholder"),
+        ("in/{data_interval_start:%Y}/*.{csv,json}", "{csv,json} is no placeholder"),
+        ("in/*.{csv,json}", "{csv,json} is no placeholder"),
+        ("in/{data_interval_start:%Y/*", "is no placeholder"),
+        ("in/{data_interval_start.day_of_week}/*", "day_of_week"),
+        ("in/{data_interval_start:YYYY-MM}/*", "is the same for every interval"),
+    ],
+)
+def test_a_brace_that_is_no_placeholder_is_refused(pattern, said):
+    """It would match nothing, and with allow_empty every run would be green."""
+    with pytest.raises(InvalidDefinition, match=re.escape(said)):
+        FileSpout(pattern, allow_empty=True)
+    with pytest.raises(InvalidDefinition, match=re.escape(said)):
+        FileSpout("{data_interval_start:%d}/*", ready_file=pattern)
+
+
+def test_a_brace_in_brackets_is_itself(tmp_path):
+    parquet(tmp_path / "{a}" / "2026-01" / "{b}.parquet")
+    month = Interval(START, START + 31 * DAY)
+    for name in ("2026-01", "{data_interval_start:%Y-%m}"):
+        spout = FileSpout(f"{tmp_path}/[{{]a}}/{name}/[{{]b[}}].parquet")
+        assert len(spout.plan(month if spout.timed else None, NothingTaken())) == 1
 
 
 @pytest.mark.parametrize("limit", ["max_files_per_batch", "max_bytes_per_batch"])
