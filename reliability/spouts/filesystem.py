@@ -21,7 +21,15 @@ from reliability.spouts.names import (
     split_uri,
     without_file_scheme,
 )
-from reliability.spouts.patterns import ANY_FOLDERS, fits, is_hidden, is_wild, matches, split
+from reliability.spouts.patterns import (
+    ANY_FOLDERS,
+    fits,
+    is_hidden,
+    is_wild,
+    matches,
+    means_files,
+    split,
+)
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileSystem
@@ -64,7 +72,7 @@ def _find_local(pattern: str) -> dict[str, str]:
     folder, parts = _local_parts(pattern)
     found: dict[str, str] = {}
     identities: dict[str, str] = {}
-    for below in _walk(os.path.join(home(), folder), parts):
+    for below in _walk(os.path.join(home(), folder), parts, means_files(parts)):
         listed = os.path.join(folder, below) if is_wild(pattern) else pattern
         place, name = os.path.split(listed)
         if place not in identities:
@@ -72,6 +80,15 @@ def _find_local(pattern: str) -> dict[str, str]:
         found.setdefault(os.path.join(identities[place], name), listed)
     _check_links(found)
     return found
+
+
+def _is_a_folder(path: str) -> SourceUnreadable:
+    # What lies in it would never be read, and nobody would know.
+    return SourceUnreadable(
+        f"{path} is a folder, and the pattern asks for files",
+        remedy="if files in it are to be read, write a pattern that ends in /* or **; "
+        "else move it away, or rename it.",
+    )
 
 
 def _local_parts(pattern: str) -> tuple[str, list[str]]:
@@ -83,21 +100,26 @@ def _local_parts(pattern: str) -> tuple[str, list[str]]:
     return folder.rstrip("/") or ("/" if pattern.startswith("/") else ""), parts
 
 
-def _walk(folder: str, parts: Sequence[str]) -> Iterator[str]:
-    """Yield the files below a folder that match, relative to it; some may come twice."""
+def _walk(folder: str, parts: Sequence[str], only_files: bool) -> Iterator[str]:
+    """Yield the files below a folder that match, relative to it; some may come twice.
+
+    :param only_files: a folder that matches is an error
+    """
     if not parts:
         return
     part, *rest = parts
     if part == ANY_FOLDERS:
         for below in _folders_below(folder):
-            for name in _walk(os.path.join(folder, below), rest or ["*"]):
+            for name in _walk(os.path.join(folder, below), rest or ["*"], only_files):
                 yield os.path.join(below, name)
         return
     for name, path in _matching(folder, part):
         if not rest and os.path.isfile(path):
             yield name
+        elif not rest and only_files and os.path.isdir(path):
+            raise _is_a_folder(path)
         elif rest and os.path.isdir(path):
-            for below in _walk(path, rest):
+            for below in _walk(path, rest, only_files):
                 yield os.path.join(name, below)
 
 
@@ -171,7 +193,11 @@ def _find_remote(pattern: str) -> dict[str, str]:
     found = {}
     for info in filesystem.get_file_info(selector):
         below = _below(info.path, f"{root}{folder}")
-        if info.type == FileType.File and matches(wanted, below.split("/")):
+        if not matches(wanted, below.split("/")):
+            continue
+        if info.type == FileType.Directory and means_files(wanted):
+            raise _is_a_folder(f"{scheme}://{info.path}")
+        if info.type == FileType.File:
             place, as_written = (
                 f"{scheme}://{authority}/" + "/".join(filter(None, [start, below]))
                 for start in (folder, written)

@@ -138,6 +138,18 @@ def matches(parts: Sequence[str], names: Sequence[str]) -> bool:
     return len(names) > 1 and not is_hidden(names[0]) and matches(parts, names[1:])
 
 
+def means_files(parts: Sequence[str]) -> bool:
+    """Say whether what matches can only be meant as a file: by a whole name, or by its extension.
+
+    >>> means_files(["day.parquet"]), means_files(["*", "*.parquet"]), means_files(["*"])
+    (True, True, False)
+    >>> means_files(["**", "*.parquet"])  # which reads what is in such a folder
+    False
+    """
+    extension = parts[-1].rpartition(".")[2] if parts else "*"
+    return ANY_FOLDERS not in parts and not is_wild(extension)
+
+
 def _starts_hidden(name: str) -> bool:
     return name.startswith(".") or (name.startswith("_") and "=" not in name)
 

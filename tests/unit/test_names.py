@@ -295,3 +295,34 @@ def test_a_name_that_a_txid_has_is_in_nobodys_way(tmp_path):
 def test_a_key_that_hadoop_takes_for_another_is_refused(key):
     with pytest.raises(SourceUnreadable, match="Hadoop takes its name for another one"):
         check_name(key)
+
+
+@pytest.mark.parametrize("start", ["", "memory://"])
+@pytest.mark.parametrize(
+    ("pattern", "is_error"),
+    [
+        ("in/*.parquet", True),
+        ("*/*.parquet", True),
+        ("in/a.parquet", True),
+        ("in", True),
+        ("in/**/*.parquet", False),
+        ("in/a.parquet/*", False),
+        ("in/*", False),
+        ("in/_*.parquet", False),
+    ],
+)
+def test_a_folder_with_the_name_of_a_file_is_not_passed_over(tmp_path, start, pattern, is_error):
+    """Spark writes such: its rows would never be read, and nothing would tell."""
+    fsspec = pytest.importorskip("fsspec")
+    files = fsspec.filesystem("memory" if start else "file")
+    files.makedirs(f"{tmp_path}/in/a.parquet", exist_ok=True)
+    files.pipe(f"{tmp_path}/in/a.parquet/part-0.parquet", b"1")
+    files.pipe(f"{tmp_path}/in/b.parquet", b"1")
+    try:
+        if is_error:
+            with pytest.raises(SourceUnreadable, match="is a folder"):
+                find_files(f"{start}{tmp_path}/{pattern}")
+        else:
+            find_files(f"{start}{tmp_path}/{pattern}")
+    finally:
+        files.rm(str(tmp_path), recursive=True)
