@@ -5,6 +5,7 @@ A verb imports what it needs when it is called: `reliability status` must not pa
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Callable, Iterator
@@ -53,6 +54,7 @@ def verb(*examples: str) -> Callable[[Verb], Verb]:
     def register(function: Verb) -> Verb:
         @wraps(function)
         def run(*arguments: Any, **options: Any) -> None:
+            _write_out_what_cannot_be_shown()
             try:
                 function(*arguments, **options)
             except (ReliabilityError, NotPossible) as error:
@@ -63,6 +65,14 @@ def verb(*examples: str) -> Callable[[Verb], Verb]:
         return function
 
     return register
+
+
+def _write_out_what_cannot_be_shown() -> None:
+    # Names and reasons have any characters, the terminal of a cron job or a container may have few:
+    # a verb must not end in the middle of its answer for that.
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _help_of(function: Callable[..., Any]) -> str:

@@ -120,6 +120,14 @@ def test_an_error_says_what_to_do(empty, monkeypatch):
     assert read("status") == []
 
 
+def test_a_terminal_that_lacks_characters_gets_the_whole_answer(shop):
+    """As that of a cron job may."""
+    commit_three(shop)
+    say("pause", shop.topology.name, "--reason", "Zoë → night")
+    result = CliRunner(charset="ascii").invoke(app, ["doctor"])
+    assert r"Zo\xeb \u2192 night" in result.stdout
+
+
 ABOUT_NOBODY = [
     ["sweep", "nosuch"],
     ["topologies", "nosuch"],
