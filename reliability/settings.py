@@ -10,7 +10,7 @@ from pathlib import Path
 from reliability.core.errors import DsnUnreadable, InvalidDefinition, PasswordInDsn
 
 DEFAULT_DSN = "service=reliability"
-_DATABASE_NAME = re.compile(r"^[a-z][a-z0-9]*(_[a-z0-9]+)*$")
+_DATABASE_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
 def ledger_dsn() -> str:
@@ -33,7 +33,7 @@ def database_dsn(name: str) -> str:
     """
     if not name:
         return ledger_dsn()
-    if not _DATABASE_NAME.match(name):
+    if not _DATABASE_NAME.fullmatch(name):
         raise InvalidDefinition(
             f"database: {name!r} is not a name",
             remedy="use lower case, digits and single underscores; it names a libpq service.",

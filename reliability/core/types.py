@@ -37,7 +37,7 @@ _WITHOUT_ARRAYS = ("jsonb", "bytea")
 _WRITTEN_AS_JSON = ("struct<", "map<", "array<")
 _TEXTS = ("text", "character varying")
 _EXACT = ("bigint", "numeric")
-_TYPE = re.compile(r"^([a-z ]+?) ?(?:\((\d+)(?:, ?(\d+))?\))?(\[\])?$")
+_TYPE = re.compile(r"([a-z ]+?) ?(?:\(([0-9]+)(?:, ?([0-9]+))?\))?(\[\])?")
 _WIDER: dict[str, tuple[str, ...]] = {
     "smallint": ("integer", "bigint", "numeric"),
     "integer": ("bigint", "numeric", "double precision"),
@@ -56,7 +56,7 @@ class _Type(NamedTuple):
 
 
 def _parse(postgres_type: str) -> _Type | None:
-    match = _TYPE.match(postgres_type)
+    match = _TYPE.fullmatch(postgres_type)
     if match is None:
         return None
     base, precision, scale, brackets = match.groups()

@@ -49,6 +49,8 @@ def topology(**changes):
     [
         lambda: topology(name="Bad Name"),
         lambda: topology(name="a__b"),
+        lambda: topology(name="words\n"),
+        lambda: State("a", key={"k": "bigint\n"}, values={"n": Count()}),
         lambda: topology(name="x" * 29),
         lambda: topology(states=[]),
         lambda: topology(max_spout_pending=0),
