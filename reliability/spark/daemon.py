@@ -10,12 +10,14 @@ import sys
 from importlib import import_module
 
 from reliability.spark.imports import find_code, prefer_installed_pyspark
+from reliability.spark.session import pin_zone
 
 NEEDED = ("pandas", "psycopg2", "pyarrow.csv", "reliability.spark.stage")
 
 
 def run() -> None:
-    """Load what is needed, then be pyspark's own daemon."""
+    """Load what is needed, then be pyspark's own daemon; in the time zone of the driver (V7)."""
+    pin_zone()
     prefer_installed_pyspark(sys.path)
     find_code(sys.path)
     for module in NEEDED:

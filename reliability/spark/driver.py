@@ -40,7 +40,7 @@ from reliability.spark.imports import find_code, prefer_installed_pyspark
 from reliability.spark.one_evaluation import is_lost_evaluation, persist_shared
 from reliability.spark.progress import Progress
 from reliability.spark.reduce import check_frames, reduce_frame
-from reliability.spark.session import pin_settings
+from reliability.spark.session import pin_settings, pin_zone
 from reliability.spark.stage import stage_task, write
 from reliability.spark.staged import staged_frame
 from reliability.spark.submission import Submission
@@ -68,6 +68,7 @@ _CAUSED_BY = "Caused by: "
 def main(arguments: Sequence[str]) -> int:
     """Process the attempt that the arguments name; return the exit code for spark-submit."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
+    pin_zone()
     submission = Submission.parse(arguments)
     door = Door(ledger_dsn(), application_name=f"reliability {submission.grant} driver")
     try:

@@ -5,10 +5,15 @@ would add something else. The driver sets these on its session before it reads t
 more behind the process function, for the sums of the states. They are Spark's own defaults, but for
 the time zone and for what makes text stricter. Settings that say how fast or where a job runs, and
 which catalogs and extensions there are, stay as they are.
+
+The Python processes have a time zone as well. pyspark takes a datetime without one for local time,
+in a literal, in a MemorySpout's rows and in a Python function: there it is UTC, too.
 """
 
 from __future__ import annotations
 
+import os
+import time
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -91,6 +96,12 @@ PINNED = {
     "spark.sql.optimizer.metadataOnly": "false",  # folders without rows do not count
     "spark.sql.execution.sortBeforeRepartition": "true",  # a task that runs again deals rows alike
 }
+
+
+def pin_zone() -> None:
+    """Let this process, and those that it starts, have UTC as their local time."""
+    os.environ["TZ"] = "UTC"
+    time.tzset()
 
 
 def pin_settings(spark: SparkSession) -> None:

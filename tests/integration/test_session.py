@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from datetime import date, datetime, timezone
 from decimal import Decimal
 
 import pytest
 
 from reliability import Count, FileSpout, MemorySpout, State, Sum, TableSpout, Topology
+from reliability.core.graph import THE_STEP
 from reliability.runner import TransactionRunner
 from reliability.spark.session import PINNED, pin_settings
+from reliability.spark.submission import Submission
+from tests import local_times
 from tests.fix_pipeline import Pipeline
 from tests.fix_postgres import rows
 
@@ -212,3 +218,25 @@ def test_a_sum_that_overflows_is_an_error(door, hostile, process):
     grant = pipeline.begin(1)
     with pytest.raises(Exception, match="ARITHMETIC_OVERFLOW"):
         pipeline.run_step(grant)
+
+
+def test_a_time_without_a_zone_is_in_utc_whatever_zone_the_host_has(pipeline, door):
+    """V7: else another host reads, compares and adds another moment."""
+    times = pipeline(local_times.topology)
+    times.emit(None)
+    grant = times.begin(1)
+    submission = Submission(module=local_times.__name__, grant=grant, step=THE_STEP)
+    subprocess.run(
+        [sys.executable, "-m", "spark_apps.process_batch", *submission.arguments()],
+        env=os.environ
+        | {
+            "TZ": "America/New_York",
+            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_SUBMIT_ARGS": "--master local[1] --conf spark.ui.enabled=false pyspark-shell",
+        },
+        check=True,
+    )
+    times.seal(grant)
+    times.transact(1)
+    said = "SELECT at::text, literal::text, said FROM times"
+    assert rows(door, said) == [("2024-03-10 02:30:00+00",) * 2 + ("2024-03-10 02:30:00",)]
