@@ -16,7 +16,7 @@ from reliability.core.fold import ACCOUNTING
 from reliability.core.spout import BatchMeta, FileItem, MemorySlice, Spout, Verdict
 from reliability.settings import database_dsn
 from reliability.spark.read_postgres import read_postgres
-from reliability.spark.values import as_text, as_typed
+from reliability.spark.values import as_text, as_typed, check_value
 from reliability.spouts.file import FileSpout, ordinals
 from reliability.spouts.memory import MemorySpout
 from reliability.spouts.names import GLOB_IN_SPARK, locate, name_in_spark
@@ -190,7 +190,11 @@ def _memory_frame(spark: SparkSession, spout: MemorySpout, meta: BatchMeta) -> D
         for index, row in enumerate(spout.rows_of(item))
     ]
     columns = ", ".join(f"{quoted(name)} {type_}" for name, type_ in spout.schema.items())
-    frame = spark.createDataFrame(rows, f"{columns}, _x bigint, _n bigint")
+    schema = spark.createDataFrame([], f"{columns}, _x bigint, _n bigint").schema
+    for row in rows:
+        for field, value in zip(schema, row, strict=False):  # another length is Spark's to refuse
+            check_value(field.name, value, field.dataType)
+    frame = spark.createDataFrame(rows, schema)
     # until here they hold the ordinal and the row
     return frame.withColumns({"_x": F.xxhash64("_x", "_n"), "_n": F.lit(1).cast("bigint")})
 

@@ -22,6 +22,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import datetime
+from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from reliability.core.aggregators.column import quoted
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import DataType, StructType
 
 SHOWN_CHARACTERS = 60
+GREATEST_FLOAT = 3.4028234663852886e38
 # Java's regular expressions; each number has a digit before or after its point.
 _INTEGER = r"[+-]?[0-9]+"
 _NUMBER = r"[+-]?(?=\.?[0-9])[0-9]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
@@ -188,6 +191,40 @@ def _refusal(text: Column, type_: DataType, place: str) -> Column:
     before = f"[{SchemaMismatch.code}] column {place}: '"
     after = f"' is not a valid {type_.simpleString()}, or does not fit it without losing digits"
     return F.raise_error(F.concat(F.lit(before), shown, F.lit(after)))
+
+
+def check_value(place: str, value: object, type_: DataType) -> None:
+    """Raise SchemaMismatch if pyspark would make another value of a Python one, without a word.
+
+    What is of another type altogether it refuses by itself.
+    """
+    from pyspark.sql import types as T
+
+    if isinstance(type_, T.ArrayType) and isinstance(value, list):
+        for element in value:
+            check_value(f"{place}[]", element, type_.elementType)
+    if _would_change(value, type_):
+        raise SchemaMismatch(
+            f"column {place}: {value!r} is no {type_.simpleString()}",
+            remedy="correct the value, or its column in the spout's schema.",
+        )
+
+
+def _would_change(value: object, type_: DataType) -> bool:
+    from pyspark.sql import types as T
+
+    match value:
+        case Decimal() if isinstance(type_, T.DecimalType) and value.is_finite():
+            kept = "".join(map(str, value.as_tuple().digits)).rstrip("0")
+            return value != 0 and len(kept) - value.adjusted() - 1 > type_.scale
+        case float() if isinstance(type_, T.FloatType):
+            return GREATEST_FLOAT < abs(value) < float("inf")
+        case datetime():
+            is_cut = isinstance(type_, T.TimestampNTZType) and value.tzinfo is not None
+            return is_cut or isinstance(type_, T.DateType)
+        case bytes() | bytearray():
+            return isinstance(type_, T.StringType)
+    return False
 
 
 @contextmanager

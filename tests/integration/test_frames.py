@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from datetime import datetime, timezone
 from decimal import Decimal
 
 import pytest
@@ -319,6 +320,31 @@ def test_a_lost_executor_does_not_make_two_stories_of_one_txid(pipeline, door, t
         for table in ("one_table", "other_table")
     )
     assert one == other
+
+
+@pytest.mark.parametrize(
+    ("type_", "value"),
+    [
+        ("decimal(5,2)", Decimal("1.239")),
+        ("array<decimal(5,2)>", [Decimal("1.20"), Decimal("1.239")]),
+        ("float", 1e300),
+        ("date", datetime(2024, 1, 1, 23)),
+        ("timestamp_ntz", datetime(2024, 1, 1, tzinfo=timezone.utc)),
+        ("string", b"ab"),
+    ],
+)
+def test_a_row_in_memory_that_spark_would_change_is_refused(spark, type_, value):
+    """It rounds, cuts and spells without a word."""
+    spout = MemorySpout(schema={"v": type_}, partitions=[[(value,)]], take=1)
+    with pytest.raises(SchemaMismatch, match="column v"):
+        batch_frame(spark, spout, meta_of(spout))
+
+
+def test_a_row_in_memory_with_all_the_digits_that_there_are_is_read(spark):
+    values = [Decimal(text) for text in ("9" * 36 + ".99", "-1.5000", "12E+30", "0E-9", "0.01")]
+    spout = MemorySpout(schema={"v": "decimal(38,2)"}, partitions=[values], take=9)
+    frame = batch_frame(spark, spout, meta_of(spout))
+    assert sorted(row.v for row in frame.collect()) == sorted(values)
 
 
 # --- values of many shapes -----------------------------------------------------------------------
