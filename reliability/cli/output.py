@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import sys
@@ -107,7 +108,8 @@ def console(*, stderr: bool = False) -> Console:
     """Return where people read: as wide as it wants to be if that is no terminal."""
     from rich.console import Console
 
-    file = sys.stderr if stderr else sys.stdout
+    # None where the caller has closed it, as some schedulers do: the exit code is the answer then
+    file = (sys.stderr if stderr else sys.stdout) or io.StringIO()
     return Console(file=file, width=None if file.isatty() else _WIDE, highlight=False)
 
 

@@ -45,6 +45,20 @@ def test_what_lies_in_the_current_folder_shadows_nothing(tmp_path):
     assert (said.returncode, said.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_who_closed_the_output_gets_the_exit_code(closed):
+    """As some schedulers start a command; a table was a traceback."""
+    code = "from reliability.cli.output import print_table as p; p('', {'a': 'left'}, [['b']])"
+    said = subprocess.run(
+        ["sh", "-c", f"'{sys.executable}' -c \"{code}\" {closed}"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (said.returncode, said.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_verb_has_an_example_and_stands_in_the_docs(verb):
     said = CliRunner().invoke(app, [verb, "--help"])
