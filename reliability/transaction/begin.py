@@ -107,8 +107,7 @@ def _end_holders(door: Door, topology: Topology, txid: int, request_id: int, wor
     snapshot, request = read_snapshot(door, topology.name, txid, request_id, topology.states)
     live = snapshot.live
     if live is not None and isinstance(next_action(snapshot, request, work), Begin):
-        with door.transaction() as tx:
-            end_holders_of(tx, topology.name, TransactionAttempt(txid, live.attempt_id))
+        end_holders_of(door, topology.name, TransactionAttempt(txid, live.attempt_id))
 
 
 def _grant_elsewhere(door: Door, topology: Topology, grant: Grant) -> None:

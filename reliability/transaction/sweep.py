@@ -85,8 +85,7 @@ def _expire(door: Door, topology: str) -> list[TransactionAttempt]:
                         expired.append(attempt)
             except LedgerBusy:
                 # a session that hangs over its row, or over one that falls with it (A3, A4)
-                with door.transaction() as tx:
-                    end_holders_of(tx, topology, attempt)
+                end_holders_of(door, topology, attempt)
                 raise
     return expired
 
@@ -154,10 +153,10 @@ def _clean(door: Door, topology: str) -> list[TransactionAttempt]:
 
 def _clean_attempt(door: Door, topology: str, attempt: TransactionAttempt) -> None:
     place = {"topology": topology, "txid": attempt.txid, "attempt_id": attempt.attempt_id}
+    end_sessions_of(door, topology, attempt)
     with door.transaction() as tx:
         # In a participant it may not have heard of its end; what it stages from now on rolls back.
         tx.run("fence_ended_attempt", **place)
-        end_sessions_of(tx, topology, attempt)
         for table in declared_tables(tx, topology):
             tx.run(table.clean(), **place)
         tx.run("record_cleaned", **place)

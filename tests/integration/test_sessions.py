@@ -12,6 +12,7 @@ from psycopg2.sql import SQL
 
 from reliability import Append, Count, FileSpout, MemorySpout, State, Topology
 from reliability.core.errors import (
+    AttemptIncomplete,
     EncodingUnsupported,
     TextNotStorable,
     UnexpectedAnswer,
@@ -21,10 +22,13 @@ from reliability.core.spout import Interval
 from reliability.ledger.door import Door
 from reliability.ledger.migrations import migrate
 from reliability.runner import TransactionRunner
+from reliability.settings import Leases
 from reliability.transaction import begin
 from reliability.transaction.attempt import end_attempt, read_attempt
+from reliability.transaction.sweep import sweep
 from tests.fix_pipeline import Pipeline, write_parquet
 from tests.fix_postgres import database_of, new_database, own_session, rows, run_as_admin
+from tests.replay.shop import Shop, made
 
 PINNED = {
     "TimeZone": "UTC",
@@ -321,3 +325,34 @@ def test_the_ledgers_triggers_run_where_the_role_is_a_replica(door, pipeline):
         run_as_admin(f"{of_database} RESET session_replication_role")
     assert rows(door, "SELECT status FROM reliability.attempt_event") == [("PROCESSING",)]
     assert rows(door, "SELECT phase FROM reliability.checkpoint") == [("COMMITTED",)]
+
+
+# --- a server that refuses functions -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        "pg_terminate_backend(integer, bigint)",
+        "pg_stat_get_activity(integer)",
+        "pg_current_wal_lsn()",
+    ],
+)
+def test_a_server_that_refuses_to_end_sessions_keeps_no_rows_that_cannot_count(door, function):
+    """A4: they stayed for ever, and nobody was told."""
+    run_as_admin(
+        f"REVOKE EXECUTE ON FUNCTION pg_catalog.{function} FROM PUBLIC",
+        database=database_of(door.dsn),
+    )
+    shop = Shop(door)
+    shop.deliver(made(1))
+    request_id = shop.runner.contact(1, shop.who(1)).request_id
+    grant = shop.runner.begin(1, request_id, shop.topology.work("commit"))
+    assert grant
+    shop.write(grant)
+    shop.runner.end_attempt(grant, AttemptIncomplete("its JVM died"))
+    swept = sweep(door, "shop", Leases(), clean=True)
+    assert list(map(str, swept.cleaned)) == ["1:0"]
+    assert rows(door, "SELECT count(*) FROM reliability_contribution.shop__exact") == [(0,)]
+    shop.transact(1)
+    assert rows(door, "SELECT curr_txid FROM reliability.topology") == [(2,)]

@@ -332,7 +332,7 @@ MUTANTS = (
         rule="A4",
         name="sessions of ended attempts stay",
         path="reliability/transaction/sweep.py",
-        old="        end_sessions_of(tx, topology, attempt)\n",
+        old="    end_sessions_of(door, topology, attempt)\n",
         new="",
         tests=(
             ATTEMPTS + "test_the_session_of_an_ended_attempt_is_ended_when_its_rows_are_cleaned",
