@@ -14,7 +14,14 @@ from reliability.core.keys import read_ranges
 
 WHOLE = "{(,)}"  # all of an item, as an int8multirange
 NEWEST_ID = 2  # what a table's rows are told apart by: the statements tuple_id_<version>
-S3_SCHEMES = ("s3", "s3a", "s3n")  # one store: which of them a URI has depends on who reads it
+S3_SCHEMES = ("s3", "s3a", "s3n")
+# Each is one store: which of its schemes a URI has depends on who reads it, and how.
+STORES = (S3_SCHEMES, ("abfs", "abfss"), ("wasb", "wasbs"))
+
+
+def same_store(scheme: str) -> tuple[str, ...]:
+    """Return the schemes of the store that this one belongs to; the first is that of its names."""
+    return next((schemes for schemes in STORES if scheme in schemes), (scheme,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +118,7 @@ class FileItem:
     @property
     def source(self) -> str:
         scheme, mark, rest = self.path.partition("://")
-        return S3_SCHEMES[0] + mark + rest if mark and scheme in S3_SCHEMES else self.path
+        return same_store(scheme)[0] + mark + rest if mark else self.path
 
     @property
     def part(self) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from reliability.core.errors import SourceUnreadable
-from reliability.core.spout import S3_SCHEMES
+from reliability.core.spout import same_store
 from reliability.settings import home, named_home
 from reliability.spouts.patterns import is_hidden
 
@@ -96,7 +96,7 @@ def spellings(found: Mapping[str, str]) -> dict[str, list[str]]:
     """Return the names under which a ledger may know each file; the first is the one it has now.
 
     Earlier releases wrote paths as the pattern had them, absolute ones inside RELIABILITY_HOME too,
-    and S3's URIs with the scheme that stood there.
+    and URIs with the scheme that stood there.
 
     :param found: path -> the path as the pattern spells it
     """
@@ -107,7 +107,7 @@ def spellings(found: Mapping[str, str]) -> dict[str, list[str]]:
         if not is_uri(path):
             names = [path, *(os.path.join(place, path) for place in homes)]
         else:
-            names = [f"{s}://{rest}" for s in (S3_SCHEMES if scheme in S3_SCHEMES else (scheme,))]
+            names = [f"{s}://{rest}" for s in same_store(scheme)]
         known[path] = list(dict.fromkeys([*names, as_in_pattern]))
     return known
 

@@ -133,13 +133,16 @@ def test_a_home_that_is_not_there_changes_no_absolute_path(home, monkeypatch):
     assert find_files(f"{home}/current/in/a.csv") == [f"{home}/current/in/a.csv"]
 
 
-@pytest.mark.parametrize("scheme", ["s3", "s3a", "s3n"])
-def test_the_scheme_of_s3_is_no_part_of_the_name_and_spark_gets_it(scheme):
-    item = FileItem(path=f"{scheme}://bucket/in/a.csv", size=1, mtime_ns=1, rows=1)
-    assert (item.source, item.identity) == ("s3://bucket/in/a.csv",) * 2
-    assert item.path == f"{scheme}://bucket/in/a.csv"
-    names = spellings({item.path: item.path})[item.path]
-    assert names == [f"{other}://bucket/in/a.csv" for other in ("s3", "s3a", "s3n")]
+@pytest.mark.parametrize(
+    "store", [("s3", "s3a", "s3n"), ("abfs", "abfss"), ("wasb", "wasbs"), ("gs",)]
+)
+def test_the_scheme_of_a_store_is_no_part_of_the_name_and_spark_gets_it(store):
+    for scheme in store:
+        item = FileItem(path=f"{scheme}://bucket/in/a.csv", size=1, mtime_ns=1, rows=1)
+        assert (item.source, item.identity) == (f"{store[0]}://bucket/in/a.csv",) * 2
+        assert item.path == f"{scheme}://bucket/in/a.csv"
+        names = spellings({item.path: item.path})[item.path]
+        assert names == [f"{other}://bucket/in/a.csv" for other in store]
 
 
 def test_remote_patterns_are_normalised_as_hadoop_does(tmp_path):
