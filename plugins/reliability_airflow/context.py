@@ -38,6 +38,7 @@ def contact_of(context: Mapping[str, Any]) -> TaskContact:
         task=context["ti"].task_id,
         this_try=try_of(context),
         is_dry_run=bool(context["params"].get(DRY_RUN, False)),
+        later_tasks=frozenset(context["ti"].task.get_flat_relative_ids(upstream=False)),
     )
 
 

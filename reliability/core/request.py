@@ -33,6 +33,7 @@ class Request:
     A dry run is a replay request that wants to know what would change, and changes nothing.
 
     :param tasks_ended: all of the run's tasks for the txid have ended since
+    :param is_further: a task that comes after the asking one has worked for it
     """
 
     request_id: int
@@ -43,6 +44,7 @@ class Request:
     reason: str = ""
     is_dry_run: bool = False
     tasks_ended: bool = False
+    is_further: bool = False
 
 
 class Contact(str, Enum):
@@ -100,8 +102,9 @@ def _was_cleared(latest: Request, recorded: TaskTry | None, now: TaskTry) -> boo
     if latest.tasks_ended:
         return True
     if recorded is None:
-        # Closed, and this task has never come: to adopt the request could only fail it.
-        return latest.status is RequestStatus.CLOSED
+        # Closed, and this task has never come: to adopt the request could only fail it. Or those
+        # behind it were cleared without it, and now it is cleared without them.
+        return latest.status is RequestStatus.CLOSED or latest.is_further
     return (
         now.max_tries != recorded.max_tries
         or now.is_of_another_run(recorded)

@@ -35,6 +35,7 @@ class TaskContact:
     """A task of a run that works for a txid.
 
     :param this_try: by which a clear is told from a retry
+    :param later_tasks: those of its run that start when it has ended, or after that
     :param is_dry_run: the run only wants to know what a replay would change
     """
 
@@ -42,6 +43,7 @@ class TaskContact:
     task: str
     this_try: TaskTry
     is_dry_run: bool = False
+    later_tasks: frozenset[str] = frozenset()
 
 
 def contact(door: Door, topology: str, txid: int, who: TaskContact) -> Request:
@@ -63,7 +65,8 @@ def contact_in(
         "dag_id": who.run.dag_id,
         "run_id": who.run.run_id,
     }
-    row = tx.first("latest_request", task=who.task, **place)
+    later = sorted(who.later_tasks)
+    row = tx.first("latest_request", task=who.task, later_tasks=later, **place)
     if row is not None:
         latest = request_of(row)
         judgement = judge_contact(latest, recorded_try_of(row), who.this_try)
@@ -137,7 +140,7 @@ def close(door: Door, topology: str, txid: int, run: Run, reason: str) -> bool:
     """
     place = {"topology": topology, "txid": txid, "dag_id": run.dag_id, "run_id": run.run_id}
     with door.transaction() as tx:
-        row = tx.first("latest_request", task="", **place)
+        row = tx.first("latest_request", task="", later_tasks=[], **place)
         tx.run("record_tasks_ended", **place)
         return row is not None and _close_in(tx, row["request_id"], reason)
 

@@ -79,6 +79,14 @@ MUTANTS = (
     ),
     Mutant(
         rule="R1",
+        name="a step that is cleared alone adopts what was done without it",
+        path="reliability/core/request.py",
+        old=" or latest.is_further\n",
+        new="\n",
+        tests=(REQUESTS + "test_a_step_that_is_cleared_alone_after_its_commit_was_is_a_replay",),
+    ),
+    Mutant(
+        rule="R1",
         name="the end of a transaction's tasks is forgotten",
         path="reliability/transaction/request.py",
         old='        tx.run("record_tasks_ended", **place)\n',

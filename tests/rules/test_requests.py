@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reliability.core.coordinator import Begin, Submit, Wait
@@ -11,7 +13,7 @@ from reliability.core.errors import (
     RunUnsatisfied,
     TxidBlocked,
 )
-from reliability.core.request import TaskTry
+from reliability.core.request import RequestStatus, TaskTry
 from reliability.transaction.park import park, skip
 from reliability.transaction.request import Run, TaskContact
 from tests.simulation.source import MONTHS
@@ -44,6 +46,23 @@ def test_a_retry_after_success_is_no_replay_and_a_clear_is(new_world):
     world.work("A", 1, "commit")
     assert requests(world) == [("A", "COMMIT", "SATISFIED"), ("A", "REPLAY", "SATISFIED")]
     assert statuses(world) == {"1:0": "REPLACED", "1:1": "COMMITTED"}
+
+
+def test_a_step_that_is_cleared_alone_after_its_commit_was_is_a_replay(new_world):
+    """R1: it had never come for the request of that clear, and was green without Spark."""
+    world = new_world()
+    world.work("A", 1, "process")
+    world.work("A", 1, "commit")
+    world.clear("A", 1)
+    world.work("A", 1, "commit")
+    assert statuses(world) == {"1:0": "REPLACED", "1:1": "COMMITTED"}
+    world.clear("A", 1)
+    who = replace(world.who("A", 1, "process"), later_tasks=frozenset({"commit", "settle"}))
+    request = world.runner.contact(1, who)
+    assert (request.number, request.status) == (3, RequestStatus.OPEN)
+    assert world.runner.contact(1, who).number == 3
+    retried = replace(who, this_try=replace(who.this_try, try_id="another", is_first=False))
+    assert world.runner.contact(1, retried).number == 3
 
 
 def test_a_run_that_was_deleted_and_made_again_asks_anew(new_world):

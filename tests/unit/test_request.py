@@ -96,6 +96,14 @@ def test_whoever_comes_after_all_tasks_had_ended_was_cleared(status, recorded):
     assert judge_contact(latest(status, tasks_ended=True), recorded, RETRY) is Contact.OPEN_NEXT
 
 
+@pytest.mark.parametrize("status", list(RequestStatus))
+def test_a_task_that_comes_first_when_a_later_one_has_come_was_cleared_alone(status):
+    further = replace(latest(status), is_further=True)
+    assert judge_contact(further, None, RETRY) is Contact.OPEN_NEXT
+    retried = judge_contact(further, FIRST, RETRY)
+    assert retried is judge_contact(latest(status), FIRST, RETRY)
+
+
 def test_a_task_that_outlived_the_end_of_its_transaction_opens_nothing():
     ended = latest(RequestStatus.CLOSED, tasks_ended=True)
     assert judge_contact(ended, FIRST, FIRST) is Contact.KEEP
