@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from reliability.core.errors import LogicalDateTaken, Terminal
+from reliability.core.errors import InvalidDefinition, LogicalDateTaken, Terminal
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 
@@ -37,9 +37,26 @@ def contact_of(context: Mapping[str, Any]) -> TaskContact:
         run=run_of(context),
         task=context["ti"].task_id,
         this_try=try_of(context),
-        is_dry_run=bool(context["params"].get(DRY_RUN, False)),
+        is_dry_run=is_asked_for(DRY_RUN, context),
         later_tasks=frozenset(context["ti"].task.get_flat_relative_ids(upstream=False)),
     )
+
+
+def is_asked_for(what: str, context: Mapping[str, Any]) -> bool:
+    """Say whether the run wants DRY_RUN or REFREEZE: by its conf, else by the DAG's params.
+
+    Airflow leaves a run's conf out of its params where core.dag_run_conf_overrides_params is off,
+    and what was to be a dry run would change the tables.
+
+    :raises InvalidDefinition: the conf says neither yes nor no
+    """
+    asked = (context["dag_run"].conf or {}).get(what, context["params"].get(what, False))
+    if not isinstance(asked, bool):
+        raise InvalidDefinition(
+            f"conf of run {context['dag_run'].run_id}: {what} is {asked!r}",
+            remedy=f"trigger another run; {what} is true or false.",
+        )
+    return asked
 
 
 def try_of(context: Mapping[str, Any]) -> TaskTry:

@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import RunUnsatisfied, SourceNotReady
-from reliability_airflow.context import REFREEZE, contact_of, interval_of, run_of
+from reliability_airflow.context import REFREEZE, contact_of, interval_of, is_asked_for, run_of
 from reliability_airflow.patience import PatientOperator
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class EmitOperator(PatientOperator):
                     interval_of(context),
                     contact_of(context),
                     most_batches=conf.getint("core", "max_map_length"),
-                    refreeze=bool(context["params"].get(REFREEZE, False)),
+                    refreeze=is_asked_for(REFREEZE, context),
                 )
         except SourceNotReady as error:
             kwargs = self.carried("source", error)

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from reliability import Count, MemorySpout, State, Step, Topology
+from reliability.core.errors import InvalidDefinition
 from reliability_airflow import topology_dag
 
 
@@ -59,3 +60,36 @@ def test_a_task_says_which_start_after_it(contexts, task, later):
 
     found = contact_of(contexts(task)).later_tasks
     assert found - {"transaction.close", "settle"} == later
+
+
+@pytest.mark.parametrize(
+    ("conf", "params", "expected"),
+    [
+        (None, {}, False),
+        ({}, {"dry_run": False}, False),
+        ({"dry_run": True}, {"dry_run": True}, True),
+        ({"dry_run": False}, {"dry_run": False}, False),
+        (None, {"dry_run": True}, True),  # the DAG's own default
+        ({"dry_run": False}, {"dry_run": True}, False),
+    ],
+)
+def test_a_run_says_whether_it_is_a_dry_run(contexts, conf, params, expected):
+    from reliability_airflow.context import contact_of
+
+    assert contact_of(contexts("emit", conf=conf, params=params)).is_dry_run is expected
+
+
+def test_a_dry_run_is_one_where_airflow_keeps_the_conf_out_of_the_params(contexts):
+    """With core.dag_run_conf_overrides_params off it was a replay, and changed the tables."""
+    from reliability_airflow.context import contact_of
+
+    context = contexts("emit", conf={"dry_run": True}, params={"dry_run": False})
+    assert contact_of(context).is_dry_run
+
+
+@pytest.mark.parametrize("said", ["false", "maybe", 1, None])
+def test_a_conf_that_says_neither_yes_nor_no_is_refused(contexts, said):
+    from reliability_airflow.context import contact_of
+
+    with pytest.raises(InvalidDefinition, match=r"conf of run run: dry_run is"):
+        contact_of(contexts("emit", conf={"dry_run": said}))
