@@ -1,8 +1,9 @@
 """One poller per process looks after all tasks that wait without a worker slot.
 
 One thread asks the ledger, in a few statements per topology, and tells the waiters that have
-something to do. Another thread renews their runs and sweeps: it may wait for a lock, which must not
-delay the first one. Neither uses the threads that the triggerer shares among all triggers.
+something to do. Another thread renews their runs, which waits for nobody. A third one sweeps: it may
+wait for a lock, and commits what is overdue, however long that takes. None uses the threads that
+the triggerer shares among all triggers.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 LOOK_EVERY_SECONDS = 0.5
+RENEW_EVERY_SECONDS = 10.0
 SWEEP_EVERY_SECONDS = 10.0
 #: A replay that was told to begin and has not within this time gives its place to the next one.
 CALLED_SECONDS = 60.0
@@ -65,7 +67,7 @@ class _Topology:
 
 
 class Poller:
-    """The waiters of this process, and the two threads that run while there are any."""
+    """The waiters of this process, and the threads that run while there are any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -99,7 +101,11 @@ class Poller:
         """Look after a waiter from now on."""
         with self._lock:
             self._waiters.add(waiter)
-            for name, work in (("look", self._look_while), ("sweep", self._sweep_while)):
+            for name, work in (
+                ("look", self._look_while),
+                ("renew", self._renew_while),
+                ("sweep", self._sweep_while),
+            ):
                 if name not in self._threads:
                     thread = threading.Thread(
                         target=work, name=f"reliability {name}", args=(name,), daemon=True
@@ -119,6 +125,12 @@ class Poller:
             while waiters := self._left(name):
                 _safely(lambda: self.look(session.door, waiters))
                 time.sleep(LOOK_EVERY_SECONDS)
+
+    def _renew_while(self, name: str) -> None:
+        with closing(_Session("reliability poller renewal")) as session:
+            while waiters := self._left(name):
+                _safely(lambda: self.renew(session.door(), waiters))
+                time.sleep(RENEW_EVERY_SECONDS)
 
     def _sweep_while(self, name: str) -> None:
         with closing(_Session("reliability poller sweep")) as session:
@@ -183,16 +195,23 @@ class Poller:
 
     # --- signs of life, and sweeps ---------------------------------------------------------------
 
-    def sweep(self, door: Door, waiters: Iterable[Waiter]) -> None:
-        """Show that the runs which wait are alive, and sweep their topologies."""
-        from reliability.settings import Leases
+    def renew(self, door: Door, waiters: Iterable[Waiter]) -> None:
+        """Show that the runs which wait are alive."""
         from reliability.transaction.request import renew
+
+        try:
+            renew(door, *{waiter.request_id for waiter in waiters})
+        except ReliabilityError as error:
+            logger.warning("who waits is renewed later: %s", error)
+
+    def sweep(self, door: Door, waiters: Iterable[Waiter]) -> None:
+        """Sweep the topologies of those who wait."""
+        from reliability.settings import Leases
         from reliability.transaction.sweep import sweep
 
-        for topology, group in _by_topology(waiters).items():
+        for topology in _by_topology(waiters):
             try:
                 if topology:
-                    renew(door, *{waiter.request_id for waiter in group})
                     sweep(door, topology, Leases())
             except ReliabilityError as error:
                 logger.warning("%s is swept later: %s", topology, error)

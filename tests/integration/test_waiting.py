@@ -39,6 +39,7 @@ def own_poller(airflow_home, monkeypatch):
     monkeypatch.setattr(poller, "poller", own)
     monkeypatch.setattr(poller, "LOOK_EVERY_SECONDS", 0.02)
     monkeypatch.setattr(poller, "SWEEP_EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(poller, "RENEW_EVERY_SECONDS", 0.02)
     yield own
     deadline = time.monotonic() + SECONDS
     while own._threads and time.monotonic() < deadline:  # they end when nobody waits any more
@@ -149,9 +150,39 @@ def test_a_waiting_trigger_shows_that_its_run_is_alive(emitted, waiter, own_poll
     waiting = waiter(2, told)
     with door.transaction() as tx:
         tx.run(SQL("UPDATE reliability.request SET renewed_at = now() - interval '5 min'"))
-    own_poller.sweep(door, [waiting])
-    renewed = "SELECT bool_and(renewed_at > now() - interval '1 min') FROM reliability.request"
-    assert rows(door, renewed) == [(True,)]
+    own_poller.renew(door, [waiting])
+    assert rows(door, RENEWED) == [(True,)]
+
+
+RENEWED = "SELECT bool_and(renewed_at > now() - interval '1 min') FROM reliability.request"
+
+
+def test_a_sweep_that_takes_long_lets_no_run_seem_silent(trigger, emitted, door, monkeypatch):
+    """R3: it commits what is overdue, for minutes maybe; then other runs were given up."""
+    is_swept, is_seen = threading.Event(), threading.Event()
+
+    def long_sweep(*_):
+        is_swept.set()
+        is_seen.wait(SECONDS)
+
+    monkeypatch.setattr("reliability.transaction.sweep.sweep", long_sweep)
+    emitted.process(2)
+    emitted.begin(1)
+    waiting = trigger(2)
+
+    def look():
+        assert is_swept.wait(SECONDS)
+        with door.transaction() as tx:
+            tx.run(SQL("UPDATE reliability.request SET renewed_at = now() - interval '5 min'"))
+        deadline = time.monotonic() + SECONDS
+        while rows(door, RENEWED) != [(True,)] and time.monotonic() < deadline:
+            time.sleep(0.01)
+        assert rows(door, RENEWED) == [(True,)]
+        assert not is_seen.is_set()
+        is_seen.set()
+        emitted.runner.close(1, emitted.run, "torn down")
+
+    assert fires(waiting, look).payload == {"txid": 2}
 
 
 def test_whoever_waits_outlives_a_ledger_that_is_away(waiter, own_poller, door, caplog):
@@ -160,6 +191,7 @@ def test_whoever_waits_outlives_a_ledger_that_is_away(waiter, own_poller, door, 
     away = Door("host=127.0.0.1 port=1")
     for _ in range(3):
         own_poller.look(lambda: away, waiters)
+        own_poller.renew(away, waiters)
         own_poller.sweep(away, waiters)
     assert told == []
     assert caplog.text.count("tasks keep waiting") == 1  # not once a waiter and look
