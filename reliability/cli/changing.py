@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
@@ -20,14 +19,20 @@ from reliability.cli.app import (
     verb,
     warn,
 )
-from reliability.cli.output import print_json, read_txids, told_differences
+from reliability.cli.output import (
+    commands_to_clear,
+    plain_run,
+    print_json,
+    read_txids,
+    told_differences,
+)
 from reliability.cli.rows import DiffFile, DiffTable, check_target, rows_into
 from reliability.core.txids import shown_txids, with_noun
 
 if TYPE_CHECKING:
     from reliability.ledger.door import Door
     from reliability.transaction.plan import Committed
-    from reliability.transaction.rollback import RolledBack, RunToClear
+    from reliability.transaction.rollback import RolledBack
 
 Txid = Annotated[int, typer.Argument(metavar="TXID", min=1)]
 
@@ -172,15 +177,7 @@ def release(
             {
                 "topology": topology,
                 "released": shown_txids(released),
-                "runs": [
-                    {
-                        "dag_id": run.dag_id,
-                        "run_id": run.run_id,
-                        "txids": shown_txids(run.txids),
-                        "command": _command_to_clear(run),
-                    }
-                    for run in runs
-                ],
+                "runs": [plain_run(run) for run in runs],
             }
         )
     if not runs:
@@ -189,12 +186,8 @@ def release(
     typer.echo(
         f"{with_noun(shown_txids(released))} released. Clear what asks for them, in this order:"
     )
-    for run in runs:
-        typer.echo(f"  {_command_to_clear(run)}  # {with_noun(shown_txids(run.txids))}")
-
-
-def _command_to_clear(run: RunToClear) -> str:
-    return f"airflow dags clear {run.dag_id} --run-id {shlex.quote(run.run_id)} --yes"
+    for line in commands_to_clear(runs):
+        typer.echo(line)
 
 
 # --- park and skip -------------------------------------------------------------------------------

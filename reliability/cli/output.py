@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
+import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -14,9 +15,12 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reliability.core.difference import Difference
+from reliability.core.txids import shown_txids, with_noun
 
 if TYPE_CHECKING:
     from rich.console import Console
+
+    from reliability.transaction.rollback import RunToClear
 
 _WIDE = 1000  # columns of a file or a pipe: nothing that a program reads is cut off
 _TXIDS = re.compile(r"^(\d+)(?:\.\.(\d+))?$")
@@ -151,3 +155,25 @@ def told_differences(differences: Sequence[Difference]) -> Iterator[str]:
         yield "  nothing"
     else:
         yield from (f"  {one}" for one in differences)
+
+
+# --- what a person does next ---------------------------------------------------------------------
+
+
+def commands_to_clear(runs: Iterable[RunToClear]) -> Iterator[str]:
+    """Tell how to clear runs, one line each, in the order in which to do it."""
+    yield from (f"  {_command_to_clear(run)}  # {with_noun(shown_txids(run.txids))}" for run in runs)
+
+
+def plain_run(run: RunToClear) -> dict[str, str]:
+    """Return the same of one run, for a program."""
+    return {
+        "dag_id": run.dag_id,
+        "run_id": run.run_id,
+        "txids": shown_txids(run.txids),
+        "command": _command_to_clear(run),
+    }
+
+
+def _command_to_clear(run: RunToClear) -> str:
+    return f"airflow dags clear {run.dag_id} --run-id {shlex.quote(run.run_id)} --yes"

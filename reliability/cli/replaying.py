@@ -20,12 +20,15 @@ from reliability.cli.app import (
     code_folders,
     ledger,
     module_of,
+    rows_of,
     topology_from_code,
     verb,
     warn,
 )
 from reliability.cli.output import (
+    commands_to_clear,
     console,
+    plain_run,
     print_json,
     read_txids,
     told_differences,
@@ -38,6 +41,7 @@ if TYPE_CHECKING:
 
     from reliability.cli.hands import Replayed, Replaying, SubmitStep
     from reliability.ledger.door import Door
+    from reliability.transaction.rollback import RunToClear
 
 DAG_ID = "cli"
 
@@ -80,7 +84,8 @@ def replay(
     """Have committed txids processed again by the code as it is now, one after the other.
 
     Each one's contribution replaces the one it had. With --dry-run the real commit is carried out
-    and rolled back, and what it would change is told. spark-submit runs on this host.
+    and rolled back, and what it would change is told. spark-submit runs on this host. With
+    --refreeze, what has not committed is frozen anew, and the runs to clear are printed.
     """
     wanted = read_txids(txids)
     check_target(diff, diff_table)
@@ -99,9 +104,11 @@ def replay(
         replaying = _prepare(
             door, topology, submit, tell, rows, module=module, is_dry_run=dry_run, patience=timeout
         )
+        to_clear = _refreeze_uncommitted(replaying, wanted, reason, tell) if refreeze else []
+        wanted = sorted(set(wanted) - {txid for run in to_clear for txid in run.txids})
         replayed = _replay_all(replaying, wanted, reason, refreeze=refreeze, tell=tell)
         closing.close()  # all that is written is there before anything is said of it
-    _say(topology, replayed, is_dry_run=dry_run, as_json=as_json)
+    _say(topology, replayed, to_clear, is_dry_run=dry_run, as_json=as_json)
     if rows is not None and not as_json:
         typer.echo(f"{rows.count:,} rows are in {diff or diff_table}")
 
@@ -152,6 +159,21 @@ def _run_id() -> str:
     """Say who asks; two calls never share it, or one would take the other's request for its own."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     return f"cli {getpass.getuser()}@{socket.gethostname()} {now}"
+
+
+def _refreeze_uncommitted(
+    replaying: Replaying, txids: Sequence[int], reason: str, tell: Callable[[str], None]
+) -> list[RunToClear]:
+    """Freeze anew what has not committed; return the runs that are to have it processed."""
+    from reliability.transaction.rollback import runs_to_clear
+
+    runner = replaying.runner
+    place = {"topology": runner.topology.name, "txids": list(txids)}
+    rows = rows_of(runner.door, "uncommitted_txids", **place)
+    for row in rows:
+        if runner.refreeze(row["txid"], reason) is not None:
+            tell(f"txid {row['txid']} is frozen anew")
+    return runs_to_clear(rows)
 
 
 def _replay_all(
@@ -226,10 +248,22 @@ def _telling(txids: int) -> Iterator[Callable[[str], None]]:
         yield say
 
 
-def _say(topology: str, replayed: Sequence[Replayed], *, is_dry_run: bool, as_json: bool) -> None:
+def _say(
+    topology: str,
+    replayed: Sequence[Replayed],
+    to_clear: Sequence[RunToClear],
+    *,
+    is_dry_run: bool,
+    as_json: bool,
+) -> None:
     if as_json:
         return print_json(
-            {"topology": topology, "is_dry_run": is_dry_run, "replayed": list(replayed)}
+            {
+                "topology": topology,
+                "is_dry_run": is_dry_run,
+                "replayed": list(replayed),
+                "to_clear": [plain_run(run) for run in to_clear],
+            }
         )
     for one in replayed:
         typer.echo(f"{one.attempt} {'would change' if is_dry_run else 'changed'}")
@@ -237,3 +271,8 @@ def _say(topology: str, replayed: Sequence[Replayed], *, is_dry_run: bool, as_js
             typer.echo(line)
         if one.outdated_code:
             typer.echo(f"warning: {one.outdated_code}")
+    if to_clear:
+        uncommitted = with_noun(shown_txids(txid for run in to_clear for txid in run.txids))
+        typer.echo(f"{uncommitted} not committed yet. Clear what asks for them, in this order:")
+    for line in commands_to_clear(to_clear):
+        typer.echo(line)

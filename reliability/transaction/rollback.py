@@ -138,6 +138,11 @@ def release(door: Door, topology: str, txids: Sequence[int] | None = None) -> li
         rows = tx.all(
             "release_txids", topology=topology, txids=list(txids) if txids is not None else None
         )
+    return runs_to_clear(rows)
+
+
+def runs_to_clear(rows: Sequence[Row]) -> list[RunToClear]:
+    """Return the runs that emitted these txids, in the order of their first one."""
     runs: dict[tuple[str, str], list[int]] = {}
     for row in sorted(rows, key=lambda row: row["txid"]):
         runs.setdefault((row["dag_id"], row["run_id"]), []).append(row["txid"])

@@ -98,6 +98,12 @@ SELECT txid FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[]) AND committed_attempt IS NOT NULL
  ORDER BY txid;
 
+-- uncommitted_txids --
+-- Which of these have not committed, and which run asks for them when it is cleared.
+SELECT txid, dag_id, run_id FROM reliability.transaction
+ WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[]) AND committed_attempt IS NULL
+ ORDER BY txid;
+
 -- record_reason_of_request --
 -- Why a person asks; what closes the request later says why instead.
 UPDATE reliability.request SET reason = %(reason)s

@@ -25,6 +25,7 @@ from typer.testing import CliRunner
 from reliability import History
 from reliability.cli import app
 from reliability.core.attempt import TransactionAttempt
+from reliability.core.errors import SourceChanged
 from reliability.core.request import TaskTry
 from reliability.ledger.door import Door
 from reliability.ledger.migrations import migrations
@@ -396,6 +397,25 @@ def test_an_exchanged_source_is_frozen_anew_when_a_person_says_so(shop):
     say("replay", "shop", "2", "--refreeze", "--reason", "a wrong delivery")
     assert [one["reason"] for one in read("show", "2")["refreezes"]] == ["a wrong delivery"]
     assert "a wrong delivery" in say("show", "2").stdout
+
+
+def test_an_exchanged_source_that_has_not_committed_is_frozen_anew_and_its_run_cleared(shop):
+    """SOURCE_CHANGED said to replay it, and that was refused: it had not committed."""
+    shop.deliver(made(4))
+    shop.source.sizes[1] = shop.source.sizes[3] = 8
+    shop.makes[2] = shop.makes[4] = made(9, rows=8)
+    with pytest.raises(SourceChanged, match="--refreeze"):
+        shop.transact(4)
+    options = ["--refreeze", "--reason", "a wrong delivery"]
+    said = say("replay", "shop", "2,4", *options).stdout
+    assert "2:1 changed" in said
+    assert "txid 4 not committed yet. Clear" in said
+    assert "  airflow dags clear shop --run-id 'run 4' --yes  # txid 4" in said
+    found = read("replay", "shop", "4", *options)
+    assert (found["replayed"], found["to_clear"][0]["txids"]) == ([], "4")
+    shop.transact(4)
+    assert shop.ask("SELECT sum(n)::int FROM exact") == [(6 + 8 + 6 + 8,)]
+    assert "[NOTHING_TO_REPLAY]" in say("replay", "shop", "5", *options, code=1).stderr
 
 
 def test_a_replay_that_fails_says_what_is_done_and_leaves_nothing_open(shop, monkeypatch):
