@@ -1,9 +1,9 @@
 """One poller per process looks after all tasks that wait without a worker slot.
 
 One thread asks the ledger, in a few statements per topology, and tells the waiters that have
-something to do. Another thread renews their runs, which waits for nobody. A third one sweeps: it may
-wait for a lock, and commits what is overdue, however long that takes. None uses the threads that
-the triggerer shares among all triggers.
+something to do. Another thread renews their runs, which waits for nobody. A third one sweeps: it
+may wait for a lock, and commits what is overdue, however long that takes. None uses the threads
+that the triggerer shares among all triggers.
 """
 
 from __future__ import annotations

@@ -162,7 +162,9 @@ def told_differences(differences: Sequence[Difference]) -> Iterator[str]:
 
 def commands_to_clear(runs: Iterable[RunToClear]) -> Iterator[str]:
     """Tell how to clear runs, one line each, in the order in which to do it."""
-    yield from (f"  {_command_to_clear(run)}  # {with_noun(shown_txids(run.txids))}" for run in runs)
+    yield from (
+        f"  {_command_to_clear(run)}  # {with_noun(shown_txids(run.txids))}" for run in runs
+    )
 
 
 def plain_run(run: RunToClear) -> dict[str, str]:
