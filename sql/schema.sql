@@ -1,0 +1,450 @@
+-- Generated: what all migrations make. Their comments say what it is for.
+
+CREATE SCHEMA reliability;
+
+CREATE SCHEMA reliability_contribution;
+
+CREATE TABLE reliability.ack (
+    topology text NOT NULL,
+    txid bigint NOT NULL,
+    attempt_id integer NOT NULL,
+    sink text NOT NULL,
+    partition integer NOT NULL,
+    write_id uuid NOT NULL,
+    xor bigint NOT NULL,
+    count bigint NOT NULL,
+    rows bigint NOT NULL,
+    acked_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT ack_once_per_partition PRIMARY KEY (topology, txid, attempt_id, sink, partition),
+    CONSTRAINT ack_topology_txid_attempt_id_sink_fkey FOREIGN KEY (topology, txid, attempt_id, sink) REFERENCES reliability.sink(topology, txid, attempt_id, sink)
+);
+
+CREATE TABLE reliability.attempt (
+    topology text NOT NULL,
+    txid bigint NOT NULL,
+    attempt_id integer NOT NULL,
+    nonce uuid NOT NULL DEFAULT gen_random_uuid(),
+    request_id bigint,
+    status text NOT NULL DEFAULT 'PROCESSING'::text,
+    lease interval NOT NULL,
+    lease_until timestamp with time zone,
+    sealing_task text,
+    reason_code text,
+    reason text,
+    verdict text,
+    verdict_reason text,
+    batch_meta jsonb,
+    emitted_xor bigint,
+    emitted_count bigint,
+    predecessor_attempt integer,
+    batch_digest text,
+    granted_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    processed_at timestamp with time zone,
+    ended_at timestamp with time zone,
+    cleaned_at timestamp with time zone,
+    CONSTRAINT attempt_pkey PRIMARY KEY (topology, txid, attempt_id),
+    CONSTRAINT attempt_request_id_fkey FOREIGN KEY (request_id) REFERENCES reliability.request(request_id),
+    CONSTRAINT attempt_topology_txid_fkey FOREIGN KEY (topology, txid) REFERENCES reliability.transaction(topology, txid),
+    CONSTRAINT attempt_id_starts_at_0 CHECK ((attempt_id >= 0)),
+    CONSTRAINT attempt_status CHECK ((status = ANY (ARRAY['PROCESSING'::text, 'SEALING'::text, 'PROCESSED'::text, 'COMMITTED'::text, 'REPLACED'::text, 'FAILED'::text, 'FENCED'::text, 'REHEARSED'::text, 'ROLLED_BACK'::text]))),
+    CONSTRAINT attempt_verdict CHECK ((verdict = ANY (ARRAY['PARKED'::text, 'SKIPPED'::text]))),
+    CONSTRAINT ended_says_why CHECK (((status = ANY (ARRAY['FAILED'::text, 'FENCED'::text, 'ROLLED_BACK'::text])) = (reason_code IS NOT NULL))),
+    CONSTRAINT lease_while_unsealed CHECK (((status = ANY (ARRAY['PROCESSING'::text, 'SEALING'::text])) = (lease_until IS NOT NULL))),
+    CONSTRAINT only_an_own_batch_has_a_predecessor CHECK (((predecessor_attempt IS NULL) OR (batch_meta IS NOT NULL))),
+    CONSTRAINT only_what_cannot_count_is_cleaned CHECK (((cleaned_at IS NULL) OR (status = ANY (ARRAY['FAILED'::text, 'FENCED'::text, 'REPLACED'::text, 'REHEARSED'::text, 'ROLLED_BACK'::text])))),
+    CONSTRAINT own_batch_is_whole CHECK ((((batch_meta IS NULL) = (emitted_xor IS NULL)) AND ((batch_meta IS NULL) = (emitted_count IS NULL)))),
+    CONSTRAINT verdict_says_why CHECK (((verdict IS NULL) = (verdict_reason IS NULL)))
+);
+
+CREATE UNIQUE INDEX one_committed_attempt_per_txid ON reliability.attempt USING btree (topology, txid) WHERE (status = 'COMMITTED'::text);
+
+CREATE UNIQUE INDEX one_live_attempt_per_txid ON reliability.attempt USING btree (topology, txid) WHERE (status = ANY (ARRAY['PROCESSING'::text, 'SEALING'::text, 'PROCESSED'::text]));
+
+CREATE TRIGGER attempt_begins AFTER INSERT ON reliability.attempt FOR EACH ROW EXECUTE FUNCTION reliability.record_attempt_event();
+ALTER TABLE reliability.attempt ENABLE ALWAYS TRIGGER attempt_begins;
+
+CREATE TRIGGER attempt_changes AFTER UPDATE OF status ON reliability.attempt FOR EACH ROW WHEN ((old.status IS DISTINCT FROM new.status)) EXECUTE FUNCTION reliability.record_attempt_event();
+ALTER TABLE reliability.attempt ENABLE ALWAYS TRIGGER attempt_changes;
+
+CREATE TRIGGER attempt_falls AFTER UPDATE OF status ON reliability.attempt FOR EACH ROW WHEN (((new.status = ANY (ARRAY['FAILED'::text, 'FENCED'::text])) AND (old.status <> new.status))) EXECUTE FUNCTION reliability.fail_successor();
+ALTER TABLE reliability.attempt ENABLE ALWAYS TRIGGER attempt_falls;
+
+CREATE TABLE reliability.attempt_event (
+    event_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    topology text NOT NULL,
+    txid bigint NOT NULL,
+    attempt_id integer NOT NULL,
+    status text NOT NULL,
+    reason_code text,
+    reason text,
+    happened_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT attempt_event_pkey PRIMARY KEY (event_id)
+);
+
+CREATE INDEX attempt_event_by_attempt ON reliability.attempt_event USING btree (topology, txid, attempt_id);
+
+CREATE TABLE reliability.attempt_step (
+    topology text NOT NULL,
+    txid bigint NOT NULL,
+    attempt_id integer NOT NULL,
+    step text NOT NULL,
+    status text NOT NULL DEFAULT 'OPEN'::text,
+    claimed_by text,
+    driver_host text,
+    driver_pid integer,
+    python_pid integer,
+    application_id text,
+    code_digest text,
+    claimed_at timestamp with time zone,
+    started_at timestamp with time zone,
+    ended_at timestamp with time zone,
+    CONSTRAINT attempt_step_pkey PRIMARY KEY (topology, txid, attempt_id, step),
+    CONSTRAINT attempt_step_code_digest_fkey FOREIGN KEY (code_digest) REFERENCES reliability.code(digest),
+    CONSTRAINT attempt_step_topology_txid_attempt_id_fkey FOREIGN KEY (topology, txid, attempt_id) REFERENCES reliability.attempt(topology, txid, attempt_id),
+    CONSTRAINT done_has_an_end CHECK (((status = 'DONE'::text) = (ended_at IS NOT NULL))),
+    CONSTRAINT open_step_is_nobodys CHECK ((((status = 'OPEN'::text) = (claimed_by IS NULL)) AND ((status = 'OPEN'::text) = (claimed_at IS NULL)))),
+    CONSTRAINT step_status CHECK ((status = ANY (ARRAY['OPEN'::text, 'RUNNING'::text, 'DONE'::text])))
+);
+
+CREATE TABLE reliability.checkpoint (
+    topology text NOT NULL,
+    phase text NOT NULL DEFAULT 'COMMITTED'::text,
+    commit_number bigint NOT NULL DEFAULT 0,
+    plan jsonb NOT NULL DEFAULT '[]'::jsonb,
+    epoch bigint NOT NULL DEFAULT 0,
+    changed_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT checkpoint_pkey PRIMARY KEY (topology),
+    CONSTRAINT checkpoint_topology_fkey FOREIGN KEY (topology) REFERENCES reliability.topology(topology),
+    CONSTRAINT checkpoint_phase CHECK ((phase = ANY (ARRAY['PREPARING'::text, 'COMMITTING'::text, 'COMMITTED'::text]))),
+    CONSTRAINT commit_number_covers_the_plan CHECK ((commit_number >= jsonb_array_length(plan))),
+    CONSTRAINT epoch_starts_at_0 CHECK ((epoch >= 0)),
+    CONSTRAINT plan_until_committed CHECK (((phase = 'COMMITTED'::text) = (plan = '[]'::jsonb)))
+);
+
+CREATE TABLE reliability.code (
+    digest text NOT NULL,
+    contents jsonb NOT NULL,
+    seen_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT code_pkey PRIMARY KEY (digest)
+);
+
+CREATE TABLE reliability.commit_log (
+    topology text NOT NULL,
+    commit_number bigint NOT NULL,
+    kind text NOT NULL,
+    txid bigint NOT NULL,
+    attempt_id integer,
+    replaced_attempt integer,
+    rollbacks integer NOT NULL,
+    reason text,
+    committed_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT commit_log_pkey PRIMARY KEY (topology, commit_number),
+    CONSTRAINT commit_log_topology_txid_attempt_id_fkey FOREIGN KEY (topology, txid, attempt_id) REFERENCES reliability.attempt(topology, txid, attempt_id),
+    CONSTRAINT change_kind CHECK ((kind = ANY (ARRAY['COMMIT'::text, 'REPLAY'::text, 'ROLLBACK'::text]))),
+    CONSTRAINT only_a_replay_replaces CHECK (((kind = 'REPLAY'::text) = (replaced_attempt IS NOT NULL))),
+    CONSTRAINT only_a_rollback_has_no_attempt CHECK (((kind = 'ROLLBACK'::text) = (attempt_id IS NULL)))
+);
+
+CREATE UNIQUE INDEX one_first_commit_per_txid ON reliability.commit_log USING btree (topology, txid, rollbacks) WHERE (kind = 'COMMIT'::text);
+
+CREATE TABLE reliability.contribution (
+    topology text NOT NULL,
+    state text NOT NULL,
+    txid bigint NOT NULL,
+    attempt_id integer NOT NULL,
+    presence text NOT NULL,
+    rows bigint NOT NULL,
+    CONSTRAINT contribution_pkey PRIMARY KEY (topology, state, txid),
+    CONSTRAINT contribution_topology_state_fkey FOREIGN KEY (topology, state) REFERENCES reliability.state(topology, state),
+    CONSTRAINT contribution_topology_txid_attempt_id_fkey FOREIGN KEY (topology, txid, attempt_id) REFERENCES reliability.attempt(topology, txid, attempt_id),
+    CONSTRAINT contribution_presence CHECK ((presence = ANY (ARRAY['present'::text, 'empty'::text, 'compacted'::text]))),
+    CONSTRAINT empty_contribution_has_no_rows CHECK (((rows >= 0) AND ((presence = 'compacted'::text) OR ((presence = 'empty'::text) = (rows = 0)))))
+);
+
+CREATE TABLE reliability.difference (
+    difference_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    topology text NOT NULL,
+    state text NOT NULL,
+    txid bigint NOT NULL,
+    attempt_id integer,
+    commit_number bigint,
+    rows_added bigint NOT NULL,
+    rows_changed bigint NOT NULL,
+    rows_removed bigint NOT NULL,
+    moved jsonb NOT NULL,
+    recorded_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT difference_pkey PRIMARY KEY (difference_id),
+    CONSTRAINT difference_topology_state_fkey FOREIGN KEY (topology, state) REFERENCES reliability.state(topology, state)
+);
+
+CREATE INDEX difference_by_txid ON reliability.difference USING btree (topology, txid);
+
+CREATE TABLE reliability.migration (
+    number integer NOT NULL,
+    name text NOT NULL,
+    checksum text NOT NULL,
+    applied_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT migration_pkey PRIMARY KEY (number)
+);
+
+CREATE TABLE reliability.participant (
+    topology text NOT NULL,
+    database text NOT NULL,
+    CONSTRAINT participant_pkey PRIMARY KEY (topology, database),
+    CONSTRAINT participant_topology_fkey FOREIGN KEY (topology) REFERENCES reliability.topology(topology),
+    CONSTRAINT participant_is_another_database CHECK ((database <> ''::text))
+);
+
+CREATE TABLE reliability.refreeze (
+    topology text NOT NULL,
+    txid bigint NOT NULL,
+    refrozen_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    batch_meta jsonb NOT NULL,
+    reason text NOT NULL,
+    CONSTRAINT refreeze_pkey PRIMARY KEY (topology, txid, refrozen_at),
+    CONSTRAINT refreeze_topology_txid_fkey FOREIGN KEY (topology, txid) REFERENCES reliability.transaction(topology, txid)
+);
+
+CREATE TABLE reliability.request (
+    request_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    topology text NOT NULL,
+    txid bigint NOT NULL,
+    dag_id text NOT NULL,
+    run_id text NOT NULL,
+    number integer NOT NULL,
+    kind text NOT NULL,
+    is_dry_run boolean NOT NULL DEFAULT false,
+    status text NOT NULL DEFAULT 'OPEN'::text,
+    reason text,
+    granted_after integer NOT NULL,
+    opened_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    renewed_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    ended_at timestamp with time zone,
+    tasks_ended_at timestamp with time zone,
+    CONSTRAINT request_pkey PRIMARY KEY (request_id),
+    CONSTRAINT request_is_numbered UNIQUE (topology, txid, dag_id, run_id, number),
+    CONSTRAINT request_topology_txid_fkey FOREIGN KEY (topology, txid) REFERENCES reliability.transaction(topology, txid),
+    CONSTRAINT dry_run_of_a_replay CHECK (((NOT is_dry_run) OR (kind = 'REPLAY'::text))),
+    CONSTRAINT open_request_has_no_end CHECK (((status = 'OPEN'::text) = (ended_at IS NULL))),
+    CONSTRAINT request_kind CHECK ((kind = ANY (ARRAY['COMMIT'::text, 'REPLAY'::text]))),
+    CONSTRAINT request_status CHECK ((status = ANY (ARRAY['OPEN'::text, 'SATISFIED'::text, 'CLOSED'::text, 'GIVEN_UP'::text, 'PARKED'::text])))
+);
+
+CREATE UNIQUE INDEX one_open_request_per_run_and_txid ON reliability.request USING btree (topology, txid, dag_id, run_id) WHERE (status = 'OPEN'::text);
+
+CREATE INDEX request_by_run ON reliability.request USING btree (dag_id, run_id);
+
+CREATE INDEX request_that_ended_without ON reliability.request USING btree (dag_id, run_id) WHERE (status = ANY (ARRAY['CLOSED'::text, 'GIVEN_UP'::text]));
+
+CREATE TABLE reliability.request_contact (
+    request_id bigint NOT NULL,
+    task text NOT NULL,
+    max_tries integer NOT NULL,
+    try_id text NOT NULL DEFAULT ''::text,
+    clear_number integer NOT NULL DEFAULT 0,
+    run_started text NOT NULL DEFAULT ''::text,
+    CONSTRAINT request_contact_pkey PRIMARY KEY (request_id, task),
+    CONSTRAINT request_contact_request_id_fkey FOREIGN KEY (request_id) REFERENCES reliability.request(request_id)
+);
+
+CREATE TABLE reliability.server (
+    only_row boolean NOT NULL DEFAULT true,
+    timeline integer NOT NULL,
+    CONSTRAINT server_pkey PRIMARY KEY (only_row),
+    CONSTRAINT one_server CHECK (only_row)
+);
+
+CREATE TABLE reliability.sink (
+    topology text NOT NULL,
+    txid bigint NOT NULL,
+    attempt_id integer NOT NULL,
+    sink text NOT NULL,
+    step text NOT NULL,
+    ack_val bigint NOT NULL,
+    unacked bigint NOT NULL,
+    partitions integer,
+    staged_rows bigint,
+    contribution_digest text,
+    CONSTRAINT sink_pkey PRIMARY KEY (topology, txid, attempt_id, sink),
+    CONSTRAINT sink_topology_txid_attempt_id_fkey FOREIGN KEY (topology, txid, attempt_id) REFERENCES reliability.attempt(topology, txid, attempt_id),
+    CONSTRAINT partitions_are_counted CHECK ((partitions >= 0))
+);
+
+CREATE TABLE reliability.source_item (
+    topology text NOT NULL,
+    item text NOT NULL,
+    txid bigint NOT NULL,
+    part int8multirange NOT NULL,
+    refrozen_part int8multirange,
+    CONSTRAINT source_item_pkey PRIMARY KEY (topology, item, txid),
+    CONSTRAINT source_item_topology_txid_fkey FOREIGN KEY (topology, txid) REFERENCES reliability.transaction(topology, txid),
+    CONSTRAINT source_item_part_has_something CHECK ((NOT isempty(part))),
+    CONSTRAINT source_item_belongs_to_one_txid EXCLUDE USING gist (int8range((hashtextextended(((topology || '/'::text) || item), (0)::bigint) >> 1), (hashtextextended(((topology || '/'::text) || item), (0)::bigint) >> 1), '[]'::text) WITH &&, part WITH &&)
+);
+
+CREATE INDEX source_item_frozen_anew ON reliability.source_item USING btree (topology, txid) WHERE (refrozen_part IS NOT NULL);
+
+CREATE TABLE reliability.state (
+    topology text NOT NULL,
+    state text NOT NULL,
+    target_table text NOT NULL,
+    definition jsonb NOT NULL,
+    definition_digest text NOT NULL,
+    commit_number bigint NOT NULL DEFAULT 0,
+    keep_txids bigint,
+    keep_age interval,
+    compacted_through bigint NOT NULL DEFAULT 0,
+    CONSTRAINT state_pkey PRIMARY KEY (topology, state),
+    CONSTRAINT one_state_per_target_table UNIQUE (target_table),
+    CONSTRAINT state_topology_fkey FOREIGN KEY (topology) REFERENCES reliability.topology(topology),
+    CONSTRAINT keep_txids_starts_at_1 CHECK ((keep_txids >= 1))
+);
+
+CREATE TABLE reliability.topology (
+    topology text NOT NULL,
+    topology_id uuid NOT NULL DEFAULT gen_random_uuid(),
+    participant text,
+    module text NOT NULL DEFAULT ''::text,
+    spout_kind text NOT NULL DEFAULT 'TRANSACTIONAL'::text,
+    curr_txid bigint NOT NULL DEFAULT 1,
+    next_txid bigint NOT NULL DEFAULT 1,
+    commit_number bigint NOT NULL DEFAULT 0,
+    rollbacks integer NOT NULL DEFAULT 0,
+    compacted_through bigint NOT NULL DEFAULT 0,
+    max_spout_pending integer NOT NULL,
+    max_replay_pending integer NOT NULL DEFAULT 1,
+    emit_interval interval NOT NULL DEFAULT '00:00:00'::interval,
+    checkpoint_interval interval NOT NULL DEFAULT '00:00:00'::interval,
+    groups_commits boolean NOT NULL DEFAULT true,
+    declared_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    last_granted_at timestamp with time zone,
+    paused_at timestamp with time zone,
+    paused_reason text,
+    CONSTRAINT topology_pkey PRIMARY KEY (topology),
+    CONSTRAINT checkpoint_interval_has_a_floor CHECK (((checkpoint_interval = '00:00:00'::interval) OR (checkpoint_interval >= '00:00:00.1'::interval))),
+    CONSTRAINT curr_txid_within_allocated CHECK (((curr_txid >= 1) AND (curr_txid <= next_txid))),
+    CONSTRAINT max_replay_pending_starts_at_1 CHECK ((max_replay_pending >= 1)),
+    CONSTRAINT max_spout_pending_starts_at_1 CHECK ((max_spout_pending >= 1)),
+    CONSTRAINT only_the_committed_is_compacted CHECK (((participant IS NOT NULL) OR (compacted_through < curr_txid))),
+    CONSTRAINT participant_has_a_name CHECK ((participant <> ''::text)),
+    CONSTRAINT paused_says_why CHECK (((paused_at IS NULL) = (paused_reason IS NULL))),
+    CONSTRAINT spout_kind CHECK ((spout_kind = ANY (ARRAY['TRANSACTIONAL'::text, 'OPAQUE'::text])))
+);
+
+CREATE TRIGGER topology_has_a_checkpoint AFTER INSERT ON reliability.topology FOR EACH ROW EXECUTE FUNCTION reliability.open_checkpoint();
+ALTER TABLE reliability.topology ENABLE ALWAYS TRIGGER topology_has_a_checkpoint;
+
+CREATE TABLE reliability.transaction (
+    topology text NOT NULL,
+    txid bigint NOT NULL,
+    interval_start timestamp with time zone,
+    interval_end timestamp with time zone,
+    dag_id text NOT NULL,
+    run_id text NOT NULL,
+    emitted_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    batch_meta jsonb,
+    emitted_xor bigint,
+    emitted_count bigint,
+    verdict text,
+    held_reason text,
+    committed_attempt integer,
+    commit_number bigint,
+    committed_at timestamp with time zone,
+    CONSTRAINT transaction_pkey PRIMARY KEY (topology, txid),
+    CONSTRAINT transaction_topology_fkey FOREIGN KEY (topology) REFERENCES reliability.topology(topology),
+    CONSTRAINT batch_is_whole CHECK ((((batch_meta IS NULL) = (emitted_xor IS NULL)) AND ((batch_meta IS NULL) = (emitted_count IS NULL)))),
+    CONSTRAINT committed_batch_has_a_verdict CHECK (((committed_attempt IS NULL) OR (verdict IS NOT NULL))),
+    CONSTRAINT committed_batch_is_frozen CHECK (((committed_attempt IS NULL) OR (batch_meta IS NOT NULL))),
+    CONSTRAINT committed_is_whole CHECK ((((committed_attempt IS NULL) = (committed_at IS NULL)) AND ((committed_attempt IS NULL) = (commit_number IS NULL)))),
+    CONSTRAINT emitted_count_is_no_loss CHECK ((emitted_count >= 0)),
+    CONSTRAINT interval_has_both_ends CHECK (((interval_start IS NULL) = (interval_end IS NULL))),
+    CONSTRAINT only_the_uncommitted_is_held CHECK (((held_reason IS NULL) OR (committed_attempt IS NULL))),
+    CONSTRAINT txid_starts_at_1 CHECK ((txid >= 1)),
+    CONSTRAINT verdict CHECK ((verdict = ANY (ARRAY['EXACT'::text, 'COUNTED'::text])))
+);
+
+CREATE INDEX transaction_by_interval ON reliability.transaction USING btree (topology, interval_start);
+
+CREATE INDEX transaction_by_run ON reliability.transaction USING btree (dag_id, run_id);
+
+CREATE OR REPLACE FUNCTION reliability.acknowledge(p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_sink text, p_partition integer, p_write_id uuid, p_xor bigint, p_count bigint, p_rows bigint)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE reliability.attempt a
+       SET lease_until = reliability.renewed_lease(a)
+     WHERE topology = p_topology AND txid = p_txid AND attempt_id = p_attempt_id
+       AND nonce = p_nonce AND status = 'PROCESSING';
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'attempt %:% of % is not processing', p_txid, p_attempt_id, p_topology
+            USING ERRCODE = 'RL001';
+    END IF;
+    INSERT INTO reliability.ack
+           (topology, txid, attempt_id, sink, partition, write_id, xor, count, rows)
+    VALUES (p_topology, p_txid, p_attempt_id, p_sink, p_partition, p_write_id,
+            p_xor, p_count, p_rows);
+    UPDATE reliability.sink
+       SET ack_val = ack_val # p_xor, unacked = unacked - p_count
+     WHERE topology = p_topology AND txid = p_txid AND attempt_id = p_attempt_id
+       AND sink = p_sink;
+END $function$;
+
+CREATE OR REPLACE FUNCTION reliability.fail_successor()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE reliability.attempt
+       SET status = 'FAILED', lease_until = NULL, ended_at = clock_timestamp(),
+           reason_code = 'PREDECESSOR_FAILED',
+           reason = format('its batch starts where %s:%s ended, and that attempt has ended',
+                           NEW.txid, NEW.attempt_id)
+     WHERE topology = NEW.topology AND txid = NEW.txid + 1
+       AND predecessor_attempt = NEW.attempt_id
+       AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');
+    RETURN NULL;
+END $function$;
+
+CREATE OR REPLACE FUNCTION reliability.open_checkpoint()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO reliability.checkpoint (topology, commit_number)
+    VALUES (NEW.topology, NEW.commit_number);
+    RETURN NULL;
+END $function$;
+
+CREATE OR REPLACE FUNCTION reliability.record_attempt_event()
+ RETURNS trigger
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    INSERT INTO reliability.attempt_event (topology, txid, attempt_id, status, reason_code, reason)
+    VALUES (NEW.topology, NEW.txid, NEW.attempt_id, NEW.status, NEW.reason_code, NEW.reason);
+    RETURN NULL;
+END $function$;
+
+CREATE OR REPLACE FUNCTION reliability.renewed_lease(a reliability.attempt)
+ RETURNS timestamp with time zone
+ LANGUAGE sql
+AS $function$
+    SELECT CASE WHEN EXISTS (
+                SELECT FROM reliability.attempt_step d
+                 WHERE d.topology = a.topology AND d.txid = a.txid
+                   AND d.attempt_id = a.attempt_id
+                   AND d.status = 'RUNNING' AND d.started_at IS NULL)
+           THEN greatest(a.lease_until, clock_timestamp() + a.lease)
+           ELSE clock_timestamp() + a.lease END
+$function$;
+
+CREATE OR REPLACE FUNCTION reliability.timeline()
+ RETURNS integer
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    RETURN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer;
+EXCEPTION WHEN OTHERS THEN
+    RETURN NULL;
+END $function$;
