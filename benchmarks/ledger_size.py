@@ -20,11 +20,11 @@ from rich.table import Table
 from dev.environment import Environment
 from dev.postgres import NO_FSYNC
 from reliability import Count, FileSpout, State, Sum, Topology
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
 from reliability.runner import TransactionRunner
-from tests.fix_pipeline import Pipeline
-from tests.fix_spark import local_session
+from tests.support.fix_pipeline import Pipeline
+from tests.support.fix_spark import local_session
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = (10_000, 100_000, 1_000_000)
@@ -62,10 +62,10 @@ def write_file(folder: Path, rows: int) -> None:
     pq.write_table(pa.table({"k": numbers % 1000, "v": numbers}), folder / f"{rows}.parquet")
 
 
-def measure(door: Door, topology: str) -> dict[str, int]:
+def measure(connection: LedgerConnection, topology: str) -> dict[str, int]:
     """Return bytes of the ledger's rows, and how many acks there are, for one topology."""
     found = {"bytes": 0}
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         for table in TABLES:
             owner = "request_id IN (SELECT request_id FROM reliability.request WHERE topology ="
             where = f"{owner} %(t)s)" if table == "request_contact" else "topology = %(t)s"
@@ -87,23 +87,23 @@ def main() -> None:
         environment.up_postgres()
         os.environ.update(environment.own_env())
         os.environ["RELIABILITY_HOME"] = folder
-        door = Door("service=reliability")
+        connection = LedgerConnection("service=reliability")
         try:
-            migrate(door)
+            migrate(connection)
             spark = local_session()
             for rows in ROWS:
                 write_file(home, rows)
-                pipeline = Pipeline(TransactionRunner(sizes(rows), door), spark)
+                pipeline = Pipeline(TransactionRunner(sizes(rows), connection), spark)
                 pipeline.emit(None)
                 pipeline.transact(1)
-                found = measure(door, f"rows_{rows}")
+                found = measure(connection, f"rows_{rows}")
                 per_million = found["bytes"] * 1_000_000 // rows
                 table.add_row(
                     f"{rows:,}", str(found["acks"]), f"{found['bytes']:,}", f"{per_million:,}"
                 )
             spark.stop()
         finally:
-            door.close()
+            connection.close()
             environment.destroy()
     Console().print(table)
 

@@ -43,7 +43,7 @@ READY = ("healthy", "exited (0)")
 BUILD_SECONDS = 3600
 UP_SECONDS = 900
 RUN_SECONDS = 900
-LOOK_EVERY_SECONDS = 2.0
+POLL_INTERVAL_SECONDS = 2.0
 SPEAK_EVERY_SECONDS = 20.0
 
 
@@ -335,7 +335,7 @@ def wait_for(
         if now - spoken > SPEAK_EVERY_SECONDS:
             spoken = now
             print(f"  {what}, {now - started:.0f} s: {detail()}", flush=True)
-        time.sleep(LOOK_EVERY_SECONDS)
+        time.sleep(POLL_INTERVAL_SECONDS)
 
 
 @contextmanager

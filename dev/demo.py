@@ -37,7 +37,7 @@ from dev.environment import Environment
 from dev.errors import DevError
 from dev.processes import wait_until
 from reliability.core.errors import ReliabilityError
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 
 ROOT = Path(__file__).resolve().parents[1]
 DAG_ID = "cdnow_revenue"
@@ -45,8 +45,8 @@ COMMITS = SQL("SELECT count(*) AS commits FROM reliability.commit_log")
 APPLICATIONS = SQL("SELECT application_id FROM reliability.attempt_step")
 KILL_FROM_TXID = 13
 PATIENCE_SECONDS = 1500
-LOOK_EVERY_SECONDS = 1.0
-ASK_AIRFLOW_EVERY_LOOKS = 15
+POLL_INTERVAL_SECONDS = 1.0
+POLLS_PER_AIRFLOW_LOOK = 15
 REPAIRS = 3
 LOG_WIDTH = 100
 
@@ -79,7 +79,7 @@ class Demo:
         self.console = console
         _environment().destroy()
         self.environment = _environment()
-        self.door = Door("service=reliability", application_name="demo")
+        self.connection = LedgerConnection("service=reliability", application_name="demo")
         self.killed: Killed | None = None
         self.restarts: dict[str, int] = {}
         self.repairs = 0
@@ -91,7 +91,7 @@ class Demo:
         set_up = time.monotonic()
         expected = expected_tables()
         self._run(MONTHS, kills=True)
-        after_backfill = read_tables(self.door)
+        after_backfill = read_tables(self.connection)
         applications = self._applications()
         self._run(REPLAY, kills=False)
         exact = self._report(expected, after_backfill, self._applications() - applications)
@@ -131,10 +131,10 @@ class Demo:
                     steps.reached(min(committed, backfill.txids))
                     # Asking Airflow costs it work: while txids commit, now and then will do.
                     looks += 1
-                    asks = committed >= backfill.txids or looks % ASK_AIRFLOW_EVERY_LOOKS == 0
+                    asks = committed >= backfill.txids or looks % POLLS_PER_AIRFLOW_LOOK == 0
                     if asks and self._has_ended(backfill):
                         return
-                time.sleep(LOOK_EVERY_SECONDS)
+                time.sleep(POLL_INTERVAL_SECONDS)
         raise DevError(f"not done after {PATIENCE_SECONDS} s; logs: {self.environment.state_dir}")
 
     def _has_ended(self, backfill: Backfill) -> bool:
@@ -152,7 +152,7 @@ class Demo:
 
     def _kill(self) -> None:
         if self.killed is None:
-            self.killed = kill_one(self.victim, self.environment, self.door, KILL_FROM_TXID)
+            self.killed = kill_one(self.victim, self.environment, self.connection, KILL_FROM_TXID)
             if self.killed is not None:
                 self.say(str(self.killed))
 
@@ -174,18 +174,18 @@ class Demo:
         self.restarts[name] = self.restarts.get(name, 0) + 1
 
     def _commits(self) -> int:
-        with self.door.transaction() as tx:
+        with self.connection.transaction() as tx:
             return int(tx.one(COMMITS)["commits"])
 
     def _applications(self) -> set[str]:
-        with self.door.transaction() as tx:
+        with self.connection.transaction() as tx:
             return {row["application_id"] for row in tx.all(APPLICATIONS)}
 
     # --- the end ---------------------------------------------------------------------------------
 
     def _report(self, expected: Tables, after_backfill: Tables, applications: set[str]) -> bool:
-        found = read_tables(self.door)
-        figures = read_ledger(self.door)
+        found = read_tables(self.connection)
+        figures = read_ledger(self.connection)
         figures["killed"] = 1 if self.killed else 0
         print_figures(self.console, figures)
         comparisons = compare(found, expected)

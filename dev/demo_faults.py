@@ -9,7 +9,7 @@ import psutil
 from psycopg2.sql import SQL
 
 from dev.environment import Environment
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 
 Victim = Literal["driver", "task", "supervisor", "postgres"]
 VICTIMS: tuple[Victim, ...] = get_args(Victim)
@@ -44,9 +44,11 @@ NAMES: dict[Victim, str] = {
 }
 
 
-def kill_one(victim: Victim, environment: Environment, door: Door, first: int) -> Killed | None:
+def kill_one(
+    victim: Victim, environment: Environment, connection: LedgerConnection, first: int
+) -> Killed | None:
     """Kill the victim if an attempt of txid `first` or later is running now, else do nothing."""
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         attempt = tx.first(LIVE_DRIVERS, first=first)
     if attempt is None:
         return None

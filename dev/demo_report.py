@@ -12,7 +12,7 @@ from psycopg2.sql import SQL
 from rich.console import Console
 from rich.table import Table
 
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -53,15 +53,15 @@ class Comparison:
         return bool(self.found == self.expected)
 
 
-def read_ledger(door: Door) -> dict[str, Any]:
+def read_ledger(connection: LedgerConnection) -> dict[str, Any]:
     """Return the ledger's figures."""
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         return dict(tx.one(LEDGER))
 
 
-def read_tables(door: Door) -> Tables:
+def read_tables(connection: LedgerConnection) -> Tables:
     """Return both target tables, whole, in one snapshot."""
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(ONE_SNAPSHOT)
         customers = [tuple(row.values()) for row in tx.all(CUSTOMERS)]
         return customers, [tuple(row.values()) for row in tx.all(DAYS)]

@@ -15,50 +15,53 @@ from reliability.core.definitions import Topology
 from reliability.core.errors import ReliabilityError
 from reliability.core.request import Request
 from reliability.core.spout import BatchMeta, Interval
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import check_migrated
 from reliability.settings import Leases, ledger_dsn
-from reliability.transaction import attempt, begin, request, seal
-from reliability.transaction.apply import Witness
-from reliability.transaction.commit import drain
-from reliability.transaction.emit import emit
-from reliability.transaction.plan import Committed
-from reliability.transaction.refreeze import refreeze
-from reliability.transaction.rehearse import Rehearsed, rehearse_replay
-from reliability.transaction.request import Run, TaskContact
-from reliability.transaction.story import outdated_code
-from reliability.transaction.sweep import Swept, sweep
-from reliability.transaction.topology import pause, resume
+from reliability.transaction.commit.apply import DifferenceObserver
+from reliability.transaction.commit.drain import drain
+from reliability.transaction.commit.dry_run import DryRunResult, dry_run_replay
+from reliability.transaction.commit.plan import Committed
+from reliability.transaction.emit import requests as request
+from reliability.transaction.emit.emission import emit
+from reliability.transaction.emit.refreeze import refreeze
+from reliability.transaction.emit.requests import Run, TaskContact
+from reliability.transaction.inspect.attempt_report import outdated_code
+from reliability.transaction.maintain.sweep import Swept, sweep
+from reliability.transaction.process import attempt, begin, seal
+from reliability.transaction.topology.lifecycle import pause, resume
 
 
 class TransactionRunner:
     """One topology, one session with the ledger."""
 
-    def __init__(self, topology: Topology, door: Door, leases: Leases | None = None) -> None:
+    def __init__(
+        self, topology: Topology, connection: LedgerConnection, leases: Leases | None = None
+    ) -> None:
         self.topology = topology
-        self.door = door
+        self.connection = connection
         self.leases = leases or Leases()
 
     @classmethod
     def open(cls, topology: Topology, purpose: str = "") -> TransactionRunner:
         """Open the ledger that RELIABILITY_DSN names, and check that this release fits it."""
         name = f"reliability {topology.name} {purpose}".strip()
-        runner = cls(topology, Door(ledger_dsn(), application_name=name))
-        check_migrated(runner.door)
+        runner = cls(topology, LedgerConnection(ledger_dsn(), application_name=name))
+        check_migrated(runner.connection)
         return runner
 
     def __enter__(self) -> TransactionRunner:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.door.close()
+        self.connection.close()
 
     def emit(
         self,
         interval: Interval | None,
         who: TaskContact,
         *,
-        most_batches: int,
+        max_batches: int,
         refreeze: bool = False,
     ) -> list[int]:
         """Give the interval's items their txids and open the run's requests.
@@ -66,16 +69,16 @@ class TransactionRunner:
         :param refreeze: freeze what the source has now of the batches that the interval has
         """
         return emit(
-            self.door, self.topology, interval, who, most_batches=most_batches, anew=refreeze
+            self.connection, self.topology, interval, who, max_batches=max_batches, anew=refreeze
         )
 
     def refreeze(self, txid: int, reason: str) -> BatchMeta | None:
         """Freeze what the source has now of a txid's items; None if nothing has changed."""
-        return refreeze(self.door, self.topology, txid, reason)
+        return refreeze(self.connection, self.topology, txid, reason)
 
     def contact(self, txid: int, who: TaskContact) -> Request:
         """Return the request that a task works for."""
-        return request.contact(self.door, self.topology.name, txid, who)
+        return request.contact(self.connection, self.topology.name, txid, who)
 
     def next_action(self, txid: int, request_id: int, work: Work) -> Action:
         """Read the ledger and decide what is to be done next.
@@ -83,7 +86,7 @@ class TransactionRunner:
         The source is asked before each attempt, a replay's too, as in Trident's isReady.
         """
         snapshot, request = begin.read_snapshot(
-            self.door, self.topology.name, txid, request_id, self.topology.states
+            self.connection, self.topology.name, txid, request_id, self.topology.states
         )
         action = next_action(snapshot, request, work)
         if isinstance(action, Begin) and not self._source_is_ready(txid):
@@ -92,65 +95,71 @@ class TransactionRunner:
 
     def _source_is_ready(self, txid: int) -> bool:
         return self.topology.spout.is_ready(
-            txid, begin.interval(self.door, self.topology.name, txid)
+            txid, begin.interval(self.connection, self.topology.name, txid)
         )
 
     def begin(self, txid: int, request_id: int, work: Work) -> Grant | None:
         """Grant the next attempt, if that is what is to be done now."""
-        return begin.begin_attempt(self.door, self.topology, txid, request_id, work, self.leases)
+        return begin.begin_attempt(
+            self.connection, self.topology, txid, request_id, work, self.leases
+        )
 
     def claim_step(self, txid: int, request_id: int, step: str, work: Work) -> Grant | None:
         """Take up a step of the live attempt, if that is what is to be done now."""
-        return begin.claim_step(self.door, self.topology, txid, request_id, step, work, self.leases)
+        return begin.claim_step(
+            self.connection, self.topology, txid, request_id, step, work, self.leases
+        )
 
     def end_step(self, grant: Grant, step: str) -> None:
         """Mark a step done, or fail the attempt and raise why."""
-        seal.end_step(self.door, self.topology, grant, step)
+        seal.end_step(self.connection, self.topology, grant, step)
 
     def seal(self, grant: Grant, task: str) -> None:
         """Make a complete attempt PROCESSED, or raise why it is not."""
-        seal.seal(self.door, self.topology, grant, task)
+        seal.seal(self.connection, self.topology, grant, task)
 
     def live_grant(self, txid: int, request_id: int) -> Grant | None:
         """Return the grant of the request's own live attempt."""
-        return begin.live_grant(self.door, self.topology.name, txid, request_id)
+        return begin.live_grant(self.connection, self.topology.name, txid, request_id)
 
     def end_attempt(self, grant: Grant, error: ReliabilityError, *, fence: bool = False) -> bool:
         """Fail or fence an unsealed attempt."""
-        return attempt.end_attempt(self.door, grant, error, fence=fence)
+        return attempt.end_attempt(self.connection, grant, error, fence=fence)
 
     def error_of(self, grant: Grant) -> ReliabilityError:
         """Return why an attempt ended."""
-        return attempt.error_of(self.door, grant)
+        return attempt.error_of(self.connection, grant)
 
     def commit(self, txid: int) -> list[Committed]:
         """Commit everything whose turn it is; raise if `txid` was among it and failed."""
-        return drain(self.door, self.topology.name, own_txid=txid)
+        return drain(self.connection, self.topology.name, own_txid=txid)
 
     def outdated_code(self, attempt: TransactionAttempt) -> str | None:
         """Say that a replay has run the old code once more, though there is newer; else None."""
-        return outdated_code(self.door, self.topology.name, attempt)
+        return outdated_code(self.connection, self.topology.name, attempt)
 
-    def rehearse(self, txid: int, request_id: int, witness: Witness | None = None) -> Rehearsed:
+    def rehearse(
+        self, txid: int, request_id: int, observer: DifferenceObserver | None = None
+    ) -> DryRunResult:
         """Tell what the PROCESSED attempt of a dry run would change, and end it."""
-        return rehearse_replay(self.door, self.topology.name, txid, request_id, witness)
+        return dry_run_replay(self.connection, self.topology.name, txid, request_id, observer)
 
     def close(self, txid: int, run: Run, reason: str) -> bool:
         """Close the run's request for a txid if it is not satisfied."""
-        return request.close(self.door, self.topology.name, txid, run, reason)
+        return request.close(self.connection, self.topology.name, txid, run, reason)
 
     def settle(self, run: Run, txids: Sequence[int]) -> list[int]:
         """Return the txids that the run has committed; raise if not all it asked for is done."""
-        return request.settle(self.door, self.topology.name, run, txids)
+        return request.settle(self.connection, self.topology.name, run, txids)
 
     def pause(self, reason: str) -> None:
         """Begin no more attempts; what is in flight drains."""
-        pause(self.door, self.topology.name, reason)
+        pause(self.connection, self.topology.name, reason)
 
     def resume(self) -> None:
         """Begin attempts again."""
-        resume(self.door, self.topology.name)
+        resume(self.connection, self.topology.name)
 
     def sweep(self) -> Swept:
         """Find what died silently."""
-        return sweep(self.door, self.topology.name, self.leases)
+        return sweep(self.connection, self.topology.name, self.leases)

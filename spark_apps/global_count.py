@@ -1,7 +1,7 @@
 """The smallest topology: count words, after Storm's transactional global count.
 
->>> from reliability.core.spout import NothingTaken
->>> items = topology.spout.plan(None, NothingTaken())
+>>> from reliability.core.spout import NoItems
+>>> items = topology.spout.plan(None, NoItems())
 >>> [topology.spout.count(batch).count for batch in topology.spout.cut(items)]
 [9, 7, 3]
 """

@@ -46,12 +46,12 @@ CREATE TABLE reliability.attempt (
     CONSTRAINT attempt_request_id_fkey FOREIGN KEY (request_id) REFERENCES reliability.request(request_id),
     CONSTRAINT attempt_topology_txid_fkey FOREIGN KEY (topology, txid) REFERENCES reliability.transaction(topology, txid),
     CONSTRAINT attempt_id_starts_at_0 CHECK ((attempt_id >= 0)),
-    CONSTRAINT attempt_status CHECK ((status = ANY (ARRAY['PROCESSING'::text, 'SEALING'::text, 'PROCESSED'::text, 'COMMITTED'::text, 'REPLACED'::text, 'FAILED'::text, 'FENCED'::text, 'REHEARSED'::text, 'ROLLED_BACK'::text]))),
+    CONSTRAINT attempt_status CHECK ((status = ANY (ARRAY['PROCESSING'::text, 'SEALING'::text, 'PROCESSED'::text, 'COMMITTED'::text, 'REPLACED'::text, 'FAILED'::text, 'FENCED'::text, 'DRY_RUN'::text, 'ROLLED_BACK'::text]))),
     CONSTRAINT attempt_verdict CHECK ((verdict = ANY (ARRAY['PARKED'::text, 'SKIPPED'::text]))),
     CONSTRAINT ended_says_why CHECK (((status = ANY (ARRAY['FAILED'::text, 'FENCED'::text, 'ROLLED_BACK'::text])) = (reason_code IS NOT NULL))),
     CONSTRAINT lease_while_unsealed CHECK (((status = ANY (ARRAY['PROCESSING'::text, 'SEALING'::text])) = (lease_until IS NOT NULL))),
     CONSTRAINT only_an_own_batch_has_a_predecessor CHECK (((predecessor_attempt IS NULL) OR (batch_meta IS NOT NULL))),
-    CONSTRAINT only_what_cannot_count_is_cleaned CHECK (((cleaned_at IS NULL) OR (status = ANY (ARRAY['FAILED'::text, 'FENCED'::text, 'REPLACED'::text, 'REHEARSED'::text, 'ROLLED_BACK'::text])))),
+    CONSTRAINT only_what_cannot_count_is_cleaned CHECK (((cleaned_at IS NULL) OR (status = ANY (ARRAY['FAILED'::text, 'FENCED'::text, 'REPLACED'::text, 'DRY_RUN'::text, 'ROLLED_BACK'::text])))),
     CONSTRAINT own_batch_is_whole CHECK ((((batch_meta IS NULL) = (emitted_xor IS NULL)) AND ((batch_meta IS NULL) = (emitted_count IS NULL)))),
     CONSTRAINT verdict_says_why CHECK (((verdict IS NULL) = (verdict_reason IS NULL)))
 );

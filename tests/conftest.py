@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 pytest_plugins = [
-    "tests.fix_postgres",
-    "tests.fix_spark",
-    "tests.fix_pipeline",
-    "tests.fix_airflow",
+    "tests.support.fix_postgres",
+    "tests.support.fix_spark",
+    "tests.support.fix_pipeline",
+    "tests.support.fix_airflow",
 ]
 END_TO_END = "tests/end_to_end/"
 

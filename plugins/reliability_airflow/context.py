@@ -18,12 +18,12 @@ REFREEZE = "refreeze"
 WAIT_TIMEOUT = timedelta(days=7)
 
 if TYPE_CHECKING:
-    from reliability.transaction.request import Run, TaskContact
+    from reliability.transaction.emit.requests import Run, TaskContact
 
 
 def run_of(context: Mapping[str, Any]) -> Run:
     """Return the run that the task belongs to."""
-    from reliability.transaction.request import Run
+    from reliability.transaction.emit.requests import Run
 
     dag_run = context["dag_run"]
     return Run(dag_id=dag_run.dag_id, run_id=dag_run.run_id)
@@ -31,7 +31,7 @@ def run_of(context: Mapping[str, Any]) -> Run:
 
 def contact_of(context: Mapping[str, Any]) -> TaskContact:
     """Return who works, and in which try."""
-    from reliability.transaction.request import TaskContact
+    from reliability.transaction.emit.requests import TaskContact
 
     return TaskContact(
         run=run_of(context),

@@ -20,7 +20,7 @@ from reliability_airflow.tasks import (
     unanchored_task,
 )
 
-LEAST_ACTIVE_RUNS = 2
+MIN_ACTIVE_RUNS = 2
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "reliability",
     "retries": 3,
@@ -56,8 +56,8 @@ def topology_dag(
         notification: functions of (topology, txid), a task each. Not part of the transaction's
         tree: what they raise is in their log, and fails neither the txid nor the run
     """
-    active_runs = max_active_runs or max(LEAST_ACTIVE_RUNS, topology.max_spout_pending)
-    if active_runs < LEAST_ACTIVE_RUNS:
+    active_runs = max_active_runs or max(MIN_ACTIVE_RUNS, topology.max_spout_pending)
+    if active_runs < MIN_ACTIVE_RUNS:
         raise InvalidDefinition(f"topology {topology.name}: max_active_runs is at least 2")
     if topology.spout.timed and schedule is None:
         raise InvalidDefinition(f"topology {topology.name} reads by interval: give it a schedule")

@@ -16,13 +16,13 @@ from airflow.sdk import DAG, BaseOperator, DagRunState
 from airflow.sdk.exceptions import AirflowException
 
 from reliability.core.errors import SuccessNotDone
-from reliability.core.txids import shown_ranges
+from reliability.core.txids import format_ranges
 from reliability_airflow.context import mapped_errors
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
-    from reliability.ledger.door import Row
+    from reliability.ledger.connection import Row
 
 
 def housekeeping_dag() -> DAG:
@@ -79,7 +79,7 @@ class ReconcileOperator(BaseOperator):
         """Fail if Airflow calls one of them success; `reliability reconcile` compares all runs."""
         with mapped_errors():
             marked = [
-                f"run {run['run_id']} of {run['dag_id']}: txids {shown_ranges(run['txids'])}"
+                f"run {run['run_id']} of {run['dag_id']}: txids {format_ranges(run['txids'])}"
                 for run in _runs_without_their_txids()
                 if _is_success(context, run["dag_id"], run["run_id"])
             ]
@@ -88,10 +88,13 @@ class ReconcileOperator(BaseOperator):
 
 
 def _runs_without_their_txids() -> list[Row]:
-    from reliability.ledger.door import Door
+    from reliability.ledger.connection import LedgerConnection
     from reliability.settings import ledger_dsn
 
-    with closing(Door(ledger_dsn())) as door, door.transaction(reads_only=True) as tx:
+    with (
+        closing(LedgerConnection(ledger_dsn())) as connection,
+        connection.transaction(reads_only=True) as tx,
+    ):
         return tx.all("runs_without_their_txids")
 
 

@@ -2,7 +2,7 @@
 
 Airflow's retry reaches one task only. So each does whatever is lacking on the way to its goal:
 a commit task whose attempt fell begins the next one itself (rule R4). The way is that of
-`reliability.loop`; here is how a step is submitted, and how a task waits without a worker slot.
+`reliability.transaction.run`; here is how a step is submitted, and how a task waits without a worker slot.
 """
 
 from __future__ import annotations
@@ -24,20 +24,20 @@ from reliability.core.errors import SourceNotReady, SparkConnectionMissing
 from reliability.spark.submit import driver_environment, process_batch
 from reliability.topologies import folder_of
 from reliability_airflow.context import contact_of
-from reliability_airflow.patience import PatientOperator
 from reliability_airflow.triggers import TurnTrigger
+from reliability_airflow.waiting import WaitingOperator
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
     from reliability.core.attempt import Grant
-    from reliability.loop import Errand
     from reliability.runner import TransactionRunner
-    from reliability.transaction.plan import Committed
+    from reliability.transaction.commit.plan import Committed
+    from reliability.transaction.run import Errand
 
 
-class TransactionOperator(PatientOperator, SparkSubmitOperator):
+class TransactionOperator(WaitingOperator, SparkSubmitOperator):
     """Bring one txid of a topology to a goal.
 
     :param topology: the topology
@@ -74,8 +74,8 @@ class TransactionOperator(PatientOperator, SparkSubmitOperator):
 
     def execute(self, context: Context) -> None:
         """Work towards the goal until it is reached or somebody else has to move first."""
-        from reliability.loop import Errand, advance
         from reliability.runner import TransactionRunner
+        from reliability.transaction.run import Errand, advance
 
         with self.patience():
             txid = int(self.txid)

@@ -24,12 +24,12 @@ from reliability.core.request import Request, RequestStatus
 
 if TYPE_CHECKING:
     from reliability.core.standing import Standing
-    from reliability.ledger.door import Door
+    from reliability.ledger.connection import LedgerConnection
 
 logger = logging.getLogger(__name__)
-LOOK_EVERY_SECONDS = 0.5
+POLL_INTERVAL_SECONDS = 0.5
 RENEW_EVERY_SECONDS = 10.0
-SWEEP_EVERY_SECONDS = 10.0
+SWEEP_INTERVAL_SECONDS = 10.0
 #: A replay that was told to begin and has not within this time gives its place to the next one.
 CALLED_SECONDS = 60.0
 
@@ -123,20 +123,20 @@ class Poller:
     def _look_while(self, name: str) -> None:
         with closing(_Session("reliability poller")) as session:
             while waiters := self._left(name):
-                _safely(lambda: self.look(session.door, waiters))
-                time.sleep(LOOK_EVERY_SECONDS)
+                _safely(lambda: self.look(session.connection, waiters))
+                time.sleep(POLL_INTERVAL_SECONDS)
 
     def _renew_while(self, name: str) -> None:
         with closing(_Session("reliability poller renewal")) as session:
             while waiters := self._left(name):
-                _safely(lambda: self.renew(session.door(), waiters))
+                _safely(lambda: self.renew(session.connection(), waiters))
                 time.sleep(RENEW_EVERY_SECONDS)
 
     def _sweep_while(self, name: str) -> None:
         with closing(_Session("reliability poller sweep")) as session:
             while waiters := self._left(name):
-                _safely(lambda: self.sweep(session.door(), waiters))
-                time.sleep(SWEEP_EVERY_SECONDS)
+                _safely(lambda: self.sweep(session.connection(), waiters))
+                time.sleep(SWEEP_INTERVAL_SECONDS)
 
     def _left(self, name: str) -> list[Waiter]:
         """Return who waits; with nobody left the thread that asks ends, and a later one begins."""
@@ -147,7 +147,7 @@ class Poller:
 
     # --- looking ---------------------------------------------------------------------------------
 
-    def look(self, door: Callable[[], Door], waiters: Iterable[Waiter]) -> None:
+    def look(self, connection: Callable[[], LedgerConnection], waiters: Iterable[Waiter]) -> None:
         """Tell those who have something to do; while the ledger is away, nobody has."""
         groups = _by_topology(waiters)
         for topology in self._topologies.keys() - groups.keys():
@@ -155,9 +155,9 @@ class Poller:
         for topology, group in groups.items():
             try:
                 if topology:
-                    told = self._due(door(), topology, group)
+                    told = self._due(connection(), topology, group)
                 else:
-                    _ask(door())
+                    _ask(connection())
                     told = group
             except (Transient, LedgerRefusedLogin) as error:
                 self._note(error)
@@ -170,8 +170,10 @@ class Poller:
                 _safely(waiter.tell)
         self._note(None)
 
-    def _due(self, door: Door, topology: str, waiters: list[Waiter]) -> list[Waiter]:
-        from reliability.transaction.standing import read_requests, read_standing
+    def _due(
+        self, connection: LedgerConnection, topology: str, waiters: list[Waiter]
+    ) -> list[Waiter]:
+        from reliability.transaction.process.standing import read_requests, read_standing
 
         memory = self._topologies[topology]
         wanted = {waiter.request_id for waiter in waiters}
@@ -181,7 +183,7 @@ class Poller:
             for n in wanted & memory.requests.keys()
             if memory.requests[n].status is RequestStatus.OPEN
         }
-        with door.transaction(reads_only=True) as tx:
+        with connection.transaction(reads_only=True) as tx:
             standing = read_standing(tx, topology)
             changed = read_requests(tx, known, wanted - known)
         memory.requests = {n: memory.requests[n] for n in known}
@@ -195,24 +197,24 @@ class Poller:
 
     # --- signs of life, and sweeps ---------------------------------------------------------------
 
-    def renew(self, door: Door, waiters: Iterable[Waiter]) -> None:
+    def renew(self, connection: LedgerConnection, waiters: Iterable[Waiter]) -> None:
         """Show that the runs which wait are alive."""
-        from reliability.transaction.request import renew
+        from reliability.transaction.emit.requests import renew
 
         try:
-            renew(door, *{waiter.request_id for waiter in waiters})
+            renew(connection, *{waiter.request_id for waiter in waiters})
         except ReliabilityError as error:
             logger.warning("who waits is renewed later: %s", error)
 
-    def sweep(self, door: Door, waiters: Iterable[Waiter]) -> None:
+    def sweep(self, connection: LedgerConnection, waiters: Iterable[Waiter]) -> None:
         """Sweep the topologies of those who wait."""
         from reliability.settings import Leases
-        from reliability.transaction.sweep import sweep
+        from reliability.transaction.maintain.sweep import sweep
 
         for topology in _by_topology(waiters):
             try:
                 if topology:
-                    sweep(door, topology, Leases())
+                    sweep(connection, topology, Leases())
             except ReliabilityError as error:
                 logger.warning("%s is swept later: %s", topology, error)
 
@@ -263,9 +265,9 @@ def _by_topology(waiters: Iterable[Waiter]) -> dict[str, list[Waiter]]:
     return groups
 
 
-def _ask(door: Door) -> None:
+def _ask(connection: LedgerConnection) -> None:
     """Return if the ledger answers."""
-    with door.transaction(reads_only=True):
+    with connection.transaction(reads_only=True):
         pass
 
 
@@ -282,19 +284,19 @@ class _Session:
 
     def __init__(self, name: str) -> None:
         self._name = name
-        self._door: Door | None = None
+        self._connection: LedgerConnection | None = None
 
-    def door(self) -> Door:
-        from reliability.ledger.door import Door
+    def connection(self) -> LedgerConnection:
+        from reliability.ledger.connection import LedgerConnection
         from reliability.settings import ledger_dsn
 
-        if self._door is None:
-            self._door = Door(ledger_dsn(), application_name=self._name)
-        return self._door
+        if self._connection is None:
+            self._connection = LedgerConnection(ledger_dsn(), application_name=self._name)
+        return self._connection
 
     def close(self) -> None:
-        if self._door is not None:
-            self._door.close()
+        if self._connection is not None:
+            self._connection.close()
 
 
 poller = Poller()

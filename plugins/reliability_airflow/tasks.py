@@ -18,16 +18,16 @@ from airflow.sdk.exceptions import AirflowSkipException
 from reliability.core.definitions import Topology
 from reliability.core.errors import RunUnsatisfied, SourceNotReady
 from reliability_airflow.context import REFREEZE, contact_of, interval_of, is_asked_for, run_of
-from reliability_airflow.patience import PatientOperator
+from reliability_airflow.waiting import WaitingOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 logger = logging.getLogger(__name__)
-ASK_SOURCE_EVERY = timedelta(seconds=30)
+SOURCE_POLL_INTERVAL = timedelta(seconds=30)
 
 
-class EmitOperator(PatientOperator):
+class EmitOperator(WaitingOperator):
     """The first task of the DAG; its result are the run's txids."""
 
     def __init__(self, *, topology: Topology, **kwargs: Any) -> None:
@@ -45,18 +45,18 @@ class EmitOperator(PatientOperator):
                 return runner.emit(
                     interval_of(context),
                     contact_of(context),
-                    most_batches=conf.getint("core", "max_map_length"),
+                    max_batches=conf.getint("core", "max_map_length"),
                     refreeze=is_asked_for(REFREEZE, context),
                 )
         except SourceNotReady as error:
             kwargs = self.carried("source", error)
             self.log.info("%s", error)
             # no worker slot is held meanwhile, and no retry is spent on it
-            trigger = TimeDeltaTrigger(ASK_SOURCE_EVERY)
+            trigger = TimeDeltaTrigger(SOURCE_POLL_INTERVAL)
             self.defer(trigger=trigger, method_name="resume", kwargs=kwargs)
 
 
-class CloseOperator(PatientOperator):
+class CloseOperator(WaitingOperator):
     """The teardown of a transaction: what is not done then is not waited for any more."""
 
     template_fields: Sequence[str] = ("txid",)
@@ -74,7 +74,7 @@ class CloseOperator(PatientOperator):
             runner.close(int(self.txid), run_of(context), "its tasks ended without it")
 
 
-class SettleOperator(PatientOperator):
+class SettleOperator(WaitingOperator):
     """The last task of the DAG, which makes the run green or red.
 
     A teardown that counts: whoever marks a run as failed or success by hand ends its other tasks,

@@ -8,8 +8,8 @@ from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-ASK_SOURCE_EVERY_SECONDS = 30
-ASK_LEDGER_EVERY_SECONDS = 10
+SOURCE_POLL_SECONDS = 30
+LEDGER_POLL_SECONDS = 10
 
 
 class TurnTrigger(BaseTrigger):
@@ -49,7 +49,7 @@ class TurnTrigger(BaseTrigger):
         from reliability_airflow.poller import poller
 
         if self.ask_source:  # the spout is the task's to ask: this process has no pipeline code
-            await asyncio.sleep(ASK_SOURCE_EVERY_SECONDS)
+            await asyncio.sleep(SOURCE_POLL_SECONDS)
         await poller.wait(
             topology=self.topology,
             txid=self.txid,
@@ -70,6 +70,6 @@ class LedgerTrigger(BaseTrigger):
         """Wait with all the others of this process."""
         from reliability_airflow.poller import poller
 
-        await asyncio.sleep(ASK_LEDGER_EVERY_SECONDS)
+        await asyncio.sleep(LEDGER_POLL_SECONDS)
         await poller.wait()
         yield TriggerEvent({})  # type: ignore[no-untyped-call]

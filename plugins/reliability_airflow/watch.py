@@ -8,13 +8,13 @@ from collections.abc import Callable
 
 from reliability.core.attempt import Grant
 from reliability.core.errors import ReliabilityError
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.settings import ledger_dsn
-from reliability.transaction.attempt import is_processing
-from reliability.transaction.request import renew
+from reliability.transaction.emit.requests import renew
+from reliability.transaction.process.attempt import is_processing
 
 logger = logging.getLogger(__name__)
-LOOK_EVERY_SECONDS = 3.0
+POLL_INTERVAL_SECONDS = 3.0
 
 
 class Watch:
@@ -24,7 +24,9 @@ class Watch:
         self._grant = grant
         self._request_id = request_id
         self._kill = kill
-        self._door = Door(ledger_dsn(), application_name=f"reliability {grant} watch")
+        self._connection = LedgerConnection(
+            ledger_dsn(), application_name=f"reliability {grant} watch"
+        )
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="watch", daemon=True)
 
@@ -34,13 +36,13 @@ class Watch:
     def __exit__(self, *error: object) -> None:
         self._ended.set()
         self._thread.join(timeout=10)
-        self._door.close()
+        self._connection.close()
 
     def _watch(self) -> None:
-        while not self._ended.wait(LOOK_EVERY_SECONDS):
+        while not self._ended.wait(POLL_INTERVAL_SECONDS):
             try:
-                renew(self._door, self._request_id)
-                if not is_processing(self._door, self._grant):
+                renew(self._connection, self._request_id)
+                if not is_processing(self._connection, self._grant):
                     logger.warning("attempt %s was ended: ending its spark-submit", self._grant)
                     self._kill()
                     return

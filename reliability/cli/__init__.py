@@ -10,14 +10,14 @@ from reliability.cli.app import app
 __all__ = ["app"]
 
 IN_THE_ORDER_OF_THE_HELP = (
-    "reading",
-    "showing",
-    "lagging",
+    "status",
+    "show",
+    "lag",
     "history",
-    "replaying",
-    "changing",
-    "reconciling",
-    "keeping",
+    "replay",
+    "control",
+    "reconcile",
+    "maintenance",
     "doctor",
 )
 for _name in IN_THE_ORDER_OF_THE_HELP:

@@ -19,7 +19,7 @@ from reliability.core.errors import ReliabilityError, TopologyNotFound
 
 if TYPE_CHECKING:
     from reliability.core.definitions import Topology
-    from reliability.ledger.door import Door, Row
+    from reliability.ledger.connection import LedgerConnection, Row
 
 FAILED = 1
 FOUND = 3  # the verb did its work, and what it looked for is there
@@ -96,44 +96,44 @@ def check_asked(question: str, *, yes: bool) -> None:
 
 
 @contextmanager
-def ledger(database: str = "", *, migrated: bool = True) -> Iterator[Door]:
+def ledger(database: str = "", *, migrated: bool = True) -> Iterator[LedgerConnection]:
     """Open the ledger, and check that this release fits it."""
-    from reliability.ledger.door import Door
+    from reliability.ledger.connection import LedgerConnection
     from reliability.ledger.migrations import check_migrated
     from reliability.settings import database_dsn
 
-    door = Door(database_dsn(database), application_name="reliability cli")
+    connection = LedgerConnection(database_dsn(database), application_name="reliability cli")
     try:
         if migrated:
-            check_migrated(door)
-        yield door
+            check_migrated(connection)
+        yield connection
     finally:
-        door.close()
+        connection.close()
 
 
-def names(door: Door, topology: str) -> list[str]:
+def names(connection: LedgerConnection, topology: str) -> list[str]:
     """Return the one topology that a person named, or all of this ledger."""
-    from reliability.transaction.sweep import topologies
+    from reliability.transaction.maintain.sweep import topologies
 
     if topology:
-        check_known(door, topology)
-    return [topology] if topology else topologies(door)
+        check_known(connection, topology)
+    return [topology] if topology else topologies(connection)
 
 
-def check_known(door: Door, topology: str) -> None:
+def check_known(connection: LedgerConnection, topology: str) -> None:
     """Raise TopologyUnknown for a name that was mistyped.
 
     :raises NotTheCoordinator: its ledger is another database
     """
     from reliability.ledger.locks import check_known
 
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         check_known(tx, topology)
 
 
-def rows_of(door: Door, statement: str, **parameters: object) -> list[Row]:
+def rows_of(connection: LedgerConnection, statement: str, **parameters: object) -> list[Row]:
     """Run one named query in a transaction of its own."""
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         return tx.all(statement, **parameters)
 
 
@@ -147,7 +147,7 @@ def code_folders() -> list[str]:
     return list(dict.fromkeys([os.getcwd(), str(home())]))
 
 
-def topology_from_code(door: Door, topology: str, module: str = "") -> Topology:
+def topology_from_code(connection: LedgerConnection, topology: str, module: str = "") -> Topology:
     """Import a topology from the module that the ledger knows, or from another one.
 
     :raises TopologyNotFound: the module cannot be imported here, or does not hold it
@@ -156,7 +156,7 @@ def topology_from_code(door: Door, topology: str, module: str = "") -> Topology:
 
     # Last: a file calendar.py that happens to lie here is not Python's.
     sys.path += [folder for folder in code_folders() if folder not in sys.path]
-    module = module or module_of(door, topology)
+    module = module or module_of(connection, topology)
     try:
         return load_topology(module, topology)
     except ReliabilityError:
@@ -166,10 +166,10 @@ def topology_from_code(door: Door, topology: str, module: str = "") -> Topology:
         raise TopologyNotFound(f"module {module} cannot be imported: {what}") from error
 
 
-def module_of(door: Door, topology: str) -> str:
+def module_of(connection: LedgerConnection, topology: str) -> str:
     """Return the module that the ledger knows."""
-    check_known(door, topology)
-    (row,) = rows_of(door, "module_of_topology", topology=topology)
+    check_known(connection, topology)
+    (row,) = rows_of(connection, "module_of_topology", topology=topology)
     if not row["module"]:
         raise TopologyNotFound(
             f"the ledger does not know the module of {topology}: it last emitted with an older "

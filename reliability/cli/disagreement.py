@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from reliability.core.txids import shown_ranges, shown_txids
+from reliability.core.txids import format_ranges, format_txids
 
 if TYPE_CHECKING:
-    from reliability.ledger.door import Row
+    from reliability.ledger.connection import Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +81,7 @@ def compare(
     for run_id in sorted(known.keys() - {run.run_id for run in runs}):
         if known[run_id]["open"]:
             run = DagRun(run_id=run_id, state="")
-            txids = shown_ranges(known[run_id]["unsatisfied"])
+            txids = format_ranges(known[run_id]["unsatisfied"])
             findings.append(_finding(dag_id, run, Disagreement.GONE, txids))
     return findings
 
@@ -95,7 +95,7 @@ def _judge(run: DagRun, row: Row | None, emitted: Emitted) -> tuple[Disagreement
     is_satisfied = row["satisfied"] == row["txids"]
     if run.state == "success" and not is_satisfied:
         what = Disagreement.HELD if row["held"] else Disagreement.UNSATISFIED
-        return what, shown_ranges(row["unsatisfied"])
+        return what, format_ranges(row["unsatisfied"])
     if run.state == "failed" and is_satisfied:
         return Disagreement.SATISFIED, ""
     return None
@@ -105,7 +105,7 @@ def _judge_unknown(run: DagRun, emitted: Emitted) -> tuple[Disagreement, str] | 
     txids = emitted(run.run_id) if run.state == "success" else []
     if txids == []:
         return None
-    return Disagreement.UNKNOWN, "?" if txids is None else shown_txids(txids)
+    return Disagreement.UNKNOWN, "?" if txids is None else format_txids(txids)
 
 
 def _finding(dag_id: str, run: DagRun, what: Disagreement, txids: str) -> Finding:

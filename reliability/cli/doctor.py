@@ -20,13 +20,13 @@ import typer
 from reliability.cli.app import FAILED, AsJson, ledger, rows_of, verb
 from reliability.cli.output import print_json, print_table
 from reliability.core.errors import ReliabilityError
-from reliability.core.txids import shown_ranges, with_noun
+from reliability.core.txids import format_ranges, with_noun
 
 if TYPE_CHECKING:
-    from reliability.ledger.door import Door
+    from reliability.ledger.connection import LedgerConnection
 
-LEAST_POSTGRES = 150000  # UNIQUE NULLS NOT DISTINCT
-MOST_CLOCK_SECONDS = 5
+MIN_POSTGRES = 150000  # UNIQUE NULLS NOT DISTINCT
+MAX_CLOCK_SECONDS = 5
 _JAVA = re.compile(r'version "(?:1\.)?(\d+)')
 
 
@@ -154,10 +154,10 @@ def _java() -> Finding:
 def _databases() -> Iterator[Finding]:
     yield from _database("")
     try:
-        with ledger() as door:
-            others = [row["database"] for row in rows_of(door, "databases_of_topologies")]
-            topologies = list(_topologies(door))
-            kept = _housekeeping(door)
+        with ledger() as connection:
+            others = [row["database"] for row in rows_of(connection, "databases_of_topologies")]
+            topologies = list(_topologies(connection))
+            kept = _housekeeping(connection)
     except ReliabilityError:  # said above
         return
     for database in others:
@@ -168,24 +168,24 @@ def _databases() -> Iterator[Finding]:
 
 def _database(database: str) -> Iterator[Finding]:
     """Look at one database: the ledger's own, or a target database."""
-    from reliability.transaction.participant import shown
+    from reliability.transaction.commit.participant import shown
 
     where = f"database {shown(database)}"
-    asked: Sequence[Callable[[Door, str], Iterator[Finding]]] = (_server, _migrated)
+    asked: Sequence[Callable[[LedgerConnection, str], Iterator[Finding]]] = (_server, _migrated)
     try:
-        with ledger(database, migrated=False) as door:
+        with ledger(database, migrated=False) as connection:
             for ask in asked:
-                yield from ask(door, where)
+                yield from ask(connection, where)
     except ReliabilityError as error:
         yield _fail(where, f"[{error.code}] {error.what}", error.remedy)
 
 
-def _server(door: Door, where: str) -> Iterator[Finding]:
+def _server(connection: LedgerConnection, where: str) -> Iterator[Finding]:
     before = datetime.now(timezone.utc)
-    (facts,) = rows_of(door, "server_facts")
+    (facts,) = rows_of(connection, "server_facts")
     after = datetime.now(timezone.utc)
     what = f"Postgres {facts['version']}, {facts['database']} as {facts['role']}"
-    if facts["version_number"] < LEAST_POSTGRES:
+    if facts["version_number"] < MIN_POSTGRES:
         yield _fail(where, what, "Postgres 15 or newer is needed")
     else:
         yield _ok(where, what)
@@ -213,7 +213,7 @@ def _may_create(where: str, facts: Any) -> Finding:
 def _clock(where: str, before: datetime, there: datetime, after: datetime) -> Finding:
     check = f"{where}: clock"
     off = max((before - there).total_seconds(), (there - after).total_seconds(), 0.0)
-    if off > MOST_CLOCK_SECONDS:
+    if off > MAX_CLOCK_SECONDS:
         todo = "let both follow NTP: leases count by the database's clock, logs by this one"
         return _warning(check, f"differs by {off:.0f} s from this host's", todo)
     return _ok(check, f"within {max(off, (after - before).total_seconds()):.1f} s of this host's")
@@ -247,12 +247,12 @@ def _encoding(where: str, encoding: str) -> Finding:
     return _warning(check, f"{encoding}: it {lacks[encoding]}", todo)
 
 
-def _migrated(door: Door, where: str) -> Iterator[Finding]:
+def _migrated(connection: LedgerConnection, where: str) -> Iterator[Finding]:
     from reliability.ledger.migrations import check_migrated
 
-    check_migrated(door)
+    check_migrated(connection)
     yield _ok(f"{where}: ledger", "is migrated")
-    (timeline,) = rows_of(door, "server_timeline")
+    (timeline,) = rows_of(connection, "server_timeline")
     if timeline["now"] is None:
         what = "the server does not say its timeline: a restore or a failover is not noticed"
         yield _warning(f"{where}: timeline", what, "after one, run `reliability restored`")
@@ -261,11 +261,11 @@ def _migrated(door: Door, where: str) -> Iterator[Finding]:
 # --- what goes on --------------------------------------------------------------------------------
 
 
-def _housekeeping(door: Door) -> Finding:
+def _housekeeping(connection: LedgerConnection) -> Finding:
     """The ledger does not keep when it was swept; it shows what a sweep would have found."""
     from reliability.settings import Leases
 
-    (row,) = rows_of(door, "left_behind", silence=Leases().request + 300)
+    (row,) = rows_of(connection, "left_behind", silence=Leases().request + 300)
     found = [f"{count} {name.replace('_', ' ')}" for name, count in row.items() if count]
     if found:
         todo = "unpause the DAG reliability_housekeeping, or call `reliability sweep` every minute"
@@ -274,8 +274,8 @@ def _housekeeping(door: Door) -> Finding:
     return _ok("housekeeping", f"nothing is left behind; {how}")
 
 
-def _topologies(door: Door) -> Iterator[Finding]:
-    with door.transaction() as tx:
+def _topologies(connection: LedgerConnection) -> Iterator[Finding]:
+    with connection.transaction() as tx:
         for row in tx.all("topology_status"):
             yield from _topology(tx, row)
 
@@ -294,7 +294,7 @@ def _topology(tx: Any, row: Any) -> Iterator[Finding]:
             _warning(check, f"paused: {row['paused_reason']}", f"reliability resume {name}")
         )
     for one in held:
-        what = f"{with_noun(shown_ranges(one['txids']))} held: {one['reason']}"
+        what = f"{with_noun(format_ranges(one['txids']))} held: {one['reason']}"
         findings.append(_warning(check, what, f"reliability release {name}"))
     if blocked is not None and not held:
         error = blocked.error()

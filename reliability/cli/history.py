@@ -11,8 +11,8 @@ from reliability.cli.app import FOUND, AsJson, OneOrAll, TopologyName, ledger, n
 from reliability.cli.output import followed, plain, print_json, print_table, shown
 
 if TYPE_CHECKING:
-    from reliability.transaction.explain import Explanation
-    from reliability.transaction.verify import Verified
+    from reliability.transaction.inspect.explain import Explanation
+    from reliability.transaction.inspect.verify import Verified
 
 
 # --- explain -------------------------------------------------------------------------------------
@@ -32,10 +32,10 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Show a row of a state's table, what each txid has given it, and for whom."""
-    from reliability.transaction.explain import explain
+    from reliability.transaction.inspect.explain import explain
 
-    with ledger() as door:
-        found = explain(door, topology, state, read_key(key or []))
+    with ledger() as connection:
+        found = explain(connection, topology, state, read_key(key or []))
     if as_json:
         print_json(found)
     else:
@@ -54,7 +54,7 @@ def read_key(parts: Sequence[str]) -> dict[str, str | None]:
 
 def _print_explanation(found: Explanation) -> None:
     if found.row is not None:
-        typer.echo(f"now: {_shown_values(found.row)}")
+        typer.echo(f"now: {_format_values(found.row)}")
     columns = list(dict.fromkeys(c for one in found.contributions for c in _visible(one.values)))
     print_table(
         "",
@@ -83,7 +83,7 @@ def _visible(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if not name.startswith("_")}
 
 
-def _shown_values(values: Mapping[str, Any] | None) -> str:
+def _format_values(values: Mapping[str, Any] | None) -> str:
     if values is None:
         return "no row"
     return ", ".join(f"{name} {_value(value)}" for name, value in _visible(values).items())
@@ -102,11 +102,11 @@ def verify(topology: OneOrAll = "", as_json: AsJson = False) -> None:
 
     Exits with 3 if a table is not what they say. Nobody waits for it.
     """
-    from reliability.transaction.verify import verify
+    from reliability.transaction.inspect.verify import verify
 
-    with ledger() as door:
-        every = followed(names(door, topology), "verify")
-        found = [(name, one) for name in every for one in verify(door, name)]
+    with ledger() as connection:
+        every = followed(names(connection, topology), "verify")
+        found = [(name, one) for name in every for one in verify(connection, name)]
     if as_json:
         print_json([{"topology": name, **plain(one)} for name, one in found])
     else:
@@ -146,7 +146,7 @@ def _what_is_wrong(one: Verified) -> Iterator[str]:
     yield from one.headers
     for row in one.examples:
         key = ", ".join(f"{name}={_value(value)}" for name, value in row.key.items()) or "its row"
-        yield f"{key}: expected {_shown_values(row.expected)}; found {_shown_values(row.found)}"
+        yield f"{key}: expected {_format_values(row.expected)}; found {_format_values(row.found)}"
 
 
 # --- compact -------------------------------------------------------------------------------------
@@ -158,11 +158,11 @@ def compact(topology: OneOrAll = "", as_json: AsJson = False) -> None:
 
     No row of a table changes. What was folded can be replaced and rolled back no more.
     """
-    from reliability.transaction.compaction import compact
+    from reliability.transaction.maintain.compaction import compact
 
-    with ledger() as door:
-        every = followed(names(door, topology), "compact")
-        found = [(name, one) for name in every for one in compact(door, name)]
+    with ledger() as connection:
+        every = followed(names(connection, topology), "compact")
+        found = [(name, one) for name in every for one in compact(connection, name)]
     if as_json:
         return print_json([{"topology": name, **plain(one)} for name, one in found])
     print_table(

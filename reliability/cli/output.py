@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reliability.core.difference import Difference
-from reliability.core.txids import shown_txids, with_noun
+from reliability.core.txids import format_txids, with_noun
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from reliability.transaction.rollback import RunToClear
+    from reliability.transaction.correct.rollback import RunToClear
 
 _WIDE = 1000  # columns of a file or a pipe: nothing that a program reads is cut off
 _TXIDS = re.compile(r"^(\d+)(?:\.\.(\d+))?$")
-MOST_TXIDS = 100_000
+MAX_TXIDS = 100_000
 
 
 # --- txids ---------------------------------------------------------------------------------------
@@ -42,7 +42,7 @@ def read_txids(text: str) -> list[int]:
         if match is None:
             raise typer.BadParameter(f"txids are written 3, 3..5 or 3,7..9, and not {text!r}")
         first, last = int(match[1]), int(match[2] or match[1])
-        if not 1 <= first <= last or last - first >= MOST_TXIDS:
+        if not 1 <= first <= last or last - first >= MAX_TXIDS:
             raise typer.BadParameter(f"{part.strip()} is no range of txids, or too large a one")
         found.update(range(first, last + 1))
     return sorted(found)
@@ -141,7 +141,7 @@ def shown(value: object) -> str:
     return str(value)
 
 
-def shown_interval(row: Mapping[str, Any]) -> str:
+def format_interval(row: Mapping[str, Any]) -> str:
     """Return the data interval of a row, nothing for an untimed one."""
     from reliability.ledger.records import interval_of
 
@@ -149,7 +149,7 @@ def shown_interval(row: Mapping[str, Any]) -> str:
     return str(interval) if interval else ""
 
 
-def told_differences(differences: Sequence[Difference]) -> Iterator[str]:
+def format_differences(differences: Sequence[Difference]) -> Iterator[str]:
     """Tell what changed, one line a state; one line in all if nothing did."""
     if all(one.is_nothing for one in differences):
         yield "  nothing"
@@ -163,7 +163,7 @@ def told_differences(differences: Sequence[Difference]) -> Iterator[str]:
 def commands_to_clear(runs: Iterable[RunToClear]) -> Iterator[str]:
     """Tell how to clear runs, one line each, in the order in which to do it."""
     yield from (
-        f"  {_command_to_clear(run)}  # {with_noun(shown_txids(run.txids))}" for run in runs
+        f"  {_command_to_clear(run)}  # {with_noun(format_txids(run.txids))}" for run in runs
     )
 
 
@@ -172,7 +172,7 @@ def plain_run(run: RunToClear) -> dict[str, str]:
     return {
         "dag_id": run.dag_id,
         "run_id": run.run_id,
-        "txids": shown_txids(run.txids),
+        "txids": format_txids(run.txids),
         "command": _command_to_clear(run),
     }
 

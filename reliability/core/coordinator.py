@@ -8,7 +8,7 @@ Airflow task, a trigger, a sweep, asks the same questions of the same ledger row
     begin ──► PROCESSING ──► SEALING ──► PROCESSED ──► COMMITTED ──► REPLACED
                   │             │         │            │   (by a replay)
                   │             │         │            └► ROLLED_BACK
-                  │             │         └► REHEARSED (a dry run)
+                  │             │         └► DRY_RUN (a dry run)
                   └─► FAILED, FENCED ◄─┘    begin again with attempt_id + 1
 
 An attempt has one processing step or several; a step that reads another's staged rows comes
@@ -42,7 +42,7 @@ class AttemptStatus(str, Enum):
     PROCESSED = "PROCESSED"
     COMMITTED = "COMMITTED"
     REPLACED = "REPLACED"
-    REHEARSED = "REHEARSED"
+    DRY_RUN = "DRY_RUN"
     ROLLED_BACK = "ROLLED_BACK"
     FAILED = "FAILED"
     FENCED = "FENCED"
@@ -53,7 +53,7 @@ SEALED = frozenset(
         AttemptStatus.PROCESSED,
         AttemptStatus.COMMITTED,
         AttemptStatus.REPLACED,
-        AttemptStatus.REHEARSED,
+        AttemptStatus.DRY_RUN,
         AttemptStatus.ROLLED_BACK,
     }
 )
@@ -226,7 +226,7 @@ class Commit:
 
 
 @dataclass(frozen=True, slots=True)
-class Rehearse:
+class DryRun:
     """Replay for the difference alone: nothing of it stays."""
 
 
@@ -250,7 +250,7 @@ class Fail:
     error: ReliabilityError
 
 
-Action = Begin | Submit | Seal | Commit | Rehearse | Wait | Done | Fail
+Action = Begin | Submit | Seal | Commit | DryRun | Wait | Done | Fail
 
 
 def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
@@ -265,7 +265,7 @@ def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
     is_own = live.request_id == request.request_id
     if live.is_dry_run and live.is_processed:
         if is_own:
-            return Done() if work.goal is Goal.PROCESSED else Rehearse()
+            return Done() if work.goal is Goal.PROCESSED else DryRun()
         if live.is_wanted:
             return Wait(f"the dry run {snapshot.txid}:{live.attempt_id} to be told")
         return _begin_in_turn(snapshot)  # its rows are of no use to anybody

@@ -13,7 +13,7 @@ from reliability.core.names import check_name
 from reliability.core.spout import Spout
 from reliability.core.state import State, StateKind
 
-LEAST_CHECKPOINT_INTERVAL = 0.1  # seconds, as in Storm
+MIN_CHECKPOINT_INTERVAL = 0.1  # seconds, as in Storm
 
 
 @dataclass(frozen=True)
@@ -121,8 +121,8 @@ class Topology:
         if self.emit_interval_seconds < 0:
             raise InvalidDefinition(f"topology {self.name}: emit_interval_seconds starts at 0")
         interval = self.checkpoint_interval_seconds
-        if interval != 0 and interval < LEAST_CHECKPOINT_INTERVAL:
+        if interval != 0 and interval < MIN_CHECKPOINT_INTERVAL:
             raise InvalidDefinition(
                 f"topology {self.name}: checkpoint_interval_seconds is 0, or at least "
-                f"{LEAST_CHECKPOINT_INTERVAL}"
+                f"{MIN_CHECKPOINT_INTERVAL}"
             )

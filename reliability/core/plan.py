@@ -19,8 +19,8 @@ from reliability.core.errors import LedgerCorruption
 
 # A group saves the cost of a commit, which only shows with little work in it; all of a group's
 # work is done under the topology's lock, and done again one by one when it is refused.
-MOST_TXIDS = 100
-MOST_ROWS = 100_000
+MAX_TXIDS = 100
+MAX_ROWS = 100_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,7 +97,7 @@ def next_plan(
     *,
     curr_txid: int,
     commit_number: int,
-    most: int = MOST_TXIDS,
+    most: int = MAX_TXIDS,
     last_was_first_commit: bool = False,
 ) -> tuple[PlannedCommit, ...]:
     """Plan the first commits that are due from `curr_txid` on without a gap, or one replay.
@@ -136,7 +136,7 @@ def _first_commits(due: Sequence[Due], curr_txid: int, most: int) -> list[Due]:
             continue
         rows += one.staged_rows
         is_next = one.txid == curr_txid + len(group)
-        if not is_next or len(group) == most or (group and rows > MOST_ROWS):
+        if not is_next or len(group) == most or (group and rows > MAX_ROWS):
             break
         group.append(one)
     return group

@@ -229,7 +229,7 @@ class BatchMeta:
         return cls(items=read, emitted=emitted)
 
 
-class Taken(Protocol):
+class AllocatedItems(Protocol):
     """What belongs to a txid already, as the ledger knows it."""
 
     def which(self, identities: Sequence[str]) -> set[str]:
@@ -243,7 +243,7 @@ class Taken(Protocol):
         """
 
 
-class NothingTaken:
+class NoItems:
     """A source of which no txid has anything yet."""
 
     def which(self, identities: Sequence[str]) -> set[str]:
@@ -271,7 +271,7 @@ class Spout(Protocol):
         asks its coordinators.
         """
 
-    def plan(self, interval: Interval | None, taken: Taken) -> Sequence[SourceItem]:
+    def plan(self, interval: Interval | None, taken: AllocatedItems) -> Sequence[SourceItem]:
         """List what the interval holds now and no txid has; an untimed spout lists all of it.
 
         :raises NothingToEmit: there is nothing at all, taken or not, where there has to be

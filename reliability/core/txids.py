@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from reliability.core.keys import read_ranges
 
 
-def shown_txids(txids: Iterable[int]) -> str:
+def format_txids(txids: Iterable[int]) -> str:
     """Write txids as the command line takes them.
 
-    >>> shown_txids([3, 7, 8, 9])
+    >>> format_txids([3, 7, 8, 9])
     '3,7..9'
     """
     parts: list[list[int]] = []
@@ -22,10 +22,10 @@ def shown_txids(txids: Iterable[int]) -> str:
     return ",".join("..".join(map(str, part)) for part in parts)
 
 
-def shown_ranges(multirange: str) -> str:
+def format_ranges(multirange: str) -> str:
     """Write an int8multirange of txids the same way.
 
-    >>> shown_ranges("{[3,4),[7,10)}")
+    >>> format_ranges("{[3,4),[7,10)}")
     '3,7..9'
     """
     return ",".join(

@@ -8,7 +8,7 @@ from reliability.core.errors import (
     NotTheCoordinator,
     TopologyUnknown,
 )
-from reliability.ledger.door import Row, Transaction
+from reliability.ledger.connection import DatabaseTransaction, Row
 
 # A commit of millions of rows takes minutes; who waits for the topology holds nothing yet.
 PATIENCE_SECONDS = 300
@@ -16,7 +16,7 @@ PATIENCE_SECONDS = 300
 HOLDERS_PATIENCE_SECONDS = 10
 
 
-def lock_topology(tx: Transaction, topology: str, patience: int = PATIENCE_SECONDS) -> Row:
+def lock_topology(tx: DatabaseTransaction, topology: str, patience: int = PATIENCE_SECONDS) -> Row:
     """Wait for the topology's row and return it; raise LedgerBusy after `patience` seconds.
 
     :raises NotTheCoordinator: this database has a mirror of the row only; what is decided here
@@ -29,7 +29,7 @@ def lock_topology(tx: Transaction, topology: str, patience: int = PATIENCE_SECON
     return row
 
 
-def lock_mirror(tx: Transaction, topology: str, patience: int = PATIENCE_SECONDS) -> None:
+def lock_mirror(tx: DatabaseTransaction, topology: str, patience: int = PATIENCE_SECONDS) -> None:
     """Wait for the row in a database that only takes part in the topology.
 
     :raises CheckpointMismatch: it takes part no more: it was exchanged, or restored from a backup
@@ -38,21 +38,21 @@ def lock_mirror(tx: Transaction, topology: str, patience: int = PATIENCE_SECONDS
         raise CheckpointMismatch(f"it knows nothing of {topology}")
 
 
-def _lock(tx: Transaction, topology: str, patience: int) -> Row | None:
+def _lock(tx: DatabaseTransaction, topology: str, patience: int) -> Row | None:
     tx.one("set_lock_timeout", seconds=patience)
     row = tx.first("lock_topology", topology=topology)
     tx.one("set_lock_timeout", seconds=HOLDERS_PATIENCE_SECONDS)
     return row
 
 
-def check_coordinator(tx: Transaction, topology: str) -> None:
+def check_coordinator(tx: DatabaseTransaction, topology: str) -> None:
     """Raise NotTheCoordinator if this database has a mirror of the topology only."""
     row = tx.first("mirrored_topology", topology=topology)
     if row is not None:
         _unless_mirror(row, topology)
 
 
-def check_known(tx: Transaction, topology: str) -> None:
+def check_known(tx: DatabaseTransaction, topology: str) -> None:
     """Raise for a name that a person mistyped.
 
     :raises TopologyUnknown: the ledger has no topology of that name

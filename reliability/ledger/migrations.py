@@ -13,7 +13,7 @@ from reliability.core.errors import (
     LedgerTooNew,
     MigrationChanged,
 )
-from reliability.ledger.door import Door, Transaction
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.queries import sql_folder
 
 # Where the order of bytes is that of code points, as it is in Spark: in these, and where bytes are
@@ -50,7 +50,9 @@ def migrations(folder: Path | None = None) -> list[Migration]:
     return found
 
 
-def migrate(door: Door, available: list[Migration] | None = None) -> list[Migration]:
+def migrate(
+    connection: LedgerConnection, available: list[Migration] | None = None
+) -> list[Migration]:
     """Apply what is missing and return it; run twice, or by two at once, it is harmless.
 
     :raises MigrationChanged: an applied migration differs from its file
@@ -59,7 +61,7 @@ def migrate(door: Door, available: list[Migration] | None = None) -> list[Migrat
     """
     known = migrations() if available is None else available
     applied = []
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         _check_encoding(tx)
         tx.run("create_migration_table")
         for migration in _missing(_applied(tx), known):
@@ -74,22 +76,22 @@ def migrate(door: Door, available: list[Migration] | None = None) -> list[Migrat
     return applied
 
 
-def check_migrated(door: Door) -> None:
+def check_migrated(connection: LedgerConnection) -> None:
     """Raise unless the ledger is exactly as this release needs it."""
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         if not tx.one("table_exists", table="reliability.migration")["exists"]:
             raise LedgerNotMigrated("this database has no ledger yet")
         if missing := _missing(_applied(tx), migrations()):
             raise LedgerNotMigrated(f"the ledger lacks migration {missing[0].number}")
 
 
-def _check_encoding(tx: Transaction) -> None:
+def _check_encoding(tx: DatabaseTransaction) -> None:
     row = tx.one("server_encoding")
     if row["encoding"] not in ENCODINGS:
         raise EncodingUnsupported(f"database {row['database']} has encoding {row['encoding']}")
 
 
-def _applied(tx: Transaction) -> dict[int, str]:
+def _applied(tx: DatabaseTransaction) -> dict[int, str]:
     return {row["number"]: row["checksum"] for row in tx.all("applied_migrations")}
 
 

@@ -15,7 +15,7 @@ from reliability.core.coordinator import (
 from reliability.core.fold import Fold
 from reliability.core.request import Request, RequestKind, RequestStatus, TaskTry
 from reliability.core.spout import Interval
-from reliability.ledger.door import Row
+from reliability.ledger.connection import Row
 
 
 def request_of(row: Row) -> Request:

@@ -33,7 +33,7 @@ from reliability.core.errors import (
 )
 from reliability.core.graph import Step
 from reliability.fingerprint import fingerprint
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.settings import ledger_dsn
 from reliability.spark.frames import batch_frame
 from reliability.spark.imports import find_code, prefer_installed_pyspark
@@ -48,7 +48,8 @@ from reliability.spark.task_errors import raised_by_task
 from reliability.spark.values import naming_values
 from reliability.states.tables import StateTables
 from reliability.topologies import load_topology
-from reliability.transaction.attempt import (
+from reliability.transaction.commit.participant import Participants
+from reliability.transaction.process.attempt import (
     Driver,
     declare_partitions,
     end_attempt,
@@ -56,7 +57,6 @@ from reliability.transaction.attempt import (
     start_step,
     verify_source,
 )
-from reliability.transaction.participant import Participants
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,27 +70,29 @@ def main(arguments: Sequence[str]) -> int:
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     pin_zone()
     submission = Submission.parse(arguments)
-    door = Door(ledger_dsn(), application_name=f"reliability {submission.grant} driver")
+    connection = LedgerConnection(
+        ledger_dsn(), application_name=f"reliability {submission.grant} driver"
+    )
     try:
-        process_attempt(door, submission)
+        process_attempt(connection, submission)
     except AttemptFenced as error:
         logger.warning("%s", error)
         return 1
     except ReliabilityError as error:
-        return _report(door, submission.grant, error)
+        return _report(connection, submission.grant, error)
     except Exception as error:
         traceback.print_exc()
         if _lost_jvm(error):
             # Only who watches spark-submit knows how the attempt stands; we are an orphan.
             logger.error("the JVM is gone")
             return 1
-        return _report(door, submission.grant, _explained(error))
+        return _report(connection, submission.grant, _explained(error))
     finally:
-        door.close()
+        connection.close()
     return 0
 
 
-def process_attempt(door: Door, submission: Submission) -> None:
+def process_attempt(connection: LedgerConnection, submission: Submission) -> None:
     """Do the numbered steps above with a Spark session of its own."""
     prefer_installed_pyspark(sys.path)
     from pyspark.sql import SparkSession
@@ -103,20 +105,26 @@ def process_attempt(door: Door, submission: Submission) -> None:
         .getOrCreate()
     )
     try:
-        process_with(spark, door, topology, grant, submission.step)
+        process_with(spark, connection, topology, grant, submission.step)
     finally:
         spark.stop()
 
 
 def process_with(
-    spark: SparkSession, door: Door, topology: Topology, grant: Grant, step_name: str
+    spark: SparkSession,
+    connection: LedgerConnection,
+    topology: Topology,
+    grant: Grant,
+    step_name: str,
 ) -> None:
     """Do the numbered steps above with a given Spark session."""
     step = topology.step(step_name)
     states = [state for state in topology.states if state.name in step.feeds]
-    start_step(door, grant, step.name, _this_driver(spark, topology))
-    databases = Participants(door, topology.name, topology.databases)
-    progress = Progress(spark, Door(door.dsn, f"reliability {grant} progress"), grant)
+    start_step(connection, grant, step.name, _this_driver(spark, topology))
+    databases = Participants(connection, topology.name, topology.databases)
+    progress = Progress(
+        spark, LedgerConnection(connection.dsn, f"reliability {grant} progress"), grant
+    )
     with databases, progress, naming_values():
         pin_settings(spark)
         inputs = _inputs(spark, databases, topology, grant, step)
@@ -126,7 +134,7 @@ def process_with(
         persist_shared(inputs, list(frames.values()))
         for state in states:
             tables = StateTables(topology.name, state)
-            _stage(databases.door_of(state.database), tables, frames[state.name], grant)
+            _stage(databases.connection_of(state.database), tables, frames[state.name], grant)
 
 
 def _inputs(
@@ -136,7 +144,11 @@ def _inputs(
         states = {state.name: state for state in topology.states}
         return [
             staged_frame(
-                spark, databases.door_of(states[name].database), topology.name, states[name], grant
+                spark,
+                databases.connection_of(states[name].database),
+                topology.name,
+                states[name],
+                grant,
             )
             for name in step.reads
         ]
@@ -145,13 +157,15 @@ def _inputs(
     return [batch_frame(spark, topology.spout, meta)]
 
 
-def _stage(door: Door, tables: StateTables, frame: DataFrame, grant: Grant) -> None:
+def _stage(
+    connection: LedgerConnection, tables: StateTables, frame: DataFrame, grant: Grant
+) -> None:
     staged = reduce_frame(frame, tables, grant)
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         copy = tables.copy().as_string(tx.cursor)
-    task = stage_task(door.dsn, copy, grant, tables.state.name)
+    task = stage_task(connection.dsn, copy, grant, tables.state.name)
     partitions = write(staged, task)
-    declare_partitions(door, grant, tables.state.name, partitions)
+    declare_partitions(connection, grant, tables.state.name, partitions)
     logger.info("%s staged %s in %s partitions", grant, tables.state.name, partitions)
 
 
@@ -167,11 +181,11 @@ def _this_driver(spark: SparkSession, topology: Topology) -> Driver:
     )
 
 
-def _report(door: Door, grant: Grant, error: ReliabilityError) -> int:
+def _report(connection: LedgerConnection, grant: Grant, error: ReliabilityError) -> int:
     """Tell the ledger why the attempt failed: whoever looks there sees more than an exit code."""
     logger.error("%s", error)
     try:
-        end_attempt(door, grant, error)
+        end_attempt(connection, grant, error)
     except ReliabilityError as unreachable:
         logger.warning("error ignored while reporting: %s", unreachable)
     return 1

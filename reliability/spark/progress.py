@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING
 
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptFenced, ReliabilityError
-from reliability.ledger.door import Door
-from reliability.transaction.attempt import renew_lease
+from reliability.ledger.connection import LedgerConnection
+from reliability.transaction.process.attempt import renew_lease
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 logger = logging.getLogger(__name__)
-LOOK_EVERY_SECONDS = 2.0
+POLL_INTERVAL_SECONDS = 2.0
 
 
 class Progress:
@@ -25,9 +25,9 @@ class Progress:
     If the attempt was ended meanwhile, its jobs are cancelled: they can only cost.
     """
 
-    def __init__(self, spark: SparkSession, door: Door, grant: Grant) -> None:
+    def __init__(self, spark: SparkSession, connection: LedgerConnection, grant: Grant) -> None:
         self._spark = spark
-        self._door = door
+        self._connection = connection
         self._grant = grant
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
@@ -44,15 +44,15 @@ class Progress:
     ) -> None:
         self._ended.set()
         self._thread.join(timeout=10)
-        self._door.close()
+        self._connection.close()
 
     def _watch(self) -> None:
         finished = 0
-        while not self._ended.wait(LOOK_EVERY_SECONDS):
+        while not self._ended.wait(POLL_INTERVAL_SECONDS):
             try:
                 now = self._finished_tasks()
                 if now != finished:
-                    renew_lease(self._door, self._grant)
+                    renew_lease(self._connection, self._grant)
                     finished = now
             except AttemptFenced as fenced:
                 logger.warning("%s", fenced)

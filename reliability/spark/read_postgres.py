@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 from reliability.core.errors import SchemaMismatch
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.queries import queries as named_queries
 
 if TYPE_CHECKING:
@@ -85,8 +85,8 @@ class ReadTask:
         from psycopg2.sql import SQL
 
         statement = SQL(named_queries()["copy_out"]).format(query=SQL(query))
-        door = Door(self.dsn, application_name="reliability read")
-        with closing(door), door.transaction(reads_only=True) as tx:
+        connection = LedgerConnection(self.dsn, application_name="reliability read")
+        with closing(connection), connection.transaction(reads_only=True) as tx:
             tx.cursor.copy_expert(statement, rows)
 
 

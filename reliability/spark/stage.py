@@ -16,10 +16,10 @@ from typing import TYPE_CHECKING
 from reliability.core.attempt import Grant
 from reliability.core.errors import AlreadyAcked, AttemptFenced
 from reliability.core.fold import Fold
-from reliability.ledger.door import Door, Transaction
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.spark.encode import encode_csv
 from reliability.spark.spool import spooled
-from reliability.transaction.attempt import new_write_id
+from reliability.transaction.process.attempt import new_write_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -59,17 +59,17 @@ class StageTask:
 
         :raises AttemptFenced: the attempt was ended meanwhile; nothing is left of the rows
         """
-        door = Door(self.dsn, application_name=f"reliability {self.grant}")
+        connection = LedgerConnection(self.dsn, application_name=f"reliability {self.grant}")
         try:
-            with door.transaction() as tx:
+            with connection.transaction() as tx:
                 tx.copy(self.copy, rows)
                 self._acknowledge(tx, partition, rows)
         except AlreadyAcked:
-            self._check_own_write(door, partition)
+            self._check_own_write(connection, partition)
         finally:
-            door.close()
+            connection.close()
 
-    def _acknowledge(self, tx: Transaction, partition: int, rows: CsvStream) -> None:
+    def _acknowledge(self, tx: DatabaseTransaction, partition: int, rows: CsvStream) -> None:
         tx.run_and_commit(
             "acknowledge",
             topology=self.grant.topology,
@@ -84,8 +84,8 @@ class StageTask:
             rows=rows.rows,
         )
 
-    def _check_own_write(self, door: Door, partition: int) -> None:
-        with door.transaction() as tx:
+    def _check_own_write(self, connection: LedgerConnection, partition: int) -> None:
+        with connection.transaction() as tx:
             ack = tx.one(
                 "existing_ack",
                 topology=self.grant.topology,

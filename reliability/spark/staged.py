@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from reliability.core.attempt import Grant
 from reliability.core.state import State
 from reliability.core.types import read_as
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.spark.read_postgres import read_postgres
 from reliability.states.tables import StateTables
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def staged_frame(
-    spark: SparkSession, door: Door, topology: str, state: State, grant: Grant
+    spark: SparkSession, connection: LedgerConnection, topology: str, state: State, grant: Grant
 ) -> DataFrame:
     """Return what an attempt staged for a state: key, values, hidden counts, `_x` and `_n`.
 
@@ -33,7 +33,7 @@ def staged_frame(
     columns = tables.column_types() | {"_x": "bigint", "_n": "bigint"}
     parts = spark.sparkContext.defaultParallelism
     place = {"txid": grant.attempt.txid, "attempt_id": grant.attempt.attempt_id}
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         queries = [
             tx.cursor.mogrify(
                 tables.staged_part(list(columns)), place | {"part": n, "parts": parts}
@@ -41,4 +41,4 @@ def staged_frame(
             for n in range(parts)
         ]
     schema = ", ".join(f"`{name}` {read_as(type_)}" for name, type_ in columns.items())
-    return read_postgres(spark, door.dsn, [query.decode() for query in queries], schema)
+    return read_postgres(spark, connection.dsn, [query.decode() for query in queries], schema)

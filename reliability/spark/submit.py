@@ -22,7 +22,7 @@ from reliability.spark.imports import CODE
 from reliability.spark.java import java_home
 from reliability.spark.submission import Submission
 
-LOOK_EVERY_SECONDS = 3.0
+POLL_INTERVAL_SECONDS = 3.0
 END_SECONDS = 10.0
 
 
@@ -91,7 +91,7 @@ class SparkSubmit:
     ) -> None:
         while True:
             with suppress(subprocess.TimeoutExpired):
-                if code := process.wait(timeout=LOOK_EVERY_SECONDS):
+                if code := process.wait(timeout=POLL_INTERVAL_SECONDS):
                     raise SubmitFailed(f"exit code {code}", log)
                 return
             if not is_wanted():

@@ -35,12 +35,12 @@ from reliability.core.keys import covers, read_ranges, touches
 from reliability.core.limits import Limits, cut_files
 from reliability.core.spout import (
     WHOLE,
+    AllocatedItems,
     BatchMeta,
     FileItem,
     Interval,
     SourceItem,
     SpoutKind,
-    Taken,
     kind_of,
 )
 from reliability.spouts import parquet, text
@@ -125,7 +125,7 @@ class FileSpout:
         """Say whether the ready file is there."""
         return not self.ready_file or bool(find_files(for_interval(self.ready_file, interval)))
 
-    def plan(self, interval: Interval | None, taken: Taken) -> list[SourceItem]:
+    def plan(self, interval: Interval | None, taken: AllocatedItems) -> list[SourceItem]:
         """List what no txid has of the matching files, by path, with the rows that each holds.
 
         Files that a txid has are not even opened.
@@ -141,7 +141,7 @@ class FileSpout:
             check_name(path)
         return [item for path, own in new.items() for item in self._new(path, own, taken)]
 
-    def _new(self, path: str, names: Sequence[str], taken: Taken) -> list[FileItem]:
+    def _new(self, path: str, names: Sequence[str], taken: AllocatedItems) -> list[FileItem]:
         if self.format != "parquet":
             return [text.read_file(path, self.format, header=self.header)]
         whole, groups = parquet.read_with_groups(path)

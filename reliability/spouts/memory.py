@@ -14,12 +14,12 @@ from typing import Any
 from reliability.core.errors import InvalidDefinition, SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.spout import (
+    AllocatedItems,
     BatchMeta,
     Interval,
     MemorySlice,
     SourceItem,
     SpoutKind,
-    Taken,
     kind_of,
 )
 from reliability.spouts.tuple_ids import fold_rows
@@ -55,7 +55,7 @@ class MemorySpout:
         """Rows in the code are always there."""
         return True
 
-    def plan(self, interval: Interval | None, taken: Taken) -> list[SourceItem]:
+    def plan(self, interval: Interval | None, taken: AllocatedItems) -> list[SourceItem]:
         """List every new row: a row is an item, so another `take` makes no new ones of old rows."""
         rows = [
             MemorySlice(partition=partition, offset=offset, rows=1)

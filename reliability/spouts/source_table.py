@@ -23,7 +23,7 @@ from reliability.settings import database_dsn
 if TYPE_CHECKING:
     from psycopg2.sql import Composable, Composed
 
-    from reliability.ledger.door import Transaction
+    from reliability.ledger.connection import DatabaseTransaction
 
 KEY_TYPES = ("smallint", "integer", "bigint")
 _TABLES = ("r", "p")  # tables and partitioned ones, as pg_class calls them
@@ -38,7 +38,7 @@ _OTHERS = {
 }
 _LAG_TYPE = "timestamp with time zone"
 _MODIFIER = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
-_MOST_DIGITS = 38  # of a decimal in Spark
+_MAX_DIGITS = 38  # of a decimal in Spark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -115,7 +115,7 @@ class SourceTable:
             )
 
     def new_batches(
-        self, taken: Mapping[int, str], lag: tuple[str, int] | None, most_rows: int
+        self, taken: Mapping[int, str], lag: tuple[str, int] | None, max_rows: int
     ) -> tuple[list[tuple[str, Fold]], list[int]]:
         """Return the keys that no txid has, in batches, and the txids that lost a key.
 
@@ -135,7 +135,7 @@ class SourceTable:
                 lag_seconds=lag[1] if lag else 0,
             )
             found = [read_ranges(keys) for keys in (row["late"], row["fresh"])]
-            pieces = [piece for ranges in found for piece in cut_ranges(ranges, most_rows)]
+            pieces = [piece for ranges in found for piece in cut_ranges(ranges, max_rows)]
             batches = [write_ranges(piece) for piece in pieces]
             folds = [(keys, self._fold(tx, keys, NEWEST_ID)) for keys in batches]
             return folds, row["changed"]
@@ -159,7 +159,7 @@ class SourceTable:
             row = tx.one(self._compose("present_source_keys", **self._wanted()), keys=keys)
             return row["keys"], self._fold(tx, row["keys"], id_version)
 
-    def _fold(self, tx: Transaction, keys: str, id_version: int) -> Fold:
+    def _fold(self, tx: DatabaseTransaction, keys: str, id_version: int) -> Fold:
         parts = {"tuple_id": self._tuple_id(id_version), **self._wanted()}
         row = tx.one(self._compose("fold_source_keys", **parts), keys=keys)
         return Fold(row["xor"], row["count"])
@@ -196,13 +196,15 @@ class SourceTable:
         return SQL(queries()[statement]).format(**names, **parts)
 
     @contextmanager
-    def transaction(self) -> Iterator[Transaction]:
+    def transaction(self) -> Iterator[DatabaseTransaction]:
         """Open a transaction in the table's database; its refusals are the source's."""
-        from reliability.ledger.door import Door
+        from reliability.ledger.connection import LedgerConnection
 
-        with closing(Door(database_dsn(self.database), "reliability source")) as door:
+        with closing(
+            LedgerConnection(database_dsn(self.database), "reliability source")
+        ) as connection:
             try:
-                with door.transaction(reads_only=True) as tx:
+                with connection.transaction(reads_only=True) as tx:
                     yield tx
             except ReliabilityError as error:
                 raise SourceUnreadable(f"table {self.name}: {error.what}") from error
@@ -221,4 +223,4 @@ def _spark_type(postgres_type: str) -> str:
     if match is None or not postgres_type.startswith("numeric"):
         return read_as(_MODIFIER.sub("", postgres_type))
     precision, scale = int(match[1]), int(match[2] or 0)
-    return read_as(postgres_type) if 0 <= scale <= precision <= _MOST_DIGITS else "string"
+    return read_as(postgres_type) if 0 <= scale <= precision <= _MAX_DIGITS else "string"

@@ -30,12 +30,12 @@ from reliability.core.fold import Fold
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
 from reliability.core.spout import (
     NEWEST_ID,
+    AllocatedItems,
     BatchMeta,
     Interval,
     SourceItem,
     SpoutKind,
     TableKeys,
-    Taken,
     kind_of,
 )
 from reliability.spouts.source_table import SourceTable
@@ -94,7 +94,7 @@ class TableSpout:
         """A table can always be read."""
         return True
 
-    def plan(self, interval: Interval | None, taken: Taken) -> list[SourceItem]:
+    def plan(self, interval: Interval | None, taken: AllocatedItems) -> list[SourceItem]:
         """List the rows that no txid has, an item a batch, and count what txids have again.
 
         :raises SourceChanged: a key that a txid has is gone; the txid is named

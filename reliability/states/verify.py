@@ -35,7 +35,7 @@ def differing_rows(tables: StateTables) -> Composed:
         " count(*) FILTER (WHERE NOT is_expected) AS surplus,"
         " count(*) FILTER (WHERE is_expected AND is_found) AS different"
         " FROM differing) AS counted LEFT JOIN"
-        " (SELECT * FROM differing ORDER BY {shown_key} LIMIT %(most)s) AS shown ON true"
+        " (SELECT * FROM differing ORDER BY {format_key} LIMIT %(most)s) AS shown ON true"
     ).format(
         is_there=_IS_THERE,
         key=SQL(", ").join(
@@ -53,7 +53,7 @@ def differing_rows(tables: StateTables) -> Composed:
         target=tables.target,
         same_key=same_key_as_record(tables.key, "expected", "found"),
         differs=_differs(tables),
-        shown_key=names(f"key {name}" for name in tables.key),
+        format_key=names(f"key {name}" for name in tables.key),
     )
 
 

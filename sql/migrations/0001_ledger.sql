@@ -243,7 +243,7 @@ CREATE TABLE reliability.attempt (
     CONSTRAINT attempt_id_starts_at_0 CHECK (attempt_id >= 0),
     CONSTRAINT attempt_status CHECK (status IN (
         'PROCESSING', 'SEALING', 'PROCESSED', 'COMMITTED', 'REPLACED', 'FAILED', 'FENCED',
-        'REHEARSED', 'ROLLED_BACK')),
+        'DRY_RUN', 'ROLLED_BACK')),
     CONSTRAINT lease_while_unsealed CHECK (
         (status IN ('PROCESSING', 'SEALING')) = (lease_until IS NOT NULL)),
     CONSTRAINT ended_says_why CHECK (
@@ -256,7 +256,7 @@ CREATE TABLE reliability.attempt (
     CONSTRAINT only_an_own_batch_has_a_predecessor CHECK (
         predecessor_attempt IS NULL OR batch_meta IS NOT NULL),
     CONSTRAINT only_what_cannot_count_is_cleaned CHECK (cleaned_at IS NULL OR status IN (
-        'FAILED', 'FENCED', 'REPLACED', 'REHEARSED', 'ROLLED_BACK'))
+        'FAILED', 'FENCED', 'REPLACED', 'DRY_RUN', 'ROLLED_BACK'))
 );
 CREATE UNIQUE INDEX one_live_attempt_per_txid ON reliability.attempt (topology, txid)
     WHERE status IN ('PROCESSING', 'SEALING', 'PROCESSED');

@@ -258,13 +258,13 @@ SELECT status, reason_code, coalesce(reason, '') AS reason FROM reliability.atte
 -- Attempts that can never count any more and whose staged rows still lie there.
 SELECT txid, attempt_id FROM reliability.attempt
  WHERE topology = %(topology)s AND cleaned_at IS NULL
-   AND status IN ('FAILED', 'FENCED', 'REPLACED', 'REHEARSED', 'ROLLED_BACK')
+   AND status IN ('FAILED', 'FENCED', 'REPLACED', 'DRY_RUN', 'ROLLED_BACK')
  ORDER BY txid, attempt_id;
 
 -- record_cleaned --
 UPDATE reliability.attempt SET cleaned_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
-   AND status IN ('FAILED', 'FENCED', 'REPLACED', 'REHEARSED', 'ROLLED_BACK')
+   AND status IN ('FAILED', 'FENCED', 'REPLACED', 'DRY_RUN', 'ROLLED_BACK')
 RETURNING attempt_id;
 
 -- uncommitted_batches_before --

@@ -188,6 +188,6 @@ SELECT (SELECT count(*) FROM reliability.attempt WHERE status IN ('PROCESSING', 
        (SELECT count(*) FROM reliability.request WHERE status = 'OPEN'
            AND renewed_at < clock_timestamp() - %(silence)s * interval '1 second') AS silent_requests,
        (SELECT count(*) FROM reliability.attempt
-         WHERE status IN ('FAILED', 'FENCED', 'REPLACED', 'REHEARSED', 'ROLLED_BACK')
+         WHERE status IN ('FAILED', 'FENCED', 'REPLACED', 'DRY_RUN', 'ROLLED_BACK')
            AND cleaned_at IS NULL
            AND ended_at < clock_timestamp() - interval '1 hour') AS uncleaned_attempts;

@@ -76,7 +76,7 @@ UPDATE reliability.attempt
    AND nonce = %(nonce)s AND status = 'PROCESSING' AND verdict IS NOT NULL
 RETURNING attempt_id;
 
--- rehearsed_attempt --
+-- dry_run_attempt --
 -- The PROCESSED attempt of a dry run, and what a real commit of it would replace.
 SELECT a.attempt_id, a.nonce::text AS nonce, t.committed_attempt AS replaced_attempt
   FROM reliability.attempt a
@@ -85,14 +85,14 @@ SELECT a.attempt_id, a.nonce::text AS nonce, t.committed_attempt AS replaced_att
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.request_id = %(request_id)s
    AND a.status = 'PROCESSED' AND r.is_dry_run;
 
--- forget_rehearsal --
+-- forget_dry_run --
 -- What was told by who died before the end of the dry run.
 DELETE FROM reliability.difference
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND commit_number IS NULL;
 
--- end_rehearsal --
-UPDATE reliability.attempt SET status = 'REHEARSED', ended_at = clock_timestamp()
+-- end_dry_run --
+UPDATE reliability.attempt SET status = 'DRY_RUN', ended_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s AND request_id = %(request_id)s
    AND status = 'PROCESSED'
 RETURNING attempt_id;

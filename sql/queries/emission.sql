@@ -18,12 +18,12 @@ SELECT 0, range_agg(part - refrozen_part)::text FROM reliability.source_item
 HAVING count(*) > 0
  ORDER BY txid;
 
--- any_part_is_taken --
+-- any_part_is_allocated --
 -- Whether another run has taken some of these since they were planned.
 SELECT EXISTS (
        SELECT FROM unnest(%(items)s::text[], %(parts)s::int8multirange[]) AS planned(item, part)
          JOIN reliability.source_item s ON s.topology = %(topology)s AND s.item = planned.item
-              AND s.part && planned.part) AS is_taken;
+              AND s.part && planned.part) AS is_allocated;
 
 -- emitted_intervals --
 -- The intervals that earlier emissions covered and that could touch this one.

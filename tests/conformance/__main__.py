@@ -21,8 +21,8 @@ from tests.conformance.bench import open_bench
 from tests.conformance.comparison import Outcome, Verdict
 from tests.conformance.runner import lines, run_file
 from tests.conformance.vectors import FOLDER
-from tests.fix_postgres import ROOT
-from tests.fix_spark import local_session
+from tests.support.fix_postgres import ROOT
+from tests.support.fix_spark import local_session
 
 
 @contextmanager

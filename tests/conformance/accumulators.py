@@ -12,7 +12,11 @@ from reliability import Count, MemorySpout, State, Topology
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptFenced, ReliabilityError
 from reliability.states.tables import StateTables
-from reliability.transaction.attempt import declare_partitions, new_write_id, read_batch_meta
+from reliability.transaction.process.attempt import (
+    declare_partitions,
+    new_write_id,
+    read_batch_meta,
+)
 from tests.conformance.bench import Bench, never, stage, staged_row
 from tests.conformance.comparison import Comparison, Rule, UnknownOp
 from tests.conformance.vectors import Vector
@@ -40,7 +44,7 @@ class Accumulators:
         self.tables = StateTables(self.name, self.state)
         self.bench = bench
         self.pipeline = bench.pipeline(self.topology)
-        self.door = self.pipeline.runner.door
+        self.connection = self.pipeline.runner.connection
         self.pipeline.emit(None)
         self.grants: dict[str, Grant] = {}
         self.write_ids: dict[str, str] = {}
@@ -62,13 +66,13 @@ class Accumulators:
         if attempt not in self.grants:
             self.begin(attempt)
         grant, partition = self.grants[attempt], self.partitions[attempt]
-        emitted = read_batch_meta(self.door, grant).emitted
+        emitted = read_batch_meta(self.connection, grant).emitted
         # one tuple that fans out: its share is whole in the first row
         x, n = (emitted.xor, emitted.count) if partition == 0 else (0, 0)
         row = staged_row(self.tables, grant, x=x, n=n)
         try:
             write_id = self.write_ids[attempt]
-            stage(self.door, self.tables, grant, partition, [row], write_id=write_id)
+            stage(self.connection, self.tables, grant, partition, [row], write_id=write_id)
         except AttemptFenced:
             return False
         self.partitions[attempt] += 1
@@ -78,7 +82,7 @@ class Accumulators:
         """Seal; return how many rows the attempt has, None if it cannot be sealed."""
         grant = self.grants[attempt]
         try:
-            declare_partitions(self.door, grant, self.state.name, self.partitions[attempt])
+            declare_partitions(self.connection, grant, self.state.name, self.partitions[attempt])
             self.pipeline.seal(grant)
         except ReliabilityError:
             return None

@@ -14,15 +14,15 @@ from psycopg2.sql import SQL
 from reliability import Topology
 from reliability.core.attempt import Grant
 from reliability.fingerprint import CodeFingerprint
-from reliability.ledger.door import Door, Row
+from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.migrations import migrate
 from reliability.runner import TransactionRunner
 from reliability.spark.stage import CsvStream, StageTask
 from reliability.states.tables import StateTables
-from reliability.transaction.attempt import Driver, start_step
-from reliability.transaction.request import Run
-from tests.fix_pipeline import Pipeline
-from tests.fix_postgres import new_session
+from reliability.transaction.emit.requests import Run
+from reliability.transaction.process.attempt import Driver, start_step
+from tests.support.fix_pipeline import Pipeline
+from tests.support.fix_postgres import new_session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,17 +45,17 @@ class Bench:
         self.spark = spark
         self._numbers = itertools.count(1)
         self._vector = ExitStack()
-        self.door = Door(dsn, application_name="conformance")
+        self.connection = LedgerConnection(dsn, application_name="conformance")
 
     def name(self) -> str:
         """Return a name for a topology."""
         return f"v{next(self._numbers)}"
 
-    def new_door(self) -> Door:
+    def new_door(self) -> LedgerConnection:
         """Open a session that ends with the vector."""
-        door = Door(self.dsn, application_name="conformance")
-        self._vector.callback(door.close)
-        return door
+        connection = LedgerConnection(self.dsn, application_name="conformance")
+        self._vector.callback(connection.close)
+        return connection
 
     def ends_with_vector(self, close: Callable[[], object]) -> None:
         """Have something closed when the vector is over."""
@@ -68,7 +68,7 @@ class Bench:
     def close(self) -> None:
         """End everything."""
         self.clear()
-        self.door.close()
+        self.connection.close()
 
     def pipeline(self, topology: Topology, *, run_id: str = "run", spark: Any = None) -> Pipeline:
         """Return what drives a topology, with a session of its own."""
@@ -77,12 +77,12 @@ class Bench:
 
     def all(self, statement: str, **parameters: Any) -> list[Row]:
         """Look into the ledger or the target tables."""
-        with self.door.transaction() as tx:
+        with self.connection.transaction() as tx:
             return tx.all(SQL(statement), **parameters)
 
     def run(self, statement: str, **parameters: Any) -> None:
         """Do what no op of the product does: let time pass, break something."""
-        with self.door.transaction() as tx:
+        with self.connection.transaction() as tx:
             tx.run(SQL(statement), **parameters)
 
 
@@ -91,13 +91,13 @@ def never(*_: Any) -> dict[str, Any]:
     raise AssertionError("there is no Spark here")
 
 
-def start(grant: Grant, door: Door, step: str = "process") -> None:
+def start(grant: Grant, connection: LedgerConnection, step: str = "process") -> None:
     """Send the driver's first message: from here on the lease is renewed by progress."""
-    start_step(door, grant, step, DRIVER)
+    start_step(connection, grant, step, DRIVER)
 
 
 def stage(
-    door: Door,
+    connection: LedgerConnection,
     tables: StateTables,
     grant: Grant,
     partition: int,
@@ -111,11 +111,11 @@ def stage(
     """
     import pyarrow as pa
 
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         copy = tables.copy().as_string(tx.cursor)
     batches = [pa.RecordBatch.from_pylist(rows)] if rows else []
     task = StageTask(
-        dsn=door.dsn, copy=copy, grant=grant, sink=tables.state.name, write_id=write_id
+        dsn=connection.dsn, copy=copy, grant=grant, sink=tables.state.name, write_id=write_id
     )
     task.stage(partition, CsvStream(iter(batches)))
 
@@ -133,9 +133,9 @@ def staged_row(
 def open_bench(spark: Callable[[], SparkSession]) -> Iterator[Bench]:
     """Make the databases, in the server that the environment names; drop them at the end."""
     with new_session() as here, new_session() as elsewhere:
-        for door in (here, elsewhere):
-            migrate(door)
-            door.close()
+        for connection in (here, elsewhere):
+            migrate(connection)
+            connection.close()
         own = {"RELIABILITY_DSN": here.dsn, f"RELIABILITY_DSN_{ELSEWHERE.upper()}": elsewhere.dsn}
         with patch.dict(os.environ, own):
             bench = Bench(here.dsn, spark)

@@ -13,11 +13,11 @@ from reliability.core.attempt import Grant
 from reliability.core.checkpoint import CheckpointAction, Message
 from reliability.core.errors import ReliabilityError
 from reliability.core.plan import Plan, PlannedCommit
-from reliability.ledger.door import Row
-from reliability.transaction.participant import Participant
+from reliability.ledger.connection import Row
+from reliability.transaction.commit.participant import Participant
 from tests.conformance.bench import ELSEWHERE, Bench
-from tests.fix_postgres import rows
-from tests.staged import Staged
+from tests.support.fix_postgres import rows
+from tests.support.staged import Staged
 
 EPOCH = 1
 ACTIONS = {action.value.replace("_", ""): action for action in CheckpointAction}
@@ -60,14 +60,14 @@ def run_in(staged: Staged, database: str, statement: str, **parameters: Any) -> 
     """Do what no op of the product does: reach a commit number, break something."""
     from psycopg2.sql import SQL
 
-    with staged.participants.door_of(database).transaction() as tx:
+    with staged.participants.connection_of(database).transaction() as tx:
         tx.run(SQL(statement), **parameters)
 
 
 def checkpoint_of(staged: Staged, database: str = "") -> Row:
     """Return a database's checkpoint."""
     [(phase, commit_number, epoch)] = rows(
-        staged.participants.door_of(database),
+        staged.participants.connection_of(database),
         "SELECT phase, commit_number, epoch FROM reliability.checkpoint"
         " WHERE topology = %(topology)s",
         topology=staged.topology,

@@ -17,8 +17,12 @@ from reliability.core.errors import AttemptFenced, ProcessFunctionFailed, Reliab
 from reliability.core.graph import THE_STEP
 from reliability.core.spout import Spout
 from reliability.states.tables import StateTables
-from reliability.transaction.attempt import declare_partitions, new_write_id, read_batch_meta
-from reliability.transaction.plan import Changed
+from reliability.transaction.commit.plan import AppliedPlan
+from reliability.transaction.process.attempt import (
+    declare_partitions,
+    new_write_id,
+    read_batch_meta,
+)
 from tests.conformance.bench import Bench, never, stage, staged_row, start
 from tests.conformance.comparison import Comparison, Rule
 from tests.conformance.window import Attempt, Emitted, Window
@@ -43,23 +47,23 @@ class CountingWindow(Window):
         return Topology(name, spout=self.spout, process=never, states=[self.state], **window)
 
     def begun(self, grant: Grant) -> None:
-        start(grant, self.door)
+        start(grant, self.connection)
 
     # --- messages about an attempt ---------------------------------------------------------------
 
     def ack_processing(self, attempt: Attempt) -> None:
         """Stage the attempt's row, end its step and seal it."""
         grant = self.grants[attempt]
-        emitted = read_batch_meta(self.door, grant).emitted
+        emitted = read_batch_meta(self.connection, grant).emitted
         row = staged_row(self.tables, grant, x=emitted.xor, n=emitted.count)
-        stage(self.door, self.tables, grant, 0, [row], write_id=new_write_id())
-        declare_partitions(self.door, grant, self.tables.state.name, 1)
+        stage(self.connection, self.tables, grant, 0, [row], write_id=new_write_id())
+        declare_partitions(self.connection, grant, self.tables.state.name, 1)
         self.pipeline.seal(grant)
 
     def ack_commit(self, c: Comparison) -> None:
         """Commit the txid whose turn it is."""
         outcome = self.commit_one()
-        went_through = isinstance(outcome, Changed) and len(outcome.plan) == 1
+        went_through = isinstance(outcome, AppliedPlan) and len(outcome.plan) == 1
         c.ours(went_through, "the commit goes through")
 
     def late_ack(self, c: Comparison, attempt: Attempt | None) -> None:
@@ -69,7 +73,7 @@ class CountingWindow(Window):
         row = staged_row(self.tables, grant, x=1, n=1)
         fenced = False
         try:
-            stage(self.door, self.tables, grant, 0, [row], write_id=new_write_id())
+            stage(self.connection, self.tables, grant, 0, [row], write_id=new_write_id())
         except AttemptFenced:
             fenced = True
         with suppress(ReliabilityError):

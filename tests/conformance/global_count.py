@@ -17,13 +17,13 @@ from typing import Any
 from reliability import Count, MemorySpout, State, Topology
 from reliability.core.attempt import Grant
 from reliability.core.errors import ProcessFunctionFailed, ReliabilityError
-from reliability.core.spout import MemorySlice, NothingTaken
-from reliability.transaction.attempt import read_batch_meta
+from reliability.core.spout import MemorySlice, NoItems
+from reliability.transaction.process.attempt import read_batch_meta
 from tests.conformance.bench import Bench
 from tests.conformance.comparison import Comparison, Rule
 from tests.conformance.runner import Adapter
 from tests.conformance.vectors import Vector
-from tests.fix_pipeline import Pipeline
+from tests.support.fix_pipeline import Pipeline
 
 DIED = ProcessFunctionFailed("the vector has it die before its commit")
 
@@ -78,7 +78,7 @@ class Played:
             self.pipeline.runner.end_attempt(grant, DIED)
             grant = self.pipeline.begin(txid)
         self.pipeline.seal(grant)
-        return read_batch_meta(self.pipeline.runner.door, grant).emitted.count
+        return read_batch_meta(self.pipeline.runner.connection, grant).emitted.count
 
     def commit(self, txid: int, attempt_id: int) -> bool:
         """Commit; say whether it was this attempt that did."""
@@ -110,7 +110,7 @@ class Played:
     def slices(self, txid: int) -> list[MemorySlice]:
         """Return what a txid has, one row each, in order."""
         grant = self.grants.get((txid, self.committed.get(txid, -1)))
-        meta = read_batch_meta(self.pipeline.runner.door, grant) if grant else None
+        meta = read_batch_meta(self.pipeline.runner.connection, grant) if grant else None
         return [item for item in meta.items if isinstance(item, MemorySlice)] if meta else []
 
 
@@ -194,7 +194,7 @@ def play_takes(vector: Vector, c: Comparison, bench: Bench) -> None:
     for number, (take, expected) in enumerate(vector.data["other_takes"].items()):
         c.at(number, f"take {take}")
         spout = Played(bench, vector.beside, take=int(take)).spout
-        batches = spout.cut(spout.plan(None, NothingTaken()))
+        batches = spout.cut(spout.plan(None, NoItems()))
         counts = [spout.count(batch).count for batch in batches]
         none = [0] * (len(expected["batch_counts"]) - len(counts))
         c.field("batch_counts", expected["batch_counts"], counts + none)

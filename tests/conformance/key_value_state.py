@@ -18,15 +18,15 @@ from reliability import State, Upsert
 from reliability.core.attempt import Grant
 from reliability.core.checkpoint import CheckpointAction
 from reliability.core.errors import AttemptIncomplete, UnexpectedAnswer
-from reliability.transaction.attempt import end_attempt
-from reliability.transaction.commit import _refuse
-from reliability.transaction.plan import Refused
+from reliability.transaction.commit.drain import _refuse
+from reliability.transaction.commit.plan import RefusedPlan
+from reliability.transaction.process.attempt import end_attempt
 from tests.conformance.bench import ELSEWHERE, Bench
 from tests.conformance.checkpointing import Member, shift_for
 from tests.conformance.comparison import Comparison, Rule, UnknownOp
 from tests.conformance.vectors import Vector
-from tests.fix_postgres import rows
-from tests.staged import Staged
+from tests.support.fix_postgres import rows
+from tests.support.staged import Staged
 
 
 class KeyValues(Staged):
@@ -52,7 +52,7 @@ class KeyValues(Staged):
             )
             own = values if database == ELSEWHERE else {}
             place = {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id}
-            with self.participants.door_of(database).transaction() as tx:
+            with self.participants.connection_of(database).transaction() as tx:
                 for key, value in own.items():
                     row = {**dict.fromkeys(columns, 1), **place, "k": key, "v": value}
                     tx.run(insert, **{**row, "_by_1": at})
@@ -75,7 +75,9 @@ class KeyValueState(Member):
 
     def committed(self) -> dict[str, str]:
         table = f"{self.staged.topology}_{ELSEWHERE}"
-        return dict(rows(self.staged.participants.door_of(ELSEWHERE), f"SELECT k, v FROM {table}"))
+        return dict(
+            rows(self.staged.participants.connection_of(ELSEWHERE), f"SELECT k, v FROM {table}")
+        )
 
     def view(self) -> dict[str, str]:
         return {**self.committed(), **self.prepared, **self.put}
@@ -103,7 +105,7 @@ class KeyValueState(Member):
             self.attempts += 1
         if not self.ask(self.message(CheckpointAction.COMMIT, txid)):
             if is_unprepared and self.grant is not None:
-                end_attempt(self.staged.door, self.grant, NOT_PREPARED)
+                end_attempt(self.staged.connection, self.grant, NOT_PREPARED)
                 self.grant = None
             return False
         self.prepared, self.attempts = {}, 0
@@ -120,7 +122,11 @@ class KeyValueState(Member):
         """Fail the attempt that was prepared, as the driver does when a vote was no."""
         if self.grant is not None:
             error = UnexpectedAnswer("the vector rolls it back, or prepares anew")
-            _refuse(self.staged.door, self.staged.topology, Refused(plan=self.plan(1), error=error))
+            _refuse(
+                self.staged.connection,
+                self.staged.topology,
+                RefusedPlan(plan=self.plan(1), error=error),
+            )
         self.grant = None
 
 

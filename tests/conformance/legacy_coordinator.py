@@ -25,16 +25,16 @@ from typing import Any
 from reliability.core.errors import SourceNotReady
 from reliability.core.fold import Fold
 from reliability.core.spout import (
+    AllocatedItems,
     BatchMeta,
     Interval,
     MemorySlice,
     SourceItem,
     SpoutKind,
-    Taken,
 )
 from reliability.spouts.tuple_ids import fold_rows
-from reliability.transaction.attempt import read_batch_meta
-from reliability.transaction.topology import declare
+from reliability.transaction.process.attempt import read_batch_meta
+from reliability.transaction.topology.lifecycle import declare
 from tests.conformance.bench import Bench
 from tests.conformance.comparison import Comparison, Rule, UnknownOp
 from tests.conformance.counting import (
@@ -63,7 +63,7 @@ class Source:
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
         return self.meta is not None
 
-    def plan(self, interval: Interval | None, taken: Taken) -> list[SourceItem]:
+    def plan(self, interval: Interval | None, taken: AllocatedItems) -> list[SourceItem]:
         assert self.meta is not None
         first, self.planned = self.planned, self.planned + self.room
         return [
@@ -100,7 +100,7 @@ class Played(CountingWindow):
     def __init__(self, bench: Bench, vector: Vector) -> None:
         self.source = Source()
         super().__init__(bench, self.source, vector.data["max_spout_pending"])
-        declare(self.door, self.topology)
+        declare(self.connection, self.topology)
         self.txids: dict[int, int] = {}
         self.newest: dict[int, Emission] = {}
         self.attempts: dict[int, Attempt] = {}
@@ -187,7 +187,7 @@ class Played(CountingWindow):
 
     def meta_of(self, attempt: Attempt) -> int:
         """Return what the attempt reads."""
-        [item] = read_batch_meta(self.door, self.grants[attempt]).items
+        [item] = read_batch_meta(self.connection, self.grants[attempt]).items
         assert isinstance(item, MemorySlice)
         return item.partition
 

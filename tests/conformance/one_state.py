@@ -19,12 +19,12 @@ from reliability import Latest, MemorySpout, State, Sum, Topology
 from reliability.core.errors import ReliabilityError
 from reliability.core.plan import PlannedCommit
 from reliability.core.state import OpaqueState, TransactionalState
-from reliability.ledger.door import Row, Transaction
+from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.states.first_commit import combine
 from reliability.states.tables import TXID, StateTables, previous
-from reliability.transaction.participant import rolled_back
-from reliability.transaction.plan import carry_out
-from reliability.transaction.topology import declare
+from reliability.transaction.commit.participant import rolled_back
+from reliability.transaction.commit.plan import carry_out
+from reliability.transaction.topology.lifecycle import declare
 from tests.conformance.bench import Bench, never
 
 KINDS: Mapping[str, type[State]] = {
@@ -62,8 +62,8 @@ class OneState:
         spout = MemorySpout({"n": "bigint"}, [[]], take=1)
         self.topology = Topology(self.name, spout=spout, process=never, states=[self.state])
         self.tables = StateTables(self.name, self.state)
-        self.door = bench.door
-        declare(self.door, self.topology)
+        self.connection = bench.connection
+        declare(self.connection, self.topology)
         self.batch: Batch | None = None
         self.committed: dict[int, set[str]] = {}
         self.crashed: set[str] = set()
@@ -78,13 +78,13 @@ class OneState:
         if self.batch is not None:
             self.crashed |= self.batch.keys
             self._end("FAILED")
-            with self.door.transaction() as tx:
+            with self.connection.transaction() as tx:
                 place = {"txid": self.batch.txid, "attempt_id": self.batch.attempt_id}
                 tx.run(self.tables.clean(), **place)
         self.batch = Batch(txid)
         if txid is None or self.kind == "nontransactional":
             return
-        with self.door.transaction() as tx:
+        with self.connection.transaction() as tx:
             row = tx.one(SQL(_OPEN_BATCH), topology=self.name, txid=txid)
         self.batch = Batch(txid, row["attempt_id"], row["committed_attempt"])
 
@@ -99,7 +99,7 @@ class OneState:
             txid=self.batch.txid,
         )
 
-    def stage(self, tx: Transaction, key: str, value: Any, at: int) -> None:
+    def stage(self, tx: DatabaseTransaction, key: str, value: Any, at: int) -> None:
         """Stage one row."""
         assert self.batch is not None
         columns = self.tables.staged_columns()
@@ -113,7 +113,7 @@ class OneState:
         tx.run(insert, **row)
         tx.run(SQL(_COUNT_STAGED), topology=self.name, **own)
 
-    def carry_out(self, tx: Transaction) -> None:
+    def carry_out(self, tx: DatabaseTransaction) -> None:
         """Do the whole commit of the batch, as far as it is staged."""
         assert self.batch is not None
         assert self.batch.txid is not None
@@ -133,18 +133,18 @@ class OneState:
 
     # --- what the ops show -----------------------------------------------------------------------
 
-    def row(self, key: str, tx: Transaction | None = None) -> Row | None:
+    def row(self, key: str, tx: DatabaseTransaction | None = None) -> Row | None:
         """Return the target's row of a key."""
         select = SQL("SELECT * FROM {} WHERE k = %(k)s").format(self.tables.target)
         if tx is not None:
             return tx.first(select, k=key)
-        with self.door.transaction() as own:
+        with self.connection.transaction() as own:
             return own.first(select, k=key)
 
     @contextmanager
-    def tried(self) -> Iterator[Transaction]:
+    def tried(self) -> Iterator[DatabaseTransaction]:
         """A transaction in which the batch is committed, and that is rolled back."""
-        with rolled_back(self.door) as tx:
+        with rolled_back(self.connection) as tx:
             yield tx
 
     def after(self, key: str) -> Row | None:
@@ -167,7 +167,7 @@ class OneState:
     def update(self, key: str, value: Any) -> None:
         """Stage one update."""
         assert self.batch is not None
-        with self.door.transaction() as tx:
+        with self.connection.transaction() as tx:
             self.stage(tx, key, value, next(self._numbers))
         self.batch.keys.add(key)
 
@@ -178,7 +178,7 @@ class OneState:
             self.batch = None
             return
         try:
-            with self.door.transaction() as tx:
+            with self.connection.transaction() as tx:
                 self.carry_out(tx)
         except ReliabilityError:
             self.refused |= batch.keys
@@ -201,7 +201,7 @@ class OneState:
             SQL(", ").join(map(Identifier, columns)),
             SQL(", ").join(map(Placeholder, columns)),
         )
-        with self.door.transaction() as tx:
+        with self.connection.transaction() as tx:
             tx.run(insert, **columns)
             if self.kind != "nontransactional":
                 tx.run(SQL(_SEED), topology=self.name, txid=row["txid"])

@@ -14,11 +14,18 @@ from reliability.core.errors import (
     ProcessFunctionFailed,
 )
 from reliability.core.fold import Fold
-from reliability.core.spout import BatchMeta, Interval, MemorySlice, SourceItem, SpoutKind, Taken
+from reliability.core.spout import (
+    AllocatedItems,
+    BatchMeta,
+    Interval,
+    MemorySlice,
+    SourceItem,
+    SpoutKind,
+)
 from reliability.states.tables import StateTables
-from reliability.transaction.attempt import declare_partitions, new_write_id, renew_lease
-from reliability.transaction.request import Run
-from reliability.transaction.topology import declare
+from reliability.transaction.emit.requests import Run
+from reliability.transaction.process.attempt import declare_partitions, new_write_id, renew_lease
+from reliability.transaction.topology.lifecycle import declare
 from tests.conformance.bench import Bench, never, stage, staged_row, start
 from tests.conformance.comparison import Comparison
 from tests.conformance.vectors import Vector
@@ -38,7 +45,7 @@ class Source:
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
         return True
 
-    def plan(self, interval: Interval | None, taken: Taken) -> list[SourceItem]:
+    def plan(self, interval: Interval | None, taken: AllocatedItems) -> list[SourceItem]:
         items = [
             MemorySlice(partition=root, offset=0, rows=fold.count)
             for root, fold in enumerate(self.folds)
@@ -95,8 +102,8 @@ class Roots:
         )
         self.tables = StateTables(self.name, state)
         self.pipeline = bench.pipeline(self.topology)
-        self.door = self.pipeline.runner.door
-        declare(self.door, self.topology)
+        self.connection = self.pipeline.runner.connection
+        declare(self.connection, self.topology)
         self.roots: dict[str, Root] = {}
         self.held: dict[str, list[Mapping[str, Any]]] = {}
         self.resent = vector.quirk is not None
@@ -118,7 +125,7 @@ class Roots:
         self.pipeline.run = run
         [txid] = self.pipeline.emit(None)
         grant = self.pipeline.begin(txid)
-        start(grant, self.door)
+        start(grant, self.connection)
         before = self.roots.get(root)
         was_spoken_of = bool(held) or (before is not None and before.had_late_messages)
         self.roots[root] = Root(grant, val, counted=count > 0, was_spoken_of=was_spoken_of)
@@ -147,7 +154,7 @@ class Roots:
                 case "fail":
                     return self.pipeline.runner.end_attempt(known.grant, FAILED)
                 case "reset_timeout":
-                    renew_lease(self.door, known.grant)
+                    renew_lease(self.connection, known.grant)
                     known.lease_by_ack = False
         except AttemptFenced:
             return False
@@ -159,7 +166,7 @@ class Roots:
         partition = root.acks.index(val) if is_again else len(root.acks)
         n = int(self.resent or (root.counted and partition == 0))
         row = staged_row(self.tables, root.grant, x=val, n=n)
-        stage(self.door, self.tables, root.grant, partition, [row], write_id=root.write_id)
+        stage(self.connection, self.tables, root.grant, partition, [row], write_id=root.write_id)
         root.lease_by_ack = True
         if partition == len(root.acks):
             root.acks.append(val)
@@ -200,7 +207,7 @@ class Roots:
 
     def seal(self, root: Root) -> None:
         """The write has ended: declare its partitions, end the step, seal."""
-        declare_partitions(self.door, root.grant, self.tables.state.name, len(root.acks))
+        declare_partitions(self.connection, root.grant, self.tables.state.name, len(root.acks))
         self.pipeline.seal(root.grant)
 
     def settle(self) -> dict[str, str]:

@@ -26,7 +26,7 @@ from reliability.core.checkpoint import (
     Message,
     Phase,
 )
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from tests.conformance import key_value_state
 from tests.conformance.bench import ELSEWHERE, Bench
 from tests.conformance.checkpointing import (
@@ -40,7 +40,7 @@ from tests.conformance.checkpointing import (
 from tests.conformance.comparison import Comparison, Rule, UnknownOp
 from tests.conformance.runner import Adapter
 from tests.conformance.vectors import Vector
-from tests.fix_postgres import rows
+from tests.support.fix_postgres import rows
 
 INJECTED = {
     "state.prepareCommit": CheckpointAction.PREPARE,
@@ -90,8 +90,8 @@ class Bolt(Member):
 
     def tried(self) -> int:
         """Return how many applies there were, those that were rolled back too."""
-        door = self.staged.participants.door_of(ELSEWHERE)
-        [(tried,)] = rows(door, f"SELECT last_value * is_called::int FROM {self.table}_tried")
+        connection = self.staged.participants.connection_of(ELSEWHERE)
+        [(tried,)] = rows(connection, f"SELECT last_value * is_called::int FROM {self.table}_tried")
         return int(tried)
 
     def vote(self, message: Message, source: str | None) -> bool:
@@ -136,7 +136,7 @@ class Bolt(Member):
             done = self.ask(message)
             run_in(self.staged, ELSEWHERE, f"ALTER TABLE {self.table} DROP CONSTRAINT poor")
             return done
-        holder = Door(self.staged.participants.door_of(ELSEWHERE).dsn)
+        holder = LedgerConnection(self.staged.participants.connection_of(ELSEWHERE).dsn)
         try:
             with holder.transaction() as tx:
                 tx.one("lock_topology", topology=self.staged.topology)

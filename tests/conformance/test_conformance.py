@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from reliability.core.checkpoint import Answer, CheckpointAction, Drive
-from reliability.transaction.plan import read_checkpoint, save_checkpoint
+from reliability.transaction.commit.plan import read_checkpoint, save_checkpoint
 from tests.conformance import __main__ as command
 from tests.conformance import made_up
 from tests.conformance.adapters import ADAPTERS
@@ -239,7 +239,7 @@ BROKEN: dict[str, tuple[str, Any, str, Any]] = {
     "what was acked is not compared": (
         ACKER,
         made_up.UNFINISHED,
-        "reliability.transaction.seal.check_accounting",
+        "reliability.transaction.process.seal.check_accounting",
         lambda *_: None,
     ),
     "leases are for ever": (ACKER, made_up.TIMEOUT, "reliability.runner.sweep", lambda *_: None),
@@ -258,7 +258,7 @@ BROKEN: dict[str, tuple[str, Any, str, Any]] = {
     "a participant believes every driver": (
         BOLT,
         made_up.PREPARE_BEFORE_INIT,
-        "reliability.transaction.participant.judge",
+        "reliability.transaction.commit.participant.judge",
         lambda *_, **__: Answer.APPLY,
     ),
 }
@@ -280,13 +280,13 @@ BROKEN_RECORDED: dict[str, tuple[str, str, str, Any]] = {
     "a driver goes on where another one was": (
         "checkpoint_spout",
         "crash_in_preparing",
-        "reliability.transaction.checkpoint.Drive",
+        "reliability.transaction.commit.checkpoint.Drive",
         partial(Drive, recovering=False),
     ),
     "a driver that was given up decides": (
         "checkpoint_spout",
         "crash_in_preparing",
-        "reliability.transaction.checkpoint.save_checkpoint",
+        "reliability.transaction.commit.checkpoint.save_checkpoint",
         _save_whatever_is_there,
     ),
     "what is decided is taken back": (
@@ -310,13 +310,13 @@ BROKEN_RECORDED: dict[str, tuple[str, str, str, Any]] = {
     "a fail changes nothing": (
         "coordinator",
         LEGACY,
-        "reliability.transaction.attempt.end_attempt",
+        "reliability.transaction.process.attempt.end_attempt",
         lambda *_, **__: True,
     ),
     "a source that is not ready emits": (
         "coordinator",
         LEGACY,
-        "reliability.transaction.emit._check_ready",
+        "reliability.transaction.emit.emission._check_ready",
         lambda *_: None,
     ),
     "one vote is enough": (
@@ -328,19 +328,19 @@ BROKEN_RECORDED: dict[str, tuple[str, str, str, Any]] = {
     "what was taken is free after a restart": (
         "transactional_topology",
         RESTART,
-        "reliability.transaction.taken.LedgerTaken.which",
+        "reliability.transaction.emit.source_items.LedgerItems.which",
         lambda *_: set(),
     ),
     "a batch does not start where the one before it ended": (
         "transactional_topology",
         OPAQUE,
-        "reliability.transaction.opaque.taken_with",
+        "reliability.transaction.process.opaque.with_batches",
         lambda taken, _: taken,
     ),
     "what is applied is applied again": (
         "trident_state",
         "doc_transactional_three_keys",
-        "reliability.transaction.apply._check_possible",
+        "reliability.transaction.commit.apply._check_possible",
         lambda *_: None,
     ),
 }

@@ -17,7 +17,7 @@ from typing import Any
 import pytest
 
 from reliability.core.checkpoint import Answer, Drive
-from reliability.ledger.door import Door, Transaction
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from tests.conformance.adapters import ADAPTERS
 from tests.conformance.bench import Bench, open_bench
 from tests.conformance.comparison import Outcome, Verdict
@@ -79,8 +79,8 @@ def test_a_spout_cuts_as_the_model_does(seed, bench, tmp_path):
 
 
 @contextmanager
-def _kept(door: Door) -> Iterator[Transaction]:
-    with door.transaction() as tx:
+def _kept(connection: LedgerConnection) -> Iterator[DatabaseTransaction]:
+    with connection.transaction() as tx:
         yield tx
 
 
@@ -92,7 +92,7 @@ BROKEN: dict[str, tuple[str, str, Any]] = {
     ),
     "a driver goes on where another one was": (
         "CheckpointSpout",
-        "reliability.transaction.checkpoint.Drive",
+        "reliability.transaction.commit.checkpoint.Drive",
         partial(Drive, recovering=False),
     ),
     "any txid may commit": (
@@ -102,22 +102,22 @@ BROKEN: dict[str, tuple[str, str, Any]] = {
     ),
     "a fail changes nothing": (
         "TransactionalSpoutCoordinator",
-        "reliability.transaction.attempt.end_attempt",
+        "reliability.transaction.process.attempt.end_attempt",
         lambda *_, **__: True,
     ),
     "a participant believes every driver": (
         "StatefulBoltExecutor",
-        "reliability.transaction.participant.judge",
+        "reliability.transaction.commit.participant.judge",
         lambda *_, **__: Answer.APPLY,
     ),
     "what was voted on stays": (
         "KeyValueState",
-        "reliability.transaction.participant.rolled_back",
+        "reliability.transaction.commit.participant.rolled_back",
         _kept,
     ),
     "what is applied is applied again": (
         "OpaqueMap/TransactionalMap",
-        "reliability.transaction.apply._check_possible",
+        "reliability.transaction.commit.apply._check_possible",
         lambda *_: None,
     ),
     "all acks are lost": (

@@ -27,7 +27,7 @@ from reliability import Count, MemorySpout, State, Sum, Topology
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptIncomplete
 from reliability.core.graph import THE_STEP
-from reliability.transaction.plan import Changed
+from reliability.transaction.commit.plan import AppliedPlan
 from tests.conformance import accumulators
 from tests.conformance.bench import Bench
 from tests.conformance.comparison import Comparison, Failed, Rule, UnknownOp
@@ -250,7 +250,7 @@ def _commit(c: Comparison, played: Processed, txid: int, batches: Mapping[str, A
 
 def _commit_next(c: Comparison, played: Processed, txid: int) -> None:
     outcome = played.commit_one()
-    committed = outcome.committed() if isinstance(outcome, Changed) else []
+    committed = outcome.committed() if isinstance(outcome, AppliedPlan) else []
     c.ours([one.attempt.txid for one in committed] == [txid], "it commits")
 
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from reliability.core.errors import LedgerCorruption, ReliabilityError, ReplayNotPossible
-from reliability.ledger.door import Row
+from reliability.ledger.connection import Row
 from tests.conformance.bench import Bench
 from tests.conformance.comparison import Comparison, Failed, Rule, UnknownOp
 from tests.conformance.one_state import KINDS, OLDEST, OneState
@@ -136,7 +136,7 @@ def _would_be(played: OneState, key: str) -> Row | None:
 
 def _refuse_null(played: OneState) -> None:
     """Postgres refuses a batch without a txid."""
-    with played.door.transaction() as tx:
+    with played.connection.transaction() as tx:
         played.stage(tx, "", 0, OLDEST)
 
 

@@ -14,10 +14,10 @@ from reliability import Topology
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import Begin, Commit
 from reliability.core.graph import THE_STEP
-from reliability.transaction.change import changing
-from reliability.transaction.commit import _refuse
-from reliability.transaction.plan import Changed, DrainLimits, Refused, read_plan
-from reliability.transaction.request import Run
+from reliability.transaction.commit.committer import committer
+from reliability.transaction.commit.drain import _refuse
+from reliability.transaction.commit.plan import AppliedPlan, DrainLimits, RefusedPlan, read_plan
+from reliability.transaction.emit.requests import Run
 from tests.conformance.bench import Bench
 
 LIVE = ("PROCESSING", "SEALING", "PROCESSED")
@@ -42,7 +42,7 @@ class Window:
         self.topology = topology
         self.pending = topology.max_spout_pending
         self.pipeline = self.bench.pipeline(topology)
-        self.door = self.pipeline.runner.door
+        self.connection = self.pipeline.runner.connection
         self.in_hand: set[Attempt] = set()
         self.announced: set[Attempt] = set()
 
@@ -148,15 +148,15 @@ class Window:
     def begun(self, grant: Grant) -> None:
         """What is done at once with an attempt that was granted."""
 
-    def commit_one(self) -> Changed | Refused | None:
+    def commit_one(self) -> AppliedPlan | RefusedPlan | None:
         """Carry out one physical commit of one txid."""
-        with changing(self.door, self.name) as change:
+        with committer(self.connection, self.name) as change:
             return change(partial(read_plan, self.name, _ONE))
 
     def refuse_one(self, table: str) -> None:
         """The data do not fit the target: the commit is refused, and its attempt fails."""
         self.bench.run(f"ALTER TABLE {table} ADD CONSTRAINT poor CHECK (false) NOT VALID")
         refused = self.commit_one()
-        assert isinstance(refused, Refused)
-        _refuse(self.door, self.name, refused)
+        assert isinstance(refused, RefusedPlan)
+        _refuse(self.connection, self.name, refused)
         self.bench.run(f"ALTER TABLE {table} DROP CONSTRAINT poor")

@@ -187,7 +187,9 @@ def test_imports_are_fast(bag):
         exec(module, {"__name__": path.stem})
         times[path.name] = time.process_time() - started
     assert max(times.values()) < 0.5, times
-    assert "pyspark" not in sys.modules or "spark" in str(sys.modules.get("tests.fix_spark"))
+    assert "pyspark" not in sys.modules or "spark" in str(
+        sys.modules.get("tests.support.fix_spark")
+    )
 
 
 def test_the_driver_gets_none_of_airflows_secrets(airflow_home):
@@ -370,10 +372,10 @@ def test_a_trigger_travels_as_ids_only(airflow_home):
 
 def test_a_wait_is_timed_as_a_whole(airflow_home):
     """E2: each look ends a deferral of Airflow's, and its timeout with it."""
-    from reliability_airflow.patience import PatientOperator
+    from reliability_airflow.waiting import WaitingOperator
 
     error = SourceNotReady("emit: not ready")
-    task = PatientOperator(task_id="emit", wait_timeout=timedelta(seconds=60))
+    task = WaitingOperator(task_id="emit", wait_timeout=timedelta(seconds=60))
     carried = task.carried("source", error)
     task._since = carried
     assert task.carried("source", error) == carried

@@ -15,7 +15,7 @@ import pytest
 
 from dev.backfill import is_known
 from dev.processes import wait_until
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from tests.end_to_end.dates import Dates, publish
 
 HERE = Path(__file__).parent
@@ -81,9 +81,9 @@ def airflow(environment, dates_folder, versions):
 @pytest.fixture(scope="session")
 def ledger(airflow):
     """A session with the ledger that Airflow's tasks use."""
-    door = Door("service=reliability", application_name="end to end")
-    yield door
-    door.close()
+    connection = LedgerConnection("service=reliability", application_name="end to end")
+    yield connection
+    connection.close()
 
 
 @pytest.fixture(scope="session")

@@ -13,8 +13,8 @@ from dev.airflow_api import AirflowApi
 from dev.backfill import is_known
 from dev.environment import Environment
 from dev.processes import wait_until
-from reliability.ledger.door import Door
-from tests.fix_postgres import rows
+from reliability.ledger.connection import LedgerConnection
+from tests.support.fix_postgres import rows
 
 PATIENCE = 200
 ENDS = ("success", "failed")
@@ -25,7 +25,7 @@ class Dates:
     """An Airflow that has read the DAGs."""
 
     airflow: Environment
-    ledger: Door
+    ledger: LedgerConnection
     folder: Path
 
     def dag(self, dag_id: str) -> Dag:
@@ -66,7 +66,7 @@ class Dag:
     """One DAG and its topology, which have the same name."""
 
     api: AirflowApi
-    ledger: Door
+    ledger: LedgerConnection
     folder: Path
     dag_id: str
 

@@ -22,7 +22,7 @@ from reliability.core.definitions import Topology
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, FileItem
 from reliability.fingerprint import fingerprint
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.settings import ledger_dsn
 from reliability.spark.imports import find_code
 from reliability.spark.stage import CsvStream, stage_task
@@ -30,7 +30,7 @@ from reliability.spark.submission import Submission
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
 from reliability.topologies import load_topology
-from reliability.transaction.attempt import (
+from reliability.transaction.process.attempt import (
     Driver,
     declare_partitions,
     read_batch_meta,
@@ -49,15 +49,15 @@ def main(arguments: Sequence[str]) -> None:
     grant = submission.grant
     topology = load_topology(submission.module, grant.topology)
     folder = Path(os.environ["DATES_FOLDER"]) / topology.name
-    door = Door(ledger_dsn(), application_name=f"reliability {grant} driver")
+    connection = LedgerConnection(ledger_dsn(), application_name=f"reliability {grant} driver")
     try:
-        start_step(door, grant, submission.step, _this_driver(topology))
+        start_step(connection, grant, submission.step, _this_driver(topology))
         wait_until(lambda: not (folder / "hold").exists(), "to be let go", PATIENCE)
-        meta = read_batch_meta(door, grant)
-        verify_source(door, grant, topology.spout, meta)
-        stage(door, topology, grant, count(meta, _code(folder)))
+        meta = read_batch_meta(connection, grant)
+        verify_source(connection, grant, topology.spout, meta)
+        stage(connection, topology, grant, count(meta, _code(folder)))
     finally:
-        door.close()
+        connection.close()
 
 
 def count(meta: BatchMeta, read_as: dict[str, str]) -> dict[str, Fold]:
@@ -72,7 +72,9 @@ def count(meta: BatchMeta, read_as: dict[str, str]) -> dict[str, Fold]:
     return counted
 
 
-def stage(door: Door, topology: Topology, grant: Grant, counted: dict[str, Fold]) -> None:
+def stage(
+    connection: LedgerConnection, topology: Topology, grant: Grant, counted: dict[str, Fold]
+) -> None:
     """Stage a row a word, fence, ack: one partition."""
     import pyarrow as pa
 
@@ -86,10 +88,10 @@ def stage(door: Door, topology: Topology, grant: Grant, counted: dict[str, Fold]
     ]
     columns = tables.staged_columns()
     batch = pa.RecordBatch.from_pylist([{name: row[name] for name in columns} for row in staged])
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         copy = tables.copy().as_string(tx.cursor)
-    stage_task(door.dsn, copy, grant, state.name).stage(0, CsvStream(iter([batch])))
-    declare_partitions(door, grant, state.name, 1)
+    stage_task(connection.dsn, copy, grant, state.name).stage(0, CsvStream(iter([batch])))
+    declare_partitions(connection, grant, state.name, 1)
 
 
 def _code(folder: Path) -> dict[str, str]:

@@ -17,7 +17,7 @@ from dev.demo_faults import kill_one
 from dev.demo_report import compare, expected_tables, read_tables
 from dev.environment import listening_addresses
 from dev.processes import wait_until
-from tests.fix_postgres import rows
+from tests.support.fix_postgres import rows
 
 pytestmark = pytest.mark.timeout(420)
 MONTHS = ("1998-04", "1998-05")
@@ -68,8 +68,10 @@ def test_a_backfill_with_a_killed_driver_is_exact(backfilled, ledger):
     assert [c for c in comparisons if not c.is_exact] == []
     name = backfilled["killed"].attempt.split()[-1]
     txid, attempt_id = map(int, name.split(":"))
-    story = "SELECT status FROM reliability.attempt WHERE txid = %(txid)s ORDER BY attempt_id"
-    assert rows(ledger, story, txid=txid) == [("FENCED",), ("COMMITTED",)]
+    attempt_report = (
+        "SELECT status FROM reliability.attempt WHERE txid = %(txid)s ORDER BY attempt_id"
+    )
+    assert rows(ledger, attempt_report, txid=txid) == [("FENCED",), ("COMMITTED",)]
     assert attempt_id == 0
 
 

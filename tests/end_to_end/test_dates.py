@@ -175,7 +175,7 @@ def test_a_dry_run_by_backfill_is_green_tells_the_difference_and_changes_nothing
     day = "2026-01-01T00:00:00Z"
     dag.backfill(day, day, "completed", dag_run_conf={"dry_run": True})
     assert dag.states() == ["success"]
-    assert dag.attempts() == {"1:0": "COMMITTED", "1:1": "REHEARSED"}
+    assert dag.attempts() == {"1:0": "COMMITTED", "1:1": "DRY_RUN"}
     assert dag.counted() == {"dog": 1, "man": 1}
     assert dag.differences() == [(1, 1, 1, 0, 1)]
 
@@ -245,7 +245,7 @@ def test_the_conf_of_a_dry_run_stays_with_its_run_until_another_one_is_given(dat
     # a run of its own, by hand, leaves the scheduled one as it is
     dag.trigger("2026-01-02T06:00:00Z", conf={"dry_run": True})
     assert dag.states(3) == ["success"] * 3
-    assert dag.attempts() == {"1:0": "COMMITTED", "1:1": "REHEARSED"}
+    assert dag.attempts() == {"1:0": "COMMITTED", "1:1": "DRY_RUN"}
     assert dag.runs()[scheduled]["conf"] == {}
 
     dag.backfill(day, day, "completed", dag_run_conf={"dry_run": True})
@@ -255,7 +255,7 @@ def test_the_conf_of_a_dry_run_stays_with_its_run_until_another_one_is_given(dat
     assert dag.states() == ["success"] * 3
     dag.backfill(day, day, "completed")
     assert dag.states() == ["success"] * 3
-    rehearsed = {f"1:{attempt}": "REHEARSED" for attempt in (1, 2, 3, 4)}
+    rehearsed = {f"1:{attempt}": "DRY_RUN" for attempt in (1, 2, 3, 4)}
     assert dag.attempts() == {"1:0": "COMMITTED", **rehearsed}
     assert dag.counted() == {"man": 1}
 

@@ -10,7 +10,7 @@ import pytest
 
 from dev.processes import wait_until
 from tests.end_to_end.dates import PATIENCE
-from tests.fix_postgres import run_as_admin
+from tests.support.fix_postgres import run_as_admin
 
 pytestmark = pytest.mark.timeout(1500)
 

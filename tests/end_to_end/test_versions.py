@@ -6,7 +6,7 @@ import pytest
 
 from dev.processes import wait_until
 from reliability.core.attempt import TransactionAttempt
-from reliability.transaction.story import outdated_code
+from reliability.transaction.inspect.attempt_report import outdated_code
 from tests.end_to_end.dates import PATIENCE, publish
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]

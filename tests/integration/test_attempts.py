@@ -19,17 +19,17 @@ from reliability.core.errors import (
     SourceChanged,
 )
 from reliability.core.graph import THE_STEP
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.settings import Leases
 from reliability.spark import spool
 from reliability.spark.stage import CsvStream, stage_task
 from reliability.states.tables import StateTables
-from reliability.transaction.attempt import declare_partitions, renew_lease
-from reliability.transaction.request import close
-from reliability.transaction.server import fence_after_restore
-from reliability.transaction.sweep import sweep
-from tests.fix_pipeline import month, shop, write_parquet
-from tests.fix_postgres import rows
+from reliability.transaction.emit.requests import close
+from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.process.attempt import declare_partitions, renew_lease
+from reliability.transaction.process.server import fence_after_restore
+from tests.support.fix_pipeline import month, shop, write_parquet
+from tests.support.fix_postgres import rows
 
 ROWS = [
     {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
@@ -69,58 +69,58 @@ def shop_state():
     return shop("/nowhere").states[0]
 
 
-def task_of(door, grant, sink="per_customer"):
-    with door.transaction() as tx:
+def task_of(connection, grant, sink="per_customer"):
+    with connection.transaction() as tx:
         copy = StateTables("shop", shop_state()).copy().as_string(tx.cursor)
-    return stage_task(door.dsn, copy, grant, sink)
+    return stage_task(connection.dsn, copy, grant, sink)
 
 
-def stage(door, grant, partition=0, task=None):
-    (task or task_of(door, grant)).stage(partition, CsvStream(iter([staged_batch(grant)])))
+def stage(connection, grant, partition=0, task=None):
+    (task or task_of(connection, grant)).stage(partition, CsvStream(iter([staged_batch(grant)])))
 
 
 # --- A1, G4: fencing --------------------------------------------------------------------------
 
 
-def test_attempt_ids_are_never_reused_and_old_ones_are_fenced(emitted, door):
+def test_attempt_ids_are_never_reused_and_old_ones_are_fenced(emitted, connection):
     first = emitted.begin(1)
     second = emitted.begin(1)
     assert [first.attempt.attempt_id, second.attempt.attempt_id] == [0, 1]
     assert first.nonce != second.nonce
-    assert rows(door, STATUS) == [(0, "FENCED", "ATTEMPT_FENCED"), (1, "PROCESSING", None)]
+    assert rows(connection, STATUS) == [(0, "FENCED", "ATTEMPT_FENCED"), (1, "PROCESSING", None)]
 
 
-def test_a_zombie_counts_in_nothing(emitted, door):
+def test_a_zombie_counts_in_nothing(emitted, connection):
     zombie = emitted.begin(1)
     emitted.begin(1)
     with pytest.raises(AttemptFenced):
-        stage(door, zombie)
+        stage(connection, zombie)
     with pytest.raises(AttemptFenced):
-        renew_lease(door, zombie)
+        renew_lease(connection, zombie)
     with pytest.raises(AttemptFenced):
-        declare_partitions(door, zombie, "per_customer", 1)
+        declare_partitions(connection, zombie, "per_customer", 1)
     with pytest.raises(AttemptFenced):
         emitted.seal(zombie)
     with pytest.raises(AttemptFenced):
         emitted.run_step(zombie)
     assert not emitted.runner.end_attempt(zombie, AttemptIncomplete("late"))
-    assert rows(door, STAGED) == [(0,)]
-    assert rows(door, "SELECT count(*) FROM reliability.ack") == [(0,)]
-    assert rows(door, STATUS)[1] == (1, "PROCESSING", None)
+    assert rows(connection, STAGED) == [(0,)]
+    assert rows(connection, "SELECT count(*) FROM reliability.ack") == [(0,)]
+    assert rows(connection, STATUS)[1] == (1, "PROCESSING", None)
 
 
-def test_the_same_attempt_id_with_another_nonce_is_somebody_else(emitted, door):
+def test_the_same_attempt_id_with_another_nonce_is_somebody_else(emitted, connection):
     """A1: after a restore from backup an attempt_id may be granted twice."""
     from dataclasses import replace
 
     grant = emitted.begin(1)
     twin = replace(grant, nonce="00000000-0000-0000-0000-000000000000")
     with pytest.raises(AttemptFenced):
-        stage(door, twin)
-    stage(door, grant)
+        stage(connection, twin)
+    stage(connection, grant)
 
 
-def test_the_fence_comes_last_so_a_zombie_in_mid_copy_leaves_nothing(emitted, door):
+def test_the_fence_comes_last_so_a_zombie_in_mid_copy_leaves_nothing(emitted, connection):
     """A2: a check at the start would let a zombie commit what it copied since."""
     zombie = emitted.begin(1)
 
@@ -130,8 +130,8 @@ def test_the_fence_comes_last_so_a_zombie_in_mid_copy_leaves_nothing(emitted, do
         yield staged_batch(zombie)
 
     with pytest.raises(AttemptFenced):
-        task_of(door, zombie).stage(0, CsvStream(batches()))
-    assert rows(door, STAGED) == [(0,)]
+        task_of(connection, zombie).stage(0, CsvStream(batches()))
+    assert rows(connection, STAGED) == [(0,)]
 
 
 SESSIONS = (
@@ -152,7 +152,9 @@ class OfPartition:
 
 
 @pytest.mark.parametrize("held_bytes", [1 << 20, 1])
-def test_no_transaction_waits_for_a_slow_process_function(emitted, door, monkeypatch, held_bytes):
+def test_no_transaction_waits_for_a_slow_process_function(
+    emitted, connection, monkeypatch, held_bytes
+):
     """A2: it would keep Postgres from vacuuming for as long as the function computes."""
     from pyspark import TaskContext
 
@@ -164,69 +166,69 @@ def test_no_transaction_waits_for_a_slow_process_function(emitted, door, monkeyp
 
     def computed():
         for customer in range(3):
-            seen.append(rows(door, SESSIONS, name=f"reliability {grant}")[0][0])
+            seen.append(rows(connection, SESSIONS, name=f"reliability {grant}")[0][0])
             yield staged_batch(grant, [(customer, 1, 5, 1)])
 
-    (result,) = task_of(door, grant)(computed())
+    (result,) = task_of(connection, grant)(computed())
     assert result.to_pylist() == [{"partition": 0, "stage": 7}]
     assert seen == [0, 0, 0]
-    assert rows(door, STAGED) == [(3,)]
+    assert rows(connection, STAGED) == [(3,)]
 
 
-def test_an_empty_partition_acks(emitted, door, monkeypatch):
+def test_an_empty_partition_acks(emitted, connection, monkeypatch):
     """A5: the acks must be exactly those of all partitions."""
     from pyspark import TaskContext
 
     monkeypatch.setattr(TaskContext, "get", OfPartition)
-    list(task_of(door, emitted.begin(1))(iter([])))
-    assert rows(door, "SELECT partition, count, rows FROM reliability.ack") == [(0, 0, 0)]
+    list(task_of(connection, emitted.begin(1))(iter([])))
+    assert rows(connection, "SELECT partition, count, rows FROM reliability.ack") == [(0, 0, 0)]
 
 
 # --- A2, A5: a task that runs twice -----------------------------------------------------------
 
 
-def test_a_task_that_runs_twice_counts_once_and_reports_success(emitted, door):
+def test_a_task_that_runs_twice_counts_once_and_reports_success(emitted, connection):
     grant = emitted.begin(1)
-    task = task_of(door, grant)
-    stage(door, grant, task=task)
-    stage(door, grant, task=task)
-    assert rows(door, STAGED) == [(1,)]
-    assert rows(door, "SELECT partition, count, rows FROM reliability.ack") == [(0, 1, 1)]
+    task = task_of(connection, grant)
+    stage(connection, grant, task=task)
+    stage(connection, grant, task=task)
+    assert rows(connection, STAGED) == [(1,)]
+    assert rows(connection, "SELECT partition, count, rows FROM reliability.ack") == [(0, 1, 1)]
 
 
-def test_another_write_action_is_no_copy_of_the_task(emitted, door):
+def test_another_write_action_is_no_copy_of_the_task(emitted, connection):
     grant = emitted.begin(1)
-    stage(door, grant)
+    stage(connection, grant)
     with pytest.raises(AttemptFenced, match="another write"):
-        stage(door, grant)
+        stage(connection, grant)
 
 
-def test_acks_are_per_sink(emitted, door):
+def test_acks_are_per_sink(emitted, connection):
     """A5: two states are two writes with the same partition numbers."""
     grant = emitted.begin(1)
-    stage(door, grant)
-    stage(door, grant, task=task_of(door, grant, "per_day"))
-    assert rows(door, "SELECT sink FROM reliability.ack ORDER BY sink") == [
+    stage(connection, grant)
+    stage(connection, grant, task=task_of(connection, grant, "per_day"))
+    assert rows(connection, "SELECT sink FROM reliability.ack ORDER BY sink") == [
         ("per_customer",),
         ("per_day",),
     ]
 
 
-def test_a_partition_is_declared_once(emitted, door):
+def test_a_partition_is_declared_once(emitted, connection):
     grant = emitted.begin(1)
-    declare_partitions(door, grant, "per_customer", 2)
+    declare_partitions(connection, grant, "per_customer", 2)
     with pytest.raises(AttemptFenced):
-        declare_partitions(door, grant, "per_customer", 1)
+        declare_partitions(connection, grant, "per_customer", 1)
 
 
-def test_a_lost_partition_fails_the_attempt(emitted, door):
+def test_a_lost_partition_fails_the_attempt(emitted, connection):
     grant = emitted.begin(1)
     emitted.run_step(grant)
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("DELETE FROM reliability.ack WHERE sink = 'per_day' AND partition = 0"))
     with pytest.raises(AttemptIncomplete, match="per_day"):
         emitted.seal(grant)
-    assert rows(door, STATUS) == [(0, "FAILED", "ATTEMPT_INCOMPLETE")]
+    assert rows(connection, STATUS) == [(0, "FAILED", "ATTEMPT_INCOMPLETE")]
 
 
 def test_an_attempt_whose_driver_said_nothing_is_not_sealed(emitted):
@@ -249,16 +251,16 @@ def test_an_attempt_whose_driver_said_nothing_is_not_sealed(emitted):
         ("UPDATE reliability.sink SET ack_val = ack_val # 1", AttemptIncomplete),
     ],
 )  # fmt: skip
-def test_the_seal_folds_what_is_physically_there(emitted, door, damage, error):
+def test_the_seal_folds_what_is_physically_there(emitted, connection, damage, error):
     grant = emitted.begin(1)
     emitted.run_step(grant)
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL(damage))
     with pytest.raises(error):
         emitted.seal(grant)
-    assert rows(door, "SELECT status FROM reliability.attempt") == [("FAILED",)]
+    assert rows(connection, "SELECT status FROM reliability.attempt") == [("FAILED",)]
     emitted.transact(1)
-    assert rows(door, "SELECT sum(orders) FROM per_day") == [(20,)]
+    assert rows(connection, "SELECT sum(orders) FROM per_day") == [(20,)]
 
 
 def lose_a_row(batch):
@@ -330,16 +332,16 @@ def per_order(batch):
     return {"per_customer": days, "per_day": batch}
 
 
-def test_aggregate_keeps_the_accounts(folder, pipeline, door):
+def test_aggregate_keeps_the_accounts(folder, pipeline, connection):
     shop_pipeline = pipeline(shop(folder, per_order))
     shop_pipeline.emit(month(1997, 1))
     shop_pipeline.transact(1)
-    assert rows(door, "SELECT sum(orders), sum(revenue) FROM per_customer") == [
+    assert rows(connection, "SELECT sum(orders), sum(revenue) FROM per_customer") == [
         (15, Decimal("190.00"))
     ]
 
 
-def test_a_file_that_changed_after_its_batch_was_emitted(folder, emitted, door):
+def test_a_file_that_changed_after_its_batch_was_emitted(folder, emitted, connection):
     """E6: at begin, and again when the attempt is sealed."""
     grant = emitted.begin(1)
     emitted.run_step(grant)
@@ -350,144 +352,148 @@ def test_a_file_that_changed_after_its_batch_was_emitted(folder, emitted, door):
         emitted.seal(grant)
     with pytest.raises(SourceChanged):
         emitted.run_step(emitted.begin(1))
-    assert rows(door, "SELECT curr_txid FROM reliability.topology") == [(1,)]
+    assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(1,)]
     import os
 
     original.write_bytes(kept[0])
     os.utime(original, ns=(kept[1].st_atime_ns, kept[1].st_mtime_ns))
     emitted.transact(1, task=THE_STEP)
-    assert rows(door, "SELECT sum(orders) FROM per_day") == [(20,)]
+    assert rows(connection, "SELECT sum(orders) FROM per_day") == [(20,)]
 
 
 # --- A8: what is sealed or committed is out of reach ------------------------------------------
 
 
-def test_a_processed_attempt_cannot_be_failed_fenced_or_closed(emitted, door):
+def test_a_processed_attempt_cannot_be_failed_fenced_or_closed(emitted, connection):
     grant = emitted.process(1)
     assert not emitted.runner.end_attempt(grant, AttemptIncomplete("late"))
     emitted.runner.seal(grant, THE_STEP)  # repeated, it is harmless
     assert emitted.runner.close(1, emitted.run, "torn down")
-    assert rows(door, STATUS) == [(0, "PROCESSED", None)]
+    assert rows(connection, STATUS) == [(0, "PROCESSED", None)]
     emitted.runner.commit(1)
     assert not emitted.runner.end_attempt(grant, AttemptIncomplete("later"))
-    assert rows(door, STATUS) == [(0, "COMMITTED", None)]
+    assert rows(connection, STATUS) == [(0, "COMMITTED", None)]
 
 
-def test_teardown_ends_the_unsealed_attempt_of_its_own_request_only(emitted, door):
+def test_teardown_ends_the_unsealed_attempt_of_its_own_request_only(emitted, connection):
     other = emitted.again("manual__1")
     other.emit(month(1997, 1))
     emitted.begin(1)
-    close(door, "shop", 1, other.run, "torn down")
-    assert rows(door, STATUS) == [(0, "PROCESSING", None)]
-    close(door, "shop", 1, emitted.run, "torn down")
-    assert rows(door, STATUS) == [(0, "FENCED", "REQUEST_CLOSED")]
+    close(connection, "shop", 1, other.run, "torn down")
+    assert rows(connection, STATUS) == [(0, "PROCESSING", None)]
+    close(connection, "shop", 1, emitted.run, "torn down")
+    assert rows(connection, STATUS) == [(0, "FENCED", "REQUEST_CLOSED")]
 
 
 # --- R2: two requests for one txid ------------------------------------------------------------
 
 
-def test_another_request_waits_for_a_valid_lease_and_takes_over_an_expired_one(emitted, door):
+def test_another_request_waits_for_a_valid_lease_and_takes_over_an_expired_one(emitted, connection):
     other = emitted.again("manual__1")
     other.emit(month(1997, 1))
     emitted.begin(1)
     assert other.try_begin(1) is None
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"))
     assert other.begin(1).attempt.attempt_id == 1
 
 
-def test_a_task_that_is_cleared_while_it_runs_does_not_wait_for_what_it_left_behind(emitted, door):
+def test_a_task_that_is_cleared_while_it_runs_does_not_wait_for_what_it_left_behind(
+    emitted, connection
+):
     emitted.begin(1)
     again = emitted.again()
     assert again.begin(1).attempt.attempt_id == 1
-    assert rows(door, STATUS) == [(0, "FENCED", "REQUEST_CLOSED"), (1, "PROCESSING", None)]
+    assert rows(connection, STATUS) == [(0, "FENCED", "REQUEST_CLOSED"), (1, "PROCESSING", None)]
 
 
-def test_a_processed_attempt_of_another_request_is_taken_as_ones_own(emitted, door):
+def test_a_processed_attempt_of_another_request_is_taken_as_ones_own(emitted, connection):
     """Else two runs of one interval fence each other's finished work for ever."""
     other = emitted.again("manual__1")
     other.emit(month(1997, 1))
     emitted.process(1)
     other.transact(1)
     emitted.transact(1)
-    assert rows(door, STATUS) == [(0, "COMMITTED", None)]
-    assert rows(door, "SELECT status FROM reliability.request") == [("SATISFIED",)] * 2
+    assert rows(connection, STATUS) == [(0, "COMMITTED", None)]
+    assert rows(connection, "SELECT status FROM reliability.request") == [("SATISFIED",)] * 2
 
 
 # --- A7, K1, R3: silence ----------------------------------------------------------------------
 
 
-def test_an_expired_lease_is_found_by_any_sweep(emitted, door):
+def test_an_expired_lease_is_found_by_any_sweep(emitted, connection):
     emitted.begin(1)
-    swept = sweep(door, "shop", Leases())
+    swept = sweep(connection, "shop", Leases())
     assert not swept.expired
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"))
-    swept = sweep(door, "shop", Leases())
+    swept = sweep(connection, "shop", Leases())
     assert [str(attempt) for attempt in swept.expired] == ["1:0"]
-    assert rows(door, STATUS) == [(0, "FENCED", "ATTEMPT_FENCED")]
+    assert rows(connection, STATUS) == [(0, "FENCED", "ATTEMPT_FENCED")]
 
 
-def test_an_ack_renews_the_lease_by_the_wall_clock(emitted, door):
+def test_an_ack_renews_the_lease_by_the_wall_clock(emitted, connection):
     grant = emitted.begin(1)
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.attempt SET lease_until = now()"))
-    stage(door, grant)
+    stage(connection, grant)
     assert rows(
-        door, "SELECT lease_until > clock_timestamp() + lease * 0.9 FROM reliability.attempt"
+        connection, "SELECT lease_until > clock_timestamp() + lease * 0.9 FROM reliability.attempt"
     ) == [(True,)]
 
 
-def test_a_silent_request_is_given_up_and_reopened_by_the_next_contact(emitted, door):
+def test_a_silent_request_is_given_up_and_reopened_by_the_next_contact(emitted, connection):
     """R3: a run may be deleted; what waits for it must not wait for ever."""
     emitted.begin(1)
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.request SET renewed_at = now() - interval '1 day'"))
-    assert sweep(door, "shop", Leases()).given_up
-    assert rows(door, STATUS) == [(0, "FENCED", "REQUEST_CLOSED")]
-    assert rows(door, "SELECT status FROM reliability.request") == [("GIVEN_UP",)]
+    assert sweep(connection, "shop", Leases()).given_up
+    assert rows(connection, STATUS) == [(0, "FENCED", "REQUEST_CLOSED")]
+    assert rows(connection, "SELECT status FROM reliability.request") == [("GIVEN_UP",)]
     emitted.transact(1)
-    assert rows(door, "SELECT number, status FROM reliability.request") == [(1, "SATISFIED")]
+    assert rows(connection, "SELECT number, status FROM reliability.request") == [(1, "SATISFIED")]
 
 
-def test_a_sweep_commits_what_is_overdue(emitted, door):
+def test_a_sweep_commits_what_is_overdue(emitted, connection):
     """K1: a processed txid whose run died would hold up everyone behind it."""
     emitted.process(1)
-    assert not sweep(door, "shop", Leases()).committed
-    with door.transaction() as tx:
+    assert not sweep(connection, "shop", Leases()).committed
+    with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.attempt SET processed_at = now() - interval '1 hour'"))
-    assert [str(c.attempt) for c in sweep(door, "shop", Leases()).committed] == ["1:0"]
+    assert [str(c.attempt) for c in sweep(connection, "shop", Leases()).committed] == ["1:0"]
 
 
-def test_clean_up_deletes_what_can_never_count_and_nothing_else(emitted, door):
+def test_clean_up_deletes_what_can_never_count_and_nothing_else(emitted, connection):
     dead = emitted.begin(1)
-    stage(door, dead)
+    stage(connection, dead)
     emitted.transact(1, task=THE_STEP)
-    before = rows(door, STAGED)
-    swept = sweep(door, "shop", Leases(), clean=True)
+    before = rows(connection, STAGED)
+    swept = sweep(connection, "shop", Leases(), clean=True)
     assert [str(attempt) for attempt in swept.cleaned] == ["1:0"]
-    assert rows(door, STAGED) == [(before[0][0] - 1,)]
-    assert not sweep(door, "shop", Leases(), clean=True)
+    assert rows(connection, STAGED) == [(before[0][0] - 1,)]
+    assert not sweep(connection, "shop", Leases(), clean=True)
 
 
 # --- A3: locks --------------------------------------------------------------------------------
 
 
-def test_acks_do_not_wait_for_who_holds_the_topology(emitted, door):
+def test_acks_do_not_wait_for_who_holds_the_topology(emitted, connection):
     """A3: foreign keys take KEY SHARE on its row; FOR UPDATE would deadlock with acks."""
     grant = emitted.begin(1)
-    other = Door(door.dsn)
+    other = LedgerConnection(connection.dsn)
     with other.transaction() as tx:
         tx.one("lock_topology", topology="shop")
-        stage(door, grant)
+        stage(connection, grant)
     other.close()
 
 
-def test_who_holds_the_topology_lets_go_of_an_attempt_row_it_cannot_get(emitted, door, monkeypatch):
+def test_who_holds_the_topology_lets_go_of_an_attempt_row_it_cannot_get(
+    emitted, connection, monkeypatch
+):
     """A3: it lets go of both, and ends the session that holds the row that is to be fenced."""
     grant = emitted.begin(1)
     monkeypatch.setattr("reliability.ledger.locks.HOLDERS_PATIENCE_SECONDS", 1)
-    holder = Door(door.dsn, application_name=f"reliability {grant}")
+    holder = LedgerConnection(connection.dsn, application_name=f"reliability {grant}")
 
     def hold():
         with holder.transaction() as tx:
@@ -502,64 +508,64 @@ def test_who_holds_the_topology_lets_go_of_an_attempt_row_it_cannot_get(emitted,
     holder.close()
 
 
-def test_who_passes_by_does_not_wait_for_who_is_at_work(emitted, door):
+def test_who_passes_by_does_not_wait_for_who_is_at_work(emitted, connection):
     emitted.process(1)
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.attempt SET processed_at = now() - interval '1 hour'"))
-    holder = Door(door.dsn)
+    holder = LedgerConnection(connection.dsn)
     with holder.transaction() as tx:
         tx.one("lock_topology", topology="shop")
-        assert not sweep(door, "shop", Leases()).committed
+        assert not sweep(connection, "shop", Leases()).committed
     holder.close()
-    assert sweep(door, "shop", Leases()).committed
+    assert sweep(connection, "shop", Leases()).committed
 
 
 # --- A4, A1: sessions, and a server that was restored -----------------------------------------
 
 
-def test_a_stalled_copy_of_an_ended_attempt_is_ended(emitted, door):
+def test_a_stalled_copy_of_an_ended_attempt_is_ended(emitted, connection):
     """A4: it ignores every timeout, and would hold up the clean-up of its table."""
     dead = emitted.begin(1)
     emitted.begin(1)
 
     def stalled():
         yield staged_batch(dead)
-        sweep(door, "shop", Leases(), clean=True)
+        sweep(connection, "shop", Leases(), clean=True)
         yield staged_batch(dead)
 
     with pytest.raises(LedgerUnavailable):
-        task_of(door, dead).stage(0, CsvStream(stalled()))
-    assert rows(door, STAGED) == [(0,)]
+        task_of(connection, dead).stage(0, CsvStream(stalled()))
+    assert rows(connection, STAGED) == [(0,)]
 
 
-def test_a_server_that_was_restored_fences_every_live_attempt(emitted, door):
+def test_a_server_that_was_restored_fences_every_live_attempt(emitted, connection):
     """A1: the ledger of a backup may grant an attempt_id for the second time."""
     grant = emitted.process(1)
-    sweep(door, "shop", Leases())
-    assert rows(door, STATUS) == [(0, "PROCESSED", None)]
-    with door.transaction() as tx:
+    sweep(connection, "shop", Leases())
+    assert rows(connection, STATUS) == [(0, "PROCESSED", None)]
+    with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.server SET timeline = timeline - 1"))
-    sweep(door, "shop", Leases())
-    assert rows(door, STATUS) == [(0, "FENCED", "ATTEMPT_FENCED")]
+    sweep(connection, "shop", Leases())
+    assert rows(connection, STATUS) == [(0, "FENCED", "ATTEMPT_FENCED")]
     assert emitted.runner.commit(1) == []
     assert emitted.begin(1).nonce != grant.nonce
 
 
-def test_a_restored_server_leaves_a_decided_commit_and_mirrors_alone(emitted, door):
+def test_a_restored_server_leaves_a_decided_commit_and_mirrors_alone(emitted, connection):
     """A1, C6: other databases may have the commit already; it has to go on."""
     emitted.process(1)
-    sweep(door, "shop", Leases())
+    sweep(connection, "shop", Leases())
     decided = (
         "UPDATE reliability.checkpoint SET phase = 'COMMITTING', commit_number = 1,"
         """ plan = '[{"txid": 1, "attempt_id": 0, "commit_number": 1}]'"""
     )
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL(decided))
         tx.run(SQL("UPDATE reliability.server SET timeline = timeline - 1"))
         fence_after_restore(tx)
-    assert rows(door, STATUS) == [(0, "PROCESSED", None)]
-    with door.transaction() as tx:
+    assert rows(connection, STATUS) == [(0, "PROCESSED", None)]
+    with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.checkpoint SET phase = 'PREPARING'"))
         tx.run(SQL("UPDATE reliability.server SET timeline = timeline - 1"))
         fence_after_restore(tx)
-    assert rows(door, STATUS) == [(0, "FENCED", "ATTEMPT_FENCED")]
+    assert rows(connection, STATUS) == [(0, "FENCED", "ATTEMPT_FENCED")]

@@ -29,19 +29,26 @@ from reliability.core.errors import (
     StateDefinitionChanged,
     UnexpectedAnswer,
 )
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.settings import Leases
-from reliability.transaction import checkpoint, commit
-from reliability.transaction.attempt import place_of
-from reliability.transaction.checkpoint import Checkpoint, driving
-from reliability.transaction.commit import drain
-from reliability.transaction.park import park
-from reliability.transaction.participant import Participants
-from reliability.transaction.plan import Changed, DrainLimits, Planner, Refused, read_plan
-from reliability.transaction.sweep import sweep, topologies
-from tests.doomed import EVERY, Fate, doomed
-from tests.fix_postgres import database_of, new_database, rows, run_as_admin
-from tests.staged import Staged, die_when_decided, other_nonce
+from reliability.transaction.commit import checkpoint
+from reliability.transaction.commit import drain as commit
+from reliability.transaction.commit.checkpoint import Checkpoint, driving
+from reliability.transaction.commit.drain import drain
+from reliability.transaction.commit.participant import Participants
+from reliability.transaction.commit.plan import (
+    AppliedPlan,
+    DrainLimits,
+    Planner,
+    RefusedPlan,
+    read_plan,
+)
+from reliability.transaction.correct.park import park
+from reliability.transaction.maintain.sweep import sweep, topologies
+from reliability.transaction.process.attempt import attempt_key
+from tests.support.doomed import EVERY, Fate, doomed
+from tests.support.fix_postgres import database_of, new_database, rows, run_as_admin
+from tests.support.staged import Staged, die_when_decided, other_nonce
 
 EAST = "east"
 _names = itertools.count(1)
@@ -63,23 +70,23 @@ def east(pair, monkeypatch):
 
 
 @pytest.fixture
-def door(pair, east):
+def connection(pair, east):
     """A session with the ledger of all tests here; each has topologies of its own."""
-    door = Door(pair[0], application_name="test")
-    yield door
-    door.close()
+    connection = LedgerConnection(pair[0], application_name="test")
+    yield connection
+    connection.close()
 
 
 @pytest.fixture
-def staged(door):
+def staged(connection):
     """A topology with a state here and one in the east."""
-    staged = make(door)
+    staged = make(connection)
     yield staged
     staged.participants.close()
 
 
-def make(door: Door) -> Staged:
-    return Staged(door, f"t{next(_names)}", [EAST])
+def make(connection: LedgerConnection) -> Staged:
+    return Staged(connection, f"t{next(_names)}", [EAST])
 
 
 def both(*keys: int) -> dict[str, list[int]]:
@@ -87,7 +94,7 @@ def both(*keys: int) -> dict[str, list[int]]:
 
 
 def run(staged: Staged, statement: str, database: str = EAST) -> None:
-    with staged.participants.door_of(database).transaction() as tx:
+    with staged.participants.connection_of(database).transaction() as tx:
         tx.run(SQL(statement))
 
 
@@ -110,21 +117,21 @@ def assert_all_at(staged: Staged, c: int) -> None:
 # --- both or none --------------------------------------------------------------------------------
 
 
-def test_a_txid_commits_in_both_databases(staged, door):
+def test_a_txid_commits_in_both_databases(staged, connection):
     staged.process(1, both(1, 2))
-    assert [str(c.attempt) for c in drain(door, staged.topology)] == ["1:0"]
+    assert [str(c.attempt) for c in drain(connection, staged.topology)] == ["1:0"]
     assert staged.seen() == staged.seen(EAST) == {1: 1, 2: 1}
     assert staged.statuses() == staged.statuses(EAST) == {"1:0": "COMMITTED"}
     assert_all_at(staged, 1)
-    assert drain(door, staged.topology) == []
+    assert drain(connection, staged.topology) == []
 
 
-def test_a_group_is_one_checkpoint_and_a_replay_another(staged, door):
+def test_a_group_is_one_checkpoint_and_a_replay_another(staged, connection):
     staged.process(2, both(2))
     staged.process(1, both(1, 2))
     staged.process(3, both(3))
     with doomed() as fate:
-        drain(Door(door.dsn), staged.topology)
+        drain(LedgerConnection(connection.dsn), staged.topology)
     assert phases_saved(fate) == [
         "COMMITTED",  # the driver's epoch
         "PREPARING",
@@ -135,7 +142,7 @@ def test_a_group_is_one_checkpoint_and_a_replay_another(staged, door):
     ]
     staged.process(2, both(5), attempt_id=1)
     staged.process(4, both(4))
-    done = drain(door, staged.topology)
+    done = drain(connection, staged.topology)
     assert [(str(c.attempt), c.replaced_attempt) for c in done] == [("2:1", 0), ("4:0", None)]
     assert staged.seen() == staged.seen(EAST) == {1: 1, 2: 1, 3: 1, 4: 1, 5: 1}
     assert_all_at(staged, 5)
@@ -146,40 +153,42 @@ def phases_saved(fate: Fate) -> list[str]:
     return [s.removeprefix(save).split("'")[0] for s in fate.statements if s.startswith(save)]
 
 
-def test_the_participant_has_nothing_of_a_txid_before_its_turn(staged, door):
+def test_the_participant_has_nothing_of_a_txid_before_its_turn(staged, connection):
     staged.process(2, both(1))
-    assert drain(door, staged.topology) == []
+    assert drain(connection, staged.topology) == []
     assert staged.seen(EAST) == {}
 
 
 # --- C6: votes -----------------------------------------------------------------------------------
 
 
-def test_a_vote_that_the_data_refuse_leaves_both_as_they_were_and_fails_the_guilty(staged, door):
+def test_a_vote_that_the_data_refuse_leaves_both_as_they_were_and_fails_the_guilty(
+    staged, connection
+):
     """C5, C6: txid 2 is guilty, in the participant; 1 goes through, 3 waits behind 2."""
     run(staged, f"ALTER TABLE {staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
     for txid, key in ((1, 1), (2, 7), (3, 3)):
         staged.process(txid, both(key))
     with pytest.raises(UnexpectedAnswer, match=r"database east: .*poor"):
-        drain(door, staged.topology, own_txid=2)
+        drain(connection, staged.topology, own_txid=2)
     assert staged.statuses() == {"1:0": "COMMITTED", "2:0": "FAILED", "3:0": "PROCESSED"}
     assert_all_at(staged, 1)
     run(staged, f"ALTER TABLE {staged.topology}_east DROP CONSTRAINT poor")
     staged.process(2, both(7), attempt_id=1)
     assert staged.statuses(EAST)["2:0"] == "FENCED"
-    drain(door, staged.topology)
+    drain(connection, staged.topology)
     assert staged.seen() == staged.seen(EAST) == {1: 1, 3: 1, 7: 1}
 
 
-def test_the_coordinators_own_database_votes_too(staged, door):
+def test_the_coordinators_own_database_votes_too(staged, connection):
     run(staged, f"ALTER TABLE {staged.topology}_here ADD CONSTRAINT poor CHECK (k <> 7)", "")
     staged.process(1, both(7))
     with pytest.raises(UnexpectedAnswer, match=r"database of the ledger: .*poor"):
-        drain(door, staged.topology, own_txid=1)
+        drain(connection, staged.topology, own_txid=1)
     assert_all_at(staged, 0)
 
 
-def test_a_vote_checks_deferred_constraints_as_commit_would(staged, door):
+def test_a_vote_checks_deferred_constraints_as_commit_would(staged, connection):
     run(
         staged,
         f"CREATE TABLE public.{staged.topology}_known (k bigint PRIMARY KEY);"
@@ -188,18 +197,18 @@ def test_a_vote_checks_deferred_constraints_as_commit_would(staged, door):
     )
     staged.process(1, both(1))
     with pytest.raises(UnexpectedAnswer, match="known"):
-        drain(door, staged.topology, own_txid=1)
+        drain(connection, staged.topology, own_txid=1)
     assert_all_at(staged, 0)
 
 
-def test_a_database_that_is_down_fails_nobodys_attempt(staged, door, east):
+def test_a_database_that_is_down_fails_nobodys_attempt(staged, connection, east):
     """A database that is away is no fault of the data: the attempt stays PROCESSED."""
     staged.process(1, both(1))
     staged.participants.close()
     with away(east), pytest.raises(LedgerUnavailable, match="database east"):
-        drain(door, staged.topology, own_txid=1)
+        drain(connection, staged.topology, own_txid=1)
     assert staged.statuses() == {"1:0": "PROCESSED"}
-    drain(door, staged.topology)
+    drain(connection, staged.topology)
     assert_all_at(staged, 1)
 
 
@@ -219,7 +228,7 @@ class away:
         run_as_admin(f"ALTER DATABASE {self.name} ALLOW_CONNECTIONS true")
 
 
-def test_what_is_decided_and_cannot_be_committed_blocks_and_says_so(staged, door):
+def test_what_is_decided_and_cannot_be_committed_blocks_and_says_so(staged, connection):
     """C6: it voted yes, and then got a constraint: nobody may decide anew."""
     staged.process(1, both(7))
     staged.process(2, both(2))
@@ -227,27 +236,27 @@ def test_what_is_decided_and_cannot_be_committed_blocks_and_says_so(staged, door
     run(staged, f"ALTER TABLE {staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
     for _ in range(2):  # each comer tries again
         with pytest.raises(CheckpointStuck, match=r"c=2 is decided .* database east: .*poor"):
-            drain(door, staged.topology)
+            drain(connection, staged.topology)
     assert staged.seen() == {}
     assert staged.statuses() == {"1:0": "PROCESSED", "2:0": "PROCESSED"}
     run(staged, f"ALTER TABLE {staged.topology}_east DROP CONSTRAINT poor")
-    drain(door, staged.topology)
+    drain(connection, staged.topology)
     assert staged.seen() == staged.seen(EAST) == {2: 1, 7: 1}
     assert_all_at(staged, 2)
 
 
-def test_what_is_decided_is_committed_wherever_it_can_be(door, add_database):
+def test_what_is_decided_is_committed_wherever_it_can_be(connection, add_database):
     """Readers shall see two commit numbers side by side for as short as can be."""
     add_database("west")
-    staged = Staged(door, f"t{next(_names)}", [EAST, "west"])
+    staged = Staged(connection, f"t{next(_names)}", [EAST, "west"])
     staged.process(1, {"": [7], EAST: [7], "west": [7]})
     die_when_decided(staged)
     run(staged, f"ALTER TABLE {staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
     with pytest.raises(CheckpointStuck, match="database east"):
-        drain(door, staged.topology)
+        drain(connection, staged.topology)
     assert [staged.seen(name) for name in ("", EAST, "west")] == [{}, {}, {7: 1}]
     run(staged, f"ALTER TABLE {staged.topology}_east DROP CONSTRAINT poor")
-    drain(door, staged.topology)
+    drain(connection, staged.topology)
     assert {numbers for numbers in staged.commit_numbers().values()} == {(1, 1, 1, 1)}
     staged.participants.close()
 
@@ -258,11 +267,11 @@ def test_what_is_decided_is_committed_wherever_it_can_be(door, add_database):
 class History:
     """A topology that goes on: a round is a replay, and two first commits in one checkpoint."""
 
-    def __init__(self, door: Door) -> None:
-        self.staged = make(door)
+    def __init__(self, connection: LedgerConnection) -> None:
+        self.staged = make(connection)
         self.keys: dict[int, list[int]] = {1: [1, 2]}
         self.staged.process(1, both(1, 2))
-        drain(door, self.staged.topology)
+        drain(connection, self.staged.topology)
         self.c = 1
         self.expected: dict[int, dict[int, int]] = {}
 
@@ -300,48 +309,48 @@ class History:
         assert set(staged.statuses().values()) == {"COMMITTED", "REPLACED"}
 
 
-def test_whatever_statement_a_driver_dies_before_the_next_one_repairs_it(door):
+def test_whatever_statement_a_driver_dies_before_the_next_one_repairs_it(connection):
     """C2: PREPARING goes back, COMMITTING forward, and every database is compared."""
-    history = History(door)
+    history = History(connection)
     phases = set()
     for at in itertools.count(0, EVERY):
         staged = history.next_round()
         with doomed(at) as fate:
-            drain(Door(door.dsn), staged.topology)
+            drain(LedgerConnection(connection.dsn), staged.topology)
         if not fate.has_died:
             break
         phases.add(staged.phase())
         history.check_what_a_death_left()
-        drain(door, staged.topology)
+        drain(connection, staged.topology)
         history.check_repaired()
     assert at > 60
     assert phases == {"PREPARING", "COMMITTING", "COMMITTED"}
 
 
 @pytest.mark.parametrize("phase", ["PREPARING", "COMMITTING"])
-def test_a_death_during_the_repair_is_repaired(door, phase):
-    history = History(door)
+def test_a_death_during_the_repair_is_repaired(connection, phase):
+    history = History(connection)
     for at in range(2, 60, EVERY):
         staged = history.next_round()
         with doomed(after=f"SET phase = '{phase}'"):
-            drain(Door(door.dsn), staged.topology)
+            drain(LedgerConnection(connection.dsn), staged.topology)
         assert staged.phase() == phase
         with doomed(at):
-            drain(Door(door.dsn), staged.topology)
+            drain(LedgerConnection(connection.dsn), staged.topology)
         history.check_what_a_death_left()
-        drain(door, staged.topology)
+        drain(connection, staged.topology)
         history.check_repaired()
 
 
-def test_whatever_answer_to_commit_is_lost_nothing_is_guessed(door):
+def test_whatever_answer_to_commit_is_lost_nothing_is_guessed(connection):
     """G8: what a database has done is read again, by this driver or by the next one."""
-    history = History(door)
+    history = History(connection)
     for number in itertools.count():
         staged = history.next_round()
         with doomed(unanswered=number) as fate, suppress(LedgerUnavailable):
-            drain(Door(door.dsn), staged.topology)
+            drain(LedgerConnection(connection.dsn), staged.topology)
         history.check_what_a_death_left()
-        drain(door, staged.topology)
+        drain(connection, staged.topology)
         history.check_repaired()
         if fate.statements.count("COMMIT") <= number:
             break
@@ -352,14 +361,14 @@ def drain_and_be_killed(environment: dict[str, str], dsn: str, topology: str, at
     """In a process of its own: SIGKILL before statement number `at`."""
     os.environ.update(environment)
     with doomed(at, sigkill=True):
-        drain(Door(dsn), topology)
+        drain(LedgerConnection(dsn), topology)
 
 
-def test_a_process_that_is_killed_at_any_border_of_a_transaction_is_repaired(door):
+def test_a_process_that_is_killed_at_any_border_of_a_transaction_is_repaired(connection):
     """A real SIGKILL, before and after every COMMIT."""
-    history = History(door)
+    history = History(connection)
     with doomed() as fate:
-        drain(Door(door.dsn), history.next_round().topology)
+        drain(LedgerConnection(connection.dsn), history.next_round().topology)
     ends = [n for n, text in enumerate(fate.statements) if text in ("COMMIT", "ROLLBACK")]
     assert len(ends) > 12
     processes = multiprocessing.get_context("forkserver")
@@ -367,15 +376,15 @@ def test_a_process_that_is_killed_at_any_border_of_a_transaction_is_repaired(doo
     for at in sorted({*ends, *(end + 1 for end in ends[:-1])}):
         staged = history.next_round()
         victim = processes.Process(
-            target=drain_and_be_killed, args=(dict(os.environ), door.dsn, staged.topology, at)
+            target=drain_and_be_killed, args=(dict(os.environ), connection.dsn, staged.topology, at)
         )
         victim.start()
         victim.join(timeout=30)
         assert victim.exitcode == -9
         history.check_what_a_death_left()
-        sweep(door, staged.topology, Leases(overdue=3600))  # finishes what is on its way
+        sweep(connection, staged.topology, Leases(overdue=3600))  # finishes what is on its way
         assert staged.phase() == "COMMITTED"
-        drain(door, staged.topology)
+        drain(connection, staged.topology)
         history.check_repaired()
 
 
@@ -393,27 +402,31 @@ def asked(driver: Checkpoint) -> Message:
 
 
 @pytest.mark.parametrize("steps", range(4))
-def test_a_driver_that_was_given_up_can_do_nothing_more(door, steps):
+def test_a_driver_that_was_given_up_can_do_nothing_more(connection, steps):
     """It sleeps after INIT_STATE, PREPARE or COMMIT, another one goes on, it wakes up."""
-    history = History(door)
+    history = History(connection)
     staged = history.next_round()
-    sleeper = Checkpoint(Participants.of(Door(door.dsn), staged.topology), patience=5)
+    sleeper = Checkpoint(
+        Participants.of(LedgerConnection(connection.dsn), staged.topology), patience=5
+    )
     assert sleeper.take_up(whatever_is_due(sleeper))
     for _ in range(steps):
         assert sleeper.carry_out(asked(sleeper)) == {}
     message = asked(sleeper)
-    drain(door, staged.topology)
+    drain(connection, staged.topology)
     with pytest.raises(CheckpointTakenOver):
         sleeper.carry_out(message)
     history.check_repaired()
 
 
 def test_a_driver_that_was_given_up_cannot_decide_what_the_next_one_prepares(
-    staged, door, monkeypatch
+    staged, connection, monkeypatch
 ):
     """Phase and c are the same again (Storm C7): only the epoch tells them apart."""
     staged.process(1, both(1))
-    sleeper = Checkpoint(Participants.of(Door(door.dsn), staged.topology), patience=5)
+    sleeper = Checkpoint(
+        Participants.of(LedgerConnection(connection.dsn), staged.topology), patience=5
+    )
     assert sleeper.take_up(whatever_is_due(sleeper))
     assert sleeper.carry_out(asked(sleeper)) == {}
     prepare = asked(sleeper)
@@ -424,40 +437,40 @@ def test_a_driver_that_was_given_up_cannot_decide_what_the_next_one_prepares(
         while (message := asked(other)).action is not CheckpointAction.PREPARE:
             assert other.carry_out(message) == {}
 
-    monkeypatch.setattr(sleeper, "_rehearse", the_other_gets_as_far)
+    monkeypatch.setattr(sleeper, "_try_plan", the_other_gets_as_far)
     with pytest.raises(CheckpointTakenOver):
         sleeper.carry_out(prepare)
     assert staged.phase() == "PREPARING"
-    drain(door, staged.topology)
+    drain(connection, staged.topology)
     assert_all_at(staged, 1)
 
 
-def test_a_refusal_that_comes_late_fails_nothing_that_is_decided(staged, door):
+def test_a_refusal_that_comes_late_fails_nothing_that_is_decided(staged, connection):
     """Failed after it was decided, the attempt could never commit, nor anything behind it."""
     constrain = f"ALTER TABLE {staged.topology}_east"
     run(staged, f"{constrain} ADD CONSTRAINT poor CHECK (k <> 7)")
     staged.process(1, both(7))
     with driving(staged.participants, patience=5) as driver:
         refused = driver.change(whatever_is_due(driver))
-    assert isinstance(refused, Refused)
+    assert isinstance(refused, RefusedPlan)
     run(staged, f"{constrain} DROP CONSTRAINT poor")
     die_when_decided(staged)
     with pytest.raises(CheckpointTakenOver):
-        commit._refuse(door, staged.topology, refused)
-    drain(door, staged.topology)
+        commit._refuse(connection, staged.topology, refused)
+    drain(connection, staged.topology)
     assert_all_at(staged, 1)
 
 
-def test_what_is_decided_is_finished_and_not_parked(staged, door):
+def test_what_is_decided_is_finished_and_not_parked(staged, connection):
     """C7, C2: fenced then, it could never commit here, and another database has it already."""
     staged.process(1, both(7))
     die_when_decided(staged)
     with pytest.raises(ParkNotPossible, match="has committed"):
-        park(door, staged.topology, 1, "it hangs")
+        park(connection, staged.topology, 1, "it hangs")
     assert_all_at(staged, 1)
 
 
-def test_a_participant_refuses_the_messages_of_an_older_epoch(staged, door):
+def test_a_participant_refuses_the_messages_of_an_older_epoch(staged, connection):
     participant = next(iter(staged.participants))
     init = Message(action=CheckpointAction.INIT_STATE, commit_number=0, size=1, epoch=5)
     participant.carry_out(init, ())
@@ -468,40 +481,43 @@ def test_a_participant_refuses_the_messages_of_an_older_epoch(staged, door):
             participant.carry_out(late, ())
 
 
-def test_a_second_driver_waits_and_goes_away_if_it_only_passes_by(staged, door):
+def test_a_second_driver_waits_and_goes_away_if_it_only_passes_by(staged, connection):
     staged.process(1, both(1))
     with driving(staged.participants, patience=1):
-        assert sweep(Door(door.dsn), staged.topology, Leases(overdue=1)).committed == []
+        assert (
+            sweep(LedgerConnection(connection.dsn), staged.topology, Leases(overdue=1)).committed
+            == []
+        )
         with (
             pytest.raises(LedgerBusy),
-            driving(Participants.of(Door(door.dsn), staged.topology), 1),
+            driving(Participants.of(LedgerConnection(connection.dsn), staged.topology), 1),
         ):
             pass
-    drain(door, staged.topology)
+    drain(connection, staged.topology)
     assert_all_at(staged, 1)
 
 
-def test_a_driver_that_hangs_is_taken_over(staged, door, monkeypatch):
+def test_a_driver_that_hangs_is_taken_over(staged, connection, monkeypatch):
     monkeypatch.setattr(checkpoint, "DRIVER_SILENCE_SECONDS", 0)
     staged.process(1, both(1))
-    hanging = Participants.of(Door(door.dsn), staged.topology)
+    hanging = Participants.of(LedgerConnection(connection.dsn), staged.topology)
     with driving(hanging, patience=1) as sleeper:
         assert sleeper.take_up(whatever_is_due(sleeper))
         message = asked(sleeper)
         with driving(staged.participants, patience=1) as other:
-            assert isinstance(other.change(whatever_is_due(other)), Changed)
+            assert isinstance(other.change(whatever_is_due(other)), AppliedPlan)
         with pytest.raises(CheckpointTakenOver):
             sleeper.carry_out(message)
     assert_all_at(staged, 1)
 
 
-def test_many_that_commit_at_once_commit_each_txid_once(staged, door):
+def test_many_that_commit_at_once_commit_each_txid_once(staged, connection):
     for txid in (1, 2, 3):
         staged.process(txid, both(txid))
     done: list[str] = []
 
     def commit() -> None:
-        own = Door(door.dsn)
+        own = LedgerConnection(connection.dsn)
         done.extend(str(c.attempt) for c in drain(own, staged.topology))
         own.close()
 
@@ -518,9 +534,9 @@ def test_many_that_commit_at_once_commit_each_txid_once(staged, door):
 
 
 @pytest.mark.parametrize("lost", [1, -1], ids=["restored", "ahead"])
-def test_databases_that_do_not_agree_are_named_and_nothing_commits(staged, door, lost):
+def test_databases_that_do_not_agree_are_named_and_nothing_commits(staged, connection, lost):
     staged.process(1, both(1))
-    drain(door, staged.topology)
+    drain(connection, staged.topology)
     staged.process(2, both(2))
     run(
         staged,
@@ -528,7 +544,7 @@ def test_databases_that_do_not_agree_are_named_and_nothing_commits(staged, door,
         f" WHERE topology = '{staged.topology}'",
     )
     with pytest.raises(CheckpointMismatch, match=f"database east: .*c={1 - lost}.* c=1"):
-        drain(door, staged.topology, own_txid=2)
+        drain(connection, staged.topology, own_txid=2)
     assert staged.statuses() == {"1:0": "COMMITTED", "2:0": "PROCESSED"}
 
 
@@ -551,10 +567,10 @@ def test_a_newer_grant_fences_the_older_one_before_it_returns(staged):
     end(staged, "FENCED")
     staged.grant(1, attempt_id=1)
     assert staged.statuses(EAST) == {"1:0": "FENCED", "1:1": "PROCESSING"}
-    with pytest.raises(AttemptFenced), staged.participants.door_of(EAST).transaction() as tx:
+    with pytest.raises(AttemptFenced), staged.participants.connection_of(EAST).transaction() as tx:
         tx.run(
             "acknowledge", sink=EAST, partition=0, write_id=older.nonce, xor=0, count=1, rows=1,
-            **place_of(older),
+            **attempt_key(older),
         )  # fmt: skip
 
 
@@ -565,7 +581,10 @@ def test_a_late_lower_grant_is_refused(staged):
     end(staged, "FENCED")
     staged.grant(1, attempt_id=1)
     participant = next(iter(staged.participants))
-    with pytest.raises(AttemptFenced, match="comes late"), participant.door.transaction() as tx:
+    with (
+        pytest.raises(AttemptFenced, match="comes late"),
+        participant.connection.transaction() as tx,
+    ):
         participant.take_grant(tx, older, row)
 
 
@@ -574,7 +593,10 @@ def test_the_same_id_with_another_nonce_is_refused(staged):
     grant = staged.grant(1)
     row = mirrored(staged, grant)
     participant = next(iter(staged.participants))
-    with pytest.raises(AttemptFenced, match="comes late"), participant.door.transaction() as tx:
+    with (
+        pytest.raises(AttemptFenced, match="comes late"),
+        participant.connection.transaction() as tx,
+    ):
         participant.take_grant(tx, other_nonce(grant), row)
 
 
@@ -586,8 +608,8 @@ def test_an_attempt_that_was_ended_meanwhile_is_granted_to_nobody(staged):
 
 
 def mirrored(staged: Staged, grant):
-    with staged.door.transaction() as tx:
-        return tx.one("attempt_to_mirror", **place_of(grant))
+    with staged.connection.transaction() as tx:
+        return tx.one("attempt_to_mirror", **attempt_key(grant))
 
 
 # --- declare -------------------------------------------------------------------------------------
@@ -595,35 +617,35 @@ def mirrored(staged: Staged, grant):
 
 def test_to_declare_twice_changes_nothing(staged):
     staged.participants.declare()
-    assert Participants.of(staged.door, staged.topology).others == (EAST,)
+    assert Participants.of(staged.connection, staged.topology).others == (EAST,)
 
 
-def test_a_mistyped_database_is_forgotten_when_it_is_corrected(door):
-    staged = make(door)
+def test_a_mistyped_database_is_forgotten_when_it_is_corrected(connection):
+    staged = make(connection)
     for others in ([EAST, "eats"], [EAST]):
         with suppress(LedgerUnavailable):
-            Participants(door, staged.topology, others).declare()
-        assert Participants.of(door, staged.topology).others == tuple(others)
+            Participants(connection, staged.topology, others).declare()
+        assert Participants.of(connection, staged.topology).others == tuple(others)
     staged.process(1, both(1))
     with pytest.raises(StateDefinitionChanged, match=r"\['east'\].*\[\]"):
-        Participants(door, staged.topology, []).declare()
+        Participants(connection, staged.topology, []).declare()
 
 
-def test_a_participant_is_another_database_than_the_ledgers(door, monkeypatch):
-    monkeypatch.setenv("RELIABILITY_DSN_EAST", door.dsn)
+def test_a_participant_is_another_database_than_the_ledgers(connection, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_DSN_EAST", connection.dsn)
     with pytest.raises(ParticipantTaken, match=r"database east: .*is its ledger already"):
-        make(door)
+        make(connection)
 
 
-def test_a_database_has_one_name(staged, door, monkeypatch):
+def test_a_database_has_one_name(staged, connection, monkeypatch):
     monkeypatch.setenv("RELIABILITY_DSN_WEST", os.environ["RELIABILITY_DSN_EAST"])
     with pytest.raises(ParticipantTaken, match=r"database west: .*is called east already"):
-        Participants(door, staged.topology, [EAST, "west"]).declare()
+        Participants(connection, staged.topology, [EAST, "west"]).declare()
 
 
 def test_two_ledgers_with_a_topology_of_one_name_do_not_share_a_participant(staged, template):
     with new_database(template) as dsn:
-        other = Door(dsn)
+        other = LedgerConnection(dsn)
         with other.transaction() as tx:
             tx.run(
                 SQL(
@@ -637,25 +659,25 @@ def test_two_ledgers_with_a_topology_of_one_name_do_not_share_a_participant(stag
 
 
 def test_a_participant_that_lost_everything_is_not_taken_for_a_new_one(
-    staged, door, template, monkeypatch
+    staged, connection, template, monkeypatch
 ):
     staged.process(1, both(1))
-    drain(door, staged.topology)
+    drain(connection, staged.topology)
     with new_database(template) as dsn:
         monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn)
         staged.process(2, both(2))
         with pytest.raises(CheckpointMismatch, match="database east: it knows nothing"):
-            Participants(door, staged.topology, [EAST]).declare()
+            Participants(connection, staged.topology, [EAST]).declare()
         with pytest.raises(CheckpointMismatch, match="database east: it knows nothing"):
-            drain(door, staged.topology)
+            drain(connection, staged.topology)
     assert staged.statuses() == {"1:0": "COMMITTED", "2:0": "PROCESSED"}
 
 
-def test_a_participant_needs_the_ledgers_schema(door, monkeypatch):
+def test_a_participant_needs_the_ledgers_schema(connection, monkeypatch):
     with new_database(None) as dsn:
         monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn)
         with pytest.raises(LedgerNotMigrated, match="database east"):
-            make(door)
+            make(connection)
 
 
 # --- a participant decides nothing ---------------------------------------------------------------
@@ -664,9 +686,9 @@ def test_a_participant_needs_the_ledgers_schema(door, monkeypatch):
 def test_a_database_that_takes_part_decides_nothing(staged):
     """RELIABILITY_DSN names the wrong database: a commit there would be decided twice."""
     staged.process(1, both(1))
-    east = staged.participants.door_of(EAST)
+    east = staged.participants.connection_of(EAST)
     assert staged.topology not in topologies(east)
-    for decide in (drain, lambda door, name: sweep(door, name, Leases())):
+    for decide in (drain, lambda connection, name: sweep(connection, name, Leases())):
         with pytest.raises(NotTheCoordinator):
             decide(east, staged.topology)
     assert staged.statuses(EAST) == {"1:0": "PROCESSED"}
@@ -675,38 +697,38 @@ def test_a_database_that_takes_part_decides_nothing(staged):
 # --- the sweep -----------------------------------------------------------------------------------
 
 
-def test_a_sweep_finishes_what_a_dead_driver_left_whatever_is_overdue(staged, door):
+def test_a_sweep_finishes_what_a_dead_driver_left_whatever_is_overdue(staged, connection):
     staged.process(1, both(1))
     die_when_decided(staged)
-    swept = sweep(door, staged.topology, Leases(overdue=3600))
+    swept = sweep(connection, staged.topology, Leases(overdue=3600))
     assert [str(c.attempt) for c in swept.committed] == ["1:0"]
     assert_all_at(staged, 1)
 
 
-def test_a_sweep_cleans_in_every_database(staged, door):
+def test_a_sweep_cleans_in_every_database(staged, connection):
     staged.process(1, both(1, 2))
     end(staged, "FAILED")
-    swept = sweep(door, staged.topology, Leases(overdue=3600), clean=True)
+    swept = sweep(connection, staged.topology, Leases(overdue=3600), clean=True)
     assert [str(attempt) for attempt in swept.cleaned] == ["1:0"]
     assert staged.statuses(EAST) == {"1:0": "FENCED"}
     staged.process(1, both(1), attempt_id=1)
     for database, tables in staged.tables().items():
         left = rows(
-            staged.participants.door_of(database),
+            staged.participants.connection_of(database),
             f"SELECT DISTINCT _attempt_id FROM {tables.contribution_name}",
         )
         assert left == [(1,)]
-    drain(door, staged.topology)
+    drain(connection, staged.topology)
     assert_all_at(staged, 1)
 
 
-def test_a_sweep_cleans_later_what_a_database_that_is_away_still_has(staged, door, east):
+def test_a_sweep_cleans_later_what_a_database_that_is_away_still_has(staged, connection, east):
     staged.process(1, both(1))
     end(staged, "FAILED")
     staged.participants.close()
     with away(east):
-        assert sweep(door, staged.topology, Leases(), clean=True).cleaned == []
-    assert len(sweep(door, staged.topology, Leases(), clean=True).cleaned) == 1
+        assert sweep(connection, staged.topology, Leases(), clean=True).cleaned == []
+    assert len(sweep(connection, staged.topology, Leases(), clean=True).cleaned) == 1
 
 
 # --- two servers ---------------------------------------------------------------------------------
@@ -728,25 +750,25 @@ def second_server(environment, tmp_path_factory):
         f"host=127.0.0.1 port={port} dbname=reliability user=reliability"
         f" passfile={second.credentials.pass_file}"
     )
-    door = Door(dsn)
-    migrate(door)
-    door.close()
+    connection = LedgerConnection(dsn)
+    migrate(connection)
+    connection.close()
     yield second, dsn
     second.destroy()
 
 
-def test_a_topology_in_two_servers(second_server, door, monkeypatch):
+def test_a_topology_in_two_servers(second_server, connection, monkeypatch):
     """The second one is killed and comes back: what was decided is finished."""
     second, dsn = second_server
     monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn)
-    history = History(door)
+    history = History(connection)
     staged = history.next_round()
     die_when_decided(staged)
     second.postgres.kill()
     with pytest.raises(CheckpointStuck, match="database east"):
-        drain(Door(door.dsn), staged.topology)
+        drain(LedgerConnection(connection.dsn), staged.topology)
     second.up_postgres()
-    drain(door, staged.topology)
+    drain(connection, staged.topology)
     staged.participants.close()
     history.check_repaired()
 
@@ -775,7 +797,7 @@ def topology_of(name: str) -> Topology:
 
 @pytest.mark.parametrize("place", ["same_server", "another_server"])
 def test_states_in_two_databases_from_emission_to_replay(
-    place, pipeline, door, monkeypatch, request
+    place, pipeline, connection, monkeypatch, request
 ):
     """G3, G6: Spark stages in both, each seals its own, both commit, a replay replaces in both."""
     if place == "another_server":
@@ -787,9 +809,9 @@ def test_states_in_two_databases_from_emission_to_replay(
     assert [c.attempt.txid for c in pair.runner.commit(1)] == [1, 2, 3]
     again = pair.again()
     again.transact(2, task="process")  # that task was cleared
-    with Participants.of(door, place) as participants:
+    with Participants.of(connection, place) as participants:
         for database, name in (("", "here"), (EAST, EAST)):
-            there = participants.door_of(database)
+            there = participants.connection_of(database)
             facts = f"SELECT count(*), sum(seen), sum(total) FROM {place}_{name}"
             assert rows(there, facts) == [(30, 30, sum(range(30)))]
             numbers = "SELECT commit_number FROM reliability.checkpoint WHERE topology = %(name)s"

@@ -27,16 +27,16 @@ from reliability.cli import app
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import SourceChanged
 from reliability.core.request import TaskTry
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrations
 from reliability.runner import TransactionRunner
 from reliability.topologies import load_topology
-from reliability.transaction.request import Run, TaskContact
-from reliability.transaction.story import story
+from reliability.transaction.emit.requests import Run, TaskContact
+from reliability.transaction.inspect.attempt_report import attempt_report
 from spark_apps import global_count
-from tests.fix_pipeline import january, write_parquet
-from tests.fix_postgres import ROOT, database_of, new_database, new_session, rows
 from tests.replay.shop import Shop, made, states
+from tests.support.fix_pipeline import january, write_parquet
+from tests.support.fix_postgres import ROOT, database_of, new_database, new_session, rows
 
 MODULE = "tests.replay.shop"
 NUMBERS = itertools.count(1)
@@ -51,18 +51,18 @@ def two_states(elsewhere=""):
 def three_txids(template):
     """A database with three txids, committed; each test gets a copy."""
     with new_database(template) as dsn:
-        shop = Shop(Door(dsn), kinds=two_states)
+        shop = Shop(LedgerConnection(dsn), kinds=two_states)
         commit_three(shop)
-        shop.door.close()  # a copy is made of a database that nobody uses
+        shop.connection.close()  # a copy is made of a database that nobody uses
         yield shop
 
 
 @pytest.fixture
 def shop(three_txids, monkeypatch):
     """Three txids, committed; its code is found by its module, and Spark is left out."""
-    with new_session(database_of(three_txids.door.dsn)) as door:
-        monkeypatch.setenv("RELIABILITY_DSN", door.dsn)
-        shop = Shop(door, kinds=two_states, makes=dict(three_txids.makes))
+    with new_session(database_of(three_txids.connection.dsn)) as connection:
+        monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
+        shop = Shop(connection, kinds=two_states, makes=dict(three_txids.makes))
         shop.source.sizes += three_txids.source.sizes
         find(shop, monkeypatch)
         yield shop
@@ -80,7 +80,7 @@ def find(shop, monkeypatch):
 
 def submit_by(monkeypatch, write):
     monkeypatch.setattr(
-        "reliability.cli.replaying.submit_with",
+        "reliability.cli.replay.submit_with",
         lambda master, conf: lambda submission, is_wanted: write(submission),
     )
 
@@ -147,7 +147,7 @@ ABOUT_NOBODY = [
 ]
 
 
-def test_a_mistyped_name_is_said_to_be_one(door):
+def test_a_mistyped_name_is_said_to_be_one(connection):
     for arguments in ABOUT_NOBODY:
         assert "[TOPOLOGY_UNKNOWN]" in say(*arguments, code=1).stderr, arguments
 
@@ -184,7 +184,7 @@ def test_where_a_topology_stands_and_what_it_is(shop):
 
 def test_the_story_of_an_attempt_and_of_a_txid(shop):
     shop.correct(2, made(102))
-    told = story(shop.door, "shop", TransactionAttempt(2, 1)).to_json()
+    told = attempt_report(shop.connection, "shop", TransactionAttempt(2, 1)).to_json()
     assert read("show", "2:1") == read("show", "shop/2:1") == {**told, "outdated_code": None}
     said = say("show", "shop", "2:1").stdout
     assert "COMMITTED as c=4" in said
@@ -203,7 +203,7 @@ def test_the_story_of_an_attempt_and_of_a_txid(shop):
     assert "2:1 changed\n  exact: " in say("show", "2").stdout
     assert "[ATTEMPT_UNKNOWN]" in say("show", "9", code=1).stderr
     assert "[ATTEMPT_UNKNOWN]" in say("show", "2:9", code=1).stderr
-    with shop.door.transaction() as tx:
+    with shop.connection.transaction() as tx:
         tx.run(SQL("INSERT INTO reliability.topology (topology, max_spout_pending)"
                    " VALUES ('other', 1)"))  # fmt: skip
     assert "other, shop" in say("show", "2:1", code=2).stderr
@@ -223,7 +223,7 @@ def test_where_a_row_comes_from_and_whether_the_tables_are_what_they_should_be(s
     assert "[EXPLAIN_NOT_POSSIBLE]" in say("explain", "shop", "exact", "k=1", code=1).stderr
     assert "no state has a horizon" in say("compact").stdout
 
-    with shop.door.transaction() as tx:
+    with shop.connection.transaction() as tx:
         tx.run(SQL("UPDATE exact SET n = n + 1 WHERE k IS NULL AND word = %(word)s"), word=word)
     wrong = next(one for one in read("verify", code=3) if not one["is_exact"])
     assert (wrong["state"], wrong["different"]) == ("exact", 1)
@@ -232,11 +232,11 @@ def test_where_a_row_comes_from_and_whether_the_tables_are_what_they_should_be(s
     assert f"shop exact: k=NULL, word={word}: expected n {n}," in said
 
 
-def test_what_is_beyond_the_horizon_is_compacted(door):
+def test_what_is_beyond_the_horizon_is_compacted(connection):
     def kinds(elsewhere):
         return [replace(two_states()[0], keep=History(txids=1))]
 
-    shop = Shop(door, kinds=kinds)
+    shop = Shop(connection, kinds=kinds)
     commit_three(shop)
     (one,) = read("compact")
     assert (one["topology"], one["state"], one["through"], one["txids"]) == ("shop", "exact", 2, 2)
@@ -247,13 +247,13 @@ def test_what_is_beyond_the_horizon_is_compacted(door):
 
 
 PIPELINE = """
-from tests.fix_pipeline import shop
+from tests.support.fix_pipeline import shop
 from dataclasses import replace
 topology = replace(shop({folder!r}), module="pipeline_of_cli")
 """
 
 
-def test_files_that_came_late_are_lag(door, tmp_path, monkeypatch):
+def test_files_that_came_late_are_lag(connection, tmp_path, monkeypatch):
     monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
     monkeypatch.setattr(sys, "path", list(sys.path))
     monkeypatch.delitem(sys.modules, "pipeline_of_cli", raising=False)
@@ -261,11 +261,11 @@ def test_files_that_came_late_are_lag(door, tmp_path, monkeypatch):
     pipeline = tmp_path / "pipeline_of_cli.py"
     pipeline.write_text(PIPELINE.format(folder=str(tmp_path)))
     write_parquet(tmp_path / "1997-01" / "a.parquet", [{"customer": 1}])
-    runner = TransactionRunner(load_topology("pipeline_of_cli", "shop"), door)
+    runner = TransactionRunner(load_topology("pipeline_of_cli", "shop"), connection)
     who = TaskContact(
         run=Run(dag_id="shop", run_id="r"), task="emit", this_try=TaskTry(max_tries=0)
     )
-    assert runner.emit(january(), who, most_batches=9) == [1]
+    assert runner.emit(january(), who, max_batches=9) == [1]
 
     sys.path.remove(str(tmp_path))  # the verb finds it by itself
     del sys.modules["pipeline_of_cli"]
@@ -635,8 +635,10 @@ def spread(elsewhere):
     return [state for state in states(elsewhere) if state.name in ("exact", "recomputed")]
 
 
-def test_several_databases_are_shown_compared_and_examined(door, warehouse, monkeypatch, tmp_path):
-    shop = Shop(door, elsewhere="warehouse", kinds=spread)
+def test_several_databases_are_shown_compared_and_examined(
+    connection, warehouse, monkeypatch, tmp_path
+):
+    shop = Shop(connection, elsewhere="warehouse", kinds=spread)
     commit_three(shop)
     find(shop, monkeypatch)
     (one,) = read("topologies")
@@ -715,16 +717,16 @@ def test_the_doctor_says_what_waits_for_a_person(shop):
 # --- spark-submit --------------------------------------------------------------------------------
 
 
-def test_a_parked_txid_is_taken_in_by_a_real_spark_submit(door):
-    runner = TransactionRunner(global_count.topology, door)
+def test_a_parked_txid_is_taken_in_by_a_real_spark_submit(connection):
+    runner = TransactionRunner(global_count.topology, connection)
     who = TaskContact(
         run=Run(dag_id="global_count", run_id="r"), task="emit", this_try=TaskTry(max_tries=0)
     )
-    assert runner.emit(None, who, most_batches=9) == [1, 2, 3]
+    assert runner.emit(None, who, max_batches=9) == [1, 2, 3]
     say("park", "global_count", "1", "--reason", "Spark was down", "--yes")
     conf = ("--conf", "spark.sql.shuffle.partitions=2")
     said = say("replay", "global_count", "1", "--master", "local[2]", *conf).stdout
     assert said == "1:1 changed\n  global_count: 1 rows added; words +9\n"
-    assert rows(door, "SELECT words FROM global_count") == [(9,)]
+    assert rows(connection, "SELECT words FROM global_count") == [(9,)]
     (step,) = read("show", "1:1")["steps"]
     assert step["code"]["modules"].keys() >= {"spark_apps.global_count"}

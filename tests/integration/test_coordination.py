@@ -13,8 +13,8 @@ from reliability.core.coordinator import Begin, Commit, Submit, Wait
 from reliability.core.errors import AttemptIncomplete, PredecessorFailed, SourceNotReady
 from reliability.runner import TransactionRunner
 from reliability.settings import Leases
-from reliability.transaction.sweep import sweep
-from tests.fix_postgres import rows
+from reliability.transaction.maintain.sweep import sweep
+from tests.support.fix_postgres import rows
 
 ATTEMPTS = """SELECT txid || ':' || attempt_id, status, reason_code FROM reliability.attempt
                ORDER BY txid, attempt_id"""
@@ -47,18 +47,18 @@ def opaque(pipeline):
     return emitted
 
 
-def statuses(door):
-    return {attempt: status for attempt, status, _ in rows(door, ATTEMPTS)}
+def statuses(connection):
+    return {attempt: status for attempt, status, _ in rows(connection, ATTEMPTS)}
 
 
 # --- E4: opaque batches -----------------------------------------------------------------------
 
 
-def test_an_opaque_batch_starts_where_its_predecessors_attempt_ended(opaque, door):
+def test_an_opaque_batch_starts_where_its_predecessors_attempt_ended(opaque, connection):
     for txid in (1, 2, 3):
         opaque.begin(txid)
-    assert rows(door, BATCHES) == [(1, "0", None), (2, "1", 0), (3, "2", 0)]
-    assert rows(door, "SELECT count(*) FROM reliability.source_item") == [(0,)]
+    assert rows(connection, BATCHES) == [(1, "0", None), (2, "1", 0), (3, "2", 0)]
+    assert rows(connection, "SELECT count(*) FROM reliability.source_item") == [(0,)]
 
 
 def test_an_opaque_batch_waits_for_its_predecessor_to_begin(opaque):
@@ -69,12 +69,12 @@ def test_an_opaque_batch_waits_for_its_predecessor_to_begin(opaque):
     assert isinstance(opaque.runner.next_action(2, opaque.request(2), opaque.work()), Begin)
 
 
-def test_a_failure_takes_the_later_attempts_of_an_opaque_spout_with_it(opaque, door):
+def test_a_failure_takes_the_later_attempts_of_an_opaque_spout_with_it(opaque, connection):
     first, second, third = (opaque.begin(txid) for txid in (1, 2, 3))
     opaque.run_step(third)
     opaque.seal(third)
     assert opaque.runner.end_attempt(second, AttemptIncomplete("its JVM died"))
-    assert rows(door, ATTEMPTS) == [
+    assert rows(connection, ATTEMPTS) == [
         ("1:0", "PROCESSING", None),
         ("2:0", "FAILED", "ATTEMPT_INCOMPLETE"),
         ("3:0", "FAILED", "PREDECESSOR_FAILED"),  # although it was processed
@@ -84,75 +84,75 @@ def test_a_failure_takes_the_later_attempts_of_an_opaque_spout_with_it(opaque, d
     opaque.seal(first)
     for txid in (1, 2, 3, 4, 5):
         opaque.transact(txid)
-    assert rows(door, "SELECT word, times, _txid FROM words ORDER BY 1") == [
+    assert rows(connection, "SELECT word, times, _txid FROM words ORDER BY 1") == [
         (word, 1, txid) for txid, word in enumerate("abcde", start=1)
     ]
 
 
-def test_a_failure_of_a_transactional_spout_takes_only_itself(pipeline, door):
+def test_a_failure_of_a_transactional_spout_takes_only_itself(pipeline, connection):
     emitted = pipeline(words(opaque=False))
     emitted.emit(None)
     second = [emitted.begin(txid) for txid in (1, 2, 3)][1]
     emitted.runner.end_attempt(second, AttemptIncomplete("its JVM died"))
-    assert statuses(door) == {"1:0": "PROCESSING", "2:0": "FAILED", "3:0": "PROCESSING"}
+    assert statuses(connection) == {"1:0": "PROCESSING", "2:0": "FAILED", "3:0": "PROCESSING"}
 
 
-def test_a_stale_fail_changes_nothing(opaque, door):
+def test_a_stale_fail_changes_nothing(opaque, connection):
     """Storm's M8 removes before it compares."""
     stale = opaque.begin(1)
     opaque.begin(1)
     opaque.begin(2)
     assert not opaque.runner.end_attempt(stale, AttemptIncomplete("late"))
-    assert statuses(door) == {"1:0": "FENCED", "1:1": "PROCESSING", "2:0": "PROCESSING"}
+    assert statuses(connection) == {"1:0": "FENCED", "1:1": "PROCESSING", "2:0": "PROCESSING"}
 
 
 @pytest.mark.parametrize("way", ["lease", "request", "close", "begin"])
-def test_no_way_of_ending_an_attempt_forgets_the_later_ones(opaque, door, way):
+def test_no_way_of_ending_an_attempt_forgets_the_later_ones(opaque, connection, way):
     for txid in (1, 2):
         opaque.begin(txid)
     match way:
         case "lease":
-            with door.transaction() as tx:
+            with connection.transaction() as tx:
                 tx.run(SQL("UPDATE reliability.attempt SET lease_until = now() WHERE txid = 1"))
-            sweep(door, "words", Leases())
+            sweep(connection, "words", Leases())
         case "request":
-            with door.transaction() as tx:
+            with connection.transaction() as tx:
                 tx.run(SQL("UPDATE reliability.request SET renewed_at = 'epoch' WHERE txid = 1"))
-            sweep(door, "words", Leases())
+            sweep(connection, "words", Leases())
         case "close":
             opaque.runner.close(1, opaque.run, "torn down")
         case "begin":
             opaque.begin(1)
-    found = statuses(door)
+    found = statuses(connection)
     assert found["1:0"] == "FENCED"
     assert found["2:0"] == "FAILED"
 
 
-def test_an_opaque_batch_is_frozen_when_its_txid_commits(opaque, door):
+def test_an_opaque_batch_is_frozen_when_its_txid_commits(opaque, connection):
     frozen = "SELECT batch_meta->0->>'offset' FROM reliability.transaction ORDER BY txid"
-    assert rows(door, frozen) == [(None,)] * 5
+    assert rows(connection, frozen) == [(None,)] * 5
     opaque.transact(1)
-    assert rows(door, frozen)[0] == ("0",)
-    assert rows(door, "SELECT item, txid FROM reliability.source_item") == [("memory:0:0", 1)]
+    assert rows(connection, frozen)[0] == ("0",)
+    assert rows(connection, "SELECT item, txid FROM reliability.source_item") == [("memory:0:0", 1)]
     again = opaque.again()
     again.emit(None)
     again.begin(1)  # a replay reads the frozen batch again
-    assert rows(door, "SELECT batch_meta FROM reliability.attempt WHERE attempt_id = 1") == [
+    assert rows(connection, "SELECT batch_meta FROM reliability.attempt WHERE attempt_id = 1") == [
         (None,)
     ]
 
 
-def test_a_replay_of_the_txid_before_does_not_disturb_an_opaque_batch(opaque, door):
+def test_a_replay_of_the_txid_before_does_not_disturb_an_opaque_batch(opaque, connection):
     opaque.transact(1)
     second = opaque.begin(2)
     opaque.again().transact(1)  # its mapped transaction was cleared
     opaque.run_step(second)
     opaque.seal(second)
     opaque.runner.commit(2)
-    assert statuses(door) == {"1:0": "REPLACED", "1:1": "COMMITTED", "2:0": "COMMITTED"}
+    assert statuses(connection) == {"1:0": "REPLACED", "1:1": "COMMITTED", "2:0": "COMMITTED"}
 
 
-def test_a_seal_that_loses_its_predecessor_says_so(opaque, door, monkeypatch):
+def test_a_seal_that_loses_its_predecessor_says_so(opaque, connection, monkeypatch):
     """Else Airflow's retries are spent on what is not this task's fault."""
     first, second = opaque.begin(1), opaque.begin(2)
     opaque.run_step(second)
@@ -167,57 +167,57 @@ def test_a_seal_that_loses_its_predecessor_says_so(opaque, door, monkeypatch):
         opaque.runner.seal(second, "process")
 
 
-def test_a_spout_that_is_opaque_no_more_goes_on_with_what_is_not_frozen(opaque, door):
+def test_a_spout_that_is_opaque_no_more_goes_on_with_what_is_not_frozen(opaque, connection):
     opaque.transact(1)
-    opaque.runner = TransactionRunner(words(opaque=False), door)
+    opaque.runner = TransactionRunner(words(opaque=False), connection)
     for txid in (2, 3, 4, 5):
         opaque.transact(txid)
-    assert rows(door, "SELECT count(*), sum(times) FROM words") == [(5, 5)]
+    assert rows(connection, "SELECT count(*), sum(times) FROM words") == [(5, 5)]
 
 
-def test_an_opaque_batch_with_nothing_left_commits_as_empty(pipeline, door):
+def test_an_opaque_batch_with_nothing_left_commits_as_empty(pipeline, connection):
     partitions = [["a", "b"]]
     emitted = pipeline(words(spout=MemorySpout({"word": "string"}, partitions, 1, opaque=True)))
     assert emitted.emit(None) == [1, 2]
     emitted.transact(1)
     partitions[0].pop()  # the source lost a row meanwhile: an opaque spout may see another batch
     emitted.transact(2)
-    assert rows(door, "SELECT word, times FROM words") == [("a", 1)]
+    assert rows(connection, "SELECT word, times FROM words") == [("a", 1)]
     empty = "SELECT emitted_count, committed_attempt FROM reliability.transaction WHERE txid = 2"
-    assert rows(door, empty) == [(0, 0)]
+    assert rows(connection, empty) == [(0, 0)]
 
 
-def test_a_commit_behind_another_attempt_than_its_batch_names_is_refused(opaque, door):
+def test_a_commit_behind_another_attempt_than_its_batch_names_is_refused(opaque, connection):
     """E4: else rows between the two would be counted twice, or never."""
     for txid in (1, 2):
         grant = opaque.begin(txid)
         opaque.run_step(grant)
         opaque.seal(grant)
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.attempt SET predecessor_attempt = 7 WHERE txid = 2"))
     opaque.runner.commit(1)
-    assert statuses(door) == {"1:0": "COMMITTED", "2:0": "FAILED"}
+    assert statuses(connection) == {"1:0": "COMMITTED", "2:0": "FAILED"}
     opaque.transact(2)
-    assert statuses(door)["2:1"] == "COMMITTED"
+    assert statuses(connection)["2:1"] == "COMMITTED"
 
 
 # --- attempt ids ------------------------------------------------------------------------------
 
 
-def test_attempt_ids_go_on_after_a_restart_with_one_pending(pipeline, door):
+def test_attempt_ids_go_on_after_a_restart_with_one_pending(pipeline, connection):
     """Storm's M3 forgets them with max_spout_pending = 1."""
     emitted = pipeline(words(pending=1))
     emitted.emit(None)
     for _ in range(3):
         emitted.begin(1)
-    emitted.runner = TransactionRunner(words(pending=1), door)
+    emitted.runner = TransactionRunner(words(pending=1), connection)
     assert emitted.begin(1).attempt.attempt_id == 3
 
 
 # --- the throttle -----------------------------------------------------------------------------
 
 
-def test_attempts_begin_no_faster_than_the_emit_interval(pipeline, door):
+def test_attempts_begin_no_faster_than_the_emit_interval(pipeline, connection):
     emitted = pipeline(words(opaque=False, emit_interval_seconds=60))
     emitted.emit(None)
     emitted.begin(1)
@@ -226,7 +226,7 @@ def test_attempts_begin_no_faster_than_the_emit_interval(pipeline, door):
     assert isinstance(action, Wait)
     assert "emit interval" in action.reason
     assert emitted.runner.begin(2, request_id, emitted.work()) is None
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.topology SET last_granted_at = now() - interval '1 min'"))
     assert emitted.begin(2).attempt.attempt_id == 0
 
@@ -244,12 +244,12 @@ class Gated(MemorySpout):
         return txid <= self.ready[0]
 
 
-def test_a_source_that_is_not_ready_holds_back_emission_and_every_attempt(pipeline, door):
+def test_a_source_that_is_not_ready_holds_back_emission_and_every_attempt(pipeline, connection):
     spout = Gated({"word": "string"}, [["a", "b"]], take=1)
     emitted = pipeline(words(spout=spout))
     with pytest.raises(SourceNotReady):
         emitted.emit(None)
-    assert rows(door, "SELECT count(*) FROM reliability.transaction") == [(0,)]
+    assert rows(connection, "SELECT count(*) FROM reliability.transaction") == [(0,)]
     spout.ready[0] = 1
     assert emitted.emit(None) == [1, 2]
     emitted.begin(1)
@@ -265,7 +265,7 @@ def test_a_source_that_is_not_ready_holds_back_emission_and_every_attempt(pipeli
 # --- pause ------------------------------------------------------------------------------------
 
 
-def test_a_paused_topology_drains_what_is_in_flight(pipeline, door):
+def test_a_paused_topology_drains_what_is_in_flight(pipeline, connection):
     emitted = pipeline(words(opaque=False))
     emitted.emit(None)
     grant = emitted.begin(1)
@@ -279,7 +279,7 @@ def test_a_paused_topology_drains_what_is_in_flight(pipeline, door):
     assert emitted.runner.begin(2, emitted.request(2), emitted.work()) is None
     emitted.runner.resume()
     emitted.transact(2)
-    assert rows(door, "SELECT curr_txid FROM reliability.topology") == [(3,)]
+    assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(3,)]
 
 
 def test_a_pause_lets_steps_and_commits_go_on(pipeline):

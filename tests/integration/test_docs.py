@@ -18,9 +18,9 @@ from reliability.runner import TransactionRunner
 from reliability.spark.stage import CsvStream, stage_task
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
-from reliability.transaction.attempt import declare_partitions, read_batch_meta
-from tests.fix_pipeline import Pipeline
-from tests.fix_postgres import ROOT, rows
+from reliability.transaction.process.attempt import declare_partitions, read_batch_meta
+from tests.support.fix_pipeline import Pipeline
+from tests.support.fix_postgres import ROOT, rows
 
 PAGE = ROOT / "docs" / "protocol.md"
 
@@ -28,15 +28,17 @@ PAGE = ROOT / "docs" / "protocol.md"
 class Words:
     """Counts words, three a batch; a processing phase as Spark does it, without Spark."""
 
-    def __init__(self, door, text: str, *, opaque: bool = False, kind: type[State] = State) -> None:
+    def __init__(
+        self, connection, text: str, *, opaque: bool = False, kind: type[State] = State
+    ) -> None:
         self.spout = MemorySpout({"word": "string"}, [text.split()], take=3, opaque=opaque)
         state = kind("words", key={"word": "text"}, values={"times": Count()})
         topology = Topology(
             "words", spout=self.spout, states=[state], process=_nothing, max_spout_pending=3
         )
         self.tables = StateTables("words", state)
-        self.pipeline = Pipeline(TransactionRunner(topology, door), None)
-        self.door = door
+        self.pipeline = Pipeline(TransactionRunner(topology, connection), None)
+        self.connection = connection
 
     def emit(self) -> list[int]:
         return self.pipeline.emit(None)
@@ -48,7 +50,7 @@ class Words:
         """Stage the attempt's batch; `read_as` is code that reads a word as another one."""
         import pyarrow as pa
 
-        meta = read_batch_meta(self.door, grant)
+        meta = read_batch_meta(self.connection, grant)
         counted: dict[str, Fold] = defaultdict(Fold)
         for ordinal, item in enumerate(meta.items):
             assert isinstance(item, MemorySlice)
@@ -65,10 +67,10 @@ class Words:
         batch = pa.RecordBatch.from_pylist(
             [{name: row[name] for name in columns} for row in staged]
         )
-        with self.door.transaction() as tx:
+        with self.connection.transaction() as tx:
             copy = self.tables.copy().as_string(tx.cursor)
-        stage_task(self.door.dsn, copy, grant, "words").stage(0, CsvStream(iter([batch])))
-        declare_partitions(self.door, grant, "words", 1)
+        stage_task(self.connection.dsn, copy, grant, "words").stage(0, CsvStream(iter([batch])))
+        declare_partitions(self.connection, grant, "words", 1)
 
     def seal(self, grant: Grant) -> None:
         self.pipeline.runner.end_step(grant, THE_STEP)
@@ -91,7 +93,7 @@ class Words:
 
     def show(self) -> None:
         for word, times, txid in rows(
-            self.door, "SELECT word, times, _txid FROM words ORDER BY word"
+            self.connection, "SELECT word, times, _txid FROM words ORDER BY word"
         ):
             print(f"{word:5} {times} {txid}")
 
@@ -103,8 +105,8 @@ def _nothing(batch):
 EXAMPLES = doctest.DocTestParser().get_doctest(PAGE.read_text(), {}, PAGE.name, str(PAGE), lineno=0)
 
 
-def test_the_worked_examples(door):
-    names = {"words_of": partial(Words, door), "start_again": partial(_forget, door)}
+def test_the_worked_examples(connection):
+    names = {"words_of": partial(Words, connection), "start_again": partial(_forget, connection)}
     examples = doctest.DocTest(
         EXAMPLES.examples, names, PAGE.name, str(PAGE), 0, EXAMPLES.docstring
     )
@@ -115,7 +117,7 @@ def test_the_worked_examples(door):
     assert runner.summarize().failed == 0
 
 
-def _forget(door) -> None:
-    with door.transaction() as tx:
+def _forget(connection) -> None:
+    with connection.transaction() as tx:
         tx.run(SQL("DROP TABLE words, reliability_contribution.words__words;"
                    "TRUNCATE reliability.topology CASCADE"))  # fmt: skip

@@ -22,12 +22,12 @@ from reliability.core.errors import (
     TxidBlocked,
 )
 from reliability.core.spout import Interval
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.runner import TransactionRunner
-from reliability.transaction.request import Run
-from reliability.transaction.rollback import release, roll_back
-from tests.fix_pipeline import Pipeline, month, shop, write_parquet
-from tests.fix_postgres import rows
+from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.emit.requests import Run
+from tests.support.fix_pipeline import Pipeline, month, shop, write_parquet
+from tests.support.fix_postgres import rows
 
 ROW = [{"customer": 1, "day": date(1997, 1, 1), "price": Decimal(1)}]
 TXIDS = "SELECT txid, interval_start::date, run_id FROM reliability.transaction ORDER BY txid"
@@ -42,38 +42,38 @@ def folder(tmp_path):
 
 
 @pytest.fixture
-def emitter(folder, door):
+def emitter(folder, connection):
     """A pipeline that needs no Spark."""
-    return Pipeline(TransactionRunner(shop(folder), door), None)
+    return Pipeline(TransactionRunner(shop(folder), connection), None)
 
 
-def test_known_items_keep_their_txids_and_late_ones_get_new_ones(emitter, folder, door):
+def test_known_items_keep_their_txids_and_late_ones_get_new_ones(emitter, folder, connection):
     assert emitter.emit(month(1997, 1)) == [1, 2]
     february = emitter.again("scheduled__1997-02")
     assert february.emit(month(1997, 2)) == [3]
     write_parquet(folder / "1997-01" / "late.parquet", ROW)
     assert emitter.again().emit(month(1997, 1)) == [1, 2, 4]
-    assert [txid for txid, *_ in rows(door, TXIDS)] == [1, 2, 3, 4]
+    assert [txid for txid, *_ in rows(connection, TXIDS)] == [1, 2, 3, 4]
 
 
-def test_emit_repeated_returns_the_same_and_opens_nothing_new(emitter, door):
+def test_emit_repeated_returns_the_same_and_opens_nothing_new(emitter, connection):
     assert emitter.emit(month(1997, 1)) == emitter.emit(month(1997, 1)) == [1, 2]
-    assert rows(door, "SELECT count(*) FROM reliability.request") == [(2,)]
+    assert rows(connection, "SELECT count(*) FROM reliability.request") == [(2,)]
 
 
-def test_txids_follow_the_order_of_emission_without_a_gap(emitter, door):
+def test_txids_follow_the_order_of_emission_without_a_gap(emitter, connection):
     """E3: a backfilled January may come after February."""
     assert emitter.again("scheduled__1997-02").emit(month(1997, 2)) == [1]
     assert emitter.emit(month(1997, 1)) == [2, 3]
 
 
-def test_runs_that_emit_at_once_share_no_item_and_leave_no_gap(folder, door, emitter):
+def test_runs_that_emit_at_once_share_no_item_and_leave_no_gap(folder, connection, emitter):
     for number in range(3, 11):
         write_parquet(folder / f"1997-{number:02d}" / "a.parquet", ROW)
     found: list[int] = []
 
     def emit(number):
-        own = Door(door.dsn)
+        own = LedgerConnection(connection.dsn)
         runner = TransactionRunner(shop(folder), own)
         run = Run(dag_id="shop", run_id=f"scheduled__1997-{number:02d}")
         found.extend(Pipeline(runner, None, run).emit(month(1997, number)))
@@ -87,7 +87,7 @@ def test_runs_that_emit_at_once_share_no_item_and_leave_no_gap(folder, door, emi
     assert sorted(set(found)) == list(range(1, 9))
 
 
-def test_a_partly_overlapping_interval_is_refused_and_names_both(emitter, door):
+def test_a_partly_overlapping_interval_is_refused_and_names_both(emitter, connection):
     emitter.emit(month(1997, 1))
     half = Interval(
         datetime(1997, 1, 15, tzinfo=timezone.utc), datetime(1997, 2, 15, tzinfo=timezone.utc)
@@ -96,13 +96,15 @@ def test_a_partly_overlapping_interval_is_refused_and_names_both(emitter, door):
         emitter.again("manual__1").emit(half)
 
 
-def test_a_manual_run_without_a_data_interval_is_refused(emitter, door):
+def test_a_manual_run_without_a_data_interval_is_refused(emitter, connection):
     with pytest.raises(DataIntervalMissing, match="scheduled__1997-01 of shop"):
         emitter.emit(None)
 
 
 @pytest.mark.parametrize("damage", ["missing", "truncated"])
-def test_a_bad_file_allocates_nothing_and_a_later_delivery_succeeds(emitter, folder, door, damage):
+def test_a_bad_file_allocates_nothing_and_a_later_delivery_succeeds(
+    emitter, folder, connection, damage
+):
     bad = folder / "1997-01" / "b.parquet"
     if damage == "truncated":
         bad.write_bytes(bad.read_bytes()[:-20])
@@ -113,31 +115,31 @@ def test_a_bad_file_allocates_nothing_and_a_later_delivery_succeeds(emitter, fol
             path.unlink()
         with pytest.raises(NothingToEmit, match="1997-01"):
             emitter.emit(month(1997, 1))
-    assert rows(door, NOTHING) == [(0,)]
+    assert rows(connection, NOTHING) == [(0,)]
     for name in ("a", "b"):
         write_parquet(folder / "1997-01" / f"{name}.parquet", ROW)
     assert emitter.emit(month(1997, 1)) == [1, 2]
 
 
-def test_more_batches_than_airflow_can_map_are_refused_before_allocating(emitter, door):
+def test_more_batches_than_airflow_can_map_are_refused_before_allocating(emitter, connection):
     with pytest.raises(TooManyBatches, match="2 batches"):
-        emitter.emit(month(1997, 1), most_batches=1)
-    assert rows(door, NOTHING) == [(0,)]
+        emitter.emit(month(1997, 1), max_batches=1)
+    assert rows(connection, NOTHING) == [(0,)]
 
 
-def test_nothing_is_emitted_behind_a_txid_that_nobody_works_on(emitter, door):
+def test_nothing_is_emitted_behind_a_txid_that_nobody_works_on(emitter, connection):
     """E2: it could be computed, and never be committed."""
     emitter.emit(month(1997, 1))
     emitter.runner.close(1, emitter.run, "its tasks ended without it")
     with pytest.raises(TxidBlocked, match=r"txid 1 \(run scheduled__1997-01, interval \[1997-01"):
         emitter.again("scheduled__1997-02").emit(month(1997, 2))
-    assert rows(door, NOTHING) == [(2,)]
+    assert rows(connection, NOTHING) == [(2,)]
     assert emitter.again().emit(month(1997, 1)) == [1, 2]
     assert emitter.again("scheduled__1997-02").emit(month(1997, 2)) == [3]
 
 
 def test_two_red_runs_of_which_the_earlier_has_one_file_more_do_not_block_each_other(
-    emitter, folder, door
+    emitter, folder, connection
 ):
     """E2: January waits to be emitted for February's txid, and February for January's."""
     february = emitter.again("scheduled__1997-02")
@@ -163,16 +165,16 @@ def test_after_a_rollback_a_late_file_and_a_release_the_runs_are_cleared_in_orde
         for txid in run.emit(month(1997, number)):
             run.transact(txid)
             run.runner.close(txid, run.run, "its tasks ended")
-    roll_back(shop_.runner.door, "shop", 1, "February was delivered twice")
+    roll_back(shop_.runner.connection, "shop", 1, "February was delivered twice")
     write_parquet(tmp_path / "1997-02" / "late.parquet", ROW)
-    runs = release(shop_.runner.door, "shop")
+    runs = release(shop_.runner.connection, "shop")
     assert [run.run_id for run in runs] == ["scheduled__1997-02", "scheduled__1997-03"]
     february, march = months[2].again(), months[3].again()
     assert february.emit(month(1997, 2)) == [2, 4]
     assert march.emit(month(1997, 3)) == [3]
     for run, txid in ((february, 2), (march, 3), (february, 4)):
         run.transact(txid)
-    assert rows(shop_.runner.door, "SELECT sum(orders) FROM public.per_day") == [(4,)]
+    assert rows(shop_.runner.connection, "SELECT sum(orders) FROM public.per_day") == [(4,)]
 
 
 PER_DAY_BY_TEXT = State("per_day", key={"day": "text"}, values={"n": Count()})
@@ -189,63 +191,65 @@ PER_YEAR = State("per_year", key={"year": "bigint"}, values={"n": Count()})
     ],
     ids=["another shape", "removed", "added", "renamed"],
 )
-def test_states_that_changed_are_refused_and_cost_nothing(emitter, folder, door, change, named):
+def test_states_that_changed_are_refused_and_cost_nothing(
+    emitter, folder, connection, change, named
+):
     """A txid sealed for other states than the ledger's could never be committed."""
     emitter.emit(month(1997, 1))
     topology = shop(folder)
     changed = replace(topology, states=change(list(topology.states)))
     with pytest.raises(StateDefinitionChanged, match=named):
-        Pipeline(TransactionRunner(changed, door), None).emit(month(1997, 2))
+        Pipeline(TransactionRunner(changed, connection), None).emit(month(1997, 2))
     with pytest.raises(StateDefinitionChanged, match=named):
-        Pipeline(TransactionRunner(changed, door), None).begin(1)
-    assert rows(door, "SELECT count(*) FROM reliability.attempt") == [(0,)]
+        Pipeline(TransactionRunner(changed, connection), None).begin(1)
+    assert rows(connection, "SELECT count(*) FROM reliability.attempt") == [(0,)]
     assert emitter.begin(1).attempt.attempt_id == 0
 
 
-def test_files_of_a_clone_that_moved_are_the_same_files(tmp_path, door, monkeypatch):
+def test_files_of_a_clone_that_moved_are_the_same_files(tmp_path, connection, monkeypatch):
     """Their paths are kept relative: else they would be counted again under new txids."""
     for home in ("old", "new"):
         write_parquet(tmp_path / home / "in" / "1997-01" / "a.parquet", ROW)
     topology = shop("in")
     for home in ("old", "new"):
         monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path / home))
-        assert Pipeline(TransactionRunner(topology, door), None).emit(month(1997, 1)) == [1]
+        assert Pipeline(TransactionRunner(topology, connection), None).emit(month(1997, 1)) == [1]
 
 
-def test_another_spelling_of_the_pattern_emits_nothing_again(tmp_path, door, monkeypatch):
+def test_another_spelling_of_the_pattern_emits_nothing_again(tmp_path, connection, monkeypatch):
     """E1: nor does the first emission of this release, after one that wrote the pattern's paths."""
     monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
     for name in ("a", "b", "c"):
         write_parquet(tmp_path / "in" / "1997-01" / f"{name}.parquet", ROW)
     spelled = ["in", "./in", "in/../in", "in//.", str(tmp_path / "in"), f"file://{tmp_path}/in"]
     for pattern in spelled:
-        run = Pipeline(TransactionRunner(shop(pattern), door), None)
+        run = Pipeline(TransactionRunner(shop(pattern), connection), None)
         assert run.emit(month(1997, 1)) == [1, 2, 3]
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.cursor.execute(
             "UPDATE reliability.source_item SET item = %s || '/' || item", [str(tmp_path)]
         )
     for pattern in spelled:
-        run = Pipeline(TransactionRunner(shop(pattern), door), None)
+        run = Pipeline(TransactionRunner(shop(pattern), connection), None)
         assert run.emit(month(1997, 1)) == [1, 2, 3]
 
 
-def test_a_target_table_belongs_to_one_state_of_one_topology(emitter, folder, door):
+def test_a_target_table_belongs_to_one_state_of_one_topology(emitter, folder, connection):
     """H7."""
     emitter.emit(month(1997, 1))
     other = replace(shop(folder), name="other")
     with pytest.raises(TargetTableTaken, match="per_customer belongs to state per_customer of"):
-        Pipeline(TransactionRunner(other, door), None).emit(month(1997, 1))
+        Pipeline(TransactionRunner(other, connection), None).emit(month(1997, 1))
 
 
-def test_a_table_with_rows_of_its_own_is_not_taken(emitter, door):
+def test_a_table_with_rows_of_its_own_is_not_taken(emitter, connection):
     from psycopg2.sql import SQL
 
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("CREATE TABLE public.per_day (day date)"))
     with pytest.raises(TargetTableTaken, match="belongs to no state"):
         emitter.emit(month(1997, 1))
-    assert rows(door, "SELECT count(*) FROM reliability.state") == [(0,)]
+    assert rows(connection, "SELECT count(*) FROM reliability.state") == [(0,)]
 
 
 # --- parts of files, opaque batches, readiness ---------------------------------------------------
@@ -260,29 +264,29 @@ def write_groups(path, groups):
     pq.write_table(pa.table({"customer": list(range(groups))}), path, row_group_size=1)
 
 
-def emitter_of(door, folder, **options):
+def emitter_of(connection, folder, **options):
     spout = FileSpout(f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet", **options)
     topology = replace(shop(folder), spout=spout)
-    return Pipeline(TransactionRunner(topology, door), None)
+    return Pipeline(TransactionRunner(topology, connection), None)
 
 
 ITEMS = "SELECT txid, part::text FROM reliability.source_item ORDER BY txid"
 
 
-def test_row_groups_keep_their_txids_when_the_limits_change(folder, door):
+def test_row_groups_keep_their_txids_when_the_limits_change(folder, connection):
     """E1: a row belongs to one txid for ever."""
     write_groups(folder / "1997-03" / "a.parquet", 5)
     march = month(1997, 3)
-    by_two = emitter_of(door, folder, max_rows_per_batch=2)
+    by_two = emitter_of(connection, folder, max_rows_per_batch=2)
     assert by_two.emit(march) == [1, 2, 3]
     pieces = [(1, "{[0,2)}"), (2, "{[2,4)}"), (3, "{[4,5)}")]
-    assert rows(door, ITEMS) == pieces
+    assert rows(connection, ITEMS) == pieces
     for limits in ({}, {"max_rows_per_batch": 1}, {"max_rows_per_batch": 4}):
-        assert emitter_of(door, folder, **limits).emit(march) == [1, 2, 3]
+        assert emitter_of(connection, folder, **limits).emit(march) == [1, 2, 3]
     write_groups(folder / "1997-03" / "b.parquet", 2)
-    assert emitter_of(door, folder).emit(march) == [1, 2, 3, 4]
+    assert emitter_of(connection, folder).emit(march) == [1, 2, 3, 4]
     assert by_two.again().emit(march) == [1, 2, 3, 4]
-    assert rows(door, ITEMS) == [*pieces, (4, "{(,)}")]
+    assert rows(connection, ITEMS) == [*pieces, (4, "{(,)}")]
 
 
 class OvertakenSpout(FileSpout):
@@ -299,48 +303,50 @@ others: dict[str, list[Pipeline]] = {}
 
 
 @pytest.mark.parametrize("limits", [{}, {"max_rows_per_batch": 2}, {"max_rows_per_batch": 4}])
-def test_a_run_that_was_overtaken_plans_again(folder, door, limits):
+def test_a_run_that_was_overtaken_plans_again(folder, connection, limits):
     """E1: the plan is made outside the lock; with other limits, other parts of the same file."""
     write_groups(folder / "1997-03" / "a.parquet", 6)
-    own = Door(door.dsn)
+    own = LedgerConnection(connection.dsn)
     spout = OvertakenSpout(f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet", **limits)
     topology = replace(shop(folder), spout=spout)
     others[spout.pattern] = [emitter_of(own, folder, max_rows_per_batch=3).again("faster")]
-    assert Pipeline(TransactionRunner(topology, door), None).emit(month(1997, 3)) == [1, 2]
+    assert Pipeline(TransactionRunner(topology, connection), None).emit(month(1997, 3)) == [1, 2]
     own.close()
-    assert rows(door, ITEMS) == [(1, "{[0,3)}"), (2, "{[3,6)}")]
+    assert rows(connection, ITEMS) == [(1, "{[0,3)}"), (2, "{[3,6)}")]
 
 
 OPAQUE = {"opaque": True, "schema": "customer bigint, day date, price decimal(10,2)"}
 BATCHES = "SELECT txid, batch_meta IS NULL, verdict FROM reliability.transaction ORDER BY txid"
 
 
-def test_an_opaque_spout_gets_txids_and_its_batches_later(folder, door):
+def test_an_opaque_spout_gets_txids_and_its_batches_later(folder, connection):
     """E4: as many as would be cut now; which rows they have is settled when they begin."""
-    opaque = emitter_of(door, folder, **OPAQUE)
+    opaque = emitter_of(connection, folder, **OPAQUE)
     assert opaque.emit(month(1997, 1)) == opaque.emit(month(1997, 1)) == [1, 2]
-    assert rows(door, BATCHES) == [(1, True, None), (2, True, None)]
-    assert rows(door, ITEMS) == []
+    assert rows(connection, BATCHES) == [(1, True, None), (2, True, None)]
+    assert rows(connection, ITEMS) == []
     # what waits for its batch will take what is there: a late file needs one txid more
     write_parquet(folder / "1997-01" / "late.parquet", ROW)
     assert opaque.again().emit(month(1997, 1)) == [1, 2, 3]
     assert opaque.again("scheduled__1997-02").emit(month(1997, 2)) == [4]
 
 
-def test_an_opaque_run_has_at_least_one_txid(folder, door):
+def test_an_opaque_run_has_at_least_one_txid(folder, connection):
     (folder / "1997-05").mkdir()
-    empty = emitter_of(door, folder, allow_empty=True, **OPAQUE)
+    empty = emitter_of(connection, folder, allow_empty=True, **OPAQUE)
     assert empty.emit(month(1997, 5)) == empty.again().emit(month(1997, 5)) == [1]
     with pytest.raises(NothingToEmit):
-        emitter_of(door, folder, **OPAQUE).emit(month(1997, 6))
+        emitter_of(connection, folder, **OPAQUE).emit(month(1997, 6))
 
 
-def test_a_source_that_is_not_ready_costs_nothing_and_is_asked_again(folder, door):
+def test_a_source_that_is_not_ready_costs_nothing_and_is_asked_again(folder, connection):
     """Storm M6."""
-    ready = emitter_of(door, folder, ready_file=f"{folder}/{{data_interval_start:%Y-%m}}/_SUCCESS")
+    ready = emitter_of(
+        connection, folder, ready_file=f"{folder}/{{data_interval_start:%Y-%m}}/_SUCCESS"
+    )
     with pytest.raises(SourceNotReady, match="txid 1"):
         ready.emit(month(1997, 1))
-    assert rows(door, NOTHING) == [(0,)]
+    assert rows(connection, NOTHING) == [(0,)]
     (folder / "1997-01" / "_SUCCESS").touch()
     assert ready.emit(month(1997, 1)) == [1, 2]
     with pytest.raises(SourceNotReady, match="txid 3"):

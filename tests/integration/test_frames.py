@@ -14,12 +14,12 @@ from reliability import Count, FileSpout, Max, MemorySpout, State, Sum, Topology
 from reliability.core.errors import SchemaMismatch
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
-from reliability.core.spout import BatchMeta, NothingTaken
+from reliability.core.spout import BatchMeta, NoItems
 from reliability.spark.frames import batch_frame
 from reliability.spark.one_evaluation import is_lost_evaluation, persist_shared
 from reliability.spark.submission import Submission
-from tests import lost_executor
-from tests.fix_postgres import rows
+from tests.support import lost_executor
+from tests.support.fix_postgres import rows
 
 
 def fold_of(frame):
@@ -28,7 +28,7 @@ def fold_of(frame):
 
 
 def meta_of(spout):
-    items = tuple(spout.plan(None, NothingTaken()))
+    items = tuple(spout.plan(None, NoItems()))
     return BatchMeta(items=items, emitted=spout.count(items))
 
 
@@ -91,7 +91,7 @@ def test_an_empty_file_is_a_batch_like_any_other(tmp_path, spark):
 
 def test_a_memory_batch_balances(spark):
     spout = MemorySpout(schema={"a": "string", "b": "int"}, partitions=[[("x", 1)] * 5], take=2)
-    first = spout.cut(spout.plan(None, NothingTaken()))[0]
+    first = spout.cut(spout.plan(None, NoItems()))[0]
     meta = BatchMeta(items=first, emitted=spout.count(first))
     frame = batch_frame(spark, spout, meta)
     assert fold_of(frame) == meta.emitted
@@ -273,7 +273,7 @@ def roll_the_dice(batch):
     return {"sum_of_rolls": rolled, "greatest_stamp": rolled}
 
 
-def test_two_states_of_one_txid_never_tell_two_stories(pipeline, door, no_cache):
+def test_two_states_of_one_txid_never_tell_two_stories(pipeline, connection, no_cache):
     """V5: both states see the same dice."""
     topology = Topology(
         "dice",
@@ -294,7 +294,7 @@ def test_two_states_of_one_txid_never_tell_two_stories(pipeline, door, no_cache)
     dice.emit(None)
     dice.transact(1)
     one, other = (
-        rows(door, f"SELECT n, rolls, stamp FROM {table}")
+        rows(connection, f"SELECT n, rolls, stamp FROM {table}")
         for table in ("sum_of_rolls", "greatest_stamp")
     )
     assert one == other
@@ -302,7 +302,9 @@ def test_two_states_of_one_txid_never_tell_two_stories(pipeline, door, no_cache)
 
 
 @pytest.mark.slow
-def test_a_lost_executor_does_not_make_two_stories_of_one_txid(pipeline, door, tmp_path, no_cache):
+def test_a_lost_executor_does_not_make_two_stories_of_one_txid(
+    pipeline, connection, tmp_path, no_cache
+):
     """V5: a real cluster of two executors; one is killed when the first state is staged."""
     shop = pipeline(lost_executor.topology)
     shop.emit(None)
@@ -313,10 +315,10 @@ def test_a_lost_executor_does_not_make_two_stories_of_one_txid(pipeline, door, t
         check=False,
     )
     status = "SELECT status, reason_code FROM reliability.attempt ORDER BY attempt_id"
-    assert rows(door, status) == [("FAILED", "EVALUATION_LOST")]
+    assert rows(connection, status) == [("FAILED", "EVALUATION_LOST")]
     shop.transact(1)
     one, other = (
-        rows(door, f"SELECT n, roll FROM {table} ORDER BY n")
+        rows(connection, f"SELECT n, roll FROM {table} ORDER BY n")
         for table in ("one_table", "other_table")
     )
     assert one == other
@@ -354,7 +356,7 @@ def pass_on(batch):
     return {"shapes": batch}
 
 
-def test_values_arrive_as_they_left(pipeline, door):
+def test_values_arrive_as_they_left(pipeline, connection):
     """CSV on the way to COPY: NULL, empty, quotes, line ends, other alphabets, exact numbers."""
     texts = [None, "", "NULL", "\\N", "\\.", "a,b", 'say "hi"', "line\nfeed", "cr\r\n", "\t", "ü😀"]
     partition = [
@@ -392,6 +394,6 @@ def test_values_arrive_as_they_left(pipeline, door):
     shapes = pipeline(topology)
     shapes.emit(None)
     shapes.transact(1)
-    found = rows(door, "SELECT word, price, even, words, raw FROM shapes ORDER BY price")
+    found = rows(connection, "SELECT word, price, even, words, raw FROM shapes ORDER BY price")
     assert [(*rest, bytes(raw)) for *rest, raw in found] == partition
-    assert rows(door, "SELECT sum(n), sum(named) FROM shapes") == [(11, 10)]
+    assert rows(connection, "SELECT sum(n), sum(named) FROM shapes") == [(11, 10)]

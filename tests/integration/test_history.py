@@ -38,14 +38,13 @@ from reliability.core.errors import (
     RollbackNotPossible,
     TopologyUnknown,
 )
-from reliability.transaction import compaction
-from reliability.transaction.commit import drain
-from reliability.transaction.compaction import compact, fold_step
-from reliability.transaction.explain import explain, explain_row
-from reliability.transaction.rollback import release, roll_back
-from reliability.transaction.topology import declare
-from reliability.transaction.verify import verify, verify_state
-from tests.fix_postgres import new_session, rows
+from reliability.transaction.commit.drain import drain
+from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.inspect.explain import explain, explain_row
+from reliability.transaction.inspect.verify import verify, verify_state
+from reliability.transaction.maintain import compaction
+from reliability.transaction.maintain.compaction import compact, fold_step
+from reliability.transaction.topology.lifecycle import declare
 from tests.integration.test_states import (
     BATCHES,
     BY_DAY,
@@ -56,9 +55,10 @@ from tests.integration.test_states import (
     rolled_back,
 )
 from tests.integration.test_states import order_of as order
-from tests.one_state import OneState
 from tests.replay.shop import Shop, made, states
-from tests.staged import Staged
+from tests.support.fix_postgres import new_session, rows
+from tests.support.one_state import OneState
+from tests.support.staged import Staged
 
 EAST = "east"
 COMPACTED = ("inverse", "recompute", "one row")
@@ -73,8 +73,8 @@ def words(*texts):
 @pytest.fixture(scope="module")
 def door_of_all(template):
     """A session with a database for tests that are rolled back."""
-    with new_session(template) as door:
-        yield door
+    with new_session(template) as connection:
+        yield connection
 
 
 @pytest.fixture
@@ -83,10 +83,10 @@ def tx(door_of_all):
         yield tx
 
 
-def fold_through(one, txid, most_rows=compaction.MOST_ROWS):
+def fold_through(one, txid, max_rows=compaction.MAX_ROWS):
     """Fold everything up to a txid, as compact does once it is decided."""
     steps = []
-    while step := fold_step(one.tx, one.tables, txid, most_rows):
+    while step := fold_step(one.tx, one.tables, txid, max_rows):
         steps.append(step)
     return steps
 
@@ -117,17 +117,17 @@ def assert_exact(one):
     horizons=st.lists(st.integers(1, 4), min_size=1, max_size=3).map(sorted),
     replays=st.lists(st.tuples(st.integers(0, 3), BATCHES), max_size=2),
     after=BATCHES,
-    most_rows=st.sampled_from([1, 3, 1000]),
+    max_rows=st.sampled_from([1, 3, 1000]),
 )
 def test_compaction_changes_no_row_and_no_later_replay(
-    door_of_all, name, batches, horizons, replays, after, most_rows
+    door_of_all, name, batches, horizons, replays, after, max_rows
 ):
     with rolled_back(door_of_all) as tx:
         one = OneState(tx, STATES[name])
         committed = {one.commit(batch, parts=2): batch for batch in batches}
         for horizon in horizons:
             through = min(horizon, len(batches) - 1)
-            fold_through(one, through, most_rows)
+            fold_through(one, through, max_rows)
             assert found(one) == expected(one.state, committed)
             folded = [row[2:] for row in kept(one) if row[0] <= through]
             assert len(folded) == len(set(folded))
@@ -138,7 +138,7 @@ def test_compaction_changes_no_row_and_no_later_replay(
                 assert found(one) == expected(one.state, committed)
             assert_exact(one)
         committed[one.commit(after)] = after
-        fold_through(one, len(batches) + 1, most_rows)
+        fold_through(one, len(batches) + 1, max_rows)
         assert found(one) == expected(one.state, committed)
         assert_exact(one)
 
@@ -202,7 +202,7 @@ def test_a_transaction_folds_so_many_rows_and_at_least_a_txid(tx):
     one = OneState(tx, State("s", **COUNTS))
     for _ in range(5):
         one.commit(words("a", "b"))
-    assert [step.through for step in fold_through(one, 5, most_rows=3)] == [2, 4, 5]
+    assert [step.through for step in fold_through(one, 5, max_rows=3)] == [2, 4, 5]
     assert fold_through(one, 5) == []
     assert kept(one) == [(5, 0, "a"), (5, 0, "b")]
 
@@ -239,9 +239,9 @@ def test_columns_may_have_the_ledger_s_names(tx):
 
 
 @pytest.fixture
-def staged(door):
+def staged(connection):
     """A topology that keeps every txid, and has committed five; each adds to key 1."""
-    staged = Staged(door, "t")
+    staged = Staged(connection, "t")
     commit(staged, 5)
     return staged
 
@@ -250,38 +250,40 @@ def commit(staged, last):
     databases = ("", *staged.others)
     for txid in range(1, last + 1):
         staged.process(txid, {database: (1, 10 + txid) for database in databases})
-    drain(staged.door, staged.topology)
+    drain(staged.connection, staged.topology)
 
 
-def keep(door, *, txids=None, days=None):
+def keep(connection, *, txids=None, days=None):
     """Change every horizon of a database."""
     age = f"interval '{days} days'" if days else "NULL"
-    change(door, f"UPDATE reliability.state SET keep_txids = {txids or 'NULL'}, keep_age = {age}")
+    change(
+        connection, f"UPDATE reliability.state SET keep_txids = {txids or 'NULL'}, keep_age = {age}"
+    )
 
 
-def change(door, statement):
-    with door.transaction() as tx:
+def change(connection, statement):
+    with connection.transaction() as tx:
         tx.run(SQL(statement))
 
 
-def compacted(door, topology="t"):
+def compacted(connection, topology="t"):
     """Say of each state of a topology through which txid it compacts, and what holds it up."""
-    return [(one.through, one.held_up_by) for one in compact(door, topology)]
+    return [(one.through, one.held_up_by) for one in compact(connection, topology)]
 
 
-def contributions(door, table="t__here"):
+def contributions(connection, table="t__here"):
     statement = f"SELECT _txid, k, seen, _rows FROM reliability_contribution.{table} ORDER BY 1, 2"
-    return rows(door, statement)
+    return rows(connection, statement)
 
 
-def test_what_is_beyond_the_horizon_is_folded_once(staged, door):
+def test_what_is_beyond_the_horizon_is_folded_once(staged, connection):
     before = staged.seen()
-    assert compact(door, "t") == []  # for ever
-    keep(door, txids=2)
-    (one,) = compact(door, "t")
+    assert compact(connection, "t") == []  # for ever
+    keep(connection, txids=2)
+    (one,) = compact(connection, "t")
     assert (one.state, one.database, one.through, one.txids) == ("here", "", 3, 3)
     assert (one.rows_before, one.rows_after) == (3, 1)
-    assert contributions(door) == [
+    assert contributions(connection) == [
         (1, 11, 1, 1),
         (2, 12, 1, 1),
         (3, 1, 3, 3),
@@ -291,84 +293,84 @@ def test_what_is_beyond_the_horizon_is_folded_once(staged, door):
         (5, 1, 1, 1),
         (5, 15, 1, 1),
     ]
-    (again,) = compact(door, "t")
+    (again,) = compact(connection, "t")
     assert (again.through, bool(again), staged.seen()) == (3, False, before)
-    keep(door, txids=4)
-    assert compacted(door) == [(3, None)]  # what is folded stays folded
-    assert verify(door, "t")[0].is_exact
+    keep(connection, txids=4)
+    assert compacted(connection) == [(3, None)]  # what is folded stays folded
+    assert verify(connection, "t")[0].is_exact
 
 
-def test_a_replay_within_the_horizon_swaps_and_one_beyond_it_is_refused(staged, door):
-    keep(door, txids=2)
-    compact(door, "t")
+def test_a_replay_within_the_horizon_swaps_and_one_beyond_it_is_refused(staged, connection):
+    keep(connection, txids=2)
+    compact(connection, "t")
     staged.process(3, {"": (1,)}, attempt_id=1)  # as if it had begun before
     staged.process(4, {"": (1, 1)}, attempt_id=1)
-    drain(door, "t")
+    drain(connection, "t")
     assert staged.seen() == {1: 6, 11: 1, 12: 1, 13: 1, 15: 1}
     failed = "SELECT reason_code, reason FROM reliability.attempt WHERE txid = 3 AND attempt_id = 1"
-    assert rows(door, failed) == [
+    assert rows(connection, failed) == [
         ("REPLAY_NOT_POSSIBLE", "txid 3: state here can take out no txid up to 3 any more")
     ]
 
 
-def test_a_horizon_in_days_looks_at_the_last_commit_of_each_txid(staged, door):
-    keep(door, days=90)
-    assert compacted(door) == [(0, None)]
+def test_a_horizon_in_days_looks_at_the_last_commit_of_each_txid(staged, connection):
+    keep(connection, days=90)
+    assert compacted(connection) == [(0, None)]
     age = (
         "UPDATE reliability.transaction SET committed_at = now() - interval '91 days' WHERE txid IN"
     )
-    change(door, f"{age} (1, 2, 4)")
-    assert compacted(door) == [(2, None)]
-    change(door, f"{age} (3, 5)")
-    keep(door, days=90, txids=1)
-    assert compacted(door) == [(4, None)]
-    keep(door, days=90)
-    assert compacted(door) == [(5, None)]
+    change(connection, f"{age} (1, 2, 4)")
+    assert compacted(connection) == [(2, None)]
+    change(connection, f"{age} (3, 5)")
+    keep(connection, days=90, txids=1)
+    assert compacted(connection) == [(4, None)]
+    keep(connection, days=90)
+    assert compacted(connection) == [(5, None)]
 
 
-def test_what_may_still_change_is_not_passed(staged, door):
-    keep(door, txids=1)
+def test_what_may_still_change_is_not_passed(staged, connection):
+    keep(connection, txids=1)
     live = staged.grant(2, attempt_id=1)
-    assert compacted(door) == [(1, 2)]
+    assert compacted(connection) == [(1, 2)]
     staged.stage(live, {"": (1,)})
-    assert compacted(door) == [(1, 2)]
-    drain(door, "t")
-    ask_for_replay(door, 1)  # which will be refused
-    ask_for_replay(door, 3)
-    assert compacted(door) == [(2, 3)]
-    change(door, "UPDATE reliability.request SET status = 'CLOSED', ended_at = now()")
+    assert compacted(connection) == [(1, 2)]
+    drain(connection, "t")
+    ask_for_replay(connection, 1)  # which will be refused
+    ask_for_replay(connection, 3)
+    assert compacted(connection) == [(2, 3)]
+    change(connection, "UPDATE reliability.request SET status = 'CLOSED', ended_at = now()")
     park = "UPDATE reliability.attempt SET verdict = {0}, verdict_reason = {0} WHERE txid = 4"
-    change(door, park.format("'PARKED'"))
-    assert compacted(door) == [(3, 4)]
-    change(door, park.format("'SKIPPED'"))
-    assert compacted(door) == [(4, None)]
+    change(connection, park.format("'PARKED'"))
+    assert compacted(connection) == [(3, 4)]
+    change(connection, park.format("'SKIPPED'"))
+    assert compacted(connection) == [(4, None)]
 
 
-def ask_for_replay(door, txid):
+def ask_for_replay(connection, txid):
     change(
-        door,
+        connection,
         "INSERT INTO reliability.request"
         " (topology, txid, dag_id, run_id, number, kind, granted_after)"
         f" VALUES ('t', {txid}, 'd', 'r', 1, 'REPLAY', 0)",
     )
 
 
-def test_nothing_is_decided_while_a_checkpoint_is_on_its_way(staged, door):
+def test_nothing_is_decided_while_a_checkpoint_is_on_its_way(staged, connection):
     """It may be a rollback that other databases have already."""
-    keep(door, txids=1)
+    keep(connection, txids=1)
     under_way = "UPDATE reliability.checkpoint SET phase = {}, plan = {}"
     rollback = '[{"commit_number": 6, "to_txid": 1, "reason": ""}]'
-    change(door, under_way.format("'COMMITTING'", f"'{rollback}'"))
-    assert compact(door, "t") == []
-    change(door, under_way.format("'COMMITTED'", "'[]'"))
-    assert compacted(door) == [(4, None)]
+    change(connection, under_way.format("'COMMITTING'", f"'{rollback}'"))
+    assert compact(connection, "t") == []
+    change(connection, under_way.format("'COMMITTED'", "'[]'"))
+    assert compacted(connection) == [(4, None)]
 
 
-def test_nobody_goes_back_behind_what_is_compacted(staged, door):
-    keep(door, txids=2)
-    compact(door, "t")
+def test_nobody_goes_back_behind_what_is_compacted(staged, connection):
+    keep(connection, txids=2)
+    compact(connection, "t")
     with pytest.raises(Exception, match="only_the_committed_is_compacted"):
-        change(door, "UPDATE reliability.topology SET curr_txid = 3")
+        change(connection, "UPDATE reliability.topology SET curr_txid = 3")
 
 
 def test_a_topology_has_to_be_known(door_of_all):
@@ -387,27 +389,27 @@ def east(add_database):
 
 
 @pytest.fixture
-def spread(door, east):
-    staged = Staged(door, "t", [EAST])
+def spread(connection, east):
+    staged = Staged(connection, "t", [EAST])
     commit(staged, 4)
     yield staged
     staged.participants.close()
 
 
-def test_a_horizon_in_another_database_is_decided_in_the_ledger(spread, door, east):
+def test_a_horizon_in_another_database_is_decided_in_the_ledger(spread, connection, east):
     before = spread.seen(), spread.seen(EAST)
     keep(east, txids=1)
     spread.grant(3, attempt_id=1)
-    assert [(one.database, one.through, one.held_up_by) for one in compact(door, "t")] == [
+    assert [(one.database, one.through, one.held_up_by) for one in compact(connection, "t")] == [
         (EAST, 2, 3)
     ]
-    assert rows(door, "SELECT compacted_through FROM reliability.topology") == [(2,)]
-    assert rows(door, "SELECT compacted_through FROM reliability.state") == [(0,)]
+    assert rows(connection, "SELECT compacted_through FROM reliability.topology") == [(2,)]
+    assert rows(connection, "SELECT compacted_through FROM reliability.state") == [(0,)]
     assert rows(east, "SELECT compacted_through FROM reliability.state") == [(2,)]
     assert contributions(east, "t__east")[:2] == [(1, 11, 1, 1), (2, 1, 2, 2)]
-    assert len(contributions(door)) == 8
+    assert len(contributions(connection)) == 8
     assert (spread.seen(), spread.seen(EAST)) == before
-    assert [one.is_exact for one in verify(door, "t")] == [True, True]
+    assert [one.is_exact for one in verify(connection, "t")] == [True, True]
     with pytest.raises(NotTheCoordinator):
         compact(east, "t")
 
@@ -415,8 +417,8 @@ def test_a_horizon_in_another_database_is_decided_in_the_ledger(spread, door, ea
 @pytest.fixture
 def plain(template):
     """A session with a database in which nothing is compacted."""
-    with new_session(template) as door:
-        yield door
+    with new_session(template) as connection:
+        yield connection
 
 
 def two_states(elsewhere):
@@ -434,8 +436,8 @@ def live(shop, keep_house=lambda: None):
         shop.transact(txid)
     keep_house()
     shop.correct(4, [])
-    roll_back(shop.door, shop.name, 4, "a wrong delivery")
-    release(shop.door, shop.name)
+    roll_back(shop.connection, shop.name, 4, "a wrong delivery")
+    release(shop.connection, shop.name)
     shop.clear(5)
     shop.makes[5] = made(8)
     shop.transact(5)
@@ -443,41 +445,43 @@ def live(shop, keep_house=lambda: None):
     return shop.tables()
 
 
-def test_what_was_corrected_and_rolled_back_is_the_same_as_without_compaction(door, east, plain):
+def test_what_was_corrected_and_rolled_back_is_the_same_as_without_compaction(
+    connection, east, plain
+):
     def keep_house():
-        compact(door, "shop")
-        assert all(one.is_exact for one in verify(door, "shop"))
+        compact(connection, "shop")
+        assert all(one.is_exact for one in verify(connection, "shop"))
 
-    shop = Shop(door, elsewhere=EAST, kinds=two_states)
+    shop = Shop(connection, elsewhere=EAST, kinds=two_states)
     assert live(shop, keep_house) == live(Shop(plain, kinds=two_states))
     through = "SELECT DISTINCT compacted_through FROM reliability.state ORDER BY 1"
-    assert rows(door, through) == [(3,)]
+    assert rows(connection, through) == [(3,)]
     assert rows(east, through) == [(3,)]
     before = shop.tables()
     with pytest.raises(ReplayNotPossible, match="no txid up to 3"):
         shop.correct(3, made(1))
     with pytest.raises(RollbackNotPossible, match="no txid up to 3"):
-        roll_back(door, "shop", 2, "too far")
+        roll_back(connection, "shop", 2, "too far")
     assert shop.tables() == before
 
 
-def test_a_decision_binds_before_anything_is_folded(door, east):
+def test_a_decision_binds_before_anything_is_folded(connection, east):
     """Else a replay could be prepared before, and committed after what it replaces was folded."""
-    shop = Shop(door, elsewhere=EAST, kinds=two_states)
+    shop = Shop(connection, elsewhere=EAST, kinds=two_states)
     for txid in shop.deliver(made(1), made(2), made(3)):
         shop.transact(txid)
-    change(door, "UPDATE reliability.topology SET compacted_through = 2")
+    change(connection, "UPDATE reliability.topology SET compacted_through = 2")
     with pytest.raises(ReplayNotPossible, match="a state of the topology can take out"):
         shop.replay(2)
     with pytest.raises(RollbackNotPossible, match="no txid up to 2"):
-        roll_back(door, "shop", 1, "too far")
-    roll_back(door, "shop", 2, "as far as it goes")
+        roll_back(connection, "shop", 1, "too far")
+    roll_back(connection, "shop", 2, "as far as it goes")
 
 
 def test_who_dies_between_the_decision_and_the_folding_is_made_good(
-    spread, door, east, monkeypatch
+    spread, connection, east, monkeypatch
 ):
-    for there in (door, east):
+    for there in (connection, east):
         keep(there, txids=1)
 
     def dies(tx, tables, through):
@@ -488,13 +492,13 @@ def test_who_dies_between_the_decision_and_the_folding_is_made_good(
     with monkeypatch.context() as patch:
         patch.setattr(compaction, "fold_step", dies)
         with pytest.raises(LedgerUnavailable, match="east"):
-            compact(door, "t")
-    assert rows(door, "SELECT compacted_through FROM reliability.topology") == [(3,)]
-    assert compacted(door) == [(3, None), (3, None)]
+            compact(connection, "t")
+    assert rows(connection, "SELECT compacted_through FROM reliability.topology") == [(3,)]
+    assert compacted(connection) == [(3, None), (3, None)]
     spread.process(4, {"": (1,), EAST: (1, 1)}, attempt_id=1)
-    drain(door, "t")
+    drain(connection, "t")
     assert (spread.seen()[1], spread.seen(EAST)[1]) == (4, 5)
-    assert [one.is_exact for one in verify(door, "t")] == [True, True]
+    assert [one.is_exact for one in verify(connection, "t")] == [True, True]
 
 
 # --- the definition ------------------------------------------------------------------------------
@@ -509,7 +513,7 @@ def topology(**how):
     )
 
 
-def test_a_horizon_is_written_down_and_changes_freely(door):
+def test_a_horizon_is_written_down_and_changes_freely(connection):
     horizon = "SELECT keep_txids, extract(day FROM keep_age)::int FROM reliability.state"
     for how, written in [
         ({"keep": History(txids=100)}, (100, None)),
@@ -517,8 +521,8 @@ def test_a_horizon_is_written_down_and_changes_freely(door):
         ({"keep": History(txids=7, days=0.5)}, (7, 0)),
         ({}, (None, None)),
     ]:
-        declare(door, topology(**how))
-        assert rows(door, horizon) == [written]
+        declare(connection, topology(**how))
+        assert rows(connection, horizon) == [written]
     assert topology(keep=History(txids=1)).states[0].digest() == topology().states[0].digest()
 
 
@@ -541,12 +545,12 @@ def test_a_history_of_nothing_is_refused(make):
 # --- explain -------------------------------------------------------------------------------------
 
 
-def test_a_row_is_explained_by_its_txids(staged, door):
-    keep(door, txids=2)
-    compact(door, "t")
+def test_a_row_is_explained_by_its_txids(staged, connection):
+    keep(connection, txids=2)
+    compact(connection, "t")
     staged.process(5, {"": (1, 1)}, attempt_id=1)
-    drain(door, "t")
-    explanation = explain(door, "t", "here", {"k": "1"})
+    drain(connection, "t")
+    explanation = explain(connection, "t", "here", {"k": "1"})
     assert explanation.row == {"k": 1, "seen": 6, "_rows": 6, "_txid": 5}
     assert [
         (str(one.attempt), one.presence, one.values["seen"], one.dag_id, one.run_id)
@@ -559,27 +563,28 @@ def test_a_row_is_explained_by_its_txids(staged, door):
     assert [one.committed_at for one in explanation.contributions] == [
         committed_at
         for (committed_at,) in rows(
-            door, "SELECT committed_at FROM reliability.transaction WHERE txid > 2 ORDER BY txid"
+            connection,
+            "SELECT committed_at FROM reliability.transaction WHERE txid > 2 ORDER BY txid",
         )
     ]
-    assert explain(door, "t", "here", {"k": "99"}).contributions == ()
+    assert explain(connection, "t", "here", {"k": "99"}).contributions == ()
 
 
-def test_what_is_no_key_is_told(staged, door):
+def test_what_is_no_key_is_told(staged, connection):
     for state, key, why in [
         ("nowhere", {}, "no state nowhere; it has here"),
         ("here", {}, r"is k \(bigint\), and \[\] was given"),
         ("here", {"k": "1", "seen": "2"}, r"\['k', 'seen'\] was given"),
     ]:
         with pytest.raises(ExplainNotPossible, match=why):
-            explain(door, "t", state, key)
-    Staged(door, "opaque", kind=OpaqueState)
+            explain(connection, "t", state, key)
+    Staged(connection, "opaque", kind=OpaqueState)
     with pytest.raises(ExplainNotPossible, match="keeps no contributions"):
-        explain(door, "opaque", "here", {"k": "1"})
+        explain(connection, "opaque", "here", {"k": "1"})
 
 
-def test_a_row_in_another_database_is_explained_from_there(spread, door):
-    explanation = explain(door, "t", EAST, {"k": "12"})
+def test_a_row_in_another_database_is_explained_from_there(spread, connection):
+    explanation = explain(connection, "t", EAST, {"k": "12"})
     assert explanation.row is not None
     (only,) = explanation.contributions
     assert (str(only.attempt), only.run_id, explanation.row["seen"]) == ("2:0", "r", 1)
@@ -617,7 +622,7 @@ def test_appended_rows_are_told_by_txid(tx):
     row, contributed = explain_row(tx, one.tables, {"word": "a"})
     assert [(c["_txid"], c["x"]) for c in contributed] == [(1, 1), (1, 3), (2, 1)]
     assert row is None
-    assert len(explain_row(tx, one.tables, {"word": "a"}, most_rows=2)[1]) == 2
+    assert len(explain_row(tx, one.tables, {"word": "a"}, max_rows=2)[1]) == 2
 
 
 # --- verify --------------------------------------------------------------------------------------
@@ -732,9 +737,9 @@ def test_rows_that_were_lost_from_history_are_found(tx):
         assert counts(verified) == (2, 0, 1, 0)
 
 
-def test_a_committed_txid_without_a_header_is_found(staged, door):
-    change(door, "DELETE FROM reliability.contribution WHERE txid = 2")
-    (verified,) = verify(door, "t")
+def test_a_committed_txid_without_a_header_is_found(staged, connection):
+    change(connection, "DELETE FROM reliability.contribution WHERE txid = 2")
+    (verified,) = verify(connection, "t")
     assert verified.headers == ("attempt 2:0 has committed and is not on record",)
     assert counts(verified) == (6, 0, 1, 1)
 
@@ -761,9 +766,9 @@ def test_what_keeps_nothing_can_only_be_counted(tx, kind):
     assert verify_state(tx, one.tables).is_exact is None
 
 
-def test_every_database_is_verified(spread, door, east):
+def test_every_database_is_verified(spread, connection, east):
     change(east, "UPDATE t_east SET seen = 0 WHERE k = 1")
-    assert [(one.state, one.database, one.different) for one in verify(door, "t")] == [
+    assert [(one.state, one.database, one.different) for one in verify(connection, "t")] == [
         ("here", "", 0),
         (EAST, EAST, 1),
     ]

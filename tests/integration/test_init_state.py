@@ -21,17 +21,17 @@ from reliability import (
 )
 from reliability.core.errors import StateDefinitionChanged, TargetTableTaken
 from reliability.states.tables import StateTables
-from reliability.transaction.declare import init_state
+from reliability.transaction.topology.declare import init_state
 from tests.integration.test_states import rolled_back
-from tests.one_state import TOPOLOGY, OneState
+from tests.support.one_state import TOPOLOGY, OneState
 
 KEY = {"k": "bigint"}
 OLD = {"n": Count(), "total": Sum("v", "numeric(10,2)")}
 
 
 @pytest.fixture
-def tx(door):
-    with rolled_back(door) as tx:
+def tx(connection):
+    with rolled_back(connection) as tx:
         yield tx
 
 

@@ -21,20 +21,20 @@ from reliability.core.errors import (
 )
 from reliability.core.graph import THE_STEP
 from reliability.core.spout import NEWEST_ID
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import Migration, check_migrated, migrate, migrations
 from reliability.ledger.queries import queries
 from reliability.runner import TransactionRunner
 from reliability.settings import ledger_dsn
 from spark_apps import global_count
-from tests.fix_postgres import new_session, own_session, rows, run_as_admin
+from tests.support.fix_postgres import new_session, own_session, rows, run_as_admin
 
 
 @pytest.fixture
 def empty(environment):
     """An empty database."""
-    with new_session() as door:
-        yield door
+    with new_session() as connection:
+        yield connection
 
 
 def test_migrate_from_nothing_and_again(empty):
@@ -49,9 +49,9 @@ def test_two_that_migrate_at_once(empty):
     applied = []
 
     def work():
-        door = Door(empty.dsn)
-        applied.extend(migrate(door))
-        door.close()
+        connection = LedgerConnection(empty.dsn)
+        applied.extend(migrate(connection))
+        connection.close()
 
     threads = [threading.Thread(target=work) for _ in range(3)]
     for thread in threads:
@@ -68,17 +68,17 @@ def test_a_migration_that_fails_leaves_nothing(empty):
     assert rows(empty, "SELECT to_regclass('reliability.x')") == [(None,)]
 
 
-def test_an_older_a_newer_and_a_changed_ledger(door):
-    with door.transaction() as tx:
+def test_an_older_a_newer_and_a_changed_ledger(connection):
+    with connection.transaction() as tx:
         tx.run(SQL("INSERT INTO reliability.migration VALUES (9999, 'future', 'x')"))
     with pytest.raises(LedgerTooNew, match="9999"):
-        check_migrated(door)
-    with door.transaction() as tx:
+        check_migrated(connection)
+    with connection.transaction() as tx:
         tx.run(SQL("DELETE FROM reliability.migration WHERE number = 9999"))
         tx.run(SQL("UPDATE reliability.migration SET checksum = 'x' WHERE number = 1"))
     with pytest.raises(MigrationChanged, match="0001_ledger"):
-        check_migrated(door)
-    with door.transaction() as tx:
+        check_migrated(connection)
+    with connection.transaction() as tx:
         tx.run(SQL("DELETE FROM reliability.migration"))
     with pytest.raises(LedgerNotMigrated, match="lacks migration 1"):
         TransactionRunner.open(global_count.topology)
@@ -86,13 +86,13 @@ def test_an_older_a_newer_and_a_changed_ledger(door):
 
 def test_a_postgres_that_is_not_there(environment):
     with pytest.raises(LedgerUnavailable, match="check that Postgres runs"):
-        check_migrated(Door("host=127.0.0.1 port=1 user=nobody"))
+        check_migrated(LedgerConnection("host=127.0.0.1 port=1 user=nobody"))
 
 
 def test_a_refused_login(environment, monkeypatch):
     monkeypatch.setenv("PGPASSFILE", "/dev/null")
     with pytest.raises(LedgerRefusedLogin):
-        check_migrated(Door("service=reliability"))
+        check_migrated(LedgerConnection("service=reliability"))
 
 
 def test_a_password_in_the_dsn_is_refused(monkeypatch):
@@ -114,49 +114,49 @@ def test_no_piece_of_a_secret_is_repeated(monkeypatch, dsn, error):
     assert raised.value.__cause__ is None
 
 
-def test_a_missing_table_of_the_users_own_is_not_the_ledgers(door):
-    with pytest.raises(UnexpectedAnswer, match="nosuch"), door.transaction() as tx:
+def test_a_missing_table_of_the_users_own_is_not_the_ledgers(connection):
+    with pytest.raises(UnexpectedAnswer, match="nosuch"), connection.transaction() as tx:
         tx.run(SQL("SELECT * FROM nosuch.t"))
 
 
-def test_no_transaction_runs_in_a_session_whose_settings_failed(door, monkeypatch):
+def test_no_transaction_runs_in_a_session_whose_settings_failed(connection, monkeypatch):
     """S1: a role's short statement_timeout may end the statement that sets them."""
     good = queries()["open_session"]
-    door.close()
+    connection.close()
     monkeypatch.setitem(queries(), "open_session", "SELECT 1/0")
-    with pytest.raises(Exception, match="division by zero"), door.transaction():
+    with pytest.raises(Exception, match="division by zero"), connection.transaction():
         pass
     monkeypatch.setitem(queries(), "open_session", good)
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         assert tx.one(SQL("SELECT current_setting('TimeZone') AS zone"))["zone"] == "UTC"
 
 
-def test_a_lost_session_is_opened_again(door):
-    with door.transaction() as tx:
+def test_a_lost_session_is_opened_again(connection):
+    with connection.transaction() as tx:
         pid = tx.one(SQL("SELECT pg_backend_pid() AS pid"))["pid"]
     run_as_admin(f"SELECT pg_terminate_backend({pid})")
-    with pytest.raises(LedgerUnavailable), door.transaction() as tx:
+    with pytest.raises(LedgerUnavailable), connection.transaction() as tx:
         tx.one(SQL("SELECT 1 AS one"))
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         assert tx.one(SQL("SELECT 1 AS one"))["one"] == 1
 
 
-def test_an_error_rolls_back_and_stays_the_first_error(door):
+def test_an_error_rolls_back_and_stays_the_first_error(connection):
     def fail_inside():
-        with door.transaction() as tx:
+        with connection.transaction() as tx:
             tx.run(SQL("CREATE TABLE public.x ()"))
             raise ValueError("mine")
 
     with pytest.raises(ValueError, match="mine"):
         fail_inside()
-    assert rows(door, "SELECT to_regclass('public.x')") == [(None,)]
+    assert rows(connection, "SELECT to_regclass('public.x')") == [(None,)]
 
 
-def test_every_ledger_transaction_is_read_committed_and_waits_for_the_disk(door):
-    with door.transaction() as tx:
+def test_every_ledger_transaction_is_read_committed_and_waits_for_the_disk(connection):
+    with connection.transaction() as tx:
         tx.run(SQL("SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL SERIALIZABLE"))
         tx.run(SQL("SET SESSION synchronous_commit = off"))
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         shown = [
             tx.one(SQL(f"SHOW {name}"))[name]
             for name in ("transaction_isolation", "synchronous_commit", "lock_timeout")
@@ -164,14 +164,14 @@ def test_every_ledger_transaction_is_read_committed_and_waits_for_the_disk(door)
     assert shown == ["read committed", "on", "10s"]
 
 
-def test_a_row_that_has_to_be_there_and_is_not_is_corruption(door):
-    with pytest.raises(LedgerCorruption, match="lock_topology"), door.transaction() as tx:
+def test_a_row_that_has_to_be_there_and_is_not_is_corruption(connection):
+    with pytest.raises(LedgerCorruption, match="lock_topology"), connection.transaction() as tx:
         tx.one("lock_topology", topology="nobody")
 
 
-def test_every_query_is_used_and_prepares(door):
+def test_every_query_is_used_and_prepares(connection):
     """A statement that nobody calls, or that Postgres cannot parse, is found here."""
-    from tests.fix_postgres import ROOT
+    from tests.support.fix_postgres import ROOT
 
     sources = [*ROOT.glob("reliability/**/*.py"), *ROOT.glob("plugins/**/*.py")]
     code = "".join(path.read_text() for path in sources if "core" not in path.parts)
@@ -187,7 +187,7 @@ def test_every_query_is_used_and_prepares(door):
             continue  # the names of a user's table are put in: test_spouts runs them
         parameters = re.findall(r"%\((\w+)\)s", text)
         statement = re.sub(r"%\(\w+\)s", "NULL", text)
-        connection = own_session(door.dsn)
+        connection = own_session(connection.dsn)
         try:
             with connection.cursor() as cursor:
                 cursor.execute("EXPLAIN " + statement)
@@ -223,21 +223,21 @@ CONSTRAINTS = {
 
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
-def test_invariants_are_constraints_first(door, pipeline, constraint):
+def test_invariants_are_constraints_first(connection, pipeline, constraint):
     count = pipeline(global_count.topology)
     count.emit(None)
     count.begin(1)
-    with pytest.raises(Exception, match=constraint), door.transaction() as tx:
+    with pytest.raises(Exception, match=constraint), connection.transaction() as tx:
         tx.run(SQL(CONSTRAINTS[constraint]))
 
 
-def test_the_story_of_an_attempt_is_written_by_trigger(door, pipeline):
+def test_the_story_of_an_attempt_is_written_by_trigger(connection, pipeline):
     count = pipeline(global_count.topology)
     count.emit(None)
     count.begin(1)
     count.transact(1, task=THE_STEP)
-    story = "SELECT attempt_id, status FROM reliability.attempt_event ORDER BY event_id"
-    assert rows(door, story) == [
+    attempt_report = "SELECT attempt_id, status FROM reliability.attempt_event ORDER BY event_id"
+    assert rows(connection, attempt_report) == [
         (0, "PROCESSING"),
         (0, "FENCED"),
         (1, "PROCESSING"),

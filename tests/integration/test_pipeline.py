@@ -8,8 +8,8 @@ from decimal import Decimal
 import pytest
 
 from spark_apps import global_count
-from tests.fix_pipeline import month, shop, write_parquet
-from tests.fix_postgres import rows
+from tests.support.fix_pipeline import month, shop, write_parquet
+from tests.support.fix_postgres import rows
 
 JANUARY = [
     {"customer": 1, "day": date(1997, 1, 1), "price": Decimal("11.77")},
@@ -35,17 +35,17 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_two_txids_of_an_interval_commit_in_order(folder, pipeline, door):
+def test_two_txids_of_an_interval_commit_in_order(folder, pipeline, connection):
     shop_pipeline = pipeline(shop(folder))
     assert shop_pipeline.emit(month(1997, 1)) == [1, 2]
     shop_pipeline.transact(1)
     shop_pipeline.transact(2)
-    assert rows(door, PER_CUSTOMER) == [
+    assert rows(connection, PER_CUSTOMER) == [
         (1, 2, Decimal("12.00"), date(1997, 1, 1), date(1997, 1, 3)),
         (2, 3, Decimal("166.00"), date(1997, 1, 1), date(1997, 1, 2)),
         (None, 2, Decimal("5.00"), date(1997, 1, 3), date(1997, 1, 3)),
     ]
-    assert rows(door, PER_DAY) == [
+    assert rows(connection, PER_DAY) == [
         (date(1997, 1, 1), 2, Decimal("23.77")),
         (date(1997, 1, 2), 2, Decimal("154.00")),
         (date(1997, 1, 3), 2, Decimal("0.23")),
@@ -53,28 +53,30 @@ def test_two_txids_of_an_interval_commit_in_order(folder, pipeline, door):
     ]
 
 
-def test_global_count_is_9_16_19(pipeline, door):
+def test_global_count_is_9_16_19(pipeline, connection):
     count = pipeline(global_count.topology)
     assert count.emit(None) == [1, 2, 3]
     counts = []
     for txid in (1, 2, 3):
         count.transact(txid)
-        counts += rows(door, "SELECT words FROM global_count")
+        counts += rows(connection, "SELECT words FROM global_count")
     assert counts == [(9,), (16,), (19,)]
     assert count.again("later").emit(None) == []
 
 
-def test_replay_of_the_same_batch_changes_nothing(folder, pipeline, door):
+def test_replay_of_the_same_batch_changes_nothing(folder, pipeline, connection):
     shop_pipeline = pipeline(shop(folder))
     for txid in shop_pipeline.emit(month(1997, 1)):
         shop_pipeline.transact(txid)
-    before = rows(door, PER_CUSTOMER), rows(door, PER_DAY)
+    before = rows(connection, PER_CUSTOMER), rows(connection, PER_DAY)
     again = shop_pipeline.again()
     assert again.emit(month(1997, 1)) == [1, 2]
     again.transact(1)
     again.transact(2)
-    assert (rows(door, PER_CUSTOMER), rows(door, PER_DAY)) == before
-    assert rows(door, "SELECT txid, attempt_id, replaced_attempt FROM reliability.commit_log") == [
+    assert (rows(connection, PER_CUSTOMER), rows(connection, PER_DAY)) == before
+    assert rows(
+        connection, "SELECT txid, attempt_id, replaced_attempt FROM reliability.commit_log"
+    ) == [
         (1, 0, None),
         (2, 0, None),
         (1, 1, 0),

@@ -13,7 +13,7 @@ import pytest
 from reliability import FileSpout
 from reliability.core.spout import Interval
 from reliability.topologies import load_topology
-from tests.fix_postgres import ROOT, rows
+from tests.support.fix_postgres import ROOT, rows
 
 README = (ROOT / "README.md").read_text()
 BLOCKS = re.findall(r"```python\n# (\S+\.py)[^\n]*\n(.*?)```", README, re.DOTALL)
@@ -47,7 +47,7 @@ def shop_revenue():
     del sys.modules[module.__name__]
 
 
-def test_the_readmes_own_pipeline_runs(shop_revenue, pipeline, door, tmp_path, monkeypatch):
+def test_the_readmes_own_pipeline_runs(shop_revenue, pipeline, connection, tmp_path, monkeypatch):
     monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     exec(compile(dict(BLOCKS)["make_orders.py"], "README.md", "exec"), {})
@@ -61,9 +61,12 @@ def test_the_readmes_own_pipeline_runs(shop_revenue, pipeline, door, tmp_path, m
     assert shop.emit(day) == [1]
     shop.transact(1)
     assert rows(
-        door, "SELECT customer, orders, revenue, last_order FROM revenue_by_customer ORDER BY 1"
+        connection,
+        "SELECT customer, orders, revenue, last_order FROM revenue_by_customer ORDER BY 1",
     ) == [("ann", 2, Decimal("1.10"), noon), ("bob", 1, Decimal("4.40"), noon)]
-    assert rows(door, "SELECT day, revenue FROM revenue_by_day") == [(noon.date(), Decimal("5.50"))]
+    assert rows(connection, "SELECT day, revenue FROM revenue_by_day") == [
+        (noon.date(), Decimal("5.50"))
+    ]
 
 
 def test_the_readmes_dag_is_valid_python():

@@ -16,7 +16,7 @@ from reliability.spark.reduce import reduce_frame
 from reliability.spark.stage import CsvStream
 from reliability.states.tables import StateTables
 from tests.integration.test_states import STATES, expected, found, rolled_back
-from tests.one_state import TOPOLOGY, OneState
+from tests.support.one_state import TOPOLOGY, OneState
 
 SCHEMA = (
     "k bigint, word string, price decimal(10,2), point int, weight double, note string,"
@@ -60,11 +60,11 @@ def stage(one, frame, txid, attempt_id=0):
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_spark_and_postgres_aggregate_alike(door, spark, name):
+def test_spark_and_postgres_aggregate_alike(connection, spark, name):
     dice = random.Random(name)
     batches = {txid: source_rows(dice, 80) for txid in (1, 2)}
     corrected = source_rows(dice, 60)
-    with rolled_back(door) as tx:
+    with rolled_back(connection) as tx:
         one = OneState(tx, STATES[name])
         for txid, rows in batches.items():
             fold = stage(one, spark.createDataFrame(rows, SCHEMA), txid)
@@ -76,7 +76,7 @@ def test_spark_and_postgres_aggregate_alike(door, spark, name):
         assert found(one) == expected(one.state, batches | {1: corrected})
 
 
-def test_what_spark_has_and_postgres_has_not_is_written_as_json(door, spark):
+def test_what_spark_has_and_postgres_has_not_is_written_as_json(connection, spark):
     """A field that is NULL stays a field, and a time keeps its microseconds."""
     frame = spark.sql(
         "SELECT named_struct('a', 1, 'b', CAST(NULL AS int)) AS s, map('x', array(1, NULL)) AS m,"
@@ -85,7 +85,7 @@ def test_what_spark_has_and_postgres_has_not_is_written_as_json(door, spark):
     )
     by = {"_n": "bigint"}
     values = {c: Latest(c, by, "jsonb") for c in ("m", "l", "t")}
-    with rolled_back(door) as tx:
+    with rolled_back(connection) as tx:
         one = OneState(tx, State("s", key={"s": "jsonb"}, values=values | {"n": Count()}))
         for txid in (1, 2):
             stage(one, frame.union(frame), txid)
@@ -101,7 +101,7 @@ def test_what_spark_has_and_postgres_has_not_is_written_as_json(door, spark):
         ]
 
 
-def test_a_time_is_the_same_moment_in_every_session(door, spark):
+def test_a_time_is_the_same_moment_in_every_session(connection, spark):
     """Before 1893 Vienna was 1:05:21 ahead: an offset in minutes would move a time by 21 s."""
     state = State(
         "s",
@@ -114,7 +114,7 @@ def test_a_time_is_the_same_moment_in_every_session(door, spark):
             "SELECT TIMESTAMP'1800-01-01 00:00:00.000001Z' AS t, array(t, NULL) AS ts,"
             " TIMESTAMP_NTZ'1800-01-01 00:00:00.000001' AS local, 1L AS _x, 1L AS _n"
         )
-        with rolled_back(door) as tx:
+        with rolled_back(connection) as tx:
             one = OneState(tx, state)
             stage(one, frame, 1)
             one.change(1, 0, None)
@@ -130,7 +130,7 @@ def test_a_time_is_the_same_moment_in_every_session(door, spark):
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def test_spark_groups_keys_as_postgres_does(door, spark):
+def test_spark_groups_keys_as_postgres_does(connection, spark):
     """Both signs of zero and every NaN are one key; bytes, arrays and NULL are keys."""
     frame = spark.sql(
         "SELECT *, 1L AS _x, 1L AS _n FROM VALUES"
@@ -138,7 +138,7 @@ def test_spark_groups_keys_as_postgres_does(door, spark):
         " (double('NaN'), NULL, array()), (-double('NaN'), NULL, array()) AS v(d, b, l)"
     )
     key = {"d": "double precision", "b": "bytea", "l": "text[]"}
-    with rolled_back(door) as tx:
+    with rolled_back(connection) as tx:
         one = OneState(tx, State("s", key=key, values={"n": Count()}))
         for txid in (1, 2):
             stage(one, frame, txid)

@@ -16,8 +16,8 @@ from reliability.runner import TransactionRunner
 from reliability.spark.session import PINNED, pin_settings
 from reliability.spark.submission import Submission
 from tests import local_times
-from tests.fix_pipeline import Pipeline
-from tests.fix_postgres import rows
+from tests.support.fix_pipeline import Pipeline
+from tests.support.fix_postgres import rows
 
 OPPOSITES = {
     "true": "false",
@@ -173,21 +173,21 @@ INSERT INTO public.orders VALUES (1, 1.10, '1500-01-01', '2024-01-01 23:30Z', 'x
 
 
 @pytest.mark.parametrize("format", ["csv", "jsonl", "parquet", "table", "memory"])
-def test_a_hostile_session_adds_what_any_other_adds(tmp_path, door, spark, hostile, format):
+def test_a_hostile_session_adds_what_any_other_adds(tmp_path, connection, spark, hostile, format):
     """Days, times, decimals, texts and names, from every kind of source."""
     if format in SOURCES:
         (tmp_path / f"a.{format}").write_text(SOURCES[format])
     write_parquet(tmp_path / "a.parquet")
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.cursor.execute(ORDERS)
     found = []
     for name, session in (("plain", spark.newSession()), ("hostile", hostile)):
         topology = topology_of(name, spout_of(format, tmp_path))
-        pipeline = Pipeline(TransactionRunner(topology, door), session)
+        pipeline = Pipeline(TransactionRunner(topology, connection), session)
         assert pipeline.emit(None) == [1]
         pipeline.transact(1)
         listed = ", ".join(COLUMNS)
-        found.append(rows(door, f"SELECT {listed}, rows FROM {name} ORDER BY n, price"))
+        found.append(rows(connection, f"SELECT {listed}, rows FROM {name} ORDER BY n, price"))
     assert found[0] == found[1]
     assert len(found[0]) > 0
     first = found[0][0]
@@ -205,7 +205,7 @@ def configure(batch):
 
 
 @pytest.mark.parametrize("process", [pass_on, configure])
-def test_a_sum_that_overflows_is_an_error(door, hostile, process):
+def test_a_sum_that_overflows_is_an_error(connection, hostile, process):
     """Without ANSI's rules it wrapped, and was committed."""
     topology = Topology(
         "sums",
@@ -213,14 +213,14 @@ def test_a_sum_that_overflows_is_an_error(door, hostile, process):
         process=process,
         states=[State("total", values={"n": Sum("n")})],
     )
-    pipeline = Pipeline(TransactionRunner(topology, door), hostile)
+    pipeline = Pipeline(TransactionRunner(topology, connection), hostile)
     pipeline.emit(None)
     grant = pipeline.begin(1)
     with pytest.raises(Exception, match="ARITHMETIC_OVERFLOW"):
         pipeline.run_step(grant)
 
 
-def test_a_time_without_a_zone_is_in_utc_whatever_zone_the_host_has(pipeline, door):
+def test_a_time_without_a_zone_is_in_utc_whatever_zone_the_host_has(pipeline, connection):
     """V7: else another host reads, compares and adds another moment."""
     times = pipeline(local_times.topology)
     times.emit(None)
@@ -239,4 +239,4 @@ def test_a_time_without_a_zone_is_in_utc_whatever_zone_the_host_has(pipeline, do
     times.seal(grant)
     times.transact(1)
     said = "SELECT at::text, literal::text, said FROM times"
-    assert rows(door, said) == [("2024-03-10 02:30:00+00",) * 2 + ("2024-03-10 02:30:00",)]
+    assert rows(connection, said) == [("2024-03-10 02:30:00+00",) * 2 + ("2024-03-10 02:30:00",)]

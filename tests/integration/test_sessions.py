@@ -19,16 +19,16 @@ from reliability.core.errors import (
     error_types,
 )
 from reliability.core.spout import Interval
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
 from reliability.runner import TransactionRunner
 from reliability.settings import Leases
-from reliability.transaction import begin
-from reliability.transaction.attempt import end_attempt, read_attempt
-from reliability.transaction.sweep import sweep
-from tests.fix_pipeline import Pipeline, write_parquet
-from tests.fix_postgres import database_of, new_database, own_session, rows, run_as_admin
+from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.process import begin
+from reliability.transaction.process.attempt import end_attempt, read_attempt
 from tests.replay.shop import Shop, made
+from tests.support.fix_pipeline import Pipeline, write_parquet
+from tests.support.fix_postgres import database_of, new_database, own_session, rows, run_as_admin
 
 PINNED = {
     "TimeZone": "UTC",
@@ -52,21 +52,21 @@ PINNED = {
 }
 
 
-def shown(door, name, **options):
-    with door.transaction(**options) as tx:
+def shown(connection, name, **options):
+    with connection.transaction(**options) as tx:
         return tx.one(SQL(f"SELECT current_setting('{name}') AS value"))["value"]
 
 
 @pytest.mark.parametrize("name", PINNED)
-def test_a_setting_is_what_the_package_relies_on_whatever_the_role_has(door, name):
-    assert shown(door, name) == PINNED[name]
+def test_a_setting_is_what_the_package_relies_on_whatever_the_role_has(connection, name):
+    assert shown(connection, name) == PINNED[name]
 
 
-def test_the_role_of_the_tests_has_other_settings(door):
+def test_the_role_of_the_tests_has_other_settings(connection):
     """Else this file shows nothing."""
     import psycopg2
 
-    connection = psycopg2.connect(door.dsn)
+    connection = psycopg2.connect(connection.dsn)
     with connection.cursor() as cursor:
         found = {}
         for name in PINNED:
@@ -77,38 +77,38 @@ def test_the_role_of_the_tests_has_other_settings(door):
     assert same == set()
 
 
-def test_what_is_set_in_one_transaction_is_gone_in_the_next(door):
+def test_what_is_set_in_one_transaction_is_gone_in_the_next(connection):
     """As a trigger of the user's may do it, or another client of the same pooler."""
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("SET TimeZone = 'Asia/Tokyo'; SET statement_timeout = 1; SET jit = on"))
-    assert [shown(door, name) for name in ("TimeZone", "statement_timeout", "jit")] == [
+    assert [shown(connection, name) for name in ("TimeZone", "statement_timeout", "jit")] == [
         "UTC",
         "0",
         "off",
     ]
 
 
-def test_a_path_that_names_pg_catalog_lets_nothing_before_it(door):
-    assert shown(door, "search_path").replace('"', "") == "shadows, public"
-    with door.transaction() as tx:
+def test_a_path_that_names_pg_catalog_lets_nothing_before_it(connection):
+    assert shown(connection, "search_path").replace('"', "") == "shadows, public"
+    with connection.transaction() as tx:
         assert tx.one(SQL("SELECT clock_timestamp() AS now"))["now"].year > 2000
 
 
-def test_a_server_that_waits_for_its_standbys_goes_on_doing_so(door):
+def test_a_server_that_waits_for_its_standbys_goes_on_doing_so(connection):
     run_as_admin(
-        f"ALTER DATABASE {database_of(door.dsn)} SET synchronous_commit = remote_apply",
+        f"ALTER DATABASE {database_of(connection.dsn)} SET synchronous_commit = remote_apply",
         "ALTER ROLE reliability RESET synchronous_commit",
     )
     try:
-        assert shown(Door(door.dsn), "synchronous_commit") == "remote_apply"
+        assert shown(LedgerConnection(connection.dsn), "synchronous_commit") == "remote_apply"
     finally:
         run_as_admin("ALTER ROLE reliability SET synchronous_commit = 'off'")
 
 
-def test_a_transaction_that_reads_only_writes_nothing(door):
+def test_a_transaction_that_reads_only_writes_nothing(connection):
     with (
         pytest.raises(UnexpectedAnswer, match="read-only"),
-        door.transaction(reads_only=True) as tx,
+        connection.transaction(reads_only=True) as tx,
     ):
         tx.run(SQL("CREATE TABLE public.x ()"))
 
@@ -117,7 +117,7 @@ def test_a_transaction_that_reads_only_writes_nothing(door):
 
 
 def test_a_daily_opaque_spout_reads_its_own_day_where_the_ledgers_zone_is_new_york(
-    door, pipeline, tmp_path
+    connection, pipeline, tmp_path
 ):
     for day in (1, 2):
         folder = tmp_path / f"2026-01-0{day}"
@@ -138,9 +138,9 @@ def test_a_daily_opaque_spout_reads_its_own_day_where_the_ledgers_zone_is_new_yo
     shop = pipeline(topology)
     second = datetime(2026, 1, 2, tzinfo=timezone.utc)
     [txid] = shop.emit(Interval(second, second + timedelta(days=1)))
-    assert str(begin.interval(door, "shop", txid)) == "[2026-01-02T00:00, 2026-01-03T00:00)"
+    assert str(begin.interval(connection, "shop", txid)) == "[2026-01-02T00:00, 2026-01-03T00:00)"
     shop.transact(txid)
-    assert rows(door, "SELECT customer, orders FROM public.customers") == [(2, 2)]
+    assert rows(connection, "SELECT customer, orders FROM public.customers") == [(2, 2)]
 
 
 def test_an_interval_is_in_utc_whatever_zone_it_came_in():
@@ -170,25 +170,27 @@ def words(texts: list[str]) -> Topology:
 @pytest.fixture
 def encoded(environment, spark):
     """Make a pipeline of words in a database of some encoding, after its migration."""
-    doors: list[Door] = []
+    connections: list[LedgerConnection] = []
 
     def make(encoding: str, texts: list[str]) -> Pipeline:
-        door = Door(stack.enter_context(new_database(encoding=encoding)), application_name="test")
-        doors.append(door)
-        migrate(door)
-        return Pipeline(TransactionRunner(words(texts), door), spark)
+        connection = LedgerConnection(
+            stack.enter_context(new_database(encoding=encoding)), application_name="test"
+        )
+        connections.append(connection)
+        migrate(connection)
+        return Pipeline(TransactionRunner(words(texts), connection), spark)
 
     from contextlib import ExitStack
 
     with ExitStack() as stack:
         yield make
-        for door in doors:
-            door.close()
+        for connection in connections:
+            connection.close()
 
 
 def stored(pipeline):
     """Read the bytes that are there, by a session of the test's own."""
-    connection = own_session(pipeline.runner.door.dsn)
+    connection = own_session(pipeline.runner.connection.dsn)
     with connection.cursor() as cursor:
         cursor.execute("SELECT convert_to(word, getdatabaseencoding()) FROM public.seen")
         found = {bytes(value) for (value,) in cursor.fetchall()}
@@ -214,7 +216,8 @@ def test_text_is_stored_as_it_is_where_the_client_says_latin1(encoded, encoding,
     again.emit(None)
     again.transact(1)
     moved = rows(
-        pipeline.runner.door, "SELECT sum(rows_added + rows_changed) FROM reliability.difference"
+        pipeline.runner.connection,
+        "SELECT sum(rows_added + rows_changed) FROM reliability.difference",
     )
     assert moved == [(0,)]
 
@@ -224,19 +227,19 @@ def test_text_that_the_database_cannot_hold_fails_the_attempt_and_says_so(encode
     pipeline.emit(None)
     with pytest.raises(TextNotStorable, match="LATIN1"):
         pipeline.transact(1)
-    assert rows(pipeline.runner.door, "SELECT reason_code, status FROM reliability.attempt") == [
-        ("TEXT_NOT_STORABLE", "FAILED")
-    ]
+    assert rows(
+        pipeline.runner.connection, "SELECT reason_code, status FROM reliability.attempt"
+    ) == [("TEXT_NOT_STORABLE", "FAILED")]
 
 
 def test_a_reason_reaches_the_ledger_whatever_its_characters(encoded):
     pipeline = encoded("LATIN1", ["man"])
     pipeline.emit(None)
     grant = pipeline.begin(1)
-    door = pipeline.runner.door
+    connection = pipeline.runner.connection
     error = error_types()["PROCESS_FUNCTION_FAILED"]("“5 €”\0 and a surrogate \udcff")
-    assert end_attempt(door, grant, error)
-    assert read_attempt(door, grant)["reason"] == (
+    assert end_attempt(connection, grant, error)
+    assert read_attempt(connection, grant)["reason"] == (
         "\\u201c5 \\u20ac\\u201d\\0 and a surrogate \\udcff"
     )
 
@@ -244,53 +247,53 @@ def test_a_reason_reaches_the_ledger_whatever_its_characters(encoded):
 @pytest.mark.parametrize("encoding", ["WIN1252", "LATIN2"])
 def test_a_database_in_which_texts_have_another_order_is_refused(environment, encoding):
     with new_database(encoding=encoding) as dsn, pytest.raises(EncodingUnsupported, match=encoding):
-        migrate(Door(dsn))
+        migrate(LedgerConnection(dsn))
 
 
 @pytest.mark.parametrize("text", ["\\", "a\\'b", "'; DROP TABLE x; --", "\\u0041", "E'"])
-def test_a_parameter_with_backslashes_and_quotes_is_itself(door, text):
+def test_a_parameter_with_backslashes_and_quotes_is_itself(connection, text):
     """standard_conforming_strings is off for the role."""
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         assert tx.one(SQL("SELECT %(text)s AS text"), text=text)["text"] == text
 
 
-def test_nul_in_a_parameter_is_an_error_of_ours(door):
-    with pytest.raises(TextNotStorable, match="NUL"), door.transaction() as tx:
+def test_nul_in_a_parameter_is_an_error_of_ours(connection):
+    with pytest.raises(TextNotStorable, match="NUL"), connection.transaction() as tx:
         tx.one("table_exists", table="a\0b")
 
 
 def test_bytes_that_are_no_text_are_an_error_of_ours(environment):
     with new_database(encoding="SQL_ASCII") as dsn:
-        door = Door(dsn)
-        with pytest.raises(TextNotStorable, match="UTF-8"), door.transaction() as tx:
+        connection = LedgerConnection(dsn)
+        with pytest.raises(TextNotStorable, match="UTF-8"), connection.transaction() as tx:
             tx.one(SQL("SELECT E'\\xff'::text AS broken"))
-        assert shown(door, "TimeZone") == "UTC"  # the session goes on
-        door.close()
+        assert shown(connection, "TimeZone") == "UTC"  # the session goes on
+        connection.close()
 
 
 # --- what is said of rows ------------------------------------------------------------------------
 
 
-def test_an_error_of_copy_names_line_and_column_and_shows_no_row(door):
+def test_an_error_of_copy_names_line_and_column_and_shows_no_row(connection):
     import io
 
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("CREATE TABLE public.people (name text, age integer)"))
-    with pytest.raises(UnexpectedAnswer) as raised, door.transaction() as tx:
+    with pytest.raises(UnexpectedAnswer) as raised, connection.transaction() as tx:
         tx.copy("COPY public.people FROM STDIN (FORMAT csv)", io.BytesIO(b"ann,1\nbob,x,secret\n"))
     assert str(raised.value) == (
         "[UNEXPECTED_ANSWER] extra data after last expected column; COPY people, line 2"
     )
 
 
-def test_a_row_that_breaks_a_constraint_is_not_shown_and_a_key_is(door):
-    with door.transaction() as tx:
+def test_a_row_that_breaks_a_constraint_is_not_shown_and_a_key_is(connection):
+    with connection.transaction() as tx:
         tx.run(SQL("CREATE TABLE public.people (name text, age integer UNIQUE CHECK (age > 0))"))
-    with pytest.raises(UnexpectedAnswer) as raised, door.transaction() as tx:
+    with pytest.raises(UnexpectedAnswer) as raised, connection.transaction() as tx:
         tx.run(SQL("INSERT INTO public.people VALUES ('secret', -1)"))
     assert "people_age_check" in raised.value.what
     assert "secret" not in raised.value.what
-    with pytest.raises(UnexpectedAnswer) as raised, door.transaction() as tx:
+    with pytest.raises(UnexpectedAnswer) as raised, connection.transaction() as tx:
         tx.run(SQL("INSERT INTO public.people VALUES ('secret', 1), ('secret', 1)"))
     assert raised.value.what.endswith("Key (age)=(1) already exists.")
 
@@ -298,33 +301,33 @@ def test_a_row_that_breaks_a_constraint_is_not_shown_and_a_key_is(door):
 # --- what else a role may have -------------------------------------------------------------------
 
 
-def test_rows_that_a_policy_hides_are_an_error_and_never_missing(door, pipeline):
+def test_rows_that_a_policy_hides_are_an_error_and_never_missing(connection, pipeline):
     shop = pipeline(words(["man", "dog"]))
     shop.emit(None)
     shop.transact(1)
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("ALTER TABLE public.seen ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"))
     again = shop.again()
     again.emit(None)
     with pytest.raises(UnexpectedAnswer, match="row-level security"):
         again.transact(1)
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("ALTER TABLE public.seen NO FORCE ROW LEVEL SECURITY"))
     again.transact(1)
-    assert rows(door, "SELECT count(*) FROM public.seen") == [(2,)]
+    assert rows(connection, "SELECT count(*) FROM public.seen") == [(2,)]
 
 
-def test_the_ledgers_triggers_run_where_the_role_is_a_replica(door, pipeline):
-    of_database = f"ALTER ROLE reliability IN DATABASE {database_of(door.dsn)}"
+def test_the_ledgers_triggers_run_where_the_role_is_a_replica(connection, pipeline):
+    of_database = f"ALTER ROLE reliability IN DATABASE {database_of(connection.dsn)}"
     run_as_admin(f"{of_database} SET session_replication_role = replica")
     try:
-        shop = Pipeline(TransactionRunner(words(["man"]), Door(door.dsn)), None)
+        shop = Pipeline(TransactionRunner(words(["man"]), LedgerConnection(connection.dsn)), None)
         shop.emit(None)
         shop.begin(1)
     finally:
         run_as_admin(f"{of_database} RESET session_replication_role")
-    assert rows(door, "SELECT status FROM reliability.attempt_event") == [("PROCESSING",)]
-    assert rows(door, "SELECT phase FROM reliability.checkpoint") == [("COMMITTED",)]
+    assert rows(connection, "SELECT status FROM reliability.attempt_event") == [("PROCESSING",)]
+    assert rows(connection, "SELECT phase FROM reliability.checkpoint") == [("COMMITTED",)]
 
 
 # --- a server that refuses functions -------------------------------------------------------------
@@ -338,21 +341,23 @@ def test_the_ledgers_triggers_run_where_the_role_is_a_replica(door, pipeline):
         "pg_current_wal_lsn()",
     ],
 )
-def test_a_server_that_refuses_to_end_sessions_keeps_no_rows_that_cannot_count(door, function):
+def test_a_server_that_refuses_to_end_sessions_keeps_no_rows_that_cannot_count(
+    connection, function
+):
     """A4: they stayed for ever, and nobody was told."""
     run_as_admin(
         f"REVOKE EXECUTE ON FUNCTION pg_catalog.{function} FROM PUBLIC",
-        database=database_of(door.dsn),
+        database=database_of(connection.dsn),
     )
-    shop = Shop(door)
+    shop = Shop(connection)
     shop.deliver(made(1))
     request_id = shop.runner.contact(1, shop.who(1)).request_id
     grant = shop.runner.begin(1, request_id, shop.topology.work("commit"))
     assert grant
     shop.write(grant)
     shop.runner.end_attempt(grant, AttemptIncomplete("its JVM died"))
-    swept = sweep(door, "shop", Leases(), clean=True)
+    swept = sweep(connection, "shop", Leases(), clean=True)
     assert list(map(str, swept.cleaned)) == ["1:0"]
-    assert rows(door, "SELECT count(*) FROM reliability_contribution.shop__exact") == [(0,)]
+    assert rows(connection, "SELECT count(*) FROM reliability_contribution.shop__exact") == [(0,)]
     shop.transact(1)
-    assert rows(door, "SELECT curr_txid FROM reliability.topology") == [(2,)]
+    assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(2,)]

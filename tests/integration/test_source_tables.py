@@ -17,13 +17,13 @@ from reliability.core.errors import (
     SourceChanged,
 )
 from reliability.core.fold import Fold
-from reliability.core.spout import BatchMeta, NothingTaken, TableKeys
+from reliability.core.spout import BatchMeta, NoItems, TableKeys
 from reliability.ledger.queries import queries, sql_folder
 from reliability.runner import TransactionRunner
 from reliability.spark.frames import batch_frame
-from reliability.transaction.taken import LedgerTaken
-from tests.fix_pipeline import Pipeline
-from tests.fix_postgres import own_session, rows
+from reliability.transaction.emit.source_items import LedgerItems
+from tests.support.fix_pipeline import Pipeline
+from tests.support.fix_postgres import own_session, rows
 
 
 @pytest.fixture
@@ -48,12 +48,12 @@ def counting(spout):
     )
 
 
-def emitter(door, spout):
-    return Pipeline(TransactionRunner(counting(spout), door), None)
+def emitter(connection, spout):
+    return Pipeline(TransactionRunner(counting(spout), connection), None)
 
 
 def batches_of(spout, taken=None):
-    items = spout.plan(None, taken or NothingTaken())
+    items = spout.plan(None, taken or NoItems())
     return [BatchMeta(items=batch, emitted=spout.count(batch)) for batch in spout.cut(items)]
 
 
@@ -61,8 +61,8 @@ def keys_of(batches):
     return [item.keys for batch in batches for item in batch.items]
 
 
-def totals(door):
-    return rows(door, "SELECT n, total FROM totals")
+def totals(connection):
+    return rows(connection, "SELECT n, total FROM totals")
 
 
 # --- ids -----------------------------------------------------------------------------------------
@@ -100,7 +100,7 @@ def test_the_first_ids_told_no_tenants_apart(database):
     assert ids_of(database, 1, SHAPES["a tenant and a number"]) == (1024, 102_400)
 
 
-def test_a_loss_and_a_copy_that_the_first_ids_hid_are_found(database, door):
+def test_a_loss_and_a_copy_that_the_first_ids_hid_are_found(database, connection):
     """V2, E6: 4294967301 is there twice in place of 4, by the ids of 32 bits."""
     database.execute("CREATE TABLE public.t (k bigint PRIMARY KEY, v bigint DEFAULT 1)")
     database.execute("INSERT INTO t VALUES (4), (4294967301), (8589934598)")
@@ -137,29 +137,31 @@ def frozen_before(database, spout, pipeline):
     return before
 
 
-def test_a_batch_that_was_frozen_with_the_first_ids_is_read_and_replayed(database, door, pipeline):
+def test_a_batch_that_was_frozen_with_the_first_ids_is_read_and_replayed(
+    database, connection, pipeline
+):
     """V6: what counted the batch, reads it, and compares it, says the same of it."""
     before = frozen_before(database, TableSpout("t", key="k"), pipeline)
     before.transact(1)
-    assert totals(door) == [(20, 60)]
+    assert totals(connection) == [(20, 60)]
     again = before.again()
     assert again.emit(None) == [1]
     again.transact(1)
-    assert totals(door) == [(20, 60)]
+    assert totals(connection) == [(20, 60)]
     statuses = "SELECT status FROM reliability.attempt ORDER BY attempt_id"
-    assert rows(door, statuses) == [("REPLACED",), ("COMMITTED",)]
+    assert rows(connection, statuses) == [("REPLACED",), ("COMMITTED",)]
     database.execute("INSERT INTO t VALUES (-1, 0)")
     later = before.again("later")
     assert later.emit(None) == [2]
     versions = "SELECT batch_meta -> 0 -> 'id_version' FROM reliability.transaction ORDER BY txid"
-    assert rows(door, versions) == [(None,), (2,)]
+    assert rows(connection, versions) == [(None,), (2,)]
     database.execute("DELETE FROM t WHERE k = 1")
     with pytest.raises(AttemptIncomplete, match="20 rows were emitted, 19 of them"):
         again.again().transact(1)
 
 
 def test_a_batch_that_was_frozen_with_the_first_ids_is_frozen_anew_with_others(
-    database, door, pipeline
+    database, connection, pipeline
 ):
     """Its JSON is another than what would be written now, and so are its ids."""
     before = frozen_before(database, TableSpout("t", key="k"), pipeline)
@@ -169,7 +171,7 @@ def test_a_batch_that_was_frozen_with_the_first_ids_is_frozen_anew_with_others(
     [item] = meta.items
     assert (item.id_version, item.rows) == (2, 19)
     before.transact(1)
-    assert totals(door) == [(19, 59)]
+    assert totals(connection) == [(19, 59)]
 
 
 def test_ids_that_only_a_later_release_knows_are_refused():
@@ -279,14 +281,14 @@ def test_spark_reads_columns_of_any_name(database, spark):
 
 
 @pytest.mark.parametrize("opaque", [False, True])
-def test_rows_beside_a_column_called_r_are_emitted(database, door, pipeline, opaque):
+def test_rows_beside_a_column_called_r_are_emitted(database, connection, pipeline, opaque):
     """The statements called a range of keys r: of a column r that is a range, they read that."""
     create(database, "t", {"r": "int8range", "k": "bigint PRIMARY KEY", "v": "bigint"})
     insert(database, "t", ("[1,2)", 1, 10), ("[0,9)", 2, 20), (None, 3, 30))
     first = pipeline(counting(TableSpout("t", key="k", columns=["v"], opaque=opaque)))
     assert first.emit(None) == [1]
     first.transact(1)
-    assert totals(door) == [(3, 60)]
+    assert totals(connection) == [(3, 60)]
 
 
 def test_a_lag_column_of_any_name_is_only_the_users(database):
@@ -352,20 +354,20 @@ CREATE TABLE public.named (k number PRIMARY KEY);
     ids=lambda value: value if isinstance(value, str) else f"{value.table[:9]}-{value.key[:9]}",
 )
 def test_what_is_no_table_with_such_columns_is_refused_before_a_txid_is_taken(
-    database, door, spout, why
+    database, connection, spout, why
 ):
     database.execute(KINDS)
     with pytest.raises(InvalidDefinition, match=why):
-        emitter(door, spout).emit(None)
-    assert rows(door, "SELECT next_txid FROM reliability.topology") == [(1,)]
+        emitter(connection, spout).emit(None)
+    assert rows(connection, "SELECT next_txid FROM reliability.topology") == [(1,)]
 
 
 @pytest.mark.parametrize("table", ["ours", "loud", "twice"])
-def test_columns_that_are_not_read_are_nobodys_business(database, door, table):
+def test_columns_that_are_not_read_are_nobodys_business(database, connection, table):
     database.execute(KINDS)
     insert(database, table, (1, 1, 1))
     spout = TableSpout(table, key="k", columns=["k", "v"])
-    assert emitter(door, spout).emit(None) == [1]
+    assert emitter(connection, spout).emit(None) == [1]
 
 
 # --- shapes of tables ----------------------------------------------------------------------------
@@ -385,26 +387,26 @@ INSERT INTO t SELECT n, n FROM generate_series(1, 5) AS n;
 """
 
 
-def test_dropped_and_generated_columns_and_a_small_negative_key(database, door, pipeline):
+def test_dropped_and_generated_columns_and_a_small_negative_key(database, connection, pipeline):
     database.execute(LIST)
     spout = TableSpout("t", key="k")
     first = pipeline(counting(spout))
     assert first.emit(None) == [1]
-    [(keys,)] = rows(door, "SELECT part::text FROM reliability.source_item")
+    [(keys,)] = rows(connection, "SELECT part::text FROM reliability.source_item")
     assert keys == "{[-32768,-32767),[-3,0),[1,4),[32767,32768)}"
     frame = batch_frame(first.spark, spout, batches_of(spout)[0])
     assert frame.columns == ["k", "v", "twice", "_x", "_n"]
     assert {row.twice for row in frame.collect()} == {2}
     first.transact(1)
-    assert totals(door) == [(8, 8)]
+    assert totals(connection) == [(8, 8)]
 
 
-def test_a_partitioned_table_is_one_table_and_a_partition_another(database, door, pipeline):
+def test_a_partitioned_table_is_one_table_and_a_partition_another(database, connection, pipeline):
     database.execute(PARTITIONED)
     first = pipeline(counting(TableSpout("t", key="k")))
     assert first.emit(None) == [1]
     first.transact(1)
-    assert totals(door) == [(5, 15)]
+    assert totals(connection) == [(5, 15)]
     assert looked_at(TableSpout("high", key="k")) == (["{[3,6)}"], [3])
 
 
@@ -412,7 +414,7 @@ LEAST, GREATEST = -(2**63), 2**63 - 1
 EXTREMES = [LEAST, LEAST + 1, -1, 0, GREATEST - 1, GREATEST]
 
 
-def test_a_key_may_be_any_bigint(database, door, pipeline):
+def test_a_key_may_be_any_bigint(database, connection, pipeline):
     """The range of the greatest one has no upper end, as 2^63 is none."""
     create(database, "t", {"k": "bigint PRIMARY KEY", "v": "bigint"})
     insert(database, "t", *((key, 1) for key in EXTREMES))
@@ -425,9 +427,9 @@ def test_a_key_may_be_any_bigint(database, door, pipeline):
     assert first.emit(None) == [1, 2]
     for txid in (1, 2):
         first.transact(txid)
-    assert totals(door) == [(6, 6)]
+    assert totals(connection) == [(6, 6)]
     insert(database, "t", (GREATEST - 2, 1), (LEAST + 2, 1))
-    taken = LedgerTaken(door, "tables")
+    taken = LedgerItems(connection, "tables")
     late = [f"{{[{LEAST + 2},{LEAST + 3}),[{GREATEST - 2},{GREATEST - 1})}}"]
     assert keys_of(batches_of(spout, taken)) == late
     database.execute("DELETE FROM t WHERE k = %s", [GREATEST])

@@ -32,9 +32,9 @@ from reliability import (
     Upsert,
 )
 from reliability.core.errors import LedgerCorruption, ReplayNotPossible
-from reliability.ledger.door import Transaction
-from tests.non_transactional import NonTransactional
-from tests.one_state import OneState, in_fixed_order, reduce_rows
+from reliability.ledger.connection import DatabaseTransaction
+from tests.support.non_transactional import NonTransactional
+from tests.support.one_state import OneState, in_fixed_order, reduce_rows
 
 # --- what a row can be, and a state of every aggregator ------------------------------------------
 
@@ -97,12 +97,12 @@ PARTS = st.integers(1, 3)
 
 
 @contextmanager
-def rolled_back(door) -> Iterator[Transaction]:
+def rolled_back(connection) -> Iterator[DatabaseTransaction]:
     class RolledBack(Exception):
         pass
 
     try:
-        with door.transaction() as tx:
+        with connection.transaction() as tx:
             yield tx
             raise RolledBack
     except RolledBack:
@@ -166,10 +166,10 @@ def examples(number):
     cuts=st.sets(st.integers(0, 12)),
     parts=PARTS,
 )
-def test_any_cut_into_txids_gives_the_aggregate_of_all_rows(door, name, rows, cuts, parts):
+def test_any_cut_into_txids_gives_the_aggregate_of_all_rows(connection, name, rows, cuts, parts):
     ends = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
     batches = [rows[a:b] for a, b in pairwise(ends)]
-    with rolled_back(door) as tx:
+    with rolled_back(connection) as tx:
         one = OneState(tx, STATES[name])
         committed = {one.commit(batch, parts): batch for batch in batches}
         assert found(one) == expected(one.state, committed)
@@ -184,10 +184,10 @@ def test_any_cut_into_txids_gives_the_aggregate_of_all_rows(door, name, rows, cu
     parts=PARTS,
 )
 def test_a_replay_gives_the_aggregate_with_the_new_contribution(
-    door, name, batches, replays, after, parts
+    connection, name, batches, replays, after, parts
 ):
     """H1, H3: as if the new rows had been those of the txid from the start."""
-    with rolled_back(door) as tx:
+    with rolled_back(connection) as tx:
         one = OneState(tx, STATES[name])
         committed = {one.commit(batch, parts): batch for batch in batches}
         for place, rows in replays:
@@ -206,9 +206,9 @@ def test_a_replay_gives_the_aggregate_with_the_new_contribution(
     after=BATCHES,
     again=BATCHES,
 )
-def test_an_opaque_state_replaces_the_last_txid_whole(door, batches, replays, after, again):
+def test_an_opaque_state_replaces_the_last_txid_whole(connection, batches, replays, after, again):
     """O1, and the gap of O9: keys that the new batch lacks get their previous value, or go."""
-    with rolled_back(door) as tx:
+    with rolled_back(connection) as tx:
         one = OneState(tx, OPAQUE)
         committed = {one.commit(batch): batch for batch in batches}
         for rows in replays:
@@ -224,8 +224,8 @@ def test_an_opaque_state_replaces_the_last_txid_whole(door, batches, replays, af
 
 @examples(20)
 @given(batches=st.lists(BATCHES, min_size=1, max_size=4))
-def test_a_transactional_state_holds_what_the_others_hold(door, batches):
-    with rolled_back(door) as tx:
+def test_a_transactional_state_holds_what_the_others_hold(connection, batches):
+    with rolled_back(connection) as tx:
         one = OneState(tx, TRANSACTIONAL)
         committed = {one.commit(batch): batch for batch in batches}
         assert found(one) == expected(one.state, committed)
@@ -244,8 +244,8 @@ def by_month(aggregator):
 
 
 @pytest.fixture
-def tx(door):
-    with rolled_back(door) as tx:
+def tx(connection):
+    with rolled_back(connection) as tx:
         yield tx
 
 

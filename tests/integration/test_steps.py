@@ -11,8 +11,8 @@ from psycopg2.sql import SQL
 from reliability import Count, FileSpout, State, Step, Sum, Topology
 from reliability.core.coordinator import Submit, Wait
 from reliability.core.errors import AttemptFenced, RowsUnaccounted
-from tests.fix_pipeline import month, write_parquet
-from tests.fix_postgres import rows
+from tests.support.fix_pipeline import month, write_parquet
+from tests.support.fix_postgres import rows
 
 ROWS = [
     {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
@@ -78,43 +78,45 @@ def emitted(tmp_path, pipeline):
     return shop
 
 
-def test_a_task_for_each_step_and_one_attempt_for_all(emitted, door):
+def test_a_task_for_each_step_and_one_attempt_for_all(emitted, connection):
     """Each of Airflow's tasks comes in its turn; a later step reads what an earlier one staged."""
     emitted.transact(1, step="daily")
     emitted.transact(1, step="customers")
-    assert rows(door, ATTEMPTS) == [(0, "PROCESSING")]
+    assert rows(connection, ATTEMPTS) == [(0, "PROCESSING")]
     emitted.transact(1, step="yearly")
-    assert rows(door, ATTEMPTS) == [(0, "PROCESSED")]
+    assert rows(connection, ATTEMPTS) == [(0, "PROCESSED")]
     emitted.transact(1)
-    assert rows(door, ATTEMPTS) == [(0, "COMMITTED")]
-    assert rows(door, "SELECT year, orders, revenue FROM per_year") == MONTHS
-    assert rows(door, "SELECT sum(orders), sum(revenue) FROM per_customer") == [MONTHS[0][1:]]
+    assert rows(connection, ATTEMPTS) == [(0, "COMMITTED")]
+    assert rows(connection, "SELECT year, orders, revenue FROM per_year") == MONTHS
+    assert rows(connection, "SELECT sum(orders), sum(revenue) FROM per_customer") == [MONTHS[0][1:]]
     steps = "SELECT step, claimed_by, status FROM reliability.attempt_step ORDER BY step"
-    assert rows(door, steps) == [
+    assert rows(connection, steps) == [
         ("customers", "customers", "DONE"),
         ("daily", "daily", "DONE"),
         ("yearly", "yearly", "DONE"),
     ]
 
 
-def test_any_one_task_gets_all_of_it_done(emitted, door):
+def test_any_one_task_gets_all_of_it_done(emitted, connection):
     """R4: Airflow's retry reaches one task only, here the commit's."""
     emitted.transact(1)
-    assert rows(door, "SELECT year, orders, revenue FROM per_year") == MONTHS
+    assert rows(connection, "SELECT year, orders, revenue FROM per_year") == MONTHS
 
 
-def test_a_step_that_fails_takes_the_attempt_and_a_retry_of_it_gets_everything_done(emitted, door):
+def test_a_step_that_fails_takes_the_attempt_and_a_retry_of_it_gets_everything_done(
+    emitted, connection
+):
     emitted.transact(1, step="customers")
     grant = emitted.begin(1, "daily")
     emitted.runner.end_attempt(grant, AttemptFenced("its spark-submit died"), fence=True)
     emitted.transact(1, step="yearly")  # its own step, and the one that it reads from
-    assert rows(door, ATTEMPTS) == [(0, "FENCED"), (1, "PROCESSING")]
+    assert rows(connection, ATTEMPTS) == [(0, "FENCED"), (1, "PROCESSING")]
     emitted.transact(1)  # the commit's task finds that `customers` is lacking
-    assert rows(door, ATTEMPTS) == [(0, "FENCED"), (1, "COMMITTED")]
-    assert rows(door, "SELECT sum(orders) FROM per_customer") == [(20,)]
+    assert rows(connection, ATTEMPTS) == [(0, "FENCED"), (1, "COMMITTED")]
+    assert rows(connection, "SELECT sum(orders) FROM per_customer") == [(20,)]
 
 
-def test_two_steps_run_beside_each_other_under_one_attempt(emitted, door):
+def test_two_steps_run_beside_each_other_under_one_attempt(emitted, connection):
     """R2 fences what one's own task left behind, never what another task of the run works on."""
     daily = emitted.begin(1, "daily")
     customers = emitted.begin(1, "customers")
@@ -130,39 +132,39 @@ def test_two_steps_run_beside_each_other_under_one_attempt(emitted, door):
     assert emitted.try_begin(1, "daily") is None  # its step is done: nothing to take up
 
 
-def test_a_row_lost_between_two_steps_is_missed(tmp_path, pipeline, door):
+def test_a_row_lost_between_two_steps_is_missed(tmp_path, pipeline, connection):
     """V1: the accounts travel with the staged rows; the state fed last balances on its own."""
     write_parquet(tmp_path / "1997-01" / "a.parquet", ROWS)
     shop = pipeline(shop_in_steps(tmp_path, lose_a_day))
     shop.emit(month(1997, 1))
     with pytest.raises(RowsUnaccounted, match="per_year: 4 of 20 emitted rows"):
         shop.transact(1)
-    assert rows(door, "SELECT count(*) FROM per_year") == [(0,)]
+    assert rows(connection, "SELECT count(*) FROM per_year") == [(0,)]
 
 
-def test_a_step_left_behind_by_an_earlier_try_begins_anew(emitted, door):
+def test_a_step_left_behind_by_an_earlier_try_begins_anew(emitted, connection):
     emitted.begin(1, "daily")
     again = emitted.begin(1, "daily")
     assert again.attempt.attempt_id == 1
-    assert rows(door, ATTEMPTS) == [(0, "FENCED"), (1, "PROCESSING")]
+    assert rows(connection, ATTEMPTS) == [(0, "FENCED"), (1, "PROCESSING")]
 
 
-def test_a_lease_covers_the_queue_of_every_step(emitted, door):
+def test_a_lease_covers_the_queue_of_every_step(emitted, connection):
     """A7: between two steps nothing acks, and the second may wait for a worker slot."""
     emitted.transact(1, step="customers")
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.attempt SET lease_until = now() + interval '1 min'"))
     emitted.begin(1, "daily")
     left = "SELECT lease_until > clock_timestamp() + interval '20 min' FROM reliability.attempt"
-    assert rows(door, left) == [(True,)]
+    assert rows(connection, left) == [(True,)]
 
 
-def test_progress_of_one_step_does_not_cut_short_the_queue_of_another(emitted, door):
+def test_progress_of_one_step_does_not_cut_short_the_queue_of_another(emitted, connection):
     """A7: acks and the driver of a running step say nothing about the cluster's queue."""
     customers, daily = emitted.begin(1, "customers"), emitted.begin(1, "daily")
     assert customers == daily
     left = "SELECT lease_until > clock_timestamp() + interval '20 min' FROM reliability.attempt"
     emitted.run_step(customers, "customers")
-    assert rows(door, left) == [(True,)]
+    assert rows(connection, left) == [(True,)]
     emitted.run_step(daily, "daily")  # it has started: from here on the lease is that of progress
-    assert rows(door, left) == [(False,)]
+    assert rows(connection, left) == [(False,)]

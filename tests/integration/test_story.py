@@ -18,8 +18,13 @@ from reliability.core.errors import AttemptIncomplete, AttemptUnknown
 from reliability.core.request import RequestKind
 from reliability.states.digest import digest
 from reliability.states.tables import StateTables
-from reliability.transaction.story import Replaced, RequestStory, outdated_code, story
-from tests.fix_postgres import rows
+from reliability.transaction.inspect.attempt_report import (
+    Replaced,
+    RequestReport,
+    attempt_report,
+    outdated_code,
+)
+from tests.support.fix_postgres import rows
 
 CODE = """
 def process(batch):
@@ -65,13 +70,13 @@ def of(text):
     return TransactionAttempt.parse(text)
 
 
-def test_the_story_of_an_attempt(words, door, spark):
+def test_the_story_of_an_attempt(words, connection, spark):
     pipe = words()
     pipe.emit(None)
     pipe.transact(1)
-    told = story(door, "words", of("1:0"))
+    told = attempt_report(connection, "words", of("1:0"))
     assert (told.status, told.commit_number, told.replaced) == (AttemptStatus.COMMITTED, 1, None)
-    assert told.request == RequestStory(
+    assert told.request == RequestReport(
         kind=RequestKind.COMMIT,
         dag_id="shop",
         run_id="scheduled__1997-01",
@@ -97,7 +102,7 @@ def test_the_story_of_an_attempt(words, door, spark):
     assert plain["steps"][0]["code"] == step.code
 
 
-def test_what_a_replay_has_in_common_with_what_it_replaced(words, door, spark):
+def test_what_a_replay_has_in_common_with_what_it_replaced(words, connection, spark):
     """Txid 2 is processed by newer code; the replay of txid 1 runs the old one, then the newer."""
     pipe = words(factor=1)
     pipe.emit(None)
@@ -110,7 +115,7 @@ def test_what_a_replay_has_in_common_with_what_it_replaced(words, door, spark):
         old.transact(1)
     finally:
         spark.conf.unset("spark.sql.adaptive.enabled")
-    told = story(door, "words", of("1:1"))
+    told = attempt_report(connection, "words", of("1:1"))
     assert told.replaced == Replaced(
         attempt=of("1:0"),
         same_code=True,
@@ -119,10 +124,10 @@ def test_what_a_replay_has_in_common_with_what_it_replaced(words, door, spark):
         same_contribution={"per_word": True, "total": True},
     )
     assert told.states[0].acked_partitions == 3
-    assert story(door, "words", of("1:0")).states[0].acked_partitions == 1
+    assert attempt_report(connection, "words", of("1:0")).states[0].acked_partitions == 1
 
     cleared(old, words(factor=10)).transact(1)
-    assert story(door, "words", of("1:2")).replaced == Replaced(
+    assert attempt_report(connection, "words", of("1:2")).replaced == Replaced(
         attempt=of("1:1"),
         same_code=False,
         changed_code=("code_of_words",),
@@ -130,43 +135,43 @@ def test_what_a_replay_has_in_common_with_what_it_replaced(words, door, spark):
         same_contribution={"per_word": True, "total": False},
     )
 
-    assert outdated_code(door, "words", of("1:0")) is None
-    hint = str(outdated_code(door, "words", of("1:1")))
+    assert outdated_code(connection, "words", of("1:0")) is None
+    hint = str(outdated_code(connection, "words", of("1:1")))
     assert "1:1 ran the same code as 1:0, and 2:0 had run newer" in hint
-    assert outdated_code(door, "words", of("1:2")) is None
+    assert outdated_code(connection, "words", of("1:2")) is None
 
 
-def test_an_attempt_that_never_started(words, door):
+def test_an_attempt_that_never_started(words, connection):
     pipe = words()
     pipe.emit(None)
     pipe.runner.end_attempt(pipe.begin(1), AttemptIncomplete("its JVM died"))
-    told = story(door, "words", of("1:0"))
+    told = attempt_report(connection, "words", of("1:0"))
     assert (told.status, told.reason_code) == (AttemptStatus.FAILED, "ATTEMPT_INCOMPLETE")
     assert told.steps[0].started_at is None
     assert told.states[0].contribution_digest is None
-    assert outdated_code(door, "words", of("1:0")) is None
+    assert outdated_code(connection, "words", of("1:0")) is None
     with pytest.raises(AttemptUnknown, match="words has no attempt 1:1"):
-        story(door, "words", of("1:1"))
+        attempt_report(connection, "words", of("1:1"))
 
 
-def test_a_batch_has_a_digest_of_its_own(words, door):
+def test_a_batch_has_a_digest_of_its_own(words, connection):
     pipe = words(opaque=True)
     pipe.emit(None)
     pipe.begin(1)
     pipe.begin(1)
     pipe.begin(2)
     one, again, two = (
-        story(door, "words", of(text)).batch_digest for text in ("1:0", "1:1", "2:0")
+        attempt_report(connection, "words", of(text)).batch_digest for text in ("1:0", "1:1", "2:0")
     )
     assert one == again != two
 
 
-def test_the_part_of_another_database(words, door, add_database):
+def test_the_part_of_another_database(words, connection, add_database):
     there = add_database("other")
     pipe = words(database="other")
     pipe.emit(None)
     pipe.process(1)
-    told = story(door, "words", of("1:0"))
+    told = attempt_report(connection, "words", of("1:0"))
     assert [state.state for state in told.states] == ["per_word", "total"]
     assert all(state.contribution_digest for state in told.states)
     assert rows(there, "SELECT batch_digest FROM reliability.attempt") == [(told.batch_digest,)]
@@ -186,17 +191,17 @@ SUMS = State(
 ROWS = State("rows", {"k": "text"}, {"v": Append("v", "numeric(14,2)")})
 
 
-def staged(door, state, *partitions):
+def staged(connection, state, *partitions):
     """Return the digest of rows that several partitions have staged."""
     tables = StateTables("t", state)
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         if not tx.one("table_exists", table=tables.contribution_name)["exists"]:
             tx.run(tables.create())
         tx.run(SQL("TRUNCATE {}").format(tables.contribution))
         for x, row in enumerate(row for partition in partitions for row in partition):
             values = ", ".join(f"'{value}'" for value in (1, 0, *row, x, 1))
             tx.run(SQL("INSERT INTO {} VALUES (" + values + ")").format(tables.contribution))
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         return tx.one(digest(tables), txid=1, attempt_id=0)["digest"]
 
 
@@ -205,33 +210,35 @@ def row(key="a", n=1, total=0.5, count=1, raw="x", by=1):
     return (key, "1997-01-01 00:00+00", n, total, count, raw, by, 7, n)
 
 
-def test_the_digest_does_not_depend_on_partitions(door):
-    whole = staged(door, SUMS, [row("a", 3, 1.5, 3, "y", 2), row("b")])
-    assert whole == staged(door, SUMS, [row("b")], [], [row("a", 3, 1.5, 3, "y", 2)])
+def test_the_digest_does_not_depend_on_partitions(connection):
+    whole = staged(connection, SUMS, [row("a", 3, 1.5, 3, "y", 2), row("b")])
+    assert whole == staged(connection, SUMS, [row("b")], [], [row("a", 3, 1.5, 3, "y", 2)])
     assert whole.startswith("2:")
 
 
 @pytest.mark.parametrize(
     "other", [row("b"), row(n=2), row(total=0.75), row(count=2), row(raw="y"), row(by=2)]
 )
-def test_the_digest_differs_if_one_value_does(door, other):
-    assert staged(door, SUMS, [row(), row("c")]) != staged(door, SUMS, [other, row("c")])
+def test_the_digest_differs_if_one_value_does(connection, other):
+    assert staged(connection, SUMS, [row(), row("c")]) != staged(
+        connection, SUMS, [other, row("c")]
+    )
 
 
-def test_a_row_that_is_appended_twice_is_there_twice(door):
+def test_a_row_that_is_appended_twice_is_there_twice(connection):
     once, twice = [("a", "1.50")], [("a", "1.50"), ("a", "1.50")]
-    assert staged(door, ROWS, once) == staged(door, ROWS, [], [("a", "1.5")])
-    assert staged(door, ROWS, once) != staged(door, ROWS, twice)
-    assert staged(door, ROWS, twice) == staged(door, ROWS, once, once)
-    assert staged(door, ROWS) == "0:0"
+    assert staged(connection, ROWS, once) == staged(connection, ROWS, [], [("a", "1.5")])
+    assert staged(connection, ROWS, once) != staged(connection, ROWS, twice)
+    assert staged(connection, ROWS, twice) == staged(connection, ROWS, once, once)
+    assert staged(connection, ROWS) == "0:0"
 
 
-def test_the_digest_does_not_depend_on_the_sessions_settings(door):
-    before = staged(door, SUMS, [row(total=0.1)])
-    with door.transaction() as tx:
+def test_the_digest_does_not_depend_on_the_sessions_settings(connection):
+    before = staged(connection, SUMS, [row(total=0.1)])
+    with connection.transaction() as tx:
         for setting in (
             "TimeZone = 'Asia/Tokyo'", "DateStyle = 'German'", "extra_float_digits = -3",
             "bytea_output = 'escape'",
         ):  # fmt: skip
             tx.run(SQL(f"SET {setting}"))
-    assert staged(door, SUMS, [row(total=0.1)]) == before
+    assert staged(connection, SUMS, [row(total=0.1)]) == before

@@ -14,11 +14,11 @@ from psycopg2.errors import NumericValueOutOfRange
 from psycopg2.sql import SQL
 
 from reliability import Avg, Count, Min, State, Sum
-from reliability.transaction.compaction import fold_step
-from reliability.transaction.verify import verify_state
-from tests.fix_postgres import new_session
+from reliability.transaction.inspect.verify import verify_state
+from reliability.transaction.maintain.compaction import fold_step
 from tests.integration.test_states import examples, rolled_back
-from tests.one_state import OneState
+from tests.support.fix_postgres import new_session
+from tests.support.one_state import OneState
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 FLOAT = "double precision"
@@ -27,8 +27,8 @@ FLOAT = "double precision"
 @pytest.fixture(scope="module")
 def door_of_all(template):
     """A session with a database for tests that are rolled back."""
-    with new_session(template) as door:
-        yield door
+    with new_session(template) as connection:
+        yield connection
 
 
 @pytest.fixture

@@ -16,16 +16,16 @@ import pytest
 from reliability import Count, FileSpout, State, Sum, Topology
 from reliability.core.errors import SchemaMismatch, SourceUnreadable
 from reliability.core.fold import Fold
-from reliability.core.spout import BatchMeta, NothingTaken
+from reliability.core.spout import BatchMeta, NoItems
 from reliability.spark.driver import _first_line
 from reliability.spark.frames import batch_frame
 from reliability.spark.values import as_typed, naming_values
 from reliability.spouts.text import line_end
-from tests.fix_postgres import rows
+from tests.support.fix_postgres import rows
 
 
 def meta_of(spout):
-    items = tuple(spout.plan(None, NothingTaken()))
+    items = tuple(spout.plan(None, NoItems()))
     return BatchMeta(items=items, emitted=spout.count(items))
 
 
@@ -187,7 +187,7 @@ def pass_on(batch):
 
 
 def test_a_price_with_too_many_digits_fails_the_attempt_and_nothing_counts(
-    tmp_path, door, pipeline
+    tmp_path, connection, pipeline
 ):
     """It was rounded without a word."""
     topology = Topology(
@@ -203,7 +203,7 @@ def test_a_price_with_too_many_digits_fails_the_attempt_and_nothing_counts(
     with pytest.raises(SchemaMismatch, match=r"column price: '1\.005' is no decimal\(10,2\)"):
         prices.run_step(grant)
     prices.runner.end_attempt(grant, SchemaMismatch("as the driver reports it"))
-    assert rows(door, "SELECT count(*) FROM totals") == [(0,)]
+    assert rows(connection, "SELECT count(*) FROM totals") == [(0,)]
 
 
 def test_a_record_with_too_few_values_is_told_in_the_one_line_that_the_ledger_keeps(
@@ -216,7 +216,7 @@ def test_a_record_with_too_few_values_is_told_in_the_one_line_that_the_ledger_ke
     assert "Malformed CSV record: 2" in _first_line(raised.value)
 
 
-def test_a_second_object_on_a_line_allocates_nothing(tmp_path, door, pipeline):
+def test_a_second_object_on_a_line_allocates_nothing(tmp_path, connection, pipeline):
     """It was lost without a word: one record was counted, and one read."""
     topology = Topology(
         "prices",
@@ -229,11 +229,11 @@ def test_a_second_object_on_a_line_allocates_nothing(tmp_path, door, pipeline):
     (tmp_path / "b.jsonl").write_text('{"n": 1}\n{"n": 2}{"n": 3}\n')
     with pytest.raises(SourceUnreadable, match=r"b\.jsonl .*line 2 is not one JSON object"):
         prices.emit(None)
-    assert rows(door, "SELECT count(*) FROM reliability.transaction") == [(0,)]
+    assert rows(connection, "SELECT count(*) FROM reliability.transaction") == [(0,)]
     (tmp_path / "b.jsonl").write_text('{"n": 1}\n{"n": 2}\n{"n": 3}\n')
     assert prices.emit(None) == [1]
     prices.transact(1)
-    assert rows(door, "SELECT n FROM totals") == [(4,)]
+    assert rows(connection, "SELECT n FROM totals") == [(4,)]
 
 
 # --- records -------------------------------------------------------------------------------------
@@ -320,7 +320,7 @@ def test_every_name_is_read_or_refused(tmp_path, spark):
             folder = tmp_path / str(number) / kind
             write_numbers(folder / below, number)
             try:
-                found = FileSpout(f"{folder}/**", allow_empty=True).plan(None, NothingTaken())
+                found = FileSpout(f"{folder}/**", allow_empty=True).plan(None, NoItems())
             except SourceUnreadable:
                 refused.add((kind, name))
                 (folder / below).unlink()

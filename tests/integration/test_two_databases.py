@@ -10,9 +10,9 @@ import pytest
 from reliability import Count, FileSpout, State, Step, Sum, Topology
 from reliability.core.errors import AttemptFenced, AttemptIncomplete
 from reliability.settings import Leases
-from reliability.transaction.sweep import sweep
-from tests.fix_pipeline import month, write_parquet
-from tests.fix_postgres import rows
+from reliability.transaction.maintain.sweep import sweep
+from tests.support.fix_pipeline import month, write_parquet
+from tests.support.fix_postgres import rows
 
 ROWS = [
     {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
@@ -69,29 +69,29 @@ def emitted(tmp_path, pipeline, warehouse):
     return shop
 
 
-def test_each_database_has_its_own_part_and_the_same_commit_number(emitted, door, warehouse):
+def test_each_database_has_its_own_part_and_the_same_commit_number(emitted, connection, warehouse):
     emitted.transact(1)
-    assert rows(door, HERE) == [(0, 7, 1), (1, 7, 1), (2, 6, 1)]
+    assert rows(connection, HERE) == [(0, 7, 1), (1, 7, 1), (2, 6, 1)]
     assert rows(warehouse, THERE) == [(20, Decimal("190.00"), 1)]
-    assert rows(door, C) == rows(warehouse, C) == [(1,)]
-    assert rows(door, "SELECT sink FROM reliability.ack GROUP BY 1") == [("per_customer",)]
+    assert rows(connection, C) == rows(warehouse, C) == [(1,)]
+    assert rows(connection, "SELECT sink FROM reliability.ack GROUP BY 1") == [("per_customer",)]
     assert rows(warehouse, "SELECT sink FROM reliability.ack GROUP BY 1") == [("per_day",)]
     emitted.transact(2)
     assert rows(warehouse, THERE) == [(40, Decimal("380.00"), 2)]
-    assert rows(door, C) == rows(warehouse, C) == [(2,)]
+    assert rows(connection, C) == rows(warehouse, C) == [(2,)]
 
 
-def test_a_replay_swaps_in_both(emitted, door, warehouse):
+def test_a_replay_swaps_in_both(emitted, connection, warehouse):
     emitted.transact(1)
-    before = rows(door, HERE), rows(warehouse, THERE)
+    before = rows(connection, HERE), rows(warehouse, THERE)
     again = emitted.again()
     again.emit(month(1997, 1))
     again.transact(1)
-    assert (rows(door, HERE), rows(warehouse, THERE)) == before
+    assert (rows(connection, HERE), rows(warehouse, THERE)) == before
     assert rows(warehouse, STATUS) == [(1, 0, "REPLACED"), (1, 1, "COMMITTED")]
 
 
-def test_a_zombie_is_fenced_in_every_database(emitted, door, warehouse):
+def test_a_zombie_is_fenced_in_every_database(emitted, connection, warehouse):
     """C6: its rows for the other database never meet the coordinator's."""
     zombie = emitted.begin(1, "days")
     newer = emitted.begin(1, "days")
@@ -104,7 +104,9 @@ def test_a_zombie_is_fenced_in_every_database(emitted, door, warehouse):
     assert rows(warehouse, THERE) == [(20, Decimal("190.00"), 1)]
 
 
-def test_an_attempt_is_processed_only_when_every_database_has_sealed_it(emitted, door, warehouse):
+def test_an_attempt_is_processed_only_when_every_database_has_sealed_it(
+    emitted, connection, warehouse
+):
     grant = emitted.begin(1, "customers")
     emitted.run_step(grant, "customers")
     emitted.runner.end_step(grant, "customers")
@@ -114,16 +116,18 @@ def test_an_attempt_is_processed_only_when_every_database_has_sealed_it(emitted,
         tx.cursor.execute("DELETE FROM reliability.ack WHERE partition = 0")
     with pytest.raises(AttemptIncomplete, match="per_day"):
         emitted.runner.end_step(grant, "days")
-    assert rows(door, STATUS) == [(1, 0, "FAILED")]
+    assert rows(connection, STATUS) == [(1, 0, "FAILED")]
     emitted.transact(1)
-    assert rows(door, STATUS) == [(1, 0, "FAILED"), (1, 1, "COMMITTED")]
-    swept = sweep(door, "shop", Leases(), clean=True)
+    assert rows(connection, STATUS) == [(1, 0, "FAILED"), (1, 1, "COMMITTED")]
+    swept = sweep(connection, "shop", Leases(), clean=True)
     assert [str(attempt) for attempt in swept.cleaned] == ["1:0"]
     left = "SELECT DISTINCT _attempt_id FROM reliability_contribution.shop__per_day"
     assert rows(warehouse, left) == [(1,)]
 
 
-def test_a_begin_that_died_before_it_told_every_database_is_made_good(emitted, door, warehouse):
+def test_a_begin_that_died_before_it_told_every_database_is_made_good(
+    emitted, connection, warehouse
+):
     """C6: else Spark would run for an attempt that the other database has never heard of."""
     work, request_id = emitted.work("days"), emitted.request(1, "days")
     emitted.runner.begin(1, request_id, work)
@@ -134,4 +138,4 @@ def test_a_begin_that_died_before_it_told_every_database_is_made_good(emitted, d
         )
     emitted.transact(1)
     assert rows(warehouse, THERE) == [(20, Decimal("190.00"), 1)]
-    assert rows(door, STATUS) == [(1, 0, "COMMITTED")]
+    assert rows(connection, STATUS) == [(1, 0, "COMMITTED")]

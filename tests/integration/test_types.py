@@ -18,7 +18,7 @@ from reliability import Count, Latest, Max, State
 from reliability.core.errors import TextNotStorable, UnexpectedAnswer
 from reliability.spark.stage import CsvStream
 from tests.integration.test_states import rolled_back
-from tests.one_state import OneState
+from tests.support.one_state import OneState
 
 UTC = timezone.utc
 TEXTS = [
@@ -99,12 +99,12 @@ def copy_in(one, txid, attempt_id, columns):
 
 
 @pytest.mark.parametrize("type_", shapes())
-def test_a_value_survives_as_key_and_as_value(door, type_):
+def test_a_value_survives_as_key_and_as_value(connection, type_):
     import pyarrow as pa
 
     arrow, values = shapes()[type_]
     column = pa.array([*values, None], arrow)
-    with rolled_back(door) as tx:
+    with rolled_back(connection) as tx:
         register_uuid(conn_or_curs=tx.cursor)
         value = Latest("v", {"d": "bigint"}, type_)
         one = OneState(tx, State("s", key={"k": type_}, values={"n": Count(), "v": value}))
@@ -124,12 +124,12 @@ def test_a_value_survives_as_key_and_as_value(door, type_):
         assert tx.one(SQL("SELECT count(*) AS c FROM s WHERE n = 2 AND v IS NULL"))["c"] == 1
 
 
-def test_zeros_are_one_key_and_so_are_nans(door):
+def test_zeros_are_one_key_and_so_are_nans(connection):
     """Spark groups them so, and so do Postgres's unique keys; what is no key keeps its sign."""
     import pyarrow as pa
 
     column = pa.array([0.0, -0.0, nan, -nan])
-    with rolled_back(door) as tx:
+    with rolled_back(connection) as tx:
         one = OneState(
             tx,
             State("s", key={"k": "double precision"}, values={"n": Count(), "v": Max("v", "real")}),
@@ -140,11 +140,11 @@ def test_zeros_are_one_key_and_so_are_nans(door):
         assert one.select("k::text, n, v::text") == [("0", 4, "-0"), ("NaN", 4, "-0")]
 
 
-def test_what_postgres_holds_for_one_key_is_one_key(door):
+def test_what_postgres_holds_for_one_key_is_one_key(connection):
     """Two texts in Spark may be one uuid or one jsonb: the fold in Postgres takes them for one."""
     import pyarrow as pa
 
-    with rolled_back(door) as tx:
+    with rolled_back(connection) as tx:
         one = OneState(tx, State("s", key={"i": "uuid", "j": "jsonb"}, values={"n": Count()}))
         columns = {
             "i": pa.array([IDS[0], IDS[0].upper()]),
@@ -157,12 +157,12 @@ def test_what_postgres_holds_for_one_key_is_one_key(door):
         assert one.select("n") == [(2,)]
 
 
-def test_values_are_as_large_as_postgres_takes_them(door):
+def test_values_are_as_large_as_postgres_takes_them(connection):
     import pyarrow as pa
 
     text, document = "ü\n" * 10_000_000, json.dumps({"a": ["x" * 100] * 50_000})
     values = {"t": Latest("t", {"d": "bigint"}, "text"), "j": Latest("j", {"d": "bigint"}, "jsonb")}
-    with rolled_back(door) as tx:
+    with rolled_back(connection) as tx:
         one = OneState(tx, State("s", values=values))
         for txid in (1, 2):
             columns = {"t": pa.array([text]), "j": pa.array([document])}
@@ -183,14 +183,14 @@ def test_values_are_as_large_as_postgres_takes_them(door):
         ("bigint[]", ["x"], UnexpectedAnswer),
     ],
 )
-def test_what_is_no_value_of_the_type_is_refused_by_postgres(door, type_, value, error):
+def test_what_is_no_value_of_the_type_is_refused_by_postgres(connection, type_, value, error):
     with pytest.raises(error):
-        stage_one_value(door, type_, value)
+        stage_one_value(connection, type_, value)
 
 
-def stage_one_value(door, type_, value):
+def stage_one_value(connection, type_, value):
     import pyarrow as pa
 
-    with rolled_back(door) as tx:
+    with rolled_back(connection) as tx:
         one = OneState(tx, State("s", values={"v": Latest("v", {"d": "bigint"}, type_)}))
         copy_in(one, 1, 0, {"_key": pa.array([True]), "v": pa.array([value])})

@@ -13,11 +13,11 @@ import pytest
 from psycopg2.sql import SQL
 
 from reliability.core.errors import AttemptIncomplete, LedgerUnavailable
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.spark import progress
 from reliability.spark.progress import Progress
 from spark_apps import global_count
-from tests.fix_postgres import rows
+from tests.support.fix_postgres import rows
 
 SECONDS = 20
 
@@ -37,8 +37,8 @@ def own_poller(airflow_home, monkeypatch):
 
     own = poller.Poller()
     monkeypatch.setattr(poller, "poller", own)
-    monkeypatch.setattr(poller, "LOOK_EVERY_SECONDS", 0.02)
-    monkeypatch.setattr(poller, "SWEEP_EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(poller, "POLL_INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr(poller, "SWEEP_INTERVAL_SECONDS", 0.02)
     monkeypatch.setattr(poller, "RENEW_EVERY_SECONDS", 0.02)
     yield own
     deadline = time.monotonic() + SECONDS
@@ -101,25 +101,29 @@ def test_a_trigger_fires_when_the_txids_turn_comes(emitted, trigger):
     assert event.payload == {"txid": 2}
 
 
-def test_who_has_to_wait_is_not_told(emitted, waiter, own_poller, door):
+def test_who_has_to_wait_is_not_told(emitted, waiter, own_poller, connection):
     emitted.process(2)
     told: list[int] = []
     waiters = [waiter(2, told), waiter(3, told, "process")]
     emitted.begin(1)
     emitted.begin(3)
     for _ in range(3):
-        own_poller.look(lambda: door, waiters)
+        own_poller.look(lambda: connection, waiters)
     assert told == []
 
 
-def test_whoever_comes_late_is_looked_at_though_nothing_changes(emitted, waiter, own_poller, door):
+def test_whoever_comes_late_is_looked_at_though_nothing_changes(
+    emitted, waiter, own_poller, connection
+):
     """K1: a task that waits again may have missed what the poller saw before."""
     told: list[int] = []
     emitted.process(2)
     emitted.begin(1)
     first = waiter(2, told)
-    own_poller.look(lambda: door, [first])
-    own_poller.look(lambda: door, [first, waiter(2, told, "process")])  # what it waited for is done
+    own_poller.look(lambda: connection, [first])
+    own_poller.look(
+        lambda: connection, [first, waiter(2, told, "process")]
+    )  # what it waited for is done
     assert told == [2]
 
 
@@ -131,33 +135,33 @@ def test_a_trigger_fires_when_what_it_waits_for_will_never_come(emitted, trigger
     assert event.payload == {"txid": 2}
 
 
-def test_a_waiting_trigger_commits_what_is_overdue(emitted, trigger, door):
+def test_a_waiting_trigger_commits_what_is_overdue(emitted, trigger, connection):
     """K1: the run of txid 1 died after processing it; who waits for it gets it done."""
     emitted.process(2)
     emitted.process(1)
 
     def let_time_pass():
-        with door.transaction() as tx:
+        with connection.transaction() as tx:
             tx.run(SQL("UPDATE reliability.attempt SET processed_at = now() - interval '1 h'"))
 
     waiting = trigger(2)
     fires(waiting, let_time_pass)
-    assert rows(door, "SELECT curr_txid FROM reliability.topology") == [(3,)]
+    assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(3,)]
 
 
-def test_a_waiting_trigger_shows_that_its_run_is_alive(emitted, waiter, own_poller, door):
+def test_a_waiting_trigger_shows_that_its_run_is_alive(emitted, waiter, own_poller, connection):
     told: list[int] = []
     waiting = waiter(2, told)
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.request SET renewed_at = now() - interval '5 min'"))
-    own_poller.renew(door, [waiting])
-    assert rows(door, RENEWED) == [(True,)]
+    own_poller.renew(connection, [waiting])
+    assert rows(connection, RENEWED) == [(True,)]
 
 
 RENEWED = "SELECT bool_and(renewed_at > now() - interval '1 min') FROM reliability.request"
 
 
-def test_a_sweep_that_takes_long_lets_no_run_seem_silent(trigger, emitted, door, monkeypatch):
+def test_a_sweep_that_takes_long_lets_no_run_seem_silent(trigger, emitted, connection, monkeypatch):
     """R3: it commits what is overdue, for minutes maybe; then other runs were given up."""
     is_swept, is_seen = threading.Event(), threading.Event()
 
@@ -165,19 +169,19 @@ def test_a_sweep_that_takes_long_lets_no_run_seem_silent(trigger, emitted, door,
         is_swept.set()
         is_seen.wait(SECONDS)
 
-    monkeypatch.setattr("reliability.transaction.sweep.sweep", long_sweep)
+    monkeypatch.setattr("reliability.transaction.maintain.sweep.sweep", long_sweep)
     emitted.process(2)
     emitted.begin(1)
     waiting = trigger(2)
 
     def look():
         assert is_swept.wait(SECONDS)
-        with door.transaction() as tx:
+        with connection.transaction() as tx:
             tx.run(SQL("UPDATE reliability.request SET renewed_at = now() - interval '5 min'"))
         deadline = time.monotonic() + SECONDS
-        while rows(door, RENEWED) != [(True,)] and time.monotonic() < deadline:
+        while rows(connection, RENEWED) != [(True,)] and time.monotonic() < deadline:
             time.sleep(0.01)
-        assert rows(door, RENEWED) == [(True,)]
+        assert rows(connection, RENEWED) == [(True,)]
         assert not is_seen.is_set()
         is_seen.set()
         emitted.runner.close(1, emitted.run, "torn down")
@@ -185,10 +189,10 @@ def test_a_sweep_that_takes_long_lets_no_run_seem_silent(trigger, emitted, door,
     assert fires(waiting, look).payload == {"txid": 2}
 
 
-def test_whoever_waits_outlives_a_ledger_that_is_away(waiter, own_poller, door, caplog):
+def test_whoever_waits_outlives_a_ledger_that_is_away(waiter, own_poller, connection, caplog):
     told: list[int] = []
     waiters = [waiter(2, told), waiter(3, told)]
-    away = Door("host=127.0.0.1 port=1")
+    away = LedgerConnection("host=127.0.0.1 port=1")
     for _ in range(3):
         own_poller.look(lambda: away, waiters)
         own_poller.renew(away, waiters)
@@ -197,14 +201,16 @@ def test_whoever_waits_outlives_a_ledger_that_is_away(waiter, own_poller, door, 
     assert caplog.text.count("tasks keep waiting") == 1  # not once a waiter and look
 
 
-def test_a_topology_that_the_ledger_lost_is_told_to_who_waits_for_it(waiter, own_poller, door):
+def test_a_topology_that_the_ledger_lost_is_told_to_who_waits_for_it(
+    waiter, own_poller, connection
+):
     told: list[int] = []
-    own_poller.look(lambda: door, [waiter(2, told, topology="another")])
+    own_poller.look(lambda: connection, [waiter(2, told, topology="another")])
     assert told == [2]
 
 
 def test_a_request_that_was_given_up_and_opened_again_is_read_again(
-    emitted, waiter, own_poller, door
+    emitted, waiter, own_poller, connection
 ):
     """K1: else its task is woken at each look, finds that it has to wait, and waits again."""
     told: list[int] = []
@@ -213,12 +219,12 @@ def test_a_request_that_was_given_up_and_opened_again_is_read_again(
     waiting = waiter(2, told)
     request_id = waiting.request_id
     given_up = "UPDATE reliability.request SET status = 'GIVEN_UP', ended_at = now() WHERE txid = 2"
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL(given_up))
-    own_poller.look(lambda: door, [waiting])
+    own_poller.look(lambda: connection, [waiting])
     assert told == [2]
     assert emitted.request(2, "committed") == request_id  # the task comes again: it is open again
-    own_poller.look(lambda: door, [waiter(2, told)])
+    own_poller.look(lambda: connection, [waiter(2, told)])
     assert told == [2]
 
 
@@ -228,18 +234,18 @@ def test_a_dsn_with_a_password_is_said_by_the_tasks(waiter, own_poller, monkeypa
 
     monkeypatch.setenv("RELIABILITY_DSN", "host=db password=hunter2")
     told: list[int] = []
-    own_poller.look(_Session("poller").door, [waiter(2, told)])
+    own_poller.look(_Session("poller").connection, [waiter(2, told)])
     assert told == [2]
 
 
-def test_who_waits_for_the_ledger_is_told_when_it_answers(own_poller, door):
+def test_who_waits_for_the_ledger_is_told_when_it_answers(own_poller, connection):
     from reliability_airflow.poller import Waiter
 
     told: list[str] = []
     waiting = Waiter(tell=lambda: told.append("it answers"))
-    own_poller.look(lambda: Door("host=127.0.0.1 port=1"), [waiting])
+    own_poller.look(lambda: LedgerConnection("host=127.0.0.1 port=1"), [waiting])
     assert told == []
-    own_poller.look(lambda: door, [waiting])
+    own_poller.look(lambda: connection, [waiting])
     assert told == ["it answers"]
 
 
@@ -257,7 +263,9 @@ def test_a_mistake_in_one_look_does_not_end_the_poller(own_poller, trigger, emit
     assert fires(trigger(2), lambda: emitted.transact(1)).payload == {"txid": 2}
 
 
-def test_a_free_place_wakes_the_lowest_waiting_replay_alone(emitted, waiter, own_poller, door):
+def test_a_free_place_wakes_the_lowest_waiting_replay_alone(
+    emitted, waiter, own_poller, connection
+):
     """K1: else all the others start a worker, find no room, and wait again."""
     from reliability_airflow import poller
 
@@ -265,7 +273,7 @@ def test_a_free_place_wakes_the_lowest_waiting_replay_alone(emitted, waiter, own
         emitted.transact(txid)
     again = emitted.again()
     again.emit(None)
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.topology SET max_replay_pending = 1"))
     told: list[int] = []
     waiters = [
@@ -278,35 +286,35 @@ def test_a_free_place_wakes_the_lowest_waiting_replay_alone(emitted, waiter, own
         )
         for txid in (3, 1, 2)
     ]
-    own_poller.look(lambda: door, waiters)
-    own_poller.look(lambda: door, waiters)
+    own_poller.look(lambda: connection, waiters)
+    own_poller.look(lambda: connection, waiters)
     assert told == [1]
     again.begin(1)  # it has come, and holds the place itself
-    own_poller.look(lambda: door, waiters)
+    own_poller.look(lambda: connection, waiters)
     assert told == [1]
     again.runner.close(1, again.run, "torn down")
-    own_poller.look(lambda: door, waiters[:1] + waiters[2:])
+    own_poller.look(lambda: connection, waiters[:1] + waiters[2:])
     assert told == [1, 2]
     own_poller._topologies["global_count"].called[2] = 0.0  # it was called long ago, and never came
-    own_poller.look(lambda: door, waiters[:1])
+    own_poller.look(lambda: connection, waiters[:1])
     assert told == [1, 2, 3]
 
 
 def test_two_thousand_waiters_are_noticed_within_two_seconds_at_a_twentieth_of_a_core(
-    own_poller, door, monkeypatch
+    own_poller, connection, monkeypatch
 ):
     """A backfill of a year of hours; half of them one topology's, half of them another's."""
     from reliability_airflow import poller
-    from tests.many import many_waiting
+    from tests.support.many import many_waiting
 
-    monkeypatch.setattr(poller, "LOOK_EVERY_SECONDS", 0.5)
-    monkeypatch.setattr(poller, "SWEEP_EVERY_SECONDS", 10.0)
+    monkeypatch.setattr(poller, "POLL_INTERVAL_SECONDS", 0.5)
+    monkeypatch.setattr(poller, "SWEEP_INTERVAL_SECONDS", 10.0)
     told: dict[tuple[str, int], float] = {}
 
     def note(place):
         told.setdefault(place, time.monotonic())
 
-    waiting = many_waiting(door, topologies=2, txids=1000)
+    waiting = many_waiting(connection, topologies=2, txids=1000)
     waiters = [
         poller.Waiter(
             tell=partial(note, (one.topology, one.txid)),
@@ -317,26 +325,26 @@ def test_two_thousand_waiters_are_noticed_within_two_seconds_at_a_twentieth_of_a
         )
         for one in waiting
     ]
-    spent = poller_seconds(own_poller, door, waiters)
+    spent = poller_seconds(own_poller, connection, waiters)
     assert told == {}
     # the window opens for all of them at once
     start = time.monotonic()
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.topology SET max_spout_pending = 5000"))
-    own_poller.look(lambda: door, waiters)
+    own_poller.look(lambda: connection, waiters)
     assert len(told) == 2000 - 2  # but those who wait for what is being processed
-    assert max(told.values()) - start < 2 - poller.LOOK_EVERY_SECONDS
-    assert spent < 0.05 * poller.LOOK_EVERY_SECONDS, spent
+    assert max(told.values()) - start < 2 - poller.POLL_INTERVAL_SECONDS
+    assert spent < 0.05 * poller.POLL_INTERVAL_SECONDS, spent
 
 
-def poller_seconds(own_poller, door, waiters):
+def poller_seconds(own_poller, connection, waiters):
     """Return the processor time of a look, the server's too, as the median of some."""
-    server = psutil.Process(rows(door, "SELECT pg_backend_pid()")[0][0])
-    own_poller.look(lambda: door, waiters)
+    server = psutil.Process(rows(connection, "SELECT pg_backend_pid()")[0][0])
+    own_poller.look(lambda: connection, waiters)
     spent = []
     for _ in range(9):
         before = time.thread_time() + sum(server.cpu_times()[:2])
-        own_poller.look(lambda: door, waiters)
+        own_poller.look(lambda: connection, waiters)
         spent.append(time.thread_time() + sum(server.cpu_times()[:2]) - before)
     return sum(spent) / len(spent)
 
@@ -374,13 +382,13 @@ def sweep_task(airflow_home, monkeypatch):
     return housekeeping_dag().task_dict["sweep"]
 
 
-def test_housekeeping_needs_no_path_to_sweep(emitted, sweep_task, door):
+def test_housekeeping_needs_no_path_to_sweep(emitted, sweep_task, connection):
     """K1: the run of txid 1 died after processing it."""
     emitted.process(1)
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.attempt SET processed_at = now() - interval '1 h'"))
     sweep_task.execute({})
-    assert rows(door, "SELECT curr_txid FROM reliability.topology") == [(2,)]
+    assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(2,)]
 
 
 def test_housekeeping_that_failed_is_red(emitted, sweep_task, monkeypatch):
@@ -396,7 +404,7 @@ def test_spark_submit_is_ended_when_its_attempt_was(airflow_home, emitted, monke
     """A7: the attempt was fenced; whatever its spark-submit still does can only cost."""
     from reliability_airflow import watch
 
-    monkeypatch.setattr(watch, "LOOK_EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(watch, "POLL_INTERVAL_SECONDS", 0.02)
     grant = emitted.begin(1)
     killed = threading.Event()
     with watch.Watch(grant, emitted.request(1), killed.set):
@@ -405,8 +413,8 @@ def test_spark_submit_is_ended_when_its_attempt_was(airflow_home, emitted, monke
         assert killed.wait(SECONDS)
 
 
-def test_jobs_are_cancelled_when_their_attempt_was_ended(emitted, door, monkeypatch):
-    monkeypatch.setattr(progress, "LOOK_EVERY_SECONDS", 0.02)
+def test_jobs_are_cancelled_when_their_attempt_was_ended(emitted, connection, monkeypatch):
+    monkeypatch.setattr(progress, "POLL_INTERVAL_SECONDS", 0.02)
     cancelled = threading.Event()
 
     class Context:
@@ -432,20 +440,20 @@ def test_jobs_are_cancelled_when_their_attempt_was_ended(emitted, door, monkeypa
         sparkContext = Context()
 
     grant = emitted.begin(1)
-    with Progress(cast(Any, Session()), Door(door.dsn), grant):
+    with Progress(cast(Any, Session()), LedgerConnection(connection.dsn), grant):
         assert not cancelled.wait(0.2)
         emitted.runner.end_attempt(grant, AttemptIncomplete("by somebody else"), fence=True)
         assert cancelled.wait(SECONDS)
 
 
-def test_progress_renews_the_lease(emitted, door, spark, monkeypatch):
+def test_progress_renews_the_lease(emitted, connection, spark, monkeypatch):
     """A7: a long shuffle acks nothing, but its tasks do finish."""
-    monkeypatch.setattr(progress, "LOOK_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(progress, "POLL_INTERVAL_SECONDS", 0.05)
     grant = emitted.begin(1)
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.attempt SET lease_until = now() + interval '1 s'"))
-    with Progress(spark, Door(door.dsn), grant):
+    with Progress(spark, LedgerConnection(connection.dsn), grant):
         spark.range(0, 40_000_000, 1, 60).selectExpr("sum(hash(id))").collect()
-    assert rows(door, "SELECT lease_until > now() + interval '1 min' FROM reliability.attempt") == [
-        (True,)
-    ]
+    assert rows(
+        connection, "SELECT lease_until > now() + interval '1 min' FROM reliability.attempt"
+    ) == [(True,)]

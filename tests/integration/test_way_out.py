@@ -18,16 +18,16 @@ from reliability.core.errors import (
     LedgerUnavailable,
     RollbackNotPossible,
 )
-from reliability.ledger.door import Door
-from reliability.transaction.checkpoint import driving
-from reliability.transaction.commit import drain
-from reliability.transaction.participant import Participant
-from reliability.transaction.plan import DrainLimits, nothing, read_plan
-from reliability.transaction.rollback import release, roll_back
-from reliability.transaction.topology import declare
-from tests.doomed import EVERY, doomed
-from tests.fix_postgres import database_of, rows, run_as_admin
-from tests.staged import DECIDED, Staged, die_when_decided
+from reliability.ledger.connection import LedgerConnection
+from reliability.transaction.commit.checkpoint import driving
+from reliability.transaction.commit.drain import drain
+from reliability.transaction.commit.participant import Participant
+from reliability.transaction.commit.plan import DrainLimits, nothing, read_plan
+from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.topology.lifecycle import declare
+from tests.support.doomed import EVERY, doomed
+from tests.support.fix_postgres import database_of, rows, run_as_admin
+from tests.support.staged import DECIDED, Staged, die_when_decided
 
 WHY = "the east cannot take it"
 EVERYWHERE = ("", "east", "west")
@@ -44,25 +44,25 @@ def east(add_database):
 
 
 @pytest.fixture
-def stuck(door, east):
-    return stuck_at(door, {4: [4, 7]})
+def stuck(connection, east):
+    return stuck_at(connection, {4: [4, 7]})
 
 
 def stuck_at(
-    door: Door,
+    connection: LedgerConnection,
     decided: Mapping[int, list[int]],
     *,
     kind: type[State] = State,
     attempt_id: int = 0,
 ) -> Staged:
     """Three txids are committed; what comes then is decided, in the west, and nowhere else."""
-    staged = committed(door, kind)
+    staged = committed(connection, kind)
     for txid, keys in decided.items():
         staged.process(txid, everywhere(keys), attempt_id)
     die_when_decided(staged)
     constrain(staged, "ADD CONSTRAINT poor CHECK (k <> 7)")
     with pytest.raises(CheckpointStuck, match=r"database east: .*poor"):
-        drain(door, staged.topology)
+        drain(connection, staged.topology)
     return staged
 
 
@@ -70,17 +70,17 @@ def everywhere(keys: Sequence[int]) -> dict[str, Sequence[int]]:
     return dict.fromkeys(EVERYWHERE, keys)
 
 
-def committed(door: Door, kind: type[State] = State) -> Staged:
+def committed(connection: LedgerConnection, kind: type[State] = State) -> Staged:
     """A topology with a state in each of three databases; three txids are committed."""
-    staged = Staged(door, f"t{next(_numbers)}", ["east", "west"], kind)
+    staged = Staged(connection, f"t{next(_numbers)}", ["east", "west"], kind)
     for txid, keys in BY.items():
         staged.process(txid, everywhere(keys))
-    drain(door, staged.topology)
+    drain(connection, staged.topology)
     return staged
 
 
 def constrain(staged: Staged, change: str) -> None:
-    with staged.participants.door_of("east").transaction() as tx:
+    with staged.participants.connection_of("east").transaction() as tx:
         tx.run(SQL(f"ALTER TABLE {staged.topology}_east {change}"))
 
 
@@ -103,21 +103,23 @@ def assert_all_at(staged: Staged, c: int, txid: int) -> None:
 
 
 @pytest.mark.parametrize("to_txid", [3, 2, 0])
-def test_who_has_the_decided_commit_undoes_it_and_the_others_drop_it(stuck, door, to_txid):
+def test_who_has_the_decided_commit_undoes_it_and_the_others_drop_it(stuck, connection, to_txid):
     """C6."""
     before = seen(stuck)
     assert before == [after(3), after(3), {**after(3), 4: 2, 7: 1}]
-    told = roll_back(door, stuck.topology, to_txid, WHY, dry_run=True)
+    told = roll_back(connection, stuck.topology, to_txid, WHY, dry_run=True)
     assert seen(stuck) == before
     assert stuck.phase() == "COMMITTING"
-    done = roll_back(door, stuck.topology, to_txid, WHY)
+    done = roll_back(connection, stuck.topology, to_txid, WHY)
     assert set(map(str, done.differences)) == set(map(str, told.differences))
     assert (done.commit_number, done.held, done.dropped) == (5, (to_txid + 1, 4), 1)
     assert told.dropped == 1
     assert_all_at(stuck, 5, to_txid)
     assert stuck.statuses()["4:0"] == stuck.statuses("east")["4:0"] == "FENCED"
     assert stuck.statuses("west")["4:0"] == "ROLLED_BACK"
-    assert {rows(stuck.participants.door_of(name), LOG)[0] for name in EVERYWHERE} == {(5, WHY)}
+    assert {rows(stuck.participants.connection_of(name), LOG)[0] for name in EVERYWHERE} == {
+        (5, WHY)
+    }
     assert goes_on(stuck, to_txid)
 
 
@@ -129,53 +131,53 @@ LOG = (
 
 def goes_on(staged: Staged, to_txid: int) -> bool:
     """What was taken back is processed again and commits, everywhere."""
-    release(staged.door, staged.topology)
+    release(staged.connection, staged.topology)
     for txid in range(to_txid + 1, 5):
         staged.process(txid, everywhere(BY.get(txid, [1])), attempt_id=1)
-    drain(staged.door, staged.topology)
+    drain(staged.connection, staged.topology)
     expected = {**after(3), 1: 2}
     return seen(staged) == [expected] * 3
 
 
-def test_what_was_decided_has_to_go_with_it(stuck, door):
+def test_what_was_decided_has_to_go_with_it(stuck, connection):
     """C6: else the others would lack what the west keeps."""
     before = seen(stuck)
     refused = r"txid 4 is decided .*go back to txid 3"
     with pytest.raises(RollbackNotPossible, match=refused):
-        roll_back(door, stuck.topology, 4, WHY, dry_run=True)
+        roll_back(connection, stuck.topology, 4, WHY, dry_run=True)
     with pytest.raises(RollbackNotPossible, match=refused + r".* database east: .*poor"):
-        roll_back(door, stuck.topology, 4, WHY)
+        roll_back(connection, stuck.topology, 4, WHY)
     assert (seen(stuck), stuck.phase()) == (before, "COMMITTING")
 
 
-def test_a_group_goes_as_one(door, east):
+def test_a_group_goes_as_one(connection, east):
     """C5, C6."""
-    staged = stuck_at(door, {4: [4], 5: [5], 6: [7]})
+    staged = stuck_at(connection, {4: [4], 5: [5], 6: [7]})
     assert staged.seen("west")[5] == 1
     with pytest.raises(RollbackNotPossible, match="go back to txid 3"):
-        roll_back(door, staged.topology, 5, WHY)
-    done = roll_back(door, staged.topology, 3, WHY)
+        roll_back(connection, staged.topology, 5, WHY)
+    done = roll_back(connection, staged.topology, 3, WHY)
     assert (done.dropped, done.held) == (3, (4, 6))
     assert_all_at(staged, 7, 3)
 
 
-def test_a_replay_goes_with_all_that_came_after_its_txid(door, east):
-    staged = stuck_at(door, {2: [2, 7]}, attempt_id=1)
+def test_a_replay_goes_with_all_that_came_after_its_txid(connection, east):
+    staged = stuck_at(connection, {2: [2, 7]}, attempt_id=1)
     with pytest.raises(RollbackNotPossible, match="txid 2 is decided"):
-        roll_back(door, staged.topology, 2, WHY)
-    roll_back(door, staged.topology, 1, WHY)
+        roll_back(connection, staged.topology, 2, WHY)
+    roll_back(connection, staged.topology, 1, WHY)
     assert_all_at(staged, 5, 1)
 
 
-def test_what_can_be_committed_after_all_is_committed_first(stuck, door):
+def test_what_can_be_committed_after_all_is_committed_first(stuck, connection):
     constrain(stuck, "DROP CONSTRAINT poor")
-    done = roll_back(door, stuck.topology, 2, WHY)
+    done = roll_back(connection, stuck.topology, 2, WHY)
     assert (done.commit_number, done.dropped) == (5, 0)
     assert_all_at(stuck, 5, 2)
     assert stuck.statuses()["4:0"] == stuck.statuses("east")["4:0"] == "ROLLED_BACK"
 
 
-def test_all_databases_have_to_agree(stuck, door, east):
+def test_all_databases_have_to_agree(stuck, connection, east):
     """A database that is away has no voice, and nothing is decided without it."""
     before = seen(stuck)
     stuck.participants.close()
@@ -187,49 +189,49 @@ def test_all_databases_have_to_agree(stuck, door, east):
     )
     try:
         with pytest.raises(CheckpointStuck, match=r"c=4 is decided .* a rollback cannot take its"):
-            roll_back(door, stuck.topology, 3, WHY)
+            roll_back(connection, stuck.topology, 3, WHY)
     finally:
         run_as_admin(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
     assert (seen(stuck), stuck.phase()) == (before, "COMMITTING")
     constrain(stuck, "DROP CONSTRAINT poor")
-    drain(door, stuck.topology)
+    drain(connection, stuck.topology)
     assert seen(stuck) == [{**after(3), 4: 2, 7: 1}] * 3
 
 
-def test_a_state_that_cannot_go_back_leaves_the_decision_as_it_is(door, east):
+def test_a_state_that_cannot_go_back_leaves_the_decision_as_it_is(connection, east):
     """H5: the west has it, and a TransactionalState keeps nothing to undo it with."""
-    staged = stuck_at(door, {4: [4, 7]}, kind=TransactionalState)
+    staged = stuck_at(connection, {4: [4, 7]}, kind=TransactionalState)
     before = seen(staged)
     for dry_run in (True, False):
         with pytest.raises(RollbackNotPossible, match=r"database west: .*keeps no history"):
-            roll_back(door, staged.topology, 3, WHY, dry_run=dry_run)
+            roll_back(connection, staged.topology, 3, WHY, dry_run=dry_run)
     assert (seen(staged), staged.phase()) == (before, "COMMITTING")
 
 
-def test_an_opaque_states_one_step_is_used_up_in_every_database(door, east):
+def test_an_opaque_states_one_step_is_used_up_in_every_database(connection, east):
     """H5: a replay that one of them would refuse is refused before anything runs for it."""
-    staged = stuck_at(door, {4: [4, 7]}, kind=OpaqueState)
-    roll_back(door, staged.topology, 3, WHY)
+    staged = stuck_at(connection, {4: [4, 7]}, kind=OpaqueState)
+    roll_back(connection, staged.topology, 3, WHY)
     assert_all_at(staged, 5, 3)
     used_up = "SELECT DISTINCT compacted_through FROM reliability.state"
-    doors = [staged.participants.door_of(name) for name in EVERYWHERE]
-    assert [rows(each, used_up) for each in doors] == [[(3,)]] * 3
+    connections = [staged.participants.connection_of(name) for name in EVERYWHERE]
+    assert [rows(each, used_up) for each in connections] == [[(3,)]] * 3
     assert goes_on(staged, 3)
 
 
-def test_where_an_opaque_state_might_have_to_undo_it_txids_commit_one_by_one(door, east):
+def test_where_an_opaque_state_might_have_to_undo_it_txids_commit_one_by_one(connection, east):
     """C6: it can undo one. Where it lies in the only database there is nothing to undo."""
-    staged = Staged(door, f"t{next(_numbers)}", ["east", "west"], OpaqueState)
+    staged = Staged(connection, f"t{next(_numbers)}", ["east", "west"], OpaqueState)
     for txid, keys in BY.items():
         staged.process(txid, everywhere(keys))
     with doomed() as fate:
-        drain(Door(door.dsn), staged.topology)
+        drain(LedgerConnection(connection.dsn), staged.topology)
     assert sum(DECIDED in statement for statement in fate.statements) == len(BY)
 
 
-def test_what_somebody_is_about_to_commit_is_not_taken_for_stuck(door, east):
+def test_what_somebody_is_about_to_commit_is_not_taken_for_stuck(connection, east):
     """Else a dry run would advise to take back a txid too many."""
-    staged = committed(door)
+    staged = committed(connection)
     staged.process(2, everywhere([2]), 1)
     planner = partial(read_plan, staged.topology, DrainLimits())
     with ThreadPoolExecutor(1) as thread:
@@ -239,7 +241,7 @@ def test_what_somebody_is_about_to_commit_is_not_taken_for_stuck(door, east):
                 message = driver.next_action(planner)
                 assert message is not None
                 assert driver.carry_out(message) == {}
-            person = Door(door.dsn)
+            person = LedgerConnection(connection.dsn)
             dry_run = partial(roll_back, person, staged.topology, 2, WHY, dry_run=True)
             told = thread.submit(dry_run)
             assert wait([told], timeout=0.5).not_done
@@ -248,36 +250,36 @@ def test_what_somebody_is_about_to_commit_is_not_taken_for_stuck(door, east):
     assert staged.phase() == "COMMITTED"
 
 
-def test_an_older_driver_commits_nothing_of_what_was_dropped(stuck, door):
+def test_an_older_driver_commits_nothing_of_what_was_dropped(stuck, connection):
     """C2, C6: it hung before its COMMIT, and comes back when the constraint is gone."""
     with driving(stuck.participants, patience=10) as older:
         assert older.take_up(nothing)
         message = older.next_action(nothing)
         assert message is not None
-    roll_back(Door(door.dsn), stuck.topology, 3, WHY)
+    roll_back(LedgerConnection(connection.dsn), stuck.topology, 3, WHY)
     constrain(stuck, "DROP CONSTRAINT poor")
     with pytest.raises(CheckpointTakenOver):
         older.carry_out(message)
     assert_all_at(stuck, 5, 3)
 
 
-def test_whatever_statement_it_dies_before_it_is_begun_again_or_finished(door, east):
+def test_whatever_statement_it_dies_before_it_is_begun_again_or_finished(connection, east):
     """C2, C6: what was decided last is what the next one finds; nothing lies in between."""
     left = set()
     for at in itertools.count(3, EVERY):
-        staged = stuck_at(door, {4: [4, 7]})
+        staged = stuck_at(connection, {4: [4, 7]})
         with doomed(at) as fate:
-            roll_back(Door(door.dsn), staged.topology, 3, WHY)
+            roll_back(LedgerConnection(connection.dsn), staged.topology, 3, WHY)
         if not fate.has_died:
             break
         left.add(staged.phase())
         assert seen(staged)[:2] == [after(3)] * 2
         if staged.phase() == "COMMITTED" or is_decided(staged):
-            drain(door, staged.topology)
+            drain(connection, staged.topology)
         else:
             with pytest.raises(CheckpointStuck):
-                drain(door, staged.topology)
-            roll_back(door, staged.topology, 3, WHY)
+                drain(connection, staged.topology)
+            roll_back(connection, staged.topology, 3, WHY)
         assert_all_at(staged, 5, 3)
         staged.participants.close()
     assert at > 100
@@ -287,49 +289,49 @@ def test_whatever_statement_it_dies_before_it_is_begun_again_or_finished(door, e
 def is_decided(staged: Staged) -> bool:
     """Say whether the rollback is what was decided last."""
     [(plan,)] = rows(
-        staged.door,
+        staged.connection,
         "SELECT plan FROM reliability.checkpoint WHERE topology = %(topology)s",
         topology=staged.topology,
     )
     return "to_txid" in plan[0]
 
 
-def test_a_rollback_that_gets_stuck_gives_way_to_another(stuck, door):
+def test_a_rollback_that_gets_stuck_gives_way_to_another(stuck, connection):
     """C6: the west has rolled back; the east can do neither that nor what was decided before."""
     with doomed(after='"to_txid": 2') as fate:
-        roll_back(Door(door.dsn), stuck.topology, 2, WHY)
+        roll_back(LedgerConnection(connection.dsn), stuck.topology, 2, WHY)
     assert fate.has_died
     assert is_decided(stuck)
     constrain(stuck, "ADD CONSTRAINT twice CHECK (k <> 3 OR seen = 2)")
     with pytest.raises(CheckpointStuck, match=r"database east: .*twice"):
-        drain(door, stuck.topology)
+        drain(connection, stuck.topology)
     assert seen(stuck) == [after(3), after(3), after(2)]
     with pytest.raises(RollbackNotPossible, match="a rollback to txid 2 is decided"):
-        roll_back(door, stuck.topology, 3, WHY)
-    done = roll_back(door, stuck.topology, 1, WHY)
+        roll_back(connection, stuck.topology, 3, WHY)
+    done = roll_back(connection, stuck.topology, 1, WHY)
     assert (done.dropped, done.held) == (2, (2, 4))
     assert_all_at(stuck, 6, 1)
 
 
-def test_the_ledgers_own_database_may_be_the_one_that_cannot(door, east):
-    staged = Staged(door, f"t{next(_numbers)}", ["east", "west"])
+def test_the_ledgers_own_database_may_be_the_one_that_cannot(connection, east):
+    staged = Staged(connection, f"t{next(_numbers)}", ["east", "west"])
     staged.process(1, everywhere(BY[1]))
     die_when_decided(staged)
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         tx.run(SQL(f"ALTER TABLE {staged.topology}_here ADD CONSTRAINT poor CHECK (k <> 2)"))
     with pytest.raises(CheckpointStuck, match=r"database of the ledger: .*poor"):
-        drain(door, staged.topology)
+        drain(connection, staged.topology)
     assert seen(staged) == [{}, after(1), after(1)]
-    roll_back(door, staged.topology, 0, WHY)
+    roll_back(connection, staged.topology, 0, WHY)
     assert_all_at(staged, 2, 0)
 
 
 @pytest.mark.parametrize("silent", [2, 99])
 def test_a_rollback_gives_way_to_nothing_that_it_has_decided_itself(
-    door, east, monkeypatch, silent
+    connection, east, monkeypatch, silent
 ):
     """Else it would be told of a commit that was dropped, and there was none."""
-    staged = committed(door)
+    staged = committed(connection)
     carry_out, asked = Participant.carry_out, itertools.count()
 
     def fail_at_first(self, message, *rest):
@@ -341,35 +343,35 @@ def test_a_rollback_gives_way_to_nothing_that_it_has_decided_itself(
     with monkeypatch.context() as patch:
         patch.setattr(Participant, "carry_out", fail_at_first)
         with pytest.raises(CheckpointStuck, match=r"c=4 is decided .* connection refused"):
-            roll_back(door, staged.topology, 1, WHY)
+            roll_back(connection, staged.topology, 1, WHY)
     assert is_decided(staged)
-    done = roll_back(door, staged.topology, 1, WHY)
+    done = roll_back(connection, staged.topology, 1, WHY)
     assert (done.commit_number, done.dropped) == (4, 0)
     assert_all_at(staged, 4, 1)
 
 
-def test_a_rollback_that_no_database_can_go_on_with_is_still_called_stuck(stuck, door):
+def test_a_rollback_that_no_database_can_go_on_with_is_still_called_stuck(stuck, connection):
     with doomed(after='"to_txid": 2'):
-        roll_back(Door(door.dsn), stuck.topology, 2, WHY)
+        roll_back(LedgerConnection(connection.dsn), stuck.topology, 2, WHY)
     constrain(stuck, "ADD CONSTRAINT twice CHECK (k <> 3 OR seen = 2)")
     with pytest.raises(CheckpointStuck, match=r"c=5 is decided .*twice.*cannot take its place"):
-        roll_back(door, stuck.topology, 2, WHY)
+        roll_back(connection, stuck.topology, 2, WHY)
 
 
-def test_each_change_tells_its_own_differences(door, east):
-    staged = committed(door)
+def test_each_change_tells_its_own_differences(connection, east):
+    staged = committed(connection)
     staged.process(2, everywhere([50]), 1)
     staged.process(3, everywhere([60, 61]), 1)
-    done = drain(door, staged.topology)
+    done = drain(connection, staged.topology)
     assert [{one.moved.get("seen", 0) for one in each.differences} for each in done] == [{-1}, {0}]
     assert [len(each.differences) for each in done] == [3, 3]
     staged.process(3, everywhere([3, 4, 5]), 2)
     die_when_decided(staged)
-    back = roll_back(door, staged.topology, 2, WHY)
+    back = roll_back(connection, staged.topology, 2, WHY)
     assert [one.moved["seen"] for one in back.differences] == [-3] * 3
 
 
-def test_a_declaration_says_whether_txids_share_a_commit(door, east):
+def test_a_declaration_says_whether_txids_share_a_commit(connection, east):
     """C5, C6: so does that of a topology that an older release has declared."""
     states = [
         OpaqueState("grouped_here", values={"n": Count()}),
@@ -378,9 +380,9 @@ def test_a_declaration_says_whether_txids_share_a_commit(door, east):
     spout = MemorySpout(schema={"n": "int"}, partitions=[[1]], take=1)
     topology = Topology("grouped", spout=spout, process=everywhere, states=states)
     groups = "SELECT groups_commits FROM reliability.topology"
-    declare(door, topology)
-    assert rows(door, groups) == [(False,)]
-    with door.transaction() as tx:
+    declare(connection, topology)
+    assert rows(connection, groups) == [(False,)]
+    with connection.transaction() as tx:
         tx.cursor.execute("UPDATE reliability.topology SET groups_commits = true")
-    declare(door, topology)
-    assert rows(door, groups) == [(False,)]
+    declare(connection, topology)
+    assert rows(connection, groups) == [(False,)]

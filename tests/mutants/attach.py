@@ -31,7 +31,7 @@ class Attached:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Databases of several runs live side by side."""
-    from tests import fix_postgres
+    from tests.support import fix_postgres
 
     own = os.getpid()
     vars(fix_postgres).update(

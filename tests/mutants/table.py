@@ -88,7 +88,7 @@ MUTANTS = (
     Mutant(
         rule="R1",
         name="the end of a transaction's tasks is forgotten",
-        path="reliability/transaction/request.py",
+        path="reliability/transaction/emit/requests.py",
         old='        tx.run("record_tasks_ended", **place)\n',
         new="",
         tests=(REQUESTS + "test_a_run_that_was_deleted_and_made_again_asks_anew",),
@@ -123,7 +123,7 @@ MUTANTS = (
     Mutant(
         rule="R3",
         name="settle is content with what is not closed",
-        path="reliability/transaction/request.py",
+        path="reliability/transaction/emit/requests.py",
         old="requests[txid].status is not RequestStatus.SATISFIED",
         new="requests[txid].status is RequestStatus.CLOSED",
         tests=(
@@ -143,7 +143,7 @@ MUTANTS = (
     Mutant(
         rule="R3",
         name="a silent run keeps its attempt",
-        path="reliability/transaction/sweep.py",
+        path="reliability/transaction/maintain/sweep.py",
         old='tx.run("end_attempt_of_request", request_id=request_id, reason=reason)',
         new="pass",
         tests=(
@@ -163,9 +163,9 @@ MUTANTS = (
     Mutant(
         rule="E1",
         name="emit does not compare its plan under the lock",
-        path="reliability/transaction/emit.py",
-        old="    return is_taken(tx, topology.name, ",
-        new="    return False and is_taken(tx, topology.name, ",
+        path="reliability/transaction/emit/emission.py",
+        old="    return is_allocated(tx, topology.name, ",
+        new="    return False and is_allocated(tx, topology.name, ",
         tests=(EMISSION + "test_an_item_that_another_run_takes_meanwhile_has_one_txid",),
     ),
     Mutant(
@@ -192,7 +192,7 @@ MUTANTS = (
     Mutant(
         rule="E2",
         name="emit allocates behind a blocked txid",
-        path="reliability/transaction/emit.py",
+        path="reliability/transaction/emit/emission.py",
         old="    _check_blocked(tx, topology.name, below=min([*own, next_txid]))\n",
         new="",
         tests=(EMIT + "test_nothing_is_emitted_behind_a_txid_that_nobody_works_on",),
@@ -200,7 +200,7 @@ MUTANTS = (
     Mutant(
         rule="E2",
         name="a run is blocked by what lies behind its own txids",
-        path="reliability/transaction/emit.py",
+        path="reliability/transaction/emit/emission.py",
         old="below=min([*own, next_txid])",
         new="below=next_txid",
         tests=(
@@ -221,9 +221,9 @@ MUTANTS = (
     Mutant(
         rule="E4",
         name="a batch is cut as if there were no predecessor",
-        path="reliability/transaction/opaque.py",
-        old="taken_with(frozen, before)",
-        new="taken_with(frozen, [])",
+        path="reliability/transaction/process/opaque.py",
+        old="with_batches(frozen, before)",
+        new="with_batches(frozen, [])",
         tests=(EMISSION + "test_an_opaque_batch_starts_where_its_predecessors_attempt_ended",),
         in_histories=True,
     ),
@@ -247,7 +247,7 @@ MUTANTS = (
     Mutant(
         rule="E5",
         name="an untimed spout's run that comes again emits more",
-        path="reliability/transaction/emit.py",
+        path="reliability/transaction/emit/emission.py",
         old="    if interval is None and has_own:\n",
         new="    if interval is not None and has_own:\n",
         tests=(EMISSION + "test_an_untimed_spout_emits_nothing_new_for_a_run_that_comes_again",),
@@ -255,7 +255,7 @@ MUTANTS = (
     Mutant(
         rule="E6",
         name="the seal does not look at the source",
-        path="reliability/transaction/seal.py",
+        path="reliability/transaction/process/seal.py",
         old="    verify_source(databases.coordinator, grant, topology.spout, meta)\n",
         new="",
         tests=(EMISSION + "test_a_source_that_changed_while_spark_read_it_fails_the_attempt",),
@@ -263,7 +263,7 @@ MUTANTS = (
     Mutant(
         rule="E6",
         name="what changed under a frozen batch is tried again",
-        path="reliability/transaction/attempt.py",
+        path="reliability/transaction/process/attempt.py",
         old='        if row["is_frozen"]:\n',
         new="        if False:\n",
         tests=(OPAQUE + "test_what_changes_once_its_txid_has_committed_is_a_persons_to_mend",),
@@ -279,7 +279,7 @@ MUTANTS = (
     Mutant(
         rule="A1",
         name="a restore goes unnoticed",
-        path="reliability/transaction/server.py",
+        path="reliability/transaction/process/server.py",
         old='timeline["now"] is None or timeline["now"] == timeline["known"]',
         new='timeline["now"] is None or timeline["now"] != timeline["known"]',
         tests=(ATTEMPTS + "test_a_restored_server_fences_every_live_attempt",),
@@ -331,16 +331,16 @@ MUTANTS = (
     Mutant(
         rule="A3",
         name="who holds an attempt's row is left alone",
-        path="reliability/transaction/begin.py",
-        old="        _end_holders(door, topology, txid, request_id, work)\n        raise\n",
+        path="reliability/transaction/process/begin.py",
+        old="        _end_holders(connection, topology, txid, request_id, work)\n        raise\n",
         new="        raise\n",
         tests=(ATTEMPTS + "test_who_holds_the_topology_lets_go_of_an_attempt_row_it_cannot_get",),
     ),
     Mutant(
         rule="A4",
         name="sessions of ended attempts stay",
-        path="reliability/transaction/sweep.py",
-        old="    end_sessions_of(door, topology, attempt)\n",
+        path="reliability/transaction/maintain/sweep.py",
+        old="    end_sessions_of(connection, topology, attempt)\n",
         new="",
         tests=(
             ATTEMPTS + "test_the_session_of_an_ended_attempt_is_ended_when_its_rows_are_cleaned",
@@ -460,7 +460,7 @@ MUTANTS = (
     Mutant(
         rule="C3",
         name="a row that was passed over is not missed",
-        path="reliability/transaction/apply.py",
+        path="reliability/transaction/commit/apply.py",
         old='    if keys != result["applied"]:\n',
         new='    if keys < result["applied"]:\n',
         tests=(COMMITS + "test_a_row_that_is_not_older_than_the_txid_stops_the_commit",),
@@ -476,7 +476,7 @@ MUTANTS = (
     Mutant(
         rule="C4",
         name="the definition of a state may be another",
-        path="reliability/transaction/declare.py",
+        path="reliability/transaction/topology/declare.py",
         old='    if row is not None and row["definition_digest"] != state.digest():\n',
         new='    if row is not None and row["definition_digest"] == "":\n',
         tests=(COMMITS + "test_an_attempt_is_not_granted_for_other_states_than_the_ledgers",),
@@ -484,7 +484,7 @@ MUTANTS = (
     Mutant(
         rule="C5",
         name="the first of a refused group is to blame",
-        path="reliability/transaction/commit.py",
+        path="reliability/transaction/commit/drain.py",
         old="            elif len(outcome.plan) > 1:\n",
         new="            elif len(outcome.plan) > 100:\n",
         tests=(COMMITS + "test_when_a_group_is_refused_only_the_guilty_txid_blocks",),
@@ -493,9 +493,9 @@ MUTANTS = (
     Mutant(
         rule="C6",
         name="a participant votes yes unseen",
-        path="reliability/transaction/participant.py",
+        path="reliability/transaction/commit/participant.py",
         old="""\
-                with rolled_back(self.door) as tx:
+                with rolled_back(self.connection) as tx:
                     return self._apply(tx, message, plan, patience)
 """,
         new="                pass\n",
@@ -505,7 +505,7 @@ MUTANTS = (
     Mutant(
         rule="C6",
         name="a zombie lives on in the other database",
-        path="reliability/transaction/participant.py",
+        path="reliability/transaction/commit/participant.py",
         old='        tx.run("fence_lower_attempts", **place)\n',
         new="",
         tests=(COMMITS + "test_a_newer_attempt_fences_the_older_one_in_every_database",),
@@ -514,7 +514,7 @@ MUTANTS = (
     Mutant(
         rule="C6",
         name="a database keeps what the others have dropped",
-        path="reliability/transaction/rollback.py",
+        path="reliability/transaction/correct/rollback.py",
         old="            if refusal is not None:\n",
         new="            if False:\n",
         tests=(WAY_OUT + "test_what_was_decided_has_to_go_with_it",),
@@ -530,7 +530,7 @@ MUTANTS = (
     Mutant(
         rule="C6",
         name="an opaque state gets what it could not undo",
-        path="reliability/transaction/topology.py",
+        path="reliability/transaction/topology/lifecycle.py",
         old="groups_commits=topology.groups_commits",
         new="groups_commits=True",
         tests=(WAY_OUT + "test_a_declaration_says_whether_txids_share_a_commit",),
@@ -538,7 +538,7 @@ MUTANTS = (
     Mutant(
         rule="C6",
         name="who drops it rolls back once more",
-        path="reliability/transaction/plan.py",
+        path="reliability/transaction/commit/plan.py",
         old='    if place["dropped"] and tx.first("is_rolled_back", **at):\n',
         new="    if False:\n",
         tests=(WAY_OUT + "test_who_has_the_decided_commit_undoes_it_and_the_others_drop_it",),
@@ -546,7 +546,7 @@ MUTANTS = (
     Mutant(
         rule="C6",
         name="a rollback drops what it has decided itself",
-        path="reliability/transaction/checkpoint.py",
+        path="reliability/transaction/commit/checkpoint.py",
         old="message.commit_number != self._decided_before:",
         new="self._decided_before == -1:",
         tests=(WAY_OUT + "test_a_rollback_gives_way_to_nothing_that_it_has_decided_itself",),
@@ -562,7 +562,7 @@ MUTANTS = (
     Mutant(
         rule="C7",
         name="who asked for a skipped txid is sent away",
-        path="reliability/transaction/park.py",
+        path="reliability/transaction/correct/park.py",
         old="        if verdict is EmptyVerdict.PARKED:\n",
         new="        if verdict:\n",
         tests=(HISTORY + "test_a_skipped_txid_satisfies_who_asked_for_it",),
@@ -578,7 +578,7 @@ MUTANTS = (
     Mutant(
         rule="H1",
         name="the header stays with the replaced attempt",
-        path="reliability/transaction/apply.py",
+        path="reliability/transaction/commit/apply.py",
         old="""\
     tx.one("move_contribution", **at, **_header(tables, sealed))
     tx.run(changed_keys""",
@@ -588,7 +588,7 @@ MUTANTS = (
     Mutant(
         rule="H2",
         name="rows that are gone are taken for zero",
-        path="reliability/transaction/apply.py",
+        path="reliability/transaction/commit/apply.py",
         old='    if header["attempt_id"] != at["replaced_attempt"] or header["rows"] != found:\n',
         new="    if False:\n",
         tests=(HISTORY + "test_rows_that_are_gone_are_never_taken_for_zero",),
@@ -628,7 +628,7 @@ MUTANTS = (
     Mutant(
         rule="H4",
         name="nothing holds what was rolled back",
-        path="reliability/transaction/plan.py",
+        path="reliability/transaction/commit/plan.py",
         old='            tx.run("hold_later_txids", **place)\n',
         new="",
         tests=(HISTORY + "test_a_rollback_fences_what_is_processed_and_holds_the_txids",),
@@ -657,7 +657,7 @@ MUTANTS = (
     Mutant(
         rule="H4",
         name="a rolled back txid satisfies its run",
-        path="reliability/transaction/plan.py",
+        path="reliability/transaction/commit/plan.py",
         old='            tx.run("close_later_requests", **place)\n',
         new="",
         tests=(HISTORY + "test_a_rollback_closes_every_request_of_the_later_txids",),
@@ -682,7 +682,7 @@ MUTANTS = (
     Mutant(
         rule="H7",
         name="a table can belong to two states",
-        path="reliability/transaction/declare.py",
+        path="reliability/transaction/topology/declare.py",
         old="    if owner is not None:\n",
         new="    if False:\n",
         tests=(HISTORY + "test_a_table_belongs_to_one_state_of_one_topology",),
@@ -701,7 +701,7 @@ MUTANTS = (
     Mutant(
         rule="S1",
         name="texts go in the client's encoding",
-        path="reliability/ledger/door.py",
+        path="reliability/ledger/connection.py",
         old='                client_encoding="UTF8",\n',
         new="",
         tests=(SESSIONS + "test_text_is_stored_as_it_is_where_the_client_says_latin1",),
@@ -717,7 +717,7 @@ MUTANTS = (
     Mutant(
         rule="S3",
         name="a ledger that is away costs a retry",
-        path="plugins/reliability_airflow/patience.py",
+        path="plugins/reliability_airflow/waiting.py",
         old="        except (LedgerUnavailable, LedgerBusy) as error:\n",
         new="        except () as error:\n",
         tests=(WAITING + "test_a_task_leaves_its_slot_while_the_ledger_is_away",),

@@ -6,8 +6,8 @@ import threading
 from contextlib import closing
 from types import TracebackType
 
-from reliability.ledger.door import Door
-from tests.fix_postgres import rows
+from reliability.ledger.connection import LedgerConnection
+from tests.support.fix_postgres import rows
 
 
 class Reader:
@@ -36,9 +36,9 @@ class Reader:
         assert not self.torn
 
     def _read(self) -> None:
-        with closing(Door(self._dsn)) as door:
+        with closing(LedgerConnection(self._dsn)) as connection:
             while not self._ended.wait(0.02):
-                [found] = rows(door, self._statement)
+                [found] = rows(connection, self._statement)
                 if len(set(found)) > 1:
                     self.torn.append(found)
                 self.seen.add(found[0])

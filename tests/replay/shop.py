@@ -37,24 +37,31 @@ from reliability.core.errors import NothingToEmit, SourceChanged, SourceMoved
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
 from reliability.core.request import TaskTry
-from reliability.core.spout import BatchMeta, Interval, MemorySlice, SourceItem, SpoutKind, Taken
-from reliability.ledger.door import Door
-from reliability.loop import Errand, advance
+from reliability.core.spout import (
+    AllocatedItems,
+    BatchMeta,
+    Interval,
+    MemorySlice,
+    SourceItem,
+    SpoutKind,
+)
+from reliability.ledger.connection import LedgerConnection
 from reliability.runner import TransactionRunner
 from reliability.settings import database_dsn
 from reliability.spark.stage import CsvStream, StageTask
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
-from reliability.transaction.attempt import (
+from reliability.transaction.commit.dry_run import DryRunResult
+from reliability.transaction.commit.plan import Committed
+from reliability.transaction.emit.requests import Run, TaskContact
+from reliability.transaction.process.attempt import (
     declare_partitions,
     fail_and_raise,
     read_batch_meta,
     verify_source,
 )
-from reliability.transaction.plan import Committed
-from reliability.transaction.rehearse import Rehearsed
-from reliability.transaction.request import Run, TaskContact
-from tests.one_state import Row, reduce_rows
+from reliability.transaction.run import Errand, advance
+from tests.support.one_state import Row, reduce_rows
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,7 +128,7 @@ class Batches:
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
         return True
 
-    def plan(self, interval: Interval | None, taken: Taken) -> list[SourceItem]:
+    def plan(self, interval: Interval | None, taken: AllocatedItems) -> list[SourceItem]:
         items = [
             MemorySlice(partition=n, offset=0, rows=rows)
             for n, rows in enumerate(self.sizes)
@@ -178,7 +185,7 @@ class Shop:
     :param makes: txid -> rows without tuple ids; a correction changes it
     """
 
-    door: Door
+    connection: LedgerConnection
     elsewhere: str = ""
     kinds: Callable[[str], Sequence[State]] = states
     makes: dict[int, list[dict[str, Any]]] = field(default_factory=dict)
@@ -197,11 +204,11 @@ class Shop:
             max_spout_pending=self.pending,
             module=__name__,
         )
-        self.runner = TransactionRunner(self.topology, self.door)
+        self.runner = TransactionRunner(self.topology, self.connection)
 
     def another_process(self) -> Shop:
         """The same topology on a session of its own; what the code makes is shared."""
-        other = replace(self, door=Door(self.door.dsn))
+        other = replace(self, connection=LedgerConnection(self.connection.dsn))
         other.source.sizes = self.source.sizes
         other.raised, other.makes = self.raised, self.makes
         return other
@@ -219,7 +226,7 @@ class Shop:
             task="emit",
             this_try=TaskTry(max_tries=0),
         )
-        return self.runner.emit(None, who, most_batches=1000)
+        return self.runner.emit(None, who, max_batches=1000)
 
     def run_of(self, txid: int) -> Run:
         [(run,)] = self.ask(
@@ -260,7 +267,7 @@ class Shop:
 
     def _advance(
         self, txid: int, who: TaskContact, hands: _Hands, step: str | None
-    ) -> Rehearsed | None:
+    ) -> DryRunResult | None:
         request_id = self.runner.contact(txid, who).request_id
         work = self.topology.work("commit", step)
         return advance(self.runner, Errand(txid=txid, request_id=request_id, work=work), hands)
@@ -289,21 +296,21 @@ class Shop:
 
     def write(self, grant: Grant, partitions: int = 2) -> None:
         """Do what the driver and its tasks do for every state of an attempt."""
-        meta = read_batch_meta(self.door, grant)
+        meta = read_batch_meta(self.connection, grant)
         try:
-            verify_source(self.door, grant, self.source, meta)
+            verify_source(self.connection, grant, self.source, meta)
         except (SourceChanged, SourceMoved) as error:
-            fail_and_raise(self.door, grant, error)
+            fail_and_raise(self.connection, grant, error)
         rows = [row for item in _slices(meta) for row in self.makes[item.partition + 1]]
         ids = [fold_rows(0, 1, first=n).xor for n in range(len(rows))]
         whole: list[Row] = [{**row, "_x": x} for row, x in zip(rows, ids, strict=True)]
         for state in self.topology.states:
             tables = StateTables(self.name, state)
-            with closing(Door(self.dsn_of(state.database))) as door:
-                with door.transaction() as tx:
+            with closing(LedgerConnection(self.dsn_of(state.database))) as connection:
+                with connection.transaction() as tx:
                     copy = tables.copy().as_string(tx.cursor)
                 task = StageTask(
-                    dsn=door.dsn,
+                    dsn=connection.dsn,
                     copy=copy,
                     grant=grant,
                     sink=state.name,
@@ -313,14 +320,14 @@ class Shop:
                     task.stage(
                         part, CsvStream(iter([_batch(tables, grant, whole[part::partitions])]))
                     )
-                declare_partitions(door, grant, state.name, partitions)
+                declare_partitions(connection, grant, state.name, partitions)
 
     def dsn_of(self, database: str) -> str:
-        return database_dsn(database) if database else self.door.dsn
+        return database_dsn(database) if database else self.connection.dsn
 
     @staticmethod
-    def door_to(database: str) -> closing[Door]:
-        return closing(Door(database_dsn(database)))
+    def door_to(database: str) -> closing[LedgerConnection]:
+        return closing(LedgerConnection(database_dsn(database)))
 
     # --- what there is ---------------------------------------------------------------------------
 
@@ -335,12 +342,15 @@ class Shop:
         statement = SQL("SELECT {} FROM {}").format(
             SQL(", ").join(map(_identifier, columns)), StateTables(self.name, state).target
         )
-        with closing(Door(self.dsn_of(state.database))) as door, door.transaction() as tx:
+        with (
+            closing(LedgerConnection(self.dsn_of(state.database))) as connection,
+            connection.transaction() as tx,
+        ):
             found = [tuple(row.values()) for row in tx.all(statement)]
         return sorted(found, key=repr)
 
     def ask(self, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
-        with self.door.transaction() as tx:
+        with self.connection.transaction() as tx:
             found = tx.all(SQL(statement), topology=self.name, **parameters)
         return [tuple(row.values()) for row in found]
 

@@ -13,13 +13,13 @@ from decimal import Decimal
 
 import pytest
 
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.runner import TransactionRunner
-from reliability.transaction.rollback import release, roll_back
+from reliability.transaction.correct.rollback import release, roll_back
 from spark_apps.cdnow_revenue import purchases, topology
-from tests.fix_pipeline import Pipeline, month
-from tests.fix_postgres import rows
 from tests.replay.reader import Reader
+from tests.support.fix_pipeline import Pipeline, month
+from tests.support.fix_postgres import rows
 
 TABLES = {name: f"SELECT * FROM {name} ORDER BY 1" for name in ("customer_totals", "daily_revenue")}
 WRONG = {"factor": "1"}  # what the code does wrong to the second month
@@ -41,17 +41,17 @@ def months():
 
 
 @pytest.fixture
-def shop(door, spark, months):
+def shop(connection, spark, months):
     corrected = replace(topology, process=with_a_mistake, steps=(), module=__name__)
-    shop = Pipeline(TransactionRunner(corrected, door), spark)
+    shop = Pipeline(TransactionRunner(corrected, connection), spark)
     WRONG["factor"] = "1"
     for number in months:
         transact_all(shop, number)
     return shop
 
 
-def tables(door):
-    return {name: rows(door, statement) for name, statement in TABLES.items()}
+def tables(connection):
+    return {name: rows(connection, statement) for name, statement in TABLES.items()}
 
 
 def replay(shop, *txids):
@@ -73,15 +73,17 @@ def transact_all(shop, number):
         shop.transact(txid)
 
 
-def test_a_wrong_month_is_corrected_while_fresh_months_commit(shop, door, spark):
-    before = tables(door)
-    fresh = Pipeline(TransactionRunner(shop.runner.topology, Door(door.dsn)), spark)
+def test_a_wrong_month_is_corrected_while_fresh_months_commit(shop, connection, spark):
+    before = tables(connection)
+    fresh = Pipeline(
+        TransactionRunner(shop.runner.topology, LedgerConnection(connection.dsn)), spark
+    )
     fresh.run = replace(fresh.run, run_id="scheduled__1997-03")
     shop.waits_until = fresh.waits_until = time.monotonic() + 120  # each commits what is due
-    with Reader(door.dsn, SEEN) as reader:
+    with Reader(connection.dsn, SEEN) as reader:
         WRONG["factor"] = "1.10"
         shop = replay(shop, 3, 4)
-        wrong = tables(door)
+        wrong = tables(connection)
         assert wrong != before
         WRONG["factor"] = "1"
         thread = threading.Thread(target=transact_all, args=(fresh, 3))
@@ -89,25 +91,27 @@ def test_a_wrong_month_is_corrected_while_fresh_months_commit(shop, door, spark)
         shop = replay(shop, 3, 4)
         thread.join()
     assert len(reader.seen) >= 4
-    roll_back(door, "cdnow_revenue", 4, "March is another test's")
-    assert tables(door) == before
+    roll_back(connection, "cdnow_revenue", 4, "March is another test's")
+    assert tables(connection) == before
     asked = (
         "SELECT txid, state, rows_changed, (moved ->> 'revenue')::numeric"
         " FROM reliability.difference WHERE commit_number IS NOT NULL AND attempt_id IS NOT NULL"
         " AND state = 'daily_revenue' ORDER BY difference_id"
     )
-    [there, *_], back = rows(door, asked)[:2], rows(door, asked)[2:]
+    [there, *_], back = rows(connection, asked)[:2], rows(connection, asked)[2:]
     assert there[3] > 0
-    assert {(t, -by) for t, _, _, by in rows(door, asked)[:2]} == {(t, by) for t, _, _, by in back}
+    assert {(t, -by) for t, _, _, by in rows(connection, asked)[:2]} == {
+        (t, by) for t, _, _, by in back
+    }
 
 
-def test_rolled_back_and_processed_again_it_is_the_original(shop, door):
-    before = tables(door)
-    roll_back(door, "cdnow_revenue", 1, "a wrong delivery")
-    assert rows(door, "SELECT sum(orders) FROM daily_revenue")[0][0] < 10_000
-    [run, *_] = release(door, "cdnow_revenue")
+def test_rolled_back_and_processed_again_it_is_the_original(shop, connection):
+    before = tables(connection)
+    roll_back(connection, "cdnow_revenue", 1, "a wrong delivery")
+    assert rows(connection, "SELECT sum(orders) FROM daily_revenue")[0][0] < 10_000
+    [run, *_] = release(connection, "cdnow_revenue")
     assert run.txids[0] == 2
     again = shop.again()
     for number in (1, 2):
         transact_all(again, number)
-    assert tables(door) == before
+    assert tables(connection) == before

@@ -21,16 +21,16 @@ from reliability.core.errors import (
     TxidHeld,
 )
 from reliability.core.request import TaskTry
-from reliability.transaction.request import Run, TaskContact
-from reliability.transaction.rollback import release, roll_back
+from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.emit.requests import Run, TaskContact
 from tests.replay.reader import Reader
 from tests.replay.shop import Shop, made, opaque_states, states
 
 
 @pytest.fixture
-def shop(door):
+def shop(connection):
     """Five txids, committed."""
-    shop = Shop(door)
+    shop = Shop(connection)
     for txid in shop.deliver(*(made(n) for n in range(1, 6))):
         shop.transact(txid)
     return shop
@@ -80,9 +80,11 @@ def test_correcting_and_correcting_back_is_an_identity(shop):
         assert dict(back[state].moved) == {name: -by for name, by in one.moved.items()}
 
 
-def test_a_correction_gives_what_correct_code_had_given(door, shop):
+def test_a_correction_gives_what_correct_code_had_given(connection, shop):
     shop.correct(3, corrected(3))
-    right = Shop(door, name="right", kinds=lambda _: [_renamed(s) for s in shop.topology.states])
+    right = Shop(
+        connection, name="right", kinds=lambda _: [_renamed(s) for s in shop.topology.states]
+    )
     for txid in right.deliver(*(shop.makes[n] for n in range(1, 6))):
         right.transact(txid)
     assert list(right.tables().values()) == list(shop.tables().values())
@@ -95,12 +97,12 @@ def _renamed(state):
 @pytest.mark.parametrize("to_txid", [0, 2, 4])
 def test_rolling_back_and_processing_again_is_the_original(shop, to_txid):
     before = shop.tables()
-    done = roll_back(shop.door, "shop", to_txid, "a wrong delivery")
+    done = roll_back(shop.connection, "shop", to_txid, "a wrong delivery")
     assert done.held == (to_txid + 1, 5)
     assert not any(one.is_nothing for one in done.differences)
     held = "SELECT txid FROM reliability.transaction WHERE held_reason IS NOT NULL ORDER BY txid"
     assert [txid for (txid,) in shop.ask(held)] == list(range(to_txid + 1, 6))
-    [run] = release(shop.door, "shop")
+    [run] = release(shop.connection, "shop")
     assert (run.run_id, run.txids) == ("run 1", tuple(range(to_txid + 1, 6)))
     for txid in run.txids:
         shop.clear(txid)
@@ -109,11 +111,11 @@ def test_rolling_back_and_processing_again_is_the_original(shop, to_txid):
     assert shop.tables() == before
 
 
-def test_a_rollback_gives_the_tables_of_that_txid(door):
-    shop = Shop(door)
+def test_a_rollback_gives_the_tables_of_that_txid(connection):
+    shop = Shop(connection)
     tables = [shop_tables_after(shop, n) for n in range(1, 5)]
     for txid in (3, 2, 1):
-        roll_back(door, "shop", txid, "back")
+        roll_back(connection, "shop", txid, "back")
         assert shop.tables() == tables[txid - 1]
 
 
@@ -124,16 +126,16 @@ def shop_tables_after(shop, n):
 
 
 def test_rolling_back_twice_at_once_is_refused(shop):
-    roll_back(shop.door, "shop", 3, "back")
+    roll_back(shop.connection, "shop", 3, "back")
     with pytest.raises(RollbackNotPossible, match="txid 3 is the last"):
-        roll_back(shop.door, "shop", 3, "back")
+        roll_back(shop.connection, "shop", 3, "back")
     with pytest.raises(RollbackNotPossible, match="1 to 3"):
-        roll_back(shop.door, "shop", 4, "back")
+        roll_back(shop.connection, "shop", 4, "back")
 
 
 def test_what_is_held_is_neither_processed_nor_passed_by(shop):
     """H4: else whoever comes next would commit it at once."""
-    roll_back(shop.door, "shop", 3, "a wrong delivery")
+    roll_back(shop.connection, "shop", 3, "a wrong delivery")
     shop.clear(4)
     with pytest.raises(TxidHeld, match="txid 4 is held: a wrong delivery"):
         shop.transact(4)
@@ -150,7 +152,7 @@ def test_a_dry_run_tells_what_a_replay_does_and_changes_nothing(shop):
         "SELECT status FROM reliability.attempt WHERE txid = 2 ORDER BY attempt_id"
     ) == [
         ("COMMITTED",),
-        ("REHEARSED",),
+        ("DRY_RUN",),
     ]
     run = shop.run_of(2)
     assert shop.runner.settle(run, shop.txids_of(run)) == [t for t in shop.txids_of(run) if t != 2]
@@ -185,36 +187,36 @@ def test_a_dry_run_that_died_is_in_nobodys_way(shop):
     ]
 
 
-def test_a_dry_run_needs_what_has_committed(door):
-    shop = Shop(door)
+def test_a_dry_run_needs_what_has_committed(connection):
+    shop = Shop(connection)
     shop.deliver(made(1))
     run = Run(dag_id="shop", run_id="another")
     who = TaskContact(run=run, task="emit", this_try=TaskTry(max_tries=0), is_dry_run=True)
     with pytest.raises(NothingToReplay):
-        shop.runner.emit(None, who, most_batches=9)
+        shop.runner.emit(None, who, max_batches=9)
 
 
 def test_a_dry_run_of_a_rollback_changes_nothing(shop):
     before = shop.tables()
-    told = roll_back(shop.door, "shop", 2, "maybe", dry_run=True)
+    told = roll_back(shop.connection, "shop", 2, "maybe", dry_run=True)
     assert shop.tables() == before
     assert told.commit_number is None
-    assert roll_back(shop.door, "shop", 2, "yes").differences == told.differences
+    assert roll_back(shop.connection, "shop", 2, "yes").differences == told.differences
 
 
-def test_an_opaque_state_goes_back_one_txid_and_no_further(door):
+def test_an_opaque_state_goes_back_one_txid_and_no_further(connection):
     """H5: a row remembers one step, and a second one would be wrong without a word."""
-    shop = Shop(door, kinds=opaque_states)
+    shop = Shop(connection, kinds=opaque_states)
     tables = [shop_tables_after(shop, n) for n in range(1, 4)]
     with pytest.raises(RollbackNotPossible, match="can go back to txid 2 only"):
-        roll_back(door, "shop", 1, "back")
-    roll_back(door, "shop", 2, "back")
+        roll_back(connection, "shop", 1, "back")
+    roll_back(connection, "shop", 2, "back")
     assert shop.tables() == tables[1]
     with pytest.raises(RollbackNotPossible, match="no txid up to 2"):
-        roll_back(door, "shop", 1, "back")
+        roll_back(connection, "shop", 1, "back")
     with pytest.raises(ReplayNotPossible):
         shop.replay(2)
-    release(door, "shop")
+    release(connection, "shop")
     shop.clear(3)
     shop.transact(3)
     assert shop.tables() == tables[2]
@@ -242,9 +244,11 @@ OPERATIONS = st.lists(
     suppress_health_check=list(HealthCheck),
 )
 @given(OPERATIONS)
-def test_whatever_was_corrected_the_tables_are_those_of_the_code_that_ran_last(door, operations):
+def test_whatever_was_corrected_the_tables_are_those_of_the_code_that_ran_last(
+    connection, operations
+):
     name = f"shop_{next(_numbers)}"
-    shop = Shop(door, name=name, kinds=lambda _: _named(name))
+    shop = Shop(connection, name=name, kinds=lambda _: _named(name))
     for txid in shop.deliver(*(made(n) for n in range(1, 5))):
         shop.transact(txid)
     # A rollback takes fresh txids along, so that nobody commits any beside one.
@@ -252,7 +256,7 @@ def test_whatever_was_corrected_the_tables_are_those_of_the_code_that_ran_last(d
     with watched(shop), committing(shop, fresh):
         for what, txid, seed in operations:
             perform(shop, what, txid, seed)
-    right = Shop(door, name=f"{name}_r", kinds=lambda _: _named(f"{name}_r"))
+    right = Shop(connection, name=f"{name}_r", kinds=lambda _: _named(f"{name}_r"))
     for txid in right.deliver(*(shop.makes[n] for n in sorted(shop.makes))):
         right.transact(txid)
     assert shop.tables() == right.tables()
@@ -291,8 +295,8 @@ def perform(shop, what, txid, seed):
             told = shop.dry_run(txid)
             assert told == [] or {one.state for one in told} == set(shop.tables())
         case "roll back":
-            roll_back(shop.door, shop.name, txid - 1, "back")
-            for run in release(shop.door, shop.name):
+            roll_back(shop.connection, shop.name, txid - 1, "back")
+            for run in release(shop.connection, shop.name):
                 shop.clear(*run.txids)
                 for held in run.txids:
                     shop.transact(held)
@@ -310,7 +314,7 @@ def watched(shop):
     tables = {s.name: ".".join(s.target) for s in shop.topology.states}
     count = "(SELECT coalesce(sum(n), 0)::int FROM {})".format
     return Reader(
-        shop.door.dsn,
+        shop.connection.dsn,
         f"SELECT {count(tables['exact'])}, {count(tables['recomputed'])},"
         f" {count(tables['all_of_it'])}, (SELECT count(*)::int FROM {tables['log']}),"
         f" (SELECT coalesce(sum(_rows), 0)::int FROM {tables['newest']}),"
@@ -319,16 +323,16 @@ def watched(shop):
     )
 
 
-def test_fresh_commits_and_replays_go_on_beside_each_other(door):
+def test_fresh_commits_and_replays_go_on_beside_each_other(connection):
     """G3, and both lanes: what is emitted meanwhile commits in order, replays swap in between."""
-    shop = Shop(door)
+    shop = Shop(connection)
     for txid in shop.deliver(*(made(n) for n in range(1, 4))):
         shop.transact(txid)
     with watched(shop) as reader, committing(shop, range(4, 10)):
         for n in range(8):
             shop.correct(1 + n % 3, made(20 + n))
     assert len(reader.seen) > 2
-    right = Shop(door, name="right", kinds=lambda _: _named("right"))
+    right = Shop(connection, name="right", kinds=lambda _: _named("right"))
     for txid in right.deliver(*(shop.makes[n] for n in range(1, 10))):
         right.transact(txid)
     assert shop.tables() == right.tables()

@@ -12,18 +12,18 @@ from reliability import FileSpout
 from reliability.core.errors import NothingToReplay, RefreezeNotPossible, SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.request import TaskTry
-from reliability.core.spout import BatchMeta, NothingTaken
+from reliability.core.spout import BatchMeta, NoItems
 from reliability.runner import TransactionRunner
-from reliability.transaction.request import Run, TaskContact
-from reliability.transaction.rollback import release, roll_back
-from tests.fix_pipeline import january, write_parquet
-from tests.fix_pipeline import shop as shop_of
+from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.emit.requests import Run, TaskContact
 from tests.replay.shop import Shop, made
+from tests.support.fix_pipeline import january, write_parquet
+from tests.support.fix_pipeline import shop as shop_of
 
 
 @pytest.fixture
-def shop(door):
-    shop = Shop(door)
+def shop(connection):
+    shop = Shop(connection)
     for txid in shop.deliver(made(1), made(2), made(3)):
         shop.transact(txid)
     return shop
@@ -55,20 +55,20 @@ def test_a_run_freezes_anew_once(shop):
     who = shop.who(1)
     exchange(shop, 2, made(9, rows=8))
     shop.clear(2)
-    assert shop.runner.emit(None, who, most_batches=9, refreeze=True) == [1, 2, 3]
+    assert shop.runner.emit(None, who, max_batches=9, refreeze=True) == [1, 2, 3]
     exchange(shop, 2, made(9, rows=7))
-    assert shop.runner.emit(None, who, most_batches=9, refreeze=True) == [1, 2, 3]
+    assert shop.runner.emit(None, who, max_batches=9, refreeze=True) == [1, 2, 3]
     asked = "SELECT emitted_count FROM reliability.transaction WHERE txid = 2"
     assert shop.ask(asked) == [(8,)]
 
 
 def test_a_delivery_that_was_rolled_back_comes_anew(shop):
     """G7: what is released has the batch that it was frozen with, until a run says otherwise."""
-    roll_back(shop.door, "shop", 2, "delivered anew")
+    roll_back(shop.connection, "shop", 2, "delivered anew")
     exchange(shop, 3, made(9, rows=8))
-    release(shop.door, "shop")
+    release(shop.connection, "shop")
     shop.clear(3)
-    shop.runner.emit(None, shop.who(3), most_batches=9, refreeze=True)
+    shop.runner.emit(None, shop.who(3), max_batches=9, refreeze=True)
     shop.transact(3)
     assert shop.ask("SELECT n FROM all_of_it") == [(20,)]
 
@@ -97,7 +97,7 @@ def test_files_that_changed_went_and_came_back(tmp_path):
     spout = FileSpout(f"{tmp_path}/*.parquet", max_files_per_batch=3)
     for name in "abc":
         write_parquet(tmp_path / f"{name}.parquet", rows(2))
-    [items] = spout.cut(spout.plan(None, NothingTaken()))
+    [items] = spout.cut(spout.plan(None, NoItems()))
     meta = BatchMeta(items=items, emitted=spout.count(items))
     write_parquet(tmp_path / "a.parquet", rows(5))
     os.remove(tmp_path / "b.parquet")
@@ -114,19 +114,19 @@ UPDATE reliability.transaction
 """
 
 
-def test_a_batch_of_which_an_earlier_release_wrote_less_is_frozen_anew(tmp_path, door):
+def test_a_batch_of_which_an_earlier_release_wrote_less_is_frozen_anew(tmp_path, connection):
     """It was taken for one that is being processed: what is stored was compared as read."""
 
     def rows(n):
         return [{"customer": i, "day": date(2026, 1, 1), "price": Decimal(i)} for i in range(n)]
 
     path = write_parquet(tmp_path / "1997-01" / "a.parquet", rows(2))
-    runner = TransactionRunner(shop_of(tmp_path), door)
+    runner = TransactionRunner(shop_of(tmp_path), connection)
     who = TaskContact(
         run=Run(dag_id="shop", run_id="january"), task="emit", this_try=TaskTry(max_tries=0)
     )
-    assert runner.emit(january(), who, most_batches=9) == [1]
-    with door.transaction() as tx:
+    assert runner.emit(january(), who, max_batches=9) == [1]
+    with connection.transaction() as tx:
         tx.cursor.execute(AS_BEFORE)
     assert runner.refreeze(1, "nothing has changed") is None
     write_parquet(path, rows(5))
@@ -142,6 +142,6 @@ def test_a_piece_of_a_file_cannot_be_frozen_anew(tmp_path):
     path = str(tmp_path / "a.parquet")
     pq.write_table(pa.table({"n": list(range(8))}), path, row_group_size=2)
     spout = FileSpout(f"{tmp_path}/*.parquet", max_rows_per_batch=4)
-    items = spout.cut(spout.plan(None, NothingTaken()))[0]
+    items = spout.cut(spout.plan(None, NoItems()))[0]
     with pytest.raises(RefreezeNotPossible, match="pieces"):
         spout.refresh(BatchMeta(items=items, emitted=Fold()))

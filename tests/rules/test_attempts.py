@@ -12,11 +12,11 @@ import pytest
 from reliability.core.errors import AttemptFenced, AttemptIncomplete, LedgerBusy
 from reliability.core.spout import SpoutKind
 from reliability.ledger import locks
-from reliability.ledger.door import Door
-from reliability.transaction.attempt import renew_lease
-from tests.fix_postgres import own_session
+from reliability.ledger.connection import LedgerConnection
+from reliability.transaction.process.attempt import renew_lease
 from tests.simulation.contents import BEST, TOTALS
 from tests.simulation.world import Silent
+from tests.support.fix_postgres import own_session
 
 ANOTHER = "00000000-0000-0000-0000-000000000000"
 
@@ -93,7 +93,7 @@ def test_who_holds_the_topology_lets_go_of_an_attempt_row_it_cannot_get(claimed,
     """A3: and ends the session that holds it, if its attempt is to be fenced."""
     monkeypatch.setattr(locks, "HOLDERS_PATIENCE_SECONDS", 1)
     grant = claimed.grant(1)
-    holder = own_session(claimed.door.dsn, application_name=f"reliability {grant}")
+    holder = own_session(claimed.connection.dsn, application_name=f"reliability {grant}")
     with holder.cursor() as cursor:
         cursor.execute("UPDATE reliability.attempt SET lease = lease")
         with pytest.raises(LedgerBusy):
@@ -110,7 +110,7 @@ def test_a_row_that_falls_with_the_fenced_one_is_got_in_the_same_way(new_world, 
     world = new_world(spout=SpoutKind.OPAQUE, items=(2, 2, 2), pending=3)
     for txid in (1, 2, 3):
         world.claim("A", txid, "process")
-    holder = own_session(world.door.dsn, application_name=f"reliability {world.grant(3)}")
+    holder = own_session(world.connection.dsn, application_name=f"reliability {world.grant(3)}")
     with holder.cursor() as cursor:
         cursor.execute("UPDATE reliability.attempt SET lease = lease WHERE txid = 3")
         with pytest.raises(LedgerBusy):
@@ -125,7 +125,7 @@ def test_one_row_that_is_held_does_not_keep_a_sweep_from_the_others(new_world, m
     for txid in (1, 2):
         world.claim("A", txid, "process")
     world.execute("UPDATE reliability.attempt SET lease_until = now() - interval '1 s'")
-    holder = own_session(world.door.dsn, application_name=f"reliability {world.grant(1)}")
+    holder = own_session(world.connection.dsn, application_name=f"reliability {world.grant(1)}")
     with holder.cursor() as cursor:
         cursor.execute("UPDATE reliability.attempt SET lease = lease WHERE txid = 1")
         assert [str(attempt) for attempt in world.runner.sweep().expired] == ["2:0"]
@@ -135,7 +135,7 @@ def test_one_row_that_is_held_does_not_keep_a_sweep_from_the_others(new_world, m
 def test_what_refers_to_the_topology_does_not_wait_for_who_holds_it(claimed):
     """A3: a foreign key takes KEY SHARE on its row; FOR UPDATE would make both wait."""
     grant = claimed.grant(1)
-    with Door(claimed.door.dsn).transaction() as tx:
+    with LedgerConnection(claimed.connection.dsn).transaction() as tx:
         locks.lock_topology(tx, claimed.name)
         claimed.execute(
             "SET LOCAL lock_timeout = '1s';"
@@ -157,9 +157,11 @@ def test_the_session_of_an_ended_attempt_is_ended_when_its_rows_are_cleaned(clai
             return b""
 
     def copy():
-        door = Door(claimed.door.dsn, application_name=f"reliability {zombie}")
+        connection = LedgerConnection(
+            claimed.connection.dsn, application_name=f"reliability {zombie}"
+        )
         try:
-            with door.transaction() as tx:
+            with connection.transaction() as tx:
                 tx.copy(claimed.copies[TOTALS], Stalls())
         except Exception as error:
             ends.append(error)
@@ -261,7 +263,7 @@ def test_a_processed_attempt_waits_for_its_turn_as_long_as_it_takes(new_world):
     world.sweep()
     assert statuses(world) == {"1:0": "FENCED", "2:0": "PROCESSED"}
     with pytest.raises(AttemptFenced):
-        renew_lease(world.door, world.grant(1))
+        renew_lease(world.connection, world.grant(1))
 
 
 def test_what_is_sealed_or_committed_is_out_of_reach(new_world):

@@ -10,10 +10,10 @@ import pytest
 
 from reliability.core.errors import LedgerCorruption, StateDefinitionChanged, UnexpectedAnswer
 from reliability.core.state import State
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.runner import TransactionRunner
-from reliability.transaction.commit import drain
+from reliability.transaction.commit.drain import drain
 from tests.simulation.contents import TOTALS
 
 
@@ -33,15 +33,15 @@ def test_what_is_read_under_the_lock_is_read_after_the_wait(new_world):
     done: list[object] = []
 
     def wait_and_drain():
-        door = Door(world.door.dsn, application_name="who waits")
+        connection = LedgerConnection(world.connection.dsn, application_name="who waits")
         try:
-            done.append(drain(door, world.name))
+            done.append(drain(connection, world.name))
         except Exception as error:
             done.append(error)
-        door.close()
+        connection.close()
 
     thread = threading.Thread(target=wait_and_drain)
-    with Door(world.door.dsn).transaction() as tx:
+    with LedgerConnection(world.connection.dsn).transaction() as tx:
         lock_topology(tx, world.name)
         thread.start()
         wait_until_it_waits(world)
@@ -103,7 +103,7 @@ def test_an_attempt_is_not_granted_for_other_states_than_the_ledgers(new_world):
     topology = world.runner.topology
     other = State(TOTALS, {"key": "text"}, topology.states[0].values, topology.states[0].table)
     changed = replace(topology, states=[other, topology.states[1]], process=None)
-    world.runner = TransactionRunner(changed, world.door, world.runner.leases)
+    world.runner = TransactionRunner(changed, world.connection, world.runner.leases)
     with pytest.raises(StateDefinitionChanged, match=TOTALS):
         world.claim("A", 1, "process")
     assert statuses(world) == {}
@@ -145,6 +145,6 @@ def test_a_newer_attempt_fences_the_older_one_in_every_database(new_world):
     world = new_world(databases=2)
     world.claim("A", 1, "process")
     world.claim("A", 1, "process")
-    with world.door_of("best") as door, door.transaction() as tx:
+    with world.connection_of("best") as connection, connection.transaction() as tx:
         tx.cursor.execute("SELECT status FROM reliability.attempt ORDER BY attempt_id")
         assert [row["status"] for row in tx.cursor.fetchall()] == ["FENCED", "PROCESSING"]

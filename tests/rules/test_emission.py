@@ -8,9 +8,9 @@ from reliability import Count, MemorySpout, State, Topology
 from reliability.core.errors import LedgerCorruption, SourceChanged
 from reliability.core.request import TaskTry
 from reliability.core.spout import SpoutKind
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.runner import TransactionRunner
-from reliability.transaction.request import Run, TaskContact
+from reliability.transaction.emit.requests import Run, TaskContact
 
 
 def items(world):
@@ -80,7 +80,7 @@ def test_a_batch_that_names_an_attempt_which_did_not_commit_is_refused(new_world
         world.runner.commit(2)
 
 
-def test_an_untimed_spout_emits_nothing_new_for_a_run_that_comes_again(door):
+def test_an_untimed_spout_emits_nothing_new_for_a_run_that_comes_again(connection):
     """E5: a cleared run asks for what it had; what is new belongs to the next run."""
     rows = [["a", "b"]]
     topology = Topology(
@@ -89,7 +89,7 @@ def test_an_untimed_spout_emits_nothing_new_for_a_run_that_comes_again(door):
         states=[State("words", key={"word": "text"}, values={"times": Count()})],
         process=lambda batch: {"words": batch},
     )
-    runner = TransactionRunner(topology, Door(door.dsn))
+    runner = TransactionRunner(topology, LedgerConnection(connection.dsn))
 
     def emit(run_id, max_tries=2):
         who = TaskContact(
@@ -97,13 +97,13 @@ def test_an_untimed_spout_emits_nothing_new_for_a_run_that_comes_again(door):
             task="emit",
             this_try=TaskTry(max_tries=max_tries),
         )
-        return runner.emit(None, who, most_batches=9)
+        return runner.emit(None, who, max_batches=9)
 
     assert emit("manual__1") == [1, 2]
     rows[0].append("c")
     assert emit("manual__1", max_tries=3) == [1, 2]
     assert emit("manual__2") == [3]
-    runner.door.close()
+    runner.connection.close()
 
 
 def test_a_source_that_changed_while_spark_read_it_fails_the_attempt(new_world):

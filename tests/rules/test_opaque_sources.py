@@ -14,13 +14,13 @@ from reliability.core.errors import (
 )
 from reliability.core.spout import SpoutKind
 from reliability.runner import TransactionRunner
-from reliability.transaction.attempt import read_batch_meta
-from reliability.transaction.park import park, skip
-from reliability.transaction.rollback import release, roll_back
-from reliability.transaction.taken import freeze
-from tests.fix_pipeline import Pipeline
-from tests.fix_postgres import rows
+from reliability.transaction.correct.park import park, skip
+from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.emit.source_items import freeze
+from reliability.transaction.process.attempt import read_batch_meta
 from tests.replay.shop import Shop, made
+from tests.support.fix_pipeline import Pipeline
+from tests.support.fix_postgres import rows
 
 
 @pytest.fixture(params=[False, True], ids=["one database", "two databases"])
@@ -30,9 +30,9 @@ def elsewhere(request, add_database):
     return "elsewhere" if request.param else ""
 
 
-def delivered(door, count, elsewhere="", committed=0):
+def delivered(connection, count, elsewhere="", committed=0):
     """An opaque topology with so many txids, of which the first are committed."""
-    shop = Shop(door, spout_kind=SpoutKind.OPAQUE, elsewhere=elsewhere)
+    shop = Shop(connection, spout_kind=SpoutKind.OPAQUE, elsewhere=elsewhere)
     for txid in shop.deliver(*(made(n) for n in range(1, count + 1)))[:committed]:
         shop.transact(txid)
     return shop
@@ -76,13 +76,13 @@ def counted(shop):
 
 
 @pytest.mark.parametrize("pass_over", [park, skip])
-def test_a_txid_whose_source_is_gone_can_be_passed_over(door, elsewhere, pass_over):
+def test_a_txid_whose_source_is_gone_can_be_passed_over(connection, elsewhere, pass_over):
     """C7, E4: else the topology would wait for ever for what does not come back."""
-    shop = delivered(door, 2, elsewhere, committed=1)
+    shop = delivered(connection, 2, elsewhere, committed=1)
     goes(shop, 0, 1)
     with pytest.raises(NothingToEmit, match=r"txid 2: nothing is there .*deliver.*park.*skip"):
         shop.process(2)
-    done = pass_over(door, "shop", 2, "it does not come back")
+    done = pass_over(connection, "shop", 2, "it does not come back")
     assert [str(one.attempt) for one in done] == ["2:0"]
     assert (batches(shop), follows(shop, 2)) == ({1: [0], 2: []}, (0, 0))
     assert shop.deliver(made(3), run="next") == [3]
@@ -91,12 +91,14 @@ def test_a_txid_whose_source_is_gone_can_be_passed_over(door, elsewhere, pass_ov
     assert counted(shop) == 12
 
 
-def test_a_replay_of_such_a_txid_reads_nothing_and_what_comes_back_gets_another(door, elsewhere):
+def test_a_replay_of_such_a_txid_reads_nothing_and_what_comes_back_gets_another(
+    connection, elsewhere
+):
     """C7: its batch is frozen, and it is empty."""
-    shop = delivered(door, 1, elsewhere)
+    shop = delivered(connection, 1, elsewhere)
     goes(shop, 0)
     shop.runner.contact(1, shop.who(1))  # its task came, and failed
-    park(door, "shop", 1, "it does not come back")
+    park(connection, "shop", 1, "it does not come back")
     shop.source.gone.clear()
     assert all(one.is_nothing for one in shop.replay(1))
     assert (batches(shop), counted(shop)) == ({1: []}, 0)
@@ -106,12 +108,12 @@ def test_a_replay_of_such_a_txid_reads_nothing_and_what_comes_back_gets_another(
     assert (batches(shop), counted(shop)) == ({1: [], 2: [0]}, 6)
 
 
-def test_the_first_txid_can_be_passed_over_and_who_asked_for_it_has_it(door, elsewhere):
+def test_the_first_txid_can_be_passed_over_and_who_asked_for_it_has_it(connection, elsewhere):
     """C7: txid 1 starts where nothing ended."""
-    shop = delivered(door, 2, elsewhere)
+    shop = delivered(connection, 2, elsewhere)
     shop.runner.contact(1, shop.who(1))
     goes(shop, 0, 1)
-    skip(door, "shop", 1, "nobody needs it")
+    skip(connection, "shop", 1, "nobody needs it")
     assert shop.transact(1) == []
     assert follows(shop, 1) == (0, None)
     shop.source.gone.clear()
@@ -120,30 +122,32 @@ def test_the_first_txid_can_be_passed_over_and_who_asked_for_it_has_it(door, els
     assert emit(shop, "next") == [3]
 
 
-def test_txids_are_passed_over_in_their_order(door, elsewhere):
+def test_txids_are_passed_over_in_their_order(connection, elsewhere):
     """C7, E4: where a batch starts is settled when the txid before has committed."""
-    shop = delivered(door, 3, elsewhere)
+    shop = delivered(connection, 3, elsewhere)
     shop.runner.contact(2, shop.who(2))
     goes(shop, 0, 1, 2)
     with pytest.raises(ParkNotPossible, match="txid 1 of shop has not committed") as refused:
-        park(door, "shop", 2, "too early")
+        park(connection, "shop", 2, "too early")
     assert "park or skip txid 1" in str(refused.value)
     for txid in (1, 2, 3):
-        park(door, "shop", txid, "it does not come back")
+        park(connection, "shop", txid, "it does not come back")
     assert batches(shop) == {1: [], 2: [], 3: []}
     with pytest.raises(RequestClosed, match="it does not come back"):
         shop.transact(2)
 
 
-def test_what_was_processed_behind_it_falls_and_begins_behind_the_empty_batch(door, elsewhere):
+def test_what_was_processed_behind_it_falls_and_begins_behind_the_empty_batch(
+    connection, elsewhere
+):
     """C7, E4."""
-    shop = delivered(door, 3, elsewhere)
+    shop = delivered(connection, 3, elsewhere)
     for txid in (1, 2, 3):
         shop.process(txid)
     goes(shop, 0)
-    park(door, "shop", 1, "it was wrong")  # the batch that was cut for it stays its own
+    park(connection, "shop", 1, "it was wrong")  # the batch that was cut for it stays its own
     goes(shop, 1, 2)
-    park(door, "shop", 2, "that one fell with it")
+    park(connection, "shop", 2, "that one fell with it")
     assert batches(shop) == {1: [0], 2: [], 3: None}
     shop.source.gone = {0}
     shop.transact(3)
@@ -155,19 +159,19 @@ def test_what_was_processed_behind_it_falls_and_begins_behind_the_empty_batch(do
     assert counted(shop) == 12
 
 
-def test_after_a_rollback_and_a_release_it_can_be_passed_over(door, elsewhere):
+def test_after_a_rollback_and_a_release_it_can_be_passed_over(connection, elsewhere):
     """C7, H4: what was cut behind the attempt that was rolled back starts where it did."""
-    shop = delivered(door, 4, elsewhere, committed=2)
+    shop = delivered(connection, 4, elsewhere, committed=2)
     shop.process(3)
-    roll_back(door, "shop", 1, "delivered anew")
+    roll_back(connection, "shop", 1, "delivered anew")
     with pytest.raises(ParkNotPossible, match="txid 2 of shop has not committed"):
-        park(door, "shop", 3, "too early")
-    release(door, "shop")
+        park(connection, "shop", 3, "too early")
+    release(connection, "shop")
     shop.clear(2)
     shop.transact(2)
     goes(shop, 0, 1, 2, 3)
     for txid in (3, 4):
-        park(door, "shop", txid, "it does not come back")
+        park(connection, "shop", txid, "it does not come back")
     assert batches(shop) == {1: [0], 2: [1], 3: [2], 4: []}
     assert [follows(shop, txid) for txid in (3, 4)] == [(1, 1), (0, 1)]
     shop.source.gone.clear()
@@ -177,13 +181,13 @@ def test_after_a_rollback_and_a_release_it_can_be_passed_over(door, elsewhere):
     assert (batches(shop)[5], counted(shop)) == ([3], 24)
 
 
-def test_an_empty_batch_that_is_rolled_back_stays_empty(door, elsewhere):
+def test_an_empty_batch_that_is_rolled_back_stays_empty(connection, elsewhere):
     """C7, H4: a released txid is processed from the batch that it had."""
-    shop = delivered(door, 2, elsewhere, committed=1)
+    shop = delivered(connection, 2, elsewhere, committed=1)
     goes(shop, 0, 1)
-    park(door, "shop", 2, "it does not come back")
-    roll_back(door, "shop", 0, "once more")
-    release(door, "shop")
+    park(connection, "shop", 2, "it does not come back")
+    roll_back(connection, "shop", 0, "once more")
+    release(connection, "shop")
     shop.source.gone.clear()
     for txid in (1, 2):
         shop.clear(txid)
@@ -206,9 +210,9 @@ def begun(shop, txid):
     return grant
 
 
-def test_what_changes_before_its_txid_commits_is_read_anew(door):
+def test_what_changes_before_its_txid_commits_is_read_anew(connection):
     """E4, E6: the next attempt cuts another batch, so it is worth a retry."""
-    shop = delivered(door, 2)
+    shop = delivered(connection, 2)
     grant = begun(shop, 1)
     goes(shop, 0)
     with pytest.raises(SourceMoved, match="batch 0 is gone"):
@@ -225,9 +229,9 @@ def test_what_changes_before_its_txid_commits_is_read_anew(door):
         shop.runner.seal(grant, "commit")
 
 
-def test_what_changes_once_its_txid_has_committed_is_a_persons_to_mend(door):
+def test_what_changes_once_its_txid_has_committed_is_a_persons_to_mend(connection):
     """E4, E6: a frozen batch is read again, and no other is cut: a retry would be for nothing."""
-    shop = delivered(door, 2, committed=2)
+    shop = delivered(connection, 2, committed=2)
     goes(shop, 0)
     with pytest.raises(SourceChanged, match="batch 0 is gone") as changed:
         shop.replay(1)
@@ -265,7 +269,7 @@ def write(path, group):
 
 
 @pytest.fixture
-def pieces(file, door):
+def pieces(file, connection):
     """Two txids, of which each will read half of the file."""
     topology = Topology(
         "pieces",
@@ -276,17 +280,17 @@ def pieces(file, door):
         states=[State("totals", values={"n": Count()})],
         max_spout_pending=3,
     )
-    pipeline = Pipeline(TransactionRunner(topology, door), None)
+    pipeline = Pipeline(TransactionRunner(topology, connection), None)
     assert pipeline.emit(None) == [1, 2]
     return pipeline
 
 
-def parts(door):
+def parts(connection):
     asked = "SELECT txid, batch_meta -> 0 -> 'first_row' FROM reliability.attempt ORDER BY txid"
-    return rows(door, asked)
+    return rows(connection, asked)
 
 
-def test_a_file_that_is_exchanged_under_an_uncommitted_piece_is_cut_anew(pieces, file, door):
+def test_a_file_that_is_exchanged_under_an_uncommitted_piece_is_cut_anew(pieces, file, connection):
     """E4: the attempt that has the piece finds it out, and the next one reads what is there."""
     pieces.begin(1)
     write(file, group=4)
@@ -294,14 +298,16 @@ def test_a_file_that_is_exchanged_under_an_uncommitted_piece_is_cut_anew(pieces,
         pieces.begin(2)
     write(file, group=2)
     pieces.begin(2)
-    assert parts(door) == [(1, 0), (2, 2)]
+    assert parts(connection) == [(1, 0), (2, 2)]
 
 
-def test_a_file_that_is_exchanged_under_a_committed_piece_is_a_persons_to_mend(pieces, file, door):
+def test_a_file_that_is_exchanged_under_a_committed_piece_is_a_persons_to_mend(
+    pieces, file, connection
+):
     """E4, E6: nothing that an attempt could read would be the rest of that file."""
     grant = pieces.begin(1)
-    meta = read_batch_meta(door, grant)
-    with door.transaction() as tx:
+    meta = read_batch_meta(connection, grant)
+    with connection.transaction() as tx:
         freeze(tx, "pieces", 1, meta)
     for group, why in ((4, "was emitted in pieces"), (3, "has other row groups now")):
         write(file, group)

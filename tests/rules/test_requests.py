@@ -14,8 +14,8 @@ from reliability.core.errors import (
     TxidBlocked,
 )
 from reliability.core.request import RequestStatus, TaskTry
-from reliability.transaction.park import park, skip
-from reliability.transaction.request import Run, TaskContact
+from reliability.transaction.correct.park import park, skip
+from reliability.transaction.emit.requests import Run, TaskContact
 from tests.simulation.source import MONTHS
 from tests.simulation.world import Silent
 
@@ -71,10 +71,10 @@ def test_a_run_that_was_deleted_and_made_again_asks_anew(new_world):
     run = Run(dag_id=world.name, run_id="A")
     world.work("A", 1, "commit")
     world.runner.close(1, run, "its tasks ended")
-    world.witness.raised["A", 0] += 1  # as good as cleared
+    world.observer.raised["A", 0] += 1  # as good as cleared
     begun_again = TaskTry(max_tries=1, try_id="another", run_started="0", is_first=True)
     who = TaskContact(run=run, task="emit", this_try=begun_again)
-    world.runner.emit(MONTHS[0], who, most_batches=9)
+    world.runner.emit(MONTHS[0], who, max_batches=9)
     assert requests(world) == [("A", "COMMIT", "SATISFIED"), ("A", "REPLAY", "OPEN")]
 
 
@@ -115,7 +115,7 @@ def test_settle_is_green_only_when_the_latest_request_of_each_txid_is_satisfied(
 
 
 def ended_without(world):
-    with world.door.transaction(reads_only=True) as tx:
+    with world.connection.transaction(reads_only=True) as tx:
         found = tx.all("runs_without_their_txids")
     return [(run["run_id"], run["txids"]) for run in found]
 
@@ -150,9 +150,9 @@ def test_a_run_that_was_closed_before_its_txid_was_parked_or_skipped_is_not_told
     world.claim("A", 1, "process")
     world.runner.close(1, a, "its tasks ended without it")
     assert ended_without(world) == [("A", "{[1,2)}")]
-    give_up(world.door, world.name, 1, "a broken file")
+    give_up(world.connection, world.name, 1, "a broken file")
     assert ended_without(world) == []
-    with world.door.transaction(reads_only=True) as tx:
+    with world.connection.transaction(reads_only=True) as tx:
         (run,) = tx.all("runs_of_dag", dag_id=world.name)
     assert (run["satisfied"], run["unsatisfied"]) == (
         (1, "{[2,3)}") if give_up is skip else (0, "{[1,3)}")

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from tests.simulation.config import Config
-from tests.simulation.doors import SimulatedDoor, close_idle_sessions
+from tests.simulation.connections import SimulatedDoor, close_idle_sessions
 from tests.simulation.histories import SESSIONS_OF_THEIR_OWN, prepare
 from tests.simulation.world import World
 
@@ -23,7 +23,7 @@ def ledger(dsn: str) -> str:
 
 
 @pytest.fixture
-def other_ledger(add_database: Callable[[str], Door]) -> str:
+def other_ledger(add_database: Callable[[str], LedgerConnection]) -> str:
     """A second one, in the same server, under the name that simulated topologies have for it."""
     other = add_database("other").dsn
     prepare(other)
@@ -34,7 +34,7 @@ def other_ledger(add_database: Callable[[str], Door]) -> str:
 def new_world(ledger, monkeypatch, request) -> Iterator[Callable[..., World]]:
     """Make a world of a topology: `new_world(pending=3)`; run A has emitted its items."""
     for module in SESSIONS_OF_THEIR_OWN:
-        monkeypatch.setattr(module, "Door", SimulatedDoor)
+        monkeypatch.setattr(module, "LedgerConnection", SimulatedDoor)
     with ExitStack() as stack:
 
         def make(**configuration: Any) -> World:

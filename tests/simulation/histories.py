@@ -11,17 +11,17 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
 import reliability.spark.stage
-import reliability.transaction.participant
-from reliability.ledger.door import Door
+import reliability.transaction.commit.participant
+from reliability.ledger.connection import LedgerConnection
 from reliability.settings import ledger_dsn
 from tests.simulation.config import Config, configs, configs_with_corrections
-from tests.simulation.doors import SimulatedDoor, close_idle_sessions
+from tests.simulation.connections import SimulatedDoor, close_idle_sessions
 from tests.simulation.observed import Observer
 from tests.simulation.operations import Operation, corrections, operations, perform
 from tests.simulation.world import World
 
-MOST_STEPS = 15
-SESSIONS_OF_THEIR_OWN = (reliability.spark.stage, reliability.transaction.participant)
+MAX_STEPS = 15
+SESSIONS_OF_THEIR_OWN = (reliability.spark.stage, reliability.transaction.commit.participant)
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ def histories_of(
     return st.builds(
         History,
         config=config,
-        steps=st.lists(steps, min_size=3, max_size=MOST_STEPS).map(tuple),
+        steps=st.lists(steps, min_size=3, max_size=MAX_STEPS).map(tuple),
         drains=st.sampled_from([False] * 9 + [True]),
     )
 
@@ -53,9 +53,9 @@ KINDS = {
 
 def prepare(dsn: str) -> None:
     """Make a ledger ready to be looked at."""
-    door = Door(dsn)
-    Observer.prepare(door)
-    door.close()
+    connection = LedgerConnection(dsn)
+    Observer.prepare(connection)
+    connection.close()
 
 
 def happen(history: History) -> None:
@@ -71,7 +71,7 @@ def happen(history: History) -> None:
 def use_simulated_doors() -> None:
     """Where the product opens sessions of its own, let it open ours."""
     for module in SESSIONS_OF_THEIR_OWN:
-        vars(module)["Door"] = SimulatedDoor
+        vars(module)["LedgerConnection"] = SimulatedDoor
 
 
 def happen_many(kind: str, number: int, seeded_with: int, shrinks: bool = True) -> str:

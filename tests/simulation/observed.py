@@ -11,7 +11,7 @@ from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
-from reliability.ledger.door import Door
+from reliability.ledger.connection import LedgerConnection
 from reliability.states.tables import StateTables
 from tests.simulation.contents import COLUMNS
 
@@ -104,12 +104,12 @@ class Observer:
         self._text = ""
 
     @staticmethod
-    def prepare(door: Door) -> None:
+    def prepare(connection: LedgerConnection) -> None:
         """Make the function that reads the ledger's part: its plan is kept from look to look.
 
         STABLE, so that it shares the snapshot of the statement that calls it.
         """
-        with door.transaction() as tx:
+        with connection.transaction() as tx:
             tx.run(
                 SQL(
                     "CREATE FUNCTION public.look(topology text) RETURNS json LANGUAGE plpgsql"
@@ -117,9 +117,9 @@ class Observer:
                 ).format(_as_json({name: SQL(text) for name, text in _LEDGER.items()}))
             )
 
-    def look(self, door: Door) -> Observed:
+    def look(self, connection: LedgerConnection) -> Observed:
         """Read everything; it is not part of any operation."""
-        with door.transaction() as tx:
+        with connection.transaction() as tx:
             self._text = self._text or self._statement.as_string(tx.cursor)
             tx.cursor.execute(self._text, {"topology": self._name})
             row: Any = tx.cursor.fetchone()

@@ -14,11 +14,11 @@ from hypothesis import strategies as st
 
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptIncomplete, RunUnsatisfied
-from reliability.transaction.park import park, skip
-from reliability.transaction.request import Run
-from reliability.transaction.rollback import release, roll_back
+from reliability.transaction.correct.park import park, skip
+from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.emit.requests import Run
+from tests.simulation.connections import FAULTS, Fault, FaultKind
 from tests.simulation.contents import BEST, PARTITIONS, TOTALS
-from tests.simulation.doors import FAULTS, Fault, FaultKind
 from tests.simulation.world import Act, Silent, World
 
 
@@ -306,7 +306,7 @@ class RollBack(OfTxid):
     def act(self, world: World) -> None:
         to_txid = max(world.seen.curr_txid + self.txid - 1, 0)
         before = world.look().tables if self.dry_run else None
-        roll_back(world.door, world.name, to_txid, "it was wrong", dry_run=self.dry_run)
+        roll_back(world.connection, world.name, to_txid, "it was wrong", dry_run=self.dry_run)
         assert before is None or world.look().tables == before, "a dry run changed something"
 
 
@@ -317,7 +317,7 @@ class Release:
     fault: Fault | None = None
 
     def act(self, world: World) -> None:
-        release(world.door, world.name)
+        release(world.connection, world.name)
 
 
 @dataclass(frozen=True)
@@ -328,7 +328,7 @@ class PassOver(OfTxid):
     fault: Fault | None = None
 
     def act(self, world: World) -> None:
-        (park if self.park else skip)(world.door, world.name, self.of(world), "it is poison")
+        (park if self.park else skip)(world.connection, world.name, self.of(world), "it is poison")
 
 
 @dataclass(frozen=True)
@@ -342,7 +342,7 @@ class Stick(OfTxid):
     sink: str = TOTALS
 
     def act(self, world: World) -> None:
-        if world.config.databases == 1 or world.witness.has_refused:
+        if world.config.databases == 1 or world.invariants.has_refused:
             return
         txid = self.of(world)
         for task in world.config.tasks[:-1]:
@@ -356,7 +356,7 @@ class Mend(Outside):
     """The tables take their rows again."""
 
     def act(self, world: World) -> None:
-        if world.witness.has_refused:
+        if world.invariants.has_refused:
             world.refuse(None)
 
 

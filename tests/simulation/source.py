@@ -6,9 +6,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from reliability.core.fold import Fold
-from reliability.core.spout import BatchMeta, Interval, MemorySlice, SourceItem, SpoutKind, Taken
+from reliability.core.spout import (
+    AllocatedItems,
+    BatchMeta,
+    Interval,
+    MemorySlice,
+    SourceItem,
+    SpoutKind,
+)
 from reliability.spouts.tuple_ids import fold_rows
-from tests.fix_pipeline import month
+from tests.support.fix_pipeline import month
 
 MONTHS = (month(1997, 1), month(1997, 2))
 
@@ -31,7 +38,7 @@ class Source:
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
         return self.ready
 
-    def plan(self, interval: Interval | None, taken: Taken) -> list[SourceItem]:
+    def plan(self, interval: Interval | None, taken: AllocatedItems) -> list[SourceItem]:
         assert interval is not None
         number = MONTHS.index(interval)
         items = [

@@ -25,22 +25,23 @@ from reliability.core.errors import (
     UnexpectedAnswer,
 )
 from reliability.core.request import TaskTry
-from reliability.ledger.door import Door
-from reliability.loop import Errand, advance
+from reliability.ledger.connection import LedgerConnection
 from reliability.runner import TransactionRunner
 from reliability.settings import Leases, database_dsn
 from reliability.spark.stage import CsvStream, StageTask
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
-from reliability.transaction.attempt import declare_partitions, read_batch_meta
-from reliability.transaction.begin import read_snapshot_in
-from reliability.transaction.checkpoint import Checkpoint
-from reliability.transaction.participant import Participants
-from reliability.transaction.plan import Committed, DrainLimits, read_plan
-from reliability.transaction.request import Run, TaskContact
-from reliability.transaction.rollback import release
-from reliability.transaction.standing import read_standing
-from reliability.transaction.sweep import sweep
+from reliability.transaction.commit.checkpoint import Checkpoint
+from reliability.transaction.commit.participant import Participants
+from reliability.transaction.commit.plan import Committed, DrainLimits, read_plan
+from reliability.transaction.correct.rollback import release
+from reliability.transaction.emit.requests import Run, TaskContact
+from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.process.attempt import declare_partitions, read_batch_meta
+from reliability.transaction.process.begin import read_snapshot_in
+from reliability.transaction.process.standing import read_standing
+from reliability.transaction.run import Errand, advance
 from tests.simulation.config import OTHER, Config
+from tests.simulation.connections import FAULTS, Crash, Fault, FaultKind, SimulatedDoor
 from tests.simulation.contents import (
     BEST,
     COLUMNS,
@@ -51,17 +52,16 @@ from tests.simulation.contents import (
     partition_of,
     staged,
 )
-from tests.simulation.doors import FAULTS, Crash, Fault, FaultKind, SimulatedDoor
+from tests.simulation.invariants import Invariants, Mirror
 from tests.simulation.observed import Observed, Observer
 from tests.simulation.source import MONTHS, Source
-from tests.simulation.witness import Mirror, Witness
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 NEVER = (LedgerCorruption, InvalidDefinition, StateDefinitionChanged)
 WRITES = uuid.UUID("00000000-0000-0000-0000-000000000001")
-MOST_ROUNDS = 4  # poison is in the first two attempts of a txid, in more than one in a group
+MAX_ROUNDS = 4  # poison is in the first two attempts of a txid, in more than one in a group
 ENOUGH = 12  # acts of a task that works alone
 _numbers = count(1)
 
@@ -73,26 +73,26 @@ class World:
         self.config = config
         self.name = f"h_{os.getpid()}_{next(_numbers)}"
         self.source = Source(config.spout, [list(config.items), [2]])
-        self.door = SimulatedDoor(dsn)
+        self.connection = SimulatedDoor(dsn)
         topology = config.topology(self.name, self.source)
         self.states = {state.name: state for state in topology.states}
         self.tables = {s.name: StateTables(self.name, s) for s in topology.states}
         self.copies: dict[str, str] = {}
         self.tries: dict[tuple[str, int, str, int], int] = defaultdict(int)
-        self.witness, self.mirror = Witness(config), Mirror(config)
+        self.invariants, self.mirror = Invariants(config), Mirror(config)
         self.observers = {name: Observer(topology, name) for name in ("", *topology.databases)}
         self.restart()
         self._start()
         self.look()
 
     def _start(self) -> None:
-        self.runner.emit(MONTHS[0], self.who("A", 0, "emit"), most_batches=1000)
-        with self.door.transaction() as tx:
+        self.runner.emit(MONTHS[0], self.who("A", 0, "emit"), max_batches=1000)
+        with self.connection.transaction() as tx:
             for name, table in self.tables.items():
                 self.copies[name] = table.copy().as_string(tx.cursor)
         if self.config.poison:
             guarded = self.config.guarded
-            with self.door_of(guarded) as door, door.transaction() as tx:
+            with self.connection_of(guarded) as connection, connection.transaction() as tx:
                 check = SQL("ALTER TABLE {} ADD CONSTRAINT poor CHECK ({} < %(poison)s)").format(
                     self.tables[guarded].target, Identifier(COLUMNS[guarded][-3])
                 )
@@ -100,32 +100,32 @@ class World:
 
     def restart(self) -> None:
         """Every process begins anew: nothing is left but the ledger and the source."""
-        self.door.close()
-        self.door = SimulatedDoor(self.door.dsn)
+        self.connection.close()
+        self.connection = SimulatedDoor(self.connection.dsn)
         topology = self.config.topology(self.name, self.source)
-        self.runner = TransactionRunner(topology, self.door, Leases(overdue=1))
+        self.runner = TransactionRunner(topology, self.connection, Leases(overdue=1))
 
     def close(self) -> None:
         """End the history."""
-        self.door.close()
+        self.connection.close()
 
     # --- looking ---------------------------------------------------------------------------------
 
     def look(self) -> Observed:
         """Check all that can be seen now."""
         with FAULTS.armed(None):
-            seen = self.observers[COORDINATOR].look(self.door)
-            self.witness.check(seen)
+            seen = self.observers[COORDINATOR].look(self.connection)
+            self.invariants.check(seen)
             if OTHER in self.observers:
-                with self.door_of(BEST) as door:
-                    other = self.observers[OTHER].look(door)
-                self.mirror.check(other, seen, self.witness.contents)
+                with self.connection_of(BEST) as connection:
+                    other = self.observers[OTHER].look(connection)
+                self.mirror.check(other, seen, self.invariants.contents)
         self.seen = seen
         return seen
 
     def check_standing(self) -> None:
         """What one reading of the topology says of each txid is what is read of that txid alone."""
-        with FAULTS.armed(None), self.door.transaction(reads_only=True) as tx:
+        with FAULTS.armed(None), self.connection.transaction(reads_only=True) as tx:
             standing = read_standing(tx, self.name)
             for transaction in self.seen.transactions:
                 txid = transaction["txid"]
@@ -133,16 +133,16 @@ class World:
                 assert standing.snapshot(txid) == alone, f"the standing of txid {txid}"
 
     @contextmanager
-    def door_of(self, sink: str) -> Iterator[Door]:
+    def connection_of(self, sink: str) -> Iterator[LedgerConnection]:
         """Open the database that a state lies in."""
         if self.states[sink].database == COORDINATOR:
-            yield self.door
+            yield self.connection
             return
-        door = SimulatedDoor(self.dsn_of(sink))
+        connection = SimulatedDoor(self.dsn_of(sink))
         try:
-            yield door
+            yield connection
         finally:
-            door.close()
+            connection.close()
 
     # --- acting ----------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class World:
                 self._check_error(error)
 
     def _check_error(self, error: ReliabilityError) -> None:
-        refused, has_refused = isinstance(error, UnexpectedAnswer), self.witness.has_refused
+        refused, has_refused = isinstance(error, UnexpectedAnswer), self.invariants.has_refused
         if isinstance(error, NEVER) or (
             refused and not ("poor" in str(error) and (self.config.poison or has_refused))
         ):
@@ -187,16 +187,16 @@ class World:
             return
 
         def interrupt() -> None:
-            own_runner, own_door = self.runner, self.door
+            own_runner, own_door = self.runner, self.connection
             self.source.meanwhile = _nothing
-            self.door = SimulatedDoor(own_door.dsn)
-            self.runner = TransactionRunner(own_runner.topology, self.door, own_runner.leases)
+            self.connection = SimulatedDoor(own_door.dsn)
+            self.runner = TransactionRunner(own_runner.topology, self.connection, own_runner.leases)
             try:
                 within()
                 self.look()
             finally:
-                self.door.close()
-                self.runner, self.door = own_runner, own_door
+                self.connection.close()
+                self.runner, self.connection = own_runner, own_door
 
         self.source.meanwhile = interrupt
         try:
@@ -220,7 +220,7 @@ class World:
         A clear of the transaction raises max_tries, or, with retries that were lowered, does not.
         A clear of the whole run does not either; the second one is a run made again instead.
         """
-        raised = self.witness.raised
+        raised = self.invariants.raised
         whole, own = raised[run, 0], raised[run, txid] if txid else 0
         others = sum(n for (of, other), n in raised.items() if of == run and other)
         before = self.tries[run, txid, task, whole + own]
@@ -243,17 +243,17 @@ class World:
         latest = {r["txid"]: r for r in self.seen.requests if r["run_id"] == run}
         ended = {t for t, r in latest.items() if r["tasks_ended"] or r["status"] == "CLOSED"}
         if txid in ended or (txid is None and ended):
-            self.witness.raised[run, txid or 0] += 1
+            self.invariants.raised[run, txid or 0] += 1
 
     def emit(self, run: str) -> list[int]:
         """Run the run's first task."""
         self.clear_if_closed(run)
         own = MONTHS[0] if run == "A" or self.config.shared else MONTHS[1]
-        return self.runner.emit(own, self.who(run, 0, "emit"), most_batches=1000)
+        return self.runner.emit(own, self.who(run, 0, "emit"), max_batches=1000)
 
     def clear(self, run: str, txid: int = 0) -> None:
         """A person clears a transaction of a run, or, without a txid, the whole run."""
-        self.witness.raised[run, txid] += 1
+        self.invariants.raised[run, txid] += 1
 
     def work(
         self, run: str, txid: int, task: str, acts: int = ENOUGH, *, is_dry_run: bool = False
@@ -335,19 +335,19 @@ class World:
 
     def dsn_of(self, sink: str) -> str:
         database = self.states[sink].database
-        return database_dsn(database) if database else self.door.dsn
+        return database_dsn(database) if database else self.connection.dsn
 
     def _contents(self, grant: Grant) -> Sequence[Tuple]:
-        if self.witness.knows(grant.attempt):
-            return self.witness.contents((grant.attempt.txid, grant.attempt.attempt_id))
+        if self.invariants.knows(grant.attempt):
+            return self.invariants.contents((grant.attempt.txid, grant.attempt.attempt_id))
         with FAULTS.armed(None):
-            meta = read_batch_meta(self.door, grant)
-        return self.witness.contents_of(grant.attempt, meta.emitted.count)
+            meta = read_batch_meta(self.connection, grant)
+        return self.invariants.contents_of(grant.attempt, meta.emitted.count)
 
     def declare(self, grant: Grant, sink: str, partitions: int) -> None:
         """Say how many partitions the sink's write action had."""
-        with self.door_of(sink) as door:
-            declare_partitions(door, grant, sink, partitions)
+        with self.connection_of(sink) as connection:
+            declare_partitions(connection, grant, sink, partitions)
 
     # --- the end ---------------------------------------------------------------------------------
 
@@ -355,14 +355,14 @@ class World:
         """Nobody dies any more, and people clear what is red: everything commits."""
         self.restart()
         self.runner.resume()
-        if self.witness.has_refused:
+        if self.invariants.has_refused:
             self.refuse(None)
-        release(self.door, self.name)
+        release(self.connection, self.name)
         self.source.ready = True
-        for _ in range(MOST_ROUNDS):
+        for _ in range(MAX_ROUNDS):
             for txid in range(self.look().curr_txid, self.seen.txids + 1):
                 run = self.run_of("A", txid)
-                self.witness.raised[run, txid] += 1
+                self.invariants.raised[run, txid] += 1
                 for silent in Silent:
                     self.hours_pass(silent)
                 self._try(partial(self.work, run, txid, "commit"), None, None)
@@ -372,7 +372,7 @@ class World:
     def decide(self) -> None:
         """Drive what is due to its decision, and die."""
         planner = partial(read_plan, self.name, DrainLimits())
-        with Participants.of(self.door, self.name) as participants:
+        with Participants.of(self.connection, self.name) as participants:
             driver = Checkpoint(participants, patience=10)
             if not driver.take_up(planner):
                 return
@@ -385,28 +385,32 @@ class World:
         for name, table in self.tables.items():
             drop = "ALTER TABLE {} DROP CONSTRAINT IF EXISTS poor_too"
             add = "ALTER TABLE {} ADD CONSTRAINT poor_too CHECK (false) NOT VALID"
-            with FAULTS.armed(None), self.door_of(name) as door, door.transaction() as tx:
+            with (
+                FAULTS.armed(None),
+                self.connection_of(name) as connection,
+                connection.transaction() as tx,
+            ):
                 tx.run(SQL(drop).format(table.target))
                 if name == sink:
                     tx.run(SQL(add).format(table.target))
-        self.witness.has_refused |= sink is not None
+        self.invariants.has_refused |= sink is not None
 
     # --- time ------------------------------------------------------------------------------------
 
     def hours_pass(self, silent: Silent) -> None:
         """Let two hours pass in which nobody shows any progress, or all runs are silent."""
-        with self.door.transaction() as tx:
+        with self.connection.transaction() as tx:
             for statement in _HOURS_PASS[silent]:
                 tx.run(statement, topology=self.name)
 
     def sweep(self, clean: bool = False) -> None:
         """Pass by."""
-        sweep(self.door, self.name, self.runner.leases, clean=clean)
+        sweep(self.connection, self.name, self.runner.leases, clean=clean)
 
     def execute(self, statement: str, **parameters: object) -> list[Any]:
         """Do to the ledger what nobody should; `{totals}` is the table of that state."""
         tables = {name: tables.target for name, tables in self.tables.items()}
-        with self.door.transaction() as tx:
+        with self.connection.transaction() as tx:
             tx.run(SQL(statement).format(**tables), **parameters)
             return [] if tx.cursor.description is None else tx.cursor.fetchall()
 

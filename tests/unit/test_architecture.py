@@ -37,7 +37,7 @@ ALLOWED = {
         "reliability.settings",
         "reliability.transaction",
     },
-    "reliability/loop.py": {
+    "reliability/transaction/run.py": {
         "reliability.core",
         "reliability.runner",
         "reliability.transaction",
@@ -57,7 +57,7 @@ ALLOWED = {
         "reliability.cli",
         "reliability.core",
         "reliability.ledger",
-        "reliability.loop",
+        "reliability.transaction.run",
         "reliability.runner",
         "reliability.spark",
         "reliability.transaction",

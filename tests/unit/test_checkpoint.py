@@ -21,7 +21,7 @@ from reliability.core.errors import (
     CheckpointTakenOver,
     LedgerCorruption,
 )
-from reliability.core.plan import MOST_ROWS, Due, PlannedRollback, next_plan, planned_from_json
+from reliability.core.plan import MAX_ROWS, Due, PlannedRollback, next_plan, planned_from_json
 
 P, C, D = Phase.PREPARING, Phase.COMMITTING, Phase.COMMITTED
 PREPARE, COMMIT = CheckpointAction.PREPARE, CheckpointAction.COMMIT
@@ -279,8 +279,8 @@ def test_a_replay_is_never_grouped_and_waits_for_first_commits():
 def test_a_group_is_bounded_by_txids_and_by_rows():
     assert len(planned([due(t) for t in range(3, 300)])) == 100
     assert planned([due(3), due(4)], most=1) == [(11, 3)]
-    assert planned([due(3, rows=MOST_ROWS), due(4)]) == [(11, 3)]
-    assert planned([due(3, rows=MOST_ROWS + 1)]) == [(11, 3)]
+    assert planned([due(3, rows=MAX_ROWS), due(4)]) == [(11, 3)]
+    assert planned([due(3, rows=MAX_ROWS + 1)]) == [(11, 3)]
 
 
 def test_first_commits_and_replays_take_turns():

@@ -19,7 +19,7 @@ from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.spark import submit
 from reliability.spark.submission import Submission
 from reliability.spark.submit import SparkSubmit, SubmitFailed
-from tests.fix_postgres import ROOT
+from tests.support.fix_postgres import ROOT
 
 VERBS = sorted(command.callback.__name__ for command in app.registered_commands if command.callback)
 GRANT = Grant(topology="shop", attempt=TransactionAttempt(7, 2), nonce="n")
@@ -178,7 +178,7 @@ def test_what_a_failed_spark_submit_wrote_is_kept(program):
 def test_a_spark_submit_that_nobody_wants_any_more_is_ended_with_its_children(
     program, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(submit, "LOOK_EVERY_SECONDS", 0.05)
+    monkeypatch.setattr(submit, "POLL_INTERVAL_SECONDS", 0.05)
     pid_file = tmp_path / "pid"
 
     def still_wanted():

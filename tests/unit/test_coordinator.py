@@ -13,10 +13,10 @@ from reliability.core.coordinator import (
     Blocked,
     Commit,
     Done,
+    DryRun,
     Fail,
     Goal,
     LiveAttempt,
-    Rehearse,
     Seal,
     Snapshot,
     StepProgress,
@@ -233,7 +233,7 @@ def test_a_dry_run_is_of_use_to_its_own_request_alone():
     others = replace(live(PROCESSED, request_id=OTHERS), is_dry_run=True)
     at = {"curr_txid": 5}
     assert next_action(snapshot(1, attempt=own, **at), dry, work(Goal.PROCESSED)) == Done()
-    assert next_action(snapshot(1, attempt=own, **at), dry, work(Goal.COMMITTED)) == Rehearse()
+    assert next_action(snapshot(1, attempt=own, **at), dry, work(Goal.COMMITTED)) == DryRun()
     waits = next_action(snapshot(1, attempt=others, **at), REPLAY, work(Goal.COMMITTED))
     assert isinstance(waits, Wait)  # else two dry runs would end each other's finished work
     left = replace(others, is_wanted=False)

@@ -9,7 +9,7 @@ import pytest
 
 from reliability import FileSpout
 from reliability.core.errors import NothingToEmit, SourceUnreadable
-from reliability.core.spout import FileItem, NothingTaken
+from reliability.core.spout import FileItem, NoItems
 from reliability.spouts.filesystem import find_files
 from reliability.spouts.names import check_name, spellings
 
@@ -80,7 +80,7 @@ def spelled(home):
 def test_a_file_has_one_name_however_the_pattern_is_spelled(spelled, pattern):
     """E1: else another spelling would emit every file again."""
     assert find_files(spelled(pattern)) == ["in/a.csv", "in/b.csv"]
-    first = spout("in/*.csv").plan(None, NothingTaken())
+    first = spout("in/*.csv").plan(None, NoItems())
     ledger = Ledger(item.source for item in first)
     assert spout(spelled(pattern)).plan(None, ledger) == []
 
@@ -275,7 +275,7 @@ def test_a_file_whose_name_spark_cannot_read_is_refused(tmp_path, name, reason):
     (tmp_path / name).write_text("1\n")
     (tmp_path / "0.csv").write_text("broken,")
     with pytest.raises(SourceUnreadable, match=rf"cannot read .*{reason}.*What to do: rename it"):
-        spout(f"{tmp_path}/**").plan(None, NothingTaken())
+        spout(f"{tmp_path}/**").plan(None, NoItems())
 
 
 def test_a_file_of_a_hidden_name_is_refused_where_the_pattern_writes_it_out(tmp_path):
@@ -283,9 +283,9 @@ def test_a_file_of_a_hidden_name_is_refused_where_the_pattern_writes_it_out(tmp_
     for name in ("_a.csv", ".a.csv", "a._COPYING_"):
         (tmp_path / name).write_text("1\n")
         with pytest.raises(SourceUnreadable, match="passes over names that start with"):
-            spout(f"{tmp_path}/{name}").plan(None, NothingTaken())
+            spout(f"{tmp_path}/{name}").plan(None, NoItems())
     with pytest.raises(NothingToEmit):
-        FileSpout(f"{tmp_path}/*").plan(None, NothingTaken())
+        FileSpout(f"{tmp_path}/*").plan(None, NoItems())
 
 
 def test_a_name_that_a_txid_has_is_in_nobodys_way(tmp_path):

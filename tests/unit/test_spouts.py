@@ -29,7 +29,7 @@ from reliability.core.spout import (
     FileItem,
     Interval,
     MemorySlice,
-    NothingTaken,
+    NoItems,
     SpoutKind,
     TableKeys,
     Verdict,
@@ -54,7 +54,7 @@ def parquet(path, rows=3, column="n"):
     return path
 
 
-class Taken:
+class AllocatedItems:
     """What txids have: item -> the part of it that txid 1 has."""
 
     def __init__(self, **parts):
@@ -68,7 +68,7 @@ class Taken:
 
 
 def plan(spout, interval=None, **taken):
-    return spout.plan(interval, Taken(**taken))
+    return spout.plan(interval, AllocatedItems(**taken))
 
 
 def names(batches):
@@ -532,7 +532,7 @@ def test_memory_rows_that_a_txid_has_are_not_planned():
         (lambda: TableSpout("t", key="id", max_rows_per_batch=0), "max_rows_per_batch"),
         (lambda: TableSpout("t", key="id", lag_seconds=5), "lag_column"),
         (lambda: TableSpout("t", key="id", lag_column="at"), "lag_seconds"),
-        (lambda: TableSpout("t", key="id", database="host=h").plan(None, NothingTaken()), "host=h"),
+        (lambda: TableSpout("t", key="id", database="host=h").plan(None, NoItems()), "host=h"),
     ],
 )
 def test_a_definition_that_does_not_hold_together_is_refused(make, named):
@@ -567,7 +567,7 @@ def test_a_brace_in_brackets_is_itself(tmp_path):
     month = Interval(START, START + 31 * DAY)
     for name in ("2026-01", "{data_interval_start:%Y-%m}"):
         spout = FileSpout(f"{tmp_path}/[{{]a}}/{name}/[{{]b[}}].parquet")
-        assert len(spout.plan(month if spout.timed else None, NothingTaken())) == 1
+        assert len(spout.plan(month if spout.timed else None, NoItems())) == 1
 
 
 @pytest.mark.parametrize("limit", ["max_files_per_batch", "max_bytes_per_batch"])

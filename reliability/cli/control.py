@@ -1,0 +1,240 @@
+"""Verbs by which a person changes what goes on: pause, resume, roll back, release, park, skip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reliability.cli.app import (
+    AsJson,
+    Reason,
+    TopologyName,
+    Yes,
+    check_asked,
+    check_known,
+    ledger,
+    verb,
+    warn,
+)
+from reliability.cli.different_rows import DiffFile, DiffTable, check_target, rows_into
+from reliability.cli.output import (
+    commands_to_clear,
+    format_differences,
+    plain_run,
+    print_json,
+    read_txids,
+)
+from reliability.core.txids import format_txids, with_noun
+
+if TYPE_CHECKING:
+    from reliability.ledger.connection import LedgerConnection
+    from reliability.transaction.commit.plan import Committed
+    from reliability.transaction.correct.rollback import RolledBack
+
+Txid = Annotated[int, typer.Argument(metavar="TXID", min=1)]
+
+
+@verb("reliability pause shop --reason 'the warehouse moves'")
+def pause(topology: TopologyName, reason: Reason) -> None:
+    """Let no attempt of a topology begin; what is in flight is processed and commits."""
+    from reliability.transaction.topology.lifecycle import pause
+
+    with ledger() as connection:
+        pause(connection, topology, reason)
+    typer.echo(f"{topology} is paused: {reason}")
+
+
+@verb("reliability resume shop")
+def resume(topology: TopologyName) -> None:
+    """Let attempts of a paused topology begin again."""
+    from reliability.transaction.topology.lifecycle import resume
+
+    with ledger() as connection:
+        resume(connection, topology)
+    typer.echo(f"{topology} is not paused")
+
+
+# --- rollback ------------------------------------------------------------------------------------
+
+
+@verb(
+    "reliability rollback shop 41 --reason 'May was delivered twice' --dry-run",
+    "reliability rollback shop 41 --reason 'May was delivered twice'",
+)
+def rollback(
+    topology: TopologyName,
+    txid: Annotated[
+        int, typer.Argument(metavar="TXID", min=0, help="The last txid that stays; 0 for none.")
+    ],
+    reason: Reason,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only tell what it would change.")
+    ] = False,
+    diff: DiffFile = None,
+    diff_table: DiffTable = "",
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take all states of a topology back to what they were after a txid.
+
+    Later txids are held, attempts at them fenced, and requests for them closed, until `reliability
+    release`. Without --yes a dry run says first what would change, and you are asked.
+    """
+    from reliability.transaction.correct.rollback import roll_back
+
+    check_target(diff, diff_table)
+    if (diff or diff_table) and not dry_run:
+        raise typer.BadParameter("rows are compared in a dry run: --diff needs --dry-run")
+    with ledger() as connection, ExitStack() as closing:
+        check_known(connection, topology)
+        observer = None
+        if diff or diff_table:
+            rows = closing.enter_context(rows_into(connection, topology, diff, diff_table))
+            observer = rows.look
+        if not dry_run and not yes:
+            would = roll_back(connection, topology, txid, reason, dry_run=True)
+            check_asked(_rollback_question(topology, would), yes=False)
+        done = roll_back(connection, topology, txid, reason, dry_run=dry_run, observer=observer)
+    _say_rolled_back(topology, done, as_json=as_json)
+
+
+_DROPPED = "a commit that was decided, and that a database could not carry out, goes with it"
+
+
+def _held(done: RolledBack) -> str:
+    return format_txids(range(done.held[0], done.held[1] + 1))
+
+
+def _rollback_question(topology: str, would: RolledBack) -> str:
+    changes = "\n".join(
+        [*format_differences(would.differences), *([_DROPPED] * bool(would.dropped))]
+    )
+    first, last = would.held
+    return (
+        f"{topology} goes back to txid {would.to_txid}. Of the {last - first + 1} txids after it, "
+        f"{_held(would)}, what has committed is taken out, the attempts are fenced, the requests "
+        f"closed, and they are held. What would change:\n{changes}\nRoll back?"
+    )
+
+
+def _say_rolled_back(topology: str, done: RolledBack, *, as_json: bool) -> None:
+    is_dry_run = done.commit_number is None
+    if as_json:
+        return print_json(
+            {
+                "topology": topology,
+                "to_txid": done.to_txid,
+                "is_dry_run": is_dry_run,
+                "commit_number": done.commit_number,
+                "held": _held(done),
+                "dropped": done.dropped,
+                "differences": list(done.differences),
+            }
+        )
+    if is_dry_run:
+        typer.echo(f"{topology} would go back to txid {done.to_txid}. What would change:")
+    else:
+        number = done.commit_number
+        typer.echo(f"{topology} went back to txid {done.to_txid} as c={number}. What changed:")
+    for line in format_differences(done.differences):
+        typer.echo(line)
+    if done.dropped:
+        typer.echo(_DROPPED)
+    if is_dry_run:
+        typer.echo(f"{with_noun(_held(done))} would be held")
+    else:
+        typer.echo(f"{with_noun(_held(done))} held. Next, once what was wrong is mended:")
+        typer.echo(f"  reliability release {topology}")
+
+
+# --- release -------------------------------------------------------------------------------------
+
+
+@verb("reliability release shop", "reliability release shop 42..44")
+def release(
+    topology: TopologyName,
+    txids: Annotated[
+        str, typer.Argument(metavar="TXIDS", help="3, 3..5 or 3,7..9; all if left out.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Let held txids be processed again, and say which runs of Airflow ask for them.
+
+    Nothing runs by itself after that: clear the runs, in the order in which they are printed.
+    """
+    from reliability.transaction.correct.rollback import release
+
+    wanted = read_txids(txids) if txids else None
+    with ledger() as connection:
+        check_known(connection, topology)
+        runs = release(connection, topology, wanted)
+    released = {txid for run in runs for txid in run.txids}
+    if left := set(wanted or ()) - released:
+        warn(f"{with_noun(format_txids(left))} not held")
+    if as_json:
+        return print_json(
+            {
+                "topology": topology,
+                "released": format_txids(released),
+                "runs": [plain_run(run) for run in runs],
+            }
+        )
+    if not runs:
+        typer.echo(f"no txid of {topology} was held")
+        return
+    typer.echo(
+        f"{with_noun(format_txids(released))} released. Clear what asks for them, in this order:"
+    )
+    for line in commands_to_clear(runs):
+        typer.echo(line)
+
+
+# --- park and skip -------------------------------------------------------------------------------
+
+
+@verb("reliability park shop 42 --reason 'a broken file, the supplier sends another'")
+def park(topology: TopologyName, txid: Txid, reason: Reason, yes: Yes = False) -> None:
+    """Let order go on past a txid that cannot be processed; a replay takes it in again.
+
+    It commits as empty when its turn comes. Whoever asked for it is told that it is not done.
+    """
+    from reliability.transaction.correct.park import park
+
+    _pass_over(park, topology, txid, reason, "its run stays red until it is replayed", yes=yes)
+
+
+@verb("reliability skip shop 42 --reason 'a test file, not to be counted'")
+def skip(topology: TopologyName, txid: Txid, reason: Reason, yes: Yes = False) -> None:
+    """Let order go on past a txid for good; whoever asked for it has it.
+
+    It commits as empty when its turn comes, and its run goes green.
+    """
+    from reliability.transaction.correct.park import skip
+
+    _pass_over(skip, topology, txid, reason, "its run goes green without it", yes=yes)
+
+
+def _pass_over(
+    pass_over: Callable[[LedgerConnection, str, int, str], list[Committed]],
+    topology: str,
+    txid: int,
+    reason: str,
+    consequence: str,
+    *,
+    yes: bool,
+) -> None:
+    with ledger() as connection:
+        check_known(connection, topology)
+        check_asked(
+            f"Txid {txid} of {topology} commits as empty: nothing of its batch counts, what "
+            f"processes it is fenced, and {consequence}. Go on?",
+            yes=yes,
+        )
+        committed = pass_over(connection, topology, txid, reason)
+    for one in committed:
+        typer.echo(f"committed {one.attempt} as c={one.commit_number}")
+    if txid not in {one.attempt.txid for one in committed}:
+        typer.echo(f"txid {txid} commits as empty when its turn comes")

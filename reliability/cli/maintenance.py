@@ -1,0 +1,159 @@
+"""Verbs that keep house: migrate, sweep, and what is to be done after a restore from backup."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reliability.cli.app import FAILED, FOUND, OneOrAll, ledger, names, verb
+from reliability.cli.output import print_table
+from reliability.core.errors import ReliabilityError
+
+if TYPE_CHECKING:
+    from reliability.ledger.connection import LedgerConnection
+    from reliability.transaction.commit.participant import Participant
+    from reliability.transaction.commit.plan import SavedCheckpoint
+
+
+@verb("reliability migrate", "reliability migrate --database mart")
+def migrate(
+    database: Annotated[
+        str,
+        typer.Option(help="A target database of a State(database=...); the ledger's if left out."),
+    ] = "",
+) -> None:
+    """Bring the ledger's schema up to date. Run twice, or by two at once, it is harmless."""
+    from reliability.ledger.migrations import migrate
+
+    with ledger(database, migrated=False) as connection:
+        applied = migrate(connection)
+    for migration in applied:
+        typer.echo(f"applied {migration.number:04d}_{migration.name}")
+    if not applied:
+        typer.echo("the ledger is up to date")
+
+
+@verb("reliability sweep", "reliability sweep shop")
+def sweep(topology: OneOrAll = "") -> None:
+    """Fence what died silently, commit what is overdue, clean what can never count.
+
+    The housekeeping DAG calls it every minute; every task of a topology sweeps as it passes.
+    """
+    from reliability.settings import Leases
+    from reliability.transaction.maintain.sweep import sweep
+
+    failed = False
+    with ledger() as connection:
+        for name in names(connection, topology):
+            try:
+                swept = sweep(connection, name, Leases(), clean=True)
+            except ReliabilityError as error:  # one topology's trouble is not the others'
+                typer.echo(f"{name}: {error}", err=True)
+                failed = True
+                continue
+            typer.echo(
+                f"{name}: {len(swept.expired)} leases expired, {len(swept.given_up)} requests "
+                f"given up, {len(swept.committed)} txids committed, "
+                f"{len(swept.cleaned)} attempts cleaned, "
+                f"{max((one.txids for one in swept.compacted), default=0)} txids compacted"
+            )
+    if failed:
+        raise typer.Exit(FAILED)
+
+
+# --- after a restore -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compared:
+    """Where a target database is, and where the coordinator's checkpoint says it may be."""
+
+    topology: str
+    database: str
+    commit_number: int | None
+    expected: tuple[int, ...]
+    error: str = ""
+
+    @property
+    def agrees(self) -> bool:
+        return self.commit_number in self.expected
+
+    @property
+    def place(self) -> str:
+        number = self.commit_number
+        return "knows nothing of it" if number is None else f"is at c={number}"
+
+    @property
+    def says(self) -> str:
+        return self.error or ("ok" if self.agrees else "FAIL")
+
+
+@verb("reliability restored")
+def restored() -> None:
+    """Say that a database was restored from a backup: fence all live attempts, compare databases.
+
+    Whoever worked for an attempt before may still be there, under an attempt_id that is granted
+    anew. Airflow's retries begin further attempts.
+    """
+    with ledger() as connection:
+        timeline, fenced = _fence(connection)
+        compared = [one for name in names(connection, "") for one in _compare(connection, name)]
+    said = (
+        "the server does not report its timeline"
+        if timeline is None
+        else f"the server's timeline is {timeline}"
+    )
+    typer.echo(f"{said}; {fenced} live attempts were fenced")
+    if compared:
+        print_table(
+            "",
+            {"topology": "left", "database": "left", "is at c": "right", "": "left"},
+            [(one.topology, one.database, one.commit_number, one.says) for one in compared],
+        )
+    if all(one.agrees for one in compared):
+        typer.echo("next: `reliability reconcile` lists what Airflow calls done and is not")
+    else:
+        for one in compared:
+            if not one.agrees and not one.error:
+                typer.echo(
+                    f"{one.topology}: database {one.database} {one.place}, and has to be at "
+                    f"c={' or '.join(map(str, one.expected))}: restore all of its databases to "
+                    "the same commit number; until then it does not commit"
+                )
+        raise typer.Exit(FOUND)
+
+
+def _fence(connection: LedgerConnection) -> tuple[int | None, int]:
+    with connection.transaction() as tx:
+        timeline: int | None = tx.one("server_timeline")["now"]
+        fenced = tx.all("fence_all_live_attempts")
+        if timeline is not None:
+            tx.run("record_timeline", timeline=timeline)
+    return timeline, len(fenced)
+
+
+def _compare(connection: LedgerConnection, topology: str) -> list[Compared]:
+    from reliability.transaction.commit.participant import Participants
+    from reliability.transaction.commit.plan import read_checkpoint
+
+    with connection.transaction() as tx:
+        saved = read_checkpoint(tx, topology)
+    with Participants.of(connection, topology) as participants:
+        return [_where_is(participant, saved) for participant in participants]
+
+
+def _where_is(participant: Participant, saved: SavedCheckpoint) -> Compared:
+    from reliability.transaction.commit.plan import read_checkpoint
+
+    place = {"topology": participant.topology, "database": participant.name}
+    try:
+        with participant.connection.transaction() as tx:
+            if tx.first("mirrored_topology", topology=participant.topology) is None:
+                number = None
+            else:
+                number = read_checkpoint(tx, participant.topology).state.commit_number
+    except ReliabilityError as error:
+        return Compared(**place, commit_number=None, expected=(), error=str(error))
+    return Compared(**place, commit_number=number, expected=saved.state.participants_at)

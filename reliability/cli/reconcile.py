@@ -1,0 +1,116 @@
+"""`reliability reconcile`: what Airflow and the ledger do not agree about (K2).
+
+After a restore from backup the ledger knows less than Airflow's colours say.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reliability.cli.app import FOUND, AsJson, Yes, check_asked, ledger, rows_of, verb, warn
+from reliability.cli.disagreement import NEXT, Finding, compare
+from reliability.cli.output import print_json, print_table
+from reliability.cli.replay import DAG_ID
+
+if TYPE_CHECKING:
+    from reliability.cli.airflow import Airflow
+
+
+@verb(
+    "reliability reconcile --airflow http://localhost:8080",
+    "reliability reconcile --repair",
+)
+def reconcile(
+    airflow: Annotated[
+        str, typer.Option(metavar="URL", help="Airflow's address; RELIABILITY_AIRFLOW_URL else.")
+    ] = "",
+    repair: Annotated[
+        bool,
+        typer.Option("--repair", help="Clear the runs that Airflow calls success and are not."),
+    ] = False,
+    allow_http: Annotated[
+        bool,
+        typer.Option("--allow-http", help="Send the token to another host without encryption."),
+    ] = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Compare Airflow's runs with what the ledger has, and say where they do not agree.
+
+    The token comes from RELIABILITY_AIRFLOW_TOKEN, or from the file that
+    RELIABILITY_AIRFLOW_TOKEN_FILE names. Exits with 3 if something was found and not repaired.
+    """
+    from reliability.cli.airflow import Airflow
+
+    api = Airflow.of(airflow, allow_http=allow_http)
+    findings, compared = _find(api)
+    to_clear = [one for one in findings if one.what.is_repaired_by_clearing] if repair else []
+    if to_clear:
+        if not as_json:
+            _print(findings)
+        check_asked(f"Clear {len(to_clear)} runs in Airflow?", yes=yes)
+        for one in to_clear:
+            api.clear(one.dag_id, one.run_id)
+    _say(findings, to_clear, compared, as_json=as_json)
+    if len(findings) > len(to_clear):
+        raise typer.Exit(FOUND)
+
+
+def _find(api: Airflow) -> tuple[list[Finding], int]:
+    findings: list[Finding] = []
+    compared = 0
+    with ledger() as connection:
+        for row in rows_of(connection, "dags_of_topologies"):
+            dag_id = row["dag_id"]
+            if dag_id == DAG_ID:
+                continue
+            known = {r["run_id"]: r for r in rows_of(connection, "runs_of_dag", dag_id=dag_id)}
+            runs = api.runs(dag_id)
+            if runs is None and known:
+                warn(f"Airflow knows no DAG {dag_id}; the ledger has {len(known)} runs of it")
+            listed = list(runs or ())
+            compared += len(listed)
+            findings += compare(dag_id, listed, known, partial(api.emitted, dag_id))
+    return findings, compared
+
+
+# --- what a person sees --------------------------------------------------------------------------
+
+
+def _print(findings: list[Finding]) -> None:
+    print_table(
+        "",
+        dict.fromkeys(("DAG", "run", "interval", "txids", "Airflow says", "next"), "left"),
+        [
+            (one.dag_id, one.run_id, one.interval, one.txids, one.says, NEXT[one.what])
+            for one in findings
+        ],
+    )
+
+
+def _say(findings: list[Finding], cleared: list[Finding], compared: int, *, as_json: bool) -> None:
+    if as_json:
+        document: dict[str, Any] = {
+            "runs": compared,
+            "findings": [
+                {
+                    "what": one.what.name,
+                    "dag_id": one.dag_id,
+                    "run_id": one.run_id,
+                    "interval": one.interval or None,
+                    "txids": one.txids,
+                    "cleared": one in cleared,
+                }
+                for one in findings
+            ],
+        }
+        return print_json(document)
+    if findings and not cleared:
+        _print(findings)
+    if cleared:
+        typer.echo(f"{len(cleared)} runs cleared")
+    if not findings:
+        typer.echo(f"Airflow and the ledger agree about {compared} runs")

@@ -1,0 +1,291 @@
+"""`reliability replay`: have committed txids processed again, and say what that changed."""
+
+from __future__ import annotations
+
+import getpass
+import signal
+import socket
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from datetime import datetime, timezone
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reliability.cli.app import (
+    AsJson,
+    NotPossible,
+    TopologyName,
+    check_known,
+    code_folders,
+    ledger,
+    module_of,
+    rows_of,
+    topology_from_code,
+    verb,
+    warn,
+)
+from reliability.cli.different_rows import (
+    DifferentRows,
+    DiffFile,
+    DiffTable,
+    check_target,
+    rows_into,
+)
+from reliability.cli.output import (
+    commands_to_clear,
+    console,
+    format_differences,
+    plain_run,
+    print_json,
+    read_txids,
+)
+from reliability.core.txids import format_txids, with_noun
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from reliability.cli.replay_run import ReplayResult, ReplayRun, SubmitStep
+    from reliability.ledger.connection import LedgerConnection
+    from reliability.transaction.correct.rollback import RunToClear
+
+DAG_ID = "cli"
+
+
+@verb(
+    "reliability replay shop 3..5 --dry-run",
+    "reliability replay shop 3..5 --dry-run --diff rows.parquet",
+    "reliability replay shop 3,7 --reason 'the price of May was net'",
+    "reliability replay shop 3 --refreeze --reason 'the file was delivered anew'",
+)
+def replay(
+    topology: TopologyName,
+    txids: Annotated[str, typer.Argument(metavar="TXIDS", help="3, 3..5 or 3,7..9.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Spark runs; nothing changes but for the answer.")
+    ] = False,
+    reason: Annotated[str, typer.Option(help="Why; the ledger keeps it with the request.")] = "",
+    refreeze: Annotated[
+        bool,
+        typer.Option(
+            "--refreeze", help="The source was exchanged on purpose: freeze what it has now."
+        ),
+    ] = False,
+    diff: DiffFile = None,
+    diff_table: DiffTable = "",
+    master: Annotated[
+        str, typer.Option(help="Of spark-submit; spark-defaults.conf decides if left out.")
+    ] = "",
+    conf: Annotated[
+        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of spark-submit; never a secret.")
+    ] = None,
+    timeout: Annotated[
+        int, typer.Option(metavar="SECONDS", help="How long to wait for a txid's turn.")
+    ] = 3600,
+    module: Annotated[
+        str, typer.Option(help="The topology's module, if it is not the one the ledger knows.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Have committed txids processed again by the code as it is now, one after the other.
+
+    Each one's contribution replaces the one it had. With --dry-run the real commit is carried out
+    and rolled back, and what it would change is told. spark-submit runs on this host. With
+    --refreeze, what has not committed is frozen anew, and the runs to clear are printed.
+    """
+    wanted = read_txids(txids)
+    check_target(diff, diff_table)
+    if (diff or diff_table) and not dry_run:
+        raise typer.BadParameter("rows are compared in a dry run: --diff needs --dry-run")
+    if refreeze and (dry_run or not reason):
+        raise typer.BadParameter("--refreeze is no dry run, and needs a --reason")
+    with ledger() as connection, ExitStack() as closing:
+        check_known(connection, topology)
+        submit = submit_with(master, conf or [])
+        rows = None
+        if diff or diff_table:
+            rows = closing.enter_context(rows_into(connection, topology, diff, diff_table))
+        tell = closing.enter_context(_telling(len(wanted)))
+        closing.enter_context(_ending_gently())
+        replaying = _prepare(
+            connection,
+            topology,
+            submit,
+            tell,
+            rows,
+            module=module,
+            is_dry_run=dry_run,
+            patience=timeout,
+        )
+        to_clear = _refreeze_uncommitted(replaying, wanted, reason, tell) if refreeze else []
+        wanted = sorted(set(wanted) - {txid for run in to_clear for txid in run.txids})
+        replayed = _replay_all(replaying, wanted, reason, refreeze=refreeze, tell=tell)
+        closing.close()  # all that is written is there before anything is said of it
+    _say(topology, replayed, to_clear, is_dry_run=dry_run, as_json=as_json)
+    if rows is not None and not as_json:
+        typer.echo(f"{rows.count:,} rows are in {diff or diff_table}")
+
+
+def submit_with(master: str, conf: Sequence[str]) -> SubmitStep:
+    """Return what runs a step; a test puts something else in its place."""
+    from reliability.spark.submit import SparkSubmit, find_spark_submit
+
+    if wrong := [one for one in conf if "=" not in one]:
+        raise typer.BadParameter(f"--conf is written key=value, and not {wrong[0]}")
+    program = find_spark_submit()
+    if program is None:
+        raise NotPossible(
+            "spark-submit is neither on the PATH nor beside this Python. What to do: install "
+            "pyspark, or set SPARK_HOME; `reliability doctor` says what it finds."
+        )
+    return SparkSubmit(program=program, master=master, conf=conf, code=code_folders())
+
+
+def _prepare(
+    connection: LedgerConnection,
+    topology: str,
+    submit: SubmitStep,
+    tell: Callable[[str], None],
+    rows: DifferentRows | None,
+    *,
+    module: str,
+    **options: Any,
+) -> ReplayRun:
+    from reliability.cli.replay_run import ReplayRun
+    from reliability.runner import TransactionRunner
+    from reliability.transaction.emit.requests import Run
+
+    module = module or module_of(connection, topology)
+    runner = TransactionRunner(topology_from_code(connection, topology, module), connection)
+    return ReplayRun(
+        runner,
+        submit,
+        Run(dag_id=DAG_ID, run_id=_run_id()),
+        module=module,
+        tell=tell,
+        observer=rows.look if rows else None,
+        **options,
+    )
+
+
+def _run_id() -> str:
+    """Say who asks; two calls never share it, or one would take the other's request for its own."""
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    return f"cli {getpass.getuser()}@{socket.gethostname()} {now}"
+
+
+def _refreeze_uncommitted(
+    replaying: ReplayRun, txids: Sequence[int], reason: str, tell: Callable[[str], None]
+) -> list[RunToClear]:
+    """Freeze anew what has not committed; return the runs that are to have it processed."""
+    from reliability.transaction.correct.rollback import runs_to_clear
+
+    runner = replaying.runner
+    place = {"topology": runner.topology.name, "txids": list(txids)}
+    rows = rows_of(runner.connection, "uncommitted_txids", **place)
+    for row in rows:
+        if runner.refreeze(row["txid"], reason) is not None:
+            tell(f"txid {row['txid']} is frozen anew")
+    return runs_to_clear(rows)
+
+
+def _replay_all(
+    replaying: ReplayRun,
+    txids: Sequence[int],
+    reason: str,
+    *,
+    refreeze: bool,
+    tell: Callable[[str], None],
+) -> list[ReplayResult]:
+    done: list[ReplayResult] = []
+    replaying.ask(txids, reason)
+    try:
+        for txid in txids:
+            if refreeze and replaying.runner.refreeze(txid, reason) is not None:
+                tell(f"txid {txid} is frozen anew")
+            done.append(replaying.replay(txid))
+            tell(f"{len(done)} of {len(txids)} txids are done")
+    except BaseException as error:
+        _say_where_it_is(error)
+        if left := set(txids) - {one.txid for one in done}:
+            warn(
+                f"{with_noun(format_txids(left))} not replayed, {len(done)} before it were; what is "
+                "PROCESSED of it commits in its turn"
+            )
+            replaying.give_up("reliability replay ended without it")
+        raise
+    return done
+
+
+@contextmanager
+def _ending_gently() -> Iterator[None]:
+    """Let a closed terminal and a kill end this as an error does: no JVM stays, nothing is open."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _say_where_it_is(error: BaseException) -> None:
+    from reliability.spark.submit import SubmitFailed
+
+    if isinstance(error.__cause__, SubmitFailed):
+        warn(f"what spark-submit wrote is in {error.__cause__.log}")
+
+
+# --- what a person sees meanwhile, and in the end ------------------------------------------------
+
+
+@contextmanager
+def _telling(txids: int) -> Iterator[Callable[[str], None]]:
+    """Show on stderr what happens: the last of it on a terminal, all of it elsewhere."""
+    err = console(stderr=True)
+    last: list[str] = []
+
+    def say(text: str) -> None:
+        if [text] == last:  # it still waits for the same
+            return
+        last[:] = [text]
+        if err.is_terminal:
+            status.update(text)
+        else:
+            err.print(text, markup=False)
+
+    with err.status(f"asking for {txids} txids") as status:
+        yield say
+
+
+def _say(
+    topology: str,
+    replayed: Sequence[ReplayResult],
+    to_clear: Sequence[RunToClear],
+    *,
+    is_dry_run: bool,
+    as_json: bool,
+) -> None:
+    if as_json:
+        return print_json(
+            {
+                "topology": topology,
+                "is_dry_run": is_dry_run,
+                "replayed": list(replayed),
+                "to_clear": [plain_run(run) for run in to_clear],
+            }
+        )
+    for one in replayed:
+        typer.echo(f"{one.attempt} {'would change' if is_dry_run else 'changed'}")
+        for line in format_differences(one.differences):
+            typer.echo(line)
+        if one.outdated_code:
+            typer.echo(f"warning: {one.outdated_code}")
+    if to_clear:
+        uncommitted = with_noun(format_txids(txid for run in to_clear for txid in run.txids))
+        typer.echo(f"{uncommitted} not committed yet. Clear what asks for them, in this order:")
+    for line in commands_to_clear(to_clear):
+        typer.echo(line)

@@ -1,0 +1,196 @@
+"""What `reliability replay` is without Airflow: a run of its own, and the hands of its errands."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.core.coordinator import Wait, Work
+from reliability.core.difference import Difference
+from reliability.core.errors import NothingToReplay, ReliabilityError, RunUnsatisfied, Transient
+from reliability.core.request import Request, TaskTry
+from reliability.ledger.locks import lock_topology
+from reliability.runner import TransactionRunner
+from reliability.spark.submission import Submission
+from reliability.transaction.commit.apply import DifferenceObserver
+from reliability.transaction.commit.plan import Committed
+from reliability.transaction.emit.requests import Run, TaskContact, contact_in, renew
+from reliability.transaction.inspect.attempt_report import attempt_report, outdated_code
+from reliability.transaction.process.attempt import is_processing
+from reliability.transaction.run import Errand, advance
+
+logger = logging.getLogger(__name__)
+TASK = "replay"
+POLL_INTERVAL_SECONDS = 0.5
+SWEEP_INTERVAL_SECONDS = 10.0
+
+SubmitStep = Callable[[Submission, Callable[[], bool]], None]
+"""Runs a step to its end; the second argument says whether anybody still wants it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplayResult:
+    """What a replay changed, or, of a dry run, would change.
+
+    :param outdated_code: a warning, if it may have run old code
+    """
+
+    txid: int
+    attempt: TransactionAttempt
+    differences: tuple[Difference, ...]
+    outdated_code: str | None
+
+
+class ReplayRun:
+    """One call of `reliability replay`: a run of its own, for some txids of a topology.
+
+    :param module: where spark-submit finds the topology
+    :param patience: how many seconds to wait for a txid's turn
+    :param tell: is told what happens
+    :param witness: looks at the rows that a dry run finds different
+    """
+
+    def __init__(
+        self,
+        runner: TransactionRunner,
+        submit: SubmitStep,
+        run: Run,
+        *,
+        module: str,
+        is_dry_run: bool = False,
+        patience: float = 3600,
+        tell: Callable[[str], None] = logger.info,
+        observer: DifferenceObserver | None = None,
+    ) -> None:
+        self.runner = runner
+        self._connection = runner.connection
+        self._topology = runner.topology.name
+        self._work: Work = runner.topology.work(TASK)
+        self._submit_step = submit
+        self._who = TaskContact(
+            run=run, task=TASK, this_try=TaskTry(max_tries=0), is_dry_run=is_dry_run
+        )
+        self._module = module
+        self._patience = patience
+        self._tell = tell
+        self._observer = observer
+        self._requests: Mapping[int, Request] = {}
+
+    def ask(self, txids: Sequence[int], reason: str = "") -> None:
+        """Open a request for each txid, or for none.
+
+        :raises NothingToReplay: one of them has not committed
+        """
+        place = {"topology": self._topology}
+        with self._connection.transaction() as tx:
+            lock_topology(tx, self._topology)
+            committed = tx.all("committed_txids", txids=list(txids), **place)
+            if missing := sorted(set(txids) - {row["txid"] for row in committed}):
+                raise NothingToReplay(f"{self._topology}: txids {missing} have not committed")
+            self._requests = {
+                txid: contact_in(tx, self._topology, txid, self._who, may_open_first=True)
+                for txid in txids
+            }
+            for request in self._requests.values():
+                row: dict[str, Any] = {"request_id": request.request_id, "reason": reason or None}
+                tx.run("record_reason_of_request", **row)
+
+    def replay(self, txid: int) -> ReplayResult:
+        """Do what is lacking until the txid is replayed, and tell what that changed."""
+        # It was asked for with all the others, which may be long ago: a sweep may have given it up.
+        request = self.runner.contact(txid, self._who)
+        errand = Errand(txid=txid, request_id=request.request_id, work=self._work)
+        hands = _Hands(
+            self.runner, errand, self._submit_step, self._module, self._patience, self._tell
+        )
+        self.runner.sweep()
+        rehearsed = advance(self.runner, errand, hands, self._observer)
+        if rehearsed is not None:
+            attempt, differences = rehearsed.attempt, rehearsed.differences
+        else:
+            attempt, differences = self._told_by_ledger(txid, request)
+        return ReplayResult(
+            txid=txid,
+            attempt=attempt,
+            differences=differences,
+            outdated_code=outdated_code(self._connection, self._topology, attempt),
+        )
+
+    def give_up(self, reason: str) -> None:
+        """Close what is not satisfied; what still runs for it is fenced.
+
+        A ledger that is away now must not hide why that is; a sweep gives the requests up.
+        """
+        try:
+            for txid in self._requests:
+                self.runner.close(txid, self._who.run, reason)
+        except ReliabilityError as error:
+            logger.warning("error ignored while requests are closed: %s", error)
+
+    def _told_by_ledger(
+        self, txid: int, request: Request
+    ) -> tuple[TransactionAttempt, tuple[Difference, ...]]:
+        place = {"topology": self._topology, "txid": txid, "granted_after": request.granted_after}
+        with self._connection.transaction() as tx:
+            number = tx.one("first_replay_after", **place)["attempt_id"]
+        attempt = TransactionAttempt(txid, number)
+        return attempt, attempt_report(self._connection, self._topology, attempt).differences
+
+
+@dataclass(slots=True)
+class _Hands:
+    """One errand without a worker slot to leave: what is waited for is looked at again and again.
+
+    :param patience: how many seconds to wait for a txid's turn
+    """
+
+    runner: TransactionRunner
+    errand: Errand
+    submit_step: SubmitStep
+    module: str
+    patience: float
+    say: Callable[[str], None]
+    _waits_since: float | None = field(default=None, init=False)
+
+    def check(self) -> None:
+        """spark-submit was found before anything was asked for."""
+
+    def submit(self, grant: Grant, step: str) -> None:
+        submission = Submission(module=self.module, grant=grant, step=step)
+        self.submit_step(submission, partial(self._is_wanted, grant))
+
+    def wait(self, wait: Wait) -> None:
+        now = time.monotonic()
+        self._waits_since = self._waits_since or now
+        waited = now - self._waits_since
+        txid, topology = self.errand.txid, self.runner.topology.name
+        if waited >= self.patience:
+            raise RunUnsatisfied(
+                f"txid {txid} of {topology} waited for {self.patience:g} s for {wait.reason}",
+                remedy="look at `reliability status`, and replay it again.",
+            )
+        self.say(f"txid {txid} waits for {wait.reason}")
+        if waited % SWEEP_INTERVAL_SECONDS < POLL_INTERVAL_SECONDS:
+            renew(self.runner.connection, self.errand.request_id)
+            self.runner.sweep()
+        time.sleep(POLL_INTERVAL_SECONDS)
+
+    def committed(self, committed: Sequence[Committed]) -> None:
+        """What it changed is asked of the ledger in the end, whoever committed it."""
+
+    def tell(self, what: str, level: int = logging.INFO) -> None:
+        self._waits_since = None  # whatever is told is no wait any more
+        self.say(what)
+
+    def _is_wanted(self, grant: Grant) -> bool:
+        try:
+            renew(self.runner.connection, self.errand.request_id)
+            return is_processing(self.runner.connection, grant)
+        except Transient as error:
+            logger.warning("cannot watch attempt %s now: %s", grant, error)
+            return True

@@ -1,0 +1,310 @@
+"""`reliability show`: the story of one attempt, or of a txid with all of its attempts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reliability.cli.app import AsJson, check_known, ledger, names, rows_of, verb
+from reliability.cli.output import (
+    format_differences,
+    format_interval,
+    print_json,
+    print_table,
+    shown,
+)
+from reliability.core.attempt import TransactionAttempt
+from reliability.core.difference import Difference
+from reliability.core.errors import AttemptUnknown
+
+if TYPE_CHECKING:
+    from reliability.ledger.connection import LedgerConnection
+    from reliability.transaction.inspect.attempt_report import AttemptReport
+
+_WHAT = re.compile(r"^(?:([^/]+)/)?([1-9]\d*(?::\d+)?)$")
+
+
+@verb(
+    "reliability show 7:2",
+    "reliability show shop 7:2",
+    "reliability show shop/7 --json",
+)
+def show(
+    what: Annotated[
+        str, typer.Argument(metavar="TOPOLOGY", help="May be left out if it is the only one.")
+    ],
+    which: Annotated[
+        str, typer.Argument(metavar="TXID:ATTEMPT", help="An attempt, 7:2, or a txid, 7.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Show all that the ledger keeps of an attempt: who asked, what ran, what came of it.
+
+    Of a txid: its batch, who asked for it, all its attempts, and what each replay changed.
+    """
+    match = _WHAT.match(f"{what}/{which}" if which else what)
+    if match is None:
+        raise typer.BadParameter("write 7:2, shop 7:2 or shop/7:2, or a txid in its place")
+    with ledger() as connection:
+        topology = _the_topology(connection, match[1])
+        if ":" in match[2]:
+            _show_attempt(connection, topology, TransactionAttempt.parse(match[2]), as_json=as_json)
+        else:
+            _show_txid(connection, topology, int(match[2]), as_json=as_json)
+
+
+def _the_topology(connection: LedgerConnection, name: str | None) -> str:
+    if name is not None:
+        check_known(connection, name)
+        return name
+    known = names(connection, "")
+    if len(known) != 1:
+        raise typer.BadParameter(f"say of which topology: {', '.join(known) or 'there is none'}")
+    return known[0]
+
+
+# --- an attempt ----------------------------------------------------------------------------------
+
+
+def _show_attempt(
+    connection: LedgerConnection, topology: str, attempt: TransactionAttempt, *, as_json: bool
+) -> None:
+    from reliability.transaction.inspect.attempt_report import attempt_report, outdated_code
+
+    told = attempt_report(connection, topology, attempt)
+    warning = outdated_code(connection, topology, attempt)
+    if as_json:
+        return print_json({**told.to_json(), "outdated_code": warning})
+    for heading, text in _facts(told):
+        if text:
+            typer.echo(f"{heading:10} {text}")
+    _print_steps(told)
+    _print_states(told)
+    if told.differences:
+        what = "changed" if told.commit_number is not None else "would have changed"
+        typer.echo("\n".join([what, *format_differences(told.differences)]))
+    print_table(
+        "what happened",
+        {"at (UTC)": "left", "status": "left", "why": "left"},
+        [(e.happened_at, e.status.value, _why(e.reason_code, e.reason)) for e in told.events],
+    )
+    if warning:
+        typer.echo(f"warning: {warning}")
+
+
+def _facts(told: AttemptReport) -> Iterator[tuple[str, str]]:
+    number = f" as c={told.commit_number}" if told.commit_number is not None else ""
+    why = _why(told.reason_code, told.reason)
+    yield "attempt", f"{told.attempt} of {told.topology}"
+    yield "status", f"{told.status.value}{number}{f': {why}' if why else ''}"
+    if told.verdict:
+        yield "verdict", f"{told.verdict}: {told.verdict_reason}"
+    if (asked := told.request) is not None:
+        kind = "dry run" if asked.is_dry_run else asked.kind.value.lower()
+        yield "request", f"{kind} {asked.number} of run {asked.run_id} ({asked.dag_id})"
+    yield "batch", f"{len(told.items)} items, digest {shown(told.batch_digest)[:16]}"
+    yield "granted", shown(told.granted_at)
+    yield "processed", shown(told.processed_at)
+    yield "ended", shown(told.ended_at)
+    if (old := told.replaced) is not None:
+        changed = f" ({', '.join(old.changed_code)} changed)" if old.changed_code else ""
+        yield (
+            "replaced",
+            f"{old.attempt}; same code: {_known(old.same_code)}{changed}; "
+            f"same batch: {_known(old.same_batch)}",
+        )
+
+
+def _print_steps(told: AttemptReport) -> None:
+    print_table(
+        "steps",
+        dict.fromkeys(("step", "status", "task", "host", "application", "took", "code"), "left"),
+        [
+            (
+                s.step,
+                s.status,
+                s.task,
+                s.driver_host,
+                s.application_id,
+                s.ended_at - s.started_at if s.started_at and s.ended_at else None,
+                (s.code_digest or "")[:16],
+            )
+            for s in told.steps
+        ],
+    )
+
+
+def _print_states(told: AttemptReport) -> None:
+    same = told.replaced.same_contribution if told.replaced else {}
+    print_table(
+        "states",
+        {
+            "state": "left",
+            "staged rows": "right",
+            "acks": "right",
+            "contribution": "left",
+            "as it replaced": "left",
+        },
+        [
+            (
+                s.state,
+                s.staged_rows,
+                f"{s.acked_partitions} of {'?' if s.partitions is None else s.partitions}",
+                (s.contribution_digest or "")[:18],
+                _known(same.get(s.state)) if told.replaced else None,
+            )
+            for s in told.states
+        ],
+    )
+
+
+def _known(value: bool | None) -> str:
+    return "not known" if value is None else shown(value)
+
+
+def _why(code: str | None, reason: str | None) -> str:
+    return f"[{code}] {reason or ''}".strip() if code else reason or ""
+
+
+# --- a txid --------------------------------------------------------------------------------------
+
+
+def _show_txid(connection: LedgerConnection, topology: str, txid: int, *, as_json: bool) -> None:
+    told = _story_of_txid(connection, topology, txid)
+    if as_json:
+        return print_json(told)
+    for heading, text in _facts_of_txid(told):
+        if text:
+            typer.echo(f"{heading:10} {text}")
+    print_table(
+        "requests",
+        dict.fromkeys(("request", "kind", "status", "DAG", "run", "opened (UTC)", "why"), "left"),
+        [
+            (
+                row["number"],
+                "dry run" if row["is_dry_run"] else row["kind"].lower(),
+                row["status"],
+                row["dag_id"],
+                row["run_id"],
+                row["opened_at"],
+                row["reason"],
+            )
+            for row in told["requests"]
+        ],
+    )
+    print_table(
+        "attempts",
+        dict.fromkeys(("attempt", "status", "granted (UTC)", "run", "why"), "left"),
+        [
+            (
+                row["attempt"],
+                row["status"],
+                row["granted_at"],
+                row["run_id"],
+                f"{row['verdict']}: {row['verdict_reason']}"
+                if row["verdict"]
+                else _why(row["reason_code"], row["reason"]),
+            )
+            for row in told["attempts"]
+        ],
+    )
+    print_table(
+        "changes of the states",
+        dict.fromkeys(("c", "change", "attempt", "replaced", "at (UTC)", "why"), "left"),
+        [
+            (
+                str(row["commit_number"]),
+                row["kind"].lower(),
+                row["attempt"],
+                row["replaced"],
+                row["committed_at"],
+                row["reason"],
+            )
+            for row in told["changes"]
+        ],
+    )
+    for (attempt, number), rows in groupby(
+        told["differences"], lambda row: (row["attempt"], row["commit_number"])
+    ):
+        typer.echo(f"{attempt} {'changed' if number else 'would have changed'}")
+        for line in format_differences([_difference_of(row) for row in rows]):
+            typer.echo(line)
+
+
+def _facts_of_txid(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "txid", f"{told['txid']} of {told['topology']}"
+    yield "interval", format_interval(told)
+    yield "emitted", f"{shown(told['emitted_at'])} by run {told['run_id']} ({told['dag_id']})"
+    if told["items"] is None:
+        yield "batch", "not cut yet"
+    else:
+        rows, items = shown(told["emitted_count"]), len(told["items"])
+        yield "batch", f"{rows} rows in {items} items, {told['accounting']}"
+    for row in told["refreezes"]:
+        yield "refrozen", f"{shown(row['refrozen_at'])}: {row['reason']}"
+    if told["committed_attempt"] is not None:
+        yield (
+            "committed",
+            f"{told['txid']}:{told['committed_attempt']} as c={told['commit_number']}, "
+            f"{shown(told['committed_at'])}",
+        )
+    yield "held", told["held_reason"]
+
+
+def _story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> dict[str, Any]:
+    place = {"topology": topology, "txid": txid}
+    found = rows_of(connection, "transaction_details", **place)
+    if not found:
+        remedy = "`reliability status` shows how many txids were emitted."
+        raise AttemptUnknown(f"{topology} has no txid {txid}", remedy=remedy)
+    return {
+        "topology": topology,
+        **found[0],
+        "refreezes": rows_of(connection, "refreezes_of_txid", **place),
+        "requests": rows_of(connection, "requests_of_txid", **place),
+        "attempts": [_named(r, txid) for r in rows_of(connection, "attempts_of_txid", **place)],
+        "changes": [_named(r, txid) for r in rows_of(connection, "changes_of_txid", **place)],
+        "differences": [_named(r, txid) for r in _differences(connection, topology, txid)],
+    }
+
+
+def _differences(connection: LedgerConnection, topology: str, txid: int) -> list[Any]:
+    """Read them in the databases of their states."""
+    from reliability.transaction.commit.participant import Participants, naming
+
+    place = {"topology": topology, "txid": txid}
+    found = rows_of(connection, "differences_of_txid", **place)
+    with Participants.of(connection, topology) as participants:
+        for participant in participants:
+            with naming(participant.name):
+                found += rows_of(participant.connection, "differences_of_txid", **place)
+    return sorted(found, key=lambda row: (row["attempt_id"], row["state"]))
+
+
+def _named(row: Any, txid: int) -> dict[str, Any]:
+    """Call attempts by their name, 7:2."""
+    columns = {"attempt_id": "attempt", "replaced_attempt": "replaced"}
+    return {
+        columns.get(column, column): (
+            str(TransactionAttempt(txid, value))
+            if column in columns and value is not None
+            else value
+        )
+        for column, value in row.items()
+    }
+
+
+def _difference_of(row: dict[str, Any]) -> Difference:
+    from decimal import Decimal
+
+    return Difference(
+        state=row["state"],
+        rows_added=row["rows_added"],
+        rows_changed=row["rows_changed"],
+        rows_removed=row["rows_removed"],
+        moved={name: Decimal(str(by)) for name, by in row["moved"].items()},
+    )

@@ -1,0 +1,182 @@
+"""Verbs that say where topologies stand: status, topologies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from reliability.cli.app import FAILED, AsJson, OneOrAll, ledger, names, rows_of, verb, warn
+from reliability.cli.output import print_json, print_table, shown
+from reliability.core.txids import format_ranges, with_noun
+
+if TYPE_CHECKING:
+    from reliability.core.state import State
+    from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+
+
+@verb("reliability status", "reliability status --json")
+def status(as_json: AsJson = False) -> None:
+    """Show where every topology stands, and what waits for a person."""
+    with ledger() as connection, connection.transaction() as tx:
+        standings = [_standing(tx, row) for row in tx.all("topology_status")]
+    if as_json:
+        return print_json(standings)
+    columns = ("emitted", "committed", "processing", "processed")
+    print_table(
+        "",
+        {"topology": "left", **dict.fromkeys(columns, "right"), "last change": "right"},
+        [
+            (one["topology"], *(one[name] for name in columns), _moment(one["last_change_at"]))
+            for one in standings
+        ],
+    )
+    for one in standings:
+        for line in _for_a_person(one):
+            typer.echo(line)
+
+
+def _standing(tx: DatabaseTransaction, row: Row) -> dict[str, Any]:
+    from reliability.ledger.records import blocked_of
+
+    topology = row["topology"]
+    blocked = blocked_of(tx.first("blocked_txid", topology=topology, below=row["next_txid"]))
+    return {
+        "topology": topology,
+        "emitted": row["next_txid"] - 1,
+        "committed": row["curr_txid"] - 1,
+        "processing": row["processing"],
+        "processed": row["processed"],
+        "commit_number": row["commit_number"],
+        "checkpoint": row["checkpoint"],
+        "last_change_at": row["last_change_at"],
+        "paused": row["paused_reason"],
+        "blocked": blocked,
+        "held": [_with_txids(found) for found in tx.all("held_txids", topology=topology)],
+        "parked": [_with_txids(found) for found in tx.all("parked_txids", topology=topology)],
+    }
+
+
+def _with_txids(row: Row) -> dict[str, Any]:
+    return {**row, "txids": format_ranges(row["txids"])}
+
+
+def _moment(moment: Any) -> str:
+    return f"{shown(moment)[5:16]}"
+
+
+def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
+    """Say what does not go on by itself, or not at once."""
+    topology = one["topology"]
+    if one["paused"]:
+        yield f"{topology} is paused: {one['paused']}"
+    if one["checkpoint"] != "COMMITTED":
+        yield f"{topology}: a change is {one['checkpoint']}; every task and sweep carries it on"
+    for held in one["held"]:
+        yield (
+            f"{topology}: {with_noun(held['txids'])} held, until `reliability release {topology}`: "
+            f"{held['reason']}"
+        )
+    blocked = one["blocked"]
+    if blocked is not None and not one["held"]:
+        yield f"{topology}: {blocked.error().what}"
+    for parked in one["parked"]:
+        again = f"reliability replay {topology} {parked['txids']}"
+        what = with_noun(parked["txids"])
+        yield f"{topology}: {what} parked, until `{again}`: {parked['reason']}"
+
+
+# --- topologies ----------------------------------------------------------------------------------
+
+
+@verb("reliability topologies", "reliability topologies shop --json")
+def topologies(topology: OneOrAll = "", as_json: AsJson = False) -> None:
+    """Show what the topologies are: their code, window, states and databases."""
+    failures: list[str] = []
+    with ledger() as connection:
+        found = [_describe(connection, name, failures) for name in names(connection, topology)]
+    if as_json:
+        print_json(found)
+    else:
+        for one in found:
+            _print_topology(one)
+    for failure in failures:
+        warn(failure)
+    if failures:
+        raise typer.Exit(FAILED)
+
+
+def _describe(connection: LedgerConnection, topology: str, failures: list[str]) -> dict[str, Any]:
+    from reliability.transaction.commit.participant import Participants
+
+    (row,) = rows_of(connection, "topology_details", topology=topology)
+    with Participants.of(connection, topology) as participants:
+        databases = list(participants.others)
+        return {
+            **row,
+            "databases": databases,
+            "states": [
+                state
+                for database in ("", *databases)
+                for state in _states_in(participants, topology, database, failures)
+            ],
+        }
+
+
+def _states_in(
+    participants: Any, topology: str, database: str, failures: list[str]
+) -> Iterator[dict[str, Any]]:
+    """Read the states of one database; one that is away does not hide the others."""
+    from reliability.core.errors import ReliabilityError
+    from reliability.core.state import State
+    from reliability.transaction.commit.participant import naming
+
+    try:
+        with naming(database):
+            rows = rows_of(participants.connection_of(database), "state_details", topology=topology)
+    except ReliabilityError as error:
+        failures.append(f"{topology}: {error}")
+        return
+    for row in rows:
+        yield _describe_state(State.from_definition(row["definition"]), row, database)
+
+
+def _describe_state(state: State, row: Row, database: str) -> dict[str, Any]:
+    return {
+        "state": state.name,
+        "kind": state.kind.value,
+        "database": database,
+        "table": ".".join(state.target),
+        "key": dict(state.key),
+        "values": list(state.values),
+        "is_append": state.is_append,
+        "commit_number": row["commit_number"],
+        "keep_txids": row["keep_txids"],
+        "keep_age": row["keep_age"],
+        "compacted_through": row["compacted_through"],
+    }
+
+
+def _print_topology(one: dict[str, Any]) -> None:
+    end = one["curr_txid"] + one["max_spout_pending"]
+    typer.echo(
+        f"{one['topology']}: module {one['module'] or 'unknown'}, {one['spout_kind'].lower()} "
+        f"spout, window [{one['curr_txid']}, {end}), {one['max_replay_pending']} replays at once, "
+        f"c={one['commit_number']}"
+    )
+    print_table(
+        "",
+        dict.fromkeys(("state", "kind", "table", "key", "values", "database"), "left"),
+        [
+            (
+                state["state"],
+                state["kind"].lower(),
+                state["table"],
+                ", ".join(state["key"]) or ("none" if state["is_append"] else "one row"),
+                ", ".join(state["values"]),
+                state["database"] or "the ledger's",
+            )
+            for state in one["states"]
+        ],
+    )

@@ -1,0 +1,166 @@
+"""The one door to Postgres: connections, transactions and named statements."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any, Protocol, cast
+
+import psycopg2
+from psycopg2.extensions import connection as Connection
+from psycopg2.extensions import cursor as Cursor
+from psycopg2.extras import RealDictCursor
+from psycopg2.sql import Composable
+
+from reliability.core.errors import LedgerCorruption, TextNotStorable
+from reliability.core.texts import with_storable_prose
+from reliability.ledger.failures import translate
+from reliability.ledger.queries import queries
+
+logger = logging.getLogger(__name__)
+
+Row = Mapping[str, Any]
+
+CONNECT_TIMEOUT_SECONDS = 10
+COPY_CHUNK_BYTES = 1 << 20
+
+
+class CopySource(Protocol):
+    """Where COPY reads from."""
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Return the next bytes, empty at the end."""
+
+
+class DatabaseTransaction:
+    """An open transaction: statements by name, parameters by name."""
+
+    def __init__(self, cursor: Cursor) -> None:
+        self.cursor = cursor
+        self.is_committed = False
+
+    def run_and_commit(self, statement: str, **parameters: Any) -> None:
+        """Run a last statement in one round trip with COMMIT, so that its locks are short."""
+        self.cursor.execute(f"{queries()[statement]}; {queries()['commit']}", parameters)
+        self.is_committed = True
+
+    def copy(self, statement: str, rows: CopySource) -> None:
+        """COPY rows in; `rows.read` is asked for more until it returns nothing."""
+        # psycopg2's stubs want readline too, its code calls read alone
+        self.cursor.copy_expert(statement, rows, COPY_CHUNK_BYTES)  # type: ignore[arg-type]
+
+    def run(self, statement: str | Composable, **parameters: Any) -> int:
+        """Run a statement and return how many rows it touched."""
+        self._execute(statement, parameters)
+        return self.cursor.rowcount
+
+    def all(self, statement: str | Composable, **parameters: Any) -> list[Row]:
+        """Run a statement and return its rows."""
+        self._execute(statement, parameters)
+        return cast(list[Row], self.cursor.fetchall())
+
+    def first(self, statement: str | Composable, **parameters: Any) -> Row | None:
+        """Run a statement and return its first row, None if there is none."""
+        self._execute(statement, parameters)
+        return cast("Row | None", self.cursor.fetchone())
+
+    def one(self, statement: str | Composable, **parameters: Any) -> Row:
+        """Run a statement that has to find its row: without it the ledger is corrupt."""
+        row = self.first(statement, **parameters)
+        if row is None:
+            raise LedgerCorruption(f"{statement} found no row for {parameters}")
+        return row
+
+    def _execute(self, statement: str | Composable, parameters: Mapping[str, Any]) -> None:
+        text = queries()[statement] if isinstance(statement, str) else statement
+        encoding = self.cursor.connection.get_parameter_status("server_encoding") or "UTF8"
+        try:
+            self.cursor.execute(text, with_storable_prose(parameters, encoding))
+        except ValueError as error:  # the driver's word for NUL
+            raise TextNotStorable(str(error)) from error
+
+
+class LedgerConnection:
+    """A session with Postgres that is opened when needed, and opened again when it was lost."""
+
+    def __init__(self, dsn: str, application_name: str = "reliability") -> None:
+        self.dsn = dsn
+        self.application_name = application_name
+        self._connection: Connection | None = None
+        self._pins = ""
+
+    @contextmanager
+    def transaction(self, *, reads_only: bool = False) -> Iterator[DatabaseTransaction]:
+        """Open a transaction; it commits when the block ends and rolls back when it raises.
+
+        Errors of the driver leave as errors of this package. If the answer to COMMIT is lost,
+        LedgerUnavailable says so: the caller reads the ledger again and never guesses (G8).
+
+        :param reads_only: Postgres refuses every write; works on a standby, too
+        """
+        try:
+            cursor = self._connect().cursor()
+            begin = queries()["begin_reading" if reads_only else "begin"]
+            cursor.execute(f"{begin}; {self._pins}")
+            transaction = DatabaseTransaction(cursor)
+            yield transaction
+            if not transaction.is_committed:
+                cursor.execute(queries()["commit"])
+            cursor.close()
+        except psycopg2.Error as error:
+            self._roll_back()
+            raise translate(error) from error
+        except UnicodeError as error:  # a database without an encoding, or a lone surrogate
+            self._roll_back()
+            raise TextNotStorable(f"a text that is not UTF-8: {error}") from error
+        except BaseException:
+            self._roll_back()
+            raise
+
+    def close(self) -> None:
+        """Close the session."""
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+
+    def _connect(self) -> Connection:
+        if self._connection is None or self._connection.closed:
+            connection = psycopg2.connect(
+                self.dsn,
+                # a peer that vanished is noticed in a minute, not after TCP's two hours
+                connect_timeout=CONNECT_TIMEOUT_SECONDS,
+                # Python's texts, whatever PGCLIENTENCODING and the server's default are
+                client_encoding="UTF8",
+                application_name=self.application_name,
+                cursor_factory=RealDictCursor,
+                keepalives_idle=30,
+                keepalives_interval=10,
+                keepalives_count=3,
+                tcp_user_timeout=30_000,
+            )
+            connection.autocommit = True  # BEGIN and COMMIT are written out
+            try:
+                self._pins = self._open_session(connection)
+            except BaseException:
+                connection.close()  # nothing may be done in a session without its settings
+                raise
+            self._connection = connection
+        return self._connection
+
+    def _open_session(self, connection: Connection) -> str:
+        """Set what holds for the session; return what every transaction has to set."""
+        with connection.cursor() as cursor:
+            cursor.execute(queries()["open_session"])
+            waits_for_standbys = cast(list[Row], cursor.fetchall())[0]["waits_for_standbys"]
+        pins = ["pin_settings", *([] if waits_for_standbys else ["wait_for_disk"])]
+        return "; ".join(queries()[name] for name in pins)
+
+    def _roll_back(self) -> None:
+        # A failing rollback must not hide the first error; a lost session has rolled back anyway.
+        try:
+            if self._connection is not None and not self._connection.closed:
+                self._connection.cursor().execute(queries()["roll_back"])
+        except psycopg2.Error as error:
+            logger.warning("error ignored in rollback: %s", error)
+            self.close()

@@ -1,0 +1,1 @@
+"""The commit phase: one change of the states after the other."""

@@ -1,0 +1,366 @@
+"""Drive the checkpoint of a topology whose states lie in several databases (C2, C6, G3).
+
+1. save PREPARING(c+k) with its plan; then every database tries the whole commit and rolls it back
+2. all voted yes: save COMMITTING(c+k). This is the decision
+3. every other database commits; last the coordinator's own, together with COMMITTED(c+k)
+
+Whoever comes to commit or to sweep finishes first what a driver that died left behind: PREPARING
+goes back, COMMITTING forward, and COMMITTED is compared with every database. No transaction is
+ever left prepared in Postgres, and no lock is held from one step to the next.
+
+Where a database cannot commit what is decided, only a rollback to before it leads on (`_give_way`).
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+from reliability.core.checkpoint import COORDINATOR, CheckpointAction, Drive, Message, Phase
+from reliability.core.difference import Difference
+from reliability.core.errors import (
+    CheckpointMismatch,
+    CheckpointStuck,
+    CheckpointTakenOver,
+    LedgerBusy,
+    ReliabilityError,
+    RollbackNotPossible,
+)
+from reliability.core.plan import Plan, dropped_by
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.locks import lock_topology
+from reliability.transaction.commit.participant import Participants, named, naming, rolled_back
+from reliability.transaction.commit.plan import (
+    REFUSALS,
+    AppliedPlan,
+    Planner,
+    RefusedPlan,
+    SavedCheckpoint,
+    carry_out,
+    nothing,
+    read_checkpoint,
+    save_checkpoint,
+    settle,
+)
+
+logger = logging.getLogger(__name__)
+# A driver that holds the lock and shows no progress for so long hangs, or its lock was leaked by
+# a pooler that gave its session to others.
+DRIVER_SILENCE_SECONDS = 900
+MAX_COMMIT_TRIES = 2
+
+
+class Checkpoint:
+    """One driver's session with a topology's checkpoint; after an error it is not used again.
+
+    Storm's CheckpointSpout with its insides on the table: `next_action` emits, `carry_out` has it
+    done and acked, `fail` is what a participant answers instead.
+    """
+
+    def __init__(self, participants: Participants, patience: int) -> None:
+        self.participants = participants
+        self.topology = participants.topology
+        self.connection = participants.coordinator
+        self.patience = patience
+        self.plan: Plan = ()
+        self._drive: Drive | None = None
+        self._decided_before: int | None = None
+        self._differences: list[Difference] = []
+
+    @property
+    def drive(self) -> Drive:
+        """Where this driver is; only once `take_up` has said yes."""
+        assert self._drive is not None
+        return self._drive
+
+    def change(
+        self, planner: Planner, *, may_drop: bool = False
+    ) -> AppliedPlan | RefusedPlan | None:
+        """Finish what a predecessor left, then take one checkpoint from PREPARING to COMMITTED.
+
+        Returns what was changed, what was refused by the data, None if nothing is due.
+
+        :param planner: plans the change under the topology's lock
+        :param may_drop: it is a rollback, and may take the place of what is decided
+        :raises CheckpointStuck: it is decided, and a database cannot commit it
+        :raises CheckpointTakenOver: another driver goes on
+        :raises ReliabilityError: a database did not vote, for example because it is down; what
+            was to commit stays PROCESSED
+        """
+        if self._drive is None and not self.take_up(planner):
+            return None
+        tries = 0
+        while (message := self.next_action(planner)) is not None:
+            plan = self.plan
+            failures = self.carry_out(message)
+            match message.action, bool(failures):
+                case CheckpointAction.COMMIT, False:
+                    return AppliedPlan(plan, tuple(self._differences))
+                case CheckpointAction.COMMIT, True:
+                    tries += 1
+                    if tries == MAX_COMMIT_TRIES:
+                        stuck = self._stuck(message, failures)
+                        # what this driver has decided itself is worth another call at least
+                        if not may_drop or message.commit_number != self._decided_before:
+                            raise stuck
+                        self._give_way(planner, stuck)
+                        tries = 0
+                case CheckpointAction.PREPARE, True:
+                    return self._roll_back(plan, _cause(failures))
+                case _, True:
+                    raise _cause(failures)
+        return None
+
+    def take_up(self, planner: Planner) -> bool:
+        """Begin an epoch of one's own, if there is something to repair or to commit."""
+        with self.connection.transaction() as tx:
+            locked = lock_topology(tx, self.topology, self.patience)
+            found = read_checkpoint(tx, self.topology)
+            is_at_rest = found.state.is_at_rest
+            if is_at_rest and not planner(tx, locked):
+                return False
+            saved = replace(found, epoch=found.epoch + 1)
+            save_checkpoint(tx, self.topology, found, saved)
+        if not is_at_rest:
+            logger.warning("%s is found at %s, and repaired", self.topology, found.state)
+        self.plan = saved.plan
+        if found.state.phase is Phase.COMMITTING:
+            self._decided_before = found.state.commit_number
+        self._drive = Drive(
+            state=saved.state,
+            epoch=saved.epoch,
+            participants=frozenset({*self.participants.others, COORDINATOR}),
+        )
+        return True
+
+    def next_action(self, planner: Planner) -> Message | None:
+        """Return what every participant is asked now; PREPARING is durable before PREPARE is.
+
+        None if nothing is due, or if the last message is still under way.
+        """
+        if self.drive.asked is not None or (self.drive.is_idle and not self._begin(planner)):
+            return None
+        self._drive = self.drive.ask()
+        return self.drive.asked
+
+    def carry_out(self, message: Message) -> dict[str, ReliabilityError]:
+        """Have every participant do it, the coordinator's own database last; go on if all did.
+
+        Returns who did not do it and why. A vote that fails ends the round, except of COMMIT:
+        what is decided is committed wherever it can be, so that readers see two commit numbers
+        side by side for as short as can be.
+        """
+        failures: dict[str, ReliabilityError] = {}
+        for participant in self.participants:
+            try:
+                self._keep(message, participant.carry_out(message, self.plan, self.patience))
+            except CheckpointTakenOver:
+                raise
+            except ReliabilityError as error:
+                failures[participant.name] = named(error, participant.name)
+                if message.action is CheckpointAction.PREPARE:
+                    break
+            else:
+                self.ack(message, participant.name)
+        if self.drive.lacks == {COORDINATOR}:
+            failures = self._conclude(message)
+        if failures:
+            self.fail(message)
+        return failures
+
+    def _keep(self, message: Message, differences: list[Difference]) -> None:
+        if message.action is CheckpointAction.COMMIT:  # else it was a rehearsal
+            self._differences += differences
+
+    def ack(self, message: Message, participant: str) -> None:
+        """Count a vote; a late or repeated one changes nothing."""
+        self._drive = self.drive.ack(message, participant)
+
+    def fail(self, message: Message) -> None:
+        """Recover, back or forward, unless the message is about something else by now."""
+        self._drive = self.drive.fail(message)
+
+    # --- steps -----------------------------------------------------------------------------------
+
+    def _begin(self, planner: Planner) -> bool:
+        """Save PREPARING with the plan of what is due, before anybody hears of it."""
+        old = self._saved()
+        with self.connection.transaction() as tx:
+            locked = lock_topology(tx, self.topology, self.patience)
+            plan = planner(tx, locked)
+            if not plan:
+                return False
+            drive = self.drive.begin(len(plan))
+            save_checkpoint(tx, self.topology, old, replace(old, state=drive.state, plan=plan))
+        self._drive, self.plan, self._differences = drive, plan, []
+        return True
+
+    def _give_way(self, planner: Planner, stuck: ReliabilityError) -> None:
+        """Decide for a rollback in the place of what is decided and cannot be committed (C6).
+
+        1. every database hears of this epoch: no older driver commits there what is dropped
+        2. every database tries the rollback, and takes it back
+        3. save COMMITTING(c+1) with the rollback as its plan. This is the decision
+
+        Until 3 nothing is durable, and whoever comes next finds what was decided before.
+
+        :param stuck: what cannot be committed, and why; an error says so too
+        """
+        if not isinstance(stuck, CheckpointStuck):
+            raise stuck
+        old = self._saved()
+        try:
+            drive, plan = self._vote_for(planner)
+        except (LedgerBusy, CheckpointMismatch):
+            raise
+        except RollbackNotPossible as refused:
+            raise RollbackNotPossible(f"{refused.what}; {stuck.what}") from refused
+        except ReliabilityError as error:
+            what = f"{stuck.what}; and a rollback cannot take its place: {error.what}"
+            raise CheckpointStuck(what) from error
+        with self.connection.transaction() as tx:
+            lock_topology(tx, self.topology, self.patience)
+            save_checkpoint(tx, self.topology, old, replace(old, state=drive.state, plan=plan))
+        logger.warning("%s; a rollback takes its place", stuck.what)
+        self._drive, self.plan = drive, plan
+        self._differences, self._decided_before = [], None
+
+    def _vote_for(self, planner: Planner) -> tuple[Drive, Plan]:
+        """Steps 1 and 2: return where the decision for what is planned would lead, and its plan."""
+        decided = self.drive.state
+        fence = Message(
+            action=CheckpointAction.ROLLBACK,
+            commit_number=decided.commit_number,
+            size=decided.size,
+            epoch=self.drive.epoch,
+        )
+        self._ask_all(fence, self.plan)
+        with self.connection.transaction() as tx:
+            plan = planner(tx, lock_topology(tx, self.topology, self.patience))
+        drive = self.drive.give_way(dropped_by(plan))
+        vote = Message(
+            action=CheckpointAction.PREPARE,
+            commit_number=drive.state.commit_number,
+            size=drive.state.size,
+            epoch=drive.epoch,
+            dropped=drive.state.dropped,
+        )
+        self._ask_all(vote, plan)
+        with naming(COORDINATOR):
+            self._try_plan(plan)
+        return drive, plan
+
+    def _ask_all(self, message: Message, plan: Plan) -> None:
+        for participant in self.participants:
+            with naming(participant.name):
+                participant.carry_out(message, plan, self.patience)
+
+    def _conclude(self, message: Message) -> dict[str, ReliabilityError]:
+        """Give the coordinator's own vote, and save the next state with it."""
+        try:
+            if message.action is CheckpointAction.PREPARE:
+                self._try_plan(self.plan)
+            elif message.action is CheckpointAction.COMMIT:
+                self._save_next(message)
+                return {}
+        except CheckpointTakenOver:
+            raise
+        except ReliabilityError as error:
+            return {COORDINATOR: named(error, COORDINATOR)}
+        # An error here is nobody's vote: what the ledger has is found out by the next driver.
+        self._save_next(message)
+        return {}
+
+    def _try_plan(self, plan: Plan) -> None:
+        with rolled_back(self.connection) as tx:
+            lock_topology(tx, self.topology, self.patience)
+            carry_out(tx, self.topology, plan)
+
+    def _save_next(self, message: Message) -> None:
+        drive = self.drive.ack(message, COORDINATOR).go_on()
+        old = self._saved()
+        new = replace(old, state=drive.state, plan=() if drive.state.is_at_rest else self.plan)
+        if new != old:
+            with self.connection.transaction() as tx:
+                lock_topology(tx, self.topology, self.patience)
+                if read_checkpoint(tx, self.topology) != new:  # else only the answer was lost (G8)
+                    if message.action is CheckpointAction.COMMIT:
+                        self._keep(message, carry_out(tx, self.topology, self.plan))
+                        settle(tx, self.topology, self.plan)
+                    save_checkpoint(tx, self.topology, old, new)
+        self._drive, self.plan = drive, new.plan
+
+    def _roll_back(self, plan: Plan, cause: ReliabilityError) -> RefusedPlan:
+        """After a vote that failed: back to COMMITTED(c), once every database was told."""
+        message = self.next_action(nothing)
+        assert message is not None
+        if failures := self.carry_out(message):
+            logger.warning("%s stays %s: %s", self.topology, self.drive.state, failures)
+            raise cause
+        if not isinstance(cause, REFUSALS):
+            raise cause
+        return RefusedPlan(plan=plan, error=cause)
+
+    def _saved(self) -> SavedCheckpoint:
+        """What the ledger has, if nobody has taken over."""
+        return SavedCheckpoint(state=self.drive.state, epoch=self.drive.epoch, plan=self.plan)
+
+    def _stuck(self, message: Message, failures: dict[str, ReliabilityError]) -> ReliabilityError:
+        cause = _cause(failures)
+        if isinstance(cause, CheckpointMismatch):
+            return cause
+        return CheckpointStuck(
+            f"{self.topology}: c={message.commit_number} is decided and cannot be committed: "
+            f"{'; '.join(error.what for error in failures.values())}"
+        )
+
+
+def _cause(failures: dict[str, ReliabilityError]) -> ReliabilityError:
+    """Return the error to raise; databases that do not agree are all named."""
+    mismatches = [e.what for e in failures.values() if isinstance(e, CheckpointMismatch)]
+    if mismatches:
+        return CheckpointMismatch("; ".join(mismatches))
+    return next(iter(failures.values()))
+
+
+@contextmanager
+def driving(participants: Participants, patience: int) -> Iterator[Checkpoint]:
+    """Wait until nobody else drives this topology's checkpoint, and drive it.
+
+    :raises LedgerBusy: somebody else is at work for longer than `patience` seconds
+    """
+    connection, topology = participants.coordinator, participants.topology
+    has_lock = _lock_driver(connection, topology, patience)
+    try:
+        if has_lock:  # else who waits would measure the silence of whoever was here before
+            with connection.transaction() as tx:
+                tx.run("show_driver", topology=topology)
+        yield Checkpoint(participants, patience)
+    finally:
+        if has_lock:
+            _unlock_driver(connection, topology)
+
+
+def _lock_driver(connection: LedgerConnection, topology: str, patience: int) -> bool:
+    try:
+        with connection.transaction() as tx:
+            tx.one("set_lock_timeout", seconds=patience)
+            tx.run("lock_driver", topology=topology)
+        return True
+    except LedgerBusy:
+        with connection.transaction() as tx:
+            row = tx.one("is_silent", topology=topology, seconds=DRIVER_SILENCE_SECONDS)
+        if not row["is_silent"]:
+            raise
+        logger.warning("the driver of %s hangs: it is taken over, and fenced", topology)
+        return False
+
+
+def _unlock_driver(connection: LedgerConnection, topology: str) -> None:
+    try:
+        with connection.transaction() as tx:
+            tx.run("unlock_driver", topology=topology)
+    except ReliabilityError as error:
+        logger.warning("the lock goes with its session: %s", error)

@@ -1,0 +1,114 @@
+"""Rehearse a change: the real commit code runs in every database, and is rolled back.
+
+A dry run of a replay is a request of its own kind: Spark runs, the attempt is sealed, and in the
+place of the commit comes this. Nothing of it stays but the difference, in the ledger.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reliability.core.attempt import TransactionAttempt
+from reliability.core.checkpoint import COORDINATOR, Phase
+from reliability.core.difference import Difference
+from reliability.core.errors import AttemptFenced, LedgerBusy, NothingToReplay
+from reliability.core.plan import Plan, PlannedCommit, dropped_by
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.locks import lock_mirror, lock_topology
+from reliability.transaction.commit.apply import DifferenceObserver
+from reliability.transaction.commit.participant import Participants, naming, rolled_back
+from reliability.transaction.commit.plan import (
+    Planner,
+    carry_out,
+    read_checkpoint,
+    record_differences,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DryRunResult:
+    """What committing the attempt of a dry run would change."""
+
+    attempt: TransactionAttempt
+    differences: tuple[Difference, ...]
+
+
+def rehearse(
+    connection: LedgerConnection,
+    topology: str,
+    planner: Planner,
+    observer: DifferenceObserver | None = None,
+) -> tuple[Plan, list[Difference]]:
+    """Carry out what is planned in every database, and roll it back.
+
+    :raises LedgerBusy: a change is on its way that the plan does not drop, or came between two
+        databases: ask again
+    """
+    with Participants.of(connection, topology) as participants:
+        with rolled_back(connection) as tx:
+            locked = lock_topology(tx, topology)
+            plan = planner(tx, locked)
+            found = read_checkpoint(tx, topology).state
+            dropped = dropped_by(plan)
+            if not found.is_at_rest and not (dropped and found.phase is Phase.COMMITTING):
+                raise LedgerBusy(f"{topology}: a change of its states is on its way")
+            differences = carry_out(tx, topology, plan, observer)
+        for participant in participants:
+            with naming(participant.name), rolled_back(participant.connection) as tx:
+                lock_mirror(tx, topology)
+                here = read_checkpoint(tx, topology).state.commit_number
+                if not 0 <= here - locked["commit_number"] <= dropped:
+                    raise LedgerBusy(f"{topology} was changed meanwhile: it is at c={here}")
+                differences += carry_out(tx, topology, plan, observer)
+    return plan, differences
+
+
+def dry_run_replay(
+    connection: LedgerConnection,
+    topology: str,
+    txid: int,
+    request_id: int,
+    observer: DifferenceObserver | None = None,
+) -> DryRunResult:
+    """Tell what committing the dry run's PROCESSED attempt would change; end it, keep the answer.
+
+    :raises AttemptFenced: a real request came in between, and has the txid now
+    """
+    place = {"topology": topology, "txid": txid, "request_id": request_id}
+
+    def planner(tx: DatabaseTransaction, locked: Row) -> Plan:
+        row = tx.first("dry_run_attempt", **place)
+        if row is None:
+            raise AttemptFenced(f"the dry run of txid {txid} was ended by somebody else")
+        if row["replaced_attempt"] is None:
+            raise NothingToReplay(f"txid {txid} of {topology} has not committed")
+        return (PlannedCommit(commit_number=locked["commit_number"] + 1, txid=txid, **row),)
+
+    [planned], differences = rehearse(connection, topology, planner, observer)
+    assert isinstance(planned, PlannedCommit)
+    at = {**place, "attempt_id": planned.attempt_id, "commit_number": None}
+    with Participants.of(connection, topology) as participants:
+        # The ledger's own last, with the end: who dies before that is asked again, and tells again.
+        for database in (*participants.others, COORDINATOR):
+            with participants.connection_of(database).transaction() as tx:
+                _record(tx, at, differences)
+                if database == COORDINATOR:
+                    _end(tx, place)
+    return DryRunResult(attempt=planned.attempt, differences=tuple(differences))
+
+
+def _record(
+    tx: DatabaseTransaction, place: Mapping[str, Any], differences: Sequence[Difference]
+) -> None:
+    """Keep the differences of the states of one database, once."""
+    own = {row["state"] for row in tx.all("state_definitions", **place)}
+    tx.run("forget_dry_run", **place)
+    record_differences(tx, [one for one in differences if one.state in own], place)
+
+
+def _end(tx: DatabaseTransaction, place: Mapping[str, Any]) -> None:
+    if tx.first("end_dry_run", **place) is None:
+        raise AttemptFenced(f"the dry run of txid {place['txid']} was ended by somebody else")
+    tx.one("satisfy_dry_run", **place)

@@ -1,0 +1,1 @@
+"""What a person does about committed txids, and about txids that cannot be processed."""

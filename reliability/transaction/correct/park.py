@@ -1,0 +1,114 @@
+"""Park or skip: a person lets order go on past a txid that cannot be processed (C7).
+
+The txid gets an attempt that is empty and PROCESSED at once, so that it commits in its turn like
+any other, with a header `empty` in every state, and can be replayed like any other. Of an opaque
+spout it takes the last batch that was cut for it, or, if there is none, an empty one (E4).
+
+- PARKED satisfies nobody and closes the requests for it; a replay takes it in again
+- SKIPPED is what those who ask for it get: their runs go green
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.errors import LedgerBusy, ParkNotPossible
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.locks import lock_topology
+from reliability.transaction.commit.committer import committer
+from reliability.transaction.commit.drain import drain
+from reliability.transaction.commit.participant import Participants
+from reliability.transaction.commit.plan import Committed, nothing, read_checkpoint
+from reliability.transaction.process.attempt import attempt_key, raise_if_fenced
+
+STEP = "none"  # the sinks of an empty attempt are fed by no step
+
+
+class EmptyVerdict(str, Enum):
+    """Why a txid has committed as empty."""
+
+    PARKED = "PARKED"
+    SKIPPED = "SKIPPED"
+
+
+def park(connection: LedgerConnection, topology: str, txid: int, reason: str) -> list[Committed]:
+    """Commit a txid as empty once it is its turn; whoever asked for it is told that it is not done.
+
+    :returns: what could commit now, the later txids that were waiting too
+    :raises ParkNotPossible: it has committed, was never emitted, or, of an opaque spout, starts
+        where a txid ends that has not committed
+    """
+    return _pass_over(connection, topology, txid, EmptyVerdict.PARKED, reason)
+
+
+def skip(connection: LedgerConnection, topology: str, txid: int, reason: str) -> list[Committed]:
+    """Commit a txid as empty once it is its turn; whoever asked for it has it.
+
+    :returns, :raises: as park
+    """
+    return _pass_over(connection, topology, txid, EmptyVerdict.SKIPPED, reason)
+
+
+def _pass_over(
+    connection: LedgerConnection, topology: str, txid: int, verdict: EmptyVerdict, reason: str
+) -> list[Committed]:
+    with committer(connection, topology) as change:
+        change(nothing)  # what a driver that died left on its way may be a commit of this txid
+    with Participants.of(connection, topology) as participants:
+        is_alone = not participants.others
+        grant = _grant_empty(connection, topology, txid, verdict, reason, process=is_alone)
+        # Everywhere else first: PROCESSED in the ledger means that it is so in every database.
+        participants.grant(grant, lambda tx, database: _open_empty_sinks(tx, grant))
+        for database in () if is_alone else (*participants.others, COORDINATOR):
+            with participants.connection_of(database).transaction() as tx:
+                raise_if_fenced(tx.first("process_empty_attempt", **attempt_key(grant)), grant)
+    return drain(connection, topology)
+
+
+def _grant_empty(
+    connection: LedgerConnection,
+    topology: str,
+    txid: int,
+    verdict: EmptyVerdict,
+    reason: str,
+    *,
+    process: bool,
+) -> Grant:
+    place = {"topology": topology, "txid": txid}
+    with connection.transaction() as tx:
+        locked = lock_topology(tx, topology)
+        _check_possible(locked, txid)
+        # Fenced once it was voted for, it could never commit, nor anything behind it.
+        if not read_checkpoint(tx, topology).state.is_at_rest:
+            raise LedgerBusy(f"{topology}: a change of its states is on its way")
+        why = {"reason": f"{verdict.value.lower()}: {reason}"}
+        tx.run("release_txids", topology=topology, txids=[txid])
+        if verdict is EmptyVerdict.PARKED:
+            tx.run("park_requests", **place, **why)
+        tx.run("fence_for_empty", **place, **why)
+        row = tx.first("grant_empty_attempt", **place, verdict=verdict.value, verdict_reason=reason)
+        if row is None:
+            raise ParkNotPossible(
+                f"txid {txid - 1} of {topology} has not committed, and an opaque spout's batch of "
+                f"txid {txid} starts where that one ended",
+                remedy=f"wait until it has committed, or park or skip txid {txid - 1} first.",
+            )
+        attempt = TransactionAttempt(txid, row["attempt_id"])
+        grant = Grant(topology=topology, attempt=attempt, nonce=row["nonce"])
+        _open_empty_sinks(tx, grant)
+        if process:
+            tx.one("process_empty_attempt", **attempt_key(grant))
+        return grant
+
+
+def _check_possible(locked: Row, txid: int) -> None:
+    if txid < locked["curr_txid"]:
+        raise ParkNotPossible(f"txid {txid} has committed")
+    if txid >= locked["next_txid"]:
+        raise ParkNotPossible(f"txid {txid} was never emitted")
+
+
+def _open_empty_sinks(tx: DatabaseTransaction, grant: Grant) -> None:
+    tx.all("open_empty_sinks", step=STEP, **attempt_key(grant))

@@ -1,0 +1,154 @@
+"""Roll back to a txid: all states of a topology go back to what they were after it (G7, H4).
+
+1. lock the topology; ask in each database whether every state can: all of them or none (H5)
+2. take the next commit number in every state, and take out what later txids have added
+3. fence every later attempt, PROCESSED ones too; what had committed is ROLLED_BACK
+4. close every request of the later txids, and hold these until a person releases them
+
+Without the hold whoever commits next would commit them again at once. One transaction a database;
+across several databases it goes through the checkpoint, as a commit does. It is also the way out of
+a commit that is decided and that one of them cannot carry out: who has it undoes it (C6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from reliability.core.checkpoint import Phase
+from reliability.core.difference import Difference
+from reliability.core.errors import CheckpointStuck, CheckpointTakenOver, RollbackNotPossible
+from reliability.core.plan import Plan, PlannedRollback, dropped_by
+from reliability.core.rollback import drop_refusal
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.locks import lock_topology
+from reliability.transaction.commit.apply import DifferenceObserver
+from reliability.transaction.commit.committer import committer
+from reliability.transaction.commit.dry_run import rehearse
+from reliability.transaction.commit.plan import AppliedPlan, Planner, nothing, read_checkpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RolledBack:
+    """What a rollback did, or would do.
+
+    :param commit_number: None for a dry run
+    :param held: the first and the last txid that is held now, or would be
+    :param dropped: how many commits that were decided, and could not be carried out, it takes back
+    """
+
+    to_txid: int
+    commit_number: int | None
+    held: tuple[int, int]
+    dropped: int
+    differences: tuple[Difference, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunToClear:
+    """A run of Airflow that asks again for what was released, once it is cleared."""
+
+    dag_id: str
+    run_id: str
+    txids: tuple[int, ...]
+
+
+def roll_back(
+    connection: LedgerConnection,
+    topology: str,
+    to_txid: int,
+    reason: str,
+    *,
+    dry_run: bool = False,
+    observer: DifferenceObserver | None = None,
+) -> RolledBack:
+    """Take out of every state what txids after `to_txid` have added; 0 takes out everything.
+
+    :param witness: with `dry_run`, looks at the rows that would differ
+    :raises RollbackNotPossible: a state does not keep enough for it; nothing was changed
+    :raises CheckpointStuck, CheckpointMismatch: see checkpoint.py
+    """
+
+    def planner(tx: DatabaseTransaction, locked: Row) -> Plan:
+        found = read_checkpoint(tx, topology)
+        reached, dropped = locked["commit_number"], 0
+        if found.state.phase is Phase.COMMITTING:
+            refusal = drop_refusal(found.plan, to_txid)
+            if refusal is not None:
+                raise RollbackNotPossible(f"{topology} to txid {to_txid}: {refusal}")
+            dropped = found.state.commit_number - reached
+        return (
+            PlannedRollback(
+                commit_number=reached + dropped + 1,
+                to_txid=to_txid,
+                reason=reason,
+                dropped=dropped,
+            ),
+        )
+
+    if dry_run:
+        plan, differences = _try_plan(connection, topology, planner, observer)
+    else:
+        plan, differences = _carry_out(connection, topology, planner, to_txid)
+    with connection.transaction() as tx:
+        last = tx.one("next_txid", topology=topology)["next_txid"] - 1
+    return RolledBack(
+        to_txid=to_txid,
+        commit_number=None if dry_run else plan[-1].commit_number,
+        held=(to_txid + 1, last),
+        dropped=dropped_by(plan),
+        differences=tuple(differences),
+    )
+
+
+def _try_plan(
+    connection: LedgerConnection,
+    topology: str,
+    planner: Planner,
+    observer: DifferenceObserver | None,
+) -> tuple[Plan, list[Difference]]:
+    # With the driver's lock, so that what somebody is about to commit is not taken for stuck; and
+    # what one that died has left is finished first, as anybody does who comes to change the states.
+    with committer(connection, topology) as change:
+        with suppress(CheckpointStuck):
+            change(nothing)
+        return rehearse(connection, topology, planner, observer)
+
+
+def _carry_out(
+    connection: LedgerConnection, topology: str, planner: Planner, to_txid: int
+) -> tuple[Plan, list[Difference]]:
+    with committer(connection, topology) as change:
+        while (outcome := change(planner, may_drop=True)) is not None:
+            if not isinstance(outcome, AppliedPlan):
+                raise outcome.error
+            [*_, last] = outcome.plan
+            # else what a driver that died had left on its way was finished first
+            if isinstance(last, PlannedRollback) and last.to_txid == to_txid:
+                return outcome.plan, list(outcome.differences)
+    raise CheckpointTakenOver(f"{topology}: another driver goes on")
+
+
+def release(
+    connection: LedgerConnection, topology: str, txids: Sequence[int] | None = None
+) -> list[RunToClear]:
+    """Let held txids be processed again, all of them unless some are named.
+
+    Nothing runs by itself after that. Returns the runs that ask for them again when they are
+    cleared, in the order of their first txid: the order in which to clear them.
+    """
+    with connection.transaction() as tx:
+        lock_topology(tx, topology)
+        rows = tx.all(
+            "release_txids", topology=topology, txids=list(txids) if txids is not None else None
+        )
+    return runs_to_clear(rows)
+
+
+def runs_to_clear(rows: Sequence[Row]) -> list[RunToClear]:
+    """Return the runs that emitted these txids, in the order of their first one."""
+    runs: dict[tuple[str, str], list[int]] = {}
+    for row in sorted(rows, key=lambda row: row["txid"]):
+        runs.setdefault((row["dag_id"], row["run_id"]), []).append(row["txid"])
+    return [RunToClear(dag_id=d, run_id=r, txids=tuple(t)) for (d, r), t in runs.items()]

@@ -1,0 +1,1 @@
+"""The emission: txids, what each reads, and who asks for them."""

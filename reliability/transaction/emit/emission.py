@@ -1,0 +1,231 @@
+"""Emit: give a run's source items their txids, once and for ever, and open its requests.
+
+1. ask whether the source is ready for the next txid
+2. plan outside the lock: list what no txid has, read footers, cut, count
+3. lock the topology
+4. check before allocating: overlap, what older txid is blocked, what Airflow can map
+5. allocate txids from the topology's row and freeze each one's BatchMeta; an opaque spout's txids
+   get theirs when they begin (E4)
+6. open the run's requests, for old and new txids alike: known ones make the run a replay
+"""
+
+from __future__ import annotations
+
+from reliability.core.definitions import Topology
+from reliability.core.errors import (
+    DataIntervalMissing,
+    LedgerBusy,
+    NothingToReplay,
+    SourceNotReady,
+    TooManyBatches,
+)
+from reliability.core.spout import BatchMeta, Interval, SpoutKind, check_overlap
+from reliability.core.texts import as_json
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.locks import lock_topology
+from reliability.ledger.records import blocked_of, interval_of
+from reliability.transaction.emit.refreeze import refreeze
+from reliability.transaction.emit.requests import Run, TaskContact, contact_in, renew_in
+from reliability.transaction.emit.source_items import LedgerItems, freeze, is_allocated
+from reliability.transaction.topology.lifecycle import declare
+
+MAX_PLANS = 5
+
+
+def emit(
+    connection: LedgerConnection,
+    topology: Topology,
+    interval: Interval | None,
+    who: TaskContact,
+    *,
+    max_batches: int,
+    anew: bool = False,
+) -> list[int]:
+    """Return the txids of the run, ascending; repeated, it returns the same ones.
+
+    :param interval: the run's data interval; ignored by an untimed spout
+    :param max_batches: how many txids Airflow can map for one run
+    :param anew: first freeze anew what the interval's txids have, where their source was exchanged
+    :raises SourceNotReady, NothingToEmit, SourceUnreadable, SourceChanged: of the source
+    :raises IntervalOverlap, TxidBlocked, TooManyBatches: nothing was allocated
+    """
+    if topology.spout.timed and interval is None:
+        raise DataIntervalMissing(f"run {who.run.run_id} of {who.run.dag_id} has no data interval")
+    interval = interval if topology.spout.timed else None
+    if who.is_dry_run:
+        return _ask_for_dry_run(connection, topology, interval, who, max_batches)
+    declare(connection, topology)
+    _check_ready(connection, topology, interval)
+    if anew:  # before anybody asks for them: a refusal must leave no open request
+        _refreeze_own(connection, topology, interval, who.run)
+    for _ in range(MAX_PLANS):
+        batches = _plan(connection, topology, interval)
+        with connection.transaction() as tx:
+            next_txid = lock_topology(tx, topology.name)["next_txid"]
+            # Another run may have taken some of these items since the plan was made.
+            if not _any_is_allocated(tx, topology, batches):
+                return _allocate(tx, topology, interval, batches, who, next_txid, max_batches)
+    raise LedgerBusy(f"other runs of {topology.name} keep emitting the same items")
+
+
+def _ask_for_dry_run(
+    connection: LedgerConnection,
+    topology: Topology,
+    interval: Interval | None,
+    who: TaskContact,
+    max_batches: int,
+) -> list[int]:
+    """Open requests for what the interval has; a dry run allocates nothing."""
+    with connection.transaction() as tx:
+        lock_topology(tx, topology.name)
+        txids = _own_txids(tx, topology.name, interval, who.run)
+        if not txids:
+            raise NothingToReplay(f"{topology.name} has emitted nothing for {interval}")
+        _check_room(topology.name, len(txids), max_batches)
+        for txid in txids:
+            contact_in(tx, topology.name, txid, who, may_open_first=True)
+    return txids
+
+
+def _refreeze_own(
+    connection: LedgerConnection, topology: Topology, interval: Interval | None, run: Run
+) -> None:
+    """Freeze anew, once a run: its parameters stay with it, and a clear of it is no new wish."""
+    reason = f"run {run.run_id} of {run.dag_id} asked for it"
+    with connection.transaction() as tx:
+        own = [
+            txid
+            for txid in _own_txids(tx, topology.name, interval, run)
+            if tx.one("may_refreeze", topology=topology.name, txid=txid, reason=reason)["may"]
+        ]
+    for txid in own:
+        refreeze(connection, topology, txid, reason)
+
+
+def _check_ready(
+    connection: LedgerConnection, topology: Topology, interval: Interval | None
+) -> None:
+    with connection.transaction() as tx:
+        txid = tx.one("next_txid", topology=topology.name)["next_txid"]
+    if not topology.spout.is_ready(txid, interval):
+        raise SourceNotReady(f"{topology.name}: the source is not ready for txid {txid}")
+
+
+def _plan(
+    connection: LedgerConnection, topology: Topology, interval: Interval | None
+) -> list[BatchMeta]:
+    spout = topology.spout
+    new = spout.plan(interval, LedgerItems(connection, topology.name))
+    return [BatchMeta(items=batch, emitted=spout.count(batch)) for batch in spout.cut(new)]
+
+
+def _any_is_allocated(
+    tx: DatabaseTransaction, topology: Topology, batches: list[BatchMeta]
+) -> bool:
+    return is_allocated(tx, topology.name, [item for batch in batches for item in batch.items])
+
+
+def _allocate(
+    tx: DatabaseTransaction,
+    topology: Topology,
+    interval: Interval | None,
+    batches: list[BatchMeta],
+    who: TaskContact,
+    next_txid: int,
+    max_batches: int,
+) -> list[int]:
+    own = _own_txids(tx, topology.name, interval, who.run)
+    metas = _metas_to_allocate(tx, topology, interval, batches, has_own=bool(own))
+    _check_overlap(tx, topology.name, interval)
+    _check_room(topology.name, len(own) + len(metas), max_batches)
+    new = range(next_txid, next_txid + len(metas))
+    _check_blocked(tx, topology.name, below=min([*own, next_txid]))
+    if new:
+        tx.one("allocate_txids", topology=topology.name, count=len(new), first=next_txid)
+    for txid, meta in zip(new, metas, strict=True):
+        _insert(tx, topology.name, txid, meta, interval, who.run)
+    txids = sorted({*own, *new})
+    requests = [contact_in(tx, topology.name, t, who, may_open_first=True) for t in txids]
+    if requests:
+        renew_in(tx, requests[0].request_id)
+    return txids
+
+
+def _metas_to_allocate(
+    tx: DatabaseTransaction,
+    topology: Topology,
+    interval: Interval | None,
+    batches: list[BatchMeta],
+    *,
+    has_own: bool,
+) -> list[BatchMeta | None]:
+    """Return the batch of each new txid, None for one that is cut when the txid begins."""
+    if interval is None and has_own:
+        return []  # a run of an untimed spout that comes again asks for what it had (E5)
+    if topology.spout.kind is SpoutKind.TRANSACTIONAL:
+        return [*batches]
+    # Nothing of these batches is taken yet: txids that wait for theirs will take the first.
+    row = tx.one("unfrozen_txids", topology=topology.name, **_ends(interval))
+    return [None] * max(len(batches) - row["unfrozen"], 0 if has_own else 1)
+
+
+def _own_txids(
+    tx: DatabaseTransaction, topology: str, interval: Interval | None, run: Run
+) -> list[int]:
+    rows = list(tx.all("txids_of_run", topology=topology, dag_id=run.dag_id, run_id=run.run_id))
+    if interval is not None:
+        rows += tx.all("txids_of_interval", topology=topology, **_ends(interval))
+    return sorted({row["txid"] for row in rows})
+
+
+def _check_overlap(tx: DatabaseTransaction, topology: str, interval: Interval | None) -> None:
+    if interval is None:
+        return
+    rows = tx.all("emitted_intervals", topology=topology, **_ends(interval))
+    emitted = [(interval_of(row), row["run_id"]) for row in rows]
+    check_overlap(interval, [(found, run_id) for found, run_id in emitted if found])
+
+
+def _check_room(topology: str, wanted: int, max_batches: int) -> None:
+    if wanted > max_batches:
+        raise TooManyBatches(f"{topology}: {wanted} batches, and Airflow maps {max_batches}")
+
+
+def _check_blocked(tx: DatabaseTransaction, topology: str, below: int) -> None:
+    """Raise TxidBlocked if nobody works on an uncommitted txid below this one (E2).
+
+    Of what lies between the run's own txids and its new ones another run may be waiting to be
+    cleared, and would find itself blocked by this one's.
+    """
+    row = tx.first("blocked_txid", topology=topology, below=below)
+    if (blocked := blocked_of(row)) is not None:
+        raise blocked.error()
+
+
+def _insert(
+    tx: DatabaseTransaction,
+    topology: str,
+    txid: int,
+    meta: BatchMeta | None,
+    interval: Interval | None,
+    run: Run,
+) -> None:
+    tx.one(
+        "insert_transaction",
+        topology=topology,
+        txid=txid,
+        batch_meta=as_json(meta.to_json()) if meta else None,
+        emitted_xor=meta.emitted.xor if meta else None,
+        emitted_count=meta.emitted.count if meta else None,
+        dag_id=run.dag_id,
+        run_id=run.run_id,
+        **_ends(interval),
+    )
+    if meta:
+        freeze(tx, topology, txid, meta)
+
+
+def _ends(interval: Interval | None) -> dict[str, object]:
+    if interval is None:
+        return {"interval_start": None, "interval_end": None}
+    return {"interval_start": interval.start, "interval_end": interval.end}

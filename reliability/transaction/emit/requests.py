@@ -1,0 +1,182 @@
+"""Requests in the ledger: opened by emit or by a cleared task, renewed, closed, settled."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reliability.core.errors import NoRequest, NothingToReplay, RunUnsatisfied
+from reliability.core.request import (
+    Contact,
+    Request,
+    RequestKind,
+    RequestStatus,
+    TaskTry,
+    judge_contact,
+    kind_of_new_request,
+)
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.locks import lock_topology
+from reliability.ledger.records import recorded_try_of, request_of
+
+ASKED_AGAIN = "the run asked again"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """Who asks: one run of one DAG."""
+
+    dag_id: str
+    run_id: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskContact:
+    """A task of a run that works for a txid.
+
+    :param this_try: by which a clear is told from a retry
+    :param later_tasks: those of its run that start when it has ended, or after that
+    :param is_dry_run: the run only wants to know what a replay would change
+    """
+
+    run: Run
+    task: str
+    this_try: TaskTry
+    is_dry_run: bool = False
+    later_tasks: frozenset[str] = frozenset()
+
+
+def contact(connection: LedgerConnection, topology: str, txid: int, who: TaskContact) -> Request:
+    """Return the request that a task works for, opening the next one if it was cleared (R1)."""
+    with connection.transaction() as tx:
+        lock_topology(tx, topology)
+        request = contact_in(tx, topology, txid, who)
+        renew_in(tx, request.request_id)
+        return request
+
+
+def contact_in(
+    tx: DatabaseTransaction,
+    topology: str,
+    txid: int,
+    who: TaskContact,
+    *,
+    may_open_first: bool = False,
+) -> Request:
+    """Do the same inside a transaction that has locked the topology."""
+    place = {
+        "topology": topology,
+        "txid": txid,
+        "dag_id": who.run.dag_id,
+        "run_id": who.run.run_id,
+    }
+    later = sorted(who.later_tasks)
+    row = tx.first("latest_request", task=who.task, later_tasks=later, **place)
+    if row is not None:
+        latest = request_of(row)
+        judgement = judge_contact(latest, recorded_try_of(row), who.this_try)
+        request = _after(tx, place, latest, judgement, is_dry_run=who.is_dry_run)
+    elif may_open_first:
+        request = _open_next(tx, place, is_dry_run=who.is_dry_run)
+    else:
+        raise NoRequest(f"run {who.run.run_id} has no request for txid {txid}")
+    tx.run(
+        "record_contact",
+        request_id=request.request_id,
+        task=who.task,
+        max_tries=who.this_try.max_tries,
+        try_id=who.this_try.try_id,
+        clear_number=who.this_try.clear_number,
+        run_started=who.this_try.run_started,
+    )
+    return request
+
+
+def _after(
+    tx: DatabaseTransaction,
+    place: dict[str, object],
+    latest: Request,
+    judgement: Contact,
+    *,
+    is_dry_run: bool,
+) -> Request:
+    if judgement is Contact.OPEN_NEXT:
+        return _open_next(tx, place, is_dry_run=is_dry_run)
+    if judgement is Contact.REOPEN:
+        return request_of(tx.one("reopen_request", request_id=latest.request_id))
+    return latest
+
+
+def _open_next(tx: DatabaseTransaction, place: dict[str, object], *, is_dry_run: bool) -> Request:
+    for superseded in tx.all("end_superseded_requests", reason=ASKED_AGAIN, **place):
+        # A task that was cleared while it ran has left its attempt behind: nobody waits for it.
+        tx.run("end_attempt_of_request", request_id=superseded["request_id"], reason=ASKED_AGAIN)
+    facts = tx.one("facts_for_request", topology=place["topology"], txid=place["txid"])
+    kind = kind_of_new_request(facts["committed_attempt"])
+    if is_dry_run and kind is not RequestKind.REPLAY:
+        raise NothingToReplay(f"txid {place['txid']} of {place['topology']} has not committed")
+    return request_of(
+        tx.one(
+            "open_request",
+            kind=kind.value,
+            granted_after=facts["newest_attempt"],
+            is_dry_run=is_dry_run,
+            **place,
+        )
+    )
+
+
+def renew(connection: LedgerConnection, *request_ids: int) -> None:
+    """Show that the runs that asked are alive (R3)."""
+    with connection.transaction() as tx:
+        renew_in(tx, *request_ids)
+
+
+def renew_in(tx: DatabaseTransaction, *request_ids: int) -> None:
+    """Do the same inside a transaction; one request of a run is enough for all of its requests."""
+    tx.run("renew_requests_of_runs", request_ids=list(request_ids))
+
+
+def close(connection: LedgerConnection, topology: str, txid: int, run: Run, reason: str) -> bool:
+    """Close the run's request for a txid if it is not satisfied; say whether it was closed.
+
+    All of the run's tasks for the txid have ended: whichever comes after that was cleared. What
+    waits for the request fails at once. Only its unsealed attempt goes with it.
+    """
+    place = {"topology": topology, "txid": txid, "dag_id": run.dag_id, "run_id": run.run_id}
+    with connection.transaction() as tx:
+        row = tx.first("latest_request", task="", later_tasks=[], **place)
+        tx.run("record_tasks_ended", **place)
+        return row is not None and _close_in(tx, row["request_id"], reason)
+
+
+def _close_in(tx: DatabaseTransaction, request_id: int, reason: str) -> bool:
+    if tx.first("close_request", request_id=request_id, reason=reason) is None:
+        return False
+    tx.run("end_attempt_of_request", request_id=request_id, reason=reason)
+    return True
+
+
+def settle(
+    connection: LedgerConnection, topology: str, run: Run, txids: Sequence[int]
+) -> list[int]:
+    """Check that the run's latest request of every txid is satisfied, else close and raise (R3).
+
+    :returns: the txids that the run has committed; none if it was a dry run
+    """
+    with connection.transaction() as tx:
+        place = {"topology": topology, "dag_id": run.dag_id, "run_id": run.run_id}
+        rows = tx.all("latest_requests_of_run", **place)
+        tx.run("record_tasks_ended", txid=None, **place)
+        requests = {row["txid"]: request_of(row) for row in rows}
+        unsatisfied = [
+            txid
+            for txid in sorted({*txids, *requests})
+            if txid not in requests or requests[txid].status is not RequestStatus.SATISFIED
+        ]
+        for txid in unsatisfied:
+            if txid in requests:
+                _close_in(tx, requests[txid].request_id, "the run ended without it")
+    if unsatisfied:
+        raise RunUnsatisfied(f"run {run.run_id} of {run.dag_id}: txids {unsatisfied} are not done")
+    return [txid for txid in sorted(requests) if not requests[txid].is_dry_run]

@@ -1,0 +1,90 @@
+"""Which source items belong to a txid: an item, or a part of it, has one for ever (E1).
+
+A part is an int8multirange: all of an item, the rows of some row groups of a file, keys of a
+table. An EXCLUDE constraint keeps the parts of an item apart, whatever the code does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+from reliability.core.spout import WHOLE, AllocatedItems, BatchMeta, SourceItem
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+
+
+class LedgerItems:
+    """What the ledger knows; on a door each question is a transaction of its own."""
+
+    def __init__(self, ledger: LedgerConnection | DatabaseTransaction, topology: str) -> None:
+        self._ledger = ledger
+        self._topology = topology
+
+    def which(self, identities: Sequence[str]) -> set[str]:
+        """Return those of these items that a txid has as a whole."""
+        with self._transaction() as tx:
+            rows = tx.all("whole_items", topology=self._topology, items=list(identities))
+        return {row["item"] for row in rows}
+
+    def keys(self, source: str) -> Mapping[int, str]:
+        """Return which parts of a source txids have: txid -> int8multirange."""
+        with self._transaction() as tx:
+            rows = tx.all("parts_of_item", topology=self._topology, item=source)
+        return {row["txid"]: row["part"] for row in rows}
+
+    @contextmanager
+    def _transaction(self) -> Iterator[DatabaseTransaction]:
+        if isinstance(self._ledger, DatabaseTransaction):
+            yield self._ledger
+        else:
+            with self._ledger.transaction() as tx:
+                yield tx
+
+
+class _ItemsOfBatches:
+    """What the ledger knows, and what batches have that are in no ledger yet."""
+
+    def __init__(self, base: AllocatedItems, metas: Sequence[BatchMeta]) -> None:
+        self._base = base
+        self._items = [(-number, item) for number, meta in enumerate(metas) for item in meta.items]
+
+    def which(self, identities: Sequence[str]) -> set[str]:
+        own = {item.source for _, item in self._items if item.part == WHOLE}
+        return self._base.which(identities) | (own & set(identities))
+
+    def keys(self, source: str) -> Mapping[int, str]:
+        found = dict(self._base.keys(source))
+        for number, item in self._items:
+            if item.source == source:
+                found[number] = _join(found.get(number), item.part)
+        return found
+
+
+def _join(part: str | None, other: str) -> str:
+    # Postgres unites the ranges of a multirange itself; they are written one after the other.
+    return other if part is None else f"{part[:-1]},{other[1:]}"
+
+
+def with_batches(base: AllocatedItems, metas: Sequence[BatchMeta]) -> AllocatedItems:
+    """Add what these batches have, those of uncommitted predecessors, to what is taken (E4)."""
+    return _ItemsOfBatches(base, metas)
+
+
+def is_allocated(tx: DatabaseTransaction, topology: str, items: Sequence[SourceItem]) -> bool:
+    """Say whether any of these items, or a part of one, belongs to a txid by now."""
+    row = tx.one("any_part_is_allocated", topology=topology, **_parts(items))
+    return bool(row["is_allocated"])
+
+
+def freeze(tx: DatabaseTransaction, topology: str, txid: int, meta: BatchMeta) -> None:
+    """Record what belongs to a txid for ever, and how its emitted side is verified.
+
+    At emission, or, for an opaque spout, with the commit and before it. Postgres refuses a part
+    that another txid has.
+    """
+    tx.all("insert_source_items", topology=topology, txid=txid, **_parts(meta.items))
+    tx.one("record_verdict", topology=topology, txid=txid, verdict=meta.verdict.value)
+
+
+def _parts(items: Sequence[SourceItem]) -> dict[str, list[str]]:
+    return {"items": [item.source for item in items], "parts": [item.part for item in items]}

@@ -1,0 +1,1 @@
+"""Reports: read the ledger and the tables, change nothing."""

@@ -1,0 +1,308 @@
+"""The story of an attempt: who asked for it, what ran, what came out, and what it replaced.
+
+All of it is read from the ledger and stays there after staged rows are cleaned: it is what proves
+that an attempt ran, and with which code on which batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime, timezone
+from decimal import Decimal
+from enum import Enum
+from typing import Any
+
+from reliability.core.attempt import TransactionAttempt
+from reliability.core.coordinator import AttemptStatus
+from reliability.core.difference import Difference
+from reliability.core.errors import AttemptUnknown
+from reliability.core.request import RequestKind
+from reliability.ledger.connection import LedgerConnection, Row
+from reliability.transaction.commit.participant import Participants, naming
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RequestReport:
+    """Who wanted the txid done."""
+
+    kind: RequestKind
+    dag_id: str
+    run_id: str
+    number: int
+    is_dry_run: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """Where a step ran, and what code; nothing of a step that no driver has started."""
+
+    step: str
+    status: str
+    task: str | None
+    driver_host: str | None
+    application_id: str | None
+    started_at: datetime | None
+    ended_at: datetime | None
+    code_digest: str | None
+    code: Mapping[str, Mapping[str, str]] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateReport:
+    """What the attempt staged for a state; rows and digest are those of the seal."""
+
+    state: str
+    step: str
+    staged_rows: int | None
+    contribution_digest: str | None
+    partitions: int | None
+    acked_partitions: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """A change of the attempt's status."""
+
+    status: AttemptStatus
+    reason_code: str | None
+    reason: str | None
+    happened_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """The attempt that a replay replaced, or would have; None stands for what is not known.
+
+    :param changed_code: the modules and packages that are not the same
+    :param same_contribution: by state
+    """
+
+    attempt: TransactionAttempt
+    same_code: bool | None
+    changed_code: tuple[str, ...]
+    same_batch: bool | None
+    same_contribution: Mapping[str, bool | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptReport:
+    """What the ledger keeps of an attempt.
+
+    :param verdict: PARKED or SKIPPED, of an empty attempt that a person put in a txid's place; it
+        has no request
+    :param items: what its batch reads, as its spout wrote it down
+    :param differences: what it changed in the rows of each state, or, of a dry run, would have
+    """
+
+    topology: str
+    attempt: TransactionAttempt
+    status: AttemptStatus
+    reason_code: str | None
+    reason: str | None
+    verdict: str | None
+    verdict_reason: str | None
+    request: RequestReport | None
+    granted_at: datetime
+    processed_at: datetime | None
+    ended_at: datetime | None
+    commit_number: int | None
+    batch_digest: str | None
+    items: Sequence[Mapping[str, Any]]
+    steps: tuple[StepReport, ...]
+    states: tuple[StateReport, ...]
+    replaced: Replaced | None
+    events: tuple[Event, ...]
+    differences: tuple[Difference, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        data: dict[str, Any] = _plain(self)
+        return data
+
+
+def attempt_report(
+    connection: LedgerConnection, topology: str, attempt: TransactionAttempt
+) -> AttemptReport:
+    """Read all that the ledger keeps of an attempt, in every database of its topology.
+
+    :raises AttemptUnknown: the ledger has no such attempt
+    """
+    with Participants.of(connection, topology) as databases:
+        records = _Records(databases, topology, attempt)
+        row = records.attempt_row()
+        return AttemptReport(
+            topology=topology,
+            attempt=attempt,
+            status=AttemptStatus(row["status"]),
+            request=_request_of(row),
+            items=row["items"] or (),
+            steps=records.steps(),
+            states=records.states(),
+            replaced=_compare(records, row),
+            events=records.events(),
+            differences=records.differences(),
+            **{name: row[name] for name in _AS_THEY_ARE},
+        )
+
+
+_AS_THEY_ARE = (
+    "reason_code", "reason", "verdict", "verdict_reason", "granted_at", "processed_at", "ended_at",
+    "commit_number", "batch_digest",
+)  # fmt: skip
+
+
+def outdated_code(
+    connection: LedgerConnection, topology: str, attempt: TransactionAttempt
+) -> str | None:
+    """Say for a person that a replay may have run old code, None if nothing speaks for it.
+
+    It ran the code of the attempt that it replaces, and before it an attempt of the topology, of
+    any txid, had run code that the ledger saw later than that.
+
+    :raises AttemptUnknown: the ledger has no such attempt
+    """
+    with Participants.of(connection, topology) as databases:
+        records = _Records(databases, topology, attempt)
+        replaced = _compare(records, records.attempt_row())
+        newer = records.rows("newer_code")
+    if replaced is None or not replaced.same_code or not newer:
+        return None
+    (row,) = newer
+    ran = TransactionAttempt(row["txid"], row["attempt_id"])
+    return (
+        f"attempt {attempt} ran the same code as {replaced.attempt}, and {ran} had run newer code "
+        f"before it, first seen {_in_utc(row['seen_at']):%Y-%m-%d %H:%M} UTC. Where DAG bundles "
+        "are versioned, Airflow runs a cleared run with the DAG and the code that it had first, "
+        "unless it is cleared with run_on_latest_version (“Run with latest bundle version”), or "
+        "the DAG has rerun_with_latest_version=True."
+    )
+
+
+# --- what the ledger has -------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class _Records:
+    """The rows about one attempt; those about states lie in the databases of the states."""
+
+    databases: Participants
+    topology: str
+    attempt: TransactionAttempt
+
+    def attempt_row(self) -> Row:
+        rows = self.rows("story_attempt")
+        if not rows:
+            raise AttemptUnknown(f"{self.topology} has no attempt {self.attempt}")
+        return rows[0]
+
+    def steps(self) -> tuple[StepReport, ...]:
+        return tuple(StepReport(**row) for row in self.rows("story_steps"))
+
+    def states(self) -> tuple[StateReport, ...]:
+        return tuple(StateReport(**row) for row in self._rows_everywhere("story_states"))
+
+    def events(self) -> tuple[Event, ...]:
+        return tuple(
+            Event(**{**row, "status": AttemptStatus(row["status"])})
+            for row in self.rows("story_events")
+        )
+
+    def differences(self) -> tuple[Difference, ...]:
+        return tuple(map(Difference.from_json, self._rows_everywhere("story_differences")))
+
+    def rows(self, statement: str) -> list[Row]:
+        return self._rows_of(self.databases.coordinator, statement)
+
+    def _rows_everywhere(self, statement: str) -> list[Row]:
+        found = self.rows(statement)
+        for participant in self.databases:
+            with naming(participant.name):
+                found += self._rows_of(participant.connection, statement)
+        return found
+
+    def _rows_of(self, connection: LedgerConnection, statement: str) -> list[Row]:
+        txid, attempt_id = self.attempt.txid, self.attempt.attempt_id
+        with connection.transaction() as tx:
+            return tx.all(statement, topology=self.topology, txid=txid, attempt_id=attempt_id)
+
+
+def _request_of(row: Row) -> RequestReport | None:
+    if row["kind"] is None:
+        return None
+    return RequestReport(
+        kind=RequestKind(row["kind"]),
+        dag_id=row["dag_id"],
+        run_id=row["run_id"],
+        number=row["number"],
+        is_dry_run=row["is_dry_run"],
+    )
+
+
+# --- what it replaced ----------------------------------------------------------------------------
+
+
+def _compare(records: _Records, row: Row) -> Replaced | None:
+    if row["replaced_attempt"] is None:
+        return None
+    before = _Records(
+        records.databases,
+        records.topology,
+        TransactionAttempt(records.attempt.txid, row["replaced_attempt"]),
+    )
+    code, code_before = _code_of(records), _code_of(before)
+    contributions = {s.state: s.contribution_digest for s in before.states()}
+    ran_both = code.keys() & code_before.keys()
+    changed = {name for step in ran_both for name in _changed(code[step], code_before[step])}
+    return Replaced(
+        attempt=before.attempt,
+        same_code=not changed if ran_both else None,
+        changed_code=tuple(sorted(changed)),
+        same_batch=_is_same(row["batch_digest"], before.attempt_row()["batch_digest"]),
+        same_contribution={
+            s.state: _is_same(s.contribution_digest, contributions.get(s.state))
+            for s in records.states()
+        },
+    )
+
+
+def _code_of(records: _Records) -> dict[str, Mapping[str, Mapping[str, str]]]:
+    return {step.step: step.code for step in records.steps() if step.code is not None}
+
+
+def _changed(
+    code: Mapping[str, Mapping[str, str]], before: Mapping[str, Mapping[str, str]]
+) -> set[str]:
+    return {
+        name
+        for part in code.keys() | before.keys()
+        for name, _ in code.get(part, {}).items() ^ before.get(part, {}).items()
+    }
+
+
+def _is_same(one: str | None, other: str | None) -> bool | None:
+    return None if one is None or other is None else one == other
+
+
+# --- plain data ----------------------------------------------------------------------------------
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case datetime():
+            return _in_utc(value).isoformat()
+        case Enum():
+            return value.value
+        case TransactionAttempt() | Decimal():
+            return str(value)
+        case Mapping():
+            return {name: _plain(item) for name, item in value.items()}
+        case list() | tuple():
+            return [_plain(item) for item in value]
+    if is_dataclass(value):
+        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
+    return value
+
+
+def _in_utc(moment: datetime) -> datetime:
+    return moment.astimezone(timezone.utc)

@@ -1,0 +1,150 @@
+"""Explain a row of a table: what each txid has given it, and for whom."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from reliability.core.attempt import TransactionAttempt
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.errors import ExplainNotPossible
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.states.explain import contributions_to, parameter, row_now
+from reliability.states.tables import StateTables
+from reliability.transaction.commit.participant import Participants, naming
+from reliability.transaction.topology.declare import declared_tables
+
+MAX_ROWS = 1000  # of a state of appended rows; of others a txid gives a key one row
+
+Key = Mapping[str, str | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contribution:
+    """What one txid has given to a row.
+
+    :param committed_at: when this attempt did; `dag_id`, `run_id`: who asked for it
+    :param presence: `present`; or `compacted`: what this txid and older ones have given
+    :param values: column -> value, the hidden ones too
+    """
+
+    attempt: TransactionAttempt
+    presence: str
+    values: Mapping[str, Any]
+    committed_at: datetime | None = None
+    dag_id: str = ""
+    run_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Explanation:
+    """Where a row comes from.
+
+    :param row: the row of the table as it is now, None if there is none. Of a state of appended
+        rows there is never one: each contribution is a row of the table
+    :param contributions: by txid
+    """
+
+    row: Mapping[str, Any] | None
+    contributions: tuple[Contribution, ...]
+
+
+def explain(
+    connection: LedgerConnection, topology: str, state: str, key: Key, *, max_rows: int = MAX_ROWS
+) -> Explanation:
+    """Tell what each txid has given to the row with this key.
+
+    :param key: column -> value, a text as a person writes it, or None for NULL
+    :param max_rows: of a state of appended rows, so many at most, the oldest first
+    :raises ExplainNotPossible: the topology has no such state, its key has other columns, or it
+        keeps no contributions
+    """
+    with Participants.of_known(connection, topology) as participants:
+        database, tables = _find(participants, state)
+        _check(tables, key)
+        with naming(database), participants.connection_of(database).transaction() as tx:
+            row, contributions = explain_row(tx, tables, key, max_rows)
+        commits = _commits(participants, contributions)
+    told = (_contribution(tables, contribution, commits) for contribution in contributions)
+    return Explanation(row=row, contributions=tuple(told))
+
+
+def explain_row(
+    tx: DatabaseTransaction, tables: StateTables, key: Key, max_rows: int = MAX_ROWS
+) -> tuple[Row | None, list[Row]]:
+    """Read the row of the target, and what each txid has given it, from one database."""
+    nulls = [name for name, value in key.items() if value is None]
+    place = {parameter(name): value for name, value in key.items()} | {"most": max_rows}
+    contributions = tx.all(contributions_to(tables, nulls), **place)
+    if tables.state.is_append:
+        return None, contributions
+    return tx.first(row_now(tables, nulls), **place), contributions
+
+
+# --- which row -----------------------------------------------------------------------------------
+
+
+def _find(participants: Participants, state: str) -> tuple[str, StateTables]:
+    known = []
+    for database in (COORDINATOR, *participants.others):
+        with naming(database), participants.connection_of(database).transaction() as tx:
+            for tables in declared_tables(tx, participants.topology):
+                known.append(tables.state.name)
+                if tables.state.name == state:
+                    return database, tables
+    raise ExplainNotPossible(
+        f"{participants.topology} has no state {state}; it has {', '.join(sorted(known))}"
+    )
+
+
+def _check(tables: StateTables, key: Key) -> None:
+    state = tables.state
+    if not (tables.keeps_contributions or state.is_append):
+        raise ExplainNotPossible(
+            f"state {state.name} keeps no contributions",
+            remedy="a ContributionState does; read the row's _txid, the last that changed it.",
+        )
+    if key.keys() != state.key.keys():
+        columns = ", ".join(f"{name} ({type_})" for name, type_ in state.key.items())
+        raise ExplainNotPossible(
+            f"the key of state {state.name} is {columns or 'none'}, and {sorted(key)} was given",
+            remedy="name each column of the key once.",
+        )
+
+
+# --- what is told --------------------------------------------------------------------------------
+
+
+def _commits(
+    participants: Participants, contributions: Iterable[Row]
+) -> dict[TransactionAttempt, Row]:
+    """Read in the coordinator's ledger when attempts committed, and for whom."""
+    attempts: Sequence[TransactionAttempt] = [_attempt(row) for row in contributions]
+    with participants.coordinator.transaction() as tx:
+        rows = tx.all(
+            "commits_of_attempts",
+            topology=participants.topology,
+            txids=[attempt.txid for attempt in attempts],
+            attempt_ids=[attempt.attempt_id for attempt in attempts],
+        )
+    return {TransactionAttempt(row["txid"], row["attempt_id"]): row for row in rows}
+
+
+def _attempt(row: Row) -> TransactionAttempt:
+    return TransactionAttempt(row["_txid"], row["_attempt_id"])
+
+
+def _contribution(
+    tables: StateTables, row: Row, commits: Mapping[TransactionAttempt, Row]
+) -> Contribution:
+    commit = commits.get(_attempt(row), {})
+    return Contribution(
+        attempt=_attempt(row),
+        presence=row["_presence"],
+        values={column.name: row[column.name] for column in tables.state.all_columns()},
+        committed_at=commit.get("committed_at"),
+        dag_id=commit.get("dag_id", ""),
+        run_id=commit.get("run_id", ""),
+    )

@@ -1,0 +1,147 @@
+"""Verify the tables of a topology against its history: nobody but it has written to them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from reliability.core.attempt import TransactionAttempt
+from reliability.core.checkpoint import COORDINATOR
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.states.tables import StateTables
+from reliability.states.verify import compared, count_rows, differing_rows
+from reliability.transaction.commit.headers import format_header, wrong_headers
+from reliability.transaction.commit.participant import Participants, naming
+from reliability.transaction.topology.declare import declared_tables
+
+MAX_EXAMPLES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differing:
+    """A row that is not what its contributions say.
+
+    :param expected: what they say, None of a row that should not be there
+    :param found: what the table has, None of a row that is missing
+    """
+
+    key: Mapping[str, Any]
+    expected: Mapping[str, Any] | None
+    found: Mapping[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verified:
+    """What became of one state's table; None is what cannot be told.
+
+    :param rows: how many it has
+    :param missing: rows that its contributions speak of and that it does not have, and so on
+    :param examples: a few of these
+    :param headers: what is wrong with the record of its contributions
+    :param is_exact: nothing is wrong, as far as it can be told; None if nothing can
+    """
+
+    state: str
+    database: str
+    rows: int
+    missing: int | None = None
+    surplus: int | None = None
+    different: int | None = None
+    examples: tuple[Differing, ...] = ()
+    headers: tuple[str, ...] = ()
+    is_exact: bool | None = field(init=False)
+
+    def __post_init__(self) -> None:
+        is_wrong = self.missing or self.surplus or self.different or self.headers
+        is_exact = False if is_wrong else None if self.missing is None else True
+        object.__setattr__(self, "is_exact", is_exact)
+
+
+def verify(connection: LedgerConnection, topology: str) -> list[Verified]:
+    """Work out every row of every state from the kept contributions, and compare.
+
+    Each database is read as it was at one moment; nobody waits for it.
+    """
+    found: list[Verified] = []
+    with Participants.of_known(connection, topology) as participants:
+        for database in (COORDINATOR, *participants.others):
+            connection = participants.connection_of(database)
+            with naming(database), connection.transaction(reads_only=True) as tx:
+                tx.run("isolate_source")
+                states = declared_tables(tx, topology)
+                found += [verify_state(tx, tables, database) for tables in states]
+    return found
+
+
+def verify_state(
+    tx: DatabaseTransaction, tables: StateTables, database: str = COORDINATOR
+) -> Verified:
+    """Verify one state's table.
+
+    Appended rows are the contribution themselves: only how many each txid has can be compared.
+    """
+    verified = Verified(
+        state=tables.state.name,
+        database=database,
+        rows=tx.one(count_rows(tables))["rows"],
+        headers=tuple(_unrecorded(tx, tables)),
+    )
+    if tables.keeps_contributions:
+        return _with_headers(tx, tables, _with_rows(tx, tables, verified))
+    if tables.state.is_append:
+        return _with_headers(tx, tables, verified)
+    return verified
+
+
+def _with_rows(tx: DatabaseTransaction, tables: StateTables, verified: Verified) -> Verified:
+    rows = tx.all(differing_rows(tables), most=MAX_EXAMPLES)
+    return replace(
+        verified,
+        missing=rows[0]["missing"],
+        surplus=rows[0]["surplus"],
+        different=rows[0]["different"],
+        examples=tuple(_examples(tables, rows)),
+    )
+
+
+def _expected(tables: StateTables, row: Row) -> dict[str, Any]:
+    """Return what a row should hold; sums are worked out in numeric."""
+    integers = {column.name for column in tables.columns if column.type == "bigint"}
+    found = {name: row[f"expected {name}"] for name in compared(tables)}
+    return {
+        name: int(value) if name in integers and value is not None else value
+        for name, value in found.items()
+    }
+
+
+def _with_headers(tx: DatabaseTransaction, tables: StateTables, verified: Verified) -> Verified:
+    wrong = wrong_headers(tx, tables)
+    headers = (*verified.headers, *map(format_header, wrong))
+    if not tables.state.is_append:
+        return replace(verified, headers=headers)
+    return replace(
+        verified,
+        headers=headers,
+        missing=sum(max(row["rows"] - row["found"], 0) for row in wrong),
+        surplus=sum(max(row["found"] - row["rows"], 0) for row in wrong),
+    )
+
+
+def _unrecorded(tx: DatabaseTransaction, tables: StateTables) -> Iterator[str]:
+    place = {"topology": tables.topology, "state": tables.state.name}
+    for row in tx.all("txids_without_header", **place):
+        attempt = TransactionAttempt(row["txid"], row["attempt_id"])
+        yield f"attempt {attempt} has committed and is not on record"
+
+
+def _examples(tables: StateTables, rows: Sequence[Row]) -> Iterator[Differing]:
+    columns = compared(tables)
+    for row in rows:
+        if row["is_found"] is None:  # there are none
+            continue
+        yield Differing(
+            key={name: row[f"key {name}"] for name in tables.state.key},
+            expected=_expected(tables, row) if row["is_expected"] else None,
+            found={c: row[f"found {c}"] for c in columns} if row["is_found"] else None,
+        )

@@ -1,0 +1,217 @@
+"""Compaction: contributions beyond a state's horizon are folded to one row a key (H2).
+
+1. read which states of which databases do not keep their contributions for ever
+2. under the topology's lock, decide through which txid each of them compacts, and make it durable:
+   from then on none of these txids is replayed, in whatever database, and no rollback goes behind
+3. in each database, under the lock that its commits take, fold them: some txids a transaction
+
+What dies on its way is taken up by the next call. No row of a target changes, and neither does what
+any later replay or rollback makes of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.errors import LedgerCorruption
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror, lock_topology
+from reliability.states.history import (
+    crowded_rows,
+    fold_crowded,
+    forget,
+    patterns_of_touched,
+    touched_keys,
+)
+from reliability.states.tables import StateTables
+from reliability.transaction.commit.headers import check_headers
+from reliability.transaction.commit.participant import Participants, naming
+from reliability.transaction.commit.plan import read_checkpoint
+from reliability.transaction.topology.declare import declared_tables
+
+# The rows of the txids that one transaction folds: the topology is locked meanwhile.
+MAX_ROWS = 1_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compacted:
+    """What became of one state that has a horizon.
+
+    :param through: no txid up to this one can be replaced in it any more
+    :param txids: how many were folded now
+    :param rows_before: of the keys that had several rows; `rows_after`: what they have now
+    :param held_up_by: the txid beyond the horizon that may still change, None if there is none
+    """
+
+    state: str
+    database: str
+    through: int
+    txids: int = 0
+    rows_before: int = 0
+    rows_after: int = 0
+    held_up_by: int | None = None
+
+    def __bool__(self) -> bool:
+        return self.txids > 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Horizon:
+    """How far one state is compacted, and how far it is to be."""
+
+    state: str
+    database: str
+    after: int
+    through: int
+    held_up_by: int | None
+
+
+def compact(
+    connection: LedgerConnection, topology: str, *, patience: int = PATIENCE_SECONDS
+) -> list[Compacted]:
+    """Fold what is beyond the horizon in every state that has one; harmless when repeated.
+
+    :param patience: how long to wait for the topology
+    :raises LedgerBusy: somebody else has had it for longer
+    :raises LedgerCorruption: rows are gone that a header speaks of; of that state nothing more is
+        folded
+    """
+    with Participants.of_known(connection, topology) as participants:
+        horizons = _decide(participants, _horizons(participants), patience)
+        return [_compact(participants, horizon, patience) for horizon in horizons]
+
+
+# --- whose turn it is ----------------------------------------------------------------------------
+
+
+def _horizons(participants: Participants) -> list[Row]:
+    found: list[Row] = []
+    for database in (COORDINATOR, *participants.others):
+        with naming(database), participants.connection_of(database).transaction() as tx:
+            rows = tx.all("horizons", topology=participants.topology)
+        found += [{**row, "database": database} for row in rows]
+    return found
+
+
+def _decide(participants: Participants, states: Sequence[Row], patience: int) -> list[_Horizon]:
+    """Decide for all states at once, while no attempt can begin and nothing is on its way.
+
+    A checkpoint that is not COMMITTED may be a rollback that other databases have already.
+    """
+    topology = participants.topology
+    if not states:
+        return []
+    with participants.coordinator.transaction() as tx:
+        lock_topology(tx, topology, patience)
+        if not read_checkpoint(tx, topology).state.is_at_rest:
+            return []
+        horizons = [_horizon(tx, topology, state) for state in states]
+        furthest = max(horizon.through for horizon in horizons)
+        tx.run("decide_compaction", topology=topology, through=furthest)
+    return horizons
+
+
+def _horizon(tx: DatabaseTransaction, topology: str, state: Row) -> _Horizon:
+    row = tx.one("horizon", topology=topology, **state)
+    return _Horizon(
+        state=state["state"],
+        database=state["database"],
+        after=state["after"],
+        through=max(row["through"], state["after"]),  # it never goes back
+        held_up_by=row["held_up_by"],
+    )
+
+
+# --- one state -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one transaction folded of one state."""
+
+    through: int
+    txids: int
+    rows_before: int
+    rows_after: int
+
+
+def _compact(participants: Participants, horizon: _Horizon, patience: int) -> Compacted:
+    steps = list(_steps(participants, horizon, patience))
+    return Compacted(
+        state=horizon.state,
+        database=horizon.database,
+        through=max([horizon.after, *(step.through for step in steps)]),
+        txids=sum(step.txids for step in steps),
+        rows_before=sum(step.rows_before for step in steps),
+        rows_after=sum(step.rows_after for step in steps),
+        held_up_by=horizon.held_up_by,
+    )
+
+
+def _steps(participants: Participants, horizon: _Horizon, patience: int) -> Iterator[Step]:
+    at = horizon.after
+    while at < horizon.through:
+        with (
+            naming(horizon.database),
+            participants.connection_of(horizon.database).transaction() as tx,
+        ):
+            _lock(tx, participants.topology, horizon.database, patience)
+            step = fold_step(tx, _tables(tx, participants.topology, horizon), horizon.through)
+        if step is None:  # somebody else was here
+            return
+        yield step
+        at = step.through
+
+
+def _lock(tx: DatabaseTransaction, topology: str, database: str, patience: int) -> None:
+    if database == COORDINATOR:
+        lock_topology(tx, topology, patience)
+    else:
+        lock_mirror(tx, topology, patience)
+
+
+def _tables(tx: DatabaseTransaction, topology: str, horizon: _Horizon) -> StateTables:
+    return next(t for t in declared_tables(tx, topology) if t.state.name == horizon.state)
+
+
+def fold_step(
+    tx: DatabaseTransaction, tables: StateTables, through: int, max_rows: int = MAX_ROWS
+) -> Step | None:
+    """Fold the next txids up to `through`, as many as have so many rows; None if there is none.
+
+    For a transaction that holds the topology, once nothing up to `through` can be replayed.
+
+    :raises LedgerCorruption: what is folded is not what the headers speak of (H2)
+    """
+    place = {"topology": tables.topology, "state": tables.state.name}
+    row = tx.first("txids_to_compact", through=through, most=max_rows, **place)
+    if row is None:
+        return None
+    span = {"after": row["after"], "through": row["through"]}
+    _check_whole(tx, tables, row)
+    tx.run("mark_compacted", **span, **place)
+    tx.run(touched_keys(tables), **span)
+    patterns = tx.all(patterns_of_touched(tables)) or [dict.fromkeys(tables.key, False)]
+    tx.run(crowded_rows(tables, patterns), **span)
+    folded = tx.one(fold_crowded(tables))
+    tx.run(forget())
+    tx.one("compact_state", **span, **place)
+    return Step(
+        through=row["through"],
+        txids=row["txids"],
+        rows_before=folded["taken"],
+        rows_after=folded["stored"],
+    )
+
+
+def _check_whole(tx: DatabaseTransaction, tables: StateTables, row: Row) -> None:
+    # Folded, rows that are gone would be taken for zero and never be missed again (H2).
+    after, through = row["after"], row["through"]
+    if row["txids"] != through - after:
+        raise LedgerCorruption(
+            f"{tables.contribution_table}: {row['txids']} of the txids {after + 1} to {through} "
+            "are on record"
+        )
+    check_headers(tx, tables, after=after, through=through)

@@ -1,0 +1,170 @@
+"""Sweep: find what died silently. Every begin, commit and waiting trigger sweeps its topology (K1).
+
+The housekeeping DAG is a convenience: a new DAG starts paused, and a scheduler may be down.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from reliability.core.attempt import TransactionAttempt
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.errors import LedgerBusy, Transient
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.locks import check_coordinator
+from reliability.settings import Leases
+from reliability.transaction.commit.drain import PASSING_PATIENCE_SECONDS, drain
+from reliability.transaction.commit.participant import Participants
+from reliability.transaction.commit.plan import Committed
+from reliability.transaction.maintain.compaction import Compacted, compact
+from reliability.transaction.process.server import (
+    end_holders_of,
+    end_sessions_of,
+    fence_after_restore,
+)
+from reliability.transaction.topology.declare import declared_tables
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(slots=True, kw_only=True)
+class Swept:
+    """What one sweep found."""
+
+    expired: list[TransactionAttempt] = field(default_factory=list)
+    given_up: list[int] = field(default_factory=list)
+    committed: list[Committed] = field(default_factory=list)
+    cleaned: list[TransactionAttempt] = field(default_factory=list)
+    compacted: list[Compacted] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        compacted = any(self.compacted)
+        return bool(self.expired or self.given_up or self.committed or self.cleaned or compacted)
+
+
+def topologies(connection: LedgerConnection) -> list[str]:
+    """Return the names of the topologies that the ledger knows."""
+    with connection.transaction() as tx:
+        return [row["topology"] for row in tx.all("topologies")]
+
+
+def sweep(
+    connection: LedgerConnection, topology: str, leases: Leases, *, clean: bool = False
+) -> Swept:
+    """Fence attempts past their lease, give up silent requests, commit what is overdue.
+
+    A checkpoint that a dead driver left on its way is finished first, whatever is overdue.
+
+    :param clean: also delete what attempts staged that can never count, and compact what is beyond
+        the horizon of a state
+    :raises NotTheCoordinator: this database only takes part in the topology
+    """
+    swept = Swept()
+    with connection.transaction() as tx:
+        check_coordinator(tx, topology)
+        fence_after_restore(tx)
+    swept.expired = _expire(connection, topology)
+    swept.given_up = _give_up_silent(connection, topology, leases)
+    swept.committed = _drain_overdue(connection, topology, leases)
+    if clean:
+        swept.cleaned = _clean(connection, topology)
+        swept.compacted = _compact(connection, topology)
+    if swept:
+        logger.info("swept %s: %s", topology, swept)
+    return swept
+
+
+def _expire(connection: LedgerConnection, topology: str) -> list[TransactionAttempt]:
+    with connection.transaction() as tx:
+        rows = tx.all("expired_attempts", topology=topology)
+    expired = []
+    for row in rows:
+        attempt = TransactionAttempt(row["txid"], row["attempt_id"])
+        with _passing_by(f"attempt {attempt}"):
+            try:
+                with connection.transaction() as tx:
+                    tx.one("set_lock_timeout", seconds=PASSING_PATIENCE_SECONDS)
+                    if tx.first("expire_attempt", topology=topology, **row):
+                        expired.append(attempt)
+            except LedgerBusy:
+                # a session that hangs over its row, or over one that falls with it (A3, A4)
+                end_holders_of(connection, topology, attempt)
+                raise
+    return expired
+
+
+def _drain_overdue(connection: LedgerConnection, topology: str, leases: Leases) -> list[Committed]:
+    try:
+        return drain(connection, topology, overdue=leases.overdue)
+    except LedgerBusy:
+        return []  # somebody is at work
+
+
+def _give_up_silent(connection: LedgerConnection, topology: str, leases: Leases) -> list[int]:
+    """Give up requests whose run was deleted or died, with their live attempt (R3)."""
+    silence = {"request_lease": leases.request}
+    with connection.transaction() as tx:
+        rows = tx.all("silent_requests", topology=topology, **silence)
+    given_up = []
+    for row in rows:
+        request_id = row["request_id"]
+        with _passing_by(f"request {request_id}"), connection.transaction() as tx:
+            tx.one("set_lock_timeout", seconds=PASSING_PATIENCE_SECONDS)
+            if tx.first("give_up_request", request_id=request_id, **silence):
+                reason = "its run was silent for too long"
+                tx.run("end_attempt_of_request", request_id=request_id, reason=reason)
+                given_up.append(request_id)
+    return given_up
+
+
+@contextmanager
+def _passing_by(what: str) -> Iterator[None]:
+    """One row that somebody holds must not keep a sweep from the others."""
+    try:
+        yield
+    except LedgerBusy as error:
+        logger.info("%s is left for the next sweep: %s", what, error)
+
+
+def _compact(connection: LedgerConnection, topology: str) -> list[Compacted]:
+    try:
+        return compact(connection, topology, patience=PASSING_PATIENCE_SECONDS)
+    except Transient as error:  # somebody is at work, or a database is away
+        logger.info("%s is compacted later: %s", topology, error)
+        return []
+
+
+def _clean(connection: LedgerConnection, topology: str) -> list[TransactionAttempt]:
+    # Never under the topology's lock: a stalled COPY may hold these rows' table (A4).
+    with connection.transaction() as tx:
+        dead = [
+            TransactionAttempt(row["txid"], row["attempt_id"])
+            for row in tx.all("attempts_to_clean", topology=topology)
+        ]
+    cleaned = []
+    with Participants.of(connection, topology) as participants:
+        for attempt in dead:
+            try:
+                # the coordinator's own last: until then the attempt is on the list
+                for database in (*participants.others, COORDINATOR):
+                    _clean_attempt(participants.connection_of(database), topology, attempt)
+                cleaned.append(attempt)
+            except Transient as error:
+                logger.info("%s is cleaned later: %s", attempt, error)
+    return cleaned
+
+
+def _clean_attempt(
+    connection: LedgerConnection, topology: str, attempt: TransactionAttempt
+) -> None:
+    place = {"topology": topology, "txid": attempt.txid, "attempt_id": attempt.attempt_id}
+    end_sessions_of(connection, topology, attempt)
+    with connection.transaction() as tx:
+        # In a participant it may not have heard of its end; what it stages from now on rolls back.
+        tx.run("fence_ended_attempt", **place)
+        for table in declared_tables(tx, topology):
+            tx.run(table.clean(), **place)
+        tx.run("record_cleaned", **place)

@@ -1,0 +1,1 @@
+"""The processing phase: attempts from their grant to PROCESSED."""

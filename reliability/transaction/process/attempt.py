@@ -1,0 +1,183 @@
+"""Messages about an attempt, from its driver and from who watches it; each names its grant (A1).
+
+Compared first, then changed: a late message about an old attempt changes nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import uuid
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from reliability.core.attempt import Grant
+from reliability.core.coordinator import AttemptStatus
+from reliability.core.errors import (
+    AttemptFenced,
+    LedgerCorruption,
+    ReliabilityError,
+    SourceChanged,
+    SourceMoved,
+    error_from_ledger,
+)
+from reliability.core.fold import Fold
+from reliability.core.spout import BatchMeta, Spout
+from reliability.core.texts import as_json
+from reliability.ledger.connection import LedgerConnection, Row
+
+if TYPE_CHECKING:
+    from reliability.fingerprint import CodeFingerprint
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Driver:
+    """Where the attempt runs, and what; the JVM and its Python can die one without the other."""
+
+    host: str
+    jvm_pid: int
+    python_pid: int
+    application_id: str
+    code: CodeFingerprint
+
+
+def start_step(connection: LedgerConnection, grant: Grant, step: str, driver: Driver) -> None:
+    """Record the driver's first message; raise AttemptFenced if the step is not its own."""
+    _record_code(connection, driver.code)
+    with connection.transaction() as tx:
+        row = tx.first(
+            "start_step",
+            step=step,
+            driver_host=driver.host,
+            driver_pid=driver.jvm_pid,
+            python_pid=driver.python_pid,
+            application_id=driver.application_id,
+            code_digest=driver.code.digest,
+            **attempt_key(grant),
+        )
+        raise_if_fenced(row, grant)
+        raise_if_fenced(tx.first("renew_lease", **attempt_key(grant)), grant)
+
+
+def _record_code(connection: LedgerConnection, code: CodeFingerprint) -> None:
+    # A transaction of its own: steps that bring the same new code do not wait for each other.
+    with connection.transaction() as tx:
+        tx.run("record_code", digest=code.digest, contents=as_json(code.contents))
+
+
+def renew_lease(connection: LedgerConnection, grant: Grant) -> None:
+    """Show progress; raise AttemptFenced if it is nobody's any more."""
+    with connection.transaction() as tx:
+        row = tx.first("renew_lease", **attempt_key(grant))
+    raise_if_fenced(row, grant)
+
+
+def declare_partitions(
+    connection: LedgerConnection, grant: Grant, sink: str, partitions: int
+) -> None:
+    """Record that a sink's one write action ended with so many partitions (A5)."""
+    with connection.transaction() as tx:
+        row = tx.first("declare_partitions", sink=sink, partitions=partitions, **attempt_key(grant))
+    raise_if_fenced(row, grant)
+
+
+def read_batch_meta(connection: LedgerConnection, grant: Grant) -> BatchMeta:
+    """Return what the attempt reads: the txid's frozen batch, or an opaque spout's own one."""
+    with connection.transaction() as tx:
+        row = tx.one("batch_meta_of_attempt", **attempt_key(grant))
+    emitted = Fold(row["emitted_xor"], row["emitted_count"])
+    return BatchMeta.from_json(row["batch_meta"], emitted)
+
+
+def verify_source(
+    connection: LedgerConnection, grant: Grant, spout: Spout, meta: BatchMeta
+) -> None:
+    """Compare what the attempt reads with its source (E6).
+
+    :raises SourceChanged: the batch is frozen: no attempt can read it until a person acts
+    :raises SourceMoved: it is the attempt's own: the next one cuts another
+    """
+    try:
+        spout.verify(meta)
+    except SourceChanged as error:
+        with connection.transaction() as tx:
+            row = tx.one("is_frozen", topology=grant.topology, txid=grant.attempt.txid)
+        if row["is_frozen"]:
+            raise
+        raise SourceMoved(error.what) from error
+
+
+def new_write_id() -> str:
+    """Return an id for one write action."""
+    return str(uuid.uuid4())
+
+
+def end_attempt(
+    connection: LedgerConnection, grant: Grant, error: ReliabilityError, *, fence: bool = False
+) -> bool:
+    """Fail or fence an unsealed attempt; say whether it was this call that did.
+
+    Compared first, then changed: a late message about an old attempt changes nothing (A8).
+    """
+    status = AttemptStatus.FENCED if fence else AttemptStatus.FAILED
+    with connection.transaction() as tx:
+        ended = tx.run(
+            "end_attempt",
+            status=status.value,
+            reason_code=error.code,
+            reason=error.what,
+            **attempt_key(grant),
+        )
+    return ended > 0
+
+
+def fail_and_raise(connection: LedgerConnection, grant: Grant, error: ReliabilityError) -> NoReturn:
+    """Fail the attempt and raise `error`; if it had ended before, raise why that was.
+
+    A ledger that is away now must not hide the first error.
+    """
+    try:
+        ended = end_attempt(connection, grant, error)
+    except ReliabilityError as unreachable:
+        logger.warning("error ignored while %s is failed: %s", grant, unreachable)
+        raise error from unreachable
+    if not ended:
+        raise error_of(connection, grant) from error
+    raise error
+
+
+def error_of(connection: LedgerConnection, grant: Grant) -> ReliabilityError:
+    """Return why an attempt ended, as the error that a task raises."""
+    row = read_attempt(connection, grant)
+    return error_from_ledger(row["reason_code"], f"attempt {grant.attempt}: {row['reason']}")
+
+
+def is_processing(connection: LedgerConnection, grant: Grant) -> bool:
+    """Say whether what the attempt does can still count."""
+    return AttemptStatus(read_attempt(connection, grant)["status"]) is AttemptStatus.PROCESSING
+
+
+def read_attempt(connection: LedgerConnection, grant: Grant) -> Row:
+    """Return the attempt's status and why it ended."""
+    with connection.transaction() as tx:
+        row = tx.first("attempt", **attempt_key(grant))
+    if row is None:
+        raise LedgerCorruption(f"attempt {grant} is not in the ledger")
+    return row
+
+
+def attempt_key(grant: Grant) -> dict[str, Any]:
+    """Return what every statement about an attempt names."""
+    return {
+        "topology": grant.topology,
+        "txid": grant.attempt.txid,
+        "attempt_id": grant.attempt.attempt_id,
+        "nonce": grant.nonce,
+    }
+
+
+def raise_if_fenced(row: Row | None, grant: Grant) -> None:
+    """Raise AttemptFenced if the statement found no row."""
+    if row is None:
+        raise AttemptFenced(f"attempt {grant} was ended by somebody else")

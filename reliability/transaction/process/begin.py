@@ -1,0 +1,242 @@
+"""Begin: read where a txid stands, grant its next attempt, take up one of its steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.coordinator import Begin, Snapshot, Submit, Work, next_action
+from reliability.core.definitions import Topology
+from reliability.core.errors import AttemptFenced, LedgerBusy, ReliabilityError
+from reliability.core.request import Request
+from reliability.core.spout import Interval
+from reliability.core.state import State, replay_refusal
+from reliability.core.texts import as_json
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.locks import lock_topology
+from reliability.ledger.records import interval_of, request_of, snapshot_of
+from reliability.settings import Leases
+from reliability.transaction.commit.participant import Participants
+from reliability.transaction.process.attempt import attempt_key, fail_and_raise
+from reliability.transaction.process.opaque import OwnBatch, cut_batch
+from reliability.transaction.process.server import end_holders_of
+from reliability.transaction.topology.declare import check_states, compacted_through
+
+
+def read_snapshot(
+    connection: LedgerConnection, topology: str, txid: int, request_id: int, states: Sequence[State]
+) -> tuple[Snapshot, Request]:
+    """Read what the coordinator decides from, without a lock: an answer, not a promise.
+
+    :param states: the topology's states, which may refuse a replay (H5)
+    """
+    with connection.transaction() as tx:
+        return read_snapshot_in(tx, topology, txid, states), _request_in(tx, request_id)
+
+
+def read_snapshot_in(
+    tx: DatabaseTransaction, topology: str, txid: int, states: Sequence[State] = ()
+) -> Snapshot:
+    """Do the same inside a transaction, without the request."""
+    place = {"topology": topology, "txid": txid}
+    row = tx.one("snapshot", **place)
+    live = row["live_attempt_id"]
+    steps = [] if live is None else tx.all("steps_of_attempt", attempt_id=live, **place)
+    blocked = None
+    if txid > row["curr_txid"]:  # else no older txid is uncommitted
+        blocked = tx.first("blocked_txid", topology=topology, below=txid)
+    refusal = None
+    if txid < row["curr_txid"] and states:
+        through = compacted_through(tx, topology)
+        refusal = replay_refusal(states, txid, row["curr_txid"], through)
+    return snapshot_of(row, steps, blocked, refusal)
+
+
+def _request_in(tx: DatabaseTransaction, request_id: int) -> Request:
+    return request_of(tx.one("request", request_id=request_id))
+
+
+def begin_attempt(
+    connection: LedgerConnection,
+    topology: Topology,
+    txid: int,
+    request_id: int,
+    work: Work,
+    leases: Leases,
+) -> Grant | None:
+    """Grant the next attempt if that is what is to be done now, else None; ask again then (R2).
+
+    Under the topology's lock: the decision is made anew, what is still live is fenced, the next
+    attempt_id with its nonce is durable, and each sink's ack_val starts as the emitted XOR. An
+    opaque spout's batch is cut before that, outside the lock, and belongs to the attempt (E4).
+    """
+    batch = cut_batch(connection, topology, txid)
+    try:
+        grant = _grant_here(connection, topology, txid, request_id, work, batch, leases)
+    except LedgerBusy:
+        _end_holders(connection, topology, txid, request_id, work)
+        raise
+    if grant is not None and topology.databases:
+        _grant_elsewhere(connection, topology, grant)
+    return grant
+
+
+def _grant_here(
+    connection: LedgerConnection,
+    topology: Topology,
+    txid: int,
+    request_id: int,
+    work: Work,
+    batch: OwnBatch | None,
+    leases: Leases,
+) -> Grant | None:
+    with connection.transaction() as tx:
+        lock_topology(tx, topology.name)
+        snapshot = read_snapshot_in(tx, topology.name, txid, topology.states)
+        request = _request_in(tx, request_id)
+        if not isinstance(next_action(snapshot, request, work), Begin):
+            return None
+        if not _has_its_batch(tx, topology.name, txid, batch):
+            return None
+        # A sweep that gives the request up at this moment waits for this row, or we find it gone.
+        if not tx.run("hold_request", request_id=request_id):
+            return None
+        check_states(tx, topology)
+        return _grant(tx, topology, txid, request, batch, leases)
+
+
+def _end_holders(
+    connection: LedgerConnection, topology: Topology, txid: int, request_id: int, work: Work
+) -> None:
+    """End the sessions that would not let go of the attempt row that is to be fenced (A3)."""
+    snapshot, request = read_snapshot(connection, topology.name, txid, request_id, topology.states)
+    live = snapshot.live
+    if live is not None and isinstance(next_action(snapshot, request, work), Begin):
+        end_holders_of(connection, topology.name, TransactionAttempt(txid, live.attempt_id))
+
+
+def _grant_elsewhere(connection: LedgerConnection, topology: Topology, grant: Grant) -> None:
+    """Fence every participant before anything runs: zombies write there too (C6)."""
+    try:
+        with Participants(connection, topology.name, topology.databases) as participants:
+            participants.grant(
+                grant, lambda tx, database: _open_sinks(tx, topology, grant, database)
+            )
+    except ReliabilityError as error:
+        fail_and_raise(connection, grant, error)
+
+
+def _has_its_batch(
+    tx: DatabaseTransaction, topology: str, txid: int, batch: OwnBatch | None
+) -> bool:
+    if batch is None:
+        return bool(tx.one("is_frozen", topology=topology, txid=txid)["is_frozen"])
+    return batch.still_follows(tx)
+
+
+def _grant(
+    tx: DatabaseTransaction,
+    topology: Topology,
+    txid: int,
+    request: Request,
+    batch: OwnBatch | None,
+    leases: Leases,
+) -> Grant:
+    place = {"topology": topology.name, "txid": txid}
+    reason = f"a newer attempt was granted to request {request.number}"
+    tx.run("fence_live_attempt", reason=reason, **place)
+    granted = tx.one(
+        "grant_attempt",
+        request_id=request.request_id,
+        lease=topology.lease_seconds,
+        submit_lease=leases.submit,
+        **_own_batch(batch),
+        **place,
+    )
+    tx.run("record_grant", topology=topology.name)
+    attempt = TransactionAttempt(txid, granted["attempt_id"])
+    grant = Grant(topology=topology.name, attempt=attempt, nonce=granted["nonce"])
+    names = [step.name for step in topology.steps]
+    tx.all("open_steps", attempt_id=attempt.attempt_id, steps=names, **place)
+    _open_sinks(tx, topology, grant, COORDINATOR)
+    return grant
+
+
+def _open_sinks(tx: DatabaseTransaction, topology: Topology, grant: Grant, database: str) -> None:
+    sinks = [state.name for state in topology.states if state.database == database]
+    steps = [topology.step_of(sink) for sink in sinks]
+    tx.all("open_sinks", steps=steps, sinks=sinks, **attempt_key(grant))
+
+
+def _own_batch(batch: OwnBatch | None) -> dict[str, Any]:
+    if batch is None:
+        return {
+            "batch_meta": None,
+            "emitted_xor": None,
+            "emitted_count": None,
+            "predecessor_attempt": None,
+        }
+    return {
+        "batch_meta": as_json(batch.meta.to_json()),
+        "emitted_xor": batch.meta.emitted.xor,
+        "emitted_count": batch.meta.emitted.count,
+        "predecessor_attempt": batch.predecessor_attempt,
+    }
+
+
+def claim_step(
+    connection: LedgerConnection,
+    topology: Topology,
+    txid: int,
+    request_id: int,
+    step: str,
+    work: Work,
+    leases: Leases,
+) -> Grant | None:
+    """Take up a step of the request's live attempt; None if it is not to be had any more.
+
+    A step is taken up once per attempt: a second write action of the same sinks would make its
+    acks ambiguous. Whoever finds a step that an earlier try of the same task took up begins anew.
+    """
+    place = {"topology": topology.name, "txid": txid}
+    try:
+        with connection.transaction() as tx:
+            snapshot = read_snapshot_in(tx, topology.name, txid, topology.states)
+            request = _request_in(tx, request_id)
+            if next_action(snapshot, request, work) != Submit(step):
+                return None
+            row = tx.first("claim_step", step=step, task=work.task, request_id=request_id, **place)
+            if row is None:
+                return None
+            attempt = TransactionAttempt(txid, row["attempt_id"])
+            held = tx.first(
+                "extend_lease", attempt_id=row["attempt_id"], submit_lease=leases.submit, **place
+            )
+            if held is None:  # ended since: the claim goes with this transaction
+                raise AttemptFenced(f"attempt {attempt} of {topology.name} was ended")
+            grant = Grant(topology=topology.name, attempt=attempt, nonce=held["nonce"])
+    except AttemptFenced:
+        return None
+    if topology.databases:  # whoever began the attempt may have died before it told them all
+        _grant_elsewhere(connection, topology, grant)
+    return grant
+
+
+def live_grant(
+    connection: LedgerConnection, topology: str, txid: int, request_id: int
+) -> Grant | None:
+    """Return the grant of the request's own unsealed attempt, None if it has none."""
+    with connection.transaction() as tx:
+        row = tx.first("live_grant", topology=topology, txid=txid, request_id=request_id)
+    if row is None:
+        return None
+    attempt = TransactionAttempt(txid, row["attempt_id"])
+    return Grant(topology=topology, attempt=attempt, nonce=row["nonce"])
+
+
+def interval(connection: LedgerConnection, topology: str, txid: int) -> Interval | None:
+    """Return the data interval of a txid, None for an untimed one."""
+    with connection.transaction() as tx:
+        return interval_of(tx.one("interval_of_txid", topology=topology, txid=txid))

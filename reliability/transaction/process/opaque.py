@@ -1,0 +1,116 @@
+"""Opaque batches: cut when an attempt begins, frozen when its txid commits (E4).
+
+A new attempt may see another batch, as with Trident's opaque spouts; which rows belong to a txid
+is settled by its commit. The batch of txid t starts where the batch of the current attempt of
+t - 1 ended, and names that attempt: if it falls, this one falls with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reliability.core.definitions import Topology
+from reliability.core.errors import LedgerCorruption, NothingToEmit, SourceChanged, SourceMoved
+from reliability.core.fold import Fold
+from reliability.core.spout import BatchMeta, Interval, SourceItem
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.records import interval_of
+from reliability.transaction.emit.source_items import LedgerItems, freeze, with_batches
+
+_WAYS_OUT = (
+    "deliver the files again; or go on without them: `reliability park` or `reliability skip` the "
+    "txid; or say allow_empty=True in the spout, if it is normal that there are none."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnBatch:
+    """The batch of one attempt; `predecessor_attempt` is None for txid 1."""
+
+    topology: str
+    txid: int
+    meta: BatchMeta
+    predecessor_attempt: int | None
+
+    def still_follows(self, tx: DatabaseTransaction) -> bool:
+        """Say whether the attempt that it starts from still stands, and hold it there."""
+        if self.predecessor_attempt is None:
+            return self.txid == 1
+        return (
+            tx.first(
+                "hold_predecessor",
+                topology=self.topology,
+                txid=self.txid,
+                predecessor_attempt=self.predecessor_attempt,
+            )
+            is not None
+        )
+
+
+def cut_batch(connection: LedgerConnection, topology: Topology, txid: int) -> OwnBatch | None:
+    """Plan the source and cut the next batch; None if the txid's batch is frozen already.
+
+    What committed txids have is taken, and what the uncommitted ones before this have in their
+    current attempts. A source with nothing more gives an empty batch, which commits as such.
+
+    :raises NothingToEmit: nothing at all is there, where the spout says that there has to be
+    :raises SourceChanged: the source no longer is what a committed txid has of it
+    :raises SourceMoved: nor what an uncommitted one has, whose next attempt cuts another batch
+    """
+    place = {"topology": topology.name, "txid": txid}
+    with connection.transaction() as tx:
+        row = tx.one("snapshot", **place)
+        if row["is_frozen"]:
+            return None
+        before = [batch_of(found) for found in tx.all("uncommitted_batches_before", **place)]
+    spout = topology.spout
+    try:
+        batches = spout.cut(_plan(connection, topology, interval_of(row), before))
+    except NothingToEmit as error:
+        raise NothingToEmit(f"txid {txid}: {error.what}", remedy=_WAYS_OUT) from error
+    items = batches[0] if batches else ()
+    meta = BatchMeta(items=tuple(items), emitted=spout.count(items))
+    return OwnBatch(
+        topology=topology.name,
+        txid=txid,
+        meta=meta,
+        predecessor_attempt=row["predecessor_attempt"],
+    )
+
+
+def _plan(
+    connection: LedgerConnection,
+    topology: Topology,
+    interval: Interval | None,
+    before: Sequence[BatchMeta],
+) -> Sequence[SourceItem]:
+    frozen = LedgerItems(connection, topology.name)
+    try:
+        return topology.spout.plan(interval, with_batches(frozen, before))
+    except SourceChanged as error:
+        topology.spout.plan(interval, frozen)  # raises if it is what a committed txid has
+        raise SourceMoved(error.what) from error
+
+
+def batch_of(row: Row) -> BatchMeta:
+    """Read a batch from its columns."""
+    return BatchMeta.from_json(row["batch_meta"], Fold(row["emitted_xor"], row["emitted_count"]))
+
+
+def freeze_batch(tx: DatabaseTransaction, place: Mapping[str, Any]) -> None:
+    """Before a first commit: the batch of the attempt becomes the batch of the txid, for ever.
+
+    :raises LedgerCorruption: the attempt's batch does not start where the committed one before
+        it ended; its rows would be counted twice, or never
+    """
+    if tx.one("is_frozen", **place)["is_frozen"]:
+        return
+    row = tx.first("freeze_batch", **place)
+    if row is None:
+        raise LedgerCorruption(
+            f"the batch of {place['txid']}:{place['attempt_id']} does not start where the "
+            f"committed batch of txid {place['txid'] - 1} ended"
+        )
+    freeze(tx, place["topology"], place["txid"], batch_of(row))

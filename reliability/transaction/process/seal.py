@@ -1,0 +1,154 @@
+"""Seal: steps end and attempts are sealed by what lies in the ledger, not by an exit code.
+
+Sealed rows never change; a commit checks the status only (A6).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reliability.core.acker import Sink, check_accounting, check_acked
+from reliability.core.attempt import Grant
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.coordinator import SEALED, AttemptStatus
+from reliability.core.definitions import Topology
+from reliability.core.errors import AttemptIncomplete, ReliabilityError
+from reliability.core.fold import Fold
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.records import sink_of
+from reliability.states.digest import digest
+from reliability.states.tables import StateTables
+from reliability.transaction.commit.participant import Participants
+from reliability.transaction.process.attempt import (
+    attempt_key,
+    error_of,
+    fail_and_raise,
+    raise_if_fenced,
+    read_attempt,
+    read_batch_meta,
+    renew_lease,
+    verify_source,
+)
+
+
+def end_step(connection: LedgerConnection, topology: Topology, grant: Grant, step: str) -> None:
+    """Mark a step done whose spark-submit has ended, if its sinks are fully acked; else fail.
+
+    :raises AttemptIncomplete: acks are missing; the attempt has failed
+    :raises AttemptFenced: the attempt was ended meanwhile
+    """
+    with _databases(connection, topology) as databases:
+        sinks = [sink for sink in _sinks(databases, grant) if sink.step == step]
+    try:
+        check_acked(sinks)
+    except AttemptIncomplete as error:
+        fail_and_raise(connection, grant, error)  # the driver may have said why before
+    with connection.transaction() as tx:
+        row = tx.first("end_step", step=step, **attempt_key(grant))
+    if row is None:
+        raise error_of(connection, grant)
+
+
+def seal(connection: LedgerConnection, topology: Topology, grant: Grant, task: str) -> None:
+    """Seal an attempt whose steps are all done: PROCESSED, or raise why not (A6).
+
+    1. SEALING: from now on acks find no PROCESSING row
+    2. with no lock held: are all declared acks there, does the fold of the staged rows equal the
+       emitted side, is the source still what the batch was cut from
+    3. PROCESSED: the staged rows never change again
+
+    With states in several databases each seals its own, and the coordinator's comes first in
+    step 1 and last in step 3: PROCESSED there means that it is so everywhere (C6).
+    """
+    with connection.transaction() as tx:
+        row = tx.first("begin_seal", task=task, **attempt_key(grant))
+    if row is None:
+        return _sealed_by_another_or_raise(connection, grant)
+    try:
+        with _databases(connection, topology) as databases:
+            for participant in databases:
+                _begin_seal_there(participant.connection, grant, task)
+            staged = _audit(databases, topology, grant)
+            for participant in databases:
+                _end_seal(participant.connection, grant, staged[participant.name])
+            _end_seal(connection, grant, staged[COORDINATOR])
+    except ReliabilityError as error:
+        fail_and_raise(connection, grant, error)
+
+
+def _databases(connection: LedgerConnection, topology: Topology) -> Participants:
+    return Participants(connection, topology.name, topology.databases)
+
+
+def _begin_seal_there(connection: LedgerConnection, grant: Grant, task: str) -> None:
+    with connection.transaction() as tx:
+        raise_if_fenced(tx.first("begin_seal", task=task, **attempt_key(grant)), grant)
+
+
+@dataclass(frozen=True, slots=True)
+class _Staged:
+    rows: int
+    digest: str
+
+
+def _audit(
+    databases: Participants, topology: Topology, grant: Grant
+) -> dict[str, dict[str, _Staged]]:
+    """Return what is staged: database -> state -> how many rows, and their digest."""
+    meta = read_batch_meta(databases.coordinator, grant)
+    sinks = _sinks(databases, grant)
+    check_acked(sinks)
+    folds: dict[str, Fold] = {}
+    found: dict[str, dict[str, _Staged]] = {name: {} for name in (COORDINATOR, *databases.others)}
+    for state in topology.states:
+        tables = StateTables(topology.name, state)
+        connection = databases.connection_of(state.database)
+        folds[state.name], rows = _fold(connection, tables, grant)
+        renew_lease(databases.coordinator, grant)
+        found[state.database][state.name] = _Staged(rows, _digest(connection, tables, grant))
+        renew_lease(databases.coordinator, grant)
+    check_accounting(meta.emitted, sinks, folds, meta.verdict)
+    verify_source(databases.coordinator, grant, topology.spout, meta)
+    return found
+
+
+def _sinks(databases: Participants, grant: Grant) -> list[Sink]:
+    connections = [databases.coordinator, *(participant.connection for participant in databases)]
+    sinks: list[Sink] = []
+    for connection in connections:
+        with connection.transaction() as tx:
+            sinks += [sink_of(row) for row in tx.all("sinks", **attempt_key(grant))]
+    return sinks
+
+
+def _fold(connection: LedgerConnection, tables: StateTables, grant: Grant) -> tuple[Fold, int]:
+    with connection.transaction() as tx:
+        row = tx.one(tables.fold(), **attempt_key(grant))
+    return Fold(row["xor"], row["count"]), row["rows"]
+
+
+def _digest(connection: LedgerConnection, tables: StateTables, grant: Grant) -> str:
+    with connection.transaction() as tx:
+        found: str = tx.one(digest(tables), **attempt_key(grant))["digest"]
+    return found
+
+
+def _end_seal(connection: LedgerConnection, grant: Grant, staged: dict[str, _Staged]) -> None:
+    with connection.transaction() as tx:
+        for sink, found in staged.items():
+            tx.one(
+                "record_staged_rows",
+                sink=sink,
+                staged_rows=found.rows,
+                contribution_digest=found.digest,
+                **attempt_key(grant),
+            )
+        row = tx.first("end_seal", **attempt_key(grant))
+    raise_if_fenced(row, grant)
+
+
+def _sealed_by_another_or_raise(connection: LedgerConnection, grant: Grant) -> None:
+    # Two steps that end at the same moment both come to seal.
+    status = AttemptStatus(read_attempt(connection, grant)["status"])
+    if status is not AttemptStatus.SEALING and status not in SEALED:
+        raise error_of(connection, grant)

@@ -1,0 +1,42 @@
+"""Read where a topology stands, for all who wait for one of its txids at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from reliability.core.request import Request
+from reliability.core.standing import Standing
+from reliability.ledger.connection import DatabaseTransaction
+from reliability.ledger.records import blocked_of, live_attempt_of, request_of
+
+
+def read_standing(tx: DatabaseTransaction, topology: str) -> Standing:
+    """Read it without a lock: an answer, not a promise.
+
+    :raises LedgerCorruption: the ledger knows no such topology
+    """
+    row = tx.one("standing", topology=topology)
+    live = tx.all("live_attempts", topology=topology)
+    curr_txid = row["curr_txid"]
+    others = tx.all("unfrozen_or_held", topology=topology, curr_txid=curr_txid)
+    blocked = tx.first("blocked_txid", topology=topology, below=row["next_txid"])
+    return Standing(
+        curr_txid=curr_txid,
+        max_spout_pending=row["max_spout_pending"],
+        max_replay_pending=row["max_replay_pending"],
+        paused=row["paused_reason"],
+        is_throttled=row["is_throttled"],
+        is_gathering=row["is_gathering"],
+        live={one["txid"]: live_attempt_of(one, one["steps"]) for one in live},
+        unfrozen=frozenset(one["txid"] for one in others if one["is_unfrozen"]),
+        held={one["txid"]: one["held_reason"] for one in others if one["held_reason"] is not None},
+        blocked=blocked_of(blocked),
+    )
+
+
+def read_requests(
+    tx: DatabaseTransaction, known: Iterable[int], unknown: Iterable[int]
+) -> list[Request]:
+    """Read those of these requests that are not open any more, and all of the unknown ones."""
+    rows = tx.all("requests_that_changed", known=list(known), unknown=list(unknown))
+    return [request_of(row) for row in rows]

@@ -1,0 +1,63 @@
+"""A topology as a whole: declared before its first emission, paused, resumed."""
+
+from __future__ import annotations
+
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.definitions import Topology
+from reliability.core.errors import TopologyUnknown
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror, lock_topology
+from reliability.transaction.commit.participant import Participants, naming
+from reliability.transaction.topology.declare import declare_states
+
+
+def declare(connection: LedgerConnection, topology: Topology) -> None:
+    """Make the topology known, with its states in every database; harmless when repeated.
+
+    :raises StateDefinitionChanged, TargetTableTaken: see declare_states
+    :raises ParticipantTaken, CheckpointMismatch: see Participants.declare
+    """
+    with connection.transaction() as tx:
+        # it may wait for a commit of millions of rows, as every lock of the topology does (A3)
+        tx.one("set_lock_timeout", seconds=PATIENCE_SECONDS)
+        tx.run(
+            "declare_topology",
+            topology=topology.name,
+            max_spout_pending=topology.max_spout_pending,
+            max_replay_pending=topology.replay_window,
+            module=topology.module,
+            spout_kind=topology.spout.kind.value,
+            emit_interval=topology.emit_interval_seconds,
+            checkpoint_interval=topology.checkpoint_interval_seconds,
+            groups_commits=topology.groups_commits,
+        )
+        has_emitted = lock_topology(tx, topology.name)["next_txid"] > 1
+        declare_states(tx, topology, COORDINATOR, has_emitted=has_emitted)
+    with Participants(connection, topology.name, topology.databases) as participants:
+        participants.declare()
+        for participant in participants:
+            with naming(participant.name), participant.connection.transaction() as tx:
+                lock_mirror(tx, topology.name)
+                declare_states(tx, topology, participant.name, has_emitted=has_emitted)
+
+
+def pause(connection: LedgerConnection, topology: str, reason: str) -> None:
+    """Begin no more attempts; what is in flight is processed and commits.
+
+    Storm's deactivate does the same: the coordinator stops emitting batches, and syncs on.
+    """
+    _change(connection, "pause_topology", topology, reason=reason)
+
+
+def resume(connection: LedgerConnection, topology: str) -> None:
+    """Let attempts begin again; harmless when it was not paused."""
+    _change(connection, "resume_topology", topology)
+
+
+def _change(
+    connection: LedgerConnection, statement: str, topology: str, **parameters: object
+) -> None:
+    with connection.transaction() as tx:
+        tx.one("set_lock_timeout", seconds=PATIENCE_SECONDS)
+        if tx.first(statement, topology=topology, **parameters) is None:
+            raise TopologyUnknown(f"the ledger has no topology called {topology}")

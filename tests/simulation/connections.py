@@ -1,0 +1,118 @@
+"""Doors to the real ledger that share their sessions, and that fail where a history says so.
+
+Logging in costs as much as a whole history: what a process of the product would open and close
+is taken from a pool here. All else is the product's own door.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from enum import Enum
+
+from psycopg2.extensions import connection as Connection
+
+from reliability.core.errors import LedgerUnavailable
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+
+
+class FaultKind(str, Enum):
+    """How a transaction ends that does not end well."""
+
+    CRASH = "before COMMIT the process dies"
+    LOST = "after COMMIT its answer is lost"
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """What happens to the nth transaction of an operation, from 0."""
+
+    kind: FaultKind
+    at: int
+
+
+class Crash(BaseException):
+    """The process has died: nothing of the product may catch this."""
+
+
+class Faults:
+    """Which fault is still to come in the operation that runs now."""
+
+    def __init__(self) -> None:
+        self._armed: Fault | None = None
+        self._seen = 0
+        self.fired: FaultKind | None = None
+        self.is_first_try = True
+
+    @contextmanager
+    def armed(self, fault: Fault | None) -> Iterator[None]:
+        """Count transactions anew; those of an operation inside another are not the outer one's."""
+        before = self._armed, self._seen, self.fired
+        self._armed, self._seen, self.fired = fault, 0, None
+        try:
+            yield
+        finally:
+            fired = self.fired
+            self._armed, self._seen, self.fired = before
+            if fault is not None:
+                self.fired = fired
+
+    def next(self) -> FaultKind | None:
+        """Return what happens to the transaction that begins now."""
+        fault, self._seen = self._armed, self._seen + 1
+        if fault is None or fault.at != self._seen - 1:
+            return None
+        self.fired = fault.kind
+        return fault.kind
+
+
+FAULTS = Faults()
+_idle: dict[str, list[Connection]] = {}
+
+
+class SimulatedDoor(LedgerConnection):
+    """A door with a session from the pool; a door inside another's transaction gets its own.
+
+    The session has nobody's name: it would be ended with the attempt that it was made for.
+    """
+
+    def __init__(self, dsn: str, application_name: str = "") -> None:
+        super().__init__(dsn, application_name="simulated")
+
+    def _connect(self) -> Connection:
+        idle = _idle.setdefault(self.dsn, [])
+        if self._connection is None and idle:
+            self._connection = idle.pop()
+            self._pins = self._open_session(self._connection)
+        return super()._connect()
+
+    def close(self) -> None:
+        """Give the session back."""
+        if self._connection is not None and not self._connection.closed:
+            _idle[self.dsn].append(self._connection)
+        self._connection = None
+
+    @contextmanager
+    def transaction(self, *, reads_only: bool = False) -> Iterator[DatabaseTransaction]:
+        """Open a transaction, and let happen to it what is to happen."""
+        fault = FAULTS.next()
+        with super().transaction(reads_only=reads_only) as tx:
+            if fault is FaultKind.CRASH:
+                tx.run_and_commit = _crash  # type: ignore[method-assign]
+            yield tx
+            if fault is FaultKind.CRASH:
+                raise Crash
+        if fault is FaultKind.LOST:
+            raise LedgerUnavailable("server closed the connection unexpectedly")
+
+
+def _crash(*_: object, **__: object) -> None:
+    raise Crash
+
+
+def close_idle_sessions() -> None:
+    """Log out."""
+    for idle in _idle.values():
+        while idle:
+            idle.pop().close()

@@ -1,0 +1,102 @@
+"""Let a process die before any one of its statements: in itself, or by SIGKILL."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg2
+import pytest
+from psycopg2.extras import RealDictCursor
+
+import reliability.ledger.connection
+
+# What is durable changes at the borders of transactions; THOROUGH=1 lets a process die before
+# every single statement.
+EVERY = 1 if os.environ.get("THOROUGH") else 8
+
+
+class Died(BaseException):
+    """The process is gone: nothing of it handles this, and nothing is sent any more."""
+
+
+class Fate:
+    """Counts the statements of every session, and ends it all before one of them.
+
+    :param at: before statement number `at`, counted from 0
+    :param after: in the pause after the transaction in which a statement has this text
+    :param unanswered: do not die, but lose the answer to COMMIT number `unanswered`
+    """
+
+    def __init__(
+        self,
+        at: int | None = None,
+        *,
+        after: str | None = None,
+        unanswered: int | None = None,
+        sigkill: bool = False,
+    ) -> None:
+        self.at = at
+        self.after = after
+        self.unanswered = unanswered
+        self.sigkill = sigkill
+        self.statements: list[str] = []
+        self.connections: dict[int, Any] = {}
+        self.has_died = False
+
+    def is_due(self, text: str) -> bool:
+        """Say whether this is the statement that is not sent any more."""
+        if self.after is not None and text.startswith("BEGIN"):
+            return any(self.after in statement for statement in self.statements)
+        return self.at is not None and len(self.statements) >= self.at
+
+    def meet(self, cursor: Any, query: Any, values: Any) -> None:
+        """Note the statement, or die before it."""
+        self.connections[id(cursor.connection)] = cursor.connection
+        lines = cursor.mogrify(query, values).decode().splitlines()
+        text = " ".join(" ".join(line for line in lines if not line.startswith("--")).split())
+        text = text.replace(" E'", " '")  # as the driver quotes, where the server may need it
+        if self.has_died or self.is_due(text):
+            self.has_died = True
+            if self.sigkill:
+                os.kill(os.getpid(), signal.SIGKILL)
+            raise Died
+        self.statements.append(text)
+
+    def lose_answer(self) -> bool:
+        """Say whether the answer to the last statement does not arrive."""
+        is_commit = self.statements[-1] == "COMMIT"
+        return is_commit and self.statements.count("COMMIT") - 1 == self.unanswered
+
+    def cursor(self) -> type[RealDictCursor]:
+        """Return the cursor for every session from now on."""
+        fate = self
+
+        class DoomedCursor(RealDictCursor):
+            def execute(self, query: Any, vars: Any = None) -> None:
+                fate.meet(self, query, vars)
+                super().execute(query, vars)
+                if fate.lose_answer():
+                    self.connection.close()
+                    raise psycopg2.OperationalError("server closed the connection unexpectedly")
+
+        return DoomedCursor
+
+
+@contextmanager
+def doomed(at: int | None = None, **fate_of: Any) -> Iterator[Fate]:
+    """Sessions opened inside the block die together, as Fate says.
+
+    As after a SIGKILL their ends are just gone: what they had open rolls back.
+    """
+    fate = Fate(at, **fate_of)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reliability.ledger.connection, "RealDictCursor", fate.cursor())
+        try:
+            yield fate
+        except Died:
+            for connection in fate.connections.values():
+                connection.close()

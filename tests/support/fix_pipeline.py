@@ -1,0 +1,188 @@
+"""A pipeline on real files, real Spark and a real ledger, driven as Airflow's tasks drive it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reliability import Count, FileSpout, Max, Min, State, Sum, Topology
+from reliability.core.attempt import Grant
+from reliability.core.coordinator import Begin, Wait, Work
+from reliability.core.graph import THE_STEP
+from reliability.core.request import TaskTry
+from reliability.core.spout import Interval
+from reliability.ledger.connection import LedgerConnection
+from reliability.runner import TransactionRunner
+from reliability.transaction.commit.plan import Committed
+from reliability.transaction.emit.requests import Run, TaskContact
+from reliability.transaction.process.attempt import end_attempt
+from reliability.transaction.run import Errand, advance
+
+
+def january(year: int = 1997) -> Interval:
+    return month(year, 1)
+
+
+def month(year: int, number: int) -> Interval:
+    after = (year, number + 1) if number < 12 else (year + 1, 1)
+    return Interval(
+        datetime(year, number, 1, tzinfo=timezone.utc), datetime(*after, 1, tzinfo=timezone.utc)
+    )
+
+
+def write_parquet(path: Path, rows: Sequence[Any], schema: Any = None) -> Path:
+    """Write rows (customer, day, price) as one Parquet file."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    schema = schema or pa.schema(
+        [("customer", pa.int64()), ("day", pa.date32()), ("price", pa.decimal128(10, 2))]
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.Table.from_pylist(list(rows), schema=schema), path)
+    return path
+
+
+def both(batch: Any) -> dict[str, Any]:
+    """The process function of most tests."""
+    return {"per_customer": batch, "per_day": batch}
+
+
+def shop(
+    folder: Path | str, process: Callable[..., Any] = both, *, files: int = 1, pending: int = 3
+) -> Topology:
+    """A topology over `folder`/YYYY-MM, with a state of each kind of replay."""
+    return Topology(
+        "shop",
+        spout=FileSpout(
+            f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet", max_files_per_batch=files
+        ),
+        process=process,
+        states=[
+            State(
+                "per_customer",
+                key={"customer": "bigint"},
+                values={
+                    "orders": Count(),
+                    "revenue": Sum("price", "numeric(14,2)"),
+                    "first_day": Min("day", "date"),
+                    "last_day": Max("day", "date"),
+                },
+            ),
+            State(
+                "per_day",
+                key={"day": "date"},
+                values={"orders": Count(), "revenue": Sum("price", "numeric(14,2)")},
+            ),
+        ],
+        max_spout_pending=pending,
+    )
+
+
+@dataclass
+class Pipeline:
+    """Drives a topology through its runner the way the operator does, one step at a time."""
+
+    runner: TransactionRunner
+    spark: Any
+    run: Run = field(default_factory=lambda: Run(dag_id="shop", run_id="scheduled__1997-01"))
+    max_tries: int = 2
+    waits_until: float = 0  # by the monotonic clock; later than now where another thread works
+
+    def who(self, task: str) -> TaskContact:
+        """Return a task in its first try since the run was made or cleared."""
+        this_try = TaskTry(max_tries=self.max_tries, try_id=f"{task} {self.max_tries}")
+        return TaskContact(run=self.run, task=task, this_try=this_try)
+
+    def emit(self, interval: Interval | None, *, max_batches: int = 1000) -> list[int]:
+        return self.runner.emit(interval, self.who("emit"), max_batches=max_batches)
+
+    def request(self, txid: int, task: str = "process") -> int:
+        return self.runner.contact(txid, self.who(task)).request_id
+
+    def work(self, step: str | None = THE_STEP, task: str | None = None) -> Work:
+        """What a task is there for: a step, or (step=None) the commit."""
+        return self.runner.topology.work(task or step or "commit", step)
+
+    def try_begin(self, txid: int, step: str = THE_STEP, task: str | None = None) -> Grant | None:
+        """Begin if need be and take up the step, as a task that comes for the first time."""
+        work = self.work(step, task)
+        request_id = self.request(txid, work.task)
+        if isinstance(self.runner.next_action(txid, request_id, work), Begin):
+            self.runner.begin(txid, request_id, work)
+        return self.runner.claim_step(txid, request_id, step, work)
+
+    def begin(self, txid: int, step: str = THE_STEP) -> Grant:
+        grant = self.try_begin(txid, step)
+        assert grant is not None
+        return grant
+
+    def run_step(self, grant: Grant, step: str = THE_STEP) -> None:
+        """A step's spark-submit, in this process's Spark session."""
+        from reliability.spark.driver import process_with
+        from reliability.spark.task_errors import raised_by_task
+
+        connection = LedgerConnection(self.runner.connection.dsn)
+        try:
+            process_with(self.spark, connection, self.runner.topology, grant, step)
+        except Exception as error:
+            if told := raised_by_task(error):  # as the driver's main does
+                end_attempt(connection, grant, told)
+            raise
+        finally:
+            connection.close()
+
+    def seal(self, grant: Grant) -> None:
+        """End the only step, and seal."""
+        self.runner.end_step(grant, THE_STEP)
+        self.runner.seal(grant, THE_STEP)
+
+    def process(self, txid: int) -> Grant:
+        """Begin, run the only step and seal."""
+        grant = self.begin(txid)
+        self.run_step(grant)
+        self.seal(grant)
+        return grant
+
+    def transact(self, txid: int, step: str | None = None, task: str | None = None) -> None:
+        """Go the way of the txid until the goal is reached."""
+        work = self.work(step, task)
+        errand = Errand(txid=txid, request_id=self.request(txid, work.task), work=work)
+        advance(self.runner, errand, self)
+
+    def again(self, run_id: str | None = None) -> Pipeline:
+        """The same run cleared (its max_tries rise), or another run."""
+        run = self.run if run_id is None else Run(dag_id=self.run.dag_id, run_id=run_id)
+        raised = self.max_tries + (1 if run_id is None else 0)
+        return Pipeline(self.runner, self.spark, run, raised, self.waits_until)
+
+    # --- its hands -------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """There is no connection that could lack."""
+
+    def submit(self, grant: Grant, step: str) -> None:
+        self.run_step(grant, step)
+
+    def wait(self, wait: Wait) -> None:
+        if time.monotonic() > self.waits_until:
+            raise AssertionError(f"nobody else works here, and it waits: {wait.reason}")
+        time.sleep(0.02)
+
+    def committed(self, committed: Sequence[Committed]) -> None:
+        """The tests ask the tables."""
+
+    def tell(self, what: str, level: int = 0) -> None:
+        """Nobody listens."""
+
+
+@pytest.fixture
+def pipeline(connection, spark) -> Callable[[Topology], Pipeline]:
+    """Make a pipeline of a topology."""
+    return lambda topology: Pipeline(TransactionRunner(topology, connection), spark)

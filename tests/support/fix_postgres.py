@@ -1,0 +1,200 @@
+"""A Postgres server for the test run, a migrated template, and a database of its own per test."""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import psycopg2.extensions
+import pytest
+
+from dev.environment import Environment
+from dev.postgres import NO_FSYNC
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.migrations import migrate
+
+ROOT = Path(__file__).resolve().parents[2]
+TEMPLATE = "ledger_template"
+PLAIN = "RELIABILITY_TEST_PLAIN"
+# What servers, roles and hosts may have instead of the defaults. The suite runs with all of it;
+# with RELIABILITY_TEST_PLAIN=1 it runs with none.
+HOSTILE_SETTINGS = {
+    "TimeZone": "America/New_York",
+    "DateStyle": "German, DMY",
+    "IntervalStyle": "iso_8601",
+    "extra_float_digits": "-15",
+    "bytea_output": "escape",
+    "array_nulls": "off",
+    "quote_all_identifiers": "on",
+    "transform_null_equals": "on",
+    "standard_conforming_strings": "off",
+    "default_transaction_isolation": "serializable",
+    "default_transaction_read_only": "on",
+    "default_transaction_deferrable": "on",
+    "synchronous_commit": "off",
+    "jit": "on",
+    "jit_above_cost": "0",
+    "statement_timeout": "4s",
+    "lock_timeout": "1ms",
+    "idle_session_timeout": "5s",
+    "idle_in_transaction_session_timeout": "100ms",
+    "search_path": "shadows, pg_catalog, public",
+}
+HOSTILE_ENVIRONMENT = {"PGCLIENTENCODING": "LATIN1", "PGTZ": "Asia/Kathmandu"}
+# Functions of a user's that take the place of Postgres's own where his schema comes first.
+SHADOWS = """
+    DROP SCHEMA IF EXISTS shadows CASCADE;
+    CREATE SCHEMA shadows;
+    CREATE FUNCTION shadows.clock_timestamp() RETURNS timestamptz LANGUAGE sql
+        AS $$ SELECT timestamptz '1970-01-01' $$;
+    CREATE FUNCTION shadows.hashtextextended(text, bigint) RETURNS bigint LANGUAGE sql
+        AS $$ SELECT 0::bigint $$;
+    CREATE FUNCTION shadows.to_regclass(text) RETURNS regclass LANGUAGE sql
+        AS $$ SELECT NULL::regclass $$;
+    GRANT USAGE ON SCHEMA shadows TO PUBLIC;
+"""
+_numbers = itertools.count(1)
+
+
+@pytest.fixture(scope="session")
+def environment(tmp_path_factory) -> Iterator[Environment]:
+    """An isolated environment beside the user's own; Postgres is up in it, Airflow is not."""
+    environment = Environment(
+        ROOT,
+        tmp_path_factory.mktemp("environment"),
+        postgres_settings=NO_FSYNC,
+        profile="demo",
+    )
+    environment.up_postgres()
+    before = dict(os.environ)
+    os.environ.update(environment.own_env())
+    if not os.environ.get(PLAIN):
+        make_hostile()
+    try:
+        yield environment
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
+        environment.destroy()
+
+
+def make_hostile() -> None:
+    """Let the role that the product uses, and this process, have settings that it must not need."""
+    os.environ.update(HOSTILE_ENVIRONMENT)
+    for name, value in HOSTILE_SETTINGS.items():
+        value = value if name == "search_path" else f"'{value}'"
+        run_as_admin(f"ALTER ROLE reliability SET {name} = {value}")
+    run_as_admin(SHADOWS, database="template1")
+
+
+def run_as_admin(*statements: str, database: str = "postgres") -> None:
+    """Run statements that a superuser has to run, outside a transaction."""
+    connection = psycopg2.connect(f"service=admin dbname={database}")
+    connection.autocommit = True
+    try:
+        with connection.cursor() as cursor:
+            for statement in statements:
+                cursor.execute(statement)
+    finally:
+        connection.close()
+
+
+@contextmanager
+def new_database(template: str | None = None, encoding: str = "") -> Iterator[str]:
+    """Give the DSN of a database for the block: empty, or with all that the template has."""
+    name = f"test_{next(_numbers)}"
+    options = f" TEMPLATE {template}" if template else ""
+    if encoding:
+        options = f" TEMPLATE template0 LOCALE 'C' ENCODING '{encoding}'"
+    run_as_admin(f"CREATE DATABASE {name} OWNER reliability{options}")
+    try:
+        yield f"service=reliability dbname={name}"
+    finally:
+        run_as_admin(f"DROP DATABASE {name} WITH (FORCE)")
+
+
+@contextmanager
+def new_session(template: str | None = None) -> Iterator[LedgerConnection]:
+    """Give a session with such a database."""
+    with new_database(template) as dsn:
+        connection = LedgerConnection(dsn, application_name="test")
+        yield connection
+        connection.close()
+
+
+def own_session(dsn: str, **parameters: Any) -> psycopg2.extensions.connection:
+    """Open a session of a test's own, beside the product's; with plain settings."""
+    plain = {
+        "default_transaction_read_only": "off",
+        "default_transaction_isolation": "read\\ committed",
+        "search_path": "public",
+        "statement_timeout": "0",
+        "lock_timeout": "0",
+        "idle_in_transaction_session_timeout": "0",
+        "idle_session_timeout": "0",
+    }
+    options = " ".join(f"-c {name}={value}" for name, value in plain.items())
+    connection: psycopg2.extensions.connection = psycopg2.connect(
+        dsn, options=options, client_encoding="UTF8", **parameters
+    )
+    return connection
+
+
+def database_of(dsn: str) -> str:
+    """Return the name of the database that a test's DSN leads to."""
+    return dsn.split("dbname=")[1]
+
+
+@pytest.fixture(scope="session")
+def template(environment) -> str:
+    """A database with an empty, migrated ledger."""
+    run_as_admin(f"CREATE DATABASE {TEMPLATE} OWNER reliability")
+    connection = LedgerConnection(f"service=reliability dbname={TEMPLATE}")
+    migrate(connection)
+    connection.close()
+    return TEMPLATE
+
+
+@pytest.fixture
+def dsn(template, monkeypatch) -> Iterator[str]:
+    """The DSN of a migrated database that this test has for itself."""
+    with new_database(template) as dsn:
+        monkeypatch.setenv("RELIABILITY_DSN", dsn)
+        yield dsn
+
+
+@pytest.fixture
+def add_database(template, monkeypatch) -> Iterator[Callable[[str], LedgerConnection]]:
+    """Make migrated databases for a topology to name: `add_database("east")` gives a session."""
+    with ExitStack() as stack:
+
+        def add(name: str) -> LedgerConnection:
+            connection = stack.enter_context(new_session(template))
+            monkeypatch.setenv(f"RELIABILITY_DSN_{name.upper()}", connection.dsn)
+            return connection
+
+        yield add
+
+
+@pytest.fixture
+def connection(dsn) -> Iterator[LedgerConnection]:
+    """A session with the test's database."""
+    connection = LedgerConnection(dsn, application_name="test")
+    yield connection
+    connection.close()
+
+
+def rows(
+    connection: LedgerConnection, statement: str, **parameters: object
+) -> list[tuple[Any, ...]]:
+    """Run a query that a user would run and return plain tuples."""
+    with connection.transaction() as tx:
+        # plain tuples from the start: a row as a dict would lose one of two columns of a name
+        cursor = tx.cursor.connection.cursor(cursor_factory=psycopg2.extensions.cursor)
+        cursor.execute(statement, parameters or None)
+        return cursor.fetchall()

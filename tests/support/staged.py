@@ -1,0 +1,212 @@
+"""Topologies whose attempts are staged by INSERT: all that commit and checkpoint need of them."""
+
+from __future__ import annotations
+
+import json
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from psycopg2.sql import SQL, Identifier, Placeholder
+
+from reliability import Count, OpaqueState, State
+from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.states.tables import StateTables
+from reliability.transaction.commit.drain import drain
+from reliability.transaction.commit.participant import Participants
+from reliability.transaction.process.attempt import attempt_key
+from tests.support.doomed import doomed
+from tests.support.fix_postgres import rows
+
+Keys = Sequence[int]
+
+
+@dataclass
+class Staged:
+    """A topology with one state per database: how often each key was seen."""
+
+    connection: LedgerConnection
+    topology: str
+    others: Sequence[str] = ()
+    kind: type[State] = State
+    participants: Participants = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.participants = Participants(self.connection, self.topology, self.others)
+        with self.connection.transaction() as tx:
+            tx.run(
+                SQL(
+                    "INSERT INTO reliability.topology (topology, max_spout_pending, groups_commits)"
+                    " VALUES (%(topology)s, 1000, %(groups_commits)s)"
+                ),
+                topology=self.topology,
+                groups_commits=not self.others or self.kind is not OpaqueState,
+            )
+        self.participants.declare()
+        for database, tables in self.tables().items():
+            with self.participants.connection_of(database).transaction() as tx:
+                tx.run(tables.create())
+                tx.one(
+                    "declare_state",
+                    topology=self.topology,
+                    state=tables.state.name,
+                    target_table=tables.target_name,
+                    definition=json.dumps(tables.state.definition()),
+                    definition_digest=tables.state.digest(),
+                )
+
+    def tables(self) -> dict[str, StateTables]:
+        """Return the one state of each database, the coordinator's own first."""
+        return {
+            database: StateTables(self.topology, self._state(database))
+            for database in ("", *self.others)
+        }
+
+    def _state(self, database: str) -> State:
+        name = database or "here"
+        table = f"{self.topology}_{name}"
+        return self.kind(name, key={"k": "bigint"}, values={"seen": Count()}, table=table)
+
+    # --- attempts --------------------------------------------------------------------------------
+
+    def grant(self, txid: int, attempt_id: int = 0) -> Grant:
+        """Grant an attempt in the ledger and to the participants, as begin_attempt does."""
+        with self.connection.transaction() as tx:
+            tx.run(
+                SQL(
+                    "INSERT INTO reliability.transaction (topology, txid, batch_meta, emitted_xor,"
+                    " emitted_count, verdict, dag_id, run_id)"
+                    " VALUES (%(topology)s, %(txid)s, '[]', 0, 1, 'EXACT', 'd', 'r')"
+                    " ON CONFLICT DO NOTHING;"
+                    "UPDATE reliability.topology SET next_txid = greatest(next_txid, %(txid)s + 1)"
+                    " WHERE topology = %(topology)s"
+                ),
+                topology=self.topology,
+                txid=txid,
+            )
+            row = tx.one(
+                SQL(
+                    "INSERT INTO reliability.attempt"
+                    " (topology, txid, attempt_id, lease, lease_until)"
+                    " VALUES (%(topology)s, %(txid)s, %(attempt_id)s, '1 min', now() + '1 min')"
+                    " RETURNING nonce::text AS nonce"
+                ),
+                topology=self.topology,
+                txid=txid,
+                attempt_id=attempt_id,
+            )
+            grant = Grant(
+                topology=self.topology,
+                attempt=TransactionAttempt(txid, attempt_id),
+                nonce=row["nonce"],
+            )
+            self._open_sink(tx, grant, "")
+        self.participants.grant(grant, lambda tx, name: self._open_sink(tx, grant, name))
+        return grant
+
+    def _open_sink(self, tx: DatabaseTransaction, grant: Grant, database: str) -> None:
+        tx.run(
+            SQL(
+                "INSERT INTO reliability.sink"
+                " (topology, txid, attempt_id, step, sink, ack_val, unacked)"
+                " VALUES (%(topology)s, %(txid)s, %(attempt_id)s, 'process', %(sink)s, 0, 0)"
+            ),
+            sink=self._state(database).name,
+            **attempt_key(grant),
+        )
+
+    def stage(self, grant: Grant, keys: Mapping[str, Keys]) -> None:
+        """Stage one row per key in each database, and seal the attempt everywhere."""
+        for database, tables in self.tables().items():
+            with self.participants.connection_of(database).transaction() as tx:
+                staged = keys.get(database, ())
+                columns = tables.staged_columns()
+                insert = SQL("INSERT INTO {} ({}) VALUES ({})").format(
+                    tables.contribution,
+                    SQL(", ").join(map(Identifier, columns)),
+                    SQL(", ").join(map(Placeholder, columns)),
+                )
+                for key in staged:
+                    own = {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id}
+                    tx.run(insert, **{**dict.fromkeys(columns, 1), **own, "k": key})
+                self._seal(tx, grant, len(staged))
+
+    def _seal(self, tx: DatabaseTransaction, grant: Grant, staged: int) -> None:
+        tx.run(
+            SQL(
+                "UPDATE reliability.sink SET staged_rows = %(staged)s"
+                " WHERE topology = %(topology)s AND txid = %(txid)s"
+                " AND attempt_id = %(attempt_id)s;"
+                "UPDATE reliability.attempt SET status = 'PROCESSED', lease_until = NULL,"
+                " processed_at = clock_timestamp() WHERE topology = %(topology)s"
+                " AND txid = %(txid)s AND attempt_id = %(attempt_id)s AND nonce = %(nonce)s"
+            ),
+            staged=staged,
+            **attempt_key(grant),
+        )
+
+    def process(self, txid: int, keys: Mapping[str, Keys], attempt_id: int = 0) -> Grant:
+        """Have a txid PROCESSED in every database, with these keys."""
+        grant = self.grant(txid, attempt_id)
+        self.stage(grant, keys)
+        return grant
+
+    # --- what there is ---------------------------------------------------------------------------
+
+    def seen(self, database: str = "") -> dict[int, int]:
+        """Return how often each key was seen, in one database."""
+        table = self._state(database).table
+        return dict(
+            rows(
+                self.participants.connection_of(database), f"SELECT k, seen FROM {table} ORDER BY k"
+            )
+        )
+
+    def commit_numbers(self) -> dict[str, tuple[int, ...]]:
+        """Return c of the topology, of its checkpoint, of its log and its states, per database."""
+        statement = (
+            "SELECT p.commit_number, c.commit_number - jsonb_array_length(c.plan),"
+            " (SELECT count(*) FROM reliability.commit_log l WHERE l.topology = p.topology)::int,"
+            " (SELECT min(s.commit_number) FROM reliability.state s"
+            " WHERE s.topology = p.topology)::int"
+            " FROM reliability.topology p JOIN reliability.checkpoint c USING (topology)"
+            " WHERE p.topology = %(topology)s"
+        )
+        return {
+            database: rows(
+                self.participants.connection_of(database), statement, topology=self.topology
+            )[0]
+            for database in ("", *self.others)
+        }
+
+    def phase(self) -> str:
+        statement = "SELECT phase FROM reliability.checkpoint WHERE topology = %(topology)s"
+        [(phase,)] = rows(self.connection, statement, topology=self.topology)
+        return str(phase)
+
+    def statuses(self, database: str = "") -> dict[str, str]:
+        """Return the status of every attempt, as 7:2 -> COMMITTED."""
+        found = rows(
+            self.participants.connection_of(database),
+            "SELECT txid, attempt_id, status FROM reliability.attempt"
+            " WHERE topology = %(topology)s ORDER BY txid, attempt_id",
+            topology=self.topology,
+        )
+        return {f"{txid}:{attempt_id}": status for txid, attempt_id, status in found}
+
+
+def other_nonce(grant: Grant) -> Grant:
+    """The same attempt as a restored ledger would grant it again."""
+    return Grant(topology=grant.topology, attempt=grant.attempt, nonce=str(uuid.uuid4()))
+
+
+DECIDED = "SET phase = 'COMMITTING'"
+
+
+def die_when_decided(staged: Staged) -> None:
+    """Let a driver die when it has decided, and no database has heard of it."""
+    with doomed(after=DECIDED) as fate:
+        drain(LedgerConnection(staged.connection.dsn), staged.topology)
+    assert fate.has_died
+    assert staged.phase() == "COMMITTING"
