@@ -168,9 +168,9 @@ def _databases() -> Iterator[Finding]:
 
 def _database(database: str) -> Iterator[Finding]:
     """Look at one database: the ledger's own, or a target database."""
-    from reliability.transaction.commit.participant import shown
+    from reliability.transaction.topology.databases import format_database
 
-    where = f"database {shown(database)}"
+    where = f"database {format_database(database)}"
     asked: Sequence[Callable[[LedgerConnection, str], Iterator[Finding]]] = (_server, _migrated)
     try:
         with ledger(database, migrated=False) as connection:

@@ -13,8 +13,8 @@ from reliability.core.errors import ReliabilityError
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection
-    from reliability.transaction.commit.participant import Participant
     from reliability.transaction.commit.plan import SavedCheckpoint
+    from reliability.transaction.topology.databases import TargetDatabase
 
 
 @verb("reliability migrate", "reliability migrate --database mart")
@@ -135,25 +135,25 @@ def _fence(connection: LedgerConnection) -> tuple[int | None, int]:
 
 
 def _compare(connection: LedgerConnection, topology: str) -> list[Compared]:
-    from reliability.transaction.commit.participant import Participants
     from reliability.transaction.commit.plan import read_checkpoint
+    from reliability.transaction.topology.databases import TopologyDatabases
 
     with connection.transaction() as tx:
         saved = read_checkpoint(tx, topology)
-    with Participants.of(connection, topology) as participants:
-        return [_where_is(participant, saved) for participant in participants]
+    with TopologyDatabases.of(connection, topology) as participants:
+        return [_where_is(database, topology, saved) for database in participants]
 
 
-def _where_is(participant: Participant, saved: SavedCheckpoint) -> Compared:
+def _where_is(database: TargetDatabase, topology: str, saved: SavedCheckpoint) -> Compared:
     from reliability.transaction.commit.plan import read_checkpoint
 
-    place = {"topology": participant.topology, "database": participant.name}
+    place = {"topology": topology, "database": database.name}
     try:
-        with participant.connection.transaction() as tx:
-            if tx.first("mirrored_topology", topology=participant.topology) is None:
+        with database.connection.transaction() as tx:
+            if tx.first("mirrored_topology", topology=topology) is None:
                 number = None
             else:
-                number = read_checkpoint(tx, participant.topology).state.commit_number
+                number = read_checkpoint(tx, topology).state.commit_number
     except ReliabilityError as error:
         return Compared(**place, commit_number=None, expected=(), error=str(error))
     return Compared(**place, commit_number=number, expected=saved.state.participants_at)

@@ -274,13 +274,13 @@ def _story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> di
 
 def _differences(connection: LedgerConnection, topology: str, txid: int) -> list[Any]:
     """Read them in the databases of their states."""
-    from reliability.transaction.commit.participant import Participants, naming
+    from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 
     place = {"topology": topology, "txid": txid}
     found = rows_of(connection, "differences_of_txid", **place)
-    with Participants.of(connection, topology) as participants:
+    with TopologyDatabases.of(connection, topology) as participants:
         for participant in participants:
-            with naming(participant.name):
+            with naming_database(participant.name):
                 found += rows_of(participant.connection, "differences_of_txid", **place)
     return sorted(found, key=lambda row: (row["attempt_id"], row["state"]))
 

@@ -108,10 +108,10 @@ def topologies(topology: OneOrAll = "", as_json: AsJson = False) -> None:
 
 
 def _describe(connection: LedgerConnection, topology: str, failures: list[str]) -> dict[str, Any]:
-    from reliability.transaction.commit.participant import Participants
+    from reliability.transaction.topology.databases import TopologyDatabases
 
     (row,) = rows_of(connection, "topology_details", topology=topology)
-    with Participants.of(connection, topology) as participants:
+    with TopologyDatabases.of(connection, topology) as participants:
         databases = list(participants.others)
         return {
             **row,
@@ -130,10 +130,10 @@ def _states_in(
     """Read the states of one database; one that is away does not hide the others."""
     from reliability.core.errors import ReliabilityError
     from reliability.core.state import State
-    from reliability.transaction.commit.participant import naming
+    from reliability.transaction.topology.databases import naming_database
 
     try:
-        with naming(database):
+        with naming_database(database):
             rows = rows_of(participants.connection_of(database), "state_details", topology=topology)
     except ReliabilityError as error:
         failures.append(f"{topology}: {error}")

@@ -48,7 +48,6 @@ from reliability.spark.task_errors import raised_by_task
 from reliability.spark.values import naming_values
 from reliability.states.tables import StateTables
 from reliability.topologies import load_topology
-from reliability.transaction.commit.participant import Participants
 from reliability.transaction.process.attempt import (
     Driver,
     declare_partitions,
@@ -57,6 +56,7 @@ from reliability.transaction.process.attempt import (
     start_step,
     verify_source,
 )
+from reliability.transaction.topology.databases import TopologyDatabases
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -121,7 +121,7 @@ def process_with(
     step = topology.step(step_name)
     states = [state for state in topology.states if state.name in step.feeds]
     start_step(connection, grant, step.name, _this_driver(spark, topology))
-    databases = Participants(connection, topology.name, topology.databases)
+    databases = TopologyDatabases(connection, topology.name, topology.databases)
     progress = Progress(
         spark, LedgerConnection(connection.dsn, f"reliability {grant} progress"), grant
     )
@@ -138,7 +138,7 @@ def process_with(
 
 
 def _inputs(
-    spark: SparkSession, databases: Participants, topology: Topology, grant: Grant, step: Step
+    spark: SparkSession, databases: TopologyDatabases, topology: Topology, grant: Grant, step: Step
 ) -> list[DataFrame]:
     if step.reads:
         states = {state.name: state for state in topology.states}

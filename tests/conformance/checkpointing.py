@@ -53,7 +53,7 @@ def two_databases(bench: Bench, *, commit_number: int, kind: type[Staged] = Stag
 def participant(staged: Staged) -> Participant:
     """Return the database that only takes part."""
     [one] = staged.participants
-    return one
+    return Participant(one.name, one.connection, staged.topology)
 
 
 def run_in(staged: Staged, database: str, statement: str, **parameters: Any) -> None:
@@ -113,7 +113,7 @@ class Member:
         """Ask it; say whether it did, or answers that it has it."""
         before = self.last()
         try:
-            self.participant.carry_out(message, self.plan(message.commit_number), patience)
+            self.participant.handle(message, self.plan(message.commit_number), patience)
         except ReliabilityError:
             return False
         if self.last() > before:

@@ -35,7 +35,7 @@ from reliability.transaction.commit import checkpoint
 from reliability.transaction.commit import drain as commit
 from reliability.transaction.commit.checkpoint import Checkpoint, driving
 from reliability.transaction.commit.drain import drain
-from reliability.transaction.commit.participant import Participants
+from reliability.transaction.commit.participant import Participant
 from reliability.transaction.commit.plan import (
     AppliedPlan,
     DrainLimits,
@@ -46,6 +46,9 @@ from reliability.transaction.commit.plan import (
 from reliability.transaction.correct.park import park
 from reliability.transaction.maintain.sweep import sweep, topologies
 from reliability.transaction.process.attempt import attempt_key
+from reliability.transaction.process.mirror import mirror_grant, take_grant
+from reliability.transaction.topology.databases import TopologyDatabases
+from reliability.transaction.topology.participants import declare_participants
 from tests.support.doomed import EVERY, Fate, doomed
 from tests.support.fix_postgres import database_of, new_database, rows, run_as_admin
 from tests.support.staged import Staged, die_when_decided, other_nonce
@@ -407,7 +410,7 @@ def test_a_driver_that_was_given_up_can_do_nothing_more(connection, steps):
     history = History(connection)
     staged = history.next_round()
     sleeper = Checkpoint(
-        Participants.of(LedgerConnection(connection.dsn), staged.topology), patience=5
+        TopologyDatabases.of(LedgerConnection(connection.dsn), staged.topology), patience=5
     )
     assert sleeper.take_up(whatever_is_due(sleeper))
     for _ in range(steps):
@@ -425,7 +428,7 @@ def test_a_driver_that_was_given_up_cannot_decide_what_the_next_one_prepares(
     """Phase and c are the same again (Storm C7): only the epoch tells them apart."""
     staged.process(1, both(1))
     sleeper = Checkpoint(
-        Participants.of(LedgerConnection(connection.dsn), staged.topology), patience=5
+        TopologyDatabases.of(LedgerConnection(connection.dsn), staged.topology), patience=5
     )
     assert sleeper.take_up(whatever_is_due(sleeper))
     assert sleeper.carry_out(asked(sleeper)) == {}
@@ -470,15 +473,20 @@ def test_what_is_decided_is_finished_and_not_parked(staged, connection):
     assert_all_at(staged, 1)
 
 
+def the_participant(staged):
+    database = next(iter(staged.participants))
+    return Participant(database.name, database.connection, staged.topology)
+
+
 def test_a_participant_refuses_the_messages_of_an_older_epoch(staged, connection):
-    participant = next(iter(staged.participants))
+    participant = the_participant(staged)
     init = Message(action=CheckpointAction.INIT_STATE, commit_number=0, size=1, epoch=5)
-    participant.carry_out(init, ())
+    participant.handle(init, ())
     staged.process(1, both(1))
     for action in CheckpointAction:
         late = Message(action=action, commit_number=1, size=1, epoch=4)
         with pytest.raises(CheckpointTakenOver, match="epoch 4 is over, epoch 5 has begun"):
-            participant.carry_out(late, ())
+            participant.handle(late, ())
 
 
 def test_a_second_driver_waits_and_goes_away_if_it_only_passes_by(staged, connection):
@@ -490,7 +498,7 @@ def test_a_second_driver_waits_and_goes_away_if_it_only_passes_by(staged, connec
         )
         with (
             pytest.raises(LedgerBusy),
-            driving(Participants.of(LedgerConnection(connection.dsn), staged.topology), 1),
+            driving(TopologyDatabases.of(LedgerConnection(connection.dsn), staged.topology), 1),
         ):
             pass
     drain(connection, staged.topology)
@@ -500,7 +508,7 @@ def test_a_second_driver_waits_and_goes_away_if_it_only_passes_by(staged, connec
 def test_a_driver_that_hangs_is_taken_over(staged, connection, monkeypatch):
     monkeypatch.setattr(checkpoint, "DRIVER_SILENCE_SECONDS", 0)
     staged.process(1, both(1))
-    hanging = Participants.of(LedgerConnection(connection.dsn), staged.topology)
+    hanging = TopologyDatabases.of(LedgerConnection(connection.dsn), staged.topology)
     with driving(hanging, patience=1) as sleeper:
         assert sleeper.take_up(whatever_is_due(sleeper))
         message = asked(sleeper)
@@ -552,7 +560,9 @@ def test_databases_that_do_not_agree_are_named_and_nothing_commits(staged, conne
 
 
 def grant_again(staged: Staged, grant) -> None:
-    staged.participants.grant(grant, lambda tx, name: pytest.fail("its sinks are open already"))
+    mirror_grant(
+        staged.participants, grant, lambda tx, name: pytest.fail("its sinks are open already")
+    )
 
 
 def test_a_grant_that_comes_twice_changes_nothing(staged):
@@ -585,7 +595,7 @@ def test_a_late_lower_grant_is_refused(staged):
         pytest.raises(AttemptFenced, match="comes late"),
         participant.connection.transaction() as tx,
     ):
-        participant.take_grant(tx, older, row)
+        take_grant(tx, older, row)
 
 
 def test_the_same_id_with_another_nonce_is_refused(staged):
@@ -597,14 +607,14 @@ def test_the_same_id_with_another_nonce_is_refused(staged):
         pytest.raises(AttemptFenced, match="comes late"),
         participant.connection.transaction() as tx,
     ):
-        participant.take_grant(tx, other_nonce(grant), row)
+        take_grant(tx, other_nonce(grant), row)
 
 
 def test_an_attempt_that_was_ended_meanwhile_is_granted_to_nobody(staged):
     grant = staged.grant(1)
     end(staged, "FENCED")
     with pytest.raises(AttemptFenced):
-        staged.participants.grant(grant, lambda tx, name: None)
+        mirror_grant(staged.participants, grant, lambda tx, name: None)
 
 
 def mirrored(staged: Staged, grant):
@@ -616,19 +626,19 @@ def mirrored(staged: Staged, grant):
 
 
 def test_to_declare_twice_changes_nothing(staged):
-    staged.participants.declare()
-    assert Participants.of(staged.connection, staged.topology).others == (EAST,)
+    declare_participants(staged.participants)
+    assert TopologyDatabases.of(staged.connection, staged.topology).others == (EAST,)
 
 
 def test_a_mistyped_database_is_forgotten_when_it_is_corrected(connection):
     staged = make(connection)
     for others in ([EAST, "eats"], [EAST]):
         with suppress(LedgerUnavailable):
-            Participants(connection, staged.topology, others).declare()
-        assert Participants.of(connection, staged.topology).others == tuple(others)
+            declare_participants(TopologyDatabases(connection, staged.topology, others))
+        assert TopologyDatabases.of(connection, staged.topology).others == tuple(others)
     staged.process(1, both(1))
     with pytest.raises(StateDefinitionChanged, match=r"\['east'\].*\[\]"):
-        Participants(connection, staged.topology, []).declare()
+        declare_participants(TopologyDatabases(connection, staged.topology, []))
 
 
 def test_a_participant_is_another_database_than_the_ledgers(connection, monkeypatch):
@@ -640,7 +650,7 @@ def test_a_participant_is_another_database_than_the_ledgers(connection, monkeypa
 def test_a_database_has_one_name(staged, connection, monkeypatch):
     monkeypatch.setenv("RELIABILITY_DSN_WEST", os.environ["RELIABILITY_DSN_EAST"])
     with pytest.raises(ParticipantTaken, match=r"database west: .*is called east already"):
-        Participants(connection, staged.topology, [EAST, "west"]).declare()
+        declare_participants(TopologyDatabases(connection, staged.topology, [EAST, "west"]))
 
 
 def test_two_ledgers_with_a_topology_of_one_name_do_not_share_a_participant(staged, template):
@@ -655,7 +665,7 @@ def test_two_ledgers_with_a_topology_of_one_name_do_not_share_a_participant(stag
                 topology=staged.topology,
             )
         with pytest.raises(ParticipantTaken, match="of another ledger"):
-            Participants(other, staged.topology, [EAST]).declare()
+            declare_participants(TopologyDatabases(other, staged.topology, [EAST]))
 
 
 def test_a_participant_that_lost_everything_is_not_taken_for_a_new_one(
@@ -667,7 +677,7 @@ def test_a_participant_that_lost_everything_is_not_taken_for_a_new_one(
         monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn)
         staged.process(2, both(2))
         with pytest.raises(CheckpointMismatch, match="database east: it knows nothing"):
-            Participants(connection, staged.topology, [EAST]).declare()
+            declare_participants(TopologyDatabases(connection, staged.topology, [EAST]))
         with pytest.raises(CheckpointMismatch, match="database east: it knows nothing"):
             drain(connection, staged.topology)
     assert staged.statuses() == {"1:0": "COMMITTED", "2:0": "PROCESSED"}
@@ -809,7 +819,7 @@ def test_states_in_two_databases_from_emission_to_replay(
     assert [c.attempt.txid for c in pair.runner.commit(1)] == [1, 2, 3]
     again = pair.again()
     again.transact(2, task="process")  # that task was cleared
-    with Participants.of(connection, place) as participants:
+    with TopologyDatabases.of(connection, place) as participants:
         for database, name in (("", "here"), (EAST, EAST)):
             there = participants.connection_of(database)
             facts = f"SELECT count(*), sum(seen), sum(total) FROM {place}_{name}"

@@ -332,7 +332,7 @@ def test_a_rollback_gives_way_to_nothing_that_it_has_decided_itself(
 ):
     """Else it would be told of a commit that was dropped, and there was none."""
     staged = committed(connection)
-    carry_out, asked = Participant.carry_out, itertools.count()
+    carry_out, asked = Participant.handle, itertools.count()
 
     def fail_at_first(self, message, *rest):
         is_commit = message.action is CheckpointAction.COMMIT
@@ -341,7 +341,7 @@ def test_a_rollback_gives_way_to_nothing_that_it_has_decided_itself(
         return carry_out(self, message, *rest)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Participant, "carry_out", fail_at_first)
+        patch.setattr(Participant, "handle", fail_at_first)
         with pytest.raises(CheckpointStuck, match=r"c=4 is decided .* connection refused"):
             roll_back(connection, staged.topology, 1, WHY)
     assert is_decided(staged)

@@ -230,7 +230,7 @@ MUTANTS = (
     Mutant(
         rule="E4",
         name="an attempt outlives the one that its batch starts from",
-        path="sql/migrations/0002_engine.sql",
+        path="sql/migrations/0001_ledger.sql",
         old="       AND predecessor_attempt = NEW.attempt_id\n",
         new="       AND predecessor_attempt <> NEW.attempt_id\n",
         tests=(EMISSION + "test_an_opaque_attempt_falls_with_the_one_that_its_batch_starts_from",),
@@ -271,7 +271,7 @@ MUTANTS = (
     Mutant(
         rule="A1",
         name="an ack without the nonce counts",
-        path="sql/migrations/0005_verdict_and_lease.sql",
+        path="sql/migrations/0001_ledger.sql",
         old="AND nonce = p_nonce AND status = 'PROCESSING';",
         new="AND status = 'PROCESSING';",
         tests=(ATTEMPTS + "test_the_same_attempt_id_with_another_nonce_is_somebody_else",),
@@ -297,7 +297,7 @@ MUTANTS = (
     Mutant(
         rule="A2",
         name="a Spark task is not fenced",
-        path="sql/migrations/0005_verdict_and_lease.sql",
+        path="sql/migrations/0001_ledger.sql",
         old="AND nonce = p_nonce AND status = 'PROCESSING';",
         new="AND nonce = p_nonce AND status <> 'COMMITTED';",
         tests=(ATTEMPTS + "test_a_zombie_in_mid_copy_leaves_nothing",),
@@ -374,7 +374,7 @@ MUTANTS = (
     Mutant(
         rule="A6",
         name="an ack counts while the attempt is sealed",
-        path="sql/migrations/0005_verdict_and_lease.sql",
+        path="sql/migrations/0001_ledger.sql",
         old="AND nonce = p_nonce AND status = 'PROCESSING';",
         new="AND nonce = p_nonce AND status IN ('PROCESSING', 'SEALING');",
         tests=(ATTEMPTS + "test_nothing_acks_while_the_attempt_is_sealed",),
@@ -392,7 +392,7 @@ MUTANTS = (
     Mutant(
         rule="A7",
         name="the lease counts from the start of the transaction",
-        path="sql/migrations/0005_verdict_and_lease.sql",
+        path="sql/migrations/0001_ledger.sql",
         old="           ELSE clock_timestamp() + a.lease END",
         new="           ELSE now() + a.lease END",
         tests=(ATTEMPTS + "test_a_lease_counts_from_the_moment_of_the_progress",),
@@ -505,8 +505,8 @@ MUTANTS = (
     Mutant(
         rule="C6",
         name="a zombie lives on in the other database",
-        path="reliability/transaction/commit/participant.py",
-        old='        tx.run("fence_lower_attempts", **place)\n',
+        path="reliability/transaction/process/mirror.py",
+        old='    tx.run("fence_lower_attempts", **place)\n',
         new="",
         tests=(COMMITS + "test_a_newer_attempt_fences_the_older_one_in_every_database",),
         in_histories=True,

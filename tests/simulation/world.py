@@ -31,7 +31,6 @@ from reliability.settings import Leases, database_dsn
 from reliability.spark.stage import CsvStream, StageTask
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 from reliability.transaction.commit.checkpoint import Checkpoint
-from reliability.transaction.commit.participant import Participants
 from reliability.transaction.commit.plan import Committed, DrainLimits, read_plan
 from reliability.transaction.correct.rollback import release
 from reliability.transaction.emit.requests import Run, TaskContact
@@ -40,6 +39,7 @@ from reliability.transaction.process.attempt import declare_partitions, read_bat
 from reliability.transaction.process.begin import read_snapshot_in
 from reliability.transaction.process.standing import read_standing
 from reliability.transaction.run import Errand, advance
+from reliability.transaction.topology.databases import TopologyDatabases
 from tests.simulation.config import OTHER, Config
 from tests.simulation.connections import FAULTS, Crash, Fault, FaultKind, SimulatedDoor
 from tests.simulation.contents import (
@@ -372,7 +372,7 @@ class World:
     def decide(self) -> None:
         """Drive what is due to its decision, and die."""
         planner = partial(read_plan, self.name, DrainLimits())
-        with Participants.of(self.connection, self.name) as participants:
+        with TopologyDatabases.of(self.connection, self.name) as participants:
             driver = Checkpoint(participants, patience=10)
             if not driver.take_up(planner):
                 return

@@ -14,8 +14,10 @@ from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.states.tables import StateTables
 from reliability.transaction.commit.drain import drain
-from reliability.transaction.commit.participant import Participants
 from reliability.transaction.process.attempt import attempt_key
+from reliability.transaction.process.mirror import mirror_grant
+from reliability.transaction.topology.databases import TopologyDatabases
+from reliability.transaction.topology.participants import declare_participants
 from tests.support.doomed import doomed
 from tests.support.fix_postgres import rows
 
@@ -30,10 +32,10 @@ class Staged:
     topology: str
     others: Sequence[str] = ()
     kind: type[State] = State
-    participants: Participants = field(init=False)
+    participants: TopologyDatabases = field(init=False)
 
     def __post_init__(self) -> None:
-        self.participants = Participants(self.connection, self.topology, self.others)
+        self.participants = TopologyDatabases(self.connection, self.topology, self.others)
         with self.connection.transaction() as tx:
             tx.run(
                 SQL(
@@ -43,7 +45,7 @@ class Staged:
                 topology=self.topology,
                 groups_commits=not self.others or self.kind is not OpaqueState,
             )
-        self.participants.declare()
+        declare_participants(self.participants)
         for database, tables in self.tables().items():
             with self.participants.connection_of(database).transaction() as tx:
                 tx.run(tables.create())
@@ -102,7 +104,7 @@ class Staged:
                 nonce=row["nonce"],
             )
             self._open_sink(tx, grant, "")
-        self.participants.grant(grant, lambda tx, name: self._open_sink(tx, grant, name))
+        mirror_grant(self.participants, grant, lambda tx, name: self._open_sink(tx, grant, name))
         return grant
 
     def _open_sink(self, tx: DatabaseTransaction, grant: Grant, database: str) -> None:

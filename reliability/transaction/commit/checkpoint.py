@@ -31,7 +31,7 @@ from reliability.core.errors import (
 from reliability.core.plan import Plan, dropped_by
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
-from reliability.transaction.commit.participant import Participants, named, naming, rolled_back
+from reliability.transaction.commit.participant import Participant, rolled_back
 from reliability.transaction.commit.plan import (
     REFUSALS,
     AppliedPlan,
@@ -43,6 +43,11 @@ from reliability.transaction.commit.plan import (
     read_checkpoint,
     save_checkpoint,
     settle,
+)
+from reliability.transaction.topology.databases import (
+    TopologyDatabases,
+    naming_database,
+    with_database_name,
 )
 
 logger = logging.getLogger(__name__)
@@ -59,7 +64,7 @@ class Checkpoint:
     done and acked, `fail` is what a participant answers instead.
     """
 
-    def __init__(self, participants: Participants, patience: int) -> None:
+    def __init__(self, participants: TopologyDatabases, patience: int) -> None:
         self.participants = participants
         self.topology = participants.topology
         self.connection = participants.coordinator
@@ -153,13 +158,13 @@ class Checkpoint:
         side by side for as short as can be.
         """
         failures: dict[str, ReliabilityError] = {}
-        for participant in self.participants:
+        for participant in self._participants():
             try:
-                self._keep(message, participant.carry_out(message, self.plan, self.patience))
+                self._keep(message, participant.handle(message, self.plan, self.patience))
             except CheckpointTakenOver:
                 raise
             except ReliabilityError as error:
-                failures[participant.name] = named(error, participant.name)
+                failures[participant.name] = with_database_name(error, participant.name)
                 if message.action is CheckpointAction.PREPARE:
                     break
             else:
@@ -248,14 +253,18 @@ class Checkpoint:
             dropped=drive.state.dropped,
         )
         self._ask_all(vote, plan)
-        with naming(COORDINATOR):
+        with naming_database(COORDINATOR):
             self._try_plan(plan)
         return drive, plan
 
+    def _participants(self) -> Iterator[Participant]:
+        for database in self.participants:
+            yield Participant(database.name, database.connection, self.topology)
+
     def _ask_all(self, message: Message, plan: Plan) -> None:
-        for participant in self.participants:
-            with naming(participant.name):
-                participant.carry_out(message, plan, self.patience)
+        for participant in self._participants():
+            with naming_database(participant.name):
+                participant.handle(message, plan, self.patience)
 
     def _conclude(self, message: Message) -> dict[str, ReliabilityError]:
         """Give the coordinator's own vote, and save the next state with it."""
@@ -268,7 +277,7 @@ class Checkpoint:
         except CheckpointTakenOver:
             raise
         except ReliabilityError as error:
-            return {COORDINATOR: named(error, COORDINATOR)}
+            return {COORDINATOR: with_database_name(error, COORDINATOR)}
         # An error here is nobody's vote: what the ledger has is found out by the next driver.
         self._save_next(message)
         return {}
@@ -326,7 +335,7 @@ def _cause(failures: dict[str, ReliabilityError]) -> ReliabilityError:
 
 
 @contextmanager
-def driving(participants: Participants, patience: int) -> Iterator[Checkpoint]:
+def driving(participants: TopologyDatabases, patience: int) -> Iterator[Checkpoint]:
     """Wait until nobody else drives this topology's checkpoint, and drive it.
 
     :raises LedgerBusy: somebody else is at work for longer than `patience` seconds

@@ -15,7 +15,6 @@ from reliability.core.plan import Plan
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_topology
 from reliability.transaction.commit.checkpoint import driving
-from reliability.transaction.commit.participant import Participants
 from reliability.transaction.commit.plan import (
     REFUSALS,
     AppliedPlan,
@@ -27,6 +26,7 @@ from reliability.transaction.commit.plan import (
     save_checkpoint,
     settle,
 )
+from reliability.transaction.topology.databases import TopologyDatabases
 
 
 class Committer(Protocol):
@@ -52,7 +52,7 @@ def committer(
 
     :raises LedgerBusy: somebody else is at work for longer than `patience` seconds
     """
-    with Participants.of(connection, topology) as participants:
+    with TopologyDatabases.of(connection, topology) as participants:
         if not participants.others:
             # one transaction is decided and carried out at once: nothing is ever to be dropped
             yield lambda planner, may_drop=False: _change_here(

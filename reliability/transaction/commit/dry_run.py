@@ -18,13 +18,14 @@ from reliability.core.plan import Plan, PlannedCommit, dropped_by
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import lock_mirror, lock_topology
 from reliability.transaction.commit.apply import DifferenceObserver
-from reliability.transaction.commit.participant import Participants, naming, rolled_back
+from reliability.transaction.commit.participant import rolled_back
 from reliability.transaction.commit.plan import (
     Planner,
     carry_out,
     read_checkpoint,
     record_differences,
 )
+from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +47,7 @@ def rehearse(
     :raises LedgerBusy: a change is on its way that the plan does not drop, or came between two
         databases: ask again
     """
-    with Participants.of(connection, topology) as participants:
+    with TopologyDatabases.of(connection, topology) as participants:
         with rolled_back(connection) as tx:
             locked = lock_topology(tx, topology)
             plan = planner(tx, locked)
@@ -56,7 +57,7 @@ def rehearse(
                 raise LedgerBusy(f"{topology}: a change of its states is on its way")
             differences = carry_out(tx, topology, plan, observer)
         for participant in participants:
-            with naming(participant.name), rolled_back(participant.connection) as tx:
+            with naming_database(participant.name), rolled_back(participant.connection) as tx:
                 lock_mirror(tx, topology)
                 here = read_checkpoint(tx, topology).state.commit_number
                 if not 0 <= here - locked["commit_number"] <= dropped:
@@ -89,7 +90,7 @@ def dry_run_replay(
     [planned], differences = rehearse(connection, topology, planner, observer)
     assert isinstance(planned, PlannedCommit)
     at = {**place, "attempt_id": planned.attempt_id, "commit_number": None}
-    with Participants.of(connection, topology) as participants:
+    with TopologyDatabases.of(connection, topology) as participants:
         # The ledger's own last, with the end: who dies before that is asked again, and tells again.
         for database in (*participants.others, COORDINATOR):
             with participants.connection_of(database).transaction() as tx:

@@ -19,9 +19,10 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection,
 from reliability.ledger.locks import lock_topology
 from reliability.transaction.commit.committer import committer
 from reliability.transaction.commit.drain import drain
-from reliability.transaction.commit.participant import Participants
 from reliability.transaction.commit.plan import Committed, nothing, read_checkpoint
 from reliability.transaction.process.attempt import attempt_key, raise_if_fenced
+from reliability.transaction.process.mirror import mirror_grant
+from reliability.transaction.topology.databases import TopologyDatabases
 
 STEP = "none"  # the sinks of an empty attempt are fed by no step
 
@@ -56,11 +57,11 @@ def _pass_over(
 ) -> list[Committed]:
     with committer(connection, topology) as change:
         change(nothing)  # what a driver that died left on its way may be a commit of this txid
-    with Participants.of(connection, topology) as participants:
+    with TopologyDatabases.of(connection, topology) as participants:
         is_alone = not participants.others
         grant = _grant_empty(connection, topology, txid, verdict, reason, process=is_alone)
         # Everywhere else first: PROCESSED in the ledger means that it is so in every database.
-        participants.grant(grant, lambda tx, database: _open_empty_sinks(tx, grant))
+        mirror_grant(participants, grant, lambda tx, database: _open_empty_sinks(tx, grant))
         for database in () if is_alone else (*participants.others, COORDINATOR):
             with participants.connection_of(database).transaction() as tx:
                 raise_if_fenced(tx.first("process_empty_attempt", **attempt_key(grant)), grant)

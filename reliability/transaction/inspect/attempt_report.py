@@ -19,7 +19,7 @@ from reliability.core.difference import Difference
 from reliability.core.errors import AttemptUnknown
 from reliability.core.request import RequestKind
 from reliability.ledger.connection import LedgerConnection, Row
-from reliability.transaction.commit.participant import Participants, naming
+from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,7 +128,7 @@ def attempt_report(
 
     :raises AttemptUnknown: the ledger has no such attempt
     """
-    with Participants.of(connection, topology) as databases:
+    with TopologyDatabases.of(connection, topology) as databases:
         records = _Records(databases, topology, attempt)
         row = records.attempt_row()
         return AttemptReport(
@@ -162,7 +162,7 @@ def outdated_code(
 
     :raises AttemptUnknown: the ledger has no such attempt
     """
-    with Participants.of(connection, topology) as databases:
+    with TopologyDatabases.of(connection, topology) as databases:
         records = _Records(databases, topology, attempt)
         replaced = _compare(records, records.attempt_row())
         newer = records.rows("newer_code")
@@ -186,7 +186,7 @@ def outdated_code(
 class _Records:
     """The rows about one attempt; those about states lie in the databases of the states."""
 
-    databases: Participants
+    databases: TopologyDatabases
     topology: str
     attempt: TransactionAttempt
 
@@ -217,7 +217,7 @@ class _Records:
     def _rows_everywhere(self, statement: str) -> list[Row]:
         found = self.rows(statement)
         for participant in self.databases:
-            with naming(participant.name):
+            with naming_database(participant.name):
                 found += self._rows_of(participant.connection, statement)
         return found
 

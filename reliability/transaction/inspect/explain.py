@@ -8,12 +8,11 @@ from datetime import datetime
 from typing import Any
 
 from reliability.core.attempt import TransactionAttempt
-from reliability.core.checkpoint import COORDINATOR
 from reliability.core.errors import ExplainNotPossible
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.states.explain import contributions_to, parameter, row_now
 from reliability.states.tables import StateTables
-from reliability.transaction.commit.participant import Participants, naming
+from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 from reliability.transaction.topology.declare import declared_tables
 
 MAX_ROWS = 1000  # of a state of appended rows; of others a txid gives a key one row
@@ -61,10 +60,10 @@ def explain(
     :raises ExplainNotPossible: the topology has no such state, its key has other columns, or it
         keeps no contributions
     """
-    with Participants.of_known(connection, topology) as participants:
+    with TopologyDatabases.of_known(connection, topology) as participants:
         database, tables = _find(participants, state)
         _check(tables, key)
-        with naming(database), participants.connection_of(database).transaction() as tx:
+        with naming_database(database), participants.connection_of(database).transaction() as tx:
             row, contributions = explain_row(tx, tables, key, max_rows)
         commits = _commits(participants, contributions)
     told = (_contribution(tables, contribution, commits) for contribution in contributions)
@@ -86,10 +85,10 @@ def explain_row(
 # --- which row -----------------------------------------------------------------------------------
 
 
-def _find(participants: Participants, state: str) -> tuple[str, StateTables]:
+def _find(participants: TopologyDatabases, state: str) -> tuple[str, StateTables]:
     known = []
-    for database in (COORDINATOR, *participants.others):
-        with naming(database), participants.connection_of(database).transaction() as tx:
+    for database in participants.all:
+        with naming_database(database), participants.connection_of(database).transaction() as tx:
             for tables in declared_tables(tx, participants.topology):
                 known.append(tables.state.name)
                 if tables.state.name == state:
@@ -118,7 +117,7 @@ def _check(tables: StateTables, key: Key) -> None:
 
 
 def _commits(
-    participants: Participants, contributions: Iterable[Row]
+    participants: TopologyDatabases, contributions: Iterable[Row]
 ) -> dict[TransactionAttempt, Row]:
     """Read in the coordinator's ledger when attempts committed, and for whom."""
     attempts: Sequence[TransactionAttempt] = [_attempt(row) for row in contributions]

@@ -12,7 +12,7 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection,
 from reliability.states.tables import StateTables
 from reliability.states.verify import compared, count_rows, differing_rows
 from reliability.transaction.commit.headers import format_header, wrong_headers
-from reliability.transaction.commit.participant import Participants, naming
+from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 from reliability.transaction.topology.declare import declared_tables
 
 MAX_EXAMPLES = 5
@@ -64,10 +64,10 @@ def verify(connection: LedgerConnection, topology: str) -> list[Verified]:
     Each database is read as it was at one moment; nobody waits for it.
     """
     found: list[Verified] = []
-    with Participants.of_known(connection, topology) as participants:
-        for database in (COORDINATOR, *participants.others):
+    with TopologyDatabases.of_known(connection, topology) as participants:
+        for database in participants.all:
             connection = participants.connection_of(database)
-            with naming(database), connection.transaction(reads_only=True) as tx:
+            with naming_database(database), connection.transaction(reads_only=True) as tx:
                 tx.run("isolate_source")
                 states = declared_tables(tx, topology)
                 found += [verify_state(tx, tables, database) for tables in states]

@@ -27,8 +27,8 @@ from reliability.states.history import (
 )
 from reliability.states.tables import StateTables
 from reliability.transaction.commit.headers import check_headers
-from reliability.transaction.commit.participant import Participants, naming
 from reliability.transaction.commit.plan import read_checkpoint
+from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 from reliability.transaction.topology.declare import declared_tables
 
 # The rows of the txids that one transaction folds: the topology is locked meanwhile.
@@ -78,7 +78,7 @@ def compact(
     :raises LedgerCorruption: rows are gone that a header speaks of; of that state nothing more is
         folded
     """
-    with Participants.of_known(connection, topology) as participants:
+    with TopologyDatabases.of_known(connection, topology) as participants:
         horizons = _decide(participants, _horizons(participants), patience)
         return [_compact(participants, horizon, patience) for horizon in horizons]
 
@@ -86,16 +86,18 @@ def compact(
 # --- whose turn it is ----------------------------------------------------------------------------
 
 
-def _horizons(participants: Participants) -> list[Row]:
+def _horizons(participants: TopologyDatabases) -> list[Row]:
     found: list[Row] = []
-    for database in (COORDINATOR, *participants.others):
-        with naming(database), participants.connection_of(database).transaction() as tx:
+    for database in participants.all:
+        with naming_database(database), participants.connection_of(database).transaction() as tx:
             rows = tx.all("horizons", topology=participants.topology)
         found += [{**row, "database": database} for row in rows]
     return found
 
 
-def _decide(participants: Participants, states: Sequence[Row], patience: int) -> list[_Horizon]:
+def _decide(
+    participants: TopologyDatabases, states: Sequence[Row], patience: int
+) -> list[_Horizon]:
     """Decide for all states at once, while no attempt can begin and nothing is on its way.
 
     A checkpoint that is not COMMITTED may be a rollback that other databases have already.
@@ -137,7 +139,7 @@ class Step:
     rows_after: int
 
 
-def _compact(participants: Participants, horizon: _Horizon, patience: int) -> Compacted:
+def _compact(participants: TopologyDatabases, horizon: _Horizon, patience: int) -> Compacted:
     steps = list(_steps(participants, horizon, patience))
     return Compacted(
         state=horizon.state,
@@ -150,11 +152,11 @@ def _compact(participants: Participants, horizon: _Horizon, patience: int) -> Co
     )
 
 
-def _steps(participants: Participants, horizon: _Horizon, patience: int) -> Iterator[Step]:
+def _steps(participants: TopologyDatabases, horizon: _Horizon, patience: int) -> Iterator[Step]:
     at = horizon.after
     while at < horizon.through:
         with (
-            naming(horizon.database),
+            naming_database(horizon.database),
             participants.connection_of(horizon.database).transaction() as tx,
         ):
             _lock(tx, participants.topology, horizon.database, patience)

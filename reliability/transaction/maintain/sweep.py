@@ -17,7 +17,6 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import check_coordinator
 from reliability.settings import Leases
 from reliability.transaction.commit.drain import PASSING_PATIENCE_SECONDS, drain
-from reliability.transaction.commit.participant import Participants
 from reliability.transaction.commit.plan import Committed
 from reliability.transaction.maintain.compaction import Compacted, compact
 from reliability.transaction.process.server import (
@@ -25,6 +24,7 @@ from reliability.transaction.process.server import (
     end_sessions_of,
     fence_after_restore,
 )
+from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
 
 logger = logging.getLogger(__name__)
@@ -145,7 +145,7 @@ def _clean(connection: LedgerConnection, topology: str) -> list[TransactionAttem
             for row in tx.all("attempts_to_clean", topology=topology)
         ]
     cleaned = []
-    with Participants.of(connection, topology) as participants:
+    with TopologyDatabases.of(connection, topology) as participants:
         for attempt in dead:
             try:
                 # the coordinator's own last: until then the attempt is on the list

@@ -18,10 +18,11 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import interval_of, request_of, snapshot_of
 from reliability.settings import Leases
-from reliability.transaction.commit.participant import Participants
 from reliability.transaction.process.attempt import attempt_key, fail_and_raise
+from reliability.transaction.process.mirror import mirror_grant
 from reliability.transaction.process.opaque import OwnBatch, cut_batch
 from reliability.transaction.process.server import end_holders_of
+from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import check_states, compacted_through
 
 
@@ -120,9 +121,9 @@ def _end_holders(
 def _grant_elsewhere(connection: LedgerConnection, topology: Topology, grant: Grant) -> None:
     """Fence every participant before anything runs: zombies write there too (C6)."""
     try:
-        with Participants(connection, topology.name, topology.databases) as participants:
-            participants.grant(
-                grant, lambda tx, database: _open_sinks(tx, topology, grant, database)
+        with TopologyDatabases(connection, topology.name, topology.databases) as participants:
+            mirror_grant(
+                participants, grant, lambda tx, database: _open_sinks(tx, topology, grant, database)
             )
     except ReliabilityError as error:
         fail_and_raise(connection, grant, error)

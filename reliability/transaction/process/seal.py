@@ -18,7 +18,6 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.records import sink_of
 from reliability.states.digest import digest
 from reliability.states.tables import StateTables
-from reliability.transaction.commit.participant import Participants
 from reliability.transaction.process.attempt import (
     attempt_key,
     error_of,
@@ -29,6 +28,7 @@ from reliability.transaction.process.attempt import (
     renew_lease,
     verify_source,
 )
+from reliability.transaction.topology.databases import TopologyDatabases
 
 
 def end_step(connection: LedgerConnection, topology: Topology, grant: Grant, step: str) -> None:
@@ -76,8 +76,8 @@ def seal(connection: LedgerConnection, topology: Topology, grant: Grant, task: s
         fail_and_raise(connection, grant, error)
 
 
-def _databases(connection: LedgerConnection, topology: Topology) -> Participants:
-    return Participants(connection, topology.name, topology.databases)
+def _databases(connection: LedgerConnection, topology: Topology) -> TopologyDatabases:
+    return TopologyDatabases(connection, topology.name, topology.databases)
 
 
 def _begin_seal_there(connection: LedgerConnection, grant: Grant, task: str) -> None:
@@ -92,14 +92,14 @@ class _Staged:
 
 
 def _audit(
-    databases: Participants, topology: Topology, grant: Grant
+    databases: TopologyDatabases, topology: Topology, grant: Grant
 ) -> dict[str, dict[str, _Staged]]:
     """Return what is staged: database -> state -> how many rows, and their digest."""
     meta = read_batch_meta(databases.coordinator, grant)
     sinks = _sinks(databases, grant)
     check_acked(sinks)
     folds: dict[str, Fold] = {}
-    found: dict[str, dict[str, _Staged]] = {name: {} for name in (COORDINATOR, *databases.others)}
+    found: dict[str, dict[str, _Staged]] = {name: {} for name in databases.all}
     for state in topology.states:
         tables = StateTables(topology.name, state)
         connection = databases.connection_of(state.database)
@@ -112,7 +112,7 @@ def _audit(
     return found
 
 
-def _sinks(databases: Participants, grant: Grant) -> list[Sink]:
+def _sinks(databases: TopologyDatabases, grant: Grant) -> list[Sink]:
     connections = [databases.coordinator, *(participant.connection for participant in databases)]
     sinks: list[Sink] = []
     for connection in connections:

@@ -7,15 +7,16 @@ from reliability.core.definitions import Topology
 from reliability.core.errors import TopologyUnknown
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror, lock_topology
-from reliability.transaction.commit.participant import Participants, naming
+from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 from reliability.transaction.topology.declare import declare_states
+from reliability.transaction.topology.participants import declare_participants
 
 
 def declare(connection: LedgerConnection, topology: Topology) -> None:
     """Make the topology known, with its states in every database; harmless when repeated.
 
     :raises StateDefinitionChanged, TargetTableTaken: see declare_states
-    :raises ParticipantTaken, CheckpointMismatch: see Participants.declare
+    :raises ParticipantTaken, CheckpointMismatch: see declare_participants
     """
     with connection.transaction() as tx:
         # it may wait for a commit of millions of rows, as every lock of the topology does (A3)
@@ -33,10 +34,10 @@ def declare(connection: LedgerConnection, topology: Topology) -> None:
         )
         has_emitted = lock_topology(tx, topology.name)["next_txid"] > 1
         declare_states(tx, topology, COORDINATOR, has_emitted=has_emitted)
-    with Participants(connection, topology.name, topology.databases) as participants:
-        participants.declare()
+    with TopologyDatabases(connection, topology.name, topology.databases) as participants:
+        declare_participants(participants)
         for participant in participants:
-            with naming(participant.name), participant.connection.transaction() as tx:
+            with naming_database(participant.name), participant.connection.transaction() as tx:
                 lock_mirror(tx, topology.name)
                 declare_states(tx, topology, participant.name, has_emitted=has_emitted)
 

@@ -1,0 +1,60 @@
+"""Give the databases that only take part what they need of an attempt (C6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from reliability.core.attempt import Grant
+from reliability.core.coordinator import AttemptStatus
+from reliability.core.errors import AttemptFenced
+from reliability.ledger.connection import DatabaseTransaction, Row
+from reliability.transaction.process.attempt import attempt_key
+from reliability.transaction.process.opaque import batch_of
+from reliability.transaction.topology.databases import TopologyDatabases, naming_database
+
+_ENDED = frozenset({AttemptStatus.FAILED.value, AttemptStatus.FENCED.value})
+
+
+def mirror_grant(
+    databases: TopologyDatabases,
+    grant: Grant,
+    open_sinks: Callable[[DatabaseTransaction, str], object],
+) -> None:
+    """Give every participant an attempt that the coordinator's ledger has just granted.
+
+    Whatever it knows of this txid's lower attempts is fenced with it; repeated, it changes
+    nothing. All of them have it, or an error rises and the attempt is never submitted.
+
+    :param open_sinks: opens the attempt's sinks in a participant, by its name
+    :raises AttemptFenced: a newer attempt of the txid was granted meanwhile
+    """
+    if not databases.others:
+        return
+    with databases.coordinator.transaction() as tx:
+        row = tx.first("attempt_to_mirror", **attempt_key(grant))
+    if row is None:
+        raise AttemptFenced(f"attempt {grant} was ended by somebody else")
+    for database in databases:
+        with naming_database(database.name), database.connection.transaction() as tx:
+            if take_grant(tx, grant, row):
+                open_sinks(tx, database.name)
+
+
+def take_grant(tx: DatabaseTransaction, grant: Grant, row: Row) -> bool:
+    """Mirror an attempt, after fencing the lower ones; False if it is here already (C6)."""
+    place = attempt_key(grant)
+    lock_mirror(tx, grant.topology)
+    known = tx.first("greatest_attempt", topology=grant.topology, txid=grant.attempt.txid)
+    if known is not None and known["attempt_id"] >= grant.attempt.attempt_id:
+        if known["nonce"] != grant.nonce or known["status"] in _ENDED:
+            raise AttemptFenced(
+                f"{grant} comes late: attempt {grant.attempt.txid}:{known['attempt_id']} is "
+                f"known here, {known['status']}"
+            )
+        return False
+    verdict = batch_of(row).verdict.value
+    tx.run("mirror_transaction", transaction_row=row["transaction_row"], verdict=verdict)
+    tx.one("reach_txid", **place)
+    tx.run("fence_lower_attempts", **place)
+    tx.one("mirror_attempt", attempt_row=row["attempt_row"])
+    return True

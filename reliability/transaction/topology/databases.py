@@ -1,0 +1,111 @@
+"""The databases of one topology: the coordinator's own, and the participants beside it.
+
+A participant is a target database besides the coordinator's own. It has the same ledger schema and
+a mirror of what its states need: the topology's row, the txids and attempts that were granted to
+it, their sinks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from types import TracebackType
+from typing import NamedTuple
+
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.errors import ReliabilityError
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.locks import check_known
+from reliability.settings import database_dsn
+
+
+class TargetDatabase(NamedTuple):
+    """A participant and the session with it."""
+
+    name: str
+    connection: LedgerConnection
+
+
+class TopologyDatabases:
+    """The databases of one topology; sessions are opened when needed and closed together."""
+
+    def __init__(self, connection: LedgerConnection, topology: str, others: Iterable[str]) -> None:
+        self.topology = topology
+        self.others = tuple(sorted(others))
+        self._connections = {COORDINATOR: connection}
+
+    @classmethod
+    def of(cls, connection: LedgerConnection, topology: str) -> TopologyDatabases:
+        """Read from the coordinator's ledger which databases take part."""
+        with connection.transaction() as tx:
+            rows = tx.all("participants", topology=topology)
+        return cls(connection, topology, [row["database"] for row in rows])
+
+    @classmethod
+    def of_known(cls, connection: LedgerConnection, topology: str) -> TopologyDatabases:
+        """Do the same for a name that a person gave.
+
+        :raises TopologyUnknown: the ledger has no topology of that name
+        :raises NotTheCoordinator: this database only takes part in it
+        """
+        with connection.transaction() as tx:
+            check_known(tx, topology)
+        return cls.of(connection, topology)
+
+    def __enter__(self) -> TopologyDatabases:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the sessions that were opened here; the coordinator's stays."""
+        for database in self.others:
+            if connection := self._connections.pop(database, None):
+                connection.close()
+
+    @property
+    def coordinator(self) -> LedgerConnection:
+        return self._connections[COORDINATOR]
+
+    def connection_of(self, database: str) -> LedgerConnection:
+        """Return the session with a database, the coordinator's own for ""."""
+        if database not in self._connections:
+            name = self.coordinator.application_name
+            self._connections[database] = LedgerConnection(
+                database_dsn(database), application_name=name
+            )
+        return self._connections[database]
+
+    def __iter__(self) -> Iterator[TargetDatabase]:
+        for name in self.others:
+            yield TargetDatabase(name, self.connection_of(name))
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Return the names of all of them, the coordinator's own first."""
+        return (COORDINATOR, *self.others)
+
+
+@contextmanager
+def naming_database(database: str) -> Iterator[None]:
+    """Say in an error of this package which database it is about."""
+    try:
+        yield
+    except ReliabilityError as error:
+        raise with_database_name(error, database) from error
+
+
+def with_database_name(error: ReliabilityError, database: str) -> ReliabilityError:
+    """Return the error with the name of the database that it is about."""
+    return type(error)(f"database {format_database(database)}: {error.what}", remedy=error.remedy)
+
+
+def format_database(database: str) -> str:
+    """Return a database's name for a person."""
+    return database or "of the ledger"
