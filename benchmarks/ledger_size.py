@@ -22,9 +22,9 @@ from dev.postgres import NO_FSYNC
 from reliability import Count, FileSpout, State, Sum, Topology
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
-from reliability.runner import TransactionRunner
 from tests.support.fix_pipeline import Pipeline
 from tests.support.fix_spark import local_session
+from tests.support.runner import TransactionRunner
 
 ROOT = Path(__file__).resolve().parents[1]
 ROWS = (10_000, 100_000, 1_000_000)

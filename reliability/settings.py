@@ -79,3 +79,6 @@ class Leases:
     submit: int = 1800
     request: int = 600
     overdue: int = 10
+
+
+DEFAULT_LEASES = Leases()

@@ -2,7 +2,8 @@
 
 Airflow's retry reaches one task only. So each does whatever is lacking on the way to its goal:
 a commit task whose attempt fell begins the next one itself (rule R4). The way is that of
-`reliability.transaction.run`; here is how a step is submitted, and how a task waits without a worker slot.
+`reliability.transaction.run`; here is how a step is submitted, and how a task waits without a
+worker slot.
 """
 
 from __future__ import annotations
@@ -31,10 +32,10 @@ if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.sdk import Context
 
-    from reliability.core.attempt import Grant
-    from reliability.runner import TransactionRunner
+    from reliability.core.attempt import Grant, TransactionAttempt
+    from reliability.ledger.connection import LedgerConnection
     from reliability.transaction.commit.plan import Committed
-    from reliability.transaction.run import Errand
+    from reliability.transaction.run import TransactionTask
 
 
 class TransactionOperator(WaitingOperator, SparkSubmitOperator):
@@ -74,20 +75,24 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
 
     def execute(self, context: Context) -> None:
         """Work towards the goal until it is reached or somebody else has to move first."""
-        from reliability.runner import TransactionRunner
-        from reliability.transaction.run import Errand, advance
+        from reliability.transaction.emit.requests import contact
+        from reliability.transaction.maintain.sweep import sweep
+        from reliability.transaction.run import TransactionTask, run_transaction
+        from reliability.transaction.topology.databases import open_ledger
 
-        with self.patience():
-            txid = int(self.txid)
-            who = contact_of(context)
-            work = self.topology.work(who.task, self.step)
-            with TransactionRunner.open(self.topology, f"{work.goal.value} {txid}") as runner:
-                runner.sweep()
-                request = runner.contact(txid, who)
-                errand = Errand(txid=txid, request_id=request.request_id, work=work)
-                rehearsed = advance(runner, errand, _TaskHands(self, context, runner, errand))
-                for difference in rehearsed.differences if rehearsed else ():
-                    self.log.info("a replay of txid %s would change %s", txid, difference)
+        topology, txid, who = self.topology, int(self.txid), contact_of(context)
+        work = topology.work(who.task, self.step)
+        purpose = f"{topology.name} {work.goal.value} {txid}"
+        with self.waiting_for_ledger(), open_ledger(purpose) as connection:
+            sweep(connection, topology.name)
+            request = contact(connection, topology.name, txid, who)
+            task = TransactionTask(
+                topology=topology, txid=txid, request_id=request.request_id, work=work
+            )
+            executor = AirflowExecutor(self, context, connection, task)
+            found = run_transaction(connection, task, executor)
+            for difference in found.differences if found else ():
+                self.log.info("a replay of txid %s would change %s", txid, difference)
 
     def submit(self, context: Context, grant: Grant, step: str, request_id: int) -> None:
         """Run spark-submit for a step, as long as anybody wants it."""
@@ -105,18 +110,18 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
         if self._hook is not None:
             self._hook.on_kill()
 
-    def wait(self, wait: Wait, errand: Errand) -> None:
+    def wait(self, wait: Wait, task: TransactionTask) -> None:
         """Leave the worker slot; `resume` goes on."""
-        self.log.info("txid %s waits for %s", errand.txid, wait.reason)
+        self.log.info("txid %s waits for %s", task.txid, wait.reason)
         carried = None
         if wait.for_source:
-            carried = self.carried("source", SourceNotReady(f"txid {errand.txid}: {wait.reason}"))
+            carried = self.carried("source", SourceNotReady(f"txid {task.txid}: {wait.reason}"))
         self.defer(
             trigger=TurnTrigger(
                 topology=self.topology.name,
-                txid=errand.txid,
-                request_id=errand.request_id,
-                work=errand.work.to_json(),
+                txid=task.txid,
+                request_id=task.request_id,
+                work=task.work.to_json(),
                 ask_source=wait.for_source,
             ),
             method_name="resume",
@@ -157,22 +162,22 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
 
 
 @dataclass(frozen=True, slots=True)
-class _TaskHands:
-    """What `advance` has done by this task; a wait leaves it by Airflow's TaskDeferred."""
+class AirflowExecutor:
+    """What an Airflow task does for `run_transaction`; it waits by raising TaskDeferred."""
 
     operator: TransactionOperator
     context: Context
-    runner: TransactionRunner
-    errand: Errand
+    connection: LedgerConnection
+    task: TransactionTask
 
     def check(self) -> None:
         self.operator.check_connection()
 
     def submit(self, grant: Grant, step: str) -> None:
-        self.operator.submit(self.context, grant, step, self.errand.request_id)
+        self.operator.submit(self.context, grant, step, self.task.request_id)
 
     def wait(self, wait: Wait) -> None:
-        self.operator.wait(wait, self.errand)
+        self.operator.wait(wait, self.task)
 
     def committed(self, committed: Sequence[Committed]) -> None:
         log = self.operator.log
@@ -181,8 +186,13 @@ class _TaskHands:
             for difference in done.differences:
                 log.info("replay of txid %s: %s", done.attempt.txid, difference)
             is_replay = done.replaced_attempt is not None
-            if is_replay and (old := self.runner.outdated_code(done.attempt)):
+            if is_replay and (old := self._outdated_code(done.attempt)):
                 log.warning("%s", old)
 
     def tell(self, what: str, level: int = logging.INFO) -> None:
         self.operator.log.log(level, "%s", what)
+
+    def _outdated_code(self, attempt: TransactionAttempt) -> str | None:
+        from reliability.transaction.inspect.attempt_report import outdated_code
+
+        return outdated_code(self.connection, self.task.topology.name, attempt)

@@ -38,15 +38,18 @@ class EmitOperator(WaitingOperator):
         """Give the data interval's source items their txids; wait while the source is not ready."""
         from airflow.configuration import conf
 
-        from reliability.runner import TransactionRunner
+        from reliability.transaction.emit.emission import emit
+        from reliability.transaction.topology.databases import open_ledger
 
         try:
-            with self.patience(), TransactionRunner.open(self.topology, "emit") as runner:
-                return runner.emit(
+            with self.waiting_for_ledger(), open_ledger(f"{self.topology.name} emit") as connection:
+                return emit(
+                    connection,
+                    self.topology,
                     interval_of(context),
                     contact_of(context),
                     max_batches=conf.getint("core", "max_map_length"),
-                    refreeze=is_asked_for(REFREEZE, context),
+                    anew=is_asked_for(REFREEZE, context),
                 )
         except SourceNotReady as error:
             kwargs = self.carried("source", error)
@@ -68,10 +71,17 @@ class CloseOperator(WaitingOperator):
 
     def execute(self, context: Context) -> None:
         """Close the run's request for the txid, unless it is satisfied."""
-        from reliability.runner import TransactionRunner
+        from reliability.transaction.emit.requests import close
+        from reliability.transaction.topology.databases import open_ledger
 
-        with self.patience(), TransactionRunner.open(self.topology, "close") as runner:
-            runner.close(int(self.txid), run_of(context), "its tasks ended without it")
+        with self.waiting_for_ledger(), open_ledger(f"{self.topology.name} close") as connection:
+            close(
+                connection,
+                self.topology.name,
+                int(self.txid),
+                run_of(context),
+                "its tasks ended without it",
+            )
 
 
 class SettleOperator(WaitingOperator):
@@ -93,11 +103,17 @@ class SettleOperator(WaitingOperator):
 
         :returns: the txids that the run has committed; none if it was a dry run
         """
-        from reliability.runner import TransactionRunner
+        from reliability.transaction.emit.requests import settle
+        from reliability.transaction.topology.databases import open_ledger
 
-        with self.patience(), TransactionRunner.open(self.topology, "settle") as runner:
+        with self.waiting_for_ledger(), open_ledger(f"{self.topology.name} settle") as connection:
             # XCom is wiped when emit starts again: no ids means that emit did not end well.
-            committed = runner.settle(run_of(context), [int(txid) for txid in self.txids or []])
+            committed = settle(
+                connection,
+                self.topology.name,
+                run_of(context),
+                [int(txid) for txid in self.txids or []],
+            )
             if self.txids is None:
                 raise RunUnsatisfied("emit did not end well")
         return committed

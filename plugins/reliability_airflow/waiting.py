@@ -44,7 +44,7 @@ class WaitingOperator(BaseOperator):
         return {what: since or now.isoformat()}
 
     @contextmanager
-    def patience(self) -> Iterator[None]:
+    def waiting_for_ledger(self) -> Iterator[None]:
         """Leave the worker slot while the ledger is away or busy; map all other errors.
 
         By default Airflow tries again three times, 5 s apart: that outlasts no restart of a server.

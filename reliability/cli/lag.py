@@ -161,8 +161,8 @@ def _closed_intervals(connection: LedgerConnection, topology: Topology) -> list[
 
 def _taken(connection: LedgerConnection, topology: Topology) -> AllocatedItems:
     """Say what belongs to a txid; an opaque batch belongs to its attempt until it commits."""
+    from reliability.ledger.records import batch_of
     from reliability.transaction.emit.source_items import LedgerItems, with_batches
-    from reliability.transaction.process.opaque import batch_of
 
     committed = LedgerItems(connection, topology.name)
     if topology.spout.kind is SpoutKind.TRANSACTIONAL:

@@ -20,7 +20,6 @@ from reliability.cli.app import (
     code_folders,
     ledger,
     module_of,
-    rows_of,
     topology_from_code,
     verb,
     warn,
@@ -152,13 +151,12 @@ def _prepare(
     **options: Any,
 ) -> ReplayRun:
     from reliability.cli.replay_run import ReplayRun
-    from reliability.runner import TransactionRunner
     from reliability.transaction.emit.requests import Run
 
     module = module or module_of(connection, topology)
-    runner = TransactionRunner(topology_from_code(connection, topology, module), connection)
     return ReplayRun(
-        runner,
+        connection,
+        topology_from_code(connection, topology, module),
         submit,
         Run(dag_id=DAG_ID, run_id=_run_id()),
         module=module,
@@ -180,11 +178,9 @@ def _refreeze_uncommitted(
     """Freeze anew what has not committed; return the runs that are to have it processed."""
     from reliability.transaction.correct.rollback import runs_to_clear
 
-    runner = replaying.runner
-    place = {"topology": runner.topology.name, "txids": list(txids)}
-    rows = rows_of(runner.connection, "uncommitted_txids", **place)
+    rows = replaying.uncommitted(txids)
     for row in rows:
-        if runner.refreeze(row["txid"], reason) is not None:
+        if replaying.refreeze(row["txid"], reason) is not None:
             tell(f"txid {row['txid']} is frozen anew")
     return runs_to_clear(rows)
 
@@ -201,7 +197,7 @@ def _replay_all(
     replaying.ask(txids, reason)
     try:
         for txid in txids:
-            if refreeze and replaying.runner.refreeze(txid, reason) is not None:
+            if refreeze and replaying.refreeze(txid, reason) is not None:
                 tell(f"txid {txid} is frozen anew")
             done.append(replaying.replay(txid))
             tell(f"{len(done)} of {len(txids)} txids are done")
@@ -209,8 +205,8 @@ def _replay_all(
         _say_where_it_is(error)
         if left := set(txids) - {one.txid for one in done}:
             warn(
-                f"{with_noun(format_txids(left))} not replayed, {len(done)} before it were; what is "
-                "PROCESSED of it commits in its turn"
+                f"{with_noun(format_txids(left))} not replayed, {len(done)} before it were; "
+                "what is PROCESSED of it commits in its turn"
             )
             replaying.give_up("reliability replay ended without it")
         raise

@@ -1,4 +1,4 @@
-"""What `reliability replay` is without Airflow: a run of its own, and the hands of its errands."""
+"""`reliability replay` without Airflow: a run of its own, and how it executes its tasks."""
 
 from __future__ import annotations
 
@@ -11,18 +11,29 @@ from typing import Any
 
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.coordinator import Wait, Work
+from reliability.core.definitions import Topology
 from reliability.core.difference import Difference
 from reliability.core.errors import NothingToReplay, ReliabilityError, RunUnsatisfied, Transient
 from reliability.core.request import Request, TaskTry
+from reliability.core.spout import BatchMeta
+from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.locks import lock_topology
-from reliability.runner import TransactionRunner
 from reliability.spark.submission import Submission
 from reliability.transaction.commit.apply import DifferenceObserver
 from reliability.transaction.commit.plan import Committed
-from reliability.transaction.emit.requests import Run, TaskContact, contact_in, renew
+from reliability.transaction.emit.refreeze import refreeze
+from reliability.transaction.emit.requests import (
+    Run,
+    TaskContact,
+    close,
+    contact,
+    contact_in,
+    renew,
+)
 from reliability.transaction.inspect.attempt_report import attempt_report, outdated_code
+from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.attempt import is_processing
-from reliability.transaction.run import Errand, advance
+from reliability.transaction.run import TransactionTask, run_transaction
 
 logger = logging.getLogger(__name__)
 TASK = "replay"
@@ -57,7 +68,8 @@ class ReplayRun:
 
     def __init__(
         self,
-        runner: TransactionRunner,
+        connection: LedgerConnection,
+        topology: Topology,
         submit: SubmitStep,
         run: Run,
         *,
@@ -67,10 +79,10 @@ class ReplayRun:
         tell: Callable[[str], None] = logger.info,
         observer: DifferenceObserver | None = None,
     ) -> None:
-        self.runner = runner
-        self._connection = runner.connection
-        self._topology = runner.topology.name
-        self._work: Work = runner.topology.work(TASK)
+        self._connection = connection
+        self._definition = topology
+        self._topology = topology.name
+        self._work: Work = topology.work(TASK)
         self._submit_step = submit
         self._who = TaskContact(
             run=run, task=TASK, this_try=TaskTry(max_tries=0), is_dry_run=is_dry_run
@@ -100,18 +112,29 @@ class ReplayRun:
                 row: dict[str, Any] = {"request_id": request.request_id, "reason": reason or None}
                 tx.run("record_reason_of_request", **row)
 
+    def uncommitted(self, txids: Sequence[int]) -> list[Row]:
+        """Return those of the txids that have not committed, and who asks for them."""
+        with self._connection.transaction() as tx:
+            return tx.all("uncommitted_txids", topology=self._topology, txids=list(txids))
+
+    def refreeze(self, txid: int, reason: str) -> BatchMeta | None:
+        """Freeze what the source has now of a txid's items; None if nothing has changed."""
+        return refreeze(self._connection, self._definition, txid, reason)
+
     def replay(self, txid: int) -> ReplayResult:
         """Do what is lacking until the txid is replayed, and tell what that changed."""
         # It was asked for with all the others, which may be long ago: a sweep may have given it up.
-        request = self.runner.contact(txid, self._who)
-        errand = Errand(txid=txid, request_id=request.request_id, work=self._work)
-        hands = _Hands(
-            self.runner, errand, self._submit_step, self._module, self._patience, self._tell
+        request = contact(self._connection, self._topology, txid, self._who)
+        task = TransactionTask(
+            topology=self._definition, txid=txid, request_id=request.request_id, work=self._work
         )
-        self.runner.sweep()
-        rehearsed = advance(self.runner, errand, hands, self._observer)
-        if rehearsed is not None:
-            attempt, differences = rehearsed.attempt, rehearsed.differences
+        executor = CommandLineExecutor(
+            self._connection, task, self._submit_step, self._module, self._patience, self._tell
+        )
+        sweep(self._connection, self._topology)
+        found = run_transaction(self._connection, task, executor, self._observer)
+        if found is not None:
+            attempt, differences = found.attempt, found.differences
         else:
             attempt, differences = self._told_by_ledger(txid, request)
         return ReplayResult(
@@ -128,7 +151,7 @@ class ReplayRun:
         """
         try:
             for txid in self._requests:
-                self.runner.close(txid, self._who.run, reason)
+                close(self._connection, self._topology, txid, self._who.run, reason)
         except ReliabilityError as error:
             logger.warning("error ignored while requests are closed: %s", error)
 
@@ -143,14 +166,14 @@ class ReplayRun:
 
 
 @dataclass(slots=True)
-class _Hands:
-    """One errand without a worker slot to leave: what is waited for is looked at again and again.
+class CommandLineExecutor:
+    """Has no worker slot to leave: it polls for what it waits for.
 
     :param patience: how many seconds to wait for a txid's turn
     """
 
-    runner: TransactionRunner
-    errand: Errand
+    connection: LedgerConnection
+    task: TransactionTask
     submit_step: SubmitStep
     module: str
     patience: float
@@ -168,7 +191,7 @@ class _Hands:
         now = time.monotonic()
         self._waits_since = self._waits_since or now
         waited = now - self._waits_since
-        txid, topology = self.errand.txid, self.runner.topology.name
+        txid, topology = self.task.txid, self.task.topology.name
         if waited >= self.patience:
             raise RunUnsatisfied(
                 f"txid {txid} of {topology} waited for {self.patience:g} s for {wait.reason}",
@@ -176,8 +199,8 @@ class _Hands:
             )
         self.say(f"txid {txid} waits for {wait.reason}")
         if waited % SWEEP_INTERVAL_SECONDS < POLL_INTERVAL_SECONDS:
-            renew(self.runner.connection, self.errand.request_id)
-            self.runner.sweep()
+            renew(self.connection, self.task.request_id)
+            sweep(self.connection, topology)
         time.sleep(POLL_INTERVAL_SECONDS)
 
     def committed(self, committed: Sequence[Committed]) -> None:
@@ -189,8 +212,8 @@ class _Hands:
 
     def _is_wanted(self, grant: Grant) -> bool:
         try:
-            renew(self.runner.connection, self.errand.request_id)
-            return is_processing(self.runner.connection, grant)
+            renew(self.connection, self.task.request_id)
+            return is_processing(self.connection, grant)
         except Transient as error:
             logger.warning("cannot watch attempt %s now: %s", grant, error)
             return True

@@ -1,1 +1,1 @@
-"""The ledger: the one door to Postgres."""
+"""The ledger: the one way to Postgres."""

@@ -1,4 +1,4 @@
-"""The one door to Postgres: connections, transactions and named statements."""
+"""The one way to Postgres: connections, transactions and named statements."""
 
 from __future__ import annotations
 
@@ -117,6 +117,12 @@ class LedgerConnection:
         except BaseException:
             self._roll_back()
             raise
+
+    def __enter__(self) -> LedgerConnection:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
 
     def close(self) -> None:
         """Close the session."""

@@ -14,7 +14,7 @@ from reliability.core.coordinator import (
 )
 from reliability.core.fold import Fold
 from reliability.core.request import Request, RequestKind, RequestStatus, TaskTry
-from reliability.core.spout import Interval
+from reliability.core.spout import BatchMeta, Interval
 from reliability.ledger.connection import Row
 
 
@@ -115,3 +115,8 @@ def sink_of(row: Row) -> Sink:
         acked_partitions=tuple(row["acked_partitions"]),
         unacked=Fold(row["ack_val"], row["unacked"]),
     )
+
+
+def batch_of(row: Row) -> BatchMeta:
+    """Read a batch from its columns."""
+    return BatchMeta.from_json(row["batch_meta"], Fold(row["emitted_xor"], row["emitted_count"]))

@@ -27,7 +27,7 @@ def staged_frame(
     Types are those of the state's columns; uuid, jsonb, bytea and arrays come as Postgres writes
     them, as strings.
 
-    :param door: a session with the database of the state
+    :param connection: a session with the database of the state
     """
     tables = StateTables(topology, state)
     columns = tables.column_types() | {"_x": "bigint", "_n": "bigint"}

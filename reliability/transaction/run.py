@@ -1,8 +1,8 @@
-"""The way of a txid: ask the pure `next_action` what is to be done, do it, ask again.
+"""The way of a txid: ask the pure `next_action` what to do next, do it, ask again.
 
-Airflow's tasks and `reliability replay` go it alike, so they are fenced alike: what a process left
-behind when it died is given up by any sweep, and another run that wants the txid waits. What they
-differ in are their hands: how a step is submitted, how one waits, who is told.
+Airflow's tasks and `reliability replay` go the same way, so the same rules fence them: a sweep
+gives up what a dead process left behind, and another run that wants the txid waits. They differ in
+their executor: how a step is submitted, how to wait, and who is told.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Protocol
 
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import (
+    Action,
     Begin,
     Commit,
     Done,
@@ -23,113 +24,154 @@ from reliability.core.coordinator import (
     Submit,
     Wait,
     Work,
+    next_action,
 )
+from reliability.core.definitions import Topology
 from reliability.core.errors import AttemptIncomplete, PredecessorFailed
-from reliability.runner import TransactionRunner
+from reliability.ledger.connection import LedgerConnection
+from reliability.settings import DEFAULT_LEASES, Leases
 from reliability.transaction.commit.apply import DifferenceObserver
-from reliability.transaction.commit.dry_run import DryRunResult
+from reliability.transaction.commit.drain import drain
+from reliability.transaction.commit.dry_run import DryRunResult, dry_run_replay
 from reliability.transaction.commit.plan import Committed
+from reliability.transaction.process.attempt import end_attempt, error_of
+from reliability.transaction.process.begin import (
+    begin_attempt,
+    claim_step,
+    interval,
+    live_grant,
+    read_snapshot,
+)
+from reliability.transaction.process.seal import end_step, seal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Errand:
-    """What one task, or one call of the command line, is there for.
+class TransactionTask:
+    """What one Airflow task, or one call of the command line, has to get done for a txid.
 
-    :param work: the step that is to be processed, or that the txid is to be committed
+    :param work: process a step, or commit the txid
     """
 
+    topology: Topology
     txid: int
     request_id: int
     work: Work
+    leases: Leases = DEFAULT_LEASES
 
 
-class Hands(Protocol):
-    """What is done by other means in a task of Airflow than on the command line."""
+class Executor(Protocol):
+    """What an Airflow task does differently from the command line."""
 
     def check(self) -> None:
-        """Raise if nothing could be submitted; asked before an attempt begins."""
+        """Raise if nothing can be submitted; called before an attempt begins."""
 
     def submit(self, grant: Grant, step: str) -> None:
-        """Run a step on Spark to its end; raise if it failed. That it did not proves nothing."""
+        """Run a step on Spark until it ends; raise if it failed. Success proves nothing."""
 
     def wait(self, wait: Wait) -> None:
-        """Return when it is time to ask again, or leave, to come back later."""
+        """Return when it is time to ask again; or leave, and come back later."""
 
     def committed(self, committed: Sequence[Committed]) -> None:
-        """Be told what has committed: this txid, and whatever was due with it."""
+        """Report what was committed: this txid, and what was due with it."""
 
     def tell(self, what: str, level: int = logging.INFO) -> None:
-        """Be told what happens."""
+        """Report what happens."""
 
 
-def advance(
-    runner: TransactionRunner,
-    errand: Errand,
-    hands: Hands,
+def run_transaction(
+    connection: LedgerConnection,
+    task: TransactionTask,
+    executor: Executor,
     observer: DifferenceObserver | None = None,
 ) -> DryRunResult | None:
-    """Do whatever is lacking until the errand is done, be it the work of others (rule R4).
+    """Do whatever is lacking until the task is done, even if it was another task's part (R4).
 
-    :param witness: looks at the rows that a dry run finds different
+    :param observer: called with the rows that a dry run finds different
     :return: what a dry run has found
-    :raises ReliabilityError: it cannot be done now, or ever; whoever asks again begins here
+    :raises ReliabilityError: the task cannot be done now, or ever. A retry starts again here
     """
-    txid, request_id = errand.txid, errand.request_id
     while True:
-        action = runner.next_action(txid, request_id, errand.work)
+        action = decide(connection, task)
         match action:
             case Done():
                 return None
             case Fail(error=error):
                 raise error
             case Wait():
-                hands.wait(action)
+                executor.wait(action)
             case Commit():
-                committed = runner.commit(txid)
-                hands.committed(committed)
-                if not committed:  # somebody else is faster, or it is not due any more
-                    hands.wait(Wait("its commit"))
+                committed = drain(connection, task.topology.name, own_txid=task.txid)
+                executor.committed(committed)
+                if not committed:  # somebody else was faster, or it is no longer due
+                    executor.wait(Wait("its commit"))
             case DryRun():
-                return runner.rehearse(txid, request_id, observer)
+                return dry_run_replay(
+                    connection, task.topology.name, task.txid, task.request_id, observer
+                )
             case Begin() | Submit() | Seal():
                 try:
-                    _process(runner, errand, hands, action)
-                except PredecessorFailed as fallen:
-                    # nobody's fault here: it waits for the predecessor and begins again
-                    hands.tell(str(fallen), logging.WARNING)
+                    _process(connection, task, executor, action)
+                except PredecessorFailed as error:
+                    # not this txid's fault: it waits for its predecessor and begins again
+                    executor.tell(str(error), logging.WARNING)
+
+
+def decide(connection: LedgerConnection, task: TransactionTask) -> Action:
+    """Read the ledger and decide what to do next.
+
+    The source is asked before each attempt, before a replay's too, as in Trident's isReady.
+    """
+    topology, txid = task.topology, task.txid
+    snapshot, request = read_snapshot(
+        connection, topology.name, txid, task.request_id, topology.states
+    )
+    action = next_action(snapshot, request, task.work)
+    if isinstance(action, Begin) and not topology.spout.is_ready(
+        txid, interval(connection, topology.name, txid)
+    ):
+        return Wait("the source to be ready", for_source=True)
+    return action
 
 
 def _process(
-    runner: TransactionRunner, errand: Errand, hands: Hands, action: Begin | Submit | Seal
+    connection: LedgerConnection,
+    task: TransactionTask,
+    executor: Executor,
+    action: Begin | Submit | Seal,
 ) -> None:
-    """Do one act of the processing phase; what is gone meanwhile is decided anew."""
-    txid, request_id, work = errand.txid, errand.request_id, errand.work
+    """Do one act of the processing phase; if it is no longer due, decide again."""
     match action:
         case Begin():
-            hands.check()
-            grant = runner.begin(txid, request_id, work)
+            executor.check()
+            grant = begin_attempt(
+                connection, task.topology, task.txid, task.request_id, task.work, task.leases
+            )
             if grant is not None:
-                hands.tell(f"attempt {grant.attempt} begins")
+                executor.tell(f"attempt {grant.attempt} begins")
         case Submit(step=step):
-            grant = runner.claim_step(txid, request_id, step, work)
+            grant = claim_step(
+                connection, task.topology, task.txid, task.request_id, step, task.work, task.leases
+            )
             if grant is not None:
-                hands.tell(f"attempt {grant.attempt}: step {step} runs on Spark")
-                _submit(runner, hands, grant, step)
+                executor.tell(f"attempt {grant.attempt}: step {step} runs on Spark")
+                _submit(connection, task.topology, executor, grant, step)
         case Seal():
-            grant = runner.live_grant(txid, request_id)
+            grant = live_grant(connection, task.topology.name, task.txid, task.request_id)
             if grant is not None:
-                runner.seal(grant, work.task)
-                hands.tell(f"attempt {grant.attempt} is processed")
+                seal(connection, task.topology, grant, task.work.task)
+                executor.tell(f"attempt {grant.attempt} is processed")
 
 
-def _submit(runner: TransactionRunner, hands: Hands, grant: Grant, step: str) -> None:
-    """Run a step, and end it by what lies in the ledger."""
+def _submit(
+    connection: LedgerConnection, topology: Topology, executor: Executor, grant: Grant, step: str
+) -> None:
+    """Run a step, and end it by what is in the ledger."""
     try:
-        hands.submit(grant, step)
+        executor.submit(grant, step)
     except Exception as error:
-        # Its JVM is gone, its Python may live on: fence it before anything else is tried.
+        # The JVM is gone, its Python may still run: fence it before anything else is tried.
         first_line = str(error).split("\n", 1)[0][:300]
         what = f"spark-submit ended before the attempt was complete ({first_line})"
-        runner.end_attempt(grant, AttemptIncomplete(what), fence=True)
-        raise runner.error_of(grant) from error
-    runner.end_step(grant, step)
+        end_attempt(connection, grant, AttemptIncomplete(what), fence=True)
+        raise error_of(connection, grant) from error
+    end_step(connection, topology, grant, step)

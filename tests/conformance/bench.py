@@ -16,13 +16,13 @@ from reliability.core.attempt import Grant
 from reliability.fingerprint import CodeFingerprint
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.migrations import migrate
-from reliability.runner import TransactionRunner
 from reliability.spark.stage import CsvStream, StageTask
 from reliability.states.tables import StateTables
 from reliability.transaction.emit.requests import Run
 from reliability.transaction.process.attempt import Driver, start_step
 from tests.support.fix_pipeline import Pipeline
 from tests.support.fix_postgres import new_session
+from tests.support.runner import TransactionRunner
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -242,7 +242,7 @@ BROKEN: dict[str, tuple[str, Any, str, Any]] = {
         "reliability.transaction.process.seal.check_accounting",
         lambda *_: None,
     ),
-    "leases are for ever": (ACKER, made_up.TIMEOUT, "reliability.runner.sweep", lambda *_: None),
+    "leases are for ever": (ACKER, made_up.TIMEOUT, "tests.support.runner.sweep", lambda *_: None),
     "any txid may commit": (
         COORDINATOR,
         made_up.OUT_OF_ORDER,
@@ -304,7 +304,7 @@ BROKEN_RECORDED: dict[str, tuple[str, str, str, Any]] = {
     "leases are for ever": (
         "coordinator",
         PAST,
-        "reliability.runner.sweep",
+        "tests.support.runner.sweep",
         lambda *_, **__: None,
     ),
     "a fail changes nothing": (

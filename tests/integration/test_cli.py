@@ -29,7 +29,6 @@ from reliability.core.errors import SourceChanged
 from reliability.core.request import TaskTry
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrations
-from reliability.runner import TransactionRunner
 from reliability.topologies import load_topology
 from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.inspect.attempt_report import attempt_report
@@ -37,6 +36,7 @@ from spark_apps import global_count
 from tests.replay.shop import Shop, made, states
 from tests.support.fix_pipeline import january, write_parquet
 from tests.support.fix_postgres import ROOT, database_of, new_database, new_session, rows
+from tests.support.runner import TransactionRunner
 
 MODULE = "tests.replay.shop"
 NUMBERS = itertools.count(1)

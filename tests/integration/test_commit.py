@@ -22,11 +22,11 @@ from reliability.core.errors import (
 )
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
-from reliability.runner import TransactionRunner
 from reliability.transaction.commit.drain import drain
 from tests.support.doomed import doomed
 from tests.support.fix_pipeline import month, shop, write_parquet
 from tests.support.fix_postgres import own_session, rows
+from tests.support.runner import TransactionRunner
 from tests.support.staged import Staged
 
 COLUMNS = "orders, revenue, first_day, last_day"
@@ -412,7 +412,7 @@ def test_a_lost_answer_is_harmless(emitted, connection, monkeypatch):
 
 
 class LosesAnswers(LedgerConnection):
-    """A door whose session dies right after the COMMIT of a commit took effect."""
+    """A connection whose session dies right after the COMMIT of a commit took effect."""
 
     def transaction(self, *, reads_only: bool = False):
         from contextlib import contextmanager

@@ -11,10 +11,10 @@ from psycopg2.sql import SQL
 from reliability import Count, MemorySpout, State, Topology
 from reliability.core.coordinator import Begin, Commit, Submit, Wait
 from reliability.core.errors import AttemptIncomplete, PredecessorFailed, SourceNotReady
-from reliability.runner import TransactionRunner
 from reliability.settings import Leases
 from reliability.transaction.maintain.sweep import sweep
 from tests.support.fix_postgres import rows
+from tests.support.runner import TransactionRunner
 
 ATTEMPTS = """SELECT txid || ':' || attempt_id, status, reason_code FROM reliability.attempt
                ORDER BY txid, attempt_id"""

@@ -14,13 +14,13 @@ from reliability.core.attempt import Grant
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
 from reliability.core.spout import MemorySlice
-from reliability.runner import TransactionRunner
 from reliability.spark.stage import CsvStream, stage_task
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
 from reliability.transaction.process.attempt import declare_partitions, read_batch_meta
 from tests.support.fix_pipeline import Pipeline
 from tests.support.fix_postgres import ROOT, rows
+from tests.support.runner import TransactionRunner
 
 PAGE = ROOT / "docs" / "protocol.md"
 

@@ -23,11 +23,11 @@ from reliability.core.errors import (
 )
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
-from reliability.runner import TransactionRunner
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.requests import Run
 from tests.support.fix_pipeline import Pipeline, month, shop, write_parquet
 from tests.support.fix_postgres import rows
+from tests.support.runner import TransactionRunner
 
 ROW = [{"customer": 1, "day": date(1997, 1, 1), "price": Decimal(1)}]
 TXIDS = "SELECT txid, interval_start::date, run_id FROM reliability.transaction ORDER BY txid"

@@ -1,4 +1,4 @@
-"""The ledger's schema, its door, and what a person sees when something about it is wrong."""
+"""The ledger's schema, its connection, and what a person sees when something about it is wrong."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from reliability.core.spout import NEWEST_ID
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import Migration, check_migrated, migrate, migrations
 from reliability.ledger.queries import queries
-from reliability.runner import TransactionRunner
 from reliability.settings import ledger_dsn
 from spark_apps import global_count
 from tests.support.fix_postgres import new_session, own_session, rows, run_as_admin
+from tests.support.runner import TransactionRunner
 
 
 @pytest.fixture

@@ -12,12 +12,12 @@ import pytest
 
 from reliability import Count, FileSpout, MemorySpout, State, Sum, TableSpout, Topology
 from reliability.core.graph import THE_STEP
-from reliability.runner import TransactionRunner
 from reliability.spark.session import PINNED, pin_settings
 from reliability.spark.submission import Submission
-from tests import local_times
+from tests.support import local_times
 from tests.support.fix_pipeline import Pipeline
 from tests.support.fix_postgres import rows
+from tests.support.runner import TransactionRunner
 
 OPPOSITES = {
     "true": "false",

@@ -21,7 +21,6 @@ from reliability.core.errors import (
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
-from reliability.runner import TransactionRunner
 from reliability.settings import Leases
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process import begin
@@ -29,6 +28,7 @@ from reliability.transaction.process.attempt import end_attempt, read_attempt
 from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import Pipeline, write_parquet
 from tests.support.fix_postgres import database_of, new_database, own_session, rows, run_as_admin
+from tests.support.runner import TransactionRunner
 
 PINNED = {
     "TimeZone": "UTC",

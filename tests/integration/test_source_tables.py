@@ -19,11 +19,11 @@ from reliability.core.errors import (
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems, TableKeys
 from reliability.ledger.queries import queries, sql_folder
-from reliability.runner import TransactionRunner
 from reliability.spark.frames import batch_frame
 from reliability.transaction.emit.source_items import LedgerItems
 from tests.support.fix_pipeline import Pipeline
 from tests.support.fix_postgres import own_session, rows
+from tests.support.runner import TransactionRunner
 
 
 @pytest.fixture

@@ -46,7 +46,6 @@ from reliability.core.spout import (
     SpoutKind,
 )
 from reliability.ledger.connection import LedgerConnection
-from reliability.runner import TransactionRunner
 from reliability.settings import database_dsn
 from reliability.spark.stage import CsvStream, StageTask
 from reliability.spouts.tuple_ids import fold_rows
@@ -60,8 +59,8 @@ from reliability.transaction.process.attempt import (
     read_batch_meta,
     verify_source,
 )
-from reliability.transaction.run import Errand, advance
 from tests.support.one_state import Row, reduce_rows
+from tests.support.runner import TransactionRunner
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -255,22 +254,22 @@ class Shop:
     def transact(
         self, txid: int, run: Run | None = None, *, is_dry_run: bool = False
     ) -> list[Difference]:
-        """Go the way of the txid until it is committed, or rehearsed; say what that changed."""
+        """Go the way of the txid until it is committed, or dry_run; say what that changed."""
         who = self.who(txid, run, is_dry_run=is_dry_run)
-        hands = _Hands(self, txid)
-        rehearsed = self._advance(txid, who, hands, step=None)
-        return list(rehearsed.differences) if rehearsed else hands.differences
+        executor = _Executor(self, txid)
+        dry_run = self._run(txid, who, executor, step=None)
+        return list(dry_run.differences) if dry_run else executor.differences
 
     def process(self, txid: int, task: str = "commit") -> None:
         """Do the processing phase alone: what its step's task does."""
-        self._advance(txid, replace(self.who(txid), task=task), _Hands(self, txid), step=THE_STEP)
+        self._run(txid, replace(self.who(txid), task=task), _Executor(self, txid), step=THE_STEP)
 
-    def _advance(
-        self, txid: int, who: TaskContact, hands: _Hands, step: str | None
+    def _run(
+        self, txid: int, who: TaskContact, executor: _Executor, step: str | None
     ) -> DryRunResult | None:
         request_id = self.runner.contact(txid, who).request_id
         work = self.topology.work("commit", step)
-        return advance(self.runner, Errand(txid=txid, request_id=request_id, work=work), hands)
+        return self.runner.run(txid, request_id, work, executor)
 
     def clear(self, *txids: int) -> None:
         """A person clears the transactions: their tasks' max_tries rise."""
@@ -356,7 +355,7 @@ class Shop:
 
 
 @dataclass
-class _Hands:
+class _Executor:
     """What is done without Airflow and Spark; nobody is waited for for long."""
 
     shop: Shop

@@ -14,12 +14,12 @@ from decimal import Decimal
 import pytest
 
 from reliability.ledger.connection import LedgerConnection
-from reliability.runner import TransactionRunner
 from reliability.transaction.correct.rollback import release, roll_back
 from spark_apps.cdnow_revenue import purchases, topology
 from tests.replay.reader import Reader
 from tests.support.fix_pipeline import Pipeline, month
 from tests.support.fix_postgres import rows
+from tests.support.runner import TransactionRunner
 
 TABLES = {name: f"SELECT * FROM {name} ORDER BY 1" for name in ("customer_totals", "daily_revenue")}
 WRONG = {"factor": "1"}  # what the code does wrong to the second month

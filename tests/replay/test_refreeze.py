@@ -13,12 +13,12 @@ from reliability.core.errors import NothingToReplay, RefreezeNotPossible, Source
 from reliability.core.fold import Fold
 from reliability.core.request import TaskTry
 from reliability.core.spout import BatchMeta, NoItems
-from reliability.runner import TransactionRunner
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.requests import Run, TaskContact
 from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import january, write_parquet
 from tests.support.fix_pipeline import shop as shop_of
+from tests.support.runner import TransactionRunner
 
 
 @pytest.fixture

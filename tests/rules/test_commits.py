@@ -12,9 +12,9 @@ from reliability.core.errors import LedgerCorruption, StateDefinitionChanged, Un
 from reliability.core.state import State
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
-from reliability.runner import TransactionRunner
 from reliability.transaction.commit.drain import drain
 from tests.simulation.contents import TOTALS
+from tests.support.runner import TransactionRunner
 
 
 def statuses(world):

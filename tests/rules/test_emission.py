@@ -9,8 +9,8 @@ from reliability.core.errors import LedgerCorruption, SourceChanged
 from reliability.core.request import TaskTry
 from reliability.core.spout import SpoutKind
 from reliability.ledger.connection import LedgerConnection
-from reliability.runner import TransactionRunner
 from reliability.transaction.emit.requests import Run, TaskContact
+from tests.support.runner import TransactionRunner
 
 
 def items(world):

@@ -13,7 +13,6 @@ from reliability.core.errors import (
     SourceMoved,
 )
 from reliability.core.spout import SpoutKind
-from reliability.runner import TransactionRunner
 from reliability.transaction.correct.park import park, skip
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.source_items import freeze
@@ -21,6 +20,7 @@ from reliability.transaction.process.attempt import read_batch_meta
 from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import Pipeline
 from tests.support.fix_postgres import rows
+from tests.support.runner import TransactionRunner
 
 
 @pytest.fixture(params=[False, True], ids=["one database", "two databases"])

@@ -1,7 +1,7 @@
 """Doors to the real ledger that share their sessions, and that fail where a history says so.
 
 Logging in costs as much as a whole history: what a process of the product would open and close
-is taken from a pool here. All else is the product's own door.
+is taken from a pool here. All else is the product's own.
 """
 
 from __future__ import annotations
@@ -72,7 +72,7 @@ _idle: dict[str, list[Connection]] = {}
 
 
 class SimulatedDoor(LedgerConnection):
-    """A door with a session from the pool; a door inside another's transaction gets its own.
+    """A connection with a session from the pool; one inside another's transaction gets its own.
 
     The session has nobody's name: it would be ended with the attempt that it was made for.
     """

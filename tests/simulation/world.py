@@ -11,12 +11,13 @@ from enum import Enum
 from functools import partial
 from itertools import count
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from psycopg2.sql import SQL, Identifier
 
 from reliability.core.attempt import Grant
 from reliability.core.checkpoint import COORDINATOR, CheckpointAction
-from reliability.core.coordinator import Action, Begin, Submit, Wait, Work
+from reliability.core.coordinator import Action, Begin, Submit, Wait
 from reliability.core.errors import (
     InvalidDefinition,
     LedgerCorruption,
@@ -26,10 +27,10 @@ from reliability.core.errors import (
 )
 from reliability.core.request import TaskTry
 from reliability.ledger.connection import LedgerConnection
-from reliability.runner import TransactionRunner
 from reliability.settings import Leases, database_dsn
 from reliability.spark.stage import CsvStream, StageTask
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
+from reliability.transaction import run as run_module
 from reliability.transaction.commit.checkpoint import Checkpoint
 from reliability.transaction.commit.plan import Committed, DrainLimits, read_plan
 from reliability.transaction.correct.rollback import release
@@ -38,7 +39,7 @@ from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.attempt import declare_partitions, read_batch_meta
 from reliability.transaction.process.begin import read_snapshot_in
 from reliability.transaction.process.standing import read_standing
-from reliability.transaction.run import Errand, advance
+from reliability.transaction.run import TransactionTask, decide
 from reliability.transaction.topology.databases import TopologyDatabases
 from tests.simulation.config import OTHER, Config
 from tests.simulation.connections import FAULTS, Crash, Fault, FaultKind, SimulatedDoor
@@ -55,6 +56,7 @@ from tests.simulation.contents import (
 from tests.simulation.invariants import Invariants, Mirror
 from tests.simulation.observed import Observed, Observer
 from tests.simulation.source import MONTHS, Source
+from tests.support.runner import TransactionRunner
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -263,10 +265,8 @@ class World:
         work = self.runner.topology.work(task, None if task == "commit" else task)
         who = self.who(run, txid, task, is_dry_run=is_dry_run)
         request_id = self.runner.contact(txid, who).request_id
-        errand = Errand(txid=txid, request_id=request_id, work=work)
-        asked = _Asked(self.runner, acts)
-        with suppress(_Stopped):
-            advance(asked, errand, self)  # type: ignore[arg-type]
+        with suppress(_Stopped), patch.object(run_module, "decide", _limited(acts)):
+            self.runner.run(txid, request_id, work, self)
 
     def check(self) -> None:
         """There is no connection that could lack."""
@@ -422,21 +422,16 @@ class _Stopped(Exception):
     """The process of a task is stopped."""
 
 
-class _Asked:
-    """A runner that answers so many times what is to be done next."""
+def _limited(acts: int) -> Callable[[LedgerConnection, TransactionTask], Action]:
+    """Decide so many times what is to be done next; then the process is stopped."""
+    left = iter(range(acts))
 
-    def __init__(self, runner: TransactionRunner, acts: int) -> None:
-        self._runner = runner
-        self._left = acts
-
-    def next_action(self, txid: int, request_id: int, work: Work) -> Action:
-        if self._left == 0:
+    def decide_next(connection: LedgerConnection, task: TransactionTask) -> Action:
+        if next(left, None) is None:
             raise _Stopped
-        self._left -= 1
-        return self._runner.next_action(txid, request_id, work)
+        return decide(connection, task)
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._runner, name)
+    return decide_next
 
 
 class Silent(str, Enum):

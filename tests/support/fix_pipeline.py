@@ -18,11 +18,10 @@ from reliability.core.graph import THE_STEP
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
-from reliability.runner import TransactionRunner
 from reliability.transaction.commit.plan import Committed
 from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.process.attempt import end_attempt
-from reliability.transaction.run import Errand, advance
+from tests.support.runner import TransactionRunner
 
 
 def january(year: int = 1997) -> Interval:
@@ -153,8 +152,7 @@ class Pipeline:
     def transact(self, txid: int, step: str | None = None, task: str | None = None) -> None:
         """Go the way of the txid until the goal is reached."""
         work = self.work(step, task)
-        errand = Errand(txid=txid, request_id=self.request(txid, work.task), work=work)
-        advance(self.runner, errand, self)
+        self.runner.run(txid, self.request(txid, work.task), work, self)
 
     def again(self, run_id: str | None = None) -> Pipeline:
         """The same run cleared (its max_tries rise), or another run."""

@@ -1,7 +1,7 @@
 """A topology that rolls dice, and its driver on a cluster that loses an executor meanwhile (V5).
 
-`python -m tests.support.lost_executor` takes the arguments of spark_apps/process_batch.py. When the first
-state is staged it kills one of the executors, waits until Spark has noticed, and goes on.
+`python -m tests.support.lost_executor` takes the arguments of spark_apps/process_batch.py. When the
+first state is staged it kills one of the executors, waits until Spark has noticed, and goes on.
 """
 
 from __future__ import annotations

@@ -15,6 +15,23 @@ ROOT = Path(__file__).resolve().parents[2]
 STANDARD = frozenset(sys.stdlib_module_names)
 LIBRARY = "reliability"
 
+TRANSACTION = {
+    "reliability.core",
+    "reliability.ledger",
+    "reliability.settings",
+    "reliability.states",
+}
+# a room of reliability/transaction -> the rooms below it
+ROOMS = {
+    "topology": (),
+    "emit": ("topology",),
+    "process": ("topology", "emit"),
+    "commit": ("topology", "emit", "process"),
+    "correct": ("topology", "emit", "process", "commit"),
+    "maintain": ("topology", "emit", "process", "commit"),
+    "inspect": ("topology", "commit"),
+}
+
 # folder -> what its modules may import at module level, besides the standard library
 ALLOWED = {
     "reliability/core": {"reliability.core"},
@@ -24,24 +41,14 @@ ALLOWED = {
     "reliability/ledger": {"reliability.core", "reliability.ledger", "psycopg2"},
     "reliability/spouts": {"reliability.core", "reliability.settings", "reliability.spouts"},
     "reliability/states": {"reliability.core", "reliability.states", "psycopg2"},
-    "reliability/transaction": {
-        "reliability.core",
-        "reliability.ledger",
-        "reliability.settings",
-        "reliability.states",
-        "reliability.transaction",
+    **{
+        f"reliability/transaction/{room}": {
+            *TRANSACTION,
+            *(f"reliability.transaction.{below}" for below in (*rooms, room)),
+        }
+        for room, rooms in ROOMS.items()
     },
-    "reliability/runner.py": {
-        "reliability.core",
-        "reliability.ledger",
-        "reliability.settings",
-        "reliability.transaction",
-    },
-    "reliability/transaction/run.py": {
-        "reliability.core",
-        "reliability.runner",
-        "reliability.transaction",
-    },
+    "reliability/transaction/run.py": {*TRANSACTION, "reliability.transaction"},
     "reliability/spark": {
         "reliability.core",
         "reliability.fingerprint",
@@ -58,7 +65,7 @@ ALLOWED = {
         "reliability.core",
         "reliability.ledger",
         "reliability.transaction.run",
-        "reliability.runner",
+        "tests.support.runner",
         "reliability.spark",
         "reliability.transaction",
         "typer",
@@ -109,7 +116,10 @@ def test_imports_point_one_way(place):
 
 def test_every_module_of_the_library_has_its_rule():
     ruled = {path for place in ALLOWED for path in files(place)}
-    face = {ROOT / "reliability" / name for name in ("__init__.py", "__main__.py")}
+    face = {
+        ROOT / "reliability" / name
+        for name in ("__init__.py", "__main__.py", "transaction/__init__.py")
+    }
     assert set(files("reliability")) - ruled == face
 
 

@@ -18,7 +18,7 @@ from reliability.core.state import replay_refusal
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
-from reliability.transaction.process.opaque import batch_of
+from reliability.ledger.records import batch_of
 from reliability.transaction.topology.declare import compacted_through
 
 

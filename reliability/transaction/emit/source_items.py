@@ -14,7 +14,7 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 
 
 class LedgerItems:
-    """What the ledger knows; on a door each question is a transaction of its own."""
+    """What the ledger knows; on a connection each question is a transaction of its own."""
 
     def __init__(self, ledger: LedgerConnection | DatabaseTransaction, topology: str) -> None:
         self._ledger = ledger

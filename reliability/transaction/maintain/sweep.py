@@ -15,7 +15,7 @@ from reliability.core.checkpoint import COORDINATOR
 from reliability.core.errors import LedgerBusy, Transient
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import check_coordinator
-from reliability.settings import Leases
+from reliability.settings import DEFAULT_LEASES, Leases
 from reliability.transaction.commit.drain import PASSING_PATIENCE_SECONDS, drain
 from reliability.transaction.commit.plan import Committed
 from reliability.transaction.maintain.compaction import Compacted, compact
@@ -52,7 +52,11 @@ def topologies(connection: LedgerConnection) -> list[str]:
 
 
 def sweep(
-    connection: LedgerConnection, topology: str, leases: Leases, *, clean: bool = False
+    connection: LedgerConnection,
+    topology: str,
+    leases: Leases = DEFAULT_LEASES,
+    *,
+    clean: bool = False,
 ) -> Swept:
     """Fence attempts past their lease, give up silent requests, commit what is overdue.
 

@@ -8,8 +8,9 @@ from reliability.core.attempt import Grant
 from reliability.core.coordinator import AttemptStatus
 from reliability.core.errors import AttemptFenced
 from reliability.ledger.connection import DatabaseTransaction, Row
+from reliability.ledger.locks import lock_mirror
+from reliability.ledger.records import batch_of
 from reliability.transaction.process.attempt import attempt_key
-from reliability.transaction.process.opaque import batch_of
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 
 _ENDED = frozenset({AttemptStatus.FAILED.value, AttemptStatus.FENCED.value})

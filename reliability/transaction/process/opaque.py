@@ -13,10 +13,9 @@ from typing import Any
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import LedgerCorruption, NothingToEmit, SourceChanged, SourceMoved
-from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, Interval, SourceItem
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.records import interval_of
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.records import batch_of, interval_of
 from reliability.transaction.emit.source_items import LedgerItems, freeze, with_batches
 
 _WAYS_OUT = (
@@ -92,11 +91,6 @@ def _plan(
     except SourceChanged as error:
         topology.spout.plan(interval, frozen)  # raises if it is what a committed txid has
         raise SourceMoved(error.what) from error
-
-
-def batch_of(row: Row) -> BatchMeta:
-    """Read a batch from its columns."""
-    return BatchMeta.from_json(row["batch_meta"], Fold(row["emitted_xor"], row["emitted_count"]))
 
 
 def freeze_batch(tx: DatabaseTransaction, place: Mapping[str, Any]) -> None:

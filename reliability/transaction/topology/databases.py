@@ -16,7 +16,23 @@ from reliability.core.checkpoint import COORDINATOR
 from reliability.core.errors import ReliabilityError
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import check_known
-from reliability.settings import database_dsn
+from reliability.ledger.migrations import check_migrated
+from reliability.settings import database_dsn, ledger_dsn
+
+
+def open_ledger(purpose: str) -> LedgerConnection:
+    """Open the ledger that RELIABILITY_DSN names.
+
+    :param purpose: what the session is for; Postgres shows it in pg_stat_activity
+    :raises LedgerNotMigrated, LedgerTooNew, MigrationChanged: this release does not fit it
+    """
+    connection = LedgerConnection(ledger_dsn(), application_name=f"reliability {purpose}".strip())
+    try:
+        check_migrated(connection)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
 
 
 class TargetDatabase(NamedTuple):

@@ -1,4 +1,4 @@
-"""TransactionRunner: all that an Airflow task or the command line does for one topology.
+"""TransactionRunner: the calls of the product for one topology and one session, for tests.
 
 From top to bottom it is the way of a batch: emit, contact, next_action, begin, claim_step,
 end_step, seal, commit, close, settle, sweep. Every call is a short piece of ledger work and
@@ -10,14 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reliability.core.attempt import Grant, TransactionAttempt
-from reliability.core.coordinator import Action, Begin, Wait, Work, next_action
+from reliability.core.coordinator import Action, Work
 from reliability.core.definitions import Topology
 from reliability.core.errors import ReliabilityError
 from reliability.core.request import Request
 from reliability.core.spout import BatchMeta, Interval
 from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.migrations import check_migrated
-from reliability.settings import Leases, ledger_dsn
+from reliability.settings import Leases
 from reliability.transaction.commit.apply import DifferenceObserver
 from reliability.transaction.commit.drain import drain
 from reliability.transaction.commit.dry_run import DryRunResult, dry_run_replay
@@ -29,6 +28,8 @@ from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.inspect.attempt_report import outdated_code
 from reliability.transaction.maintain.sweep import Swept, sweep
 from reliability.transaction.process import attempt, begin, seal
+from reliability.transaction.run import Executor, TransactionTask, decide, run_transaction
+from reliability.transaction.topology.databases import open_ledger
 from reliability.transaction.topology.lifecycle import pause, resume
 
 
@@ -45,10 +46,7 @@ class TransactionRunner:
     @classmethod
     def open(cls, topology: Topology, purpose: str = "") -> TransactionRunner:
         """Open the ledger that RELIABILITY_DSN names, and check that this release fits it."""
-        name = f"reliability {topology.name} {purpose}".strip()
-        runner = cls(topology, LedgerConnection(ledger_dsn(), application_name=name))
-        check_migrated(runner.connection)
-        return runner
+        return cls(topology, open_ledger(f"{topology.name} {purpose}"))
 
     def __enter__(self) -> TransactionRunner:
         return self
@@ -81,22 +79,24 @@ class TransactionRunner:
         return request.contact(self.connection, self.topology.name, txid, who)
 
     def next_action(self, txid: int, request_id: int, work: Work) -> Action:
-        """Read the ledger and decide what is to be done next.
+        """Read the ledger and decide what is to be done next."""
+        return decide(self.connection, self.task(txid, request_id, work))
 
-        The source is asked before each attempt, a replay's too, as in Trident's isReady.
-        """
-        snapshot, request = begin.read_snapshot(
-            self.connection, self.topology.name, txid, request_id, self.topology.states
+    def task(self, txid: int, request_id: int, work: Work) -> TransactionTask:
+        """Return what a task has to get done."""
+        return TransactionTask(
+            topology=self.topology,
+            txid=txid,
+            request_id=request_id,
+            work=work,
+            leases=self.leases,
         )
-        action = next_action(snapshot, request, work)
-        if isinstance(action, Begin) and not self._source_is_ready(txid):
-            return Wait("the source to be ready", for_source=True)
-        return action
 
-    def _source_is_ready(self, txid: int) -> bool:
-        return self.topology.spout.is_ready(
-            txid, begin.interval(self.connection, self.topology.name, txid)
-        )
+    def run(
+        self, txid: int, request_id: int, work: Work, executor: Executor
+    ) -> DryRunResult | None:
+        """Do what an Airflow task does."""
+        return run_transaction(self.connection, self.task(txid, request_id, work), executor)
 
     def begin(self, txid: int, request_id: int, work: Work) -> Grant | None:
         """Grant the next attempt, if that is what is to be done now."""
