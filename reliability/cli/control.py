@@ -93,7 +93,7 @@ def rollback(
         observer = None
         if diff or diff_table:
             rows = closing.enter_context(rows_into(connection, topology, diff, diff_table))
-            observer = rows.look
+            observer = rows.write
         if not dry_run and not yes:
             would = roll_back(connection, topology, txid, reason, dry_run=True)
             check_asked(_rollback_question(topology, would), yes=False)

@@ -10,7 +10,7 @@ import csv
 import json
 import re
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -18,8 +18,9 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from reliability.core.plan import ChangeKey
     from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-    from reliability.states.tables import StateTables
+    from reliability.states.kinds import StoredState
 
 COLUMNS = ("topology", "txid", "state", "change", "row")
 _TABLE = re.compile(r"^([^.]+)\.([^.]+)$")
@@ -40,34 +41,33 @@ DiffTable = Annotated[
 
 
 class DifferentRows:
-    """Hands the rows of each state to a writer, and counts them."""
+    """Writes the rows of each state, and counts them."""
 
     def __init__(self, topology: str, write: Write) -> None:
         self.count = 0
         self._topology = topology
         self._write = write
 
-    def look(self, tx: DatabaseTransaction, tables: StateTables, place: Mapping[str, Any]) -> None:
+    def write(self, tx: DatabaseTransaction, state: StoredState, key: ChangeKey) -> None:
         """Write the rows of one change; a DifferenceObserver."""
-        for rows in self._read(tx, tables, place["txid"], place["attempt_id"]):
+        for rows in self._read(tx, state, key):
             self._write(rows)
             self.count += len(rows)
 
     def _read(
-        self, tx: DatabaseTransaction, tables: StateTables, txid: int, attempt_id: int | None
+        self, tx: DatabaseTransaction, state: StoredState, key: ChangeKey
     ) -> Iterator[Sequence[Row]]:
         from psycopg2.sql import SQL
 
         from reliability.ledger.queries import queries
-        from reliability.states import difference
 
-        statement = SQL(queries()["open_different_rows"]).format(rows=difference.rows(tables))
+        statement = SQL(queries()["open_different_rows"]).format(rows=state.changed_rows())
         tx.run(
             statement,
             topology=self._topology,
-            state=tables.state.name,
-            txid=txid,
-            attempt_id=attempt_id,
+            state=state.name,
+            txid=key.txid,
+            attempt_id=key.attempt_id,
         )
         while rows := tx.all("next_different_rows"):
             yield rows

@@ -13,7 +13,7 @@ from reliability.core.errors import ReliabilityError
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection
-    from reliability.transaction.commit.plan import SavedCheckpoint
+    from reliability.transaction.commit.saved_checkpoint import SavedCheckpoint
     from reliability.transaction.topology.databases import TargetDatabase
 
 
@@ -135,7 +135,7 @@ def _fence(connection: LedgerConnection) -> tuple[int | None, int]:
 
 
 def _compare(connection: LedgerConnection, topology: str) -> list[Compared]:
-    from reliability.transaction.commit.plan import read_checkpoint
+    from reliability.transaction.commit.saved_checkpoint import read_checkpoint
     from reliability.transaction.topology.databases import TopologyDatabases
 
     with connection.transaction() as tx:
@@ -145,7 +145,7 @@ def _compare(connection: LedgerConnection, topology: str) -> list[Compared]:
 
 
 def _where_is(database: TargetDatabase, topology: str, saved: SavedCheckpoint) -> Compared:
-    from reliability.transaction.commit.plan import read_checkpoint
+    from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 
     place = {"topology": topology, "database": database.name}
     try:

@@ -161,7 +161,7 @@ def _prepare(
         Run(dag_id=DAG_ID, run_id=_run_id()),
         module=module,
         tell=tell,
-        observer=rows.look if rows else None,
+        observer=rows.write if rows else None,
         **options,
     )
 

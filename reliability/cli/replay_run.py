@@ -19,7 +19,7 @@ from reliability.core.spout import BatchMeta
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.locks import lock_topology
 from reliability.spark.submission import Submission
-from reliability.transaction.commit.apply import DifferenceObserver
+from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.plan import Committed
 from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.emit.requests import (

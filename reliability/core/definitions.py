@@ -11,7 +11,7 @@ from reliability.core.errors import InvalidDefinition
 from reliability.core.graph import THE_STEP, Step, in_order, needed_for
 from reliability.core.names import check_name
 from reliability.core.spout import Spout
-from reliability.core.state import State, StateKind
+from reliability.core.state import State
 
 MIN_CHECKPOINT_INTERVAL = 0.1  # seconds, as in Storm
 
@@ -90,7 +90,7 @@ class Topology:
         An OpaqueState can undo one txid, and where there are several databases a commit may have
         to be undone that one of them cannot carry out (rule C6).
         """
-        return not self.databases or all(s.kind is not StateKind.OPAQUE for s in self.states)
+        return not self.databases or not any(s.keeps_previous for s in self.states)
 
     @property
     def replay_window(self) -> int:

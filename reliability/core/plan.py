@@ -11,7 +11,7 @@ backfill never holds up today's run for more than one replay, nor the other way 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any
 
 from reliability.core.attempt import TransactionAttempt
@@ -73,6 +73,47 @@ class PlannedRollback:
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data for the ledger."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeKey:
+    """What the statements of one change name; `tx.one("...", **key)` passes it to them.
+
+    :param txid: committed, replayed, or rolled back to
+    :param attempt_id: None for a rollback, as is `nonce`
+    :param commit_number: None for a dry run
+    :param replaced_attempt: of a replay
+    :param state: set while one state is changed
+    """
+
+    topology: str
+    txid: int
+    commit_number: int | None
+    attempt_id: int | None = None
+    nonce: str | None = None
+    replaced_attempt: int | None = None
+    reason: str | None = None
+    dropped: int = 0
+    state: str | None = None
+
+    @classmethod
+    def of(cls, topology: str, planned: PlannedChange) -> ChangeKey:
+        """Return the key of a planned change."""
+        data = planned.to_json()
+        if isinstance(planned, PlannedRollback):
+            data["txid"] = data.pop("to_txid")
+        return cls(topology=topology, **data)
+
+    def of_state(self, state: str) -> ChangeKey:
+        """Return the key of the change in one state."""
+        return replace(self, state=state)
+
+    def keys(self) -> list[str]:
+        """Return the names of the parameters."""
+        return [field.name for field in fields(self)]
+
+    def __getitem__(self, name: str) -> Any:
+        return getattr(self, name)
 
 
 PlannedChange = PlannedCommit | PlannedRollback

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from reliability.core.plan import Plan, PlannedRollback
-from reliability.core.state import State, StateKind, beyond_history
+from reliability.core.state import State, beyond_history
 
 
 def rollback_refusal(
@@ -30,12 +30,8 @@ def rollback_refusal(
     if not 0 <= to_txid < last:
         return f"its committed txids are 1 to {last}"
     for state in states:
-        if state.kind is StateKind.TRANSACTIONAL:
-            return f"state {state.name} is a TransactionalState, which keeps no history"
-        if state.kind is StateKind.OPAQUE and to_txid != last - 1:
-            return (
-                f"state {state.name} is an OpaqueState, which can go back to txid {last - 1} only"
-            )
+        if why := state.cannot_go_back(to_txid, last):
+            return f"state {state.name} {why}"
     return beyond_history(to_txid + 1, compacted_through)
 
 

@@ -117,6 +117,22 @@ class State:
         """Say whether a txid's contribution is kept beside the target."""
         return self.kind is StateKind.CONTRIBUTION and not self.is_append
 
+    @property
+    def keeps_previous(self) -> bool:
+        """Say whether each row keeps its value before its last txid."""
+        return False
+
+    def cannot_replay(self, txid: int, last: int) -> str | None:
+        """Return why this kind cannot replace a txid, None if it can.
+
+        :param last: the last txid that has committed
+        """
+        return None
+
+    def cannot_go_back(self, to_txid: int, last: int) -> str | None:
+        """Return why this kind cannot go back to a txid, None if it can; `last` as above."""
+        return None
+
     def all_columns(self) -> tuple[Column | Generated, ...]:
         """Return the columns besides the key: those of each value, then the hidden row count."""
         counts = () if self.is_append else (ROW_COUNT,)
@@ -178,12 +194,32 @@ class OpaqueState(State):
 
     kind = StateKind.OPAQUE
 
+    @property
+    def keeps_previous(self) -> bool:
+        return True
+
+    def cannot_replay(self, txid: int, last: int) -> str | None:
+        if txid == last:
+            return None
+        return f"is an OpaqueState, which can replace only the last txid, {last}"
+
+    def cannot_go_back(self, to_txid: int, last: int) -> str | None:
+        if to_txid == last - 1:
+            return None
+        return f"is an OpaqueState, which can go back to txid {last - 1} only"
+
 
 @dataclass(frozen=True)
 class TransactionalState(State):
     """A State that keeps values alone: the smallest, and no committed txid can be replaced."""
 
     kind = StateKind.TRANSACTIONAL
+
+    def cannot_replay(self, txid: int, last: int) -> str | None:
+        return "is a TransactionalState, which keeps no history"
+
+    def cannot_go_back(self, to_txid: int, last: int) -> str | None:
+        return self.cannot_replay(to_txid, last)
 
 
 _KINDS: dict[StateKind, type[State]] = {
@@ -216,13 +252,8 @@ def replay_refusal(
     if txid >= curr_txid:
         return None
     for state in states:
-        if state.kind is StateKind.TRANSACTIONAL:
-            return f"state {state.name} is a TransactionalState, which keeps no history"
-        if state.kind is StateKind.OPAQUE and txid < curr_txid - 1:
-            return (
-                f"state {state.name} is an OpaqueState, which can replace only the last txid, "
-                f"{curr_txid - 1}"
-            )
+        if why := state.cannot_replay(txid, last=curr_txid - 1):
+            return f"state {state.name} {why}"
     return beyond_history(txid, compacted_through or {})
 
 

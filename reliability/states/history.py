@@ -178,3 +178,12 @@ def header_of(tables: StateTables) -> Composed:
     return SQL("header.topology = {} AND header.state = {}").format(
         Literal(tables.topology), Literal(tables.state.name)
     )
+
+
+def kept(tables: StateTables) -> Composed:
+    """Read every committed contribution of this state, as the ledger's headers name them."""
+    return SQL(
+        "SELECT staged.* FROM {contribution} AS staged"
+        " JOIN reliability.contribution AS header ON {header}"
+        " AND header.txid = staged._txid AND header.attempt_id = staged._attempt_id"
+    ).format(contribution=tables.contribution, header=header_of(tables))

@@ -11,7 +11,7 @@ from typing import Any
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
-from reliability.core.state import State, StateKind
+from reliability.core.state import State
 from reliability.core.texts import as_json
 from reliability.core.types import canonical, widens
 from reliability.states.tables import StateTables, TableColumn
@@ -97,7 +97,7 @@ def _leaves(new: State, added: Iterable[str], dropped: Iterable[str]) -> str:
     said = []
     if list(dropped):
         said.append("What the dropped columns held is lost.")
-    if list(added) and new.kind is StateKind.CONTRIBUTION:
+    if list(added) and new.cannot_replay(1, last=2) is None:
         said.append(
             "The new columns know nothing of the txids that have committed: replay all of these, "
             "by clearing their runs; until then the columns hold the later txids alone."

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
 from reliability.core.aggregators import Column, Generated
-from reliability.core.state import State, StateKind
+from reliability.core.state import State
 from reliability.states.compose import fold_by_key, names
 
 CONTRIBUTION_SCHEMA = "reliability_contribution"
@@ -96,7 +96,7 @@ class StateTables:
         if self.state.is_append:
             return found | _BOOKKEEPING
         found[TXID] = _BOOKKEEPING[TXID]
-        if self.state.kind is StateKind.OPAQUE:
+        if self.state.keeps_previous:
             types = {column.name: column.type for column in self.columns} | {TXID: "bigint"}
             found |= {previous(name): TableColumn(type_) for name, type_ in types.items()}
         return found

@@ -8,7 +8,7 @@ from psycopg2.sql import SQL, Composed, Identifier
 
 from reliability.core.aggregators import Column
 from reliability.states.compose import fold_by_key, names, qualified, same_key_as_record
-from reliability.states.swap import kept
+from reliability.states.history import kept
 from reliability.states.tables import TXID, StateTables
 
 # Of a sum of floats, relative to all that was added: sums that cancel out have no digits of their

@@ -30,7 +30,7 @@ from reliability.core.definitions import Topology
 from reliability.core.errors import AttemptIncomplete, PredecessorFailed
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import DEFAULT_LEASES, Leases
-from reliability.transaction.commit.apply import DifferenceObserver
+from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.drain import drain
 from reliability.transaction.commit.dry_run import DryRunResult, dry_run_replay
 from reliability.transaction.commit.plan import Committed

@@ -166,11 +166,11 @@ RETURNING commit_number;
 -- A rolled back txid satisfies nobody: who wants it asks anew, once it is released (H4).
 UPDATE reliability.request
    SET status = 'CLOSED', reason = %(reason)s, ended_at = clock_timestamp()
- WHERE topology = %(topology)s AND txid > %(to_txid)s AND status <> 'CLOSED';
+ WHERE topology = %(topology)s AND txid > %(txid)s AND status <> 'CLOSED';
 
 -- hold_later_txids --
 UPDATE reliability.transaction SET held_reason = %(reason)s
- WHERE topology = %(topology)s AND txid > %(to_txid)s;
+ WHERE topology = %(topology)s AND txid > %(txid)s;
 
 -- record_difference --
 INSERT INTO reliability.difference (topology, state, txid, attempt_id, commit_number,

@@ -20,10 +20,10 @@ from reliability.core.errors import ReliabilityError
 from reliability.core.plan import PlannedCommit
 from reliability.core.state import OpaqueState, TransactionalState
 from reliability.ledger.connection import DatabaseTransaction, Row
-from reliability.states.first_commit import combine
+from reliability.states.kinds.keyed import combine
 from reliability.states.tables import TXID, StateTables, previous
+from reliability.transaction.commit.apply import apply_plan
 from reliability.transaction.commit.participant import rolled_back
-from reliability.transaction.commit.plan import carry_out
 from reliability.transaction.topology.lifecycle import declare
 from tests.conformance.bench import Bench, never
 
@@ -129,7 +129,7 @@ class OneState:
             replaced_attempt=self.batch.replaced,
             **place,
         )
-        carry_out(tx, self.name, (planned,))
+        apply_plan(tx, self.name, (planned,))
 
     # --- what the ops show -----------------------------------------------------------------------
 

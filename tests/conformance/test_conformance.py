@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from reliability.core.checkpoint import Answer, CheckpointAction, Drive
-from reliability.transaction.commit.plan import read_checkpoint, save_checkpoint
+from reliability.transaction.commit.saved_checkpoint import read_checkpoint, save_checkpoint
 from tests.conformance import __main__ as command
 from tests.conformance import made_up
 from tests.conformance.adapters import ADAPTERS

@@ -460,7 +460,7 @@ MUTANTS = (
     Mutant(
         rule="C3",
         name="a row that was passed over is not missed",
-        path="reliability/transaction/commit/apply.py",
+        path="reliability/states/kinds/keyed.py",
         old='    if keys != result["applied"]:\n',
         new='    if keys < result["applied"]:\n',
         tests=(COMMITS + "test_a_row_that_is_not_older_than_the_txid_stops_the_commit",),
@@ -538,8 +538,8 @@ MUTANTS = (
     Mutant(
         rule="C6",
         name="who drops it rolls back once more",
-        path="reliability/transaction/commit/plan.py",
-        old='    if place["dropped"] and tx.first("is_rolled_back", **at):\n',
+        path="reliability/transaction/commit/apply.py",
+        old='    if key.dropped and tx.first("is_rolled_back", **key):\n',
         new="    if False:\n",
         tests=(WAY_OUT + "test_who_has_the_decided_commit_undoes_it_and_the_others_drop_it",),
     ),
@@ -578,19 +578,19 @@ MUTANTS = (
     Mutant(
         rule="H1",
         name="the header stays with the replaced attempt",
-        path="reliability/transaction/commit/apply.py",
+        path="reliability/states/kinds/contribution.py",
         old="""\
-    tx.one("move_contribution", **at, **_header(tables, sealed))
-    tx.run(changed_keys""",
-        new="    tx.run(changed_keys",
+        tx.one("move_contribution", **key, **self.header(sealed))
+        tx.run(changed_keys""",
+        new="        tx.run(changed_keys",
         tests=(HISTORY + "test_a_replay_moves_the_pointer_and_the_contribution_together",),
     ),
     Mutant(
         rule="H2",
         name="rows that are gone are taken for zero",
-        path="reliability/transaction/commit/apply.py",
-        old='    if header["attempt_id"] != at["replaced_attempt"] or header["rows"] != found:\n',
-        new="    if False:\n",
+        path="reliability/states/kinds/stored.py",
+        old='        if header["attempt_id"] != key.replaced_attempt or header["rows"] != found:\n',
+        new="        if False:\n",
         tests=(HISTORY + "test_rows_that_are_gone_are_never_taken_for_zero",),
     ),
     Mutant(
@@ -620,7 +620,7 @@ MUTANTS = (
     Mutant(
         rule="H3",
         name="a key stays when its last row went",
-        path="reliability/states/swap.py",
+        path="reliability/states/kinds/swap.py",
         old="coalesce(swapped._rows, 0) = 0",
         new="coalesce(swapped._rows, 0) < 0",
         tests=(HISTORY + "test_a_key_goes_with_its_last_row_and_a_sum_turns_null_again",),
@@ -628,8 +628,8 @@ MUTANTS = (
     Mutant(
         rule="H4",
         name="nothing holds what was rolled back",
-        path="reliability/transaction/commit/plan.py",
-        old='            tx.run("hold_later_txids", **place)\n',
+        path="reliability/transaction/commit/apply.py",
+        old='            tx.run("hold_later_txids", **key)\n',
         new="",
         tests=(HISTORY + "test_a_rollback_fences_what_is_processed_and_holds_the_txids",),
         in_histories=True,
@@ -646,7 +646,7 @@ MUTANTS = (
     Mutant(
         rule="H4",
         name="the rows keep the txid that was rolled back",
-        path="reliability/states/swap.py",
+        path="reliability/states/kinds/swap.py",
         old='        also="max({staged._txid})",\n',
         new='        also="max({staged._txid}) + 9",\n',
         tests=(
@@ -657,8 +657,8 @@ MUTANTS = (
     Mutant(
         rule="H4",
         name="a rolled back txid satisfies its run",
-        path="reliability/transaction/commit/plan.py",
-        old='            tx.run("close_later_requests", **place)\n',
+        path="reliability/transaction/commit/apply.py",
+        old='            tx.run("close_later_requests", **key)\n',
         new="",
         tests=(HISTORY + "test_a_rollback_closes_every_request_of_the_later_txids",),
         in_histories=True,
@@ -666,9 +666,9 @@ MUTANTS = (
     Mutant(
         rule="H5",
         name="a state that cannot go back is rolled back",
-        path="reliability/core/rollback.py",
-        old="        if state.kind is StateKind.OPAQUE and to_txid != last - 1:\n",
-        new="        if False:\n",
+        path="reliability/core/state.py",
+        old="        if to_txid == last - 1:\n",
+        new="        if True:\n",
         tests=(HISTORY + "test_all_states_are_rolled_back_or_none",),
     ),
     Mutant(

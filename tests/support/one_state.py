@@ -15,9 +15,10 @@ from psycopg2.sql import SQL, Identifier
 from reliability import Append, Avg, Count, First, Max, Min, State, Sum, Upsert
 from reliability.core.aggregators.rows import winning_row
 from reliability.core.difference import Difference
+from reliability.core.plan import ChangeKey
 from reliability.ledger.connection import DatabaseTransaction
+from reliability.states.kinds import stored_state
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
-from reliability.transaction.commit.apply import commit_state, replay_state
 from reliability.transaction.topology.declare import init_state
 
 TOPOLOGY = "one"
@@ -104,18 +105,19 @@ class OneState:
 
     def change(self, txid: int, attempt_id: int, replaced: int | None) -> Difference | None:
         """Do what a commit does to the state; tell what a replay changed."""
-        place = {
-            "topology": TOPOLOGY,
-            "txid": txid,
-            "attempt_id": attempt_id,
-            "replaced_attempt": replaced,
-            "commit_number": self.commit_number + 1,
-        }
+        key = ChangeKey(
+            topology=TOPOLOGY,
+            txid=txid,
+            attempt_id=attempt_id,
+            replaced_attempt=replaced,
+            commit_number=self.commit_number + 1,
+        )
+        state = stored_state(self.tables)
         difference = None
         if replaced is None:
-            commit_state(self.tx, self.tables, place)
+            state.commit(self.tx, key)
         else:
-            difference = replay_state(self.tx, self.tables, place)
+            difference = state.replay(self.tx, key)
         self.attempts[txid] = attempt_id
         self.commit_number += 1
         return difference

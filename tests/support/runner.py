@@ -17,7 +17,7 @@ from reliability.core.request import Request
 from reliability.core.spout import BatchMeta, Interval
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import Leases
-from reliability.transaction.commit.apply import DifferenceObserver
+from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.drain import drain
 from reliability.transaction.commit.dry_run import DryRunResult, dry_run_replay
 from reliability.transaction.commit.plan import Committed

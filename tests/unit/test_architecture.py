@@ -64,6 +64,7 @@ ALLOWED = {
         "reliability.cli",
         "reliability.core",
         "reliability.ledger",
+        "reliability.states",
         "reliability.transaction.run",
         "tests.support.runner",
         "reliability.spark",

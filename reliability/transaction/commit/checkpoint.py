@@ -31,18 +31,13 @@ from reliability.core.errors import (
 from reliability.core.plan import Plan, dropped_by
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
+from reliability.transaction.commit.apply import apply_plan, settle_requests
 from reliability.transaction.commit.participant import Participant, rolled_back
-from reliability.transaction.commit.plan import (
-    REFUSALS,
-    AppliedPlan,
-    Planner,
-    RefusedPlan,
+from reliability.transaction.commit.plan import REFUSALS, AppliedPlan, Planner, RefusedPlan, nothing
+from reliability.transaction.commit.saved_checkpoint import (
     SavedCheckpoint,
-    carry_out,
-    nothing,
     read_checkpoint,
     save_checkpoint,
-    settle,
 )
 from reliability.transaction.topology.databases import (
     TopologyDatabases,
@@ -285,7 +280,7 @@ class Checkpoint:
     def _try_plan(self, plan: Plan) -> None:
         with rolled_back(self.connection) as tx:
             lock_topology(tx, self.topology, self.patience)
-            carry_out(tx, self.topology, plan)
+            apply_plan(tx, self.topology, plan)
 
     def _save_next(self, message: Message) -> None:
         drive = self.drive.ack(message, COORDINATOR).go_on()
@@ -296,8 +291,8 @@ class Checkpoint:
                 lock_topology(tx, self.topology, self.patience)
                 if read_checkpoint(tx, self.topology) != new:  # else only the answer was lost (G8)
                     if message.action is CheckpointAction.COMMIT:
-                        self._keep(message, carry_out(tx, self.topology, self.plan))
-                        settle(tx, self.topology, self.plan)
+                        self._keep(message, apply_plan(tx, self.topology, self.plan))
+                        settle_requests(tx, self.topology, self.plan)
                     save_checkpoint(tx, self.topology, old, new)
         self._drive, self.plan = drive, new.plan
 

@@ -14,17 +14,13 @@ from typing import Protocol
 from reliability.core.plan import Plan
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_topology
+from reliability.transaction.commit.apply import apply_plan, settle_requests
 from reliability.transaction.commit.checkpoint import driving
-from reliability.transaction.commit.plan import (
-    REFUSALS,
-    AppliedPlan,
-    Planner,
-    RefusedPlan,
+from reliability.transaction.commit.plan import REFUSALS, AppliedPlan, Planner, RefusedPlan
+from reliability.transaction.commit.saved_checkpoint import (
     SavedCheckpoint,
-    carry_out,
     read_checkpoint,
     save_checkpoint,
-    settle,
 )
 from reliability.transaction.topology.databases import TopologyDatabases
 
@@ -75,8 +71,8 @@ def _change_here(
             plan = planner(tx, locked)
             if not plan:
                 return None
-            differences = carry_out(tx, topology, plan)
-            settle(tx, topology, plan)
+            differences = apply_plan(tx, topology, plan)
+            settle_requests(tx, topology, plan)
             save_checkpoint(tx, topology, old, _at(old, plan[-1].commit_number))
     except REFUSALS as error:
         if not plan:

@@ -27,9 +27,9 @@ from reliability.transaction.commit.plan import (
     Committed,
     DrainLimits,
     RefusedPlan,
-    read_checkpoint,
     read_plan,
 )
+from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 
 logger = logging.getLogger(__name__)
 PASSING_PATIENCE_SECONDS = 1

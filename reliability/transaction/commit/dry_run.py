@@ -1,4 +1,4 @@
-"""Rehearse a change: the real commit code runs in every database, and is rolled back.
+"""Dry runs: the real commit code runs in every database, and is rolled back.
 
 A dry run of a replay is a request of its own kind: Spark runs, the attempt is sealed, and in the
 place of the commit comes this. Nothing of it stays but the difference, in the ledger.
@@ -7,24 +7,21 @@ place of the commit comes this. Nothing of it stays but the difference, in the l
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR, Phase
 from reliability.core.difference import Difference
 from reliability.core.errors import AttemptFenced, LedgerBusy, NothingToReplay
-from reliability.core.plan import Plan, PlannedCommit, dropped_by
+from reliability.core.plan import ChangeKey, Plan, PlannedCommit, dropped_by
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import lock_mirror, lock_topology
-from reliability.transaction.commit.apply import DifferenceObserver
+from reliability.states.kinds.stored import DifferenceObserver
+from reliability.transaction.commit.apply import apply_plan, record_differences
 from reliability.transaction.commit.participant import rolled_back
-from reliability.transaction.commit.plan import (
-    Planner,
-    carry_out,
-    read_checkpoint,
-    record_differences,
-)
+from reliability.transaction.commit.plan import Planner
+from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 
 
@@ -36,7 +33,7 @@ class DryRunResult:
     differences: tuple[Difference, ...]
 
 
-def rehearse(
+def try_plan(
     connection: LedgerConnection,
     topology: str,
     planner: Planner,
@@ -55,14 +52,14 @@ def rehearse(
             dropped = dropped_by(plan)
             if not found.is_at_rest and not (dropped and found.phase is Phase.COMMITTING):
                 raise LedgerBusy(f"{topology}: a change of its states is on its way")
-            differences = carry_out(tx, topology, plan, observer)
+            differences = apply_plan(tx, topology, plan, observer)
         for participant in participants:
             with naming_database(participant.name), rolled_back(participant.connection) as tx:
                 lock_mirror(tx, topology)
                 here = read_checkpoint(tx, topology).state.commit_number
                 if not 0 <= here - locked["commit_number"] <= dropped:
                     raise LedgerBusy(f"{topology} was changed meanwhile: it is at c={here}")
-                differences += carry_out(tx, topology, plan, observer)
+                differences += apply_plan(tx, topology, plan, observer)
     return plan, differences
 
 
@@ -87,26 +84,24 @@ def dry_run_replay(
             raise NothingToReplay(f"txid {txid} of {topology} has not committed")
         return (PlannedCommit(commit_number=locked["commit_number"] + 1, txid=txid, **row),)
 
-    [planned], differences = rehearse(connection, topology, planner, observer)
+    [planned], differences = try_plan(connection, topology, planner, observer)
     assert isinstance(planned, PlannedCommit)
-    at = {**place, "attempt_id": planned.attempt_id, "commit_number": None}
+    key = replace(ChangeKey.of(topology, planned), commit_number=None)
     with TopologyDatabases.of(connection, topology) as participants:
         # The ledger's own last, with the end: who dies before that is asked again, and tells again.
         for database in (*participants.others, COORDINATOR):
             with participants.connection_of(database).transaction() as tx:
-                _record(tx, at, differences)
+                _record(tx, key, differences)
                 if database == COORDINATOR:
                     _end(tx, place)
     return DryRunResult(attempt=planned.attempt, differences=tuple(differences))
 
 
-def _record(
-    tx: DatabaseTransaction, place: Mapping[str, Any], differences: Sequence[Difference]
-) -> None:
+def _record(tx: DatabaseTransaction, key: ChangeKey, differences: Sequence[Difference]) -> None:
     """Keep the differences of the states of one database, once."""
-    own = {row["state"] for row in tx.all("state_definitions", **place)}
-    tx.run("forget_dry_run", **place)
-    record_differences(tx, [one for one in differences if one.state in own], place)
+    own = {row["state"] for row in tx.all("state_definitions", topology=key.topology)}
+    tx.run("forget_dry_run", **key)
+    record_differences(tx, [one for one in differences if one.state in own], key)
 
 
 def _end(tx: DatabaseTransaction, place: Mapping[str, Any]) -> None:

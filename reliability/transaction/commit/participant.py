@@ -21,9 +21,9 @@ from reliability.core.errors import CheckpointMismatch
 from reliability.core.plan import Plan
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror
-from reliability.transaction.commit.plan import (
+from reliability.transaction.commit.apply import apply_plan
+from reliability.transaction.commit.saved_checkpoint import (
     SavedCheckpoint,
-    carry_out,
     read_checkpoint,
     save_checkpoint,
 )
@@ -68,7 +68,7 @@ class Participant:
         if answer is Answer.APPLY:
             if len(plan) != message.size:  # else c would move without its changes
                 raise CheckpointMismatch(f"{message.size} commits were announced, not {len(plan)}")
-            differences = carry_out(tx, self.topology, plan)
+            differences = apply_plan(tx, self.topology, plan)
             state = CheckpointState(Phase.COMMITTED, message.commit_number)
             save_checkpoint(
                 tx, self.topology, known, SavedCheckpoint(state=state, epoch=message.epoch)

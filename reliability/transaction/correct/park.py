@@ -19,7 +19,8 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection,
 from reliability.ledger.locks import lock_topology
 from reliability.transaction.commit.committer import committer
 from reliability.transaction.commit.drain import drain
-from reliability.transaction.commit.plan import Committed, nothing, read_checkpoint
+from reliability.transaction.commit.plan import Committed, nothing
+from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 from reliability.transaction.process.attempt import attempt_key, raise_if_fenced
 from reliability.transaction.process.mirror import mirror_grant
 from reliability.transaction.topology.databases import TopologyDatabases

@@ -23,10 +23,11 @@ from reliability.core.plan import Plan, PlannedRollback, dropped_by
 from reliability.core.rollback import drop_refusal
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import lock_topology
-from reliability.transaction.commit.apply import DifferenceObserver
+from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.committer import committer
-from reliability.transaction.commit.dry_run import rehearse
-from reliability.transaction.commit.plan import AppliedPlan, Planner, nothing, read_checkpoint
+from reliability.transaction.commit.dry_run import try_plan
+from reliability.transaction.commit.plan import AppliedPlan, Planner, nothing
+from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +89,7 @@ def roll_back(
         )
 
     if dry_run:
-        plan, differences = _try_plan(connection, topology, planner, observer)
+        plan, differences = _dry_run(connection, topology, planner, observer)
     else:
         plan, differences = _carry_out(connection, topology, planner, to_txid)
     with connection.transaction() as tx:
@@ -102,7 +103,7 @@ def roll_back(
     )
 
 
-def _try_plan(
+def _dry_run(
     connection: LedgerConnection,
     topology: str,
     planner: Planner,
@@ -113,7 +114,7 @@ def _try_plan(
     with committer(connection, topology) as change:
         with suppress(CheckpointStuck):
             change(nothing)
-        return rehearse(connection, topology, planner, observer)
+        return try_plan(connection, topology, planner, observer)
 
 
 def _carry_out(

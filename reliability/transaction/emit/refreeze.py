@@ -19,7 +19,7 @@ from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import batch_of
-from reliability.transaction.topology.declare import compacted_through
+from reliability.states.headers import compacted_through
 
 
 def refreeze(

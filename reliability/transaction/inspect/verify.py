@@ -4,16 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.states.headers import format_header, wrong_headers
+from reliability.states.kinds import StoredState, stored_state
 from reliability.states.tables import StateTables
-from reliability.states.verify import compared, count_rows, differing_rows
-from reliability.transaction.commit.headers import format_header, wrong_headers
+from reliability.states.verify import compared, count_rows
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 from reliability.transaction.topology.declare import declared_tables
+
+if TYPE_CHECKING:
+    from psycopg2.sql import Composed
 
 MAX_EXAMPLES = 5
 
@@ -87,15 +91,16 @@ def verify_state(
         rows=tx.one(count_rows(tables))["rows"],
         headers=tuple(_unrecorded(tx, tables)),
     )
-    if tables.keeps_contributions:
-        return _with_headers(tx, tables, _with_rows(tx, tables, verified))
-    if tables.state.is_append:
-        return _with_headers(tx, tables, verified)
-    return verified
+    state = stored_state(tables)
+    if statement := state.differing_rows():
+        verified = _with_rows(tx, tables, statement, verified)
+    return _with_headers(tx, state, verified) if state.has_headers else verified
 
 
-def _with_rows(tx: DatabaseTransaction, tables: StateTables, verified: Verified) -> Verified:
-    rows = tx.all(differing_rows(tables), most=MAX_EXAMPLES)
+def _with_rows(
+    tx: DatabaseTransaction, tables: StateTables, statement: Composed, verified: Verified
+) -> Verified:
+    rows = tx.all(statement, most=MAX_EXAMPLES)
     return replace(
         verified,
         missing=rows[0]["missing"],
@@ -115,17 +120,14 @@ def _expected(tables: StateTables, row: Row) -> dict[str, Any]:
     }
 
 
-def _with_headers(tx: DatabaseTransaction, tables: StateTables, verified: Verified) -> Verified:
-    wrong = wrong_headers(tx, tables)
+def _with_headers(tx: DatabaseTransaction, state: StoredState, verified: Verified) -> Verified:
+    wrong = wrong_headers(tx, state.tables)
     headers = (*verified.headers, *map(format_header, wrong))
-    if not tables.state.is_append:
+    counted = state.missing_by_header(wrong)
+    if counted is None:
         return replace(verified, headers=headers)
-    return replace(
-        verified,
-        headers=headers,
-        missing=sum(max(row["rows"] - row["found"], 0) for row in wrong),
-        surplus=sum(max(row["found"] - row["rows"], 0) for row in wrong),
-    )
+    missing, surplus = counted
+    return replace(verified, headers=headers, missing=missing, surplus=surplus)
 
 
 def _unrecorded(tx: DatabaseTransaction, tables: StateTables) -> Iterator[str]:

@@ -18,6 +18,7 @@ from reliability.core.checkpoint import COORDINATOR
 from reliability.core.errors import LedgerCorruption
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror, lock_topology
+from reliability.states.headers import check_headers
 from reliability.states.history import (
     crowded_rows,
     fold_crowded,
@@ -26,8 +27,7 @@ from reliability.states.history import (
     touched_keys,
 )
 from reliability.states.tables import StateTables
-from reliability.transaction.commit.headers import check_headers
-from reliability.transaction.commit.plan import read_checkpoint
+from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 from reliability.transaction.topology.declare import declared_tables
 

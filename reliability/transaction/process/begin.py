@@ -18,12 +18,13 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import interval_of, request_of, snapshot_of
 from reliability.settings import Leases
+from reliability.states.headers import compacted_through
 from reliability.transaction.process.attempt import attempt_key, fail_and_raise
 from reliability.transaction.process.mirror import mirror_grant
 from reliability.transaction.process.opaque import OwnBatch, cut_batch
 from reliability.transaction.process.server import end_holders_of
 from reliability.transaction.topology.databases import TopologyDatabases
-from reliability.transaction.topology.declare import check_states, compacted_through
+from reliability.transaction.topology.declare import check_states
 
 
 def read_snapshot(

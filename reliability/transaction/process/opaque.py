@@ -7,12 +7,12 @@ t - 1 ended, and names that attempt: if it falls, this one falls with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import LedgerCorruption, NothingToEmit, SourceChanged, SourceMoved
+from reliability.core.plan import ChangeKey
 from reliability.core.spout import BatchMeta, Interval, SourceItem
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.records import batch_of, interval_of
@@ -93,18 +93,18 @@ def _plan(
         raise SourceMoved(error.what) from error
 
 
-def freeze_batch(tx: DatabaseTransaction, place: Mapping[str, Any]) -> None:
+def freeze_batch(tx: DatabaseTransaction, key: ChangeKey) -> None:
     """Before a first commit: the batch of the attempt becomes the batch of the txid, for ever.
 
     :raises LedgerCorruption: the attempt's batch does not start where the committed one before
         it ended; its rows would be counted twice, or never
     """
-    if tx.one("is_frozen", **place)["is_frozen"]:
+    if tx.one("is_frozen", **key)["is_frozen"]:
         return
-    row = tx.first("freeze_batch", **place)
+    row = tx.first("freeze_batch", **key)
     if row is None:
         raise LedgerCorruption(
-            f"the batch of {place['txid']}:{place['attempt_id']} does not start where the "
-            f"committed batch of txid {place['txid'] - 1} ended"
+            f"the batch of {key.txid}:{key.attempt_id} does not start where the committed batch of "
+            f"txid {key.txid - 1} ended"
         )
-    freeze(tx, place["topology"], place["txid"], batch_of(row))
+    freeze(tx, key.topology, key.txid, batch_of(row))

@@ -1,7 +1,7 @@
 """What a change of a state does to its rows: remembered before it, compared after it.
 
 For a replay, a rollback, and a dry run of either. Only the rows that the change can reach are
-remembered, by their keys; of Append, whose rows have no key of their own, the rows that go.
+remembered, by their keys. Append, whose rows have no key, has its own statements.
 """
 
 from __future__ import annotations
@@ -9,28 +9,24 @@ from __future__ import annotations
 from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
 from reliability.core.aggregators import Column, Count, Sum
-from reliability.states.compose import names, qualified, same_key
+from reliability.states.compose import qualified, same_key
 from reliability.states.tables import StateTables
 
-_REACHED = Identifier("pg_temp", "reached")
+REACHED = Identifier("pg_temp", "reached")
 _WAS_THERE = Identifier("was there")
 
 
 def remember(tables: StateTables, keys: Composable) -> Composed:
     """Keep the rows as they are before the change.
 
-    :param keys: a query for the keys that it can reach; of Append, a condition on the rows that go
+    :param keys: a query for the keys that it can reach
     """
-    if tables.state.is_append:
-        return SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WHERE {}").format(
-            _REACHED, names(_shown(tables)), tables.target, keys
-        )
     return SQL(
         "CREATE TEMPORARY TABLE {reached} ON COMMIT DROP AS SELECT {key},"
         " target._txid IS NOT NULL AS {was_there}, {before}"
         " FROM ({keys}) AS touched LEFT JOIN {target} AS target ON {same_key}"
     ).format(
-        reached=_REACHED,
+        reached=REACHED,
         key=qualified("touched", tables.key),
         was_there=_WAS_THERE,
         before=SQL(", ").join(
@@ -45,11 +41,6 @@ def remember(tables: StateTables, keys: Composable) -> Composed:
 
 def count(tables: StateTables) -> Composed:
     """Tell rows_added, rows_changed, rows_removed, and by how much each sum moved, as texts."""
-    if tables.state.is_append:
-        return SQL(
-            "SELECT (SELECT count(*) FROM ({added}) AS a) AS rows_added, 0 AS rows_changed,"
-            " (SELECT count(*) FROM ({removed}) AS r) AS rows_removed, '{{}}'::jsonb AS moved"
-        ).format(added=_appended(tables), removed=_taken_out(tables))
     return SQL(
         "SELECT count(*) FILTER (WHERE NOT {was_there} AND {is_there}) AS rows_added,"
         " count(*) FILTER (WHERE {was_there} AND {is_there} AND {differs}) AS rows_changed,"
@@ -66,11 +57,6 @@ def count(tables: StateTables) -> Composed:
 
 def rows(tables: StateTables) -> Composed:
     """Read the rows that differ: change, the key, and each value before and after."""
-    if tables.state.is_append:
-        return SQL(
-            "SELECT 'removed' AS change, * FROM ({}) AS r"
-            " UNION ALL SELECT 'added' AS change, * FROM ({}) AS a"
-        ).format(_taken_out(tables), _appended(tables))
     return SQL(
         "SELECT CASE WHEN NOT {was_there} THEN 'added' WHEN NOT {is_there} THEN 'removed'"
         " ELSE 'changed' END AS change, {key}, {values} FROM {joined}"
@@ -95,7 +81,7 @@ def rows(tables: StateTables) -> Composed:
 
 def forget() -> Composed:
     """Drop what was remembered: the next state of the same change remembers its own."""
-    return SQL("DROP TABLE {}").format(_REACHED)
+    return SQL("DROP TABLE {}").format(REACHED)
 
 
 _IS_THERE = SQL("(target._txid IS NOT NULL)")
@@ -103,10 +89,6 @@ _IS_THERE = SQL("(target._txid IS NOT NULL)")
 
 def _values(tables: StateTables) -> list[str]:
     return list(tables.state.values)
-
-
-def _shown(tables: StateTables) -> list[str]:
-    return [*tables.state.key, *tables.state.values]
 
 
 def _sums(tables: StateTables) -> list[Column]:
@@ -136,7 +118,7 @@ def _added_up(column: Column, value: Composable) -> Composable:
 
 def _joined(tables: StateTables) -> Composed:
     return SQL("{} AS reached LEFT JOIN {} AS target ON {}").format(
-        _REACHED, tables.target, same_key(tables.key, "reached", "target")
+        REACHED, tables.target, same_key(tables.key, "reached", "target")
     )
 
 
@@ -144,21 +126,4 @@ def _differs(tables: StateTables) -> Composed:
     return SQL("ROW({}) IS DISTINCT FROM ROW({})").format(
         SQL(", ").join(_before(name) for name in _values(tables)),
         qualified("target", _values(tables)),
-    )
-
-
-# Of a rollback attempt_id is NULL: nothing is new.
-_NEW = SQL("_txid = %(txid)s AND _attempt_id = %(attempt_id)s")
-
-
-def _appended(tables: StateTables) -> Composed:
-    # Equal rows are real, so ALL.
-    return SQL("SELECT {0} FROM {1} WHERE {3} EXCEPT ALL SELECT {0} FROM {2}").format(
-        names(_shown(tables)), tables.target, _REACHED, _NEW
-    )
-
-
-def _taken_out(tables: StateTables) -> Composed:
-    return SQL("SELECT {0} FROM {2} EXCEPT ALL SELECT {0} FROM {1} WHERE {3}").format(
-        names(_shown(tables)), tables.target, _REACHED, _NEW
     )

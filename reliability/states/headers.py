@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import LedgerCorruption
-from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.states.history import wrong_rows
 from reliability.states.tables import StateTables
+
+if TYPE_CHECKING:
+    from reliability.ledger.connection import DatabaseTransaction, Row
 
 MIN_TXID, MAX_TXID = -(2**63), 2**63 - 1
 
@@ -30,3 +34,12 @@ def format_header(row: Row) -> str:
     """Say what is wrong with a header and its rows."""
     attempt = TransactionAttempt(row["txid"], row["attempt_id"])
     return f"attempt {attempt} is on record with {row['rows']} rows, and {row['found']} are there"
+
+
+def compacted_through(tx: DatabaseTransaction, topology: str) -> dict[str, int]:
+    """Return the last txid that each state of this database can take out no more.
+
+    Under "" what the topology has decided to compact, in whatever database.
+    """
+    rows = tx.all("history_of_states", topology=topology)
+    return {row["state"]: row["compacted_through"] for row in rows}

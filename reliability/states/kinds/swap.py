@@ -17,7 +17,7 @@ from reliability.states.compose import (
     same_key_as_record,
     same_key_by,
 )
-from reliability.states.history import counts, header_of
+from reliability.states.history import counts, kept
 from reliability.states.tables import StateTables
 
 CHANGED = Identifier("pg_temp", "changed")
@@ -168,15 +168,6 @@ def _rows_of(tables: StateTables, pattern: Pattern) -> Composed:
     return SQL(
         "SELECT changed._number, staged.* FROM {} AS changed JOIN {} AS staged ON {}"
     ).format(CHANGED, tables.contribution, same_key_by(pattern, "changed", "staged"))
-
-
-def kept(tables: StateTables) -> Composed:
-    """Read every committed contribution of this state, as the ledger's headers name them."""
-    return SQL(
-        "SELECT staged.* FROM {contribution} AS staged"
-        " JOIN reliability.contribution AS header ON {header}"
-        " AND header.txid = staged._txid AND header.attempt_id = staged._attempt_id"
-    ).format(contribution=tables.contribution, header=header_of(tables))
 
 
 def _delete_vanished(tables: StateTables) -> Composed:

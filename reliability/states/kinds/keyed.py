@@ -1,12 +1,30 @@
-"""A first commit: what an attempt staged is added to the target."""
+"""A first commit of a state with a key: what an attempt staged is added to the target."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from psycopg2.sql import SQL, Composed, Identifier
 
-from reliability.core.state import StateKind
+from reliability.core.errors import LedgerCorruption
+from reliability.core.plan import ChangeKey
 from reliability.states.compose import fill, names, of
 from reliability.states.tables import TXID, StateTables, previous
+
+if TYPE_CHECKING:
+    from reliability.ledger.connection import DatabaseTransaction
+
+
+def add_to_rows(tx: DatabaseTransaction, tables: StateTables, key: ChangeKey) -> int:
+    """Add the attempt's contribution, key by key; return how many keys it has."""
+    result = tx.one(apply(tables), **key)
+    keys: int = result["keys"]
+    if keys != result["applied"]:
+        raise LedgerCorruption(
+            f"{tables.target_name}: {keys} keys of txid {key.txid}, and only "
+            f"{result['applied']} rows were older than it"
+        )
+    return keys
 
 
 def apply(tables: StateTables) -> Composed:
@@ -31,7 +49,7 @@ def combine(tables: StateTables) -> Composed:
         )
         for column in tables.columns
     ]
-    if tables.state.kind is StateKind.OPAQUE:
+    if tables.state.keeps_previous:
         # Trident's OpaqueValue: a newer txid makes the value the previous one
         changes += [
             SQL("{} = {}").format(Identifier(previous(name)), Identifier("target", name))

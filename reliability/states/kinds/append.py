@@ -1,0 +1,138 @@
+"""Append: the rows of the target are the contribution, and nothing is kept twice (H6).
+
+Staged rows move into the target when their attempt commits. There they say which txid and which
+attempt they belong to, and keep their share of the accounting.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from psycopg2.sql import SQL, Composable, Composed
+
+from reliability.core.errors import LedgerCorruption
+from reliability.core.plan import ChangeKey
+from reliability.states.compose import names
+from reliability.states.headers import check_headers
+from reliability.states.kinds.difference import REACHED
+from reliability.states.kinds.stored import StoredState
+from reliability.states.tables import StateTables
+
+if TYPE_CHECKING:
+    from reliability.ledger.connection import DatabaseTransaction, Row
+
+
+class StoredRows(StoredState):
+    """Rows that are only appended: they move into the target, and out of it again."""
+
+    def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
+        """Move the staged rows into the target."""
+        is_first = key.replaced_attempt is None
+        if is_first and (found := tx.one(rows_not_older(self.tables), **key)["rows"]):
+            raise LedgerCorruption(
+                f"{self.tables.target_name}: txid {key.txid} is to be appended, and {found} rows "
+                "are not older than it"
+            )
+        tx.run(move(self.tables), **key)
+        return sealed
+
+    def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
+        """Delete the rows of the replaced attempt, and append those of the new one."""
+        self.remember(tx, key, replaced_rows())
+        deleted = tx.run(take_out(self.tables), **key)
+        self.check_taken_out(self.tables.target_name, key, header, deleted)
+        rows = self.add(tx, key, sealed)
+        tx.one("move_contribution", **key, **self.header(rows))
+
+    def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
+        """Delete the rows of later txids."""
+        check_headers(tx, self.tables, after=key.txid)
+        self.remember(tx, key, later_rows())
+        tx.run("drop_later_contributions", **key)
+        tx.run(take_out_later(self.tables), **key)
+
+    def remember(self, tx: DatabaseTransaction, key: ChangeKey, rows: Composable) -> None:
+        """Keep the rows that go; they have no key of their own.
+
+        :param rows: the condition for these rows
+        """
+        statement = SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WHERE {}")
+        shown = names(_shown(self.tables))
+        tx.run(statement.format(REACHED, shown, self.tables.target, rows), **key)
+
+    def changed_rows(self) -> Composed:
+        return SQL(
+            "SELECT 'removed' AS change, * FROM ({}) AS r"
+            " UNION ALL SELECT 'added' AS change, * FROM ({}) AS a"
+        ).format(_removed(self.tables), _appended(self.tables))
+
+    def count_changed_rows(self) -> Composed:
+        return SQL(
+            "SELECT (SELECT count(*) FROM ({added}) AS a) AS rows_added, 0 AS rows_changed,"
+            " (SELECT count(*) FROM ({removed}) AS r) AS rows_removed, '{{}}'::jsonb AS moved"
+        ).format(added=_appended(self.tables), removed=_removed(self.tables))
+
+    def missing_by_header(self, wrong: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+        """The rows are the contribution: only how many each txid has can be compared."""
+        missing = sum(max(row["rows"] - row["found"], 0) for row in wrong)
+        return missing, sum(max(row["found"] - row["rows"], 0) for row in wrong)
+
+
+def move(tables: StateTables) -> Composed:
+    """Move an attempt's staged rows into the target."""
+    return SQL(
+        "WITH moved AS (DELETE FROM {contribution}"
+        " WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s RETURNING {names})"
+        " INSERT INTO {target} ({names}) SELECT {names} FROM moved"
+    ).format(
+        contribution=tables.contribution,
+        target=tables.target,
+        names=names(tables.staged_columns()),
+    )
+
+
+def take_out(tables: StateTables) -> Composed:
+    """Delete the rows of the attempt that a replay replaces."""
+    return SQL("DELETE FROM {} WHERE {}").format(tables.target, replaced_rows())
+
+
+def replaced_rows() -> SQL:
+    """Return the condition for these rows."""
+    return SQL("_txid = %(txid)s AND _attempt_id = %(replaced_attempt)s")
+
+
+def rows_not_older(tables: StateTables) -> Composed:
+    """Count the rows of this txid or a later one: a first commit finds none (C3)."""
+    return SQL("SELECT count(*) AS rows FROM {} WHERE _txid >= %(txid)s").format(tables.target)
+
+
+def take_out_later(tables: StateTables) -> Composed:
+    """Delete the rows that later txids have appended."""
+    return SQL("DELETE FROM {} WHERE {}").format(tables.target, later_rows())
+
+
+def later_rows() -> SQL:
+    """Return the condition for these rows."""
+    return SQL("_txid > %(txid)s")
+
+
+def _shown(tables: StateTables) -> list[str]:
+    return [*tables.state.key, *tables.state.values]
+
+
+# Of a rollback attempt_id is NULL: nothing is new.
+_NEW = SQL("_txid = %(txid)s AND _attempt_id = %(attempt_id)s")
+
+
+def _appended(tables: StateTables) -> Composed:
+    # Equal rows are real, so ALL.
+    return SQL("SELECT {0} FROM {1} WHERE {3} EXCEPT ALL SELECT {0} FROM {2}").format(
+        names(_shown(tables)), tables.target, REACHED, _NEW
+    )
+
+
+def _removed(tables: StateTables) -> Composed:
+    return SQL("SELECT {0} FROM {2} EXCEPT ALL SELECT {0} FROM {1} WHERE {3}").format(
+        names(_shown(tables)), tables.target, REACHED, _NEW
+    )

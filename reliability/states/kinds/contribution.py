@@ -1,0 +1,89 @@
+"""A ContributionState, the default: every txid's contribution is kept, and can be replaced."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from psycopg2.sql import SQL, Composed
+
+from reliability.core.plan import ChangeKey
+from reliability.states.compose import names
+from reliability.states.headers import check_headers
+from reliability.states.history import kept
+from reliability.states.kinds.keyed import add_to_rows
+from reliability.states.kinds.stored import StoredState
+from reliability.states.kinds.swap import (
+    CHANGED,
+    Pattern,
+    changed,
+    changed_keys,
+    count_changed,
+    from_contributions,
+    patterns_of_changed,
+    replace_rows,
+    swap,
+)
+from reliability.states.tables import StateTables
+from reliability.states.verify import differing_rows
+
+if TYPE_CHECKING:
+    from reliability.ledger.connection import DatabaseTransaction, Row
+
+
+class StoredContributions(StoredState):
+    """Keeps what is staged as the contribution; replaces it by inverse, or works rows out anew."""
+
+    def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
+        """Add the contribution to the rows; what was staged stays."""
+        add_to_rows(tx, self.tables, key)
+        return sealed
+
+    def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
+        """Write anew the rows whose part of the contribution differs."""
+        tables = self.tables
+        replaced = {"txid": key.txid, "attempt_id": key.replaced_attempt}
+        found = tx.one(tables.fold(), **replaced)["rows"]
+        self.check_taken_out(tables.contribution_table, key, header, found)
+        tx.one("move_contribution", **key, **self.header(sealed))
+        tx.run(changed_keys(tables), **key)
+        patterns = self._look_at_changed(tx)
+        self.remember(tx, key, changed(tables))
+        for statement in swap(tables, patterns):
+            tx.run(statement, **key)
+
+    def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
+        """Work out the rows that later txids have touched from what is left."""
+        tables = self.tables
+        # Keys whose rows are missing would keep what they have, and nothing would ever show it.
+        check_headers(tx, tables, after=key.txid)
+        tx.run(later_keys(tables), **key)
+        patterns = self._look_at_changed(tx)
+        self.remember(tx, key, changed(tables))
+        tx.run("drop_later_contributions", **key)
+        for statement in recompute(tables, patterns):
+            tx.run(statement, **key)
+
+    def differing_rows(self) -> Composed:
+        """Compare each row with what its contributions say."""
+        return differing_rows(self.tables)
+
+    def _look_at_changed(self, tx: DatabaseTransaction) -> Sequence[Pattern]:
+        """Help the planner: how many keys there are, and which columns of them are NULL."""
+        tx.run(count_changed())
+        found = tx.all(patterns_of_changed(self.tables))
+        return found or [dict.fromkeys(self.tables.key, False)]
+
+
+def later_keys(tables: StateTables) -> Composed:
+    """Collect the keys that later txids have touched, while headers still name what is kept."""
+    return SQL(
+        "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS"
+        " SELECT row_number() OVER () AS _number, later.* FROM"
+        " (SELECT DISTINCT {} FROM ({}) AS kept WHERE _txid > %(txid)s) AS later"
+    ).format(CHANGED, names(tables.key), kept(tables))
+
+
+def recompute(tables: StateTables, patterns: Sequence[Pattern]) -> list[Composed]:
+    """Work out the collected keys from the contributions that are left, and write them."""
+    return replace_rows(tables, from_contributions(tables, patterns))

@@ -1,0 +1,178 @@
+"""What all kinds of state share: the steps of a commit, a replay and a rollback.
+
+A first commit adds the attempt's contribution. A replay replaces an older one, as far as the state
+keeps enough to take that out again. A rollback takes out what all later txids have added. What was
+sealed, and what is taken out, is counted first: rows that are missing are never zero (H2).
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from psycopg2.sql import Composable, Composed
+
+from reliability.core.difference import Difference
+from reliability.core.errors import LedgerCorruption, ReplayNotPossible
+from reliability.core.plan import ChangeKey
+from reliability.core.state import replay_refusal
+from reliability.states.headers import compacted_through
+from reliability.states.kinds import difference
+from reliability.states.tables import StateTables
+
+if TYPE_CHECKING:
+    from reliability.ledger.connection import DatabaseTransaction, Row
+
+DifferenceObserver = Callable[["DatabaseTransaction", "StoredState", ChangeKey], object]
+"""Called with the rows that differ, while the rows before and after are both there."""
+
+
+class StoredState(ABC):
+    """The tables of one state, and what a change of the topology does to them.
+
+    :cvar presence: what the header of a contribution with rows says of them
+    """
+
+    presence: ClassVar[str] = "present"
+
+    def __init__(self, tables: StateTables) -> None:
+        self.tables = tables
+
+    @property
+    def name(self) -> str:
+        return self.tables.state.name
+
+    # --- the changes -----------------------------------------------------------------------------
+
+    def commit(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
+        """Take the next commit number, and add the attempt's contribution (C3).
+
+        :raises LedgerCorruption: the state is not where the ledger says it is
+        """
+        key = key.of_state(self.name)
+        tx.one("advance_state", **key)
+        rows = self.add(tx, key, self._sealed_rows(tx, key))
+        tx.one("insert_contribution", **key, **self.header(rows))
+
+    def replay(
+        self, tx: DatabaseTransaction, key: ChangeKey, observer: DifferenceObserver | None = None
+    ) -> Difference:
+        """Take the next commit number, and replace a contribution.
+
+        :raises LedgerCorruption: the state is not where the ledger says it is
+        :raises ReplayNotPossible: the state does not keep what the replay would replace (H5)
+        """
+        key = key.of_state(self.name)
+        tx.one("advance_state", **key)
+        sealed = self._sealed_rows(tx, key)
+        self._check_replayable(tx, key)
+        self.replace(tx, key, tx.one("contribution", **key), sealed)
+        return self._compare(tx, key, observer)
+
+    def roll_back(
+        self, tx: DatabaseTransaction, key: ChangeKey, observer: DifferenceObserver | None = None
+    ) -> Difference:
+        """Take the next commit number, and take out what came after the key's txid (H4).
+
+        The caller has checked that every state of the topology can go back.
+        """
+        key = key.of_state(self.name)
+        tx.one("advance_state", **key)
+        self.take_out_later(tx, key)
+        return self._compare(tx, key, observer)
+
+    def drop_commit_number(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
+        """Take the next commit number of a rollback whose changes this database never had (C6)."""
+        tx.one("advance_state", **key.of_state(self.name))
+
+    # --- what a kind does ------------------------------------------------------------------------
+
+    @abstractmethod
+    def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
+        """Add the attempt's contribution; return how many rows its header speaks of.
+
+        :param sealed: how many rows are staged for the attempt
+        """
+
+    @abstractmethod
+    def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
+        """Replace the contribution that `header` describes, and remember what that changes."""
+
+    @abstractmethod
+    def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
+        """Take out what txids after the key's have added, and remember what that changes."""
+
+    # --- what a change does to the rows ----------------------------------------------------------
+
+    def changed_rows(self) -> Composed:
+        """Read the rows that differ: change, the key, and each value before and after."""
+        return difference.rows(self.tables)
+
+    def count_changed_rows(self) -> Composed:
+        """Count rows_added, rows_changed and rows_removed, and by how much each sum moved."""
+        return difference.count(self.tables)
+
+    def remember(self, tx: DatabaseTransaction, key: ChangeKey, rows: Composable) -> None:
+        """Keep the rows as they are before the change.
+
+        :param rows: a query for the keys that the change can reach
+        """
+        tx.run(difference.remember(self.tables, rows), **key)
+
+    def _compare(
+        self, tx: DatabaseTransaction, key: ChangeKey, observer: DifferenceObserver | None
+    ) -> Difference:
+        row = tx.one(self.count_changed_rows(), **key)
+        if observer is not None:
+            observer(tx, self, key)
+        tx.run(difference.forget())
+        return Difference.from_json({"state": self.name, **row})
+
+    # --- checks ----------------------------------------------------------------------------------
+
+    def header(self, rows: int) -> dict[str, Any]:
+        """Return what the header of a contribution says of its rows."""
+        return {"presence": self.presence if rows else "empty", "rows": rows}
+
+    def check_taken_out(self, table: str, key: ChangeKey, header: Row, found: int) -> None:
+        """Raise unless what is taken out is what went in: missing rows are not zero (H2)."""
+        if header["attempt_id"] != key.replaced_attempt or header["rows"] != found:
+            raise LedgerCorruption(
+                f"{table}: attempt {key.txid}:{header['attempt_id']} is on record with "
+                f"{header['rows']} rows, and {found} rows of attempt "
+                f"{key.txid}:{key.replaced_attempt} are there"
+            )
+
+    def _sealed_rows(self, tx: DatabaseTransaction, key: ChangeKey) -> int:
+        # Sealed rows that are missing must not be taken for an empty contribution (H2).
+        sealed: int = tx.one("staged_rows", **key)["staged_rows"]
+        found = tx.one(self.tables.fold(), **key)["rows"]
+        if sealed != found:
+            raise LedgerCorruption(
+                f"{self.tables.contribution_table}: {sealed} rows were sealed for attempt "
+                f"{key.txid}:{key.attempt_id}, and {found} are there"
+            )
+        return sealed
+
+    def _check_replayable(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
+        last = tx.one("last_contribution", **key)["txid"] or 0
+        through = compacted_through(tx, key.topology)
+        refusal = replay_refusal([self.tables.state], key.txid, last + 1, through)
+        if refusal is not None:
+            raise ReplayNotPossible(f"txid {key.txid}: {refusal}")
+
+    # --- verification ----------------------------------------------------------------------------
+
+    def differing_rows(self) -> Composed | None:
+        """Compare the table with the kept contributions; None if the kind keeps none."""
+        return None
+
+    @property
+    def has_headers(self) -> bool:
+        """Say whether headers speak of rows that are kept."""
+        return self.presence == "present"
+
+    def missing_by_header(self, wrong: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
+        """Return how many rows are missing and surplus by their headers, None if rows tell more."""
+        return None

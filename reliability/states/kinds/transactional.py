@@ -1,0 +1,33 @@
+"""A TransactionalState: values alone. No committed txid can be replaced or taken out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reliability.core.errors import LedgerCorruption
+from reliability.core.plan import ChangeKey
+from reliability.states.kinds.keyed import add_to_rows
+from reliability.states.kinds.stored import StoredState
+
+if TYPE_CHECKING:
+    from reliability.ledger.connection import DatabaseTransaction, Row
+
+
+class StoredTransactional(StoredState):
+    """Adds to the rows and keeps nothing of the contribution."""
+
+    presence = "compacted"
+
+    def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
+        """Add the contribution and delete what was staged; the header counts keys."""
+        keys = add_to_rows(tx, self.tables, key)
+        tx.run(self.tables.clean(), **key)
+        return keys
+
+    def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
+        """A replay was refused before it came here (H5)."""
+        raise LedgerCorruption(f"{self.tables.target_name} keeps nothing that could be replaced")
+
+    def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
+        """A rollback was refused before it came here (H5)."""
+        raise LedgerCorruption(f"{self.tables.target_name} keeps nothing that could be taken out")

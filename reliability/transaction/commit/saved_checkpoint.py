@@ -1,0 +1,49 @@
+"""The row of the table `checkpoint`: read, and saved by compare and set."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reliability.core.checkpoint import CheckpointState, Phase
+from reliability.core.errors import CheckpointTakenOver
+from reliability.core.plan import Plan, dropped_by, planned_from_json
+from reliability.core.texts import as_json
+from reliability.ledger.connection import DatabaseTransaction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SavedCheckpoint:
+    """A row of the table checkpoint."""
+
+    state: CheckpointState
+    epoch: int
+    plan: Plan = ()
+
+
+def read_checkpoint(tx: DatabaseTransaction, topology: str) -> SavedCheckpoint:
+    """Read where the topology's states are on their way to."""
+    row = tx.one("checkpoint", topology=topology)
+    plan = tuple(planned_from_json(item) for item in row["plan"])
+    state = CheckpointState(
+        Phase(row["phase"]), row["commit_number"], max(len(plan), 1), dropped_by(plan)
+    )
+    return SavedCheckpoint(state=state, epoch=row["epoch"], plan=plan)
+
+
+def save_checkpoint(
+    tx: DatabaseTransaction, topology: str, old: SavedCheckpoint, new: SavedCheckpoint
+) -> None:
+    """Put `new` in the place of `old`; raise CheckpointTakenOver if that is not there any more."""
+    row = tx.first(
+        "save_checkpoint",
+        topology=topology,
+        old_phase=old.state.phase.value,
+        old_commit_number=old.state.commit_number,
+        old_epoch=old.epoch,
+        phase=new.state.phase.value,
+        commit_number=new.state.commit_number,
+        epoch=new.epoch,
+        plan=as_json([planned.to_json() for planned in new.plan]),
+    )
+    if row is None:
+        raise CheckpointTakenOver(f"the checkpoint of {topology} is not {old.state} any more")
