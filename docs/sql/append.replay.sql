@@ -1,0 +1,84 @@
+-- the query advance_state
+
+-- the query staged_rows
+
+SELECT coalesce(bit_xor(_x), 0) AS xor,
+       coalesce(sum(_n), 0)::bigint AS count,
+       count(*) AS rows
+FROM "reliability_contribution"."one__revenue"
+WHERE _txid = %(txid)s
+  AND _attempt_id = %(attempt_id)s;
+
+-- the query last_contribution
+
+-- the query history_of_states
+
+-- the query contribution
+
+CREATE
+TEMPORARY TABLE "pg_temp"."reached" ON
+COMMIT
+DROP AS
+SELECT "customer",
+       "price"
+FROM "public"."revenue"
+WHERE _txid = %(txid)s
+  AND _attempt_id = %(replaced_attempt)s;
+
+DELETE
+FROM "public"."revenue"
+WHERE _txid = %(txid)s
+  AND _attempt_id = %(replaced_attempt)s;
+
+WITH moved AS
+  (DELETE
+   FROM "reliability_contribution"."one__revenue"
+   WHERE _txid = %(txid)s
+     AND _attempt_id = %(attempt_id)s RETURNING "_txid",
+                                                "_attempt_id",
+                                                "customer",
+                                                "price",
+                                                "_x",
+                                                "_n")
+INSERT INTO "public"."revenue" ("_txid",
+                                "_attempt_id",
+                                "customer",
+                                "price",
+                                "_x",
+                                "_n")
+SELECT "_txid",
+       "_attempt_id",
+       "customer",
+       "price",
+       "_x",
+       "_n"
+FROM moved;
+
+-- the query move_contribution
+
+SELECT
+  (SELECT count(*)
+   FROM
+     (SELECT "customer",
+             "price"
+      FROM "public"."revenue"
+      WHERE _txid = %(txid)s
+        AND _attempt_id = %(attempt_id)s
+      EXCEPT ALL SELECT "customer",
+                        "price"
+      FROM "pg_temp"."reached") AS a) AS rows_added,
+       0 AS rows_changed,
+
+  (SELECT count(*)
+   FROM
+     (SELECT "customer",
+             "price"
+      FROM "pg_temp"."reached"
+      EXCEPT ALL SELECT "customer",
+                        "price"
+      FROM "public"."revenue"
+      WHERE _txid = %(txid)s
+        AND _attempt_id = %(attempt_id)s) AS r) AS rows_removed,
+       '{}'::jsonb AS moved;
+
+DROP TABLE "pg_temp"."reached";

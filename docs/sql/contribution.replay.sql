@@ -1,0 +1,171 @@
+-- the query advance_state
+
+-- the query staged_rows
+
+SELECT coalesce(bit_xor(_x), 0) AS xor,
+       coalesce(sum(_n), 0)::bigint AS count,
+       count(*) AS rows
+FROM "reliability_contribution"."one__revenue"
+WHERE _txid = %(txid)s
+  AND _attempt_id = %(attempt_id)s;
+
+-- the query last_contribution
+
+-- the query history_of_states
+
+-- the query contribution
+
+SELECT coalesce(bit_xor(_x), 0) AS xor,
+       coalesce(sum(_n), 0)::bigint AS count,
+       count(*) AS rows
+FROM "reliability_contribution"."one__revenue"
+WHERE _txid = %(txid)s
+  AND _attempt_id = %(attempt_id)s;
+
+-- the query move_contribution
+
+CREATE
+TEMPORARY TABLE "pg_temp"."changed" ON
+COMMIT
+DROP AS
+SELECT row_number() OVER () AS _number,
+       coalesce(new."customer", old."customer") AS "customer",
+       "old"."orders" AS "old orders",
+       "new"."orders" AS "new orders",
+       "old"."revenue" AS "old revenue",
+       "new"."revenue" AS "new revenue",
+       "old"."_revenue_count" AS "old _revenue_count",
+       "new"."_revenue_count" AS "new _revenue_count",
+       "old"."_rows" AS "old _rows",
+       "new"."_rows" AS "new _rows"
+FROM
+  (SELECT "customer",
+          CAST(sum("staged"."orders") AS bigint) AS "orders",
+          CAST(sum("staged"."revenue") AS numeric(14, 2)) AS "revenue",
+          CAST(sum("staged"."_revenue_count") AS bigint) AS "_revenue_count",
+          CAST(sum("staged"."_rows") AS bigint) AS "_rows"
+   FROM "reliability_contribution"."one__revenue" AS staged
+   WHERE _txid = %(txid)s
+     AND _attempt_id = %(replaced_attempt)s
+   GROUP BY "customer") AS old
+FULL JOIN
+  (SELECT "customer",
+          CAST(sum("staged"."orders") AS bigint) AS "orders",
+          CAST(sum("staged"."revenue") AS numeric(14, 2)) AS "revenue",
+          CAST(sum("staged"."_revenue_count") AS bigint) AS "_revenue_count",
+          CAST(sum("staged"."_rows") AS bigint) AS "_rows"
+   FROM "reliability_contribution"."one__revenue" AS staged
+   WHERE _txid = %(txid)s
+     AND _attempt_id = %(attempt_id)s
+   GROUP BY "customer") AS new ON ROW("old"."customer")::record = ROW("new"."customer")::record
+WHERE ("old"."orders",
+       "old"."revenue",
+       "old"."_revenue_count",
+       "old"."_rows") IS DISTINCT
+  FROM ("new"."orders",
+        "new"."revenue",
+        "new"."_revenue_count",
+        "new"."_rows");
+
+ANALYZE "pg_temp"."changed";
+
+SELECT DISTINCT "customer" IS NULL AS "customer"
+FROM "pg_temp"."changed";
+
+CREATE
+TEMPORARY TABLE "pg_temp"."reached" ON
+COMMIT
+DROP AS
+SELECT "touched"."customer",
+       target._txid IS NOT NULL AS "was there",
+                                   "target"."orders" AS "before orders",
+                                   "target"."revenue" AS "before revenue"
+FROM
+  (SELECT "customer"
+   FROM "pg_temp"."changed") AS touched
+LEFT JOIN "public"."revenue" AS target ON ("touched"."customer" = "target"."customer"
+                                           OR ("touched"."customer" IS NULL
+                                               AND "target"."customer" IS NULL));
+
+CREATE
+TEMPORARY TABLE "pg_temp"."swapped" ON
+COMMIT
+DROP AS
+SELECT "changed"."customer",
+       CAST(CAST(coalesce("target"."orders", 0) AS numeric) - coalesce("changed"."old orders", 0) + coalesce("changed"."new orders", 0) AS bigint) AS "orders",
+       CASE
+           WHEN CAST(CAST(coalesce("target"."_revenue_count", 0) AS numeric) - coalesce("changed"."old _revenue_count", 0) + coalesce("changed"."new _revenue_count", 0) AS bigint) > 0 THEN CAST(CAST(coalesce("target"."revenue", 0) AS numeric) - coalesce("changed"."old revenue", 0) + coalesce("changed"."new revenue", 0) AS numeric(14, 2))
+       END AS "revenue",
+       CAST(CAST(coalesce("target"."_revenue_count", 0) AS numeric) - coalesce("changed"."old _revenue_count", 0) + coalesce("changed"."new _revenue_count", 0) AS bigint) AS "_revenue_count",
+       CAST(CAST(coalesce("target"."_rows", 0) AS numeric) - coalesce("changed"."old _rows", 0) + coalesce("changed"."new _rows", 0) AS bigint) AS "_rows",
+       CASE
+           WHEN coalesce("changed"."new _rows", 0) > 0 THEN greatest(target._txid, %(txid)s)
+           WHEN target._txid > %(txid)s THEN target._txid
+           ELSE
+                  (SELECT max(kept._txid)
+                   FROM
+                     (SELECT staged.*
+                      FROM "reliability_contribution"."one__revenue" AS staged
+                      JOIN reliability.contribution AS header ON header.topology = E'one'
+                      AND header.state = E'revenue'
+                      AND header.txid = staged._txid
+                      AND header.attempt_id = staged._attempt_id) AS kept
+                   WHERE ("changed"."customer" = "kept"."customer"
+                          OR ("changed"."customer" IS NULL
+                              AND "kept"."customer" IS NULL)))
+       END AS _txid
+FROM "pg_temp"."changed" AS changed
+LEFT JOIN "public"."revenue" AS target ON ("changed"."customer" = "target"."customer"
+                                           OR ("changed"."customer" IS NULL
+                                               AND "target"."customer" IS NULL));
+
+DELETE
+FROM "public"."revenue" AS target USING "pg_temp"."swapped" AS swapped
+WHERE ("target"."customer" = "swapped"."customer"
+       OR ("target"."customer" IS NULL
+           AND "swapped"."customer" IS NULL))
+  AND coalesce(swapped._rows, 0) = 0;
+
+INSERT INTO "public"."revenue" ("customer",
+                                "orders",
+                                "revenue",
+                                "_revenue_count",
+                                "_rows",
+                                _txid)
+SELECT "customer",
+       "orders",
+       "revenue",
+       "_revenue_count",
+       "_rows",
+       _txid
+FROM "pg_temp"."swapped"
+WHERE _rows > 0
+ORDER BY "customer" ON CONFLICT ("customer") DO
+UPDATE
+SET "orders" = excluded."orders",
+    "revenue" = excluded."revenue",
+    "_revenue_count" = excluded."_revenue_count",
+    "_rows" = excluded."_rows",
+    _txid = excluded._txid;
+
+DROP TABLE "pg_temp"."changed",
+           "pg_temp"."swapped";
+
+SELECT count(*) FILTER (
+                        WHERE NOT "was there"
+                          AND (target._txid IS NOT NULL)) AS rows_added,
+       count(*) FILTER (
+                        WHERE "was there"
+                          AND (target._txid IS NOT NULL)
+                          AND ROW("before orders", "before revenue") IS DISTINCT
+                          FROM ROW("target"."orders", "target"."revenue")) AS rows_changed,
+       count(*) FILTER (
+                        WHERE "was there"
+                          AND NOT (target._txid IS NOT NULL)) AS rows_removed,
+       jsonb_strip_nulls(jsonb_build_object(E'orders', nullif(coalesce(sum("target"."orders"), 0) - coalesce(sum("before orders"), 0), 0)::text, E'revenue', nullif(coalesce(sum("target"."revenue"), 0) - coalesce(sum("before revenue"), 0), 0)::text)) AS moved
+FROM "pg_temp"."reached" AS reached
+LEFT JOIN "public"."revenue" AS target ON ("reached"."customer" = "target"."customer"
+                                           OR ("reached"."customer" IS NULL
+                                               AND "target"."customer" IS NULL));
+
+DROP TABLE "pg_temp"."reached";

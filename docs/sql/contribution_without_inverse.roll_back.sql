@@ -1,0 +1,161 @@
+-- the query advance_state
+
+SELECT coalesce(header.txid, found._txid) AS txid,
+       coalesce(header.attempt_id, found._attempt_id) AS attempt_id,
+       coalesce(header.rows, 0) AS rows,
+       coalesce(found.rows, 0) AS found
+FROM
+  (SELECT *
+   FROM reliability.contribution AS header
+   WHERE header.topology = E'one'
+     AND header.state = E'revenue'
+     AND txid > %(after)s
+     AND txid <= %(through)s) AS header
+LEFT JOIN
+  (SELECT _txid,
+          _attempt_id,
+          count(*) AS rows
+   FROM "reliability_contribution"."one__revenue"
+   WHERE _txid > %(after)s
+     AND _txid <= %(through)s
+   GROUP BY 1,
+            2) AS found ON found._txid = header.txid
+AND found._attempt_id = header.attempt_id
+WHERE header.rows IS DISTINCT
+  FROM coalesce(found.rows, 0)
+ORDER BY 1,
+         2;
+
+CREATE
+TEMPORARY TABLE "pg_temp"."changed" ON
+COMMIT
+DROP AS
+SELECT row_number() OVER () AS _number,
+       later.*
+FROM
+  (SELECT DISTINCT "customer"
+   FROM
+     (SELECT staged.*
+      FROM "reliability_contribution"."one__revenue" AS staged
+      JOIN reliability.contribution AS header ON header.topology = E'one'
+      AND header.state = E'revenue'
+      AND header.txid = staged._txid
+      AND header.attempt_id = staged._attempt_id) AS kept
+   WHERE _txid > %(txid)s) AS later;
+
+ANALYZE "pg_temp"."changed";
+
+SELECT DISTINCT "customer" IS NULL AS "customer"
+FROM "pg_temp"."changed";
+
+CREATE
+TEMPORARY TABLE "pg_temp"."reached" ON
+COMMIT
+DROP AS
+SELECT "touched"."customer",
+       target._txid IS NOT NULL AS "was there",
+                                   "target"."dearest" AS "before dearest",
+                                   "target"."mean" AS "before mean",
+                                   "target"."status" AS "before status"
+FROM
+  (SELECT "customer"
+   FROM "pg_temp"."changed") AS touched
+LEFT JOIN "public"."revenue" AS target ON ("touched"."customer" = "target"."customer"
+                                           OR ("touched"."customer" IS NULL
+                                               AND "target"."customer" IS NULL));
+
+-- the query drop_later_contributions
+
+CREATE
+TEMPORARY TABLE "pg_temp"."swapped" ON
+COMMIT
+DROP AS
+SELECT DISTINCT ON ("changed"."customer") "changed"."customer",
+                   CAST(max("kept"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
+                   CAST(sum("kept"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
+                   CAST(sum("kept"."_mean_count") OVER same_key AS bigint) AS "_mean_count",
+                   CAST(first_value("kept"."status") OVER (same_key
+                                                           ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS text) AS "status",
+                   CAST(first_value("kept"."_status_by_1") OVER (same_key
+                                                                 ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS numeric(14, 2)) AS "_status_by_1",
+                   CAST(first_value("kept"."_status_tuple") OVER (same_key
+                                                                  ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS bigint) AS "_status_tuple",
+                   CAST(sum("kept"."_rows") OVER same_key AS bigint) AS "_rows",
+                   max("kept"."_txid") OVER same_key AS _txid
+FROM "pg_temp"."changed" AS changed
+LEFT JOIN
+  (SELECT *
+   FROM
+     (SELECT changed._number,
+             staged.*
+      FROM "pg_temp"."changed" AS changed
+      JOIN "reliability_contribution"."one__revenue" AS staged ON "changed"."customer" = "staged"."customer"
+      OFFSET 0) AS own
+   WHERE EXISTS
+       (SELECT
+        FROM reliability.contribution AS header
+        WHERE header.topology = E'one'
+          AND header.state = E'revenue'
+          AND header.txid = "own"."_txid"
+          AND header.attempt_id = "own"."_attempt_id"
+          OFFSET 0)) AS kept ON kept._number = changed._number WINDOW same_key AS (PARTITION BY "changed"."customer");
+
+DELETE
+FROM "public"."revenue" AS target USING "pg_temp"."swapped" AS swapped
+WHERE ("target"."customer" = "swapped"."customer"
+       OR ("target"."customer" IS NULL
+           AND "swapped"."customer" IS NULL))
+  AND coalesce(swapped._rows, 0) = 0;
+
+INSERT INTO "public"."revenue" ("customer",
+                                "dearest",
+                                "_mean_sum",
+                                "_mean_count",
+                                "status",
+                                "_status_by_1",
+                                "_status_tuple",
+                                "_rows",
+                                _txid)
+SELECT "customer",
+       "dearest",
+       "_mean_sum",
+       "_mean_count",
+       "status",
+       "_status_by_1",
+       "_status_tuple",
+       "_rows",
+       _txid
+FROM "pg_temp"."swapped"
+WHERE _rows > 0
+ORDER BY "customer" ON CONFLICT ("customer") DO
+UPDATE
+SET "dearest" = excluded."dearest",
+    "_mean_sum" = excluded."_mean_sum",
+    "_mean_count" = excluded."_mean_count",
+    "status" = excluded."status",
+    "_status_by_1" = excluded."_status_by_1",
+    "_status_tuple" = excluded."_status_tuple",
+    "_rows" = excluded."_rows",
+    _txid = excluded._txid;
+
+DROP TABLE "pg_temp"."changed",
+           "pg_temp"."swapped";
+
+SELECT count(*) FILTER (
+                        WHERE NOT "was there"
+                          AND (target._txid IS NOT NULL)) AS rows_added,
+       count(*) FILTER (
+                        WHERE "was there"
+                          AND (target._txid IS NOT NULL)
+                          AND ROW("before dearest", "before mean", "before status") IS DISTINCT
+                          FROM ROW("target"."dearest", "target"."mean", "target"."status")) AS rows_changed,
+       count(*) FILTER (
+                        WHERE "was there"
+                          AND NOT (target._txid IS NOT NULL)) AS rows_removed,
+       jsonb_strip_nulls(jsonb_build_object()) AS moved
+FROM "pg_temp"."reached" AS reached
+LEFT JOIN "public"."revenue" AS target ON ("reached"."customer" = "target"."customer"
+                                           OR ("reached"."customer" IS NULL
+                                               AND "target"."customer" IS NULL));
+
+DROP TABLE "pg_temp"."reached";

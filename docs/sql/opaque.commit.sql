@@ -1,0 +1,53 @@
+-- the query advance_state
+
+-- the query staged_rows
+
+SELECT coalesce(bit_xor(_x), 0) AS xor,
+       coalesce(sum(_n), 0)::bigint AS count,
+       count(*) AS rows
+FROM "reliability_contribution"."one__revenue"
+WHERE _txid = %(txid)s
+  AND _attempt_id = %(attempt_id)s;
+
+WITH added AS MATERIALIZED
+  (SELECT "customer",
+          CAST(sum("staged"."orders") AS bigint) AS "orders",
+          CAST(sum("staged"."revenue") AS numeric(14, 2)) AS "revenue",
+          CAST(sum("staged"."_revenue_count") AS bigint) AS "_revenue_count",
+          CAST(sum("staged"."_rows") AS bigint) AS "_rows"
+   FROM "reliability_contribution"."one__revenue" AS staged
+   WHERE _txid = %(txid)s
+     AND _attempt_id = %(attempt_id)s
+   GROUP BY "customer"), applied AS
+  (INSERT INTO "public"."revenue" AS target ("customer", "orders", "revenue", "_revenue_count", "_rows", _txid) SELECT "customer",
+                                                                                                                       "orders",
+                                                                                                                       "revenue",
+                                                                                                                       "_revenue_count",
+                                                                                                                       "_rows",
+                                                                                                                       %(txid)s
+   FROM added
+   ORDER BY "customer" ON CONFLICT ("customer") DO UPDATE
+   SET "orders" = "target"."orders" + "excluded"."orders",
+       "revenue" = coalesce("target"."revenue" + "excluded"."revenue", "target"."revenue", "excluded"."revenue"),
+       "_revenue_count" = "target"."_revenue_count" + "excluded"."_revenue_count",
+       "_rows" = "target"."_rows" + "excluded"."_rows",
+       "_orders_previous" = "target"."orders",
+       "_revenue_previous" = "target"."revenue",
+       "__revenue_count_previous" = "target"."_revenue_count",
+       "__rows_previous" = "target"."_rows",
+       "__txid_previous" = "target"."_txid",
+       _txid = excluded._txid
+   WHERE target._txid < excluded._txid RETURNING 1)
+SELECT
+  (SELECT count(*)
+   FROM added) AS keys,
+
+  (SELECT count(*)
+   FROM applied) AS applied;
+
+DELETE
+FROM "reliability_contribution"."one__revenue"
+WHERE _txid = %(txid)s
+  AND _attempt_id = %(attempt_id)s;
+
+-- the query insert_contribution
