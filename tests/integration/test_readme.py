@@ -1,10 +1,10 @@
-"""The README's code is code: what it quotes stands in the files, and its own pipeline runs."""
+"""The code of the pages for beginners is code: what it quotes is in the files, and it runs."""
 
 from __future__ import annotations
 
 import re
 import sys
-from datetime import datetime, timezone
+from datetime import date, datetime, timezone
 from decimal import Decimal
 from types import ModuleType
 
@@ -15,59 +15,80 @@ from reliability.core.spout import Interval
 from reliability.topologies import load_topology
 from tests.support.fix_postgres import ROOT, rows
 
-README = (ROOT / "README.md").read_text()
-BLOCKS = re.findall(r"```python\n# (\S+\.py)[^\n]*\n(.*?)```", README, re.DOTALL)
-QUOTED = [(name, code) for name, code in BLOCKS if (ROOT / name).exists()]
+GETTING_STARTED = "docs/getting-started.md"
+README = "README.md"
+WRITE_A_PIPELINE = "docs/write-a-pipeline.md"
+BLOCKS = {
+    page: re.findall(
+        r"```python\n# (\S+\.py)[^\n]*\n(.*?)```", (ROOT / page).read_text(), re.DOTALL
+    )
+    for page in (GETTING_STARTED, README, WRITE_A_PIPELINE)
+}
+NOON = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
+DAY = Interval(datetime(2026, 1, 1, tzinfo=timezone.utc), datetime(2026, 1, 2, tzinfo=timezone.utc))
 
 
-def test_the_readme_has_what_these_tests_are_about():
-    assert [name for name, _ in BLOCKS] == [
-        "spark_apps/global_count.py",
-        "dags/global_count.py",
-        "spark_apps/shop_revenue.py",
-        "dags/shop_revenue.py",
-        "make_orders.py",
-    ]
-    assert len(QUOTED) == 2
+def test_the_pages_have_what_these_tests_are_about():
+    assert {page: [name for name, _ in blocks] for page, blocks in BLOCKS.items()} == {
+        GETTING_STARTED: ["spark_apps/global_count.py", "dags/global_count.py"],
+        README: ["spark_apps/daily_orders.py", "dags/daily_orders.py", "make_orders.py"],
+        WRITE_A_PIPELINE: [
+            "spark_apps/shop_revenue.py",
+            "dags/shop_revenue.py",
+            "make_orders.py",
+        ],
+    }
 
 
-@pytest.mark.parametrize(("name", "code"), QUOTED)
-def test_what_is_quoted_stands_in_the_file(name, code):
+@pytest.mark.parametrize(("name", "code"), BLOCKS[GETTING_STARTED])
+def test_what_is_quoted_is_in_the_file(name, code):
     assert code.strip() in (ROOT / name).read_text()
 
 
 @pytest.fixture
-def shop_revenue():
-    """The README's own pipeline, as a module of its name."""
-    code = dict(BLOCKS)["spark_apps/shop_revenue.py"]
-    module = ModuleType("spark_apps.shop_revenue")
-    sys.modules[module.__name__] = module
-    exec(compile(code, "README.md", "exec"), module.__dict__)
-    yield module
-    del sys.modules[module.__name__]
+def run_the_page(pipeline, tmp_path, monkeypatch):
+    """Run a page's own pipeline over the file that the page makes, in a folder of its own."""
+
+    def run(page: str, name: str) -> None:
+        module = ModuleType(f"spark_apps.{name}")
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+        monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
+        monkeypatch.chdir(tmp_path)
+        blocks = dict(BLOCKS[page])
+        exec(compile(blocks[f"spark_apps/{name}.py"], page, "exec"), module.__dict__)
+        exec(compile(blocks["make_orders.py"], page, "exec"), {})
+        topology = load_topology(module.__name__, name)
+        assert isinstance(topology.spout, FileSpout)
+        running = pipeline(topology)
+        assert running.emit(DAY) == [1]
+        running.transact(1)
+
+    return run
 
 
-def test_the_readmes_own_pipeline_runs(shop_revenue, pipeline, connection, tmp_path, monkeypatch):
-    monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
-    monkeypatch.chdir(tmp_path)
-    exec(compile(dict(BLOCKS)["make_orders.py"], "README.md", "exec"), {})
-    noon = datetime(2026, 1, 1, 12, tzinfo=timezone.utc)
-    topology = load_topology("spark_apps.shop_revenue", "shop_revenue")
-    assert isinstance(topology.spout, FileSpout)
-    shop = pipeline(topology)
-    day = Interval(
-        datetime(2026, 1, 1, tzinfo=timezone.utc), datetime(2026, 1, 2, tzinfo=timezone.utc)
-    )
-    assert shop.emit(day) == [1]
-    shop.transact(1)
+def test_the_readmes_own_pipeline_runs(run_the_page, connection):
+    run_the_page(README, "daily_orders")
     assert rows(
-        connection,
-        "SELECT customer, orders, revenue, last_order FROM revenue_by_customer ORDER BY 1",
-    ) == [("ann", 2, Decimal("1.10"), noon), ("bob", 1, Decimal("4.40"), noon)]
-    assert rows(connection, "SELECT day, revenue FROM revenue_by_day") == [
-        (noon.date(), Decimal("5.50"))
+        connection, "SELECT customer, orders, revenue FROM orders_by_customer ORDER BY 1"
+    ) == [("ann", 2, Decimal("2.20")), ("bob", 1, Decimal("1.10"))]
+    assert rows(connection, "SELECT day, orders, revenue FROM orders_by_day") == [
+        (date(2026, 1, 1), 3, Decimal("3.30"))
     ]
 
 
-def test_the_readmes_dag_is_valid_python():
-    compile(dict(BLOCKS)["dags/shop_revenue.py"], "README.md", "exec")
+def test_the_pipeline_of_write_a_pipeline_runs(run_the_page, connection):
+    run_the_page(WRITE_A_PIPELINE, "shop_revenue")
+    assert rows(
+        connection,
+        "SELECT customer, orders, revenue, last_order FROM revenue_by_customer ORDER BY 1",
+    ) == [("ann", 2, Decimal("1.10"), NOON), ("bob", 1, Decimal("4.40"), NOON)]
+    assert rows(connection, "SELECT day, revenue FROM revenue_by_day") == [
+        (NOON.date(), Decimal("5.50"))
+    ]
+
+
+@pytest.mark.parametrize("page", [README, WRITE_A_PIPELINE])
+def test_the_pages_dag_is_valid_python(page):
+    for name, code in BLOCKS[page]:
+        if name.startswith("dags/"):
+            compile(code, page, "exec")
