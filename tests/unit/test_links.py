@@ -1,0 +1,49 @@
+"""Every relative link of README.md and docs/ leads to a file, and its anchor to a heading there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
+FENCED = re.compile(r"^( *)```.*?^\1```", re.DOTALL | re.MULTILINE)
+
+
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.+)$", FENCED.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", text.lower()).replace(" ", "-") for text in headings}
+
+
+def broken_links(page: Path) -> list[str]:
+    """Return the relative links of a page that lead nowhere."""
+    broken = []
+    for link in LINK.findall(FENCED.sub("", page.read_text())):
+        name, _, anchor = link.partition("#")
+        target = (page.parent / name).resolve() if name else page
+        if re.match(r"\w+:", link):
+            continue
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(link)
+    return broken
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_relative_link_leads_somewhere(page):
+    assert broken_links(page) == []
+
+
+def test_the_index_names_every_page_once():
+    index = (ROOT / "docs" / "README.md").read_text()
+    listed = [link for link in LINK.findall(index) if link.endswith(".md") and "/" not in link]
+    assert sorted(listed) == [page.name for page in PAGES[1:] if page.name != "README.md"]
+
+
+def test_a_broken_link_is_found(tmp_path):
+    page = tmp_path / "page.md"
+    page.write_text("# One, `two`\n[a](#one-two) [b](#three) [c](gone.md) [d](https://a.example)\n")
+    assert broken_links(page) == ["#three", "gone.md"]
