@@ -1,4 +1,4 @@
-"""The executor of a stateful bolt (Storm E1 to E7), and a state in memory, as it may have (K1)."""
+"""The executor of a stateful bolt (Storm E1 to E7), and a state in memory (Storm K1)."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ def _life(random: Random) -> Iterator[tuple[str, int, bool]]:
 
 @dataclass
 class InMemory:
-    """A key-value state in memory, without the defects of K3."""
+    """A key-value state in memory, without the defects of Storm K3."""
 
     current: dict[str, str] = field(default_factory=dict)
     prepared: tuple[int, dict[str, str]] | None = None

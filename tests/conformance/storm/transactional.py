@@ -1,4 +1,4 @@
-"""The memory spout (Storm T10), batch bolts (T8), and the topology that they make."""
+"""The memory spout (Storm T10), batch bolts (Storm T8), and the topology that they make."""
 
 from __future__ import annotations
 
