@@ -89,7 +89,8 @@ OPS = ["nextTuple"] * 4 + ["ack"] * 4 + ["fail", "restart"]
 def vector(random: Random, *, strict: bool) -> dict[str, Any]:
     """Draw a life of the spout, with restarts.
 
-    Strict: what is acked or failed is under way, which the original does not look at (Storm C5, C6, C8).
+    Strict: what is acked or failed is under way. The original does not check this (Storm C5, C6,
+    C8).
     """
     txid, state = random.randint(-1, 5), random.choice(["COMMITTED", "PREPARING", "COMMITTING"])
     spout_txid = txid + (state != "COMMITTED")

@@ -123,6 +123,6 @@ def _about(random: Random, model: Coordinator) -> tuple[int, int] | None:
 
 
 def _is_strict_fail(model: Coordinator, tx: int, attempt: int) -> bool:
-    """Say whether the fail is neither stale (Storm M8) nor of what is sealed and waits for its turn."""
+    """Say whether the fail is neither stale (Storm M8) nor of a sealed attempt that waits."""
     found = model.active.get(tx)
     return found is None or (found[0] == attempt and found[1] != "PROCESSED")
