@@ -704,7 +704,7 @@ MUTANTS = (
         path="reliability/ledger/connection.py",
         old='                client_encoding="UTF8",\n',
         new="",
-        tests=(SESSIONS + "test_text_is_stored_as_it_is_where_the_client_says_latin1",),
+        tests=(SESSIONS + "test_a_reason_in_any_script_is_kept_where_the_client_says_latin1",),
     ),
     Mutant(
         rule="S2",
