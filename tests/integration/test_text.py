@@ -127,10 +127,10 @@ NOT_AS_IT_STANDS = [
 def test_a_value_that_would_change_on_the_way_names_its_column(spark, type_, texts):
     """Spark's readers round, cut, wrap and guess."""
     for text in texts:
-        with pytest.raises(SchemaMismatch, match=r"column v: '.*' is no ") as raised:
+        with pytest.raises(SchemaMismatch, match=r"column v: '.*' is not a valid ") as raised:
             typed(spark, type_, [text])
         shown = "".join("?" if c < " " else c for c in text)
-        assert f"'{shown}' is no {type_}" in raised.value.what
+        assert f"'{shown}' is not a valid {type_}" in raised.value.what
 
 
 def test_fields_and_elements_of_json_are_held_to_their_types(tmp_path, spark):
@@ -152,9 +152,9 @@ def test_fields_and_elements_of_json_are_held_to_their_types(tmp_path, spark):
         (None, None),
     ]
     for line, place in (
-        ('{"a": {"b": 1.005}}', "a.b: '1.005' is no decimal"),
-        ('{"l": [1, 1.5]}', r"l\[\]: '1.5' is no int"),
-        ('{"l": [{"x": 1}]}', r"l\[\]: '\{\"x\": 1\}' is no int"),
+        ('{"a": {"b": 1.005}}', "a.b: '1.005' is not a valid decimal"),
+        ('{"l": [1, 1.5]}', r"l\[\]: '1.5' is not a valid int"),
+        ('{"l": [{"x": 1}]}', r"l\[\]: '\{\"x\": 1\}' is not a valid int"),
     ):
         path.write_text(line)
         with pytest.raises(SchemaMismatch, match=f"column {place}"), naming_values():
@@ -200,7 +200,7 @@ def test_a_price_with_too_many_digits_fails_the_attempt_and_nothing_counts(
     (tmp_path / "a.csv").write_text("1,1.10\n2,1.005\n")
     assert prices.emit(None) == [1]
     grant = prices.begin(1)
-    with pytest.raises(SchemaMismatch, match=r"column price: '1\.005' is no decimal\(10,2\)"):
+    with pytest.raises(SchemaMismatch, match=r"column price: '1\.005' is not a valid decimal\(10,2\)"):
         prices.run_step(grant)
     prices.runner.end_attempt(grant, SchemaMismatch("as the driver reports it"))
     assert rows(connection, "SELECT count(*) FROM totals") == [(0,)]
