@@ -6,22 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from enum import Enum
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
-from reliability.core.errors import IntervalOverlap, LedgerCorruption
+from reliability.core.errors import IntervalOverlap, InvalidDefinition, LedgerCorruption
 from reliability.core.fold import Fold
-from reliability.core.keys import read_ranges
 
 WHOLE = "{(,)}"  # all of an item, as an int8multirange
-NEWEST_ID = 2  # what a table's rows are told apart by: the statements tuple_id_<version>
-S3_SCHEMES = ("s3", "s3a", "s3n")
-# Each is one store: which of its schemes a URI has depends on who reads it, and how.
-STORES = (S3_SCHEMES, ("abfs", "abfss"), ("wasb", "wasbs"))
-
-
-def same_store(scheme: str) -> tuple[str, ...]:
-    """Return the schemes of the store that this one belongs to; the first is that of its names."""
-    return next((schemes for schemes in STORES if scheme in schemes), (scheme,))
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,127 +62,69 @@ class Verdict(str, Enum):
     COUNTED = "COUNTED"  # by their count alone: the source has no row index (V6)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileItem:
-    """A file as it was when it was planned, or some of its Parquet row groups.
+class SourceItem(Protocol):
+    """One item of a source: a frozen dataclass whose fields JSON can hold, marked `source_item`.
 
-    :param path: relative to RELIABILITY_HOME, or absolute, or a URI with the pattern's scheme
-    :param rows: of this item, from the file's own footer or counted in its text, not by Spark
-    :param footer_digest: of a Parquet footer; empty for text
-    :param etag: the object store's own digest, where it tells one
-    :param first_group: an item that is not the whole file is [first_group, last_group)
-    :param first_row: the index in the file of the item's first row
-    :param group_bytes: the stored size of these row groups
+    Batches in the ledger consist of such items. So the names and the meaning of the fields must not
+    change once a batch is emitted; a new field needs a default.
+
+    :cvar kind: names the class in the ledger
     """
 
-    kind: ClassVar[str] = "file"
-    path: str
-    size: int
-    mtime_ns: int
-    rows: int
-    footer_digest: str = ""
-    etag: str = ""
-    is_text: bool = False
-    first_group: int = 0
-    last_group: int | None = None
-    first_row: int = 0
-    group_bytes: int = 0
+    kind: ClassVar[str]
+    __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
-    def is_whole(self) -> bool:
-        return self.last_group is None
+    def rows(self) -> int:
+        """Return the number of rows, counted without Spark (G5)."""
 
     @property
     def is_counted(self) -> bool:
-        return self.is_text
-
-    @property
-    def bytes(self) -> int:
-        return self.size if self.is_whole else self.group_bytes
+        """Say whether its rows have no tuple ids, so that only their count is verified (V6)."""
 
     @property
     def identity(self) -> str:
-        rows = f"#{self.first_row}-{self.first_row + self.rows}"
-        return self.source if self.is_whole else self.source + rows
+        """Return the name of the item; one topology never emits two items of one name."""
 
     @property
     def source(self) -> str:
-        scheme, mark, rest = self.path.partition("://")
-        return same_store(scheme)[0] + mark + rest if mark else self.path
+        """Return the name of what the item is a part of; its own, if it is always whole."""
 
     @property
     def part(self) -> str:
-        if self.is_whole:
-            return WHOLE
-        return f"{{[{self.first_row},{self.first_row + self.rows})}}"
+        """Return which part of `source` the item is, an int8multirange; WHOLE for all of it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableKeys:
-    """The rows of a table that have these keys, with their fold as Postgres counted it.
+_Item = TypeVar("_Item", bound=SourceItem)
+# kind -> class; importing any part of the library registers its own.
+_ITEM_TYPES: dict[str, type[SourceItem]] = {}
 
-    :param table: which table of which database, as `TableSpout.source` writes it
-    :param keys: exactly the keys that were there, an int8multirange
-    :param id_version: which hash of the key is a row's tuple id; a batch is counted, read and
-        compared by the one that it was frozen with, and 1 is that of batches which name none
+
+def source_item(item_type: type[_Item]) -> type[_Item]:
+    """Register a class of source items, so that batches of them can be read from the ledger.
+
+    :raises InvalidDefinition: another class has its kind
     """
-
-    kind: ClassVar[str] = "table"
-    is_counted: ClassVar[bool] = False
-    table: str
-    keys: str
-    rows: int
-    xor: int
-    id_version: int = 1
-
-    def __post_init__(self) -> None:
-        if self.id_version not in range(1, NEWEST_ID + 1):
-            raise LedgerCorruption(
-                f"a batch of table {self.table} has tuple ids of version {self.id_version}, this "
-                f"release knows them up to {NEWEST_ID}",
-                remedy="install the release that emitted the batch, or a later one.",
-            )
-
-    @property
-    def identity(self) -> str:
-        ranges = read_ranges(self.keys)
-        return f"{self.table}#{ranges[0][0]}-{ranges[-1][1]}"
-
-    @property
-    def source(self) -> str:
-        return self.table
-
-    @property
-    def part(self) -> str:
-        return self.keys
+    known = _ITEM_TYPES.setdefault(item_type.kind, item_type)
+    if known.__qualname__ != item_type.__qualname__:
+        raise InvalidDefinition(
+            f"source items {item_type.__qualname__} have the kind {item_type.kind!r} of "
+            f"{known.__qualname__}"
+        )
+    _ITEM_TYPES[item_type.kind] = item_type  # a module may be imported again
+    return item_type
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySlice:
-    """Rows [offset, offset + rows) of one partition of a memory spout."""
-
-    kind: ClassVar[str] = "memory"
-    is_counted: ClassVar[bool] = False
-    part: ClassVar[str] = WHOLE
-    partition: int
-    offset: int
-    rows: int
-
-    @property
-    def identity(self) -> str:
-        return f"memory:{self.partition}:{self.offset}"
-
-    @property
-    def source(self) -> str:
-        return self.identity
-
-
-SourceItem = FileItem | TableKeys | MemorySlice
-_ITEM_TYPES: dict[str, type[FileItem] | type[TableKeys] | type[MemorySlice]] = {
-    FileItem.kind: FileItem,
-    TableKeys.kind: TableKeys,
-    MemorySlice.kind: MemorySlice,
-}
+def _read_item(values: Mapping[str, Any]) -> SourceItem:
+    kind = values["kind"]
+    if kind not in _ITEM_TYPES:
+        raise LedgerCorruption(
+            f"unreadable BatchMeta: no source item is of kind {kind!r}",
+            remedy="import the module that defines the spout, in the release that emitted the "
+            "batch or a later one.",
+        )
+    fields = {name: value for name, value in values.items() if name != "kind"}
+    return _ITEM_TYPES[kind](**fields)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -220,10 +152,7 @@ class BatchMeta:
     def from_json(cls, items: Sequence[Mapping[str, Any]], emitted: Fold) -> BatchMeta:
         """Read what `to_json` wrote; what cannot be read is corruption, never an empty batch."""
         try:
-            read = tuple(
-                _ITEM_TYPES[item["kind"]](**{k: v for k, v in item.items() if k != "kind"})
-                for item in items
-            )
+            read = tuple(_read_item(item) for item in items)
         except (KeyError, TypeError) as error:
             raise LedgerCorruption(f"unreadable BatchMeta: {items!r}") from error
         return cls(items=read, emitted=emitted)

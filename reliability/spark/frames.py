@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING
 from reliability.core.aggregators.column import quoted
 from reliability.core.errors import FrameWithoutAccounting, InvalidDefinition, SchemaMismatch
 from reliability.core.fold import ACCOUNTING
-from reliability.core.spout import BatchMeta, FileItem, MemorySlice, Spout, Verdict
+from reliability.core.spout import BatchMeta, Spout, Verdict
 from reliability.settings import database_dsn
 from reliability.spark.read_postgres import read_postgres
 from reliability.spark.values import as_text, as_typed, check_value
-from reliability.spouts.file import FileSpout, ordinals
-from reliability.spouts.memory import MemorySpout
+from reliability.spouts.file import FileSpout
+from reliability.spouts.file_item import FileItem, ordinals
+from reliability.spouts.memory import MemorySlice, MemorySpout
 from reliability.spouts.names import GLOB_IN_SPARK, locate, name_in_spark
 from reliability.spouts.parquet import check_one_schema
 from reliability.spouts.table import TableSpout

@@ -20,7 +20,7 @@ a batch of text is verified by count alone: COUNTED (V6).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from reliability.core.errors import (
@@ -32,19 +32,19 @@ from reliability.core.errors import (
 )
 from reliability.core.fold import Fold
 from reliability.core.keys import covers, read_ranges, touches
-from reliability.core.limits import Limits, cut_files
 from reliability.core.spout import (
     WHOLE,
     AllocatedItems,
     BatchMeta,
-    FileItem,
     Interval,
     SourceItem,
     SpoutKind,
     kind_of,
 )
 from reliability.spouts import parquet, text
+from reliability.spouts.file_item import FileItem, ordinals
 from reliability.spouts.filesystem import find_files, find_spelled, stat
+from reliability.spouts.limits import Limits, cut_files
 from reliability.spouts.names import check_name, is_utf8, locate, spellings
 from reliability.spouts.patterns import check_pattern, for_interval, is_timed
 from reliability.spouts.tuple_ids import fold_rows
@@ -191,19 +191,6 @@ class FileSpout:
         if self.format == "parquet":
             return parquet.read_file(path)
         return text.read_file(path, self.format, header=self.header)
-
-
-def ordinals(items: Iterable[SourceItem]) -> dict[str, int]:
-    """Return the place of each file, by its path, in a batch: that of its first item.
-
-    A tuple id is the hash of this and of the row's index in the file, so that pieces of one file
-    share it.
-    """
-    place: dict[str, int] = {}
-    for ordinal, item in enumerate(items):
-        if isinstance(item, FileItem):
-            place.setdefault(item.path, ordinal)
-    return place
 
 
 def _is_there(path: str) -> bool:

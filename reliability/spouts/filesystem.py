@@ -12,9 +12,9 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import SourceUnreadable
-from reliability.core.spout import S3_SCHEMES
 from reliability.settings import home
 from reliability.spouts.names import (
+    S3_SCHEMES,
     identity_of_folder,
     is_uri,
     locate,

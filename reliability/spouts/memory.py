@@ -9,20 +9,42 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, ClassVar
 
 from reliability.core.errors import InvalidDefinition, SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.spout import (
+    WHOLE,
     AllocatedItems,
     BatchMeta,
     Interval,
-    MemorySlice,
     SourceItem,
     SpoutKind,
     kind_of,
+    source_item,
 )
 from reliability.spouts.tuple_ids import fold_rows
+
+
+@source_item
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemorySlice:
+    """Rows [offset, offset + rows) of one partition of a memory spout."""
+
+    kind: ClassVar[str] = "memory"
+    is_counted: ClassVar[bool] = False
+    part: ClassVar[str] = WHOLE
+    partition: int
+    offset: int
+    rows: int
+
+    @property
+    def identity(self) -> str:
+        return f"memory:{self.partition}:{self.offset}"
+
+    @property
+    def source(self) -> str:
+        return self.identity
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,14 @@ from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from reliability.core.errors import SourceUnreadable
-from reliability.core.spout import same_store
 from reliability.settings import home, named_home
 from reliability.spouts.patterns import is_hidden
 
 # Spark takes a path for a glob; these mean something in one.
 GLOB_IN_SPARK = frozenset("{}[]*?\\")
+S3_SCHEMES = ("s3", "s3a", "s3n")
+# Each is one store: which of its schemes a URI has depends on who reads it, and how.
+STORES = (S3_SCHEMES, ("abfs", "abfss"), ("wasb", "wasbs"))
 _FILE, _LOCALHOST = "file:", "//localhost/"
 
 
@@ -33,6 +35,11 @@ def locate(path: str) -> str:
 def is_uri(path: str) -> bool:
     """Say whether a path or pattern is not local; `without_file_scheme` comes first."""
     return "://" in path
+
+
+def same_store(scheme: str) -> tuple[str, ...]:
+    """Return the schemes of the store that this one belongs to; the first is that of its names."""
+    return next((schemes for schemes in STORES if scheme in schemes), (scheme,))
 
 
 def split_uri(uri: str) -> tuple[str, str, str]:

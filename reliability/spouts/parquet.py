@@ -7,7 +7,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import SchemaMismatch, SourceUnreadable
-from reliability.core.spout import BatchMeta, FileItem
+from reliability.core.spout import BatchMeta
+from reliability.spouts.file_item import FileItem
 from reliability.spouts.filesystem import open_filesystem, stat
 from reliability.spouts.names import locate
 

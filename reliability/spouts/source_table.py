@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 from reliability.core.errors import InvalidDefinition, ReliabilityError, SourceUnreadable
 from reliability.core.fold import ACCOUNTING, Fold
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
-from reliability.core.spout import NEWEST_ID
 from reliability.core.types import read_as
 from reliability.settings import database_dsn
 
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
 
     from reliability.ledger.connection import DatabaseTransaction
 
+NEWEST_ID = 2  # the newest version of tuple ids: the statements tuple_id_<version>
 KEY_TYPES = ("smallint", "integer", "bigint")
 _TABLES = ("r", "p")  # tables and partitioned ones, as pg_class calls them
 _OTHERS = {

@@ -24,23 +24,64 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import ClassVar
 
-from reliability.core.errors import InvalidDefinition, SourceChanged
+from reliability.core.errors import InvalidDefinition, LedgerCorruption, SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
 from reliability.core.spout import (
-    NEWEST_ID,
     AllocatedItems,
     BatchMeta,
     Interval,
     SourceItem,
     SpoutKind,
-    TableKeys,
     kind_of,
+    source_item,
 )
-from reliability.spouts.source_table import SourceTable
+from reliability.spouts.source_table import NEWEST_ID, SourceTable
 
 ROWS_AT_ONCE = 100_000  # what one Spark task reads
+
+
+@source_item
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableKeys:
+    """The rows of a table that have these keys, with their fold as Postgres counted it.
+
+    :param table: which table of which database, as `TableSpout.source` writes it
+    :param keys: exactly the keys that were there, an int8multirange
+    :param id_version: which hash of the key is a row's tuple id; a batch is counted, read and
+        compared by the one that it was frozen with, and 1 is that of batches which name none
+    """
+
+    kind: ClassVar[str] = "table"
+    is_counted: ClassVar[bool] = False
+    table: str
+    keys: str
+    rows: int
+    xor: int
+    id_version: int = 1
+
+    def __post_init__(self) -> None:
+        if self.id_version not in range(1, NEWEST_ID + 1):
+            raise LedgerCorruption(
+                f"a batch of table {self.table} has tuple ids of version {self.id_version}, this "
+                f"release knows them up to {NEWEST_ID}",
+                remedy="install the release that emitted the batch, or a later one.",
+            )
+
+    @property
+    def identity(self) -> str:
+        ranges = read_ranges(self.keys)
+        return f"{self.table}#{ranges[0][0]}-{ranges[-1][1]}"
+
+    @property
+    def source(self) -> str:
+        return self.table
+
+    @property
+    def part(self) -> str:
+        return self.keys
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from json import JSONDecodeError
 from typing import TextIO
 
 from reliability.core.errors import SourceUnreadable
-from reliability.core.spout import FileItem
+from reliability.spouts.file_item import FileItem
 from reliability.spouts.filesystem import open_filesystem, stat
 from reliability.spouts.names import locate
 

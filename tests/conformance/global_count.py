@@ -17,7 +17,8 @@ from typing import Any
 from reliability import Count, MemorySpout, State, Topology
 from reliability.core.attempt import Grant
 from reliability.core.errors import ProcessFunctionFailed, ReliabilityError
-from reliability.core.spout import MemorySlice, NoItems
+from reliability.core.spout import NoItems
+from reliability.spouts.memory import MemorySlice
 from reliability.transaction.process.attempt import read_batch_meta
 from tests.conformance.bench import Bench
 from tests.conformance.comparison import Comparison, Rule

@@ -24,14 +24,8 @@ from typing import Any
 
 from reliability.core.errors import SourceNotReady
 from reliability.core.fold import Fold
-from reliability.core.spout import (
-    AllocatedItems,
-    BatchMeta,
-    Interval,
-    MemorySlice,
-    SourceItem,
-    SpoutKind,
-)
+from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, SpoutKind
+from reliability.spouts.memory import MemorySlice
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.transaction.process.attempt import read_batch_meta
 from reliability.transaction.topology.lifecycle import declare

@@ -14,14 +14,8 @@ from reliability.core.errors import (
     ProcessFunctionFailed,
 )
 from reliability.core.fold import Fold
-from reliability.core.spout import (
-    AllocatedItems,
-    BatchMeta,
-    Interval,
-    MemorySlice,
-    SourceItem,
-    SpoutKind,
-)
+from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, SpoutKind
+from reliability.spouts.memory import MemorySlice
 from reliability.states.tables import StateTables
 from reliability.transaction.emit.requests import Run
 from reliability.transaction.process.attempt import declare_partitions, new_write_id, renew_lease

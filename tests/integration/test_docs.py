@@ -13,8 +13,8 @@ from reliability import Count, MemorySpout, State, Topology
 from reliability.core.attempt import Grant
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
-from reliability.core.spout import MemorySlice
 from reliability.spark.stage import CsvStream, stage_task
+from reliability.spouts.memory import MemorySlice
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
 from reliability.transaction.process.attempt import declare_partitions, read_batch_meta

@@ -20,11 +20,11 @@ from reliability.core.errors import (
     UnexpectedAnswer,
 )
 from reliability.core.graph import THE_STEP
-from reliability.core.spout import NEWEST_ID
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import Migration, check_migrated, migrate, migrations
 from reliability.ledger.queries import queries
 from reliability.settings import ledger_dsn
+from reliability.spouts.source_table import NEWEST_ID
 from spark_apps import global_count
 from tests.support.fix_postgres import new_session, own_session, rows, run_as_admin
 from tests.support.runner import TransactionRunner

@@ -17,9 +17,10 @@ from reliability.core.errors import (
     SourceChanged,
 )
 from reliability.core.fold import Fold
-from reliability.core.spout import BatchMeta, NoItems, TableKeys
+from reliability.core.spout import BatchMeta, NoItems
 from reliability.ledger.queries import queries, sql_folder
 from reliability.spark.frames import batch_frame
+from reliability.spouts.table import TableKeys
 from reliability.transaction.emit.source_items import LedgerItems
 from tests.support.fix_pipeline import Pipeline
 from tests.support.fix_postgres import own_session, rows

@@ -29,16 +29,12 @@ from reliability.core.errors import (
     UnexpectedAnswer,
 )
 from reliability.core.fold import Fold
-from reliability.core.spout import (
-    BatchMeta,
-    FileItem,
-    MemorySlice,
-    NoItems,
-    TableKeys,
-    Verdict,
-)
+from reliability.core.spout import BatchMeta, NoItems, Verdict
 from reliability.spark.frames import batch_frame
 from reliability.spark.read_postgres import read_postgres
+from reliability.spouts.file_item import FileItem
+from reliability.spouts.memory import MemorySlice
+from reliability.spouts.table import TableKeys
 from reliability.transaction.correct.park import park
 from reliability.transaction.emit.source_items import (
     LedgerItems,

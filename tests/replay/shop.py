@@ -37,17 +37,11 @@ from reliability.core.errors import NothingToEmit, SourceChanged, SourceMoved
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
 from reliability.core.request import TaskTry
-from reliability.core.spout import (
-    AllocatedItems,
-    BatchMeta,
-    Interval,
-    MemorySlice,
-    SourceItem,
-    SpoutKind,
-)
+from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, SpoutKind
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import database_dsn
 from reliability.spark.stage import CsvStream, StageTask
+from reliability.spouts.memory import MemorySlice
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
 from reliability.transaction.commit.dry_run import DryRunResult

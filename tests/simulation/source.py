@@ -6,14 +6,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from reliability.core.fold import Fold
-from reliability.core.spout import (
-    AllocatedItems,
-    BatchMeta,
-    Interval,
-    MemorySlice,
-    SourceItem,
-    SpoutKind,
-)
+from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, SpoutKind
+from reliability.spouts.memory import MemorySlice
 from reliability.spouts.tuple_ids import fold_rows
 from tests.support.fix_pipeline import month
 

@@ -9,7 +9,8 @@ import pytest
 
 from reliability import FileSpout
 from reliability.core.errors import NothingToEmit, SourceUnreadable
-from reliability.core.spout import FileItem, NoItems
+from reliability.core.spout import NoItems
+from reliability.spouts.file_item import FileItem
 from reliability.spouts.filesystem import find_files
 from reliability.spouts.names import check_name, spellings
 

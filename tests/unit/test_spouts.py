@@ -7,6 +7,8 @@ import gzip
 import json
 import os
 import re
+import subprocess
+import sys
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -26,17 +28,18 @@ from reliability.core.fold import Fold
 from reliability.core.spout import (
     WHOLE,
     BatchMeta,
-    FileItem,
     Interval,
-    MemorySlice,
     NoItems,
     SpoutKind,
-    TableKeys,
     Verdict,
     check_overlap,
+    source_item,
 )
+from reliability.spouts.file_item import FileItem
 from reliability.spouts.filesystem import find_files
+from reliability.spouts.memory import MemorySlice
 from reliability.spouts.parquet import check_one_schema
+from reliability.spouts.table import TableKeys
 from reliability.spouts.text import line_end
 from reliability.spouts.tuple_ids import fold_rows
 from spark_apps import global_count
@@ -205,6 +208,33 @@ def test_batch_meta_of_the_first_release_is_read():
     item = FileItem(path="/a", size=1, mtime_ns=2, rows=3, footer_digest="d")
     assert BatchMeta.from_json([old], Fold()).items == (item,)
     assert (item.source, item.part) == ("/a", WHOLE)
+
+
+def test_every_process_reads_the_librarys_own_source_items():
+    """The ledger's side imports no spout, and reads batches of each."""
+    code = (
+        "from reliability.core.spout import BatchMeta; from reliability.core.fold import Fold;"
+        "item = {'kind': 'memory', 'partition': 0, 'offset': 1, 'rows': 2};"
+        "print(BatchMeta.from_json([item], Fold()).items[0].identity)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "memory:0:1"
+
+
+def test_two_classes_of_source_items_cannot_have_one_kind():
+    class Other(MemorySlice):
+        pass
+
+    with pytest.raises(InvalidDefinition, match="MemorySlice"):
+        source_item(Other)
+    assert source_item(MemorySlice) is MemorySlice  # its module may be imported again
+
+
+def test_an_unknown_source_item_says_which_kind():
+    with pytest.raises(
+        LedgerCorruption, match=r"'tape'.* import the module that defines the spout"
+    ):
+        BatchMeta.from_json([{"kind": "tape"}], Fold())
 
 
 @pytest.mark.parametrize("broken", [[{"kind": "tape"}], [{"kind": "file", "path": "/a"}], [{}]])

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from reliability.core.errors import InvalidDefinition
-from reliability.core.spout import FileItem
+from reliability.spouts.file_item import FileItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

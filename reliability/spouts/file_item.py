@@ -1,0 +1,79 @@
+"""FileItem: a file, or a part of one, as a batch has it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+from reliability.core.spout import WHOLE, SourceItem, source_item
+from reliability.spouts.names import same_store
+
+
+@source_item
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileItem:
+    """A file as it was when it was planned, or some of its Parquet row groups.
+
+    :param path: relative to RELIABILITY_HOME, or absolute, or a URI with the pattern's scheme
+    :param rows: of this item, from the file's own footer or counted in its text, not by Spark
+    :param footer_digest: of a Parquet footer; empty for text
+    :param etag: the object store's own digest, where it tells one
+    :param first_group: an item that is not the whole file is [first_group, last_group)
+    :param first_row: the index in the file of the item's first row
+    :param group_bytes: the stored size of these row groups
+    """
+
+    kind: ClassVar[str] = "file"
+    path: str
+    size: int
+    mtime_ns: int
+    rows: int
+    footer_digest: str = ""
+    etag: str = ""
+    is_text: bool = False
+    first_group: int = 0
+    last_group: int | None = None
+    first_row: int = 0
+    group_bytes: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        return self.last_group is None
+
+    @property
+    def is_counted(self) -> bool:
+        return self.is_text
+
+    @property
+    def bytes(self) -> int:
+        return self.size if self.is_whole else self.group_bytes
+
+    @property
+    def identity(self) -> str:
+        rows = f"#{self.first_row}-{self.first_row + self.rows}"
+        return self.source if self.is_whole else self.source + rows
+
+    @property
+    def source(self) -> str:
+        scheme, mark, rest = self.path.partition("://")
+        return same_store(scheme)[0] + mark + rest if mark else self.path
+
+    @property
+    def part(self) -> str:
+        if self.is_whole:
+            return WHOLE
+        return f"{{[{self.first_row},{self.first_row + self.rows})}}"
+
+
+def ordinals(items: Iterable[SourceItem]) -> dict[str, int]:
+    """Return the place of each file, by its path, in a batch: that of its first item.
+
+    A tuple id is the hash of this and of the row's index in the file, so that pieces of one file
+    share it.
+    """
+    place: dict[str, int] = {}
+    for ordinal, item in enumerate(items):
+        if isinstance(item, FileItem):
+            place.setdefault(item.path, ordinal)
+    return place
