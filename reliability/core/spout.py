@@ -6,10 +6,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime, timezone
 from enum import Enum
-from typing import Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from reliability.core.errors import IntervalOverlap, InvalidDefinition, LedgerCorruption
 from reliability.core.fold import Fold
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 WHOLE = "{(,)}"  # all of an item, as an int8multirange
 
@@ -183,7 +186,13 @@ class NoItems:
 
 
 class Spout(Protocol):
-    """The source of a topology."""
+    """The source of a topology.
+
+    The driver, the emission and the commit call these methods and know nothing else of a source.
+    A spout is made when its module is imported, also by the scheduler: making it reads nothing and
+    imports nothing heavy. `frame` alone runs in the Spark driver; every other method also runs
+    where there is no pyspark. A class that a spout names its items by is a `source_item`.
+    """
 
     @property
     def kind(self) -> SpoutKind:
@@ -218,6 +227,17 @@ class Spout(Protocol):
         """Raise SourceChanged if the source no longer is what the batch was cut from (E6).
 
         Of a batch that is not frozen the caller makes SourceMoved of it.
+        """
+
+    def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
+        """Return the rows of a batch: the source's columns, and `_x` and `_n` (bigint both).
+
+        `_x` is the row's tuple id, of which `count` has the XOR, and `_n` is 1. Reading the batch
+        again, on any host, gives the same rows with the same ids. A batch without items, as an
+        opaque spout may have, gives no rows and the same columns. `reliability.spark.frames` adds
+        the accounting.
+
+        :raises SchemaMismatch: the rows do not have the columns or types that they should have
         """
 
     def refresh(self, meta: BatchMeta) -> Sequence[SourceItem]:

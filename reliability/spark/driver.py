@@ -35,7 +35,6 @@ from reliability.core.graph import Step
 from reliability.fingerprint import fingerprint
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import ledger_dsn
-from reliability.spark.frames import batch_frame
 from reliability.spark.imports import find_code, prefer_installed_pyspark
 from reliability.spark.one_evaluation import is_lost_evaluation, persist_shared
 from reliability.spark.progress import Progress
@@ -154,7 +153,7 @@ def _inputs(
         ]
     meta = read_batch_meta(databases.coordinator, grant)
     verify_source(databases.coordinator, grant, topology.spout, meta)
-    return [batch_frame(spark, topology.spout, meta)]
+    return [topology.spout.frame(spark, meta)]
 
 
 def _stage(

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from reliability.core.errors import (
     InvalidDefinition,
@@ -42,12 +43,16 @@ from reliability.core.spout import (
     kind_of,
 )
 from reliability.spouts import parquet, text
+from reliability.spouts.file_frame import file_frame
 from reliability.spouts.file_item import FileItem, ordinals
 from reliability.spouts.filesystem import find_files, find_spelled, stat
 from reliability.spouts.limits import Limits, cut_files
 from reliability.spouts.names import check_name, is_utf8, locate, spellings
 from reliability.spouts.patterns import check_pattern, for_interval, is_timed
 from reliability.spouts.tuple_ids import fold_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("parquet", "csv", "jsonl")
 _FACTS = ("size", "mtime_ns", "etag", "rows", "footer_digest")
@@ -186,6 +191,10 @@ class FileSpout:
                 raise RefreezeNotPossible(f"{item.path} is cut into pieces that several txids read")
         there = [path for path in dict.fromkeys(item.path for item in files) if _is_there(path)]
         return [self._describe(path) for path in there]
+
+    def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
+        """Read the files; a record or a value that does not fit the schema fails the job."""
+        return file_frame(spark, self, meta)
 
     def _describe(self, path: str) -> FileItem:
         if self.format == "parquet":

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
+from reliability.core.aggregators.column import quoted
 from reliability.core.errors import InvalidDefinition, SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.spout import (
@@ -23,7 +24,12 @@ from reliability.core.spout import (
     kind_of,
     source_item,
 )
+from reliability.spark.frames import check_source_columns
+from reliability.spark.values import check_value
 from reliability.spouts.tuple_ids import fold_rows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 
 @source_item
@@ -89,7 +95,7 @@ class MemorySpout:
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
         """Take the next `take` rows of each partition for a batch, until none is left."""
-        rows = [item for item in items if isinstance(item, MemorySlice)]
+        rows = _slices(items)
         left = [[row for row in rows if row.partition == p] for p in range(len(self.partitions))]
         longest = max(map(len, left), default=0)
         return [
@@ -103,16 +109,33 @@ class MemorySpout:
 
     def verify(self, meta: BatchMeta) -> None:
         """Raise SourceChanged if the code no longer holds the rows of a slice."""
-        for item in meta.items:
-            assert isinstance(item, MemorySlice)
+        for item in _slices(meta.items):
             if len(self.rows_of(item)) != item.rows:
                 raise SourceChanged(f"{item.identity} had {item.rows} rows and has them no more")
 
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:
         """Return the slices with as many rows as the code holds of them now."""
-        slices = [item for item in meta.items if isinstance(item, MemorySlice)]
-        there = [(item, len(self.rows_of(item))) for item in slices]
+        there = [(item, len(self.rows_of(item))) for item in _slices(meta.items)]
         return [replace(item, rows=rows) for item, rows in there if rows]
+
+    def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
+        """Return the rows; raise SchemaMismatch if a value does not fit its column."""
+        from pyspark.sql import functions as F
+
+        check_source_columns(list(self.schema))
+        rows = [
+            (*row, ordinal, index)
+            for ordinal, item in enumerate(_slices(meta.items))
+            for index, row in enumerate(self.rows_of(item))
+        ]
+        columns = ", ".join(f"{quoted(name)} {type_}" for name, type_ in self.schema.items())
+        schema = spark.createDataFrame([], f"{columns}, _x bigint, _n bigint").schema
+        for row in rows:
+            for field, value in zip(schema, row, strict=False):  # Spark refuses another length
+                check_value(field.name, value, field.dataType)
+        frame = spark.createDataFrame(rows, schema)
+        # So far, they hold the ordinal and the row.
+        return frame.withColumns({"_x": F.xxhash64("_x", "_n"), "_n": F.lit(1).cast("bigint")})
 
     def rows_of(self, item: MemorySlice) -> list[tuple[Any, ...]]:
         """Return the rows of a slice as tuples."""
@@ -120,3 +143,7 @@ class MemorySpout:
             return []
         rows = self.partitions[item.partition][item.offset : item.offset + item.rows]
         return [row if isinstance(row, tuple) else (row,) for row in rows]
+
+
+def _slices(items: Sequence[SourceItem]) -> list[MemorySlice]:
+    return [item for item in items if isinstance(item, MemorySlice)]

@@ -24,8 +24,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
+from reliability.core.aggregators.column import quoted
 from reliability.core.errors import InvalidDefinition, LedgerCorruption, SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
@@ -38,7 +39,12 @@ from reliability.core.spout import (
     kind_of,
     source_item,
 )
+from reliability.settings import database_dsn
+from reliability.spark.frames import check_source_columns, with_count
 from reliability.spouts.source_table import NEWEST_ID, SourceTable
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
 
 ROWS_AT_ONCE = 100_000  # what one Spark task reads
 
@@ -185,6 +191,16 @@ class TableSpout:
         if keys == item.keys:
             return item
         return replace(item, keys=keys, rows=fold.count, xor=fold.xor, id_version=NEWEST_ID)
+
+    def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
+        """Read the batch's keys; Postgres computes the tuple ids as it did when it counted (V6)."""
+        from reliability.spark.read_postgres import read_postgres
+
+        columns, queries = self.reading(meta)
+        check_source_columns(list(columns))
+        schema = ", ".join(f"{quoted(name)} {type_}" for name, type_ in columns.items())
+        dsn = database_dsn(self.database)
+        return with_count(read_postgres(spark, dsn, queries, f"{schema}, _x bigint"))
 
     def reading(self, meta: BatchMeta) -> tuple[dict[str, str], list[str]]:
         """Return a batch's columns, name -> Spark type, and the queries that read it in parts.

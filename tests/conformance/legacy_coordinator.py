@@ -41,10 +41,11 @@ from tests.conformance.counting import (
 )
 from tests.conformance.vectors import Vector
 from tests.conformance.window import Attempt, Emitted
+from tests.support.without_spark import WithoutSpark
 
 
 @dataclass
-class Source:
+class Source(WithoutSpark):
     """A source that has rows for as many txids as there is room for, if it has metadata."""
 
     meta: int | None = None

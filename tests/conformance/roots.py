@@ -23,13 +23,14 @@ from reliability.transaction.topology.lifecycle import declare
 from tests.conformance.bench import Bench, never, stage, staged_row, start
 from tests.conformance.comparison import Comparison
 from tests.conformance.vectors import Vector
+from tests.support.without_spark import WithoutSpark
 
 LEASE_SECONDS = 3000
 FAILED = ProcessFunctionFailed("a message of the vector")
 
 
 @dataclass
-class Source:
+class Source(WithoutSpark):
     """A spout with an item for each root, and the fold that the vector's init wants."""
 
     folds: list[Fold] = field(default_factory=list)

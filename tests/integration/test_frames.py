@@ -15,7 +15,6 @@ from reliability.core.errors import SchemaMismatch
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
 from reliability.core.spout import BatchMeta, NoItems
-from reliability.spark.frames import batch_frame
 from reliability.spark.one_evaluation import is_lost_evaluation, persist_shared
 from reliability.spark.submission import Submission
 from tests.support import lost_executor
@@ -55,18 +54,18 @@ def test_what_spark_reads_is_what_the_footers_promise(tmp_path, spark, names):
     spout = FileSpout(f"{tmp_path}/**/*.parquet", max_files_per_batch=9)
     meta = meta_of(spout)
     assert len(meta.items) == len(names)
-    assert fold_of(batch_frame(spark, spout, meta)) == meta.emitted
+    assert fold_of(spout.frame(spark, meta)) == meta.emitted
 
 
 def test_the_fold_does_not_depend_on_how_spark_cuts_the_files(tmp_path, spark):
     parquet(tmp_path / "a.parquet", range(1000), group=10)
     spout = FileSpout(f"{tmp_path}/*.parquet")
     meta = meta_of(spout)
-    frame = batch_frame(spark, spout, meta)
+    frame = spout.frame(spark, meta)
     spark.conf.set("spark.sql.files.maxPartitionBytes", "1000")
     try:
         assert frame.rdd.getNumPartitions() > 1
-        assert fold_of(batch_frame(spark, spout, meta)) == meta.emitted
+        assert fold_of(spout.frame(spark, meta)) == meta.emitted
     finally:
         spark.conf.unset("spark.sql.files.maxPartitionBytes")
 
@@ -76,7 +75,7 @@ def test_columns_of_a_memory_batch_may_have_any_name(spark):
     spout = MemorySpout(
         schema=dict.fromkeys(names, "int"), partitions=[[(1, 2, 3, 4, 5, 6)]], take=1
     )
-    frame = batch_frame(spark, spout, meta_of(spout))
+    frame = spout.frame(spark, meta_of(spout))
     assert frame.columns == [*names, "_x", "_n"]
     [row] = frame.collect()
     assert Fold(row[-2], row[-1]) == meta_of(spout).emitted
@@ -86,14 +85,14 @@ def test_columns_of_a_memory_batch_may_have_any_name(spark):
 def test_an_empty_file_is_a_batch_like_any_other(tmp_path, spark):
     parquet(tmp_path / "a.parquet", [])
     spout = FileSpout(f"{tmp_path}/*.parquet")
-    assert fold_of(batch_frame(spark, spout, meta_of(spout))) == Fold()
+    assert fold_of(spout.frame(spark, meta_of(spout))) == Fold()
 
 
 def test_a_memory_batch_balances(spark):
     spout = MemorySpout(schema={"a": "string", "b": "int"}, partitions=[[("x", 1)] * 5], take=2)
     first = spout.cut(spout.plan(None, NoItems()))[0]
     meta = BatchMeta(items=first, emitted=spout.count(first))
-    frame = batch_frame(spark, spout, meta)
+    frame = spout.frame(spark, meta)
     assert fold_of(frame) == meta.emitted
     assert frame.columns == ["a", "b", "_x", "_n"]
 
@@ -106,7 +105,7 @@ def test_a_source_with_our_column_names_is_refused(tmp_path, spark, name):
     pq.write_table(pa.table({name: [1]}), tmp_path / "a.parquet")
     spout = FileSpout(f"{tmp_path}/*.parquet")
     with pytest.raises(SchemaMismatch, match=name):
-        batch_frame(spark, spout, meta_of(spout))
+        spout.frame(spark, meta_of(spout))
 
 
 def test_a_source_may_have_a_column_of_the_name_that_spark_gives_to_its_own(tmp_path, spark):
@@ -116,7 +115,7 @@ def test_a_source_may_have_a_column_of_the_name_that_spark_gives_to_its_own(tmp_
     pq.write_table(pa.table({"_metadata": ["x", "y"]}), tmp_path / "a.parquet")
     spout = FileSpout(f"{tmp_path}/*.parquet")
     meta = meta_of(spout)
-    frame = batch_frame(spark, spout, meta)
+    frame = spout.frame(spark, meta)
     assert fold_of(frame) == meta.emitted
     assert sorted(row["_metadata"] for row in frame.collect()) == ["x", "y"]
 
@@ -128,7 +127,7 @@ def test_a_source_may_have_a_column_of_the_name_that_spark_gives_to_its_own(tmp_
 def batch(tmp_path, spark):
     parquet(tmp_path / "a.parquet", range(100))
     spout = FileSpout(f"{tmp_path}/*.parquet")
-    return batch_frame(spark, spout, meta_of(spout))
+    return spout.frame(spark, meta_of(spout))
 
 
 @pytest.fixture
@@ -175,7 +174,7 @@ def test_a_text_batch_reads_the_same_twice_and_is_not_kept(tmp_path, spark):
     """Its tuple ids come from a function that Spark calls not deterministic."""
     (tmp_path / "a.csv").write_text("n\n1\n2\n")
     spout = FileSpout(f"{tmp_path}/*.csv", format="csv", schema="n bigint")
-    text = batch_frame(spark, spout, meta_of(spout))
+    text = spout.frame(spark, meta_of(spout))
     assert persist_shared([text], [text.where("n > 0"), text]) == 0
 
 
@@ -339,13 +338,13 @@ def test_a_row_in_memory_that_spark_would_change_is_refused(spark, type_, value)
     """It rounds, cuts and spells without a word."""
     spout = MemorySpout(schema={"v": type_}, partitions=[[(value,)]], take=1)
     with pytest.raises(SchemaMismatch, match="column v"):
-        batch_frame(spark, spout, meta_of(spout))
+        spout.frame(spark, meta_of(spout))
 
 
 def test_a_row_in_memory_with_all_the_digits_that_there_are_is_read(spark):
     values = [Decimal(text) for text in ("9" * 36 + ".99", "-1.5000", "12E+30", "0E-9", "0.01")]
     spout = MemorySpout(schema={"v": "decimal(38,2)"}, partitions=[values], take=9)
-    frame = batch_frame(spark, spout, meta_of(spout))
+    frame = spout.frame(spark, meta_of(spout))
     assert sorted(row.v for row in frame.collect()) == sorted(values)
 
 

@@ -19,7 +19,6 @@ from reliability.core.errors import (
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems
 from reliability.ledger.queries import queries, sql_folder
-from reliability.spark.frames import batch_frame
 from reliability.spouts.table import TableKeys
 from reliability.transaction.emit.source_items import LedgerItems
 from tests.support.fix_pipeline import Pipeline
@@ -271,7 +270,7 @@ def test_spark_reads_columns_of_any_name(database, spark):
     insert(database, "t", *wanted.values())
     spout = TableSpout("t", key="key")
     [meta] = batches_of(spout)
-    frame = batch_frame(spark, spout, meta)
+    frame = spout.frame(spark, meta)
     assert frame.columns == [*types, "_x", "_n"]
     found = {row[0]: row for row in frame.collect()}
     assert {key: tuple(row)[:-2] for key, row in found.items()} == wanted
@@ -395,7 +394,7 @@ def test_dropped_and_generated_columns_and_a_small_negative_key(database, connec
     assert first.emit(None) == [1]
     [(keys,)] = rows(connection, "SELECT part::text FROM reliability.source_item")
     assert keys == "{[-32768,-32767),[-3,0),[1,4),[32767,32768)}"
-    frame = batch_frame(first.spark, spout, batches_of(spout)[0])
+    frame = spout.frame(first.spark, batches_of(spout)[0])
     assert frame.columns == ["k", "v", "twice", "_x", "_n"]
     assert {row.twice for row in frame.collect()} == {2}
     first.transact(1)

@@ -30,7 +30,6 @@ from reliability.core.errors import (
 )
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems, Verdict
-from reliability.spark.frames import batch_frame
 from reliability.spark.read_postgres import read_postgres
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.memory import MemorySlice
@@ -462,7 +461,7 @@ def test_values_survive_the_way_from_postgres_to_spark(database, dsn, spark):
     database.execute(f"ALTER DATABASE {name} SET timezone = 'Asia/Tokyo'")
     spout = TableSpout("shapes", key="id", max_rows_per_batch=5)
     metas = batches_of(spout)
-    frames = [batch_frame(spark, spout, meta) for meta in metas]
+    frames = [spout.frame(spark, meta) for meta in metas]
     assert [fold_of(frame) for frame in frames] == [meta.emitted for meta in metas]
     found = [row for frame in frames for row in frame.collect()]
     assert {row.id: (row.word, row.exact, row.ratio) for row in found} == wanted
@@ -532,7 +531,7 @@ def test_row_groups_of_a_file_in_several_batches_are_the_whole_file(tmp_path, sp
         ["a.parquet#0-8"],
         ["a.parquet#8-10", "b.parquet"],
     ]
-    frames = [batch_frame(spark, spout, meta) for meta in metas]
+    frames = [spout.frame(spark, meta) for meta in metas]
     assert [fold_of(frame) for frame in frames] == [meta.emitted for meta in metas]
     assert [sorted(row.n for row in frame.collect()) for frame in frames] == [
         [*range(8)],
@@ -541,7 +540,7 @@ def test_row_groups_of_a_file_in_several_batches_are_the_whole_file(tmp_path, sp
     # two pieces that do not follow each other share the file's ordinal
     first, *_, last = FileSpout(spout.pattern, 2, max_rows_per_batch=4).plan(None, NoItems())[:3]
     apart = BatchMeta(items=(first, last), emitted=spout.count([first, last]))
-    assert fold_of(batch_frame(spark, spout, apart)) == apart.emitted
+    assert fold_of(spout.frame(spark, apart)) == apart.emitted
     assert apart.emitted.count == 6
 
 
@@ -566,7 +565,7 @@ def test_text_is_verified_by_count_and_says_so(tmp_path, connection, pipeline):
     assert shop.emit(None) == [1]
     meta = batch_of(connection, 1)
     assert (meta.emitted, meta.verdict) == (Fold(0, 6), Verdict.COUNTED)
-    frame = batch_frame(shop.spark, csv_spout(tmp_path), meta)
+    frame = csv_spout(tmp_path).frame(shop.spark, meta)
     notes = {row.note for row in frame.collect()}
     assert notes == {'two\nlines, "quoted"', None}
     assert frame.select("_x").distinct().count() == 6
@@ -590,8 +589,8 @@ def test_a_malformed_record_fails_and_is_never_null(tmp_path, spark, broken):
     """Also where nobody reads the broken column: a count alone needs none of them."""
     (tmp_path / "a.csv").write_text(broken, newline="")
     spout = csv_spout(tmp_path)
-    frame = batch_frame(spark, spout, batches_of(spout)[0])
-    with pytest.raises(Exception, match=r"(?i)malformed|header|is not a valid"):
+    frame = spout.frame(spark, batches_of(spout)[0])
+    with pytest.raises(Exception, match=r"(?i)malformed|header"):
         frame.groupBy().agg({"_x": "bit_xor", "_n": "sum"}).collect()
 
 
@@ -603,12 +602,12 @@ def test_a_malformed_line_of_json_fails(tmp_path, spark, broken):
     spout = FileSpout(str(path), format="jsonl", schema="customer bigint, note string")
     meta = batches_of(spout)[0]
     assert meta.emitted == Fold(0, 3)
-    frame = batch_frame(spark, spout, meta)
+    frame = spout.frame(spark, meta)
     assert [(row.customer, row.note) for row in frame.collect()] == [
         (1, "a\nb"), (None, None), (None, None)]  # fmt: skip
     path.write_text("\n".join([*lines, broken]))
-    frame = batch_frame(spark, spout, batches_of(spout)[0])
-    with pytest.raises(Exception, match=r"(?i)malformed|is not a valid"):
+    frame = spout.frame(spark, batches_of(spout)[0])
+    with pytest.raises(Exception, match=r"(?i)malformed"):
         frame.groupBy().agg({"_x": "bit_xor", "_n": "sum"}).collect()
 
 
@@ -647,7 +646,7 @@ def test_a_file_system_that_pyarrow_lacks_is_read_by_fsspec(shop_files, spark):
         ["viewfs://shop/in/x y/a.parquet#4-9"],
         ["viewfs://shop/in/z/a.parquet"],
     ]
-    frames = [batch_frame(spark, spout, meta) for meta in metas]
+    frames = [spout.frame(spark, meta) for meta in metas]
     assert [fold_of(frame) for frame in frames] == [meta.emitted for meta in metas]
     spout.verify(metas[2])
     parquet(shop_files / "in" / "z" / "a.parquet", range(8, 12))
@@ -665,14 +664,14 @@ def test_a_batch_without_items_has_the_same_columns(tmp_path, spark, orders):
         MemorySpout(schema={"n": "bigint"}, partitions=[[1]], take=1, opaque=True),
     ]
     empty = BatchMeta(items=(), emitted=Fold())
-    frames = [batch_frame(spark, spout, empty) for spout in spouts]
+    frames = [spout.frame(spark, empty) for spout in spouts]
     assert [fold_of(frame) for frame in frames] == [Fold()] * 4
-    full = batch_frame(spark, spouts[0], batches_of(spouts[0])[0])
+    full = spouts[0].frame(spark, batches_of(spouts[0])[0])
     assert frames[0].dtypes == full.dtypes == frames[1].dtypes == frames[3].dtypes
     assert frames[2].columns == ["id", "price", "_x", "_n"]
     other = FileSpout(f"{tmp_path}/*.parquet", schema="n int")
     with pytest.raises(SchemaMismatch, match="bigint"):
-        batch_frame(spark, other, batches_of(other)[0])
+        other.frame(spark, batches_of(other)[0])
 
 
 def test_a_file_that_is_gone_holds_an_opaque_spout_up_until_a_person_goes_on(

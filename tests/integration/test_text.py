@@ -18,7 +18,6 @@ from reliability.core.errors import SchemaMismatch, SourceUnreadable
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems
 from reliability.spark.driver import _first_line
-from reliability.spark.frames import batch_frame
 from reliability.spark.values import as_typed, naming_values
 from reliability.spouts.text import line_end
 from tests.support.fix_postgres import rows
@@ -32,7 +31,7 @@ def meta_of(spout):
 def read(spark, spout):
     """The values of the spout's files; what Spark reads has to be as much as was counted."""
     meta = meta_of(spout)
-    found = [tuple(row)[:-2] for row in batch_frame(spark, spout, meta).collect()]
+    found = [tuple(row)[:-2] for row in spout.frame(spark, meta).collect()]
     assert len(found) == meta.emitted.count
     return found
 
@@ -254,7 +253,7 @@ def test_a_csv_record_ends_where_its_file_says(tmp_path, spark):
         ("t\ru", "3"),
         ("t\ru", "3"),
     ]
-    frame = batch_frame(spark, both, meta_of(both))
+    frame = both.frame(spark, meta_of(both))
     assert frame.select("_x").distinct().count() == 6
 
 
@@ -332,7 +331,7 @@ def test_every_name_is_read_or_refused(tmp_path, spark):
     spout = FileSpout(f"{tmp_path}/**", 999)
     meta = meta_of(spout)
     assert len(meta.items) == 2 * len(names) - len(refused) - len(hidden)
-    [fold] = batch_frame(spark, spout, meta).selectExpr("bit_xor(_x)", "sum(_n)").collect()
+    [fold] = spout.frame(spark, meta).selectExpr("bit_xor(_x)", "sum(_n)").collect()
     assert Fold(*fold) == meta.emitted
 
 

@@ -55,6 +55,7 @@ from reliability.transaction.process.attempt import (
 )
 from tests.support.one_state import Row, reduce_rows
 from tests.support.runner import TransactionRunner
+from tests.support.without_spark import WithoutSpark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -105,7 +106,7 @@ def states(elsewhere: str = "") -> list[State]:
 
 
 @dataclass
-class Batches:
+class Batches(WithoutSpark):
     """A spout whose batches grow: batch n is txid n + 1, and its rows never change.
 
     :param sizes: how many rows each batch has

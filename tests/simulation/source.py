@@ -10,12 +10,13 @@ from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceIt
 from reliability.spouts.memory import MemorySlice
 from reliability.spouts.tuple_ids import fold_rows
 from tests.support.fix_pipeline import month
+from tests.support.without_spark import WithoutSpark
 
 MONTHS = (month(1997, 1), month(1997, 2))
 
 
 @dataclass
-class Source:
+class Source(WithoutSpark):
     """A spout of any kind, timed; each batch is one item.
 
     :param items: for each month the number of rows of each of its items

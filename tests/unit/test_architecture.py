@@ -39,7 +39,13 @@ ALLOWED = {
     "reliability/topologies.py": {"reliability.core"},
     "reliability/fingerprint.py": {"reliability.core"},
     "reliability/ledger": {"reliability.core", "reliability.ledger", "psycopg2"},
-    "reliability/spouts": {"reliability.core", "reliability.settings", "reliability.spouts"},
+    "reliability/spouts": {
+        "reliability.core",
+        "reliability.settings",
+        "reliability.spark.frames",
+        "reliability.spark.values",
+        "reliability.spouts",
+    },
     "reliability/states": {"reliability.core", "reliability.states", "psycopg2"},
     **{
         f"reliability/transaction/{room}": {
@@ -55,7 +61,6 @@ ALLOWED = {
         "reliability.ledger",
         "reliability.settings",
         "reliability.spark",
-        "reliability.spouts",
         "reliability.states",
         "reliability.topologies",
         "reliability.transaction",

@@ -1,0 +1,141 @@
+"""The frame of a batch of files: Parquet by row index, text by line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from reliability.core.aggregators.column import quoted
+from reliability.core.errors import SchemaMismatch
+from reliability.core.spout import BatchMeta, Verdict
+from reliability.spark.frames import with_tuple_ids
+from reliability.spark.values import as_text, as_typed
+from reliability.spouts.file_item import FileItem, ordinals
+from reliability.spouts.names import GLOB_IN_SPARK, locate, name_in_spark
+from reliability.spouts.parquet import check_one_schema
+from reliability.spouts.text import line_end
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+
+    from reliability.spouts.file import FileSpout
+
+
+def file_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> DataFrame:
+    """Read a batch of files; without files, as an opaque spout may have, there are no rows."""
+    if not meta.items:
+        return _empty_frame(spark, spout)
+    if meta.verdict is Verdict.COUNTED:
+        return _text_frame(spark, spout, meta)
+    return _parquet_frame(spark, spout, meta)
+
+
+def _parquet_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> DataFrame:
+    check_one_schema(meta)
+    frame = spark.read.parquet(*_paths(meta))
+    if spout.schema:
+        _check_schema(spark, spout.schema, frame)
+    ordinal = _ordinal_of_file(frame, meta)
+    row = _metadata(frame, "row_index")
+    return with_tuple_ids(frame.where(_is_in_batch(meta, ordinal, row)), ordinal, row)
+
+
+def _text_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> DataFrame:
+    """Read text that the batch counts only; a record that does not fit the schema is an error.
+
+    Every column is part of the tuple id: what no state uses, Spark would not even convert, and a
+    broken value would pass.
+    """
+    from pyspark.sql import functions as F
+
+    schema = spark.createDataFrame([], spout.schema).schema
+    reader = spark.read.schema(as_text(schema)).option("mode", "FAILFAST")
+    reader = reader.option("columnNameOfCorruptRecord", _no_name_of(schema.names))
+    is_csv = spout.format == "csv"
+    read = _read_csv(reader, spout, meta) if is_csv else [reader.json(_paths(meta))]
+    frames = [as_typed(frame, schema, is_base64=not is_csv) for frame in read]
+    row = F.xxhash64(F.monotonically_increasing_id(), *[F.col(quoted(c)) for c in schema.names])
+    accounted = [with_tuple_ids(frame, _ordinal_of_file(frame, meta), row) for frame in frames]
+    return reduce(lambda one, other: one.union(other), accounted)
+
+
+def _read_csv(reader: DataFrameReader, spout: FileSpout, meta: BatchMeta) -> Iterator[DataFrame]:
+    """Read RFC 4180, as Python's csv module counts it, with a header that is held to the schema.
+
+    Spark is told what ends a record: left to itself, it takes the first line end that it finds, be
+    it inside quotes, and keeps half of the others in the values.
+    """
+    from pyspark.sql import functions as F
+
+    ends: dict[str, list[str]] = {}
+    for path in ordinals(meta.items):
+        ends.setdefault(line_end(path), []).append(_literal_path(locate(path)))
+    reader = reader.options(header=spout.header, enforceSchema=not spout.header)
+    for end, paths in ends.items():
+        frame = reader.options(multiLine=True, escape='"', lineSep=end).csv(paths)
+        if end == "\r\n":  # inside quotes it is the text's own line end, which is \n
+            plain = {c: F.replace(F.col(quoted(c)), F.lit(end), F.lit("\n")) for c in frame.columns}
+            frame = frame.withColumns(plain)
+        yield frame
+
+
+def _no_name_of(columns: Sequence[str]) -> str:
+    # Spark would fill the column of this name itself, and with NULL.
+    return max(("_", *columns), key=len) + "_"
+
+
+def _empty_frame(spark: SparkSession, spout: FileSpout) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    return with_tuple_ids(spark.createDataFrame([], spout.schema), F.lit(0), F.lit(0))
+
+
+def _paths(meta: BatchMeta) -> list[str]:
+    return [_literal_path(locate(path)) for path in ordinals(meta.items)]
+
+
+def _literal_path(path: str) -> str:
+    # Spark takes a path for a glob.
+    return "".join(f"\\{c}" if c in GLOB_IN_SPARK else c for c in path)
+
+
+def _check_schema(spark: SparkSession, schema: str, frame: DataFrame) -> None:
+    wanted = spark.createDataFrame([], schema)
+    if wanted.dtypes != frame.dtypes:
+        raise SchemaMismatch(f"the files have {frame.dtypes}, the spout's schema {wanted.dtypes}")
+
+
+def _ordinal_of_file(frame: DataFrame, meta: BatchMeta) -> Column:
+    """Map a row to its file's place in BatchMeta; the base name would not do, it may repeat.
+
+    A file that is not in the map has a NULL ordinal, and its rows do not balance.
+    """
+    from pyspark.sql import functions as F
+
+    place = {locate(path): ordinal for path, ordinal in ordinals(meta.items).items()}
+    pairs: list[Column] = []
+    for uri in frame.inputFiles():
+        # _metadata.file_path writes file:/…, inputFiles() file:///… for the same file
+        as_in_metadata = uri.replace("file:///", "file:/", 1)
+        ordinal = place.get(name_in_spark(uri))
+        pairs += [F.lit(as_in_metadata), F.lit(ordinal).cast("bigint")]
+    return F.element_at(F.create_map(*pairs), _metadata(frame, "file_path"))
+
+
+def _metadata(frame: DataFrame, field: str) -> Column:
+    # By its name it would be a column of the file's own, if that has one called so.
+    return frame.metadataColumn("_metadata").getField(field)
+
+
+def _is_in_batch(meta: BatchMeta, ordinal: Column, row: Column) -> Column:
+    """Say of a row whether it is in the row groups that the batch has of its file."""
+    from pyspark.sql import functions as F
+
+    place = ordinals(meta.items)
+    pieces = [i for i in meta.items if isinstance(i, FileItem) and not i.is_whole]
+    wanted = ~ordinal.isin([place[piece.path] for piece in pieces]) if pieces else F.lit(True)
+    for piece in pieces:
+        rows = row.between(piece.first_row, piece.first_row + piece.rows - 1)
+        wanted = wanted | ((ordinal == place[piece.path]) & rows)
+    return wanted
