@@ -1,0 +1,103 @@
+"""A spout of somebody's own goes all the way: emission, Spark, commit, replay."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from reliability import Count, State, Sum, Topology
+from reliability.core.errors import RowsUnaccounted, SourceChanged
+from reliability.ledger.records import batch_of
+from tests.support.fix_postgres import rows
+from tests.support.json_document import JsonDocument, ListOfNumbers
+
+FACTOR = {"n": 1}
+
+
+def times(batch):
+    return {"numbers": batch.withColumn("n", batch.n * FACTOR["n"])}
+
+
+def all_but_one(batch):
+    return {"numbers": batch.where("n <> 4")}
+
+
+@pytest.fixture(autouse=True)
+def as_first_written():
+    FACTOR["n"] = 1
+    yield
+    FACTOR["n"] = 1
+
+
+@pytest.fixture
+def document(tmp_path):
+    path = tmp_path / "numbers.json"
+    path.write_text(json.dumps({"a": [1, 2], "b": [2], "c": [4, 8, 16]}))
+    return path
+
+
+def topology(path, process=times):
+    return Topology(
+        "numbers",
+        spout=JsonDocument(path),
+        process=process,
+        states=[State("numbers", values={"rows": Count(), "total": Sum("n")})],
+        max_spout_pending=2,
+    )
+
+
+def test_a_spout_of_ones_own_goes_all_the_way(document, pipeline, connection):
+    first = pipeline(topology(document))
+    assert first.emit(None) == [1, 2]
+    for txid in (1, 2):
+        first.transact(txid)
+    total = "SELECT rows, total FROM numbers"
+    assert rows(connection, total) == [(6, 33)]
+
+    document.write_text(json.dumps(json.loads(document.read_text()) | {"d": [100]}))
+    FACTOR["n"] = 10
+    again = first.again()
+    assert again.emit(None) == [1, 2]
+    again.transact(1)
+    assert rows(connection, total) == [(6, 78)]  # 5 became 50
+
+    FACTOR["n"] = 1
+    later = first.again("later")
+    assert later.emit(None) == [3]
+    later.transact(3)
+    assert rows(connection, total) == [(7, 178)]
+
+
+def test_a_frozen_batch_of_ones_own_spout_is_read_from_the_ledger(document, pipeline, connection):
+    first = pipeline(topology(document))
+    first.emit(None)
+    with connection.transaction() as tx:
+        tx.cursor.execute(
+            "SELECT batch_meta, emitted_xor, emitted_count FROM reliability.transaction"
+            " WHERE txid = 1"
+        )
+        row = tx.cursor.fetchone()
+    assert row["batch_meta"][1] == {"kind": "json_document", "name": "b", "rows": 1}
+    meta = batch_of(row)
+    assert meta.items == (ListOfNumbers(name="a", rows=2), ListOfNumbers(name="b", rows=1))
+    assert meta.emitted == JsonDocument(document).count(meta.items)
+
+
+def test_a_row_that_is_lost_behind_ones_own_spout_is_found(document, pipeline):
+    first = pipeline(topology(document, all_but_one))
+    first.emit(None)
+    first.process(1)
+    grant = first.begin(2)
+    first.run_step(grant)
+    with pytest.raises(RowsUnaccounted):
+        first.seal(grant)
+
+
+def test_a_change_below_ones_own_spout_fails_the_attempt(document, pipeline):
+    first = pipeline(topology(document))
+    first.emit(None)
+    grant = first.begin(1)
+    document.write_text(json.dumps({"a": [1], "b": [2], "c": []}))
+    with pytest.raises(SourceChanged, match="other lists"):
+        first.run_step(grant)
