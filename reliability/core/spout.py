@@ -1,4 +1,4 @@
-"""What a spout plans: source items, cut into batches; a batch is frozen as its txid's BatchMeta."""
+"""A spout lists source items and cuts them into batches; a txid's batch is frozen as BatchMeta."""
 
 from __future__ import annotations
 
@@ -19,7 +19,10 @@ WHOLE = "{(,)}"  # all of an item, as an int8multirange
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A run's data interval, [start, end), in UTC; both ends come aware of their time zone."""
+    """A run's data interval, [start, end), in UTC.
+
+    :raises ValueError: an end has no time zone
+    """
 
     start: datetime
     end: datetime
@@ -35,12 +38,12 @@ class Interval:
         return f"[{self.start:%Y-%m-%dT%H:%M}, {self.end:%Y-%m-%dT%H:%M})"
 
     def overlaps(self, other: Interval) -> bool:
-        """Say whether the two share a moment, or are the same (a zero-width one shares none)."""
+        """Say whether the two share a moment or are equal; one of length 0 shares none."""
         return self == other or (self.start < other.end and other.start < self.end)
 
 
 def check_overlap(wanted: Interval, emitted: Iterable[tuple[Interval, str]]) -> None:
-    """Raise IntervalOverlap if `wanted` partly overlaps an interval that a run has emitted (E1)."""
+    """Raise IntervalOverlap if `wanted` partly overlaps an interval that was emitted (E1)."""
     for interval, run_id in emitted:
         if wanted != interval and wanted.overlaps(interval):
             raise IntervalOverlap(f"{wanted} overlaps {interval} of run {run_id}")
@@ -50,28 +53,28 @@ class SpoutKind(str, Enum):
     """What a new attempt of a txid may read, after Trident's two kinds of spout."""
 
     TRANSACTIONAL = "TRANSACTIONAL"  # always the same batch, frozen at emission
-    OPAQUE = "OPAQUE"  # maybe another batch, until the txid commits
+    OPAQUE = "OPAQUE"  # possibly another batch, until the txid commits
 
 
 def kind_of(opaque: bool) -> SpoutKind:
-    """Return the kind that a spout's `opaque` flag asks for."""
+    """Return the kind of a spout that is `opaque` or not."""
     return SpoutKind.OPAQUE if opaque else SpoutKind.TRANSACTIONAL
 
 
 class Verdict(str, Enum):
     """How the emitted side of a batch is verified."""
 
-    EXACT = "EXACT"  # by the XOR of its tuple ids and by their count
-    COUNTED = "COUNTED"  # by their count alone: the source has no row index (V6)
+    EXACT = "EXACT"  # by the XOR and the count of its tuple ids
+    COUNTED = "COUNTED"  # by the count alone: the source has no row index (V6)
 
 
 class SourceItem(Protocol):
-    """One item of a source: a frozen dataclass whose fields JSON can hold, marked `source_item`.
+    """One item of a source: a frozen dataclass with the decorator `source_item`.
 
-    Batches in the ledger consist of such items. So the names and the meaning of the fields must not
-    change once a batch is emitted; a new field needs a default.
+    The ledger stores its fields as JSON. Their names and meanings must not change once a batch is
+    emitted; a new field needs a default.
 
-    :cvar kind: names the class in the ledger
+    :cvar kind: the name of the class in the ledger
     """
 
     kind: ClassVar[str]
@@ -87,15 +90,15 @@ class SourceItem(Protocol):
 
     @property
     def identity(self) -> str:
-        """Return the name of the item; one topology never emits two items of one name."""
+        """Return a name that no other item of the source has; a topology emits it once."""
 
     @property
     def source(self) -> str:
-        """Return the name of what the item is a part of; its own, if it is always whole."""
+        """Return the name of what the item is a part of; `identity` if it is never a part."""
 
     @property
     def part(self) -> str:
-        """Return which part of `source` the item is, an int8multirange; WHOLE for all of it."""
+        """Return which part of `source` the item is, as an int8multirange; WHOLE is all of it."""
 
 
 _Item = TypeVar("_Item", bound=SourceItem)
@@ -132,10 +135,12 @@ def _read_item(values: Mapping[str, Any]) -> SourceItem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchMeta:
-    """What a txid reads, frozen before its first attempt; an item's ordinal is its place here.
+    """What a txid reads, frozen before its first attempt.
 
-    An opaque spout's belongs to an attempt, and freezes when its txid commits. `emitted.xor` is 0
-    for a batch whose verdict is COUNTED.
+    An opaque spout's batch belongs to an attempt, and is frozen when its txid commits.
+
+    :param items: the index of an item in `items` is its ordinal
+    :param emitted: its `xor` is 0 if the verdict is COUNTED
     """
 
     items: tuple[SourceItem, ...]
@@ -143,7 +148,7 @@ class BatchMeta:
 
     @property
     def verdict(self) -> Verdict:
-        """Say how the emitted side is verified; one item without a row index decides it."""
+        """Return COUNTED if any item has no row index."""
         counted = any(item.is_counted for item in self.items)
         return Verdict.COUNTED if counted else Verdict.EXACT
 
@@ -153,7 +158,10 @@ class BatchMeta:
 
     @classmethod
     def from_json(cls, items: Sequence[Mapping[str, Any]], emitted: Fold) -> BatchMeta:
-        """Read what `to_json` wrote; what cannot be read is corruption, never an empty batch."""
+        """Read what `to_json` wrote.
+
+        :raises LedgerCorruption: it cannot be read; it never becomes an empty batch
+        """
         try:
             read = tuple(_read_item(item) for item in items)
         except (KeyError, TypeError) as error:
@@ -162,21 +170,21 @@ class BatchMeta:
 
 
 class AllocatedItems(Protocol):
-    """What belongs to a txid already, as the ledger knows it."""
+    """What txids already have, according to the ledger."""
 
     def which(self, identities: Sequence[str]) -> set[str]:
-        """Return those of these items that a txid has as a whole."""
+        """Return the identities of those items that a txid has as a whole."""
 
     def keys(self, source: str) -> Mapping[int, str]:
         """Return which parts of a source txids have: txid -> int8multirange.
 
-        Under numbers below 1 stands what nobody misses if it is gone: what uncommitted
-        predecessors have, and what a batch gave up that was frozen anew and is not replayed yet.
+        Numbers below 1 stand for parts that may disappear from the source: those of uncommitted
+        predecessors, and those that a refrozen batch gave up and that its replay has yet to remove.
         """
 
 
 class NoItems:
-    """A source of which no txid has anything yet."""
+    """No txid has anything yet."""
 
     def which(self, identities: Sequence[str]) -> set[str]:
         return set()
@@ -188,15 +196,18 @@ class NoItems:
 class Spout(Protocol):
     """The source of a topology.
 
-    The driver, the emission and the commit call these methods and know nothing else of a source.
-    A spout is made when its module is imported, also by the scheduler: making it reads nothing and
-    imports nothing heavy. `frame` alone runs in the Spark driver; every other method also runs
-    where there is no pyspark. A class that a spout names its items by is a `source_item`.
+    The library knows a source by these methods alone. An implementation keeps to these rules:
+
+    - The scheduler constructs spouts too: the constructor reads nothing, and neither it nor the
+      module imports a heavy package.
+    - Only `frame` may use pyspark; the other methods run where it is not installed.
+    - Its items are of classes that `source_item` registers.
+    - The same BatchMeta always means the same rows, until `verify` raises.
     """
 
     @property
     def kind(self) -> SpoutKind:
-        """Say whether a txid's batch is frozen at emission or when it commits."""
+        """Return whether a batch is frozen at emission or when its txid commits."""
 
     @property
     def timed(self) -> bool:
@@ -205,46 +216,48 @@ class Spout(Protocol):
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
         """Say whether the source may be read now.
 
-        Asked at emission for the next txid, and before every attempt, replays too, as Trident
-        asks its coordinators.
+        It is called at emission for the next txid, and before every attempt, including replays, as
+        Trident asks its coordinators.
         """
 
-    def plan(self, interval: Interval | None, taken: AllocatedItems) -> Sequence[SourceItem]:
-        """List what the interval holds now and no txid has; an untimed spout lists all of it.
+    def plan(self, interval: Interval | None, allocated: AllocatedItems) -> Sequence[SourceItem]:
+        """List the items of the interval that no txid has; an untimed spout has no interval.
 
-        :raises NothingToEmit: there is nothing at all, taken or not, where there has to be
+        The order is the same every time.
+
+        :raises NothingToEmit: the source is empty, and must not be
         :raises SourceUnreadable: a part of the source cannot be read
-        :raises SourceChanged: the source no longer is what a txid has of it
+        :raises SourceChanged: the source has lost or changed something that a txid has
         """
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
-        """Cut what `plan` listed into batches, within the spout's limits."""
+        """Cut the items of `plan` into batches, within the spout's limits."""
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
-        """Fold the tuple ids of one batch from the source alone, without Spark (G5)."""
+        """Fold the tuple ids of one batch, from the source and without Spark (G5)."""
 
     def verify(self, meta: BatchMeta) -> None:
-        """Raise SourceChanged if the source no longer is what the batch was cut from (E6).
+        """Raise SourceChanged if the source differs from what the batch was cut from (E6).
 
-        Of a batch that is not frozen the caller makes SourceMoved of it.
+        The caller turns it into SourceMoved if the batch is not frozen.
         """
 
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
-        """Return the rows of a batch: the source's columns, and `_x` and `_n` (bigint both).
+        """Return the rows of a batch: the source's columns, `_x` and `_n`, both bigint.
 
-        `_x` is the row's tuple id, of which `count` has the XOR, and `_n` is 1. Reading the batch
-        again, on any host, gives the same rows with the same ids. A batch without items, as an
-        opaque spout may have, gives no rows and the same columns. `reliability.spark.frames` adds
-        the accounting.
+        `_x` is the row's tuple id and `_n` is 1; their folds equal `count`, except for `_x` in a
+        batch that is COUNTED. `reliability.spark.frames` has functions that add both columns.
+        Spark may read the batch several times, and must get the same rows with the same tuple ids.
+        A batch of an opaque spout may have no items: its frame has no rows and the same columns.
 
-        :raises SchemaMismatch: the rows do not have the columns or types that they should have
+        :raises SchemaMismatch: the source does not have the columns or types that it should have
         """
 
     def refresh(self, meta: BatchMeta) -> Sequence[SourceItem]:
-        """Return what the source has now of a batch's items; nothing that belongs to no batch.
+        """Return the items of a batch as they are in the source now, without those that are gone.
 
-        For a person who exchanged the source on purpose, and has the txid frozen anew.
+        It is called when a person replaced the source on purpose and refreezes the txid.
 
         :raises RefreezeNotPossible: an item cannot be told from what other txids read
-        :raises SourceUnreadable: an item is there, and not whole
+        :raises SourceUnreadable: an item exists but cannot be read as a whole
         """

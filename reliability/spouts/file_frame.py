@@ -1,4 +1,4 @@
-"""The frame of a batch of files: Parquet by row index, text by line."""
+"""The frame of a batch of files; Spark knows the row index of Parquet, but not of text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def file_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> DataFrame:
-    """Read a batch of files; without files, as an opaque spout may have, there are no rows."""
+    """Read a batch of files; an opaque spout's batch may have none."""
     if not meta.items:
         return _empty_frame(spark, spout)
     if meta.verdict is Verdict.COUNTED:
@@ -42,16 +42,16 @@ def _parquet_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> Da
 
 
 def _text_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> DataFrame:
-    """Read text that the batch counts only; a record that does not fit the schema is an error.
+    """Read text, whose rows are only counted; a record that does not fit the schema is an error.
 
-    Every column is part of the tuple id: what no state uses, Spark would not even convert, and a
-    broken value would pass.
+    The hash covers every column. Otherwise Spark would not convert a column that no state uses,
+    and an invalid value in it would pass.
     """
     from pyspark.sql import functions as F
 
     schema = spark.createDataFrame([], spout.schema).schema
     reader = spark.read.schema(as_text(schema)).option("mode", "FAILFAST")
-    reader = reader.option("columnNameOfCorruptRecord", _no_name_of(schema.names))
+    reader = reader.option("columnNameOfCorruptRecord", _unused_name(schema.names))
     is_csv = spout.format == "csv"
     read = _read_csv(reader, spout, meta) if is_csv else [reader.json(_paths(meta))]
     frames = [as_typed(frame, schema, is_base64=not is_csv) for frame in read]
@@ -61,10 +61,10 @@ def _text_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> DataF
 
 
 def _read_csv(reader: DataFrameReader, spout: FileSpout, meta: BatchMeta) -> Iterator[DataFrame]:
-    """Read RFC 4180, as Python's csv module counts it, with a header that is held to the schema.
+    """Read RFC 4180 as Python's csv module counts it; a header must match the schema.
 
-    Spark is told what ends a record: left to itself, it takes the first line end that it finds, be
-    it inside quotes, and keeps half of the others in the values.
+    Spark gets the line end of each file. Otherwise it would choose the first one that it finds,
+    even inside quotes, and keep half of the others in the values.
     """
     from pyspark.sql import functions as F
 
@@ -74,14 +74,16 @@ def _read_csv(reader: DataFrameReader, spout: FileSpout, meta: BatchMeta) -> Ite
     reader = reader.options(header=spout.header, enforceSchema=not spout.header)
     for end, paths in ends.items():
         frame = reader.options(multiLine=True, escape='"', lineSep=end).csv(paths)
-        if end == "\r\n":  # inside quotes it is the text's own line end, which is \n
-            plain = {c: F.replace(F.col(quoted(c)), F.lit(end), F.lit("\n")) for c in frame.columns}
-            frame = frame.withColumns(plain)
+        if end == "\r\n":  # a line end inside quotes becomes \n, as in any other file
+            values = {
+                c: F.replace(F.col(quoted(c)), F.lit(end), F.lit("\n")) for c in frame.columns
+            }
+            frame = frame.withColumns(values)
         yield frame
 
 
-def _no_name_of(columns: Sequence[str]) -> str:
-    # Spark would fill the column of this name itself, and with NULL.
+def _unused_name(columns: Sequence[str]) -> str:
+    # Spark would fill a column of this name itself, with NULL.
     return max(("_", *columns), key=len) + "_"
 
 
@@ -96,46 +98,48 @@ def _paths(meta: BatchMeta) -> list[str]:
 
 
 def _literal_path(path: str) -> str:
-    # Spark takes a path for a glob.
+    # Spark reads a path as a glob.
     return "".join(f"\\{c}" if c in GLOB_IN_SPARK else c for c in path)
 
 
 def _check_schema(spark: SparkSession, schema: str, frame: DataFrame) -> None:
     wanted = spark.createDataFrame([], schema)
     if wanted.dtypes != frame.dtypes:
-        raise SchemaMismatch(f"the files have {frame.dtypes}, the spout's schema {wanted.dtypes}")
+        raise SchemaMismatch(
+            f"the files have the columns {frame.dtypes}, the spout's schema has {wanted.dtypes}"
+        )
 
 
 def _ordinal_of_file(frame: DataFrame, meta: BatchMeta) -> Column:
-    """Map a row to its file's place in BatchMeta; the base name would not do, it may repeat.
+    """Map a row to its file's ordinal, by the whole path: two files may have one base name.
 
     A file that is not in the map has a NULL ordinal, and its rows do not balance.
     """
     from pyspark.sql import functions as F
 
-    place = {locate(path): ordinal for path, ordinal in ordinals(meta.items).items()}
+    by_path = {locate(path): ordinal for path, ordinal in ordinals(meta.items).items()}
     pairs: list[Column] = []
     for uri in frame.inputFiles():
-        # _metadata.file_path writes file:/…, inputFiles() file:///… for the same file
+        # For the same file, _metadata.file_path has file:/… and inputFiles() has file:///…
         as_in_metadata = uri.replace("file:///", "file:/", 1)
-        ordinal = place.get(name_in_spark(uri))
+        ordinal = by_path.get(name_in_spark(uri))
         pairs += [F.lit(as_in_metadata), F.lit(ordinal).cast("bigint")]
     return F.element_at(F.create_map(*pairs), _metadata(frame, "file_path"))
 
 
 def _metadata(frame: DataFrame, field: str) -> Column:
-    # By its name it would be a column of the file's own, if that has one called so.
+    # By its name alone it could be a column of the file.
     return frame.metadataColumn("_metadata").getField(field)
 
 
 def _is_in_batch(meta: BatchMeta, ordinal: Column, row: Column) -> Column:
-    """Say of a row whether it is in the row groups that the batch has of its file."""
+    """Say whether a row is in one of the row groups that the batch has of its file."""
     from pyspark.sql import functions as F
 
-    place = ordinals(meta.items)
+    by_path = ordinals(meta.items)
     pieces = [i for i in meta.items if isinstance(i, FileItem) and not i.is_whole]
-    wanted = ~ordinal.isin([place[piece.path] for piece in pieces]) if pieces else F.lit(True)
+    found = ~ordinal.isin([by_path[piece.path] for piece in pieces]) if pieces else F.lit(True)
     for piece in pieces:
         rows = row.between(piece.first_row, piece.first_row + piece.rows - 1)
-        wanted = wanted | ((ordinal == place[piece.path]) & rows)
-    return wanted
+        found = found | ((ordinal == by_path[piece.path]) & rows)
+    return found

@@ -13,13 +13,15 @@ from reliability.spouts.names import same_store
 @source_item
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileItem:
-    """A file as it was when it was planned, or some of its Parquet row groups.
+    """A file as it was at emission, or some of its Parquet row groups.
 
-    :param path: relative to RELIABILITY_HOME, or absolute, or a URI with the pattern's scheme
-    :param rows: of this item, from the file's own footer or counted in its text, not by Spark
+    :param path: relative to RELIABILITY_HOME, absolute, or a URI with the pattern's scheme
+    :param size: bytes of the whole file
+    :param rows: of this item, from the file's footer or counted in its text, not by Spark
     :param footer_digest: of a Parquet footer; empty for text
-    :param etag: the object store's own digest, where it tells one
+    :param etag: the object store's own digest; empty if it has none
     :param first_group: an item that is not the whole file is [first_group, last_group)
+    :param last_group: None for the whole file
     :param first_row: the index in the file of the item's first row
     :param group_bytes: the stored size of these row groups
     """
@@ -67,13 +69,13 @@ class FileItem:
 
 
 def ordinals(items: Iterable[SourceItem]) -> dict[str, int]:
-    """Return the place of each file, by its path, in a batch: that of its first item.
+    """Return the ordinal of each file of a batch, by its path: that of its first item.
 
-    A tuple id is the hash of this and of the row's index in the file, so that pieces of one file
-    share it.
+    A tuple id is the hash of this ordinal and of the row's index in the file, so the pieces of one
+    file share an ordinal.
     """
-    place: dict[str, int] = {}
+    found: dict[str, int] = {}
     for ordinal, item in enumerate(items):
         if isinstance(item, FileItem):
-            place.setdefault(item.path, ordinal)
-    return place
+            found.setdefault(item.path, ordinal)
+    return found

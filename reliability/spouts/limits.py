@@ -1,4 +1,4 @@
-"""How much one batch may hold, and how items are cut by that."""
+"""Limits on the size of a batch of files, and how files are cut into such batches."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ class Limits:
         for name in ("files", "rows", "bytes"):
             limit = getattr(self, name)
             if limit is not None and limit < 1:
-                raise InvalidDefinition(f"a spout's max_{name}_per_batch starts at 1")
+                raise InvalidDefinition(f"FileSpout: max_{name}_per_batch must be at least 1")
 
-    def hold(self, items: Sequence[FileItem]) -> bool:
+    def allow(self, items: Sequence[FileItem]) -> bool:
         """Say whether a batch may hold all of these."""
         return (
             len({item.path for item in items}) <= self.files
@@ -35,12 +35,12 @@ class Limits:
 def cut_files(items: Sequence[FileItem], limits: Limits) -> list[tuple[FileItem, ...]]:
     """Fill one batch after the other, in the order of the items.
 
-    What is larger than a limit and cannot be cut any more is a batch of its own. Row groups of a
-    file that follow each other in a batch become one item.
+    An item that is larger than a limit is a batch of its own. Consecutive row groups of a file
+    become one item of their batch.
     """
     batches: list[list[FileItem]] = []
     for item in items:
-        if batches and limits.hold([*batches[-1], item]):
+        if batches and limits.allow([*batches[-1], item]):
             batches[-1].append(item)
         else:
             batches.append([item])
@@ -50,21 +50,21 @@ def cut_files(items: Sequence[FileItem], limits: Limits) -> list[tuple[FileItem,
 def _join(batch: Sequence[FileItem]) -> tuple[FileItem, ...]:
     joined: list[FileItem] = []
     for item in batch:
-        if joined and _follows(joined[-1], item):
-            before = joined.pop()
+        if joined and _are_consecutive(joined[-1], item):
+            previous = joined.pop()
             item = replace(
-                before,
+                previous,
                 last_group=item.last_group,
-                rows=before.rows + item.rows,
-                group_bytes=before.group_bytes + item.group_bytes,
+                rows=previous.rows + item.rows,
+                group_bytes=previous.group_bytes + item.group_bytes,
             )
         joined.append(item)
     return tuple(joined)
 
 
-def _follows(item: FileItem, after: FileItem) -> bool:
+def _are_consecutive(first: FileItem, second: FileItem) -> bool:
     return (
-        item.path == after.path
-        and item.last_group == after.first_group
-        and item.first_row + item.rows == after.first_row
+        first.path == second.path
+        and first.last_group == second.first_group
+        and first.first_row + first.rows == second.first_row
     )

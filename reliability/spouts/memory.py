@@ -1,8 +1,8 @@
-"""MemorySpout: rows that the topology's own module holds, after Storm's MemoryTransactionalSpout.
+"""MemorySpout: rows in the topology's own module, after Storm's MemoryTransactionalSpout.
 
-What it needs from its source: the rows stay in the code as they are. Rows that are gone fail the
-attempt (SOURCE_CHANGED); a row that is another one now is not noticed. It is untimed: its first run
-emits everything, later runs what was appended to a partition since.
+The rows in the code must not change. If rows disappear, the attempt fails (SOURCE_CHANGED); if a
+row is replaced, nobody notices. The spout is untimed: its first run emits everything, later runs
+emit what was appended to a partition since.
 """
 
 from __future__ import annotations
@@ -55,11 +55,12 @@ class MemorySlice:
 
 @dataclass(frozen=True)
 class MemorySpout:
-    """Partitions of rows; a batch takes at most `take` rows of each partition.
+    """Partitions of rows.
 
     :param schema: column name -> type, in the order of a row's values
-    :param partitions: rows as tuples, or bare values where the schema has one column
-    :param opaque: a new attempt of a txid may see other rows, until it commits
+    :param partitions: rows as tuples, or bare values if the schema has one column
+    :param take: a batch has at most so many rows of each partition
+    :param opaque: a new attempt of a txid may read other rows, until the txid commits
     """
 
     schema: Mapping[str, str]
@@ -69,7 +70,7 @@ class MemorySpout:
 
     def __post_init__(self) -> None:
         if self.take < 1:
-            raise InvalidDefinition("MemorySpout: take starts at 1")
+            raise InvalidDefinition("MemorySpout: take must be at least 1")
 
     @property
     def kind(self) -> SpoutKind:
@@ -80,26 +81,28 @@ class MemorySpout:
         return False
 
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
-        """Rows in the code are always there."""
+        """Return True: rows in the code can always be read."""
         return True
 
-    def plan(self, interval: Interval | None, taken: AllocatedItems) -> list[SourceItem]:
-        """List every new row: a row is an item, so another `take` makes no new ones of old rows."""
+    def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[SourceItem]:
+        """List every new row as an item, so that a change of `take` emits no old row again."""
         rows = [
             MemorySlice(partition=partition, offset=offset, rows=1)
             for partition, rows in enumerate(self.partitions)
             for offset in range(len(rows))
         ]
-        known = taken.which([row.identity for row in rows])
+        known = allocated.which([row.identity for row in rows])
         return [row for row in rows if row.identity not in known]
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
-        """Take the next `take` rows of each partition for a batch, until none is left."""
+        """Put the next `take` rows of each partition into a batch, until none is left."""
         rows = _slices(items)
-        left = [[row for row in rows if row.partition == p] for p in range(len(self.partitions))]
-        longest = max(map(len, left), default=0)
+        partitions = [
+            [row for row in rows if row.partition == p] for p in range(len(self.partitions))
+        ]
+        longest = max(map(len, partitions), default=0)
         return [
-            tuple(row for own in left for row in own[first : first + self.take])
+            tuple(row for part in partitions for row in part[first : first + self.take])
             for first in range(0, longest, self.take)
         ]
 
@@ -109,14 +112,15 @@ class MemorySpout:
 
     def verify(self, meta: BatchMeta) -> None:
         """Raise SourceChanged if the code no longer holds the rows of a slice."""
-        for item in _slices(meta.items):
+        for item in meta.items:
+            assert isinstance(item, MemorySlice)
             if len(self.rows_of(item)) != item.rows:
-                raise SourceChanged(f"{item.identity} had {item.rows} rows and has them no more")
+                raise SourceChanged(f"{item.identity} no longer has the {item.rows} rows it had")
 
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:
-        """Return the slices with as many rows as the code holds of them now."""
-        there = [(item, len(self.rows_of(item))) for item in _slices(meta.items)]
-        return [replace(item, rows=rows) for item, rows in there if rows]
+        """Return the slices with the number of rows that the code now has of each."""
+        counts = [(item, len(self.rows_of(item))) for item in _slices(meta.items)]
+        return [replace(item, rows=rows) for item, rows in counts if rows]
 
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
         """Return the rows; raise SchemaMismatch if a value does not fit its column."""
@@ -134,7 +138,7 @@ class MemorySpout:
             for field, value in zip(schema, row, strict=False):  # Spark refuses another length
                 check_value(field.name, value, field.dataType)
         frame = spark.createDataFrame(rows, schema)
-        # So far, they hold the ordinal and the row.
+        # Until here, `_x` holds the ordinal and `_n` the index of the row.
         return frame.withColumns({"_x": F.xxhash64("_x", "_n"), "_n": F.lit(1).cast("bigint")})
 
     def rows_of(self, item: MemorySlice) -> list[tuple[Any, ...]]:

@@ -1,23 +1,22 @@
 """TableSpout: rows that are added to a Postgres table, by a key that only grows.
 
-What it needs from its source: an integer key, NOT NULL and unique, from a sequence; rows that are
-only added, never deleted, and never updated in what is read. It is untimed: each run emits the rows
-that no txid has yet (E5). If the source breaks that:
+The table needs an integer key, NOT NULL and unique, from a sequence. Rows may be added, but not
+deleted, and columns that are read may not be updated. The spout is untimed: each run emits the rows
+that no txid has yet (E5). If the source breaks these rules:
 
-- a row that is deleted, or gets another key, is found at the next emission, which counts every key
-  again, and when an attempt of its txid begins or is sealed: SOURCE_CHANGED, with the txid
-- a row that is updated otherwise is not noticed: attempts after that read what it is then
-- a row with a small key that comes late, because its sequence number was older than its commit, or
-  because a person added it, gets a txid of its own at the next emission
+- A row that is deleted or gets another key raises SOURCE_CHANGED with the txid: at the next
+  emission, which counts every key again, and when an attempt of its txid begins or is sealed.
+- Any other update of a row is not noticed: later attempts read the new values.
+- A row whose small key becomes visible late, because its transaction was slow to commit or because
+  a person added it, gets a txid of its own at the next emission.
 
-Keys are not commit-ordered: 95 may become visible after 100. So a run waits until nobody writes to
-the table (LOCK TABLE … IN SHARE MODE, for 3 seconds at most) and lets go at once; or, where that
-is not granted or not wanted, it leaves alone what is younger than a stated lag. Neither is needed
-for correctness, as late rows are found: it makes them rare.
+Keys do not become visible in their order: 95 may follow 100. So a run waits until nobody writes to
+the table (LOCK TABLE … IN SHARE MODE, for at most 3 seconds) and releases the lock at once. If that
+is not granted or not wanted, the run ignores rows that are younger than a stated lag. Late rows are
+found in any case; the lock and the lag only make them rare.
 
-Postgres counts the batch and computes the tuple ids, in the count and in the read (V6). Which keys
-a txid has is remembered as ranges: a table without gaps costs a few bytes a txid, a key after each
-gap about 40.
+Postgres computes the tuple ids, both for the count and for the read (V6). The ledger stores the
+keys of a txid as ranges: a few bytes for a txid without gaps, about 40 more for each gap.
 """
 
 from __future__ import annotations
@@ -52,12 +51,12 @@ ROWS_AT_ONCE = 100_000  # what one Spark task reads
 @source_item
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableKeys:
-    """The rows of a table that have these keys, with their fold as Postgres counted it.
+    """The rows of a table that have these keys, with their fold as Postgres computed it.
 
-    :param table: which table of which database, as `TableSpout.source` writes it
-    :param keys: exactly the keys that were there, an int8multirange
-    :param id_version: which hash of the key is a row's tuple id; a batch is counted, read and
-        compared by the one that it was frozen with, and 1 is that of batches which name none
+    :param table: the table and its database, as `TableSpout.source` writes them
+    :param keys: exactly the keys that existed, an int8multirange
+    :param id_version: which hash of the key is a row's tuple id. A batch keeps the version that it
+        was frozen with; a batch that names none has version 1
     """
 
     kind: ClassVar[str] = "table"
@@ -71,8 +70,8 @@ class TableKeys:
     def __post_init__(self) -> None:
         if self.id_version not in range(1, NEWEST_ID + 1):
             raise LedgerCorruption(
-                f"a batch of table {self.table} has tuple ids of version {self.id_version}, this "
-                f"release knows them up to {NEWEST_ID}",
+                f"a batch of table {self.table} has tuple ids of version {self.id_version}; this "
+                f"release reads versions up to {NEWEST_ID}",
                 remedy="install the release that emitted the batch, or a later one.",
             )
 
@@ -94,15 +93,15 @@ class TableKeys:
 class TableSpout:
     """The rows of a table that no txid has yet, in the order of their key.
 
-    :param table: `table` or `schema.table`, with upper and lower case as Postgres has them
+    :param table: `table` or `schema.table`, in the upper and lower case that Postgres has
     :param key: its unique key, smallint, integer or bigint
-    :param columns: the columns to read; all of them unless given
+    :param columns: the columns to read; the default is all
     :param max_rows_per_batch: a txid reads at most so many rows
     :param database: the name of the table's database: RELIABILITY_DSN_<NAME>, or a libpq service of
-        that name; the ledger's own unless given
-    :param lag_seconds: leave alone rows younger than that by `lag_column`, a timestamptz that
-        is NOT NULL, and take no lock
-    :param opaque: a new attempt of a txid may see other rows, until it commits
+        that name; the default is the ledger's database
+    :param lag_seconds: take no lock, and ignore rows that are younger by `lag_column`, a
+        timestamptz that is NOT NULL
+    :param opaque: a new attempt of a txid may read other rows, until the txid commits
     """
 
     table: str
@@ -116,9 +115,9 @@ class TableSpout:
 
     def __post_init__(self) -> None:
         if self.max_rows_per_batch < 1:
-            raise InvalidDefinition("TableSpout: max_rows_per_batch starts at 1")
+            raise InvalidDefinition("TableSpout: max_rows_per_batch must be at least 1")
         if (self.lag_seconds is None) != (not self.lag_column):
-            raise InvalidDefinition("TableSpout: lag_seconds and lag_column go together")
+            raise InvalidDefinition("TableSpout: lag_seconds and lag_column need each other")
 
     @property
     def kind(self) -> SpoutKind:
@@ -138,24 +137,24 @@ class TableSpout:
         return f"table:{self.database}/{'.'.join(self.source_table.place)}"
 
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
-        """A table can always be read."""
+        """Return True: a table can always be read."""
         return True
 
-    def plan(self, interval: Interval | None, taken: AllocatedItems) -> list[SourceItem]:
-        """List the rows that no txid has, an item a batch, and count what txids have again.
+    def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[SourceItem]:
+        """List the rows that no txid has, one item per batch, and check the keys that txids have.
 
         :raises SourceChanged: a key that a txid has is gone; the txid is named
         :raises SourceUnreadable: the table stays locked, or its database refuses
-        :raises InvalidDefinition: the table is not as `columns` and `key` say
+        :raises InvalidDefinition: the table does not have these `columns` or this `key`
         """
         self.source_table.columns(self.columns, self.lag_column)
         lag = None if self.lag_seconds is None else (self.lag_column, self.lag_seconds)
-        batches, broken = self.source_table.new_batches(
-            taken.keys(self.source), lag, self.max_rows_per_batch
+        batches, changed = self.source_table.new_batches(
+            allocated.keys(self.source), lag, self.max_rows_per_batch
         )
-        # An uncommitted batch that lost a row, below 1, is for its own attempt to find.
-        if names := ", ".join(str(txid) for txid in broken if txid > 0):
-            raise SourceChanged(f"table {self.table}: rows are gone that txid {names} has read")
+        # Numbers below 1 are uncommitted batches: their own attempts find a lost row.
+        if txids := ", ".join(str(txid) for txid in changed if txid > 0):
+            raise SourceChanged(f"table {self.table}: rows that txid {txids} has read are gone")
         return [
             TableKeys(
                 table=self.source, keys=keys, rows=fold.count, xor=fold.xor, id_version=NEWEST_ID
@@ -164,11 +163,11 @@ class TableSpout:
         ]
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
-        """Make a batch of each item: `plan` has cut them by rows."""
+        """Make each item a batch: `plan` has already cut them by rows."""
         return [(item,) for item in items]
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
-        """Return the fold of a batch as Postgres counted it."""
+        """Return the fold of a batch as Postgres computed it."""
         return Fold.of(Fold(item.xor, item.rows) for item in _tables(items))
 
     def verify(self, meta: BatchMeta) -> None:
@@ -177,35 +176,35 @@ class TableSpout:
             found = self.source_table.fold(item.keys, item.id_version)
             if found != Fold(item.xor, item.rows):
                 raise SourceChanged(
-                    f"table {self.table}: {item.rows} rows were emitted, {found.count} of them are "
-                    "there now"
+                    f"table {self.table}: {item.rows} rows were emitted, {found.count} of them "
+                    "still exist"
                 )
 
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:
-        """Return the rows of a batch's keys that are there now, as Postgres counts them."""
-        found = [self._refreshed(item) for item in _tables(meta.items)]
+        """Return those keys of a batch that exist now, with their fold."""
+        found = [self._refresh(item) for item in _tables(meta.items)]
         return [item for item in found if item.rows]
 
-    def _refreshed(self, item: TableKeys) -> TableKeys:
+    def _refresh(self, item: TableKeys) -> TableKeys:
         keys, fold = self.source_table.present(item.keys, NEWEST_ID)
         if keys == item.keys:
             return item
         return replace(item, keys=keys, rows=fold.count, xor=fold.xor, id_version=NEWEST_ID)
 
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
-        """Read the batch's keys; Postgres computes the tuple ids as it did when it counted (V6)."""
+        """Read the rows of the batch's keys; Postgres computes the tuple ids as in `count` (V6)."""
         from reliability.spark.read_postgres import read_postgres
 
-        columns, queries = self.reading(meta)
+        columns, queries = self._queries(meta)
         check_source_columns(list(columns))
         schema = ", ".join(f"{quoted(name)} {type_}" for name, type_ in columns.items())
         dsn = database_dsn(self.database)
         return with_count(read_postgres(spark, dsn, queries, f"{schema}, _x bigint"))
 
-    def reading(self, meta: BatchMeta) -> tuple[dict[str, str], list[str]]:
+    def _queries(self, meta: BatchMeta) -> tuple[dict[str, str], list[str]]:
         """Return a batch's columns, name -> Spark type, and the queries that read it in parts.
 
-        Each query selects the columns in this order, and then the row's tuple id.
+        Each query selects the columns in this order, followed by the row's tuple id.
         """
         columns = self.source_table.columns(self.columns)
         parts = [

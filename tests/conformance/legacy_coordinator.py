@@ -58,7 +58,7 @@ class Source(WithoutSpark):
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
         return self.meta is not None
 
-    def plan(self, interval: Interval | None, taken: AllocatedItems) -> list[SourceItem]:
+    def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[SourceItem]:
         assert self.meta is not None
         first, self.planned = self.planned, self.planned + self.room
         return [

@@ -40,12 +40,12 @@ class Source(WithoutSpark):
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
         return True
 
-    def plan(self, interval: Interval | None, taken: AllocatedItems) -> list[SourceItem]:
+    def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[SourceItem]:
         items = [
             MemorySlice(partition=root, offset=0, rows=fold.count)
             for root, fold in enumerate(self.folds)
         ]
-        known = taken.which([item.identity for item in items])
+        known = allocated.which([item.identity for item in items])
         return [item for item in items if item.identity not in known]
 
     def cut(self, items: Any) -> list[tuple[SourceItem, ...]]:

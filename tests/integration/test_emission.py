@@ -292,8 +292,8 @@ def test_row_groups_keep_their_txids_when_the_limits_change(folder, connection):
 class OvertakenSpout(FileSpout):
     """Another run emits between this one's first plan and its lock."""
 
-    def plan(self, interval, taken):
-        items = super().plan(interval, taken)
+    def plan(self, interval, allocated):
+        items = super().plan(interval, allocated)
         for other in others.pop(self.pattern, []):
             other.emit(interval)
         return items

@@ -122,7 +122,7 @@ class Batches(WithoutSpark):
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
         return True
 
-    def plan(self, interval: Interval | None, taken: AllocatedItems) -> list[SourceItem]:
+    def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[SourceItem]:
         items = [
             MemorySlice(partition=n, offset=0, rows=rows)
             for n, rows in enumerate(self.sizes)
@@ -130,7 +130,7 @@ class Batches(WithoutSpark):
         ]
         if self.gone and not items:
             raise NothingToEmit("nothing is there")
-        known = taken.which([item.identity for item in items])
+        known = allocated.which([item.identity for item in items])
         return [item for item in items if item.identity not in known]
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:

@@ -33,14 +33,14 @@ class Source(WithoutSpark):
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
         return self.ready
 
-    def plan(self, interval: Interval | None, taken: AllocatedItems) -> list[SourceItem]:
+    def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[SourceItem]:
         assert interval is not None
         number = MONTHS.index(interval)
         items = [
             MemorySlice(partition=number, offset=offset, rows=rows)
             for offset, rows in enumerate(self.items[number])
         ]
-        known = taken.which([item.identity for item in items])
+        known = allocated.which([item.identity for item in items])
         self.meanwhile()
         return [item for item in items if item.identity not in known]
 

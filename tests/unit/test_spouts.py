@@ -558,7 +558,7 @@ def test_memory_rows_that_a_txid_has_are_not_planned():
         (lambda: FileSpout("*", format="jsonl"), "jsonl needs a schema"),
         (lambda: FileSpout("*", opaque=True), "opaque spout needs a schema"),
         (lambda: FileSpout("*", header=True), "header"),
-        (lambda: FileSpout("*", ready_file="{data_interval_start:%d}/ok"), "never be there"),
+        (lambda: FileSpout("*", ready_file="{data_interval_start:%d}/ok"), "never exist"),
         (lambda: TableSpout("t", key="id", max_rows_per_batch=0), "max_rows_per_batch"),
         (lambda: TableSpout("t", key="id", lag_seconds=5), "lag_column"),
         (lambda: TableSpout("t", key="id", lag_column="at"), "lag_seconds"),
