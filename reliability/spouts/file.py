@@ -46,7 +46,7 @@ from reliability.core.spout import (
 from reliability.spouts import parquet, text
 from reliability.spouts.file_frame import file_frame
 from reliability.spouts.file_item import FileItem, ordinals
-from reliability.spouts.filesystem import find_files, find_spelled, stat
+from reliability.spouts.filesystem import find_files, find_with_spellings, stat
 from reliability.spouts.limits import Limits, cut_files
 from reliability.spouts.names import check_name, is_utf8, locate, spellings
 from reliability.spouts.patterns import check_pattern, for_interval, is_timed
@@ -137,7 +137,7 @@ class FileSpout:
         Files that a txid has as a whole are not opened.
         """
         pattern = for_interval(self.pattern, interval)
-        found = find_spelled(pattern)
+        found = find_with_spellings(pattern)
         if not found and not self.allow_empty:
             raise NothingToEmit(f"no file matches {locate(pattern)}")
         files = spellings(found)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from reliability.core.spout import WHOLE, SourceItem, source_item
-from reliability.spouts.names import same_store
+from reliability.spouts.names import schemes_of_store
 
 
 @source_item
@@ -59,7 +59,7 @@ class FileItem:
     @property
     def source(self) -> str:
         scheme, mark, rest = self.path.partition("://")
-        return same_store(scheme)[0] + mark + rest if mark else self.path
+        return schemes_of_store(scheme)[0] + mark + rest if mark else self.path
 
     @property
     def part(self) -> str:

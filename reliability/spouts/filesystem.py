@@ -1,6 +1,6 @@
-"""Files, local and remote: find them, look at them, open them.
+"""Find, inspect and open files, local and remote.
 
-A plain path is local. A URI is what pyarrow can reach (s3, gs, hdfs, abfs), else what fsspec can.
+A plain path is local. pyarrow reads URIs of s3, gs, hdfs and abfs; fsspec reads others.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from reliability.spouts.names import (
 )
 from reliability.spouts.patterns import (
     ANY_FOLDERS,
+    asks_for_files,
     fits,
+    has_wildcard,
     is_hidden,
-    is_wild,
     matches,
-    means_files,
     split,
 )
 
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stat:
-    """What a file system tells of a file without reading it; 0 or empty is not told."""
+    """What a file system knows about a file without reading it; 0 or empty is unknown."""
 
     size: int
     mtime_ns: int
@@ -52,18 +52,18 @@ def find_files(pattern: str) -> list[str]:
 
     :raises SourceUnreadable: a folder cannot be listed, or symbolic links give a file two paths
     """
-    return list(find_spelled(pattern))
+    return list(find_with_spellings(pattern))
 
 
-def find_spelled(pattern: str) -> dict[str, str]:
-    """Return what `find_files` does, each with its path as the pattern spells it.
+def find_with_spellings(pattern: str) -> dict[str, str]:
+    """Return the files that match a glob: path -> the path as the pattern spells it.
 
     :raises SourceUnreadable: a folder cannot be listed, or symbolic links give a file two paths
     """
     pattern = without_file_scheme(pattern)
     try:
         found = _find_remote(pattern) if is_uri(pattern) else _find_local(pattern)
-    except OSError as error:  # pyarrow's errors of input and output are among them
+    except OSError as error:  # pyarrow's I/O errors are subclasses
         raise SourceUnreadable(f"{pattern} cannot be listed: {error}") from error
     return dict(sorted(found.items()))
 
@@ -72,27 +72,27 @@ def _find_local(pattern: str) -> dict[str, str]:
     folder, parts = _local_parts(pattern)
     found: dict[str, str] = {}
     identities: dict[str, str] = {}
-    for below in _walk(os.path.join(home(), folder), parts, means_files(parts)):
-        listed = os.path.join(folder, below) if is_wild(pattern) else pattern
-        place, name = os.path.split(listed)
-        if place not in identities:
-            identities[place] = identity_of_folder(place)
-        found.setdefault(os.path.join(identities[place], name), listed)
+    for below in _walk(os.path.join(home(), folder), parts, asks_for_files(parts)):
+        listed = os.path.join(folder, below) if has_wildcard(pattern) else pattern
+        parent, name = os.path.split(listed)
+        if parent not in identities:
+            identities[parent] = identity_of_folder(parent)
+        found.setdefault(os.path.join(identities[parent], name), listed)
     _check_links(found)
     return found
 
 
-def _is_a_folder(path: str) -> SourceUnreadable:
-    # What lies in it would never be read, and nobody would know.
+def _folder_error(path: str) -> SourceUnreadable:
+    # The files in it would never be read, and nobody would know.
     return SourceUnreadable(
         f"{path} is a folder, and the pattern asks for files",
-        remedy="if files in it are to be read, write a pattern that ends in /* or **; "
-        "else move it away, or rename it.",
+        remedy="to read the files in it, write a pattern that ends in /* or **; otherwise move or "
+        "rename the folder.",
     )
 
 
 def _local_parts(pattern: str) -> tuple[str, list[str]]:
-    """Return the literal folder of a pattern, as it is written, and the components below it."""
+    """Return the folder before the first wildcard, as it is written, and the components after."""
     written = pattern.split("/")
     folders, _ = split(written)
     folder = "/".join(folders)
@@ -101,9 +101,9 @@ def _local_parts(pattern: str) -> tuple[str, list[str]]:
 
 
 def _walk(folder: str, parts: Sequence[str], only_files: bool) -> Iterator[str]:
-    """Yield the files below a folder that match, relative to it; some may come twice.
+    """Yield the matching files below a folder, relative to it; some may repeat.
 
-    :param only_files: a folder that matches is an error
+    :param only_files: raise SourceUnreadable if a folder matches
     """
     if not parts:
         return
@@ -117,20 +117,20 @@ def _walk(folder: str, parts: Sequence[str], only_files: bool) -> Iterator[str]:
         if not rest and os.path.isfile(path):
             yield name
         elif not rest and only_files and os.path.isdir(path):
-            raise _is_a_folder(path)
+            raise _folder_error(path)
         elif rest and os.path.isdir(path):
             for below in _walk(path, rest, only_files):
                 yield os.path.join(name, below)
 
 
 def _matching(folder: str, part: str) -> list[tuple[str, str]]:
-    if not is_wild(part):
+    if not has_wildcard(part):
         return [(part, os.path.join(folder, part))]
     return [(entry.name, entry.path) for entry in _entries(folder) if fits(part, entry.name)]
 
 
 def _folders_below(folder: str, above: tuple[str, ...] = ()) -> Iterator[str]:
-    """Yield a folder, as "", and all below it that are not hidden; none within itself by a link."""
+    """Yield a folder, as "", and all folders below it, without hidden ones and cycles of links."""
     real = os.path.realpath(folder)
     if real in above:
         return
@@ -150,26 +150,26 @@ def _entries(folder: str) -> list[os.DirEntry[str]]:
 
 
 def _is_folder(entry: os.DirEntry[str]) -> bool:
-    # The entry of a link that leads nowhere would raise, the path says no.
+    # entry.is_dir() could raise for a broken link.
     return os.path.isdir(entry.path) if entry.is_symlink() else entry.is_dir()
 
 
 def _check_links(paths: Iterable[str]) -> None:
     """Raise SourceUnreadable if two paths are one file: its rows would count twice."""
-    own = home()
+    root = home()
     seen: dict[tuple[int, int], str] = {}
     for path in sorted(paths):
-        place = os.path.join(own, path)
+        full = os.path.join(root, path)
         try:
-            info = os.stat(place)
+            info = os.stat(full)
         except OSError:
-            continue  # it is gone again
-        other = seen.setdefault((info.st_dev, info.st_ino), place)
-        # Hard links are files of their own.
-        if other != place and os.path.realpath(other) == os.path.realpath(place):
+            continue  # it has just been deleted
+        other = seen.setdefault((info.st_dev, info.st_ino), full)
+        # Hard links are separate files.
+        if other != full and os.path.realpath(other) == os.path.realpath(full):
             raise SourceUnreadable(
-                f"{other} and {path} are one file, by a symbolic link",
-                remedy="write a pattern that matches only one of them; rows would count twice.",
+                f"{other} and {path} are one file, by a symbolic link: its rows would count twice",
+                remedy="write a pattern that matches only one of them.",
             )
 
 
@@ -195,19 +195,19 @@ def _find_remote(pattern: str) -> dict[str, str]:
         below = _below(info.path, f"{root}{folder}")
         if not matches(wanted, below.split("/")):
             continue
-        if info.type == FileType.Directory and means_files(wanted):
-            raise _is_a_folder(f"{scheme}://{info.path}")
+        if info.type == FileType.Directory and asks_for_files(wanted):
+            raise _folder_error(f"{scheme}://{info.path}")
         if info.type == FileType.File:
-            place, as_written = (
+            uri, as_written = (
                 f"{scheme}://{authority}/" + "/".join(filter(None, [start, below]))
                 for start in (folder, written)
             )
-            found[place] = as_written
+            found[uri] = as_written
     return found
 
 
 def _remote_parts(path: str) -> list[str]:
-    """Return the components of a path as Hadoop takes it, without `.`, `..` and empty ones."""
+    """Return the components of a path as Hadoop resolves it, without `.`, `..` and empty ones."""
     parts: list[str] = []
     for part in path.split("/"):
         if part == "..":
@@ -222,23 +222,23 @@ def _below(path: str, folder: str) -> str:
     return path.lstrip("/").removeprefix(folder.strip("/")).removeprefix("/")
 
 
-# --- look and open -------------------------------------------------------------------------------
+# --- inspect and open ----------------------------------------------------------------------------
 
 
 def stat(path: str) -> Stat:
-    """Look at a file; raise FileNotFoundError if there is none."""
+    """Inspect a file; raise FileNotFoundError if it does not exist or is not a file."""
     from pyarrow.fs import FileType
 
     filesystem, inner = open_filesystem(path)
     _forget_listings(filesystem)
     info = filesystem.get_file_info(inner)
     if info.type != FileType.File:
-        raise FileNotFoundError(f"{locate(path)} is no file")
+        raise FileNotFoundError(f"{locate(path)} is not a file")
     return Stat(size=info.size or 0, mtime_ns=info.mtime_ns or 0, etag=_etag(filesystem, inner))
 
 
 def open_filesystem(path: str) -> tuple[FileSystem, str]:
-    """Return the file system of a path, and the path in it."""
+    """Return the file system of a path, and the path within it."""
     from pyarrow.fs import LocalFileSystem
 
     if not is_uri(path):
@@ -271,20 +271,20 @@ def _fsspec(scheme: str, authority: str, refusal: Exception) -> tuple[FileSystem
         filesystem, root = url_to_fs(f"{scheme}://{authority}/")
     except (ImportError, ValueError, OSError) as error:
         raise SourceUnreadable(
-            f"{scheme}://{authority} cannot be reached: pyarrow says {refusal}, fsspec {error}",
-            remedy="install the fsspec package for it, or what pyarrow lacks.",
+            f"{scheme}://{authority} cannot be read: pyarrow: {refusal}; fsspec: {error}",
+            remedy="install the fsspec package for this scheme, or what pyarrow needs for it.",
         ) from error
     return PyFileSystem(FSSpecHandler(filesystem)), root
 
 
 def _forget_listings(filesystem: Any) -> None:
-    # fsspec may answer from an old listing, and a file that changed would not show.
+    # fsspec may use an old listing, which hides a change of a file.
     if handler := getattr(filesystem, "handler", None):
         handler.fs.invalidate_cache()
 
 
 def _etag(filesystem: Any, path: str) -> str:
-    # pyarrow's own file systems do not tell it, fsspec's do.
+    # fsspec's file systems have it, pyarrow's do not.
     handler = getattr(filesystem, "handler", None)
     if handler is None:
         return ""

@@ -1,8 +1,8 @@
-"""Names of files: one for each file, however the pattern is spelled, and what Spark makes of it.
+"""Names of files: a file has one name, however the pattern is spelled.
 
-A local path is relative to RELIABILITY_HOME if it lies there, else absolute, without `.`, `..` and
-doubled slashes; `file:` is a local path. Anything else with `://` is a URI, and keeps the scheme
-that the pattern has.
+A local path is relative to RELIABILITY_HOME if it lies there, otherwise absolute. It has no `.`,
+`..` or doubled slashes. A `file:` URI is a local path. Any other name with `://` is a URI, and
+keeps the scheme of the pattern.
 """
 
 from __future__ import annotations
@@ -15,30 +15,30 @@ from reliability.core.errors import SourceUnreadable
 from reliability.settings import home, named_home
 from reliability.spouts.patterns import is_hidden
 
-# Spark takes a path for a glob; these mean something in one.
+# Spark reads a path as a glob; these characters have a meaning in one.
 GLOB_IN_SPARK = frozenset("{}[]*?\\")
 S3_SCHEMES = ("s3", "s3a", "s3n")
-# Each is one store: which of its schemes a URI has depends on who reads it, and how.
+# Each is one store, which its readers know by different schemes.
 STORES = (S3_SCHEMES, ("abfs", "abfss"), ("wasb", "wasbs"))
 _FILE, _LOCALHOST = "file:", "//localhost/"
 
 
 def locate(path: str) -> str:
-    """Return where a file lies now, as Spark takes it.
+    """Return the path or URI by which Spark finds a file now.
 
-    A relative path stays relative in the ledger: a clone that moves, or a deployment behind a
-    symbolic link, must not make new source items of files that were counted.
+    The ledger keeps relative paths. If a clone moves, or a deployment lies behind a symbolic link,
+    files that were counted must not become new source items.
     """
     return path if is_uri(path) else str(home() / path)
 
 
 def is_uri(path: str) -> bool:
-    """Say whether a path or pattern is not local; `without_file_scheme` comes first."""
+    """Say whether a path or pattern is remote; call `without_file_scheme` on a pattern first."""
     return "://" in path
 
 
-def same_store(scheme: str) -> tuple[str, ...]:
-    """Return the schemes of the store that this one belongs to; the first is that of its names."""
+def schemes_of_store(scheme: str) -> tuple[str, ...]:
+    """Return all schemes of this scheme's store; the ledger's names have the first."""
     return next((schemes for schemes in STORES if scheme in schemes), (scheme,))
 
 
@@ -50,7 +50,7 @@ def split_uri(uri: str) -> tuple[str, str, str]:
 
 
 def without_file_scheme(pattern: str) -> str:
-    """Return the path of a `file:` URI, and anything else as it is.
+    """Return the path of a `file:` URI; return anything else unchanged.
 
     >>> without_file_scheme("file://localhost/a%20b/*"), without_file_scheme("file:/a")
     ('/a b/*', '/a')
@@ -65,23 +65,24 @@ def without_file_scheme(pattern: str) -> str:
 
 def identity_of_folder(folder: str) -> str:
     """Return the one path of a local folder: relative to RELIABILITY_HOME if it lies there."""
-    own = str(home())
-    path = _without_dots(os.path.join(own, folder))
+    root = str(home())
+    path = _without_dots(os.path.join(root, folder))
     if os.path.isabs(folder) and named_home() is None:
-        return path  # the working folder may be another one in the next process
-    if path == own or path.startswith(own.rstrip("/") + "/"):
-        return path[len(own) :].lstrip("/")
+        return path  # the next process may have another working folder
+    if path == root or path.startswith(root.rstrip("/") + "/"):
+        return path[len(root) :].lstrip("/")
     parts = path.strip("/").split("/")
-    for length in range(len(parts) + 1):  # the home may be spelled by way of a symbolic link
-        if _is_same_folder("/" + "/".join(parts[:length]), own):
+    for length in range(len(parts) + 1):  # the path may lead to the home through a symbolic link
+        if _is_same_folder("/" + "/".join(parts[:length]), root):
             return "/".join(parts[length:])
     return path
 
 
 def _without_dots(path: str) -> str:
-    """Resolve `.`, `..` and doubled slashes by the text; `..` behind a symbolic link by the folder.
+    """Resolve `.`, `..` and doubled slashes.
 
-    Only there the text would lead elsewhere. Other links stay: they may lead elsewhere tomorrow.
+    Only a symbolic link before `..` is resolved, as the text would lead to another folder. Other
+    links stay: their targets may change.
     """
     place = "/"
     for part in path.split("/"):
@@ -100,10 +101,10 @@ def _is_same_folder(one: str, other: str) -> bool:
 
 
 def spellings(found: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the names under which a ledger may know each file; the first is the one it has now.
+    """Return the names that a ledger may have for each file; the first is the current one.
 
-    Earlier releases wrote paths as the pattern had them, absolute ones inside RELIABILITY_HOME too,
-    and URIs with the scheme that stood there.
+    Earlier releases wrote a path as the pattern spelled it, even an absolute one inside
+    RELIABILITY_HOME, and a URI with the pattern's scheme.
 
     :param found: path -> the path as the pattern spells it
     """
@@ -114,23 +115,23 @@ def spellings(found: Mapping[str, str]) -> dict[str, list[str]]:
         if not is_uri(path):
             names = [path, *(os.path.join(place, path) for place in homes)]
         else:
-            names = [f"{s}://{rest}" for s in same_store(scheme)]
+            names = [f"{s}://{rest}" for s in schemes_of_store(scheme)]
         known[path] = list(dict.fromkeys([*names, as_in_pattern]))
     return known
 
 
 def check_name(path: str) -> None:
-    """Raise SourceUnreadable if Spark cannot read a file of this name, be it as whole as it is."""
+    """Raise SourceUnreadable if Spark cannot read a file of this name, whatever is in it."""
     if reason := _why_unreadable(path):
-        shown = os.fsencode(path).decode("utf-8", "backslashreplace")
+        printable = os.fsencode(path).decode("utf-8", "backslashreplace")
         raise SourceUnreadable(
-            f"Spark cannot read {shown}: {reason}",
+            f"Spark cannot read {printable}: {reason}",
             remedy="rename it, or write a pattern that does not match it; nothing was allocated.",
         )
 
 
 def is_utf8(path: str) -> bool:
-    """Say whether a name is text: Linux takes any bytes."""
+    """Say whether a name is valid UTF-8: Linux allows any bytes."""
     try:
         path.encode()
     except UnicodeEncodeError:
@@ -139,23 +140,23 @@ def is_utf8(path: str) -> bool:
 
 
 def _why_unreadable(path: str) -> str:
-    place = "/" + split_uri(path)[2] if is_uri(path) else locate(path)
-    name = place.rpartition("/")[2]
-    if not is_utf8(place):
+    full = "/" + split_uri(path)[2] if is_uri(path) else locate(path)
+    name = full.rpartition("/")[2]
+    if not is_utf8(full):
         return "its name, or a folder's, is not UTF-8"
     if is_hidden(name):
-        return "it passes over names that start with _ or . or end in ._COPYING_"
-    # What stands before a colon Hadoop takes for a scheme, where it has the name alone: in the
-    # name of a checksum file, and for each folder of a path that it takes for a glob.
-    if ":" in name or (":" in place and GLOB_IN_SPARK & {*place}):
-        return "there is a colon in its name, or in a folder's, which Hadoop takes for a scheme"
-    if {"", ".", ".."} & {*place[1:].split("/")}:
-        return "Hadoop takes its name for another one: a part of it is empty, . or .."
+        return "Spark ignores names that start with _ or . or end in ._COPYING_"
+    # Where Hadoop has a name alone, it reads what precedes a colon as a scheme: in the name of a
+    # checksum file, and in each folder of a path that it reads as a glob.
+    if ":" in name or (":" in full and GLOB_IN_SPARK & {*full}):
+        return "its name, or a folder's, has a colon, and Hadoop reads what precedes it as a scheme"
+    if {"", ".", ".."} & {*full[1:].split("/")}:
+        return "a part of its name is empty, . or .., and Hadoop changes such names"
     return ""
 
 
 def name_in_spark(uri: str) -> str:
-    """Return what `locate` gives for the file that Spark calls by this, its own, URI."""
+    """Convert a URI that Spark returns for a file into what `locate` returns for it."""
     parsed = urlsplit(uri)
     path = unquote(parsed.path)
     return path if parsed.scheme == "file" else f"{parsed.scheme}://{parsed.netloc}{path}"

@@ -1,4 +1,4 @@
-"""Parquet files at the source: their footers say how many rows each row group has."""
+"""Parquet files at the source: the footer has the number of rows of each row group."""
 
 from __future__ import annotations
 
@@ -19,28 +19,31 @@ MAGIC = b"PAR1"
 
 
 def read_file(path: str) -> FileItem:
-    """Describe a Parquet file; raise SourceUnreadable if it is missing, truncated or other."""
+    """Describe a Parquet file; raise SourceUnreadable if it is missing or not complete."""
     return read_with_groups(path)[0]
 
 
 def read_with_groups(path: str) -> tuple[FileItem, list[FileItem]]:
-    """Describe a Parquet file as a whole, and each of its row groups that has rows."""
+    """Describe a Parquet file as a whole, and each of its row groups that has rows.
+
+    :raises SourceUnreadable: the file is missing or not complete
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     try:
-        seen = stat(path)
+        info = stat(path)
         filesystem, inner = open_filesystem(path)
         with filesystem.open_input_file(inner) as file:
             digest = _footer_digest(file)
             footer = pq.read_metadata(file)
     except (OSError, pa.ArrowException) as error:
-        raise SourceUnreadable(f"{locate(path)} is not a whole Parquet file: {error}") from error
+        raise SourceUnreadable(f"{locate(path)} is not a complete Parquet file: {error}") from error
     whole = FileItem(
         path=path,
-        size=seen.size,
-        mtime_ns=seen.mtime_ns,
-        etag=seen.etag,
+        size=info.size,
+        mtime_ns=info.mtime_ns,
+        etag=info.etag,
         rows=footer.num_rows,
         footer_digest=digest,
     )
@@ -68,13 +71,13 @@ def _groups(whole: FileItem, footer: pq.FileMetaData) -> list[FileItem]:
 
 
 def _footer_digest(file: Any) -> str:
-    """Digest a Parquet file's footer: schema, row groups, offsets and statistics."""
+    """Return a digest of a Parquet footer: schema, row groups, offsets and statistics."""
     size = file.seek(0, 2)
     file.seek(max(size - 8, 0))
     tail = file.read(8)
     length = int.from_bytes(tail[:4], "little")
     if tail[4:] != MAGIC or length + 12 > size:
-        raise OSError("its end is not that of a Parquet file, it may be truncated")
+        raise OSError("it does not end as a Parquet file does; it may be truncated")
     file.seek(size - 8 - length)
     return hashlib.sha256(file.read(length)).hexdigest()[:16]
 
@@ -82,7 +85,7 @@ def _footer_digest(file: Any) -> str:
 def check_one_schema(meta: BatchMeta) -> None:
     """Raise SchemaMismatch if the files of a batch differ in their columns.
 
-    Spark reads them all by the first one's schema, and would read what another lacks as NULL.
+    Spark reads all of them by the schema of the first, and reads missing columns as NULL.
     """
     import pyarrow.parquet as pq
 

@@ -1,12 +1,13 @@
-"""Patterns of file names, read alike for local folders and for remote listings.
+"""Patterns of file names, with the same meaning for local folders and remote listings.
 
 A pattern is a glob as Python's `glob` reads it, component by component: `*`, `?` and `[…]` match
-within one, `**` any number of folders. Names that Spark hides are matched by no wildcard: they are
-those of jobs and tools that still write, `_temporary`, `_delta_log`, `part-0.csv._COPYING_`.
+within a component, `**` matches any number of folders. A wildcard does not match the names that
+Spark hides: jobs and tools that are still writing use them, as in `_temporary`, `_delta_log` and
+`part-0.csv._COPYING_`.
 
-`{data_interval_start:%Y-%m}` and `{data_interval_end:…}` stand for the run's interval. No other
-brace opens in a pattern: what looks like a placeholder or a choice and is none would match nothing,
-and with `allow_empty` nobody would see it. `[{]` matches a brace.
+`{data_interval_start:%Y-%m}` and `{data_interval_end:…}` stand for the run's interval. A pattern
+must have no other opening brace: a misspelled placeholder, or a choice, would match nothing, and
+with `allow_empty` nobody would notice. `[{]` matches a brace.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _GLOB = re.compile(r"[*?[]")
 _COPYING = "._COPYING_"
 _PLACE = re.compile(r"\{data_interval_(?:start|end)\b[^{}]*\}")
 _CLASS = re.compile(r"\[[^\]/]+\]")
-# They differ in whatever strftime tells, so that a placeholder that is always the same shows.
+# They differ in everything that strftime can format: a constant placeholder is the same for both.
 _ONE, _OTHER = (
     Interval(moment, moment)
     for moment in (
@@ -41,7 +42,7 @@ def is_timed(pattern: str) -> bool:
 
 
 def for_interval(pattern: str, interval: Interval | None) -> str:
-    """Fill in a run's interval, in UTC.
+    """Replace the placeholders by a run's interval, in UTC.
 
     >>> for_interval("in/{data_interval_start:%Y-%m}/[{]a}.csv", _ONE)
     'in/2001-02/[{]a}.csv'
@@ -53,8 +54,8 @@ def for_interval(pattern: str, interval: Interval | None) -> str:
 
 
 def check_pattern(what: str, pattern: str) -> None:
-    """Raise InvalidDefinition if a brace opens in it that is no placeholder; `what` names it."""
-    if why := _why_no_pattern(pattern):
+    """Raise InvalidDefinition if a brace is not a placeholder; `what` names the parameter."""
+    if why := _why_invalid(pattern):
         raise InvalidDefinition(
             f"{what} {pattern!r}: {why}",
             remedy="write {data_interval_start:%Y-%m-%d} or {data_interval_end:…}, with strftime's "
@@ -62,7 +63,7 @@ def check_pattern(what: str, pattern: str) -> None:
         )
 
 
-def _why_no_pattern(pattern: str) -> str:
+def _why_invalid(pattern: str) -> str:
     for place in _PLACE.findall(pattern):
         try:
             is_constant = for_interval(place, _ONE) == for_interval(place, _OTHER)
@@ -72,11 +73,11 @@ def _why_no_pattern(pattern: str) -> str:
             return f"{place} is the same for every interval"
     left = _CLASS.sub("", _PLACE.sub("", pattern))
     brace = left[left.find("{") :].partition("/")[0] if "{" in left else ""
-    return f"{brace} is no placeholder" if brace else ""
+    return f"{brace} is not a placeholder" if brace else ""
 
 
 def is_hidden(name: str) -> bool:
-    """Say whether Spark passes over a file or folder of this name.
+    """Say whether Spark ignores a file or folder of this name.
 
     >>> is_hidden("_temporary"), is_hidden("_day=1"), is_hidden(".a"), is_hidden("a._COPYING_")
     (True, False, True, True)
@@ -84,34 +85,34 @@ def is_hidden(name: str) -> bool:
     return _starts_hidden(name) or name.endswith(_COPYING)
 
 
-def is_wild(part: str) -> bool:
-    """Say whether a component of a pattern has a wildcard in it."""
+def has_wildcard(part: str) -> bool:
+    """Say whether a pattern, or a component of one, has a wildcard."""
     return _GLOB.search(part) is not None
 
 
 def split(parts: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Split the components of a pattern before the first with a wildcard; a name is left at least.
+    """Split the components of a pattern before the first wildcard, at the latest before the name.
 
     >>> split(["in", "2026-*", "a", "*.csv"])
     (['in'], ['2026-*', 'a', '*.csv'])
     >>> split(["in", "a.csv"])
     (['in'], ['a.csv'])
     """
-    literal = next((n for n, part in enumerate(parts) if is_wild(part)), len(parts) - 1)
+    literal = next((n for n, part in enumerate(parts) if has_wildcard(part)), len(parts) - 1)
     return [*parts[:literal]], [*parts[literal:]]
 
 
 def fits(part: str, name: str) -> bool:
     """Say whether a name matches one component of a pattern.
 
-    A hidden name matches only where the pattern writes out what hides it:
+    A hidden name matches only if the pattern contains the characters that hide it:
 
     >>> fits("*.csv", "_a.csv"), fits("_*.csv", "_a.csv"), fits("_a.csv", "_a.csv")
     (False, True, True)
     >>> fits("*", "a._COPYING_"), fits("*._COPYING_", "a._COPYING_")
     (False, True)
     """
-    if not is_wild(part):
+    if not has_wildcard(part):
         return part == name
     if _starts_hidden(name) and part[0] != name[0]:
         return False
@@ -121,7 +122,7 @@ def fits(part: str, name: str) -> bool:
 
 
 def matches(parts: Sequence[str], names: Sequence[str]) -> bool:
-    """Say whether the path of a file, below the literal folders of a pattern, matches the rest.
+    """Say whether the path of a file matches a pattern, both without the folders before a wildcard.
 
     >>> matches(["**", "*.csv"], ["a", "b", "x.csv"]), matches(["**", "*.csv"], ["x.csv"])
     (True, True)
@@ -138,16 +139,16 @@ def matches(parts: Sequence[str], names: Sequence[str]) -> bool:
     return len(names) > 1 and not is_hidden(names[0]) and matches(parts, names[1:])
 
 
-def means_files(parts: Sequence[str]) -> bool:
-    """Say whether what matches can only be meant as a file: by a whole name, or by its extension.
+def asks_for_files(parts: Sequence[str]) -> bool:
+    """Say whether a matching folder must be a mistake: the pattern ends in a name or an extension.
 
-    >>> means_files(["day.parquet"]), means_files(["*", "*.parquet"]), means_files(["*"])
+    >>> asks_for_files(["day.parquet"]), asks_for_files(["*", "*.parquet"]), asks_for_files(["*"])
     (True, True, False)
-    >>> means_files(["**", "*.parquet"])  # which reads what is in such a folder
+    >>> asks_for_files(["**", "*.parquet"])  # this pattern reads the files in such a folder
     False
     """
     extension = parts[-1].rpartition(".")[2] if parts else "*"
-    return ANY_FOLDERS not in parts and not is_wild(extension)
+    return ANY_FOLDERS not in parts and not has_wildcard(extension)
 
 
 def _starts_hidden(name: str) -> bool:

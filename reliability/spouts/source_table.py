@@ -1,7 +1,7 @@
-"""A table of the user's, as TableSpout asks for it; the statements lie in sql/queries/source.sql.
+"""A user's table as TableSpout queries it; the statements lie in sql/queries/source.sql.
 
-Only names of the user's table and columns are put into them here. The statements name every column
-with the table that has it, so that no name of the user's can be taken for one of theirs.
+Only the names of the user's table and columns are inserted here. The statements qualify every
+column with its table, so that a user's name cannot collide with one of theirs.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 NEWEST_ID = 2  # the newest version of tuple ids: the statements tuple_id_<version>
 KEY_TYPES = ("smallint", "integer", "bigint")
 _TABLES = ("r", "p")  # tables and partitioned ones, as pg_class calls them
-_OTHERS = {
+_OTHER_KINDS = {
     "v": "a view",
     "m": "a materialized view",
     "f": "a foreign table",
@@ -43,7 +43,7 @@ _MAX_DIGITS = 38  # of a decimal in Spark
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceTable:
-    """One table; each method is a transaction of its own in the table's database."""
+    """One table; each method runs its own transaction in the table's database."""
 
     database: str
     name: str
@@ -51,16 +51,15 @@ class SourceTable:
 
     @property
     def place(self) -> tuple[str, str]:
-        """Return (schema, table); a table whose own name has a dot is written with its schema."""
+        """Return (schema, table); a name with a dot in it must be written with its schema."""
         schema, dot, table = self.name.partition(".")
         return (schema, table) if dot else ("public", self.name)
 
     def columns(self, wanted: Sequence[str], lag_column: str = "") -> dict[str, str]:
         """Return the columns, name -> Spark type: all, or the wanted ones in their order.
 
-        :raises InvalidDefinition: no such table or column, a key that does not name each row
-            once, a lag column by which a row would never be old enough, or columns that Spark
-            cannot tell apart
+        :raises InvalidDefinition: there is no such table or column, the key is not unique, the lag
+            column may be NULL or is no timestamptz, or Spark cannot tell columns apart
         """
         with self.transaction() as tx:
             place = {"schema": self.place[0], "table": self.place[1]}
@@ -75,12 +74,12 @@ class SourceTable:
         lag = found[lag_column] if lag_column else None
         if lag and (not lag["is_not_null"] or lag["type"] != _LAG_TYPE):
             raise InvalidDefinition(
-                f"table {self.name}: its lag_column {lag_column} has to be a timestamptz, NOT NULL"
+                f"table {self.name}: its lag_column {lag_column} must be a timestamptz, NOT NULL"
             )
         key = found[self.key]
         if not is_unique or not key["is_not_null"] or key["type"] not in KEY_TYPES:
             raise InvalidDefinition(
-                f"table {self.name}: its key {self.key} has to be an integer, NOT NULL, with a "
+                f"table {self.name}: its key {self.key} must be an integer, NOT NULL, with a "
                 "unique index of its own"
             )
         return {name: _spark_type(found[name]["type"]) for name in wanted or found}
@@ -90,38 +89,40 @@ class SourceTable:
         if row is None:
             raise InvalidDefinition(f"there is no table {table} in schema {schema}")
         if row["kind"] not in _TABLES:
-            kind = _OTHERS.get(row["kind"], f"of kind {row['kind']}")
+            kind = _OTHER_KINDS.get(row["kind"], f"of kind {row['kind']}")
             raise InvalidDefinition(
-                f"{self.name} is {kind}: rows come from a table, whose key is unique by an index"
+                f"{self.name} is {kind}; TableSpout reads tables, whose key a unique index covers"
             )
         if row["has_children"]:
             raise InvalidDefinition(
-                f"table {self.name} has tables that inherit from it: no index makes its key unique "
-                "over all of them",
-                remedy="read each of them by a topology of its own, or partition the table.",
+                f"table {self.name} has tables that inherit from it, and no index makes its key "
+                "unique over all of them",
+                remedy="read each of them in its own topology, or partition the table.",
             )
 
     def _check_read(self, columns: Iterable[str]) -> None:
-        """Refuse columns that a Spark frame cannot hold: it ignores the case of names."""
-        remedy = "name the columns that are to be read: TableSpout(…, columns=[…])."
-        if own := [name for name in columns if name.lower() in ACCOUNTING]:
+        """Refuse columns that a Spark frame cannot have: Spark ignores the case of names."""
+        remedy = "name the columns to read: TableSpout(…, columns=[…])."
+        if reserved := [name for name in columns if name.lower() in ACCOUNTING]:
             raise InvalidDefinition(
-                f"table {self.name} has columns of its own called {own}", remedy=remedy
+                f"table {self.name} has columns of its own called {reserved}", remedy=remedy
             )
         lower = Counter(name.lower() for name in columns)
-        if alike := [name for name in columns if lower[name.lower()] > 1]:
+        if ambiguous := [name for name in columns if lower[name.lower()] > 1]:
             raise InvalidDefinition(
-                f"table {self.name}: Spark does not tell its columns {alike} apart", remedy=remedy
+                f"table {self.name}: Spark does not tell its columns {ambiguous} apart",
+                remedy=remedy,
             )
 
     def new_batches(
-        self, taken: Mapping[int, str], lag: tuple[str, int] | None, max_rows: int
+        self, known: Mapping[int, str], lag: tuple[str, int] | None, max_rows: int
     ) -> tuple[list[tuple[str, Fold]], list[int]]:
         """Return the keys that no txid has, in batches, and the txids that lost a key.
 
-        A batch is an int8multirange and the fold of its tuple ids; all of it is one snapshot. Late
-        keys, below one that a txid has, come first and in batches of their own.
+        A batch is an int8multirange and the fold of its tuple ids. All batches are of one snapshot.
+        Late keys, which are below a known key, come first and in their own batches.
 
+        :param known: the keys that txids have
         :param lag: a column and seconds; without it the table is locked for a moment
         """
         with self.transaction() as tx:
@@ -130,8 +131,8 @@ class SourceTable:
                 tx.run(self._compose("settle_source"))
             row = tx.one(
                 self._compose("source_keys", is_settled=self._is_settled(lag)),
-                txids=list(taken),
-                parts=list(taken.values()),
+                txids=list(known),
+                parts=list(known.values()),
                 lag_seconds=lag[1] if lag else 0,
             )
             found = [read_ranges(keys) for keys in (row["late"], row["fresh"])]
@@ -148,12 +149,12 @@ class SourceTable:
         return self._compose("older_than_lag", column=_identifier(lag[0]))
 
     def fold(self, keys: str, id_version: int) -> Fold:
-        """Return the fold of the tuple ids of the rows that have these keys now."""
+        """Return the fold of the tuple ids of the rows that now have these keys."""
         with self.transaction() as tx:
             return self._fold(tx, keys, id_version)
 
     def present(self, keys: str, id_version: int) -> tuple[str, Fold]:
-        """Return which of these keys are there now, and the fold of their rows' tuple ids."""
+        """Return which of these keys exist now, and the fold of their rows' tuple ids."""
         with self.transaction() as tx:
             tx.run("isolate_source")
             row = tx.one(self._compose("present_source_keys", **self._wanted()), keys=keys)
@@ -165,7 +166,7 @@ class SourceTable:
         return Fold(row["xor"], row["count"])
 
     def queries(self, columns: Sequence[str], parts: Sequence[tuple[str, int]]) -> list[str]:
-        """Return the text of a query for each part, which selects these columns and `_x`.
+        """Return a query for each part, which selects these columns and `_x`.
 
         :param parts: keys, and the version of the tuple ids of their rows
         """
@@ -197,7 +198,7 @@ class SourceTable:
 
     @contextmanager
     def transaction(self) -> Iterator[DatabaseTransaction]:
-        """Open a transaction in the table's database; its refusals are the source's."""
+        """Open a transaction in the table's database; raise SourceUnreadable if it fails."""
         from reliability.ledger.connection import LedgerConnection
 
         with closing(
@@ -211,14 +212,14 @@ class SourceTable:
 
 
 def _identifier(*name: str) -> Composable:
-    """Return a name for a statement that is run with parameters, where % begins one."""
+    """Return a name for a statement with parameters, in which % must be doubled."""
     from psycopg2.sql import Identifier
 
     return Identifier(*(part.replace("%", "%%") for part in name))
 
 
 def _spark_type(postgres_type: str) -> str:
-    """Return what a column is read as: its text where Spark has no type for it."""
+    """Return the Spark type of a column: `string` if Spark has no type for it."""
     match = _MODIFIER.search(postgres_type)
     if match is None or not postgres_type.startswith("numeric"):
         return read_as(_MODIFIER.sub("", postgres_type))

@@ -1,9 +1,9 @@
-"""Tuple ids: the 64-bit hash of (ordinal of the item in BatchMeta, row index), as Spark has it.
+"""Tuple ids: the 64-bit hash of an item's ordinal in BatchMeta and a row's index, as in Spark.
 
-Never a sequence number (0 … 999 XOR to 0) and never the contents (equal rows are real). This is
-Spark's `xxhash64(bigint, bigint)`, that is XXH64 of eight bytes with seed 42 and then with the
-first hash as seed, for a whole range of rows at once, so that the emitted side is known before
-Spark runs and by other code than Spark's.
+A sequence number would not do, as 0 … 999 XOR to 0, nor would a hash of the contents, as equal
+rows exist. This is Spark's `xxhash64(bigint, bigint)`: XXH64 of the ordinal's eight bytes with seed
+42, then of the index's with the first hash as seed. It hashes a range of rows at once. So the
+emitted side is known before Spark runs, and is computed by other code than Spark's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _P5 = 0x27D4EB2F165667C5
 
 
 def fold_rows(ordinal: int, rows: int, first: int = 0) -> Fold:
-    """Fold the tuple ids of rows first … first + rows - 1 of one file."""
+    """Fold the tuple ids of the rows [first, first + rows) of one item."""
     import numpy as np
 
     xor = 0
@@ -39,7 +39,7 @@ def fold_rows(ordinal: int, rows: int, first: int = 0) -> Fold:
 
 
 def tuple_ids(ordinal: int, indices: NDArray[np.uint64]) -> NDArray[np.uint64]:
-    """Return the tuple ids of rows of one item, as unsigned words."""
+    """Return the tuple ids of rows of one item, as unsigned integers."""
     import numpy as np
 
     seed = int(_xxh64(np.array([ordinal], dtype=np.uint64), SEED)[0])
@@ -47,7 +47,7 @@ def tuple_ids(ordinal: int, indices: NDArray[np.uint64]) -> NDArray[np.uint64]:
 
 
 def _xxh64(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
-    """XXH64 of each value's eight bytes; unsigned array arithmetic wraps, as the hash wants."""
+    """Return XXH64 of each value's eight bytes; the arithmetic wraps, as the hash requires."""
     import numpy as np
 
     p1, p2, p3, p4 = (np.uint64(p) for p in (_P1, _P2, _P3, _P4))
@@ -69,5 +69,5 @@ def _rotate_left(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
 
 
 def _signed(word: int) -> int:
-    # Postgres and Spark know the same 64 bits as a signed bigint.
+    # Postgres and Spark read the same 64 bits as a signed bigint.
     return word - (1 << 64) if word >> 63 else word

@@ -183,7 +183,7 @@ MUTANTS = (
         rule="E1",
         name="another spelling is another file",
         path="reliability/spouts/filesystem.py",
-        old="        found.setdefault(os.path.join(identities[place], name), listed)\n",
+        old="        found.setdefault(os.path.join(identities[parent], name), listed)\n",
         new="        found.setdefault(listed, listed)\n",
         tests=(
             "tests/unit/test_names.py::test_a_file_has_one_name_however_the_pattern_is_spelled",

@@ -283,7 +283,7 @@ def test_a_file_of_a_hidden_name_is_refused_where_the_pattern_writes_it_out(tmp_
     """Spark would read nothing of it."""
     for name in ("_a.csv", ".a.csv", "a._COPYING_"):
         (tmp_path / name).write_text("1\n")
-        with pytest.raises(SourceUnreadable, match="passes over names that start with"):
+        with pytest.raises(SourceUnreadable, match="ignores names that start with"):
             spout(f"{tmp_path}/{name}").plan(None, NoItems())
     with pytest.raises(NothingToEmit):
         FileSpout(f"{tmp_path}/*").plan(None, NoItems())
@@ -297,7 +297,7 @@ def test_a_name_that_a_txid_has_is_in_nobodys_way(tmp_path):
 
 @pytest.mark.parametrize("key", ["s3://b/in//a.csv", "s3://b/in/./a.csv", "s3://b/in/../a.csv"])
 def test_a_key_that_hadoop_takes_for_another_is_refused(key):
-    with pytest.raises(SourceUnreadable, match="Hadoop takes its name for another one"):
+    with pytest.raises(SourceUnreadable, match="Hadoop changes such names"):
         check_name(key)
 
 

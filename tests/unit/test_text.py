@@ -30,10 +30,10 @@ def csv_rows(tmp_path, text, header=False):
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ('{"a": 1}{"a": 2}', '{"a": 2}\' follows it'),
-        ('{"a": 1} {"a": 2}', "follows it"),
-        ('{"a": 1},', "',' follows it"),
-        ('{"a": 1} // no comment', "follows it"),
+        ('{"a": 1}{"a": 2}', '{"a": 2}\' follows the object'),
+        ('{"a": 1} {"a": 2}', "follows the object"),
+        ('{"a": 1},', "',' follows the object"),
+        ('{"a": 1} // no comment', "follows the object"),
         ('[{"a": 1}, {"a": 2}]', r"it starts with '\[\{"),
         ("[]", "it starts with"),
         ("7", "it starts with '7'"),
