@@ -1,4 +1,4 @@
-"""Two steps on an opaque spout: count words, and then what that step staged by length."""
+"""Two steps on an opaque spout: count words, then count what that step staged by word length."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ if TYPE_CHECKING:
 
 
 def count_words(batch: DataFrame) -> dict[str, DataFrame]:
-    """Every word counts."""
+    """Feed every word to the state `words`."""
     return {"words": batch}
 
 
 def by_length(words: DataFrame) -> dict[str, DataFrame]:
-    """What `count_words` staged in the same attempt: each word of the batch, and how often."""
+    """Read what `count_words` staged in the same attempt: the words of the batch and their counts."""
     return {"word_lengths": words.selectExpr("length(word) AS length", "times", "_x", "_n")}
 
 
 def tell(topology: str, txid: int) -> None:
-    """Side work, outside of the transaction: what it raises fails nothing."""
+    """Print a line after the commit, outside the transaction; an error here fails nothing."""
     print(f"{topology} has committed txid {txid}")
 
 

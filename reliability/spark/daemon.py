@@ -1,7 +1,7 @@
-"""The parent of the Python workers: loads once, before it forks, what every staging task needs.
+"""The parent of the Python workers: it imports once, before it forks, what staging tasks need.
 
-A fresh worker would import pyarrow, pandas and psycopg2 for each task slot anew: a second or
-more of a small batch.
+Otherwise each worker would import pyarrow, pandas and psycopg2 itself, which takes a second or more
+of a small batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ NEEDED = ("pandas", "psycopg2", "pyarrow.csv", "reliability.spark.stage")
 
 
 def run() -> None:
-    """Load what is needed, then be pyspark's own daemon; in the time zone of the driver (V7)."""
+    """Import the modules and run pyspark's own daemon, in the driver's time zone (V7)."""
     pin_zone()
     prefer_installed_pyspark(sys.path)
     find_code(sys.path)

@@ -1,16 +1,15 @@
 """The driver of one step of an attempt: read its input, run its function, stage its states.
 
-1. say which processes and what code work for the step (start_step); from here progress renews
-   the lease
-2. give the session the settings that values depend on, the same on every host
-3. read BatchMeta, check that the source still is what it was, make the batch's frame; a step that
-   reads states gets the rows that earlier steps of the attempt have staged for them
-4. call the process function once
-5. set the session's settings again, as the function may have changed them, and evaluate once what
-   several states share and what may come out differently (V5)
-6. per state: reduce to contributions, stage them, declare how many partitions there were
+1. Record the processes and the code of the step (start_step). From here, progress renews the lease.
+2. Set the session's settings that affect values, so that they are the same on every host.
+3. Read BatchMeta, check that the source has not changed, and make the batch's frame. A step that
+   reads states gets the rows that earlier steps of the attempt have staged for them.
+4. Call the process function once.
+5. Set the settings again, as the function may have changed them. Evaluate once whatever several
+   states share and a second evaluation may change (V5).
+6. For each state: reduce to contributions, stage them, declare the number of partitions.
 
-It says nothing of success: whoever submitted it ends the step by what lies in the ledger.
+The driver does not report success: the process that submitted it ends the step by the ledger.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ from reliability.spark.stage import stage_task, write
 from reliability.spark.staged import staged_frame
 from reliability.spark.submission import Submission
 from reliability.spark.task_errors import raised_by_task
-from reliability.spark.values import naming_values
+from reliability.spark.values import translate_value_errors
 from reliability.states.tables import StateTables
 from reliability.topologies import load_topology
 from reliability.transaction.process.attempt import (
@@ -82,17 +81,17 @@ def main(arguments: Sequence[str]) -> int:
     except Exception as error:
         traceback.print_exc()
         if _lost_jvm(error):
-            # Only who watches spark-submit knows how the attempt stands; we are an orphan.
+            # Only the process that watches spark-submit knows the state of the attempt.
             logger.error("the JVM is gone")
             return 1
-        return _report(connection, submission.grant, _explained(error))
+        return _report(connection, submission.grant, _translate(error))
     finally:
         connection.close()
     return 0
 
 
 def process_attempt(connection: LedgerConnection, submission: Submission) -> None:
-    """Do the numbered steps above with a Spark session of its own."""
+    """Run the numbered steps above in a new Spark session."""
     prefer_installed_pyspark(sys.path)
     from pyspark.sql import SparkSession
 
@@ -116,7 +115,7 @@ def process_with(
     grant: Grant,
     step_name: str,
 ) -> None:
-    """Do the numbered steps above with a given Spark session."""
+    """Run the numbered steps above in a given Spark session."""
     step = topology.step(step_name)
     states = [state for state in topology.states if state.name in step.feeds]
     start_step(connection, grant, step.name, _this_driver(spark, topology))
@@ -124,11 +123,11 @@ def process_with(
     progress = Progress(
         spark, LedgerConnection(connection.dsn, f"reliability {grant} progress"), grant
     )
-    with databases, progress, naming_values():
+    with databases, progress, translate_value_errors():
         pin_settings(spark)
         inputs = _inputs(spark, databases, topology, grant, step)
         frames = step.process(*inputs)
-        pin_settings(spark)  # the function may have set some for itself
+        pin_settings(spark)  # the function may have changed some
         check_frames(frames, states)
         persist_shared(inputs, list(frames.values()))
         for state in states:
@@ -181,12 +180,12 @@ def _this_driver(spark: SparkSession, topology: Topology) -> Driver:
 
 
 def _report(connection: LedgerConnection, grant: Grant, error: ReliabilityError) -> int:
-    """Tell the ledger why the attempt failed: whoever looks there sees more than an exit code."""
+    """Record in the ledger why the attempt failed, as the exit code does not say why."""
     logger.error("%s", error)
     try:
         end_attempt(connection, grant, error)
     except ReliabilityError as unreachable:
-        logger.warning("error ignored while reporting: %s", unreachable)
+        logger.warning("cannot record the failure in the ledger: %s", unreachable)
     return 1
 
 
@@ -196,18 +195,17 @@ def _lost_jvm(error: Exception) -> bool:
     return isinstance(error, Py4JNetworkError | ConnectionError)
 
 
-def _explained(error: Exception) -> ReliabilityError:
+def _translate(error: Exception) -> ReliabilityError:
     if is_lost_evaluation(error):
-        return EvaluationLost("an executor was lost with rows that several states share")
-    return raised_by_task(error) or ProcessFunctionFailed(_first_line(error))
+        return EvaluationLost("an executor was lost that held rows which several states share")
+    return raised_by_task(error) or ProcessFunctionFailed(_summary(error))
 
 
-def _first_line(error: Exception) -> str:
-    """Return what failed in one line; of Java's errors also the last cause, which says why."""
+def _summary(error: Exception) -> str:
+    """Return the first line of an error, with the last cause of a Java error."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith(_CAUSED_BY)]
-    told = [*lines[:1], *causes[-1:]]
-    return f"{type(error).__name__}: {'; '.join(told)}"[:500]
+    return f"{type(error).__name__}: {'; '.join([*lines[:1], *causes[-1:]])}"[:500]
 
 
 def run() -> None:

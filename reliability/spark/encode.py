@@ -1,7 +1,7 @@
-"""Encode Arrow batches as the CSV that COPY reads: NULL is bare, every string is quoted.
+"""Encode Arrow batches as the CSV that COPY reads: every string is quoted, NULL is empty.
 
-pyarrow writes scalars as Postgres reads them. Arrays and bytes have a notation of their own in
-Postgres, and become strings in it first.
+pyarrow writes scalars in a form that Postgres reads. Arrays and bytes become strings in Postgres's
+own notation first.
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 
 
 def encode_csv(batch: pa.RecordBatch) -> io.BytesIO:
-    """Return the rows of a batch, ready to be read."""
+    """Return the rows of a batch as CSV, positioned at the start."""
     import pyarrow as pa
     from pyarrow import csv
 
-    columns = [_as_postgres_reads(column) for column in batch.columns]
+    columns = [_for_postgres(column) for column in batch.columns]
     rows = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
     buffer = io.BytesIO()
     csv.write_csv(rows, buffer, csv.WriteOptions(include_header=False))
@@ -26,7 +26,7 @@ def encode_csv(batch: pa.RecordBatch) -> io.BytesIO:
     return buffer
 
 
-def _as_postgres_reads(column: pa.Array) -> pa.Array:
+def _for_postgres(column: pa.Array) -> pa.Array:
     import pyarrow as pa
 
     if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
@@ -40,8 +40,8 @@ def _as_postgres_reads(column: pa.Array) -> pa.Array:
 
 
 def _in_utc(column: pa.Array) -> pa.Array:
-    # In the session's zone, pyarrow writes offsets to the minute; before about 1900 they had
-    # seconds, and these would be lost.
+    # pyarrow writes offsets in minutes; before about 1900, offsets of zones other than UTC had
+    # seconds, which would be lost.
     import pyarrow as pa
 
     if pa.types.is_timestamp(column.type) and column.type.tz is not None:
@@ -50,7 +50,7 @@ def _in_utc(column: pa.Array) -> pa.Array:
 
 
 def _array_literals(column: pa.Array) -> pa.Array:
-    """Write arrays of scalars as {"a","b",NULL}: quoted, no element can be taken for anything else.
+    """Write arrays of scalars as {"a","b",NULL}; the quotes make every element unambiguous.
 
     >>> import pyarrow as pa
     >>> _array_literals(pa.array([["a,b", None, "NULL"], [], None])).to_pylist()

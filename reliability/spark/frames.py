@@ -1,7 +1,7 @@
-"""Frames with their accounting: `_x` is the XOR of a row's tuple ids, `_n` their count.
+"""The accounting columns of a frame: `_x` is the XOR of a row's tuple ids, `_n` their count.
 
-The ack travels in the data: what a process function loses or doubles, it loses or doubles
-together with its `_x` and `_n`, and the fold of what arrives in Postgres tells.
+A process function that loses or doubles a row loses or doubles its `_x` and `_n` too. So the fold
+of the rows that arrive in Postgres shows it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from reliability.core.fold import ACCOUNTING
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# A row that an outer join made has no accounting; aggregates would pass over its NULLs, and its
-# values would slip in beside accounted ones. So it counts as one row that was never emitted.
+# A row that an outer join made has NULL in both columns, which aggregates ignore: its values would
+# count unnoticed. So it counts as one row that was never emitted.
 FOLD_X = "bit_xor(coalesce(_x, 0))"
 FOLD_N = "sum(coalesce(_n, 1))"
 
@@ -45,14 +45,14 @@ def check_source_columns(columns: Sequence[str]) -> None:
 
 
 def check_accounting_columns(name: str, frame: DataFrame) -> None:
-    """Raise FrameWithoutAccounting, with the state's name, if `_x` or `_n` is missing (V3)."""
+    """Raise FrameWithoutAccounting, with the frame's name, if `_x` or `_n` is missing (V3)."""
     missing = [column for column in ACCOUNTING if column not in frame.columns]
     if missing:
-        raise FrameWithoutAccounting(f"the frame for state {name} has no column {missing}")
+        raise FrameWithoutAccounting(f"the frame for {name} has no columns {missing}")
 
 
 def aggregate(frame: DataFrame, by: list[str], **values: Column) -> DataFrame:
-    """Group inside a process function and fold `_x` and `_n` on the way (V3).
+    """Group a frame within a process function, and fold its `_x` and `_n` (V3).
 
     ::
 

@@ -1,4 +1,4 @@
-"""From where a driver and its Python workers import: pyspark, and the pipeline's code."""
+"""Where a driver and its Python workers import pyspark and the pipeline's code from."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ ARCHIVE = Path("pyspark") / "python" / "lib" / "pyspark.zip"
 
 
 def prefer_installed_pyspark(path: list[str]) -> None:
-    """Take `…/pyspark/python/lib/pyspark.zip` off a module path that also has its `…`.
+    """Remove `…/pyspark/python/lib/pyspark.zip` from a module path that also has `…`.
 
-    spark-submit puts the archive first. Both hold the same files, but nothing can keep byte code
-    beside an archive: every process would compile pyspark anew, most of a second. An archive of
-    another installation stays, its version may differ.
+    spark-submit puts the archive first. Both have the same files, but an archive has no byte code:
+    every process would compile pyspark, which takes most of a second. The archive of another
+    installation stays, as its version may differ.
     """
     for entry in [*path]:
         if entry.endswith(str(ARCHIVE)) and str(Path(entry).parents[3]) in path:
@@ -22,10 +22,10 @@ def prefer_installed_pyspark(path: list[str]) -> None:
 
 
 def find_code(path: list[str]) -> None:
-    """Put the folder that RELIABILITY_CODE names last on a module path.
+    """Append the folder that RELIABILITY_CODE names to a module path.
 
-    Last, as Airflow does with a DAG folder: a DAG file that is called like a module of Python's own
-    must not take its place, as it would from PYTHONPATH.
+    Airflow too puts a DAG folder last. On PYTHONPATH, a DAG file with the name of a standard module
+    would replace that module.
     """
     folder = os.environ.get(CODE)
     if folder and folder not in path:

@@ -1,4 +1,4 @@
-"""Which Java starts Spark on this host where the environment leads to none."""
+"""Find a Java that can start Spark if the environment has none."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from shutil import which
 
 JAVAS = (17, 21, 25)
 INSTALLED = Path("/usr/lib/jvm")
-# Spark's launcher asks every Java for it; one that was built without it does not start.
+# Spark's launcher requires this module; a Java that was built without it does not start.
 _MODULE = "jdk.incubator.vector"
 _VERSION = re.compile(r'^JAVA_VERSION="(\d+)', re.MULTILINE)
 
 
 def java_home(environment: Mapping[str, str], installed: Path = INSTALLED) -> str | None:
-    """Return the JAVA_HOME that spark-submit needs; None if `java` on the PATH does.
+    """Return the JAVA_HOME that spark-submit needs; None if `java` is on the PATH.
 
-    :param installed: the folder of the host's Javas, looked through if neither is there
+    :param installed: the folder of the host's Java installations, searched if the environment has
+        neither JAVA_HOME nor `java`
     """
     home = environment.get("JAVA_HOME")
     if home and which(str(Path(home) / "bin" / "java")):
@@ -30,7 +31,7 @@ def java_home(environment: Mapping[str, str], installed: Path = INSTALLED) -> st
 
 
 def _version(home: Path) -> int:
-    """Return the version of a Java that can start Spark, 0 if there is none in the folder."""
+    """Return the version of the Java in a folder; 0 if it cannot start Spark."""
     try:
         release = (home / "release").read_text()
     except OSError:

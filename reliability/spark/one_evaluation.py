@@ -1,13 +1,14 @@
-"""All states of an attempt come from one evaluation of what may come out differently (V5).
+"""Evaluate volatile sub-plans once for all states of an attempt (V5).
 
-Every state is a Spark job of its own. A sub-plan that two of them share and that is not
-deterministic (rand(), a clock, a UDF marked so, a window whose order has ties) or that reads
-anything beyond the batch (a JDBC table that moves on) would be evaluated twice, and two tables of
-one txid would tell two stories. Such shared sub-plans are evaluated before any state is staged,
+Every state is a separate Spark job. A sub-plan is volatile if it is not deterministic (rand(), a
+clock, a UDF marked so, a window whose order has ties) or reads anything but the batch (a JDBC table
+that changes). If two states share one, Spark would evaluate it twice, and two tables of one txid
+could contradict each other. So shared volatile sub-plans are evaluated before any state is staged,
 and all states read the result.
 
-The result lies with the executors. Its lineage is cut: Spark would replace what a lost executor
-held by another evaluation. So a lost result fails the attempt, and the next one starts afresh.
+The executors keep the result, without its lineage: otherwise Spark would replace what a lost
+executor held by a second evaluation. So a lost result fails the attempt, and the next one starts
+from the beginning.
 """
 
 from __future__ import annotations
@@ -26,22 +27,21 @@ logger = logging.getLogger(__name__)
 _CLOCK = re.compile(
     r"\b(now|curdate|current_date|current_time|current_timestamp|localtimestamp)\(", re.IGNORECASE
 )
-# What they do to a row depends on its place among its equals, which no shuffle keeps.
+# Their result depends on the order of equal rows, which a shuffle does not keep.
 _ORDER_DEPENDENT = frozenset(
     {"Deduplicate", "GlobalLimit", "LocalLimit", "Offset", "Sample", "Tail", "Window"}
 )
-_REFERENCES = frozenset({"CTERelationRef", "UnionLoopRef"})  # to what a WITH names
+_REFERENCES = frozenset({"CTERelationRef", "UnionLoopRef"})  # to relations of a WITH
 _LOST = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
 
 def persist_shared(inputs: Sequence[DataFrame], frames: Sequence[DataFrame]) -> int:
     """Evaluate each volatile sub-plan that is used twice or more; return how many there are.
 
-    :param inputs: what the step may read, the batch or staged rows; it reads the same when read
-        twice, anything else may not
+    :param inputs: the step's input, the batch or staged rows, which Spark can read again unchanged
     """
-    same_again = {_canonical(plan) for frame in inputs for plan in _nodes(_analyzed(frame))}
-    uses = _Uses(same_again)
+    repeatable = {_canonical(plan) for frame in inputs for plan in _nodes(_analyzed(frame))}
+    uses = _Uses(repeatable)
     for frame in frames:
         uses.count(frame)
     shared = uses.shared()
@@ -55,14 +55,14 @@ def is_lost_evaluation(error: Exception) -> bool:
     return _LOST in str(error)
 
 
-# --- what is shared ------------------------------------------------------------------------------
+# --- shared sub-plans ----------------------------------------------------------------------------
 
 
 class _Found(NamedTuple):
     """What was found in a plan.
 
-    :param volatile: whether anything in it may come out differently
-    :param open: whether that has to be evaluated further outside, together with what it refers to
+    :param volatile: whether anything in it is volatile
+    :param open: whether it refers to a plan around it, and must be evaluated together with that
     """
 
     volatile: bool
@@ -73,17 +73,17 @@ class _Found(NamedTuple):
 class _Uses:
     """How often each volatile sub-plan is used.
 
-    What is inside of one is used by it once, however often that one is used itself.
+    A sub-plan uses each plan inside it once, however often it is used itself.
 
-    :param same_again: the sub-plans of the step's input
+    :param repeatable: the sub-plans of the step's input
     """
 
-    same_again: set[str]
+    repeatable: set[str]
     _plans: dict[str, tuple[DataFrame, Any]] = field(default_factory=dict)
     _times: dict[str, int] = field(default_factory=dict)
 
     def shared(self) -> list[tuple[DataFrame, Any]]:
-        """Return what is used twice or more; what is inside of another one comes before it."""
+        """Return the sub-plans that are used twice or more, each after those inside it."""
         return [plan for identity, plan in self._plans.items() if self._times[identity] > 1]
 
     def count(self, frame: DataFrame) -> None:
@@ -98,7 +98,7 @@ class _Uses:
         within = in_with or plan.nodeName() == "WithCTE"
         parts = [self._visit(frame, part, in_with=within) for part in _parts(plan)]
         found = is_volatile or any(part.volatile for part in parts)
-        # What the process function has cached was evaluated by itself, and not from its parts.
+        # A plan that the process function has cached is evaluated as a whole.
         is_unit = is_volatile or any(part.open for part in parts) or (is_cached and found)
         if not is_unit:
             return _Found(found)
@@ -115,7 +115,7 @@ class _Uses:
         differs = (
             is_leaf or name in _ORDER_DEPENDENT or not _is_deterministic(plan) or _reads_clock(plan)
         )
-        return differs and _canonical(plan) not in self.same_again
+        return differs and _canonical(plan) not in self.repeatable
 
 
 def _is_cached(frame: DataFrame, plan: Any) -> bool:
@@ -125,7 +125,7 @@ def _is_cached(frame: DataFrame, plan: Any) -> bool:
 
 
 def _refers_outside(frame: DataFrame, plan: Any, *, in_with: bool) -> bool:
-    """Say whether a plan needs the query around it: its columns, or a relation of its WITH."""
+    """Say whether a plan refers to a column, or to a relation of a WITH, of the query around it."""
     subquery = _jvm(frame).org.apache.spark.sql.catalyst.expressions.SubExprUtils
     if subquery.hasOuterReferences(plan):
         return True
@@ -133,28 +133,28 @@ def _refers_outside(frame: DataFrame, plan: Any, *, in_with: bool) -> bool:
 
 
 def _is_deterministic(plan: Any) -> bool:
-    """Look at the node's own expressions; LogicalPlan.deterministic would include its children."""
+    """Check the node's own expressions; LogicalPlan.deterministic would include its children."""
     return all(expression.deterministic() for expression in _sequence(plan.expressions()))
 
 
 def _reads_clock(plan: Any) -> bool:
-    # A clock counts as deterministic within one query, and we run several.
+    # Spark calls a clock deterministic within one query, but several queries run here.
     return any(_CLOCK.search(expression.sql()) for expression in _sequence(plan.expressions()))
 
 
-# --- its one evaluation --------------------------------------------------------------------------
+# --- evaluation ----------------------------------------------------------------------------------
 
 
 def _evaluate(frame: DataFrame, plan: Any) -> None:
     """Compute a plan, keep the result on the executors, and cut its lineage.
 
-    An executor that is lost meanwhile does no harm: nothing has read the result yet.
+    If an executor is lost meanwhile, Spark computes its part again: nothing has read it yet.
     """
     jvm, session = _jvm(frame), frame.sparkSession._jsparkSession
     dataset = jvm.org.apache.spark.sql.classic.Dataset
     if not _is_cached(frame, plan):
-        # Serialized, Spark knows the copies of a partition apart, and keeps one: two tasks may
-        # compute it, by speculation or by a stage that runs again.
+        # Two tasks may compute one partition, by speculation or if a stage runs again. If results
+        # are serialized, Spark keeps only one of them.
         level = jvm.org.apache.spark.storage.StorageLevel.MEMORY_AND_DISK_SER()
         dataset.ofRows(session, plan).persist(level)
     relation = dataset.ofRows(session, plan).queryExecution().withCachedData()
@@ -163,8 +163,8 @@ def _evaluate(frame: DataFrame, plan: Any) -> None:
     rows.count()
     if not rows.isCheckpointed():
         logger.warning(
-            "the process function has cached a frame and run a job on it, so that Spark can "
-            "compute it again: if an executor is lost, the states may come from two evaluations"
+            "the process function has cached a frame and run a job on it: if an executor is lost, "
+            "Spark computes the frame again, and the states may come from two evaluations"
         )
 
 
@@ -173,7 +173,7 @@ def _analyzed(frame: DataFrame) -> Any:
 
 
 def _canonical(plan: Any) -> str:
-    """Return what equal sub-plans have in common; expression ids differ, seeds do not."""
+    """Return a key that is the same for equal sub-plans; it ignores expression ids, not seeds."""
     return f"{plan.canonicalized().hashCode()}:{plan.canonicalized().toString()}"
 
 

@@ -1,4 +1,4 @@
-"""Progress renews the lease: a long shuffle acks nothing for long, but tasks do finish (A7)."""
+"""Renew the lease on progress: a long shuffle acks nothing for a while, but tasks finish (A7)."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ POLL_INTERVAL_SECONDS = 2.0
 
 
 class Progress:
-    """While the block runs, renew the lease whenever Spark reports more finished tasks.
+    """While the block runs, renew the lease whenever Spark has finished more tasks.
 
-    If the attempt was ended meanwhile, its jobs are cancelled: they can only cost.
+    If the attempt was ended meanwhile, cancel its jobs, as their results cannot count.
     """
 
     def __init__(self, spark: SparkSession, connection: LedgerConnection, grant: Grant) -> None:
@@ -59,9 +59,9 @@ class Progress:
                 self._spark.sparkContext.cancelAllJobs()
                 return
             except ReliabilityError as error:
-                logger.warning("progress not recorded: %s", error)
-            except Exception as error:  # the JVM is gone; the main thread finds out by itself
-                logger.warning("no progress to report: %s", type(error).__name__)
+                logger.warning("cannot renew the lease: %s", error)
+            except Exception as error:  # the JVM is gone; the main thread handles that
+                logger.warning("cannot ask Spark for its progress: %s", type(error).__name__)
                 return
 
     def _finished_tasks(self) -> int:

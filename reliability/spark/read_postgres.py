@@ -1,7 +1,7 @@
-"""Read Postgres queries into a DataFrame, a Spark task each; no JDBC driver has to be installed.
+"""Read Postgres queries into a DataFrame, one Spark task per query, without a JDBC driver.
 
-A task copies its query's rows out as CSV in one short transaction, and then makes Arrow of them:
-the database waits for no Spark work. The DSN travels as libpq takes it, without a secret.
+A task copies its query's rows out as CSV in one short transaction, and converts them to Arrow
+afterwards, so the database never waits for Spark. The DSN is libpq's and has no password.
 """
 
 from __future__ import annotations
@@ -30,17 +30,16 @@ _DECIMAL = re.compile(r"^decimal\((\d+),(-?\d+)\)$")
 def read_postgres(
     spark: SparkSession, dsn: str, queries: Sequence[str], schema: StructType | str
 ) -> DataFrame:
-    """Return the rows of all the queries, as one frame with a partition for each query.
+    """Return the rows of all queries as one frame, with a partition for each query.
 
-    Each task reads in a transaction of its own, and reads again when Spark runs it again: what
-    the queries select must not change meanwhile.
+    Each task reads in its own transaction, and again if Spark runs it again. So the rows that the
+    queries select must not change meanwhile.
 
-    :param dsn: as libpq takes it, without a password
-    :param queries: SELECT statements with all their values in them; their columns in the order
-        of the schema
-    :param schema: of integers, float, double, decimal, string, date, timestamp (of a timestamptz),
-        timestamp_ntz and boolean; any Postgres type may be read as its text
-    :raises SchemaMismatch: another type in the schema
+    :param dsn: libpq's, without a password
+    :param queries: SELECT statements without parameters; their columns are in the schema's order
+    :param schema: integers, float, double, decimal, string, date, timestamp (of a timestamptz),
+        timestamp_ntz and boolean; any Postgres type may be read as a string
+    :raises SchemaMismatch: the schema has another type
     """
     from pyspark.sql.types import StructType
 
@@ -53,35 +52,35 @@ def read_postgres(
         queries=tuple(queries),
         columns=tuple((field.name, field.dataType.simpleString()) for field in wanted),
     )
-    _arrow_types(task.columns)  # refused here, not in a task
+    _arrow_types(task.columns)  # refuse a type here, not in a task
     numbers = spark.range(0, len(queries), 1, numPartitions=len(queries))
     return numbers.mapInArrow(task, wanted)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadTask:
-    """What a Spark task needs, as plain values: it travels in the closure, and holds no secret."""
+    """What a Spark task needs, as plain values: Spark pickles it, and it has no secret."""
 
     dsn: str
     queries: tuple[str, ...]
     columns: tuple[tuple[str, str], ...]
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Run the queries whose numbers come in, and yield their rows."""
+        """Run the queries with these numbers, and yield their rows."""
         for batch in batches:
             for number in batch.column(0).to_pylist():
                 yield from self.read(self.queries[number])
 
     def read(self, query: str) -> Iterator[pa.RecordBatch]:
         """Yield the rows of one query."""
-        # The rows may be more than fits into a Python worker's memory.
+        # The rows may not fit into a Python worker's memory.
         with tempfile.TemporaryFile() as file:
-            rows = _Spool(cast(BinaryIO, file))
+            rows = _RowFile(cast(BinaryIO, file))
             self._copy_out(query, rows)
             for chunk in rows.chunks():
                 yield from _to_arrow(chunk, self.columns)
 
-    def _copy_out(self, query: str, rows: _Spool) -> None:
+    def _copy_out(self, query: str, rows: _RowFile) -> None:
         from psycopg2.sql import SQL
 
         statement = SQL(named_queries()["copy_out"]).format(query=SQL(query))
@@ -90,10 +89,10 @@ class ReadTask:
             tx.cursor.copy_expert(statement, rows)
 
 
-class _Spool:
-    """Rows as COPY writes them, one a call, kept in a file and given back in chunks of whole rows.
+class _RowFile:
+    """Store the rows that COPY writes, one per call, and return them in chunks of whole rows.
 
-    pyarrow cannot parse a row that is longer than the block it reads; a chunk is one block.
+    pyarrow reads in blocks and cannot parse a row that is longer than one; a chunk is one block.
     """
 
     def __init__(self, file: BinaryIO) -> None:
@@ -119,12 +118,12 @@ def _to_arrow(chunk: bytes, columns: tuple[tuple[str, str], ...]) -> list[pa.Rec
     from pyarrow import csv
 
     types = _arrow_types(columns)
-    # pyarrow's own conversion of text to decimals overflows without a word.
+    # pyarrow's own conversion of text to decimals overflows silently.
     parsed = {n: pa.string() if pa.types.is_decimal(type_) else type_ for n, type_ in types.items()}
     table = csv.read_csv(
         io.BytesIO(chunk),
         csv.ReadOptions(column_names=list(types), block_size=len(chunk) + 1, use_threads=False),
-        # A NULL alone in its row is an empty line.
+        # A row of one column that is NULL is an empty line.
         csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
         csv.ConvertOptions(
             column_types=parsed,
@@ -135,14 +134,14 @@ def _to_arrow(chunk: bytes, columns: tuple[tuple[str, str], ...]) -> list[pa.Rec
             false_values=["f"],
         ),
     )
-    for place, (name, type_) in enumerate(types.items()):
+    for index, (name, type_) in enumerate(types.items()):
         if pa.types.is_decimal(type_):
-            table = table.set_column(place, name, _decimals(name, table.column(place), type_))
+            table = table.set_column(index, name, _decimals(name, table.column(index), type_))
     return cast("list[pa.RecordBatch]", table.to_batches())
 
 
 def _decimals(name: str, texts: pa.ChunkedArray, type_: pa.Decimal128Type) -> pa.ChunkedArray:
-    """Convert numbers as Postgres writes them; raise SchemaMismatch if one would lose a digit."""
+    """Convert Postgres's text of numbers; raise SchemaMismatch if one would lose a digit."""
     import pyarrow.compute as pc
 
     whole = max(type_.precision - type_.scale, 1)
@@ -151,7 +150,7 @@ def _decimals(name: str, texts: pa.ChunkedArray, type_: pa.Decimal128Type) -> pa
     )
     if pc.all(fits).as_py() is False:
         value = texts.filter(pc.invert(fits))[0].as_py()
-        raise SchemaMismatch(f"column {name}: {value} is no {type_}")
+        raise SchemaMismatch(f"column {name}: {value} is not a valid {type_}")
     return texts.cast(type_)
 
 
@@ -178,5 +177,8 @@ def _arrow_type(name: str, type_: str) -> pa.DataType:
         "boolean": pa.bool_(),
     }
     if type_ not in types:
-        raise SchemaMismatch(f"column {name}: {type_} cannot be read from Postgres as such")
+        raise SchemaMismatch(
+            f"column {name}: {type_} cannot be read from Postgres",
+            remedy="read the column as a string.",
+        )
     return types[type_]

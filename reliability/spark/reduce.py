@@ -1,7 +1,7 @@
-"""Reduce a frame to a state's contribution: one row a key, with its part of `_x` and `_n`.
+"""Reduce a frame to a state's contribution: one row per key, with its part of `_x` and `_n`.
 
-The accounting is computed in the same hash aggregate as the values: it costs nothing that can
-be measured, and unlike an accumulator it cannot count a retried stage twice.
+The hash aggregate that computes the values also computes the accounting. The cost is too small to
+measure, and a stage that runs again is not counted twice, as it could be with an accumulator.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-# What frames.FOLD_X and FOLD_N make of one row.
+# frames.FOLD_X and FOLD_N for one row
 ROW_X, ROW_N = "coalesce(_x, 0)", "coalesce(_n, 1)"
-# As Spark writes JSON by itself, fields that are NULL and digits behind the millisecond get lost.
+# By default, Spark's JSON omits NULL fields and cuts times to milliseconds.
 JSON_OPTIONS = {
     "ignoreNullFields": "false",
     "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX",
@@ -35,17 +35,17 @@ def check_frames(frames: Mapping[str, Any], states: Sequence[State]) -> None:
     if not isinstance(frames, Mapping) or frames.keys() != wanted:
         returned = sorted(frames) if isinstance(frames, Mapping) else type(frames).__name__
         raise SchemaMismatch(
-            f"the process function returned {returned}, the states are {sorted(wanted)}",
-            remedy="return a dict with a frame for every state, by its name.",
+            f"the process function returned {returned}, but the states are {sorted(wanted)}",
+            remedy="return a dict that maps the name of every state to its frame.",
         )
     for state in states:
-        check_accounting_columns(state.name, frames[state.name])
+        check_accounting_columns(f"state {state.name}", frames[state.name])
 
 
 def reduce_frame(frame: DataFrame, tables: StateTables, grant: Grant) -> DataFrame:
-    """Group by the state's key and apply its aggregators; columns in the order of COPY.
+    """Group by the state's key and apply its aggregators; return the columns in COPY's order.
 
-    Append groups nothing: each row of the frame is staged as it is.
+    A state with Append groups nothing: each row of the frame is staged as it is.
     """
     from pyspark.sql import functions as F
 
@@ -68,13 +68,13 @@ def reduce_frame(frame: DataFrame, tables: StateTables, grant: Grant) -> DataFra
 def _group(frame: DataFrame, state: State, values: list[Column]) -> DataFrame:
     from pyspark.sql import functions as F
 
-    # Spark groups by no map, and compares a struct's fields where Postgres compares JSON.
+    # Spark cannot group by a map, and compares a struct's fields where Postgres compares JSON.
     reduced = (
         _as_json(frame, state.key)
         .groupBy(*state.key)
         .agg(*values, F.expr(FOLD_X).alias("_x"), F.expr(FOLD_N).alias("_n"))
     )
-    if not state.key:  # without a key Spark makes a row out of nothing, and we need its name
+    if not state.key:  # without a key, Spark makes one row even of an empty frame
         reduced = reduced.where("_rows > 0").withColumn(SINGLE_ROW_KEY, F.lit(True))
     return reduced
 
@@ -96,7 +96,7 @@ def _check_columns(frame: DataFrame, state: State) -> None:
     missing = sorted(state.reads() - {*frame.columns})
     if missing:
         raise SchemaMismatch(
-            f"state {state.name} needs columns {missing}, its frame has {frame.columns}"
+            f"state {state.name} needs columns {missing}, but its frame has {frame.columns}"
         )
 
 
@@ -105,6 +105,6 @@ def _check_types(staged: DataFrame, tables: StateTables) -> None:
     for name, type_ in tables.column_types().items():
         if not fits(found[name], type_):
             raise SchemaMismatch(
-                f"state {tables.state.name}: column {name} is {type_} in Postgres, and "
-                f"{found[name]} in Spark does not fit it"
+                f"state {tables.state.name}: column {name} is {found[name]} in Spark, which does "
+                f"not fit {type_} in Postgres"
             )

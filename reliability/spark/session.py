@@ -1,13 +1,13 @@
-"""The Spark SQL settings that a batch is processed with, whatever a host or a conf says (V7).
+"""The Spark SQL settings with which every batch is processed, on every host and with any conf (V7).
 
-A setting that changes values changes what a batch adds: the same txid, replayed on another host,
-would add something else. The driver sets these on its session before it reads the batch, and once
-more behind the process function, for the sums of the states. They are Spark's own defaults, but for
-the time zone and for what makes text stricter. Settings that say how fast or where a job runs, and
-which catalogs and extensions there are, stay as they are.
+Settings that affect values affect what a batch adds: a replay on a host with other settings would
+add other values. The driver sets these on its session before it reads the batch, and again after
+the process function, for the states' aggregates. They are Spark's defaults, except for the time
+zone and for stricter reading of text. Settings of speed, resources, catalogs and extensions stay
+unchanged.
 
-The Python processes have a time zone as well. pyspark takes a datetime without one for local time,
-in a literal, in a MemorySpout's rows and in a Python function: there it is UTC, too.
+The Python processes have UTC as their local time too. pyspark reads a datetime without a time zone
+as local time: in a literal, in a MemorySpout's rows and in a Python function.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LEGACY = ".legacy."  # a setting with this in its name brings results of an older Spark back
+_LEGACY = ".legacy."  # settings with this in their names restore results of an older Spark
 
 PINNED = {
     # --- arithmetic and types ---
     "spark.sql.ansi.enabled": "true",  # a sum that overflows is an error; otherwise it wraps
     "spark.sql.decimalOperations.allowPrecisionLoss": "true",  # the scale of a product, a quotient
-    "spark.sql.session.timeZone": "UTC",  # a text as timestamp, a timestamp as date
+    "spark.sql.session.timeZone": "UTC",  # a string as timestamp, a timestamp as date
     "spark.sql.timestampType": "TIMESTAMP_LTZ",  # what `timestamp` means in a schema and a cast
     "spark.sql.timestampNanosTypes.enabled": "false",  # Postgres has microseconds
     "spark.sql.mapKeyDedupPolicy": "EXCEPTION",  # otherwise the last of equal keys wins
-    "spark.sql.variant.allowDuplicateKeys": "false",  # the same, of JSON that becomes a variant
+    "spark.sql.variant.allowDuplicateKeys": "false",  # the same for JSON that becomes a variant
     "spark.sql.chunkBase64String.enabled": "true",  # line ends in what base64() returns
     "spark.sql.function.concatBinaryAsString": "false",  # the type of concat() over bytes
-    "spark.sql.function.eltOutputAsString": "false",  # the same of elt()
+    "spark.sql.function.eltOutputAsString": "false",  # the same for elt()
     "spark.sql.icu.caseMappings.enabled": "true",  # upper() and lower() beyond ASCII
-    "spark.sql.readSideCharPadding": "true",  # blanks behind the char(n) of a table that is joined
-    # --- what names and SQL text mean ---
+    "spark.sql.readSideCharPadding": "true",  # blanks after the char(n) of a table that is joined
+    # --- the meaning of names and SQL text ---
     "spark.sql.caseSensitive": "false",  # whether `Price` is the column `price`
-    "spark.sql.ansi.doubleQuotedIdentifiers": "false",  # whether "a" is a text or a column
+    "spark.sql.ansi.doubleQuotedIdentifiers": "false",  # whether "a" is a string or a column
     "spark.sql.ansi.relationPrecedence": "false",  # whether JOIN binds closer than a comma
-    "spark.sql.parser.escapedStringLiterals": "false",  # backslashes in a text, as in a pattern
+    "spark.sql.parser.escapedStringLiterals": "false",  # backslashes in a string, as in a pattern
     "spark.sql.parser.quotedRegexColumnNames": "false",  # whether `a.*` is one column or many
     "spark.sql.variable.substitute": "true",  # ${…} in SQL text
     "spark.sql.groupByOrdinal": "true",  # GROUP BY 1: the first column, not the number
-    "spark.sql.orderByOrdinal": "true",  # the same of ORDER BY
+    "spark.sql.orderByOrdinal": "true",  # the same for ORDER BY
     "spark.sql.groupByAliases": "true",  # GROUP BY a name of the select list
     "spark.sql.retainGroupColumns": "true",  # whether groupBy(k).agg(…) has the column k
     "spark.sql.analyzer.failAmbiguousSelfJoin": "true",  # otherwise a.k = b.k is true of each pair
-    "spark.sql.selfJoinAutoResolveAmbiguity": "true",  # the same of the older form of such a join
+    "spark.sql.selfJoinAutoResolveAmbiguity": "true",  # the same for the older form of such a join
     # --- reading files: the batch, and what a process function joins ---
     "spark.sql.files.ignoreCorruptFiles": "false",  # otherwise rows are missing
     "spark.sql.files.ignoreMissingFiles": "false",  # the same
@@ -55,29 +55,29 @@ PINNED = {
     "spark.sql.files.ignoreInvalidPartitionPaths": "false",  # otherwise folders are left out
     "spark.sql.files.supportSecondOffsetFormat": "true",  # otherwise an offset loses its seconds
     "spark.sql.sources.default": "parquet",  # what spark.read.load(path) reads
-    "spark.sql.sources.useV1SourceList": "avro,csv,json,kafka,orc,parquet,text",  # tell row_index
+    "spark.sql.sources.useV1SourceList": "avro,csv,json,kafka,orc,parquet,text",  # have row_index
     "spark.sql.sources.partitionColumnTypeInference.enabled": "true",  # the type of day=2024-01-01
-    "spark.sql.sources.validatePartitionColumns": "true",  # otherwise what is none becomes NULL
+    "spark.sql.sources.validatePartitionColumns": "true",  # otherwise invalid values become NULL
     "spark.sql.columnNameOfCorruptRecord": "_corrupt_record",  # a column that Spark fills itself
     "spark.sql.csv.parser.columnPruning.enabled": "false",  # a record with too few values is found
-    "spark.sql.csv.filterPushdown.enabled": "false",  # the same, where a filter would do without it
+    "spark.sql.csv.filterPushdown.enabled": "false",  # the same if a filter does not need the value
     "spark.sql.json.filterPushdown.enabled": "false",  # the same
     "spark.sql.json.enablePartialResults": "true",  # how much of a malformed object is NULL
-    "spark.sql.json.enableExactStringParsing": "true",  # 1.10 as text is 1.10, not 1.1
+    "spark.sql.json.enableExactStringParsing": "true",  # 1.10 as a string is 1.10, not 1.1
     "spark.sql.jsonGenerator.ignoreNullFields": "true",  # to_json() of a field that is NULL
-    # --- Parquet, and Avro ---
-    "spark.sql.parquet.binaryAsString": "false",  # bytes are no text
-    "spark.sql.parquet.int96AsTimestamp": "true",  # the time stamps of Impala and older Sparks
-    "spark.sql.parquet.int96TimestampConversion": "false",  # which are not moved to another zone
-    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",  # a time without a zone gets none
-    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",  # days before 1582 as they stand
+    # --- Parquet and Avro ---
+    "spark.sql.parquet.binaryAsString": "false",  # bytes are not a string
+    "spark.sql.parquet.int96AsTimestamp": "true",  # the timestamps of Impala and older Sparks
+    "spark.sql.parquet.int96TimestampConversion": "false",  # do not convert them to another zone
+    "spark.sql.parquet.inferTimestampNTZ.enabled": "true",  # a time without a zone stays so
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",  # do not change days before 1582
     "spark.sql.parquet.int96RebaseModeInRead": "CORRECTED",  # the same
-    "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",  # the same of Avro
-    "spark.sql.parquet.mergeSchema": "false",  # the columns are those of each file
-    "spark.sql.parquet.respectSummaryFiles": "false",  # and not those of a _metadata beside it
-    "spark.sql.parquet.fieldId.read.enabled": "false",  # columns are found by name, not by number
-    "spark.sql.parquet.fieldId.read.ignoreMissing": "false",  # otherwise one without is NULL
-    "spark.sql.parquet.aggregatePushdown": "false",  # values are read, not taken from a footer
+    "spark.sql.avro.datetimeRebaseModeInRead": "CORRECTED",  # the same for Avro
+    "spark.sql.parquet.mergeSchema": "false",  # a file's own columns
+    "spark.sql.parquet.respectSummaryFiles": "false",  # not those of a _metadata file beside it
+    "spark.sql.parquet.fieldId.read.enabled": "false",  # find columns by name, not by number
+    "spark.sql.parquet.fieldId.read.ignoreMissing": "false",  # otherwise a missing one is NULL
+    "spark.sql.parquet.aggregatePushdown": "false",  # read values, not a footer's statistics
     "spark.sql.parquet.recordLevelFilter.enabled": "false",  # rows keep their place in the file
     "spark.sql.parquet.ignoreVariantAnnotation": "false",  # a variant is one, not its bytes
     "spark.sql.parquet.reader.respectUnknownTypeAnnotation.enabled": "false",  # the type of NULLs
@@ -94,18 +94,18 @@ PINNED = {
     "spark.sql.pyspark.inferNestedDictAsStruct.enabled": "false",  # a dict in a row is a map
     # --- results that a rule of the planner would change ---
     "spark.sql.optimizer.metadataOnly": "false",  # folders without rows do not count
-    "spark.sql.execution.sortBeforeRepartition": "true",  # a task that runs again deals rows alike
+    "spark.sql.execution.sortBeforeRepartition": "true",  # a second run distributes rows the same
 }
 
 
 def pin_zone() -> None:
-    """Let this process, and those that it starts, have UTC as their local time."""
+    """Set the local time of this process, and of those that it starts, to UTC."""
     os.environ["TZ"] = "UTC"
     time.tzset()
 
 
 def pin_settings(spark: SparkSession) -> None:
-    """Give a session the settings above, and Spark's default for each legacy setting it has."""
+    """Set these settings on a session, and reset its legacy settings to Spark's defaults."""
     for name in spark.conf.getAll:
         if _LEGACY in name and name.startswith("spark.sql.") and spark.conf.isModifiable(name):
             spark.conf.unset(name)

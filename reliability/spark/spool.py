@@ -1,9 +1,9 @@
-"""Hold a partition's rows back until they can be copied without waiting for who computes them.
+"""Hold a partition's rows back until they can be copied without a wait for their computation.
 
-A transaction that waits for a slow process function keeps Postgres from vacuuming, takes a
-connection for each core, and may be ended by a timeout. So rows are collected in memory before it
-begins. When some have come, and fast, the rest is streamed: Postgres copies while Spark computes.
-When slow ones are more than fits into memory, the rest is written to a temporary file first.
+A transaction that waits for a slow process function prevents vacuum, uses a connection per core,
+and may be ended by a timeout. So rows are collected in memory before the transaction begins. If the
+first rows come fast, the rest is streamed: Postgres copies while Spark computes. If slow rows fill
+the memory, the rest is written to a temporary file first.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
 
 MEMORY_BYTES = 32 << 20
 FAST_BYTES_PER_SECOND = 4 << 20
-# Less may have been computed while this process started, however slowly, and come at once.
-TELLING_BYTES = 2 << 20
+# Fewer bytes prove nothing: Spark may have computed them slowly while this process started.
+SAMPLE_BYTES = 2 << 20
 
 
-class Step(Enum):
-    """What to do with the rows that are still to come."""
+class Mode(Enum):
+    """What to do with the remaining rows."""
 
     COLLECT = "collect in memory"
     STREAM = "stream"
@@ -38,12 +38,11 @@ class Step(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """How batches have come so far.
+    """How much has come so far, and how fast.
 
     :param size: bytes of all batches
-    :param timed: bytes of all but the first; whatever has to end before there is a first row, such
-        as a sort, says nothing of the rows behind it
-    :param seconds: how long those were waited for
+    :param timed: bytes of all batches but the first, which may have waited for a sort or the like
+    :param seconds: the time that the timed bytes took
     """
 
     size: int = 0
@@ -51,59 +50,59 @@ class Delivery:
     seconds: float = 0.0
 
     def plus(self, size: int, seconds: float) -> Delivery:
-        """Return it with one batch more."""
+        """Return the delivery with one more batch."""
         if not self.size:
             return Delivery(size=size)
         return Delivery(
             size=self.size + size, timed=self.timed + size, seconds=self.seconds + seconds
         )
 
-    def next_step(self, *, memory: int, telling: int, fast: int) -> Step:
-        """Decide what to do next.
+    def mode(self, *, memory: int, sample: int, fast: int) -> Mode:
+        """Decide what to do with the remaining rows.
 
         :param memory: bytes that may be held in memory
-        :param telling: so many bytes tell how fast the others will come
-        :param fast: bytes a second that Postgres may wait for
+        :param sample: timed bytes from which the speed of the rest can be judged
+        :param fast: bytes per second at which Postgres may wait for the rest
         """
-        if self.timed >= max(telling, fast * self.seconds):
-            return Step.STREAM
-        return Step.COLLECT if self.size < memory else Step.SPILL
+        if self.timed >= max(sample, fast * self.seconds):
+            return Mode.STREAM
+        return Mode.COLLECT if self.size < memory else Mode.SPILL
 
 
 @contextmanager
 def spooled(
     batches: Iterator[pa.RecordBatch], clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Iterator[pa.RecordBatch]]:
-    """Give the same batches when they can be read without long waits, and then once only."""
+    """Return the same batches once they can be read without long waits; they can be read once."""
     held: deque[pa.RecordBatch] = deque()
-    step = _collect(batches, held, clock)
-    if step is not Step.SPILL:
-        yield chain(_taken(held), batches)
+    mode = _collect(batches, held, clock)
+    if mode is not Mode.SPILL:
+        yield chain(_release(held), batches)
         return
-    # It has no name: whatever becomes of this process, the file goes with it.
+    # The file has no name, so it disappears with this process.
     with tempfile.TemporaryFile(dir=_folder()) as file:
         _write(file, held[0].schema, batches)
-        yield chain(_taken(held), _read(file))
+        yield chain(_release(held), _read(file))
 
 
 def _collect(
     batches: Iterator[pa.RecordBatch], held: deque[pa.RecordBatch], clock: Callable[[], float]
-) -> Step:
-    """Collect in memory until that is full or all is there; return what to do with the rest."""
-    bounds = {"memory": MEMORY_BYTES, "telling": TELLING_BYTES, "fast": FAST_BYTES_PER_SECOND}
+) -> Mode:
+    """Collect batches in memory for as long as their mode is COLLECT; return the next mode."""
+    bounds = {"memory": MEMORY_BYTES, "sample": SAMPLE_BYTES, "fast": FAST_BYTES_PER_SECOND}
     delivery = Delivery()
-    while (step := delivery.next_step(**bounds)) is Step.COLLECT:
-        asked = clock()
+    while (mode := delivery.mode(**bounds)) is Mode.COLLECT:
+        start = clock()
         batch = next(batches, None)
         if batch is None:
-            return Step.STREAM
-        delivery = delivery.plus(batch.nbytes, clock() - asked)
+            return Mode.STREAM
+        delivery = delivery.plus(batch.nbytes, clock() - start)
         held.append(batch)
-    return step
+    return mode
 
 
-def _taken(held: deque[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield batches and let go of them."""
+def _release(held: deque[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield batches and free their memory."""
     while held:
         yield held.popleft()
 
@@ -125,6 +124,6 @@ def _read(file: IO[bytes]) -> Iterator[pa.RecordBatch]:
 
 
 def _folder() -> str | None:
-    """Return one of the folders that Spark spills into; the host's own for such files else."""
+    """Return a folder that Spark spills into; None is the host's folder for temporary files."""
     folders = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")
     return next(filter(os.path.isdir, folders), None)

@@ -1,9 +1,9 @@
 """Stage a contribution: the Spark task's transaction, and the write action around it (A2, A5).
 
-A task's transaction begins when its rows need not be waited for (`spool`). COPY first, holding no
-ledger lock; then, last and in one round trip with COMMIT, fence on the attempt's row and insert the
-ack. A task that runs twice, by retry or speculation, finds its ack there and its rows roll back. A
-zombie finds its attempt ended.
+A task's transaction begins when its rows come without long waits (`spool`). First it runs COPY,
+without a ledger lock. Last, in one round trip with COMMIT, it fences on the attempt's row and
+inserts the ack. A task that runs twice, by retry or speculation, finds its ack, and its rows roll
+back. A zombie finds that its attempt has ended.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ RESULT = "partition int, stage int"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTask:
-    """What a Spark task needs, as plain values: it travels in the closure, and holds no secret."""
+    """What a Spark task needs, as plain values: Spark pickles it, and it has no secret."""
 
     dsn: str
     copy: str
@@ -39,7 +39,7 @@ class StageTask:
     write_id: str
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Stage one partition and say which it was; an empty one acks too."""
+        """Stage one partition and return its number; an empty partition acks too."""
         import pyarrow as pa
         from pyspark import TaskContext
 
@@ -55,9 +55,9 @@ class StageTask:
         )
 
     def stage(self, partition: int, rows: CsvStream) -> None:
-        """COPY the rows, fence, ack; count once however often it runs.
+        """COPY the rows, fence, ack; the rows count once, however often it runs.
 
-        :raises AttemptFenced: the attempt was ended meanwhile; nothing is left of the rows
+        :raises AttemptFenced: the attempt was ended meanwhile; the rows are rolled back
         """
         connection = LedgerConnection(self.dsn, application_name=f"reliability {self.grant}")
         try:
@@ -99,7 +99,7 @@ class StageTask:
 
 
 class CsvStream:
-    """Arrow batches as the CSV that COPY reads, folding `_x` and `_n` of the rows that pass."""
+    """Convert Arrow batches to the CSV that COPY reads, and fold their `_x` and `_n`."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -131,7 +131,7 @@ def write(
 ) -> int:
     """Run the one write action of a sink and return its number of partitions.
 
-    The number is that of the final stage as it ran: adaptive execution changes the planned one.
+    It is the number of tasks that the final stage ran: adaptive execution changes the plan.
     """
     results = staged.mapInArrow(task, RESULT).collect()
     if not results:

@@ -1,7 +1,7 @@
-"""The rows that earlier steps of the same attempt have staged, as the input of a later step.
+"""The rows that earlier steps of an attempt have staged, as the input of a later step.
 
-A step is anchored in what it reads: the rows come with their `_x` and `_n`, so what a later step
-loses or doubles shows in its states, as if it had read the batch itself.
+The rows have their `_x` and `_n`. So a row that a later step loses or doubles shows in its states,
+as if the step had read the batch itself.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ def staged_frame(
 ) -> DataFrame:
     """Return what an attempt staged for a state: key, values, hidden counts, `_x` and `_n`.
 
-    Types are those of the state's columns; uuid, jsonb, bytea and arrays come as Postgres writes
-    them, as strings.
+    Types are those of the state's columns; uuid, jsonb, bytea and arrays are strings in Postgres's
+    notation.
 
-    :param connection: a session with the database of the state
+    :param connection: a session in the state's database
     """
     tables = StateTables(topology, state)
     columns = tables.column_types() | {"_x": "bigint", "_n": "bigint"}

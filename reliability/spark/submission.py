@@ -1,4 +1,4 @@
-"""What spark-submit is told: the topology, the grant and the step, nothing secret."""
+"""The arguments of spark-submit: the topology, the grant and the step, and no secret."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Submission:
     step: str
 
     def arguments(self) -> list[str]:
-        """Write it as arguments; all of them are text, as spark-submit wants."""
+        """Return it as command-line arguments."""
         return [
             *("--topology", self.grant.topology),
             *("--module", self.module),

@@ -1,7 +1,7 @@
-"""Run spark-submit on this host, for who replays without Airflow.
+"""Run spark-submit on this host, for replays without Airflow.
 
-What it writes goes into a file that is kept if it fails. Nothing secret is in its arguments, which
-`ps` shows, and Airflow's settings are not in its environment.
+Its output goes into a file that is kept if it fails. Its arguments, which `ps` shows, have no
+secret, and its environment has none of Airflow's settings.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ END_SECONDS = 10.0
 
 
 class SubmitFailed(Exception):
-    """spark-submit ended, and not well.
+    """spark-submit failed, or was ended.
 
-    :param log: what it wrote
+    :param log: its output
     """
 
     def __init__(self, what: str, log: Path) -> None:
@@ -41,10 +41,10 @@ class SubmitFailed(Exception):
 class SparkSubmit:
     """How steps are submitted.
 
-    :param program: spark-submit
-    :param master: spark-defaults.conf decides if it is empty
+    :param program: the path of spark-submit
+    :param master: if it is empty, spark-defaults.conf decides
     :param conf: `key=value`
-    :param code: folders with the pipeline's code that is not installed
+    :param code: folders with code of the pipeline that is not installed
     """
 
     program: str
@@ -53,10 +53,10 @@ class SparkSubmit:
     code: Sequence[str] = field(default_factory=tuple)
 
     def __call__(self, submission: Submission, is_wanted: Callable[[], bool]) -> None:
-        """Run one step to its end; its exit code proves nothing, its failure is told.
+        """Run one step to its end; the exit code 0 does not prove that the step succeeded.
 
-        :param is_wanted: asked now and then; it is ended when nobody wants it any more
-        :raises SubmitFailed: it ended with an error, or was not wanted
+        :param is_wanted: called regularly; if it returns False, spark-submit is ended
+        :raises SubmitFailed: spark-submit failed, or was ended
         """
         handle, name = tempfile.mkstemp(prefix=f"reliability-{submission.grant.topology}-")
         log = Path(name)
@@ -67,7 +67,7 @@ class SparkSubmit:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # so that its Python can be ended with its JVM
+                start_new_session=True,  # so that its JVM and its Python can be ended together
             )
             try:
                 self._watch(process, is_wanted, log)
@@ -98,25 +98,25 @@ class SparkSubmit:
                 raise SubmitFailed("its attempt was ended", log)
 
     def _environment(self) -> dict[str, str]:
-        """Let it find this Python, and the code that this process finds."""
+        """Return an environment in which it finds this Python and the pipeline's code."""
         conf = dict(one.partition("=")[::2] for one in self.conf)
         environment = driver_environment(
             os.environ,
             master=self.master or conf.get("spark.master", ""),
             deploy_mode=conf.get("spark.submit.deployMode"),
         )
-        # where spark-defaults.conf names the master, `python3` is this one, or the executors' own
-        ours = str(Path(sys.executable).parent)
-        for name, folders in (("PATH", [ours]), ("PYTHONPATH", self.code)):
-            there = environment.get(name, "").split(os.pathsep)
+        # If spark-defaults.conf names the master, Spark runs `python3`: locally, that is this one.
+        own = str(Path(sys.executable).parent)
+        for name, folders in (("PATH", [own]), ("PYTHONPATH", self.code)):
+            existing = environment.get(name, "").split(os.pathsep)
             environment[name] = os.pathsep.join(
-                dict.fromkeys(folder for folder in (*folders, *there) if folder)
+                dict.fromkeys(folder for folder in (*folders, *existing) if folder)
             )
         return environment
 
 
 def find_spark_submit(environment: Mapping[str, str] = os.environ) -> str | None:
-    """Return spark-submit: of SPARK_HOME, on the PATH, or beside this Python."""
+    """Return the path of spark-submit: in SPARK_HOME, on the PATH, or beside this Python."""
     return which("spark-submit", path=_search_path(environment))
 
 
@@ -127,16 +127,16 @@ def driver_environment(
     master: str = "",
     deploy_mode: str | None = None,
 ) -> dict[str, str]:
-    """Return the environment of a spark-submit, however this process was started.
+    """Return an environment for spark-submit, however this process was started.
 
-    It leads to spark-submit, to a Java and to this Python. Airflow's settings, connections and
-    keys are left out (G10). Spark's properties `spark.pyspark.python` and
-    `spark.pyspark.driver.python` go before what it says of Python.
+    In it, spark-submit, a Java and this Python are found. It has none of Airflow's settings,
+    connections and keys (G10). Spark's properties `spark.pyspark.python` and
+    `spark.pyspark.driver.python` override its Python.
 
-    :param code: a folder in which the driver has to find the pipeline's code, see find_code
-    :param master: where the executors run; if that is another host, the path of its Python is not
-        known here, and PYSPARK_PYTHON stays as it is
-    :param deploy_mode: the same goes for the driver, if it is `cluster`
+    :param code: a folder with the pipeline's code, for find_code in the driver
+    :param master: where the executors run; unless it is local, the path of their Python is unknown,
+        and PYSPARK_PYTHON stays as it is
+    :param deploy_mode: `cluster` means the same for the driver's Python
     """
     found = {
         name: value
@@ -176,7 +176,7 @@ def process_batch() -> str:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End what is left of it: a JVM that was killed leaves its Python behind."""
+    """End its remaining processes: the Python of a JVM that was killed goes on."""
     if process.poll() is None:
         _signal(process, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):

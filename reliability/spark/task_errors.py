@@ -1,4 +1,4 @@
-"""What a Spark task of this package raised, as the driver hears of it: in the text of an error."""
+"""Find the error that a Spark task of this package raised, in the text of the driver's error."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _RAISED = re.compile(
 
 
 def raised_by_task(error: BaseException) -> ReliabilityError | None:
-    """Return the error of this package that ended a task, None if it was another.
+    """Return the error of this package that a task raised, None if it raised another.
 
     >>> raised = "reliability.core.errors.TextNotStorable: [TEXT_NOT_STORABLE] it lacks the euro"
     >>> print(raised_by_task(RuntimeError(f"Traceback:\\n{raised} What to do: …\\n")).what)

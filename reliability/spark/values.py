@@ -1,20 +1,20 @@
-r"""Values of CSV and JSON, as their columns' types: one that would change on the way is an error.
+r"""Convert values of CSV and JSON to their columns' types; a value that would change is an error.
 
-Spark's readers change values without a word: they round decimals, cut what stands behind a
-microsecond or after a date, read 1e999 as Infinity, the tinyint 128 as -128, and 12:00 as that hour
-of today. So Spark reads every value as the text that it is in the file, and here it becomes its
-type. An error names column and value, and fails the attempt.
+Spark's readers change values silently: they round decimals, cut digits after the microsecond and
+text after a date, and read 1e999 as Infinity, the tinyint 128 as -128, and 12:00 as that hour of
+today. So Spark reads every value as a string, and this module converts it. An error names the
+column and the value, and fails the attempt.
 
-| type | texts of it |
+| type | valid strings |
 |---|---|
 | integers | `-12` |
-| decimal | `1.50`, `15e-1`; no other digit than 0 beyond its scale |
+| decimal | `1.50`, `15e-1`; only zeros beyond its scale |
 | float, double | the same, rounded to the nearest; `NaN`, `Inf`, `-Infinity` |
 | boolean | `true`, `FALSE` |
 | date | `2024-02-29`; midnight may follow |
 | timestamp | `2024-02-29 12:00:00.123456+01:00`, also with `T`; without an offset it is UTC |
 | timestamp_ntz | the same without an offset |
-| binary | base64 in JSON, the text's bytes in CSV |
+| binary | base64 in JSON, the string's bytes in CSV |
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-SHOWN_CHARACTERS = 60
-GREATEST_FLOAT = 3.4028234663852886e38
+MAX_CHARACTERS_IN_ERROR = 60
+MAX_FLOAT = 3.4028234663852886e38
 # Java's regular expressions; each number has a digit before or after its point.
 _INTEGER = r"[+-]?[0-9]+"
 _NUMBER = r"[+-]?(?=\.?[0-9])[0-9]*(?:\.[0-9]*)?(?:[eE][+-]?[0-9]+)?"
@@ -45,19 +45,19 @@ _MIDNIGHT = r"(?:[ T]00:00(?::00(?:\.0+)?)?)?"
 _TIME = r"[0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:\.[0-9]{0,6}0*)?)?"
 _OFFSET = r"(?: ?(?:Z|UTC|GMT|[+-][0-9]{1,2}(?::?[0-9]{2}(?::?[0-9]{2})?)?))?"
 _BASE64 = r"[A-Za-z0-9+/]*={0,2}"  # in fours
-_TOLD = re.compile(rf"\[{SchemaMismatch.code}\] (.*?)(?: What to do: .*| SQLSTATE: \w+)?$", re.M)
+_MESSAGE = re.compile(rf"\[{SchemaMismatch.code}\] (.*?)(?: What to do: .*| SQLSTATE: \w+)?$", re.M)
 
 
 def as_text(schema: StructType) -> StructType:
-    """Return a schema with the same columns and fields, every value a string.
+    """Return a schema with the same columns and fields, in which every value is a string.
 
-    :raises SchemaMismatch: a type that text files have no values of
+    :raises SchemaMismatch: a type that cannot be read from text
     """
     from pyspark.sql.types import StructType
 
-    read = _as_text(schema, "")
-    assert isinstance(read, StructType)
-    return read
+    result = _as_text(schema, "")
+    assert isinstance(result, StructType)
+    return result
 
 
 def _as_text(type_: DataType, place: str) -> DataType:
@@ -92,9 +92,9 @@ def _leaves() -> tuple[type[DataType], ...]:
 
 
 def as_typed(frame: DataFrame, schema: StructType, *, is_base64: bool) -> DataFrame:
-    """Convert what was read by `as_text(schema)`; other columns stay as they are.
+    """Convert a frame that was read by `as_text(schema)`; other columns stay unchanged.
 
-    :param is_base64: how bytes are written
+    :param is_base64: binary values are base64, not the string's bytes
     """
     return frame.withColumns(
         {f.name: _typed(frame[quoted(f.name)], f.dataType, f.name, is_base64) for f in schema}
@@ -126,7 +126,7 @@ def _typed(text: Column, type_: DataType, place: str, is_base64: bool) -> Column
 
 
 def _value(text: Column, type_: DataType, is_base64: bool) -> Column:
-    """Convert a text that fits the type's form; NULL if it is no value of the type after all."""
+    """Convert a string of the right form; NULL if it is not a value of the type, as 2024-02-30."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
@@ -143,7 +143,7 @@ def _value(text: Column, type_: DataType, is_base64: bool) -> Column:
 
 
 def _fits(text: Column, type_: DataType, is_base64: bool) -> Column:
-    """Say whether a text has the form of a type's values, and no digit that the type has not."""
+    """Say whether a string has the form of the type, without digits that the type would lose."""
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
@@ -174,29 +174,30 @@ def _is(text: Column, form: str) -> Column:
 
 
 def _scale_of_exponent(text: Column) -> Column:
-    """Return how many digits a number such as 1.50e-3 has after its point; NULL if it is none."""
+    """Return the scale of a number such as 1.50e-3; NULL if it has no exponent."""
     from pyspark.sql import functions as F
 
     whole, fraction, exponent = (F.regexp_extract(text, _EXPONENT, n) for n in (1, 2, 3))
     digits = F.regexp_replace(F.concat(whole, fraction), "0+$", "")
-    behind = F.length(fraction) - (F.length(whole) + F.length(fraction) - F.length(digits))
-    scale = F.when(F.length(digits) == 0, F.lit(0)).otherwise(behind - exponent.try_cast("int"))
+    decimals = F.length(fraction) - (F.length(whole) + F.length(fraction) - F.length(digits))
+    scale = F.when(F.length(digits) == 0, F.lit(0)).otherwise(decimals - exponent.try_cast("int"))
     return F.when(text.rlike(_EXPONENT), scale)
 
 
 def _refusal(text: Column, type_: DataType, place: str) -> Column:
     from pyspark.sql import functions as F
 
-    shown = F.regexp_replace(F.substring(text, 1, SHOWN_CHARACTERS), r"\p{Cntrl}", "?")
+    start = F.substring(text, 1, MAX_CHARACTERS_IN_ERROR)
+    value = F.regexp_replace(start, r"\p{Cntrl}", "?")
     before = f"[{SchemaMismatch.code}] column {place}: '"
     after = f"' is not a valid {type_.simpleString()}, or does not fit it without losing digits"
-    return F.raise_error(F.concat(F.lit(before), shown, F.lit(after)))
+    return F.raise_error(F.concat(F.lit(before), value, F.lit(after)))
 
 
 def check_value(place: str, value: object, type_: DataType) -> None:
-    """Raise SchemaMismatch if pyspark would make another value of a Python one, without a word.
+    """Raise SchemaMismatch if pyspark would silently change a Python value.
 
-    What is of another type altogether it refuses by itself.
+    pyspark itself refuses a value of a wrong type.
     """
     from pyspark.sql import types as T
 
@@ -205,7 +206,7 @@ def check_value(place: str, value: object, type_: DataType) -> None:
             check_value(f"{place}[]", element, type_.elementType)
     if _would_change(value, type_):
         raise SchemaMismatch(
-            f"column {place}: {value!r} is no {type_.simpleString()}",
+            f"column {place}: {value!r} is not a valid {type_.simpleString()}",
             remedy="correct the value, or its column in the spout's schema.",
         )
 
@@ -215,10 +216,10 @@ def _would_change(value: object, type_: DataType) -> bool:
 
     match value:
         case Decimal() if isinstance(type_, T.DecimalType) and value.is_finite():
-            kept = "".join(map(str, value.as_tuple().digits)).rstrip("0")
-            return value != 0 and len(kept) - value.adjusted() - 1 > type_.scale
+            digits = "".join(map(str, value.as_tuple().digits)).rstrip("0")
+            return value != 0 and len(digits) - value.adjusted() - 1 > type_.scale
         case float() if isinstance(type_, T.FloatType):
-            return GREATEST_FLOAT < abs(value) < float("inf")
+            return MAX_FLOAT < abs(value) < float("inf")
         case datetime():
             is_cut = isinstance(type_, T.TimestampNTZType) and value.tzinfo is not None
             return is_cut or isinstance(type_, T.DateType)
@@ -228,16 +229,16 @@ def _would_change(value: object, type_: DataType) -> bool:
 
 
 @contextmanager
-def naming_values() -> Iterator[None]:
-    """Raise SchemaMismatch where a Spark job failed for a value that does not fit its column."""
+def translate_value_errors() -> Iterator[None]:
+    """Raise SchemaMismatch if a Spark job failed because a value does not fit its column."""
     try:
         yield
     except SchemaMismatch:
         raise
     except Exception as error:
-        if told := _TOLD.search(str(error)):
+        if message := _MESSAGE.search(str(error)):
             raise SchemaMismatch(
-                told[1],
+                message[1],
                 remedy="correct the value at the source, or widen its column in the schema.",
             ) from error
         raise

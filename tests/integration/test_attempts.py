@@ -160,7 +160,7 @@ def test_no_transaction_waits_for_a_slow_process_function(
 
     monkeypatch.setattr(TaskContext, "get", OfPartition)
     monkeypatch.setattr(spool, "MEMORY_BYTES", held_bytes)
-    monkeypatch.setattr(spool, "TELLING_BYTES", 1 << 60)
+    monkeypatch.setattr(spool, "SAMPLE_BYTES", 1 << 60)
     grant = emitted.begin(1)
     seen = []
 

@@ -356,30 +356,30 @@ def test_opaque_batches_of_a_table_follow_each_other(connection, orders):
     [
         ("", {"table": "nowhere"}, "no table nowhere in schema public"),
         ("", {"columns": ["id", "colour"]}, "colour"),
-        ("", {"key": "customer"}, "customer has to be"),
+        ("", {"key": "customer"}, "customer must be"),
         (
             "ALTER TABLE orders ALTER added_at DROP NOT NULL",
             {"lag_seconds": 600, "lag_column": "added_at"},
             "timestamptz, NOT NULL",
         ),
-        ("", {"lag_seconds": 600, "lag_column": "price"}, "lag_column price has to be"),
-        ("ALTER TABLE orders DROP CONSTRAINT orders_pkey", {}, "id has to be"),
+        ("", {"lag_seconds": 600, "lag_column": "price"}, "lag_column price must be"),
+        ("ALTER TABLE orders DROP CONSTRAINT orders_pkey", {}, "id must be"),
         (
             "ALTER TABLE orders DROP CONSTRAINT orders_pkey;"
             "CREATE UNIQUE INDEX ON orders (id) WHERE id > 3",
             {},
-            "id has to be",
+            "id must be",
         ),
         (
             "ALTER TABLE orders DROP CONSTRAINT orders_pkey; ALTER TABLE orders ALTER id DROP"
             " IDENTITY, ALTER id DROP NOT NULL, ADD UNIQUE (id)",
             {},
-            "id has to be",
+            "id must be",
         ),
         (
             "ALTER TABLE orders ADD code text PRIMARY KEY DEFAULT gen_random_uuid()",
             {"key": "code"},
-            "code has to be",
+            "code must be",
         ),
     ],
 )
@@ -479,7 +479,7 @@ def test_values_survive_the_way_from_postgres_to_spark(database, dsn, spark):
 def test_a_value_that_would_lose_a_digit_is_an_error(database, dsn, spark):
     queries = [f"SELECT {number}::numeric" for number in ("1.5", "12345678901234567890123456789")]
     frame = read_postgres(spark, dsn, queries, "n decimal(38,10)")
-    with pytest.raises(Exception, match="column n: 12345678901234567890123456789 is no decimal"):
+    with pytest.raises(Exception, match=r"column n: 1234567890.* is not a valid decimal"):
         frame.collect()
 
 

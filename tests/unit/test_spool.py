@@ -7,7 +7,7 @@ import tempfile
 import pytest
 
 from reliability.spark import spool
-from reliability.spark.spool import Delivery, Step, spooled
+from reliability.spark.spool import Delivery, Mode, spooled
 
 BATCH = 800  # bytes: a hundred numbers
 
@@ -33,22 +33,22 @@ def delivered(*batches):
 
 
 @pytest.mark.parametrize(
-    ("batches", "step"),
+    ("batches", "mode"),
     [
-        ([], Step.COLLECT),
-        ([(5, 0.0), (9, 0.0)], Step.COLLECT),  # too few to tell
-        ([(5, 0.0), (10, 0.0)], Step.STREAM),
-        ([(5, 0.0), (10, 1.1)], Step.COLLECT),
-        ([(60, 9.0), (39, 9.0)], Step.COLLECT),  # slow, and it fits
-        ([(60, 0.0), (40, 4.0)], Step.STREAM),  # ten bytes a second are fast
-        ([(60, 0.0), (40, 4.1)], Step.SPILL),
-        ([(60, 99.0), (40, 4.0)], Step.STREAM),  # the first had to wait for a sort
-        ([(0, 99.0), (60, 99.0), (40, 4.0)], Step.STREAM),  # empty ones are none
-        ([(100, 0.0)], Step.SPILL),  # one batch tells nothing
+        ([], Mode.COLLECT),
+        ([(5, 0.0), (9, 0.0)], Mode.COLLECT),  # too few to tell
+        ([(5, 0.0), (10, 0.0)], Mode.STREAM),
+        ([(5, 0.0), (10, 1.1)], Mode.COLLECT),
+        ([(60, 9.0), (39, 9.0)], Mode.COLLECT),  # slow, and it fits
+        ([(60, 0.0), (40, 4.0)], Mode.STREAM),  # ten bytes a second are fast
+        ([(60, 0.0), (40, 4.1)], Mode.SPILL),
+        ([(60, 99.0), (40, 4.0)], Mode.STREAM),  # the first had to wait for a sort
+        ([(0, 99.0), (60, 99.0), (40, 4.0)], Mode.STREAM),  # empty ones are none
+        ([(100, 0.0)], Mode.SPILL),  # one batch tells nothing
     ],
 )
-def test_what_is_done_with_the_rest_depends_on_how_fast_rows_come(batches, step):
-    assert delivered(*batches).next_step(memory=100, telling=10, fast=10) is step
+def test_what_is_done_with_the_rest_depends_on_how_fast_rows_come(batches, mode):
+    assert delivered(*batches).mode(memory=100, sample=10, fast=10) is mode
 
 
 class Source:
@@ -74,7 +74,7 @@ class Source:
 def bounds(monkeypatch):
     """Four batches fit into memory; one tells how fast the others come, one a second is fast."""
     monkeypatch.setattr(spool, "MEMORY_BYTES", 4 * BATCH)
-    monkeypatch.setattr(spool, "TELLING_BYTES", BATCH)
+    monkeypatch.setattr(spool, "SAMPLE_BYTES", BATCH)
     monkeypatch.setattr(spool, "FAST_BYTES_PER_SECOND", BATCH)
 
 
