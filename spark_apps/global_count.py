@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 def count_words(batch: DataFrame) -> dict[str, DataFrame]:
-    """Feed every word to the state `global_count`."""
+    """Every word counts."""
     return {"global_count": batch}
 
 

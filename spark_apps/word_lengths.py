@@ -16,7 +16,7 @@ def count_words(batch: DataFrame) -> dict[str, DataFrame]:
 
 
 def by_length(words: DataFrame) -> dict[str, DataFrame]:
-    """Read what `count_words` staged in the same attempt: the words of the batch and their counts."""
+    """Read what `count_words` staged in this attempt: the words of the batch, with counts."""
     return {"word_lengths": words.selectExpr("length(word) AS length", "times", "_x", "_n")}
 
 
