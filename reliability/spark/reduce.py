@@ -105,6 +105,6 @@ def _check_types(staged: DataFrame, tables: StateTables) -> None:
     for name, type_ in tables.column_types().items():
         if not fits(found[name], type_):
             raise SchemaMismatch(
-                f"state {tables.state.name}: column {name} is {found[name]} in Spark, which does "
-                f"not fit {type_} in Postgres"
+                f"state {tables.state.name}: column {name} is {type_} in Postgres, and "
+                f"{found[name]} in Spark does not fit it"
             )
