@@ -1,10 +1,10 @@
-"""Every error a person can meet: what happened, why, what to do, and a code (docs/errors.md).
+"""All errors of this package: what happened, why, what to do, and a code (docs/errors.md).
 
 ::
 
     ReliabilityError
-    ├── Transient   a later try of the same work may succeed: Airflow retries
-    └── Terminal    trying again changes nothing: Airflow fails the task at once
+    ├── Transient   a retry may succeed: Airflow retries the task
+    └── Terminal    a retry cannot succeed: Airflow fails the task at once
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class ReliabilityError(Exception):
 
 
 class Transient(ReliabilityError):
-    """A later try of the same work may succeed."""
+    """A retry of the same work may succeed."""
 
     code = "TRANSIENT"
 
 
 class Terminal(ReliabilityError):
-    """Trying again changes nothing until a person acts."""
+    """A retry cannot succeed until a person acts."""
 
     code = "TERMINAL"
 
@@ -42,23 +42,23 @@ class Terminal(ReliabilityError):
 
 
 class InvalidDefinition(Terminal):
-    """The definition of a topology, state or spout does not hold together."""
+    """The definition of a topology, state or spout is not valid."""
 
     code = "INVALID_DEFINITION"
 
 
 class TopologyNotFound(Terminal):
-    """The module does not hold the topology."""
+    """The module does not define the topology."""
 
     code = "TOPOLOGY_NOT_FOUND"
     remedy = "keep the Topology object and its process function in one importable module."
 
 
 class TopologyUnknown(Terminal):
-    """The ledger has no topology of that name."""
+    """The ledger has no topology with this name."""
 
     code = "TOPOLOGY_UNKNOWN"
-    remedy = "look at `reliability status` for the names; a topology is known from its first run."
+    remedy = "`reliability status` lists the names; a topology is recorded at its first run."
 
 
 class StateDefinitionChanged(Terminal):
@@ -66,13 +66,13 @@ class StateDefinitionChanged(Terminal):
 
     code = "STATE_DEFINITION_CHANGED"
     remedy = (
-        "restore the old definition; a pipeline of another shape is a topology of another name, "
-        "with tables of its own."
+        "restore the old definition; if the pipeline needs another shape, define a topology with "
+        "another name and its own tables."
     )
 
 
 class TargetTableTaken(Terminal):
-    """The target table of a state belongs to something else."""
+    """The target table of a state is already in use."""
 
     code = "TARGET_TABLE_TAKEN"
     remedy = "give the state another name or table; a table belongs to one state of one topology."
@@ -92,77 +92,77 @@ class DsnUnreadable(Terminal):
     """RELIABILITY_DSN cannot be read."""
 
     code = "DSN_UNREADABLE"
-    remedy = "write it as libpq wants it, for example service=reliability."
+    remedy = "write a libpq connection string, for example service=reliability."
 
 
 class LedgerUnavailable(Transient):
     """The ledger's Postgres does not answer."""
 
     code = "LEDGER_UNAVAILABLE"
-    remedy = "check that Postgres runs and that RELIABILITY_DSN and its service file name it."
+    remedy = "check that Postgres is running and that RELIABILITY_DSN and its service file point to it."
 
 
 class LedgerRefusedLogin(Terminal):
     """The ledger's Postgres refused the login."""
 
     code = "LEDGER_REFUSED_LOGIN"
-    remedy = "check user and password in the libpq service and pass files."
+    remedy = "check the user and the password in the libpq service file and pass file."
 
 
 class LedgerBusy(Transient):
-    """A row of the ledger stayed locked for too long."""
+    """A row of the ledger was locked for too long."""
 
     code = "LEDGER_BUSY"
-    remedy = "nothing was changed; the next try takes it up again."
+    remedy = "do nothing: nothing was changed, and the task is retried."
 
 
 class LedgerNotMigrated(Terminal):
     """The ledger's schema is missing or older than this release."""
 
     code = "LEDGER_NOT_MIGRATED"
-    remedy = "run `reliability migrate`, with --database NAME for a target database."
+    remedy = "run `reliability migrate`; for a target database, add --database NAME."
 
 
 class LedgerTooNew(Terminal):
     """The ledger was migrated by a newer release."""
 
     code = "LEDGER_TOO_NEW"
-    remedy = "install the release that migrated it, or a later one."
+    remedy = "install the release that migrated it, or a newer one."
 
 
 class MigrationChanged(Terminal):
-    """A migration that was applied differs from the file of the same number."""
+    """An applied migration differs from the file with the same number."""
 
     code = "MIGRATION_CHANGED"
-    remedy = "restore the file; changes belong into a migration with the next number."
+    remedy = "restore the file; put changes into a new migration with the next number."
 
 
 class LedgerCorruption(Terminal):
-    """The ledger holds what it never may; nothing was changed."""
+    """The ledger is inconsistent; nothing was changed."""
 
     code = "LEDGER_CORRUPTION"
-    remedy = "keep the database as it is and look at the row named above."
+    remedy = "do not change the database; examine the row named above."
 
 
 class EncodingUnsupported(Terminal):
-    """The database has an encoding in which texts have another order than in Spark."""
+    """The database has an encoding in which texts sort differently than in Spark."""
 
     code = "ENCODING_UNSUPPORTED"
-    remedy = "create the database with ENCODING 'UTF8' TEMPLATE template0, and migrate that one."
+    remedy = "create a database with ENCODING 'UTF8' TEMPLATE template0, and migrate that one."
 
 
 class TextNotStorable(Terminal):
-    """A text cannot be stored in the database, or what is stored there is no text."""
+    """A text cannot be stored in the database, or a stored value is not valid text."""
 
     code = "TEXT_NOT_STORABLE"
     remedy = (
-        "use a database with ENCODING 'UTF8', which holds every character but NUL; take NUL and "
-        "bytes that are not UTF-8 out in the process function or at the source."
+        "use a database with ENCODING 'UTF8', which can store every character except NUL; remove "
+        "NUL and invalid UTF-8 in the process function or at the source."
     )
 
 
 class UnexpectedAnswer(Transient):
-    """Postgres refused a statement of this package."""
+    """Postgres rejected a statement of this package."""
 
     code = "UNEXPECTED_ANSWER"
 
@@ -174,24 +174,24 @@ class DataIntervalMissing(Terminal):
     """The run has no data interval, and the spout reads by interval."""
 
     code = "DATA_INTERVAL_MISSING"
-    remedy = "use a backfill, or trigger the run with a logical date between two ticks."
+    remedy = "use a backfill, or trigger a run with a logical date between two schedule ticks."
 
 
 class LogicalDateTaken(Terminal):
-    """The run has the logical date of a scheduled run, and is not that run."""
+    """The run has the logical date of a scheduled run, but is not that run."""
 
     code = "LOGICAL_DATE_TAKEN"
     remedy = (
-        "delete this run: as long as it is there, Airflow does not run the interval that starts "
-        "at its logical date. Then use a backfill, or a logical date between two ticks."
+        "delete this run: while it exists, Airflow does not run the interval that starts at its "
+        "logical date. Then use a backfill, or a logical date between two ticks of the schedule."
     )
 
 
 class IntervalOverlap(Terminal):
-    """The run's data interval overlaps an interval that was emitted, without being the same."""
+    """The run's data interval overlaps a different interval that was already emitted."""
 
     code = "INTERVAL_OVERLAP"
-    remedy = "run the same interval again (clear or backfill it), or one that does not touch it."
+    remedy = "clear or backfill the same interval, or run one that does not overlap it."
 
 
 class NothingToEmit(Transient):
@@ -199,16 +199,16 @@ class NothingToEmit(Transient):
 
     code = "NOTHING_TO_EMIT"
     remedy = (
-        "check that the files have arrived and the pattern is right; if an empty interval is "
-        "normal, say allow_empty=True in the spout."
+        "check that the files have arrived and that the pattern is right; if empty intervals are "
+        "normal, set allow_empty=True in the spout."
     )
 
 
 class SourceNotReady(Transient):
-    """The source says that it is not ready to be read."""
+    """The source is not ready to be read."""
 
     code = "SOURCE_NOT_READY"
-    remedy = "nothing: it is asked again every 30 s, for 7 days, and no retry is spent on it."
+    remedy = "do nothing: it is checked every 30 s for 7 days, and this uses no retry."
 
 
 class SourceUnreadable(Transient):
@@ -216,17 +216,17 @@ class SourceUnreadable(Transient):
 
     code = "SOURCE_UNREADABLE"
     remedy = (
-        "deliver the file again, complete, or look at the table's database; nothing was allocated "
-        "by this run."
+        "deliver the complete file again, or check the table's database; this run has allocated no "
+        "txid."
     )
 
 
 class SourceChanged(Terminal):
-    """A file or a table is not what it was when its batch was emitted."""
+    """A file or a table has changed since its batch was emitted."""
 
     code = "SOURCE_CHANGED"
     remedy = (
-        "put the original file or rows back and clear the task; if they were exchanged on purpose, "
+        "restore the original file or rows and clear the task; if they were replaced on purpose, "
         "replay the txid with --refreeze, or its interval with the run's parameter `refreeze`."
     )
 
@@ -235,66 +235,66 @@ class SourceMoved(Transient):
     """The source of an opaque spout changed while an attempt read it."""
 
     code = "SOURCE_MOVED"
-    remedy = "nothing: the next attempt reads what is there then."
+    remedy = "do nothing: the next attempt reads the current source."
 
 
 class TooManyBatches(Terminal):
     """The interval has more batches than Airflow can map."""
 
     code = "TOO_MANY_BATCHES"
-    remedy = "raise the spout's files per batch, or [core] max_map_length."
+    remedy = "raise the spout's max_files_per_batch, or [core] max_map_length in Airflow."
 
 
 class TxidBlocked(Transient):
-    """An older txid is uncommitted and nobody is working on it."""
+    """An older txid is uncommitted, and no run is working on it."""
 
     code = "TXID_BLOCKED"
     remedy = "clear the failed tasks of that run first; txids commit in order."
 
 
-# --- what a person asks for ----------------------------------------------------------------------
+# --- corrections ---------------------------------------------------------------------------------
 
 
 class TxidHeld(Terminal):
-    """The txid was rolled back, and is held until a person releases it."""
+    """The txid was rolled back and is held until a person releases it."""
 
     code = "TXID_HELD"
-    remedy = "run `reliability release`, and then clear the runs that it prints."
+    remedy = "run `reliability release`, then clear the runs that it prints."
 
 
 class RollbackNotPossible(Terminal):
-    """A state does not keep what a rollback would take out."""
+    """A state does not keep the history that the rollback needs."""
 
     code = "ROLLBACK_NOT_POSSIBLE"
-    remedy = "roll back to a txid that all states of the topology can go back to."
+    remedy = "roll back to a txid that every state of the topology can return to."
 
 
 class ParkNotPossible(Terminal):
     """The txid cannot be parked or skipped."""
 
     code = "PARK_NOT_POSSIBLE"
-    remedy = "only an uncommitted txid can; what has committed is replayed, or rolled back."
+    remedy = "park or skip only uncommitted txids; replay or roll back a committed one."
 
 
 class NothingToReplay(Terminal):
-    """There is nothing that a replay or its dry run could replace."""
+    """There is no committed txid to replay."""
 
     code = "NOTHING_TO_REPLAY"
-    remedy = "replays are of txids that have committed; `reliability status` shows which have."
+    remedy = "only committed txids can be replayed; `reliability status` shows them."
 
 
 class RefreezeNotPossible(Terminal):
-    """The batch of a txid cannot be frozen anew."""
+    """The batch of a txid cannot be refrozen."""
 
     code = "REFREEZE_NOT_POSSIBLE"
-    remedy = "restore the source as it was, or correct it by a further batch with the difference."
+    remedy = "restore the original source, or deliver the difference as a new batch."
 
 
 class ExplainNotPossible(Terminal):
-    """The state cannot say where the row comes from."""
+    """The state does not record where its rows come from."""
 
     code = "EXPLAIN_NOT_POSSIBLE"
-    remedy = "look at the definition of the topology's states."
+    remedy = "check the definition of the topology's states."
 
 
 # --- requests and attempts -----------------------------------------------------------------------
@@ -304,55 +304,55 @@ class NoRequest(Terminal):
     """The run has no request for this txid."""
 
     code = "NO_REQUEST"
-    remedy = "clear the run from its emit task."
+    remedy = "clear the run, starting with its emit task."
 
 
 class AttemptUnknown(Terminal):
-    """The ledger has no such attempt."""
+    """The ledger does not have this attempt."""
 
     code = "ATTEMPT_UNKNOWN"
-    remedy = "attempts are written txid:attempt_id; those of a txid start at 0."
+    remedy = "write an attempt as txid:attempt_id; the first attempt of a txid is 0."
 
 
 class RequestClosed(Terminal):
-    """The run's request for this txid was closed."""
+    """The run's request for this txid is closed."""
 
     code = "REQUEST_CLOSED"
-    remedy = "clear the task or the run to ask again."
+    remedy = "clear the task or the run to make a new request."
 
 
 class RequestGivenUp(Transient):
-    """The run was silent for so long that its request was given up."""
+    """The run showed no activity for so long that its request was given up."""
 
     code = "REQUEST_GIVEN_UP"
-    remedy = "nothing: the next try takes it up again."
+    remedy = "do nothing: the next try reopens the request."
 
 
 class AttemptFenced(Transient):
-    """The attempt was ended by somebody else; what it still does cannot count."""
+    """The attempt was ended; nothing that it still does can count."""
 
     code = "ATTEMPT_FENCED"
 
 
 class PredecessorFailed(Transient):
-    """The batch starts where the one before it ended, and that one's attempt has ended."""
+    """The batch starts where the previous txid's batch ended, and that attempt has failed."""
 
     code = "PREDECESSOR_FAILED"
-    remedy = "nothing: the task begins the next attempt when the txid before has one."
+    remedy = "do nothing: the task begins the next attempt once the previous txid has one."
 
 
 class ReplayNotPossible(Terminal):
-    """A state of the topology does not keep what a replay of this txid would have to replace."""
+    """A state of the topology does not keep the contribution that the replay would replace."""
 
     code = "REPLAY_NOT_POSSIBLE"
     remedy = (
-        "use a ContributionState for every table that is to be corrected by replays, and keep its "
-        "history for long enough."
+        "use a ContributionState for every table that replays must be able to correct, and keep "
+        "its history long enough."
     )
 
 
 class AlreadyAcked(Transient):
-    """This partition has acked before: the work of another copy of the task counts."""
+    """This partition has already acked: the work of another copy of the task counts."""
 
     code = "ALREADY_ACKED"
 
@@ -361,15 +361,15 @@ class AttemptIncomplete(Transient):
     """spark-submit ended before the attempt was complete."""
 
     code = "ATTEMPT_INCOMPLETE"
-    remedy = "look at the end of the task's log; the next try begins a new attempt."
+    remedy = "read the end of the task's log; the next try begins a new attempt."
 
 
 class RowsUnaccounted(Terminal):
-    """Rows that were emitted did not arrive in a state, or arrived more than once."""
+    """Emitted rows did not reach a state, or reached it more than once."""
 
     code = "ROWS_UNACCOUNTED"
     remedy = (
-        "look for an inner join, filter or union in the process function: every row of the "
+        "look for an inner join, a filter or a union in the process function: every row of the "
         "batch must reach every state exactly once."
     )
 
@@ -382,79 +382,81 @@ class FrameWithoutAccounting(Terminal):
 
 
 class SchemaMismatch(Terminal):
-    """A frame's columns do not fit the state they are for."""
+    """The columns of a frame do not fit its state."""
 
     code = "SCHEMA_MISMATCH"
     remedy = "cast in the process function, or change the state's definition before its first run."
 
 
 class EvaluationLost(Transient):
-    """An executor was lost with rows that several states share and that may come out differently.
+    """An executor was lost, and with it rows that several states share.
 
-    Spark would compute them again for the states that are still to be staged.
+    Spark would evaluate them again for the states that are not staged yet, and the result may
+    differ.
     """
 
     code = "EVALUATION_LOST"
     remedy = (
-        "nothing: the next try evaluates them anew; if it happens often, see why executors end."
+        "do nothing: the next try evaluates them again; if it happens often, find out why "
+        "executors are lost."
     )
 
 
 class ProcessFunctionFailed(Transient):
-    """The process function, or Spark while it ran it, raised an error."""
+    """The process function, or Spark while running it, raised an error."""
 
     code = "PROCESS_FUNCTION_FAILED"
-    remedy = "the Spark log of this try has the whole error."
+    remedy = "read the whole error in the Spark log of this try."
 
 
 class RunUnsatisfied(Terminal):
-    """A txid of this run is not committed as the run asked for."""
+    """A txid that the run requested is not done."""
 
     code = "RUN_UNSATISFIED"
-    remedy = "look at the red transaction above; clear it to try again."
+    remedy = "look at the failed transaction in this run; clear it to try again."
 
 
 class SuccessNotDone(Terminal):
-    """Airflow calls a run success that the ledger has not done: marked by hand, or rolled back."""
+    """Airflow shows success for a run whose txids are not done: marked by hand, or rolled back."""
 
     code = "SUCCESS_NOT_DONE"
-    remedy = "clear the run; or, if its txids are not wanted, `reliability skip` them."
+    remedy = "clear the run; if its txids are not wanted, run `reliability skip` for them."
 
 
 class SparkConnectionMissing(Terminal):
     """The Airflow connection to Spark does not exist."""
 
     code = "SPARK_CONNECTION_MISSING"
-    remedy = "create the connection; without it the provider would submit to YARN."
+    remedy = "create the connection; without it, the provider would submit to YARN."
 
 
 # --- checkpoint ----------------------------------------------------------------------------------
 
 
 class CheckpointTakenOver(LedgerBusy):
-    """Another process has taken the topology's checkpoint over."""
+    """Another process has taken over the topology's checkpoint."""
 
     code = "CHECKPOINT_TAKEN_OVER"
-    remedy = "nothing: that process goes on, and the next try sees what it did."
+    remedy = "do nothing: that process continues, and the next try reads its result."
 
 
 class CheckpointStuck(Transient):
-    """A commit is decided, some databases may have it, and one cannot commit it."""
+    """A commit is decided and may be visible in some databases, but one cannot commit it."""
 
     code = "CHECKPOINT_STUCK"
     remedy = (
         "repair the database that is named; every task and sweep of the topology tries again, and "
-        "until then none of its txids commits. If it can never take it, `reliability rollback` to "
-        "a txid before it."
+        "no txid commits until one succeeds. If the database can never commit it, run `reliability "
+        "rollback` to an earlier txid."
     )
 
 
 class CheckpointMismatch(Terminal):
-    """A target database has not applied the commit that the ledger says it has."""
+    """A target database and the ledger disagree about which commits were applied."""
 
     code = "CHECKPOINT_MISMATCH"
     remedy = (
-        "one of the databases was restored from a backup or exchanged: restore all of them to the "
+        "one of the databases was restored from a backup or replaced: restore all of them to the "
         "same commit number; nothing commits until they agree."
     )
 
@@ -467,14 +469,14 @@ class ParticipantTaken(Terminal):
 
 
 class NotTheCoordinator(Terminal):
-    """This database only takes part in the topology: its ledger is another."""
+    """This database only takes part in the topology; another database holds its ledger."""
 
     code = "NOT_THE_COORDINATOR"
-    remedy = "let RELIABILITY_DSN name the database that the topology was first run with."
+    remedy = "point RELIABILITY_DSN to the database with which the topology was first run."
 
 
 def error_types() -> dict[str, type[ReliabilityError]]:
-    """Return every error type by its code: the ledger stores codes, Airflow decides by type."""
+    """Return every error type by its code: the ledger stores codes, Airflow needs the type."""
     found: dict[str, type[ReliabilityError]] = {}
     pending: list[type[ReliabilityError]] = [ReliabilityError]
     while pending:
@@ -485,6 +487,6 @@ def error_types() -> dict[str, type[ReliabilityError]]:
 
 
 def error_from_ledger(code: str | None, what: str) -> ReliabilityError:
-    """Rebuild an error from what the ledger keeps of it: its code and its text."""
+    """Rebuild an error from the code and the text that the ledger stores."""
     error_type = error_types().get(code or "", AttemptIncomplete)
     return error_type(what)
