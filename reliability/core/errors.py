@@ -99,7 +99,9 @@ class LedgerUnavailable(Transient):
     """The ledger's Postgres does not answer."""
 
     code = "LEDGER_UNAVAILABLE"
-    remedy = "check that Postgres is running and that RELIABILITY_DSN and its service file point to it."
+    remedy = (
+        "check that Postgres is running and that RELIABILITY_DSN and its service file point to it."
+    )
 
 
 class LedgerRefusedLogin(Terminal):

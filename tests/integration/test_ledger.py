@@ -85,7 +85,7 @@ def test_an_older_a_newer_and_a_changed_ledger(connection):
 
 
 def test_a_postgres_that_is_not_there(environment):
-    with pytest.raises(LedgerUnavailable, match="check that Postgres runs"):
+    with pytest.raises(LedgerUnavailable, match="check that Postgres is running"):
         check_migrated(LedgerConnection("host=127.0.0.1 port=1 user=nobody"))
 
 
