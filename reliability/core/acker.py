@@ -1,8 +1,8 @@
-"""The acker's verdict on an attempt: is its whole tree acked, and did every row arrive once?
+"""Decide whether an attempt is complete: all partitions acked, and every row staged exactly once.
 
-One sink is one state. Storm's acker asks only whether ack_val is 0; here the declared
-partitions must all have acked, and the fold of the rows that lie in Postgres must equal what
-the source emitted, for every sink on its own: over two sinks XOR would cancel what was lost.
+A sink is one state. Storm's acker checks only that ack_val is 0. Here all declared partitions must
+have acked, and the fold of the rows staged in Postgres must equal what the source emitted. Each
+sink is checked on its own: across two sinks, XOR could cancel a loss.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Sink:
 def check_acked(sinks: Sequence[Sink]) -> None:
     """Raise AttemptIncomplete unless each sink's acks are exactly 0 … n - 1 (A5).
 
-    ack_val alone proves nothing: it is 0 at the start of an empty batch.
+    ack_val alone proves nothing: it is also 0 at the start of an empty batch.
     """
     for sink in sinks:
         if sink.partitions is None:
-            raise AttemptIncomplete(f"state {sink.name}: its write did not end")
+            raise AttemptIncomplete(f"state {sink.name}: its write did not finish")
         if sink.acked_partitions != tuple(range(sink.partitions)):
             raise AttemptIncomplete(
                 f"state {sink.name}: {len(sink.acked_partitions)} of {sink.partitions} "
@@ -55,16 +55,16 @@ def check_accounting(
 ) -> None:
     """Raise RowsUnaccounted unless emitted = acked = staged, for every sink on its own (V1).
 
-    The XOR of a COUNTED batch is not known at the source, so the emitted side is compared by count;
-    what was acked and what is staged must agree in both all the same.
+    The XOR of a COUNTED batch is not known at the source, so only the count of the emitted side is
+    compared. Acked and staged rows must still agree in both.
     """
     for sink in sinks:
         _check_state(sink.name, emitted, staged[sink.name], verdict)
         acked = Fold(emitted.xor ^ sink.unacked.xor, emitted.count - sink.unacked.count)
         if acked != staged[sink.name]:
             raise AttemptIncomplete(
-                f"state {sink.name}: what was acked is not what was staged "
-                f"({abs(acked.count - staged[sink.name].count)} rows apart, ack_val "
+                f"state {sink.name}: acked and staged rows differ "
+                f"({abs(acked.count - staged[sink.name].count)} rows difference, ack_val "
                 f"{sink.unacked.xor})"
             )
 
@@ -76,7 +76,7 @@ def _check_state(name: str, emitted: Fold, staged: Fold, verdict: Verdict) -> No
     if missing > 0:
         what = f"{missing} of {emitted.count} emitted rows did not reach it"
     elif missing < 0:
-        what = f"{-missing} rows more than the {emitted.count} emitted reached it"
+        what = f"{-missing} more rows reached it than the {emitted.count} emitted"
     else:
         what = f"the {emitted.count} rows that reached it are not those that were emitted"
     raise RowsUnaccounted(f"state {name}: {what}")

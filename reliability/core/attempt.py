@@ -1,4 +1,4 @@
-"""The identity of a batch (txid) and of one try at it, after Trident's TransactionAttempt."""
+"""The identity of a batch (txid) and of one attempt at it, after Trident's TransactionAttempt."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, order=True)
 class TransactionAttempt:
-    """One try at one txid, printed as `txid:attempt_id`.
+    """One attempt at one txid, printed as `txid:attempt_id`.
 
     >>> print(TransactionAttempt(7, 2))
     7:2
@@ -36,7 +36,7 @@ class TransactionAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grant:
-    """What begin_attempt hands out: only who shows all of it may act for the attempt (A1)."""
+    """The result of begin_attempt; each statement about the attempt must present all of it (A1)."""
 
     topology: str
     attempt: TransactionAttempt

@@ -1,20 +1,21 @@
-"""The checkpoint: how one change of the states goes through several databases, or through none.
+"""The checkpoint protocol: apply one change of the states in one or several databases.
 
-After Storm's CheckPointState and CheckpointSpout; it counts commit numbers c, not txids, because
-a replay of txid 5 is a change like any other (C2). A checkpoint may take several, k of them::
+After Storm's CheckPointState and CheckpointSpout. It counts commit numbers c, not txids, because a
+replay of txid 5 is a change like any other (C2). A checkpoint takes one or more of them, k::
 
-    COMMITTED(c) ─► PREPARING(c+k) ─ all voted ─► COMMITTING(c+k) ─ all did ─► COMMITTED(c+k)
+    COMMITTED(c) ─► PREPARING(c+k) ─ all voted ─► COMMITTING(c+k) ─ all voted ─► COMMITTED(c+k)
                           │
                           └─► COMMITTED(c): a vote failed, or the driver died
 
-COMMITTING never goes back: some may have committed. If a database cannot commit what is decided, a
-rollback may take its place: who has c + k undoes it, the others drop it (C6)::
+COMMITTING never returns to COMMITTED(c): some databases may have committed. If a database cannot
+commit the decided change, a rollback may replace it: databases that have c + k undo it, the others
+drop it (C6)::
 
-    COMMITTING(c+k) ─ all voted for a rollback ─► COMMITTING(c+k+1) ─ all did ─► COMMITTED(c+k+1)
+    COMMITTING(c+k) ─ all voted for a rollback ─► COMMITTING(c+k+1) ─ all voted ─► COMMITTED(c+k+1)
 
-In the originals a late message can do harm: any fail triggers recovery, and an ack is taken for
-whatever is under way. Here a message carries action, c and epoch, and is compared before anything
-changes; votes are the names of the participants, never a count, so nobody votes twice.
+In Storm a late message can do harm: any fail triggers recovery, and an ack is counted for whatever
+is in progress. Here a message carries action, c and epoch, which are compared before anything
+changes. Votes are names of participants, not a count, so no participant votes twice.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ from enum import Enum
 
 from reliability.core.errors import CheckpointMismatch, CheckpointTakenOver
 
-COORDINATOR = ""  # the participant that is the ledger's own database
+COORDINATOR = ""  # the participant in the ledger's own database
 
 
 class Phase(str, Enum):
-    """Where a checkpoint stands; only COMMITTED lets the next one begin."""
+    """The phase of a checkpoint; the next one begins only after COMMITTED."""
 
     PREPARING = "PREPARING"
     COMMITTING = "COMMITTING"
@@ -46,10 +47,10 @@ class CheckpointAction(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckpointState:
-    """A phase and the commit number that it leads to, or that is reached.
+    """A phase, and the commit number that it leads to or has reached.
 
-    :param size: how many commit numbers the checkpoint takes, 1 once it is COMMITTED
-    :param dropped: how many before these were decided, and are not taken where they lack
+    :param size: how many commit numbers the checkpoint takes; 1 once it is COMMITTED
+    :param dropped: how many earlier commit numbers were decided and are dropped where not applied
 
     >>> preparing = CheckpointState(Phase.COMMITTED, 4).next_state(recovering=False, size=3)
     >>> preparing.phase.value, preparing.commit_number
@@ -65,12 +66,12 @@ class CheckpointState:
 
     @property
     def is_at_rest(self) -> bool:
-        """Say whether nothing is under way: the next checkpoint may begin."""
+        """Say whether no checkpoint is in progress, so that the next may begin."""
         return self.phase is Phase.COMMITTED
 
     @property
     def participants_at(self) -> tuple[int, ...]:
-        """Return the commit numbers that a participant may be at: before the decision none moves.
+        """Return the commit numbers that a participant may have applied in this phase.
 
         >>> CheckpointState(Phase.COMMITTING, 7, 3).participants_at
         (4, 7)
@@ -87,10 +88,10 @@ class CheckpointState:
                 return (*range(before - self.dropped, before + 1), c)
 
     def next_action(self, recovering: bool) -> CheckpointAction:
-        """Return what the participants are asked next.
+        """Return the next action for the participants.
 
-        Recovering, PREPARING is rolled back because not all may have prepared, and COMMITTING
-        goes forward because some may have committed.
+        In recovery, PREPARING is rolled back because some may not have prepared; COMMITTING goes
+        forward because some may have committed.
         """
         match self.phase, recovering:
             case Phase.PREPARING, True:
@@ -102,11 +103,11 @@ class CheckpointState:
         return CheckpointAction.PREPARE
 
     def next_state(self, recovering: bool, size: int = 1) -> CheckpointState:
-        """Return what follows when all participants did `next_action`.
+        """Return the state that follows once all participants have done `next_action`.
 
-        The same object comes back when there was nothing to repair: then recovery is complete.
+        If there was nothing to repair, the same object is returned: recovery is complete.
 
-        :param size: how many commit numbers the next checkpoint takes, if one begins here
+        :param size: how many commit numbers the next checkpoint takes, if this begins one
         """
         match self.phase, recovering:
             case Phase.PREPARING, True:
@@ -120,23 +121,23 @@ class CheckpointState:
         return self
 
     def given_way(self, dropped: int) -> CheckpointState:
-        """Return the decision for a rollback in the place of the decision that is here.
+        """Return the state in which a rollback has replaced the decided change.
 
-        :param dropped: how many commit numbers some participants have not taken
+        :param dropped: how many commit numbers some participants have not applied
 
         >>> CheckpointState(Phase.COMMITTING, 7, 3).given_way(dropped=3)
         CheckpointState(phase=<Phase.COMMITTING: 'COMMITTING'>, commit_number=8, size=1, dropped=3)
         """
         if self.phase is not Phase.COMMITTING:
-            raise CheckpointMismatch(f"{self} is not decided: there is nothing to give way")
+            raise CheckpointMismatch(f"{self} is not decided: there is nothing to replace")
         return CheckpointState(Phase.COMMITTING, self.commit_number + 1, dropped=dropped)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Message:
-    """One action asked of every participant; acks and fails carry it back.
+    """One action for every participant; acks and fails return it.
 
-    :param dropped: a participant may lack so many commit numbers before these
+    :param dropped: how many commit numbers before these a participant may lack
     """
 
     action: CheckpointAction
@@ -147,37 +148,39 @@ class Message:
 
 
 class Answer(str, Enum):
-    """What a participant makes of a message."""
+    """How a participant answers a message."""
 
     APPLY = "APPLY"
     DONE = "DONE"
 
 
 def judge(message: Message, *, last: int, known_epoch: int) -> Answer:
-    """Decide what a participant does with a message: apply the plan, or nothing because it is done.
+    """Decide whether a participant applies the plan of a message or has applied it already.
 
     :param last: the last c that the participant has applied
-    :param known_epoch: the greatest epoch that it has heard of
-    :raises CheckpointTakenOver: the message is of an older epoch: its driver was given up
-    :raises CheckpointMismatch: there is a gap between the participant and the message
+    :param known_epoch: the greatest epoch that the participant has seen
+    :raises CheckpointTakenOver: the message has an older epoch: another driver has taken over
+    :raises CheckpointMismatch: commit numbers are missing between the participant and the message
     """
     if message.epoch < known_epoch:
         raise CheckpointTakenOver(
-            f"epoch {message.epoch} is over, epoch {known_epoch} has begun; c={last} is applied"
+            f"epoch {message.epoch} was replaced by epoch {known_epoch}; c={last} is applied"
         )
     if message.action is CheckpointAction.ROLLBACK:
-        return Answer.DONE  # what was prepared was rolled back at once; the epoch is the fence
+        return Answer.DONE  # prepared work was rolled back at once; the epoch is the fence
     wanted = message.commit_number
     if message.action is CheckpointAction.INIT_STATE:
         if last != wanted:
-            raise CheckpointMismatch(f"it has applied c={last}, and the coordinator c={wanted}")
+            raise CheckpointMismatch(
+                f"it has applied c={last}, but the coordinator expects c={wanted}"
+            )
         return Answer.DONE
     if last >= wanted:
         return Answer.DONE
     first = wanted - message.size
     if not first - message.dropped <= last <= first:
         raise CheckpointMismatch(
-            f"it has applied c={last}, and is asked for c={first + 1} to {wanted}"
+            f"it has applied c={last}, but is asked for c={first + 1} to {wanted}"
         )
     if message.action is CheckpointAction.PREPARE and message.epoch > known_epoch:
         raise CheckpointMismatch(f"it was initialised in epoch {known_epoch}, not {message.epoch}")
@@ -186,14 +189,14 @@ def judge(message: Message, *, last: int, known_epoch: int) -> Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drive:
-    """One driver's way through the table, from its first look at the checkpoint on.
+    """The progress of one driver through the protocol.
 
-    It starts recovering, whatever it finds: a COMMITTED checkpoint is initialised, so that a
-    participant that was restored from a backup is noticed before anything is built on it.
+    It starts in recovery whatever the state is. A COMMITTED checkpoint is initialised again, which
+    detects a participant that was restored from a backup before the next commit builds on it.
 
-    :param participants: everybody who has to vote on every action
-    :param asked: the action under way, None when the next one may be asked
-    :param votes: who has done it
+    :param participants: all who must vote on every action
+    :param asked: the action in progress, None when the next one may be asked
+    :param votes: the participants that have done it
     """
 
     state: CheckpointState
@@ -210,15 +213,15 @@ class Drive:
 
     @property
     def lacks(self) -> frozenset[str]:
-        """Return who has not voted on what is under way."""
+        """Return the participants that have not voted on the current action."""
         return self.participants - self.votes
 
     def begin(self, size: int) -> Drive:
-        """Begin the next checkpoint; it has to be durable before anybody is asked."""
+        """Begin the next checkpoint; make it durable before asking any participant."""
         return replace(self, state=self.state.next_state(recovering=False, size=size))
 
     def ask(self) -> Drive:
-        """Ask for the next action; nothing new is asked while one is under way."""
+        """Ask for the next action, unless one is in progress."""
         if self.asked is not None:
             return self
         message = Message(
@@ -231,24 +234,24 @@ class Drive:
         return replace(self, asked=message, votes=frozenset())
 
     def give_way(self, dropped: int) -> Drive:
-        """Let a rollback take the place of what is decided; everybody has voted for it."""
+        """Replace the decided change by a rollback, for which all participants have voted."""
         state = self.state.given_way(dropped)
         return replace(self, state=state, recovering=True, asked=None, votes=frozenset())
 
     def ack(self, message: Message, participant: str) -> Drive:
-        """Count a participant's vote; a message about anything else changes nothing."""
+        """Count a participant's vote; ignore a message about another action."""
         if message != self.asked or participant not in self.participants:
             return self
         return replace(self, votes=self.votes | {participant})
 
     def fail(self, message: Message) -> Drive:
-        """Recover: the table says whether back or forward. A stale fail changes nothing."""
+        """Recover, back or forward as `next_action` says. A stale fail changes nothing."""
         if message != self.asked:
             return self
         return replace(self, recovering=True, asked=None, votes=frozenset())
 
     def go_on(self) -> Drive:
-        """Go on to the next state if everybody has voted; else stay."""
+        """Move to the next state if all participants have voted; else stay."""
         if self.asked is None or self.lacks:
             return self
         state = self.state.next_state(self.recovering)

@@ -1,7 +1,7 @@
 """The MasterBatchCoordinator: pure decisions over one snapshot of the ledger.
 
-Storm's coordinator keeps its window in memory and moves it by messages; here every party, an
-Airflow task, a trigger, a sweep, asks the same questions of the same ledger rows::
+Storm's coordinator keeps its window in memory and moves it by messages. Here every Airflow task,
+trigger and sweep asks the same questions of the same ledger rows::
 
     window    [curr_txid, curr_txid + max_spout_pending) may be processed, only curr_txid commits
 
@@ -11,9 +11,9 @@ Airflow task, a trigger, a sweep, asks the same questions of the same ledger row
                   │             │         └► DRY_RUN (a dry run)
                   └─► FAILED, FENCED ◄─┘    begin again with attempt_id + 1
 
-An attempt has one processing step or several; a step that reads another's staged rows comes
-after it. With a transactional spout a failed attempt falls alone; with an opaque one the later
-txids' attempts fall with it, because their batches start where its batch ended.
+An attempt has one or more processing steps; a step that reads another step's staged rows runs after
+it. With a transactional spout, a failed attempt affects no other. With an opaque spout, the later
+txids' attempts fail with it, because their batches start where its batch ended.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from reliability.core.request import Request, RequestKind, RequestStatus
 
 
 class AttemptStatus(str, Enum):
-    """Where an attempt stands; the first three are live, at most one such per txid."""
+    """The status of an attempt; the first three are live, at most one attempt per txid."""
 
     PROCESSING = "PROCESSING"
     SEALING = "SEALING"
@@ -60,7 +60,7 @@ SEALED = frozenset(
 
 
 class Goal(str, Enum):
-    """What a task is there for; both goals do whatever is lacking on the way to it (R4)."""
+    """What a task has to achieve; for both goals it does everything that is still missing (R4)."""
 
     PROCESSED = "processed"
     COMMITTED = "committed"
@@ -68,12 +68,12 @@ class Goal(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Work:
-    """What one task is there for.
+    """The work of one task.
 
-    :param task: who asks: what this task took up and did not end, it left behind in an earlier try
-    :param steps: the steps that the goal needs, each with the steps that it reads from; in an
-        order in which they can run
-    :param other_steps: those of the topology that the goal does not need
+    :param task: the task that asks; what it claimed earlier and did not finish is from a dead try
+    :param steps: the steps that the goal needs, each with the steps that it reads from, in an order
+        in which they can run
+    :param other_steps: the topology's steps that the goal does not need
     """
 
     goal: Goal
@@ -82,7 +82,7 @@ class Work:
     other_steps: frozenset[str] = frozenset()
 
     def to_json(self) -> dict[str, Any]:
-        """Return it as plain data: a trigger carries it from process to process."""
+        """Return it as plain data, to pass it to a trigger in another process."""
         return {
             "goal": self.goal.value,
             "task": self.task,
@@ -103,7 +103,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepProgress:
-    """How far one step of the live attempt is; nobody has taken it up if `claimed_by` is None."""
+    """The progress of one step of the live attempt; `claimed_by` is None before it is claimed."""
 
     claimed_by: str | None = None
     is_done: bool = False
@@ -111,11 +111,11 @@ class StepProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveAttempt:
-    """The one live attempt of a txid; `sealing_task` is who seals it.
+    """The one live attempt of a txid; `sealing_task` is the task that seals it.
 
-    :param request_id: None for the empty attempt of a txid that a person parked or skipped
-    :param is_dry_run: it never commits, so nobody but its own request has a use for it
-    :param is_wanted: that request is open
+    :param request_id: None for the empty attempt of a txid that was parked or skipped
+    :param is_dry_run: it never commits, so only its own request can use it
+    :param is_wanted: its request is open
     """
 
     attempt_id: int
@@ -132,18 +132,18 @@ class LiveAttempt:
         return self.status is AttemptStatus.PROCESSED
 
     def has_the_steps_of(self, work: Work) -> bool:
-        """Say whether its steps are the topology's; code deployed meanwhile may have others."""
+        """Say whether its steps are the topology's; newly deployed code may have other steps."""
         return self.steps.keys() == work.steps.keys() | work.other_steps
 
     def was_left_behind_by(self, task: str) -> bool:
-        """Say whether an earlier try of the task died over it: what it does cannot be completed."""
+        """Say whether an earlier try of the task died working on it, so that it cannot complete."""
         running = (step for step in self.steps.values() if not step.is_done)
         return self.sealing_task == task or any(step.claimed_by == task for step in running)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """An uncommitted txid that nobody works on: it holds up every later one."""
+    """An uncommitted txid that no run is working on; it blocks all later ones."""
 
     txid: int
     run_id: str
@@ -158,16 +158,16 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Snapshot:
-    """What one statement read of a topology and one of its txids.
+    """One consistent read of a topology and one of its txids.
 
     :param paused: why the topology is paused, None if it is not
     :param is_throttled: the last attempt of the topology began less than its emit interval ago
-    :param is_gathering: the last physical commit is younger than the checkpoint interval, and more
-        txids may join the next one
-    :param lacks_predecessor: an opaque spout's batch cannot be cut yet, because the txid before
-        has no attempt that it could start from
+    :param is_gathering: the last physical commit is younger than the checkpoint interval, so that
+        more txids may join the next one
+    :param lacks_predecessor: an opaque spout's batch cannot be cut yet, because the previous txid
+        has no attempt to start from
     :param replay_refusal: why the topology's states cannot replace what this txid committed
-    :param held: why a person has to release the txid first: it was rolled back (H4)
+    :param held: why a person must release the txid first: it was rolled back (H4)
     """
 
     txid: int
@@ -186,12 +186,12 @@ class Snapshot:
 
     @property
     def is_replay(self) -> bool:
-        """Position decides, not the kind of request (C2): below curr_txid a commit is a swap."""
+        """Say whether a commit is a replay: position decides, not the kind of request (C2)."""
         return self.txid < self.curr_txid
 
     @property
     def may_process(self) -> bool:
-        """Say whether the txid is inside the window, or a replay that finds room."""
+        """Say whether the txid is inside the window, or is a replay and there is room for it."""
         if self.is_replay:
             return self.replays_processing < self.max_replay_pending
         return self.txid < self.curr_txid + self.max_spout_pending
@@ -227,12 +227,12 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class DryRun:
-    """Replay for the difference alone: nothing of it stays."""
+    """Replay to find the difference only; all changes are rolled back."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait without holding a worker slot; `for_source` if only the source can end it."""
+    """Wait without holding a worker slot; `for_source` if only the source can end the wait."""
 
     reason: str
     for_source: bool = False
@@ -245,7 +245,7 @@ class Done:
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The goal cannot be reached by this request."""
+    """This request cannot reach the goal."""
 
     error: ReliabilityError
 
@@ -254,7 +254,7 @@ Action = Begin | Submit | Seal | Commit | DryRun | Wait | Done | Fail
 
 
 def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
-    """Decide what a task that works for `request` does next; harmless when asked again."""
+    """Decide what a task that works for `request` does next; a pure function."""
     if request.status is RequestStatus.SATISFIED:
         return Done()
     if request.status is not RequestStatus.OPEN:
@@ -267,14 +267,16 @@ def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
         if is_own:
             return Done() if work.goal is Goal.PROCESSED else DryRun()
         if live.is_wanted:
-            return Wait(f"the dry run {snapshot.txid}:{live.attempt_id} to be told")
-        return _begin_in_turn(snapshot)  # its rows are of no use to anybody
+            return Wait(f"dry run {snapshot.txid}:{live.attempt_id} to be reported")
+        return _begin_in_turn(snapshot)  # no other request can use its rows
     if live.is_processed:
         if work.goal is Goal.PROCESSED and _serves(live, request):
             return Done()
         return _commit_in_turn(snapshot)
     if not is_own and not live.lease_expired:
-        return Wait(f"attempt {snapshot.txid}:{live.attempt_id} of another request is processing")
+        return Wait(
+            f"attempt {snapshot.txid}:{live.attempt_id} of another request, which is processing"
+        )
     if live.lease_expired or live.was_left_behind_by(work.task) or not live.has_the_steps_of(work):
         # begin_attempt fences it (R2)
         return _begin_in_turn(snapshot)
@@ -282,7 +284,7 @@ def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
 
 
 def _carry_on(txid: int, live: LiveAttempt, work: Work) -> Action:
-    """Do what the live attempt of one's own request lacks."""
+    """Do what the live attempt of the task's own request still needs."""
     attempt = f"{txid}:{live.attempt_id}"
     done = {name for name, step in live.steps.items() if step.is_done}
     if live.status is AttemptStatus.PROCESSING and done == live.steps.keys():
@@ -297,7 +299,7 @@ def _carry_on(txid: int, live: LiveAttempt, work: Work) -> Action:
 
 
 def _serves(live: LiveAttempt, request: Request) -> bool:
-    # A replay wants Spark to run again: an attempt from before the request is not its own.
+    # A replay needs a new run of Spark: an attempt granted before the request does not count.
     return request.kind is RequestKind.COMMIT or live.attempt_id > request.granted_after
 
 
@@ -315,7 +317,7 @@ def _begin_in_turn(snapshot: Snapshot) -> Action:
     if snapshot.is_replay and snapshot.replay_refusal is not None:
         return Fail(ReplayNotPossible(f"txid {snapshot.txid}: {snapshot.replay_refusal}"))
     if snapshot.paused is not None:
-        return _wait(snapshot, f"the topology to be resumed; it is paused: {snapshot.paused}")
+        return _wait(snapshot, f"the topology to be resumed (paused: {snapshot.paused})")
     if not snapshot.may_process:
         return _wait(snapshot, _window(snapshot))
     if snapshot.lacks_predecessor:
@@ -327,13 +329,13 @@ def _begin_in_turn(snapshot: Snapshot) -> Action:
 
 def _window(snapshot: Snapshot) -> str:
     if snapshot.is_replay:
-        return f"{snapshot.replays_processing} other replays to be processed"
+        return f"{snapshot.replays_processing} other replays to finish processing"
     end = snapshot.curr_txid + snapshot.max_spout_pending
     return f"the window [{snapshot.curr_txid}, {end}) to reach txid {snapshot.txid}"
 
 
 def _wait(snapshot: Snapshot, reason: str) -> Action:
-    # A wait for what nobody works on would never end (E2).
+    # Waiting for a txid that no run is working on would never end (E2).
     if snapshot.blocked is not None:
         return Fail(snapshot.blocked.error())
     return Wait(reason)

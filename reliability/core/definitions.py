@@ -1,4 +1,4 @@
-"""What a pipeline author writes: Topology, checked when it is made."""
+"""Topology: the definition that a pipeline author writes, checked when it is created."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ class Topology:
         every frame keeps the columns `_x` and `_n`
     :param steps: instead of `process`, several steps, each a spark-submit of its own
     :param max_spout_pending: how many txids may be between begin and commit (Trident's default: 1)
-    :param max_replay_pending: how many replays may be processed at once, beside first attempts, so
-        that a long backfill and today's run do not wait for each other; max_spout_pending unless
-        given
-    :param emit_interval_seconds: least time between the begins of two attempts, Trident's
+    :param max_replay_pending: how many replays may be processed at once, in addition to first
+        attempts, so that a long backfill and today's run do not wait for each other; by default
+        max_spout_pending
+    :param emit_interval_seconds: least time between the starts of two attempts, Trident's
         emission throttle; 0 is none
     :param checkpoint_interval_seconds: least time between two physical commits, so that many
-        small txids share one; 0 commits each as soon as it can, else at least 0.1
-    :param lease_seconds: a running attempt that shows no progress for so long is taken for dead;
-        progress is a Spark task that ended, so this is more than the longest one takes
-    :param module: the module that holds this object; the first step's function's unless given
+        small txids share one; 0 commits each as soon as possible, otherwise at least 0.1
+    :param lease_seconds: a running attempt without progress for this long is considered dead;
+        progress is a finished Spark task, so set it to more than the longest task takes
+    :param module: the module that defines this object; by default that of the first step's function
     """
 
     name: str
@@ -53,10 +53,12 @@ class Topology:
         self._check_states()
         self._check_numbers()
         names = [state.name for state in self.states]
-        # A copy, as dataclasses.replace makes it, comes with the step that was made here.
+        # dataclasses.replace copies the step that was made here from `process`.
         given = [step for step in self.steps if step.process is not self.process]
         if (self.process is None) == (not given):
-            raise InvalidDefinition(f"topology {self.name} has either a process function or steps")
+            raise InvalidDefinition(
+                f"topology {self.name} needs either a process function or steps"
+            )
         steps = [Step(THE_STEP, self.process, feeds=names)] if self.process else given
         for step in steps:
             check_name(f"step of topology {self.name}", step.name)
@@ -72,7 +74,7 @@ class Topology:
         raise InvalidDefinition(f"topology {self.name} has no step {name}")
 
     def work(self, task: str, step: str | None = None) -> Work:
-        """Return what a task is there for: to have one step processed, or the txid committed."""
+        """Return the work of a task: process one step, or commit the txid."""
         names = [s.name for s in self.steps]
         needed = needed_for(self.steps, *(names if step is None else [step]))
         goal = Goal.COMMITTED if step is None else Goal.PROCESSED
@@ -87,8 +89,8 @@ class Topology:
     def groups_commits(self) -> bool:
         """Say whether several txids may share a physical commit (rule C5).
 
-        An OpaqueState can undo one txid, and where there are several databases a commit may have
-        to be undone that one of them cannot carry out (rule C6).
+        An OpaqueState can undo only one txid. With several databases, a commit that one of them
+        cannot carry out may have to be undone (rule C6).
         """
         return not self.databases or not any(s.keeps_previous for s in self.states)
 
@@ -109,20 +111,24 @@ class Topology:
         names = [state.name for state in self.states]
         targets = [(state.database, *state.target) for state in self.states]
         if len(set(names)) < len(names) or len(set(targets)) < len(targets):
-            raise InvalidDefinition(f"topology {self.name} has two states of one name or table")
+            raise InvalidDefinition(
+                f"topology {self.name} has two states with the same name or table"
+            )
 
     def _check_numbers(self) -> None:
         if self.max_spout_pending < 1:
-            raise InvalidDefinition(f"topology {self.name}: max_spout_pending starts at 1")
+            raise InvalidDefinition(f"topology {self.name}: max_spout_pending must be at least 1")
         if self.replay_window < 1:
-            raise InvalidDefinition(f"topology {self.name}: max_replay_pending starts at 1")
+            raise InvalidDefinition(f"topology {self.name}: max_replay_pending must be at least 1")
         if self.lease_seconds < 1:
-            raise InvalidDefinition(f"topology {self.name}: lease_seconds starts at 1")
+            raise InvalidDefinition(f"topology {self.name}: lease_seconds must be at least 1")
         if self.emit_interval_seconds < 0:
-            raise InvalidDefinition(f"topology {self.name}: emit_interval_seconds starts at 0")
+            raise InvalidDefinition(
+                f"topology {self.name}: emit_interval_seconds must be at least 0"
+            )
         interval = self.checkpoint_interval_seconds
         if interval != 0 and interval < MIN_CHECKPOINT_INTERVAL:
             raise InvalidDefinition(
-                f"topology {self.name}: checkpoint_interval_seconds is 0, or at least "
+                f"topology {self.name}: checkpoint_interval_seconds must be 0 or at least "
                 f"{MIN_CHECKPOINT_INTERVAL}"
             )

@@ -1,4 +1,4 @@
-"""What a replay, a rollback or a dry run of either changes in the rows of a state."""
+"""The rows of a state that a replay, a rollback or a dry run changes."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from typing import Any
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Difference:
-    """How many rows of a state's table came, changed and went.
+    """How many rows of a state's table were added, changed and removed.
 
-    :param moved: value -> its sum over the table after, less before; of Count and Sum alone, and
-        only what moved
+    :param moved: value -> the change of its sum over the table; only of Count and Sum, and only if
+        it is not 0
 
     >>> print(Difference(state="totals", rows_changed=2, moved={"revenue": Decimal("-1.50")}))
     totals: 2 rows changed; revenue -1.50

@@ -1,7 +1,7 @@
 """The acker's arithmetic: XOR of hashed tuple ids, and their count.
 
-XOR alone takes three copies for one; a count alone takes a loss and a copy for nothing.
-Together they mean that every tuple arrived exactly once (rule V2).
+XOR alone takes three copies for one; a count alone does not notice a loss together with a copy.
+Together they prove that every tuple arrived exactly once (rule V2).
 """
 
 from __future__ import annotations
@@ -9,12 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-ACCOUNTING = ("_x", "_n")  # the columns of a frame that carry it: XOR of tuple ids, count
+ACCOUNTING = ("_x", "_n")  # its columns in a frame: XOR of tuple ids, count
 
 
 @dataclass(frozen=True, slots=True)
 class Fold:
-    """A set of tuples, folded: `xor` is a signed 64-bit word as Postgres and Spark keep it.
+    """The fold of a set of tuples; `xor` is a signed 64-bit integer, as in Postgres and Spark.
 
     >>> Fold(0b0110, 1) + Fold(0b0011, 1)
     Fold(xor=5, count=2)
@@ -28,7 +28,7 @@ class Fold:
 
     @classmethod
     def of(cls, folds: Iterable[Fold]) -> Fold:
-        """Fold the folds."""
+        """Combine folds."""
         total = cls()
         for fold in folds:
             total = total + fold

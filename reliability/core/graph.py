@@ -1,8 +1,8 @@
-"""The processing graph of a topology: which step feeds which states, and what runs after what.
+"""The processing graph of a topology: which step feeds which states, and which runs after which.
 
 Each step is a spark-submit of its own, anchored in the attempt like a bolt in Storm's tuple tree:
-the attempt is PROCESSED only when every step's rows are acked. A step reads the batch, or the
-rows that earlier steps of the same attempt have staged for the states that it names.
+the attempt is PROCESSED only when all steps' rows are acked. A step reads the batch, or the rows
+that earlier steps of the same attempt have staged for the states in its `reads`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RESERVED = frozenset({"emit", "commit", "close", "settle", "transaction"})
 class Step:
     """One processing step.
 
-    :param name: its name, and its task's in the DAG
+    :param name: its name, and that of its task in the DAG
     :param process: `(batch: DataFrame) -> {state name: DataFrame}`; a step that reads states gets
         one frame for each of `reads`, in that order, instead of the batch: the state's staged
         columns with `_x` and `_n`
@@ -36,10 +36,10 @@ class Step:
 
 
 def in_order(topology: str, steps: Sequence[Step], states: Sequence[str]) -> tuple[Step, ...]:
-    """Return the steps so that each comes after what it reads from.
+    """Return the steps in an order in which each follows the steps that it reads from.
 
     :raises InvalidDefinition: a state is fed by no step or by two, a step feeds nothing or reads
-        what nobody feeds, or steps read from each other in a circle
+        a state that no step feeds, or steps read from each other in a cycle
     """
     _check_names(topology, steps)
     _check_feeds(topology, steps, states)
@@ -51,7 +51,9 @@ def in_order(topology: str, steps: Sequence[Step], states: Sequence[str]) -> tup
         ready = [step for step in left if done.issuperset(upstream[step.name])]
         if not ready:
             names = sorted(step.name for step in left)
-            raise InvalidDefinition(f"topology {topology}: steps {names} read from each other")
+            raise InvalidDefinition(
+                f"topology {topology}: steps {names} read from each other in a cycle"
+            )
         ordered += ready
         left = [step for step in left if step not in ready]
     return tuple(ordered)
@@ -64,7 +66,7 @@ def reads_from(steps: Sequence[Step]) -> dict[str, tuple[str, ...]]:
 
 
 def needed_for(steps: Sequence[Step], *goals: str) -> dict[str, tuple[str, ...]]:
-    """Return these steps and all that they read from, in order; `steps` are in order."""
+    """Return these steps and all steps that they read from, in order; `steps` must be in order."""
     upstream = reads_from(steps)
     needed = set(goals)
     for step in reversed(steps):
@@ -76,7 +78,7 @@ def needed_for(steps: Sequence[Step], *goals: str) -> dict[str, tuple[str, ...]]
 def _check_names(topology: str, steps: Sequence[Step]) -> None:
     names = [step.name for step in steps]
     if len(set(names)) < len(names):
-        raise InvalidDefinition(f"topology {topology} has two steps of one name")
+        raise InvalidDefinition(f"topology {topology} has two steps with the same name")
     if taken := RESERVED.intersection(names):
         raise InvalidDefinition(f"topology {topology}: a step cannot be called {sorted(taken)}")
 

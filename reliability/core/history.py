@@ -1,4 +1,4 @@
-"""History: how long each txid's contribution can be replaced."""
+"""History: how long the contribution of each txid can be replaced."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from reliability.core.errors import InvalidDefinition
 class History:
     """A state's horizon; contributions beyond it are folded to one row a key.
 
-    With both numbers, what either keeps is kept.
+    If both numbers are given, a contribution is kept as long as either keeps it.
 
-    :param txids: the last so many txids that have committed
-    :param days: what has committed, or was last replayed, within so many days
+    :param txids: keep the last so many committed txids
+    :param days: keep what was committed or last replayed within so many days
     """
 
     txids: int | None = None
@@ -24,9 +24,9 @@ class History:
         if self.txids is None and self.days is None:
             raise InvalidDefinition(
                 "a History without txids and days keeps nothing",
-                remedy="say History(txids=…) or History(days=…); without one, all is kept.",
+                remedy="write History(txids=…) or History(days=…); without keep=, all is kept.",
             )
         if self.txids is not None and self.txids < 1:
-            raise InvalidDefinition("History: txids starts at 1")
+            raise InvalidDefinition("History: txids must be at least 1")
         if self.days is not None and self.days <= 0:
-            raise InvalidDefinition("History: days is more than 0")
+            raise InvalidDefinition("History: days must be more than 0")

@@ -1,6 +1,6 @@
-"""Sets of integer keys, as Postgres writes an int8multirange: ranges, ascending and apart.
+"""Sets of integer keys in Postgres's notation of int8multirange: ascending, disjoint ranges.
 
-The end of the range that holds the greatest bigint is no bigint: it is written as none.
+The end of a range that holds the greatest bigint is not a bigint and is left out.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _RANGE = re.compile(r"\[(-?\d+),(-?\d*)\)")
 
 
 def read_ranges(multirange: str) -> Ranges:
-    """Read the ranges of an int8multirange that has a first key.
+    """Read the ranges of an int8multirange with a finite lower bound.
 
     >>> read_ranges("{[1,4),[7,9)}"), read_ranges("{[7,)}")[0][1] == 2**63
     (((1, 4), (7, 9)), True)
@@ -37,7 +37,7 @@ def _end(last: int) -> str:
 
 
 def cut_ranges(ranges: Ranges, most: int) -> list[Ranges]:
-    """Cut a set of keys, in their order, into sets of at most `most` keys.
+    """Cut a set of keys, in order, into sets of at most `most` keys.
 
     >>> cut_ranges(((1, 4), (7, 9)), 4)
     [((1, 4), (7, 8)), ((8, 9),)]

@@ -1,4 +1,4 @@
-"""Names of topologies, states and columns: they stand in SQL and in table names."""
+"""Names of topologies, states and columns, which appear in SQL and in table names."""
 
 from __future__ import annotations
 
@@ -11,10 +11,11 @@ LONGEST_NAME = 28  # <topology>__<state> must fit Postgres's 63 characters, with
 
 
 def check_name(what: str, name: str) -> None:
-    """Raise InvalidDefinition unless `name` is a name; `what` says whose it is."""
-    # A leading or double underscore is ours: hidden columns, and <topology>__<state>.
+    """Raise InvalidDefinition unless `name` is valid; `what` says what it names."""
+    # A leading or double underscore is reserved for hidden columns and for <topology>__<state>.
     if not NAME.fullmatch(name) or len(name) > LONGEST_NAME:
         raise InvalidDefinition(
-            f"{what}: {name!r} is not a name",
-            remedy=f"use lower case, digits and single underscores, at most {LONGEST_NAME} long.",
+            f"{what}: {name!r} is not a valid name",
+            remedy="use lower case, digits and single underscores, at most "
+            f"{LONGEST_NAME} characters.",
         )

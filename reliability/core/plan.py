@@ -1,11 +1,11 @@
-"""The plan of one physical commit: which changes of the states come next, together, in which order.
+"""The plan of one physical commit: which changes of the states it applies, in which order.
 
-Many small txids may share one physical commit (group commit, C5). Each keeps its own commit
-number and its own contribution, and they are applied one after the other, so what a reader sees
-is always the state after some txid. A replay is never grouped, and neither is a rollback.
+Many small txids may share one physical commit (group commit, C5). Each keeps its own commit number
+and contribution, and they are applied one after another, so a reader always sees the state after
+some txid. Replays and rollbacks are never grouped.
 
-First commits and replays are two lanes: where both are due they take turns, so that a long
-backfill never holds up today's run for more than one replay, nor the other way round.
+First commits and replays alternate where both are due: a long backfill delays today's run by one
+replay at most, and the other way round.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Any
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import LedgerCorruption
 
-# A group saves the cost of a commit, which only shows with little work in it; all of a group's
-# work is done under the topology's lock, and done again one by one when it is refused.
+# A group saves the cost of a commit, which matters only for small txids. All its work is done under
+# the topology's lock, and repeated one by one if the group is refused.
 MAX_TXIDS = 100
 MAX_ROWS = 100_000
 
@@ -27,8 +27,8 @@ MAX_ROWS = 100_000
 class Due:
     """A PROCESSED attempt at or below the window's end.
 
-    :param committed_attempt: what it would replace, None for a first commit
-    :param staged_rows: how many rows lie staged for it, over all sinks of this database
+    :param committed_attempt: the attempt that it would replace, None for a first commit
+    :param staged_rows: how many rows are staged for it, in all sinks of this database
     """
 
     txid: int
@@ -59,10 +59,10 @@ class PlannedCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedRollback:
-    """All states go back to what they were after `to_txid`; 0 is the empty topology.
+    """All states return to what they were after `to_txid`; 0 is the empty topology.
 
     :param dropped: how many commit numbers before its own were decided and could not be committed
-        everywhere: who has them undoes them, the others drop them
+        everywhere: databases that have them undo them, the others drop them
     """
 
     commit_number: int
@@ -121,12 +121,12 @@ Plan = tuple[PlannedChange, ...]
 
 
 def dropped_by(plan: Plan) -> int:
-    """Return how many commit numbers may lack where the plan is carried out."""
+    """Return how many commit numbers a database that carries out the plan may lack."""
     return sum(planned.dropped for planned in plan if isinstance(planned, PlannedRollback))
 
 
 def planned_from_json(data: Mapping[str, Any]) -> PlannedChange:
-    """Read what `to_json` wrote; what cannot be read is corruption, never an empty plan."""
+    """Read what `to_json` wrote; unreadable data is corruption, never an empty plan."""
     try:
         return PlannedRollback(**data) if "to_txid" in data else PlannedCommit(**data)
     except TypeError as error:
@@ -141,12 +141,12 @@ def next_plan(
     most: int = MAX_TXIDS,
     last_was_first_commit: bool = False,
 ) -> tuple[PlannedCommit, ...]:
-    """Plan the first commits that are due from `curr_txid` on without a gap, or one replay.
+    """Plan the first commits that are due from `curr_txid` without a gap, or one replay.
 
     :param due: in the order of their txids
-    :param commit_number: the last c that was taken
+    :param commit_number: the last c that was used
     :param most: how many first commits may share one physical commit
-    :param last_was_first_commit: then it is a replay's turn, if one is due
+    :param last_was_first_commit: a due replay goes first
 
     >>> a, b, d = (Due(txid=t, attempt_id=0, nonce="n", committed_attempt=None, staged_rows=1)
     ...            for t in (7, 8, 10))

@@ -1,4 +1,4 @@
-"""Requests: who wants a txid done, and whether a task that comes again asks anew (R1)."""
+"""Requests for txids, and whether a returning task makes a new request (R1)."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from enum import Enum
 
 
 class RequestKind(str, Enum):
-    """A commit request wants an uncommitted txid committed; a replay request wants it again."""
+    """COMMIT requests an uncommitted txid; REPLAY requests a committed one again."""
 
     COMMIT = "COMMIT"
     REPLAY = "REPLAY"
 
 
 class RequestStatus(str, Enum):
-    """OPEN is being worked on; the others are ends, of which GIVEN_UP can be opened again.
+    """OPEN is in progress; the other statuses are final, except that GIVEN_UP can be reopened.
 
-    PARKED is closed by a person who parked the txid: only a clear asks for it anew (C7).
+    PARKED was closed by a person who parked the txid: only a clear makes a new request (C7).
     """
 
     OPEN = "OPEN"
@@ -28,12 +28,12 @@ class RequestStatus(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """One request; an attempt newer than `granted_after` was granted after the request came.
+    """One request; an attempt newer than `granted_after` was granted after the request was made.
 
-    A dry run is a replay request that wants to know what would change, and changes nothing.
+    A dry run is a replay request that reports what would change and changes nothing.
 
-    :param tasks_ended: all of the run's tasks for the txid have ended since
-    :param is_further: a task that comes after the asking one has worked for it
+    :param tasks_ended: all tasks of the run for the txid have ended since
+    :param is_further: a task downstream of the asking one has already worked for it
     """
 
     request_id: int
@@ -48,7 +48,7 @@ class Request:
 
 
 class Contact(str, Enum):
-    """What a task's contact means for the run's latest request of a txid."""
+    """What a task's contact means for the run's latest request for a txid."""
 
     KEEP = "KEEP"
     OPEN_NEXT = "OPEN_NEXT"
@@ -57,13 +57,13 @@ class Contact(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskTry:
-    """One try of a task of Airflow's: what tells a clear from a retry.
+    """One try of an Airflow task; it distinguishes a clear from a retry.
 
-    :param max_tries: a clear sets it to the tries so far and the retries that the task has by then
+    :param max_tries: a clear sets it to the number of tries so far plus the task's retries
     :param try_id: Airflow's id of the try; a retry and a clear change it, a deferral does not
-    :param clear_number: the run's; it rises when any of its tasks is cleared
-    :param run_started: when the run began; one that was deleted and made again began anew
-    :param is_first: by its own count the first try since the task was created or cleared
+    :param clear_number: of the run; it increases when any of its tasks is cleared
+    :param run_started: when the run began; changes if the run was deleted and created again
+    :param is_first: the task counts it as its first try since it was created or cleared
     """
 
     max_tries: int
@@ -73,14 +73,14 @@ class TaskTry:
     is_first: bool = False
 
     def is_of_another_run(self, recorded: TaskTry) -> bool:
-        """Say whether the run was deleted, and made again under the same run_id."""
+        """Say whether the run was deleted and created again with the same run_id."""
         if self.clear_number == recorded.clear_number:
             return recorded.run_started not in ("", self.run_started)
         return self.clear_number < recorded.clear_number
 
 
 def judge_contact(latest: Request, recorded: TaskTry | None, now: TaskTry) -> Contact:
-    """Decide what a task's contact means: go on with the latest request, or open the next (R1).
+    """Decide what a task's contact means: continue with the latest request, or open the next (R1).
 
     :param recorded: the try in which this task first worked for the latest request, None if never
     """
@@ -92,18 +92,18 @@ def judge_contact(latest: Request, recorded: TaskTry | None, now: TaskTry) -> Co
 
 
 def _was_cleared(latest: Request, recorded: TaskTry | None, now: TaskTry) -> bool:
-    """Say whether the task was cleared, or its run made again: a person wants its work done anew.
+    """Say whether the task was cleared or its run created again: a person wants the work repeated.
 
-    A clear of another task of the run raises clear_number, too. So it counts only with the first
-    try after a clear, which retries that were lowered by just the tries so far would hide.
+    A clear of another task of the run also increases clear_number. So clear_number counts only in
+    the first try after a clear, which `max_tries` alone would miss if `retries` was lowered.
     """
     if recorded is not None and now.try_id and now.try_id == recorded.try_id:
-        return False  # a wait that has ended
+        return False  # the same try, after a wait
     if latest.tasks_ended:
         return True
     if recorded is None:
-        # Closed, and this task has never come: to adopt the request could only fail it. Or those
-        # behind it were cleared without it, and now it is cleared without them.
+        # The request is closed and this task never worked for it: keeping it could only fail. Or
+        # the downstream tasks were cleared without this one, and now this one without them.
         return latest.status is RequestStatus.CLOSED or latest.is_further
     return (
         now.max_tries != recorded.max_tries
@@ -113,5 +113,5 @@ def _was_cleared(latest: Request, recorded: TaskTry | None, now: TaskTry) -> boo
 
 
 def kind_of_new_request(committed_attempt: int | None) -> RequestKind:
-    """Decide a new request's kind; without it a retry after a lost answer would be a replay."""
+    """Decide a new request's kind; otherwise a retry after a lost answer would be a replay."""
     return RequestKind.COMMIT if committed_attempt is None else RequestKind.REPLAY

@@ -1,4 +1,4 @@
-"""Where a whole topology stands: one reading answers for every txid that somebody waits for."""
+"""The position of a whole topology: one read answers for all txids that tasks wait for."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ PROCESSING = (AttemptStatus.PROCESSING, AttemptStatus.SEALING)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Standing:
-    """What the decisions about any txid of a topology are made from, except a replay's history.
+    """Everything that decisions about a topology's txids need, except the history of a replay.
 
-    :param is_gathering: the checkpoint interval since the last first commit is not over
+    :param is_gathering: the checkpoint interval since the last first commit has not passed
     :param live: txid -> its live attempt
     :param unfrozen: uncommitted txids whose batch is cut when they begin
-    :param held: txid -> why a person has to release it
-    :param blocked: the oldest txid that nobody works on
+    :param held: txid -> why a person must release it
+    :param blocked: the oldest txid that no run is working on
     """
 
     curr_txid: int
@@ -33,7 +33,7 @@ class Standing:
     blocked: Blocked | None
 
     def snapshot(self, txid: int) -> Snapshot:
-        """Return what is known of one txid."""
+        """Return the snapshot of one txid."""
         blocked = self.blocked if self.blocked and self.blocked.txid < txid else None
         return Snapshot(
             txid=txid,
@@ -51,7 +51,7 @@ class Standing:
         )
 
     def replays(self) -> set[int]:
-        """Return the committed txids that are being processed again."""
+        """Return the committed txids that are being replayed."""
         return {
             txid
             for txid, attempt in self.live.items()
@@ -59,10 +59,10 @@ class Standing:
         }
 
     def admitted(self, waiting: Iterable[int], called: set[int]) -> set[int]:
-        """Return which of the replays that wait for room may begin: the lowest, as many as fit.
+        """Return which of the waiting replays may begin: the lowest, as many as there is room for.
 
         :param waiting: txids whose replay could begin now
-        :param called: txids that were told so before, and have not begun yet
+        :param called: txids that were told to begin before and have not begun yet
         """
         room = self.max_replay_pending - len(self.replays() | called)
         return set(sorted(set(waiting) - called)[: max(room, 0)])

@@ -1,14 +1,13 @@
-"""What a pipeline author writes for one target table: a State of one of three kinds.
+"""State: the definition of one target table, of one of three kinds.
 
-The kinds differ in how much history they keep, and so in which committed txids a replay can
-replace:
+The kinds differ in how much history they keep, and so in which committed txids can be replayed:
 
-- ContributionState, the default: every txid's contribution, for ever or for a History; any txid
-  of it
-- OpaqueState: each row's value before its last txid; the last txid
-- TransactionalState: nothing; none
+- ContributionState, the default, keeps every txid's contribution, for ever or for a History; any
+  kept txid can be replayed
+- OpaqueState keeps each row's value before its last txid; the last txid can be replayed
+- TransactionalState keeps nothing; no txid can be replayed
 
-The last two are Trident's OpaqueValue and TransactionalValue, with a row of a table for a value.
+The last two are Trident's OpaqueValue and TransactionalValue, with a table row as the value.
 """
 
 from __future__ import annotations
@@ -49,12 +48,12 @@ class StateKind(str, Enum):
 class State:
     """A target table with a key, values and their aggregators, which keeps every contribution.
 
-    :param name: the state's name, and its table's unless `table` says otherwise
-    :param key: column name -> Postgres type; no key at all makes a table of one row
+    :param name: the state's name, and its table's unless `table` is given
+    :param key: column name -> Postgres type; without a key the table has one row
     :param values: column name -> aggregator
     :param table: `table` or `schema.table`, if it is not `public.<name>`
-    :param database: the name of the database that the table lies in, if it is not the ledger's
-    :param keep: how long each txid's contribution can be replaced, for ever unless given. No part
+    :param database: the name of the database with the table, if it is not the ledger's
+    :param keep: how long each txid's contribution can be replaced, by default for ever. Not part
         of the definition: it may change at any time
     """
 
@@ -83,23 +82,23 @@ class State:
         if not self.values:
             raise InvalidDefinition(f"state {self.name} has no values")
         if shared := self.key.keys() & self.values.keys():
-            raise InvalidDefinition(f"state {self.name}: {sorted(shared)} are key and value")
+            raise InvalidDefinition(f"state {self.name}: {sorted(shared)} are both key and value")
         if self.is_append and not all(isinstance(v, Append) for v in self.values.values()):
-            raise InvalidDefinition(f"state {self.name}: all of its values are Append, or none is")
+            raise InvalidDefinition(f"state {self.name}: either all values are Append, or none is")
         if self.is_append and self.kind is not StateKind.CONTRIBUTION:
             raise InvalidDefinition(
-                f"state {self.name}: appended rows are a history of their own",
-                remedy="make it a ContributionState, which keeps nothing besides them.",
+                f"state {self.name}: appended rows are their own history",
+                remedy="make it a ContributionState, which keeps nothing else for them.",
             )
         if self.keep is not None and not self.keeps_contributions:
             raise InvalidDefinition(
-                f"state {self.name}: there is nothing that a History could limit",
-                remedy="only a ContributionState keeps contributions, and not one of appended "
-                "rows, which are the table itself.",
+                f"state {self.name}: it keeps no history that keep= could limit",
+                remedy="remove keep=; only a ContributionState keeps contributions, and not for "
+                "appended rows, which are the table itself.",
             )
         orders = [list(v.by.items()) for v in self.values.values() if isinstance(v, Upsert)]
         if any(order != orders[0] for order in orders):
-            raise InvalidDefinition(f"state {self.name}: its Upserts take the row of one order")
+            raise InvalidDefinition(f"state {self.name}: all Upserts must have the same `by`")
 
     @property
     def target(self) -> tuple[str, str]:
@@ -109,12 +108,12 @@ class State:
 
     @property
     def is_append(self) -> bool:
-        """Say whether every row of a frame becomes a row of the target."""
+        """Say whether every row of a frame becomes a row of the table."""
         return any(isinstance(value, Append) for value in self.values.values())
 
     @property
     def keeps_contributions(self) -> bool:
-        """Say whether a txid's contribution is kept beside the target."""
+        """Say whether contributions are kept in a table of their own."""
         return self.kind is StateKind.CONTRIBUTION and not self.is_append
 
     @property
@@ -143,15 +142,15 @@ class State:
         return written(self.all_columns())
 
     def reads(self) -> set[str]:
-        """Return the columns of the frame that the key and the values need."""
+        """Return the columns of the frame that the key and the values read."""
         return {*self.key}.union(*(value.reads() for value in self.values.values()))
 
     def definition(self) -> dict[str, Any]:
-        """Return the state's shape as plain data: equal shapes give equal data."""
+        """Return the state's shape as plain data; equal shapes give equal data."""
         data: dict[str, Any] = {
             "name": self.name,
             "target": ".".join(self.target),
-            # jsonb forgets the order of an object's members; a table's columns have one
+            # jsonb does not keep the order of an object's members; columns are ordered
             "key": [[name, type_] for name, type_ in self.key.items()],
             "values": [[name, value.definition()] for name, value in self.values.items()],
         }
@@ -163,7 +162,7 @@ class State:
 
     @classmethod
     def from_definition(cls, data: Mapping[str, Any]) -> State:
-        """Read what `definition` wrote: the ledger commits without the pipeline's code."""
+        """Read what `definition` wrote: the ledger can commit without the pipeline's code."""
         try:
             values = {name: aggregator_from_definition(d) for name, d in data["values"]}
             return _KINDS[StateKind(data.get("kind", StateKind.CONTRIBUTION))](
@@ -182,14 +181,14 @@ class State:
 
 
 ContributionState = State
-"""The default by its full name: every txid's contribution is kept, and can be replaced."""
+"""The default by its full name: keeps every txid's contribution, so that it can be replaced."""
 
 
 @dataclass(frozen=True)
 class OpaqueState(State):
-    """A State that keeps each row's values before its last txid, and so can replace the last txid.
+    """A State that keeps each row's values before its last txid, so that this txid can be replayed.
 
-    A replay of it gives keys that the new batch lacks their previous values, or takes them out.
+    A replay restores the previous values of keys that the new batch lacks, or deletes the keys.
     """
 
     kind = StateKind.OPAQUE
@@ -211,7 +210,7 @@ class OpaqueState(State):
 
 @dataclass(frozen=True)
 class TransactionalState(State):
-    """A State that keeps values alone: the smallest, and no committed txid can be replaced."""
+    """A State that keeps only the values: the smallest, and no committed txid can be replayed."""
 
     kind = StateKind.TRANSACTIONAL
 
@@ -235,11 +234,11 @@ def replay_refusal(
 ) -> str | None:
     """Return why a topology with these states cannot replay `txid`, None if it can.
 
-    A replay is granted for all states or for none: else two tables of one txid would come from
-    two runs of the code (H5). A txid that has not committed is no replay.
+    A replay is granted for all states or for none: otherwise two tables of one txid could come from
+    different runs of the code (H5). A txid that has not committed is never a replay.
 
-    :param compacted_through: state -> the last txid that it can take out no more; "" -> the last
-        that some state in whatever database is to fold
+    :param compacted_through: state -> the last txid that can no longer be taken out of it; "" ->
+        the last txid that any state, in any database, is going to fold
 
     >>> from reliability import Count
     >>> opaque = OpaqueState("totals", values={"n": Count()})
@@ -247,7 +246,7 @@ def replay_refusal(
     >>> replay_refusal([opaque], txid=6, curr_txid=8)
     'state totals is an OpaqueState, which can replace only the last txid, 7'
     >>> replay_refusal([], txid=4, curr_txid=8, compacted_through={"days": 0, "customers": 4})
-    'state customers can take out no txid up to 4 any more'
+    'state customers has compacted its history through txid 4'
     """
     if txid >= curr_txid:
         return None
@@ -258,26 +257,26 @@ def replay_refusal(
 
 
 def beyond_history(txid: int, compacted_through: Mapping[str, int]) -> str | None:
-    """Return why a txid cannot be taken out of every state any more, None if it can."""
+    """Return why a txid can no longer be taken out of every state, None if it can."""
     horizon, state = max(
         ((through, name) for name, through in compacted_through.items()), default=(0, "")
     )
     if txid > horizon:
         return None
-    who = f"state {state}" if state else "a state of the topology"
-    return f"{who} can take out no txid up to {horizon} any more"
+    subject = f"state {state}" if state else "a state of the topology"
+    return f"{subject} has compacted its history through txid {horizon}"
 
 
 def digest_of(data: object) -> str:
-    """Return a digest of plain data that does not depend on the order of its keys."""
+    """Return a digest of plain data, independent of the order of its keys."""
     canonical = json.dumps(data, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(canonical.encode()).hexdigest()
 
 
 def _check_type(what: str, type_: str) -> None:
-    # Types stand in CREATE TABLE as they are written.
+    # Types are copied into CREATE TABLE as they are.
     if not is_supported(type_):
         raise InvalidDefinition(
             f"{what}: type {type_!r} is not supported",
-            remedy="write it as Postgres shows it: bigint, numeric(14,2), text, timestamptz …",
+            remedy="use a Postgres type such as bigint, numeric(14,2), text or timestamptz.",
         )

@@ -1,4 +1,4 @@
-"""Texts as a database can hold them."""
+"""Convert texts to what a database can store."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-# What somebody wrote as a reason must reach the ledger, in whatever characters.
+# Free text must reach the ledger whatever characters it has.
 PROSE = frozenset({"reason", "verdict_reason"})
 
 
 def as_json(value: object) -> str:
-    """Write plain data as JSON with the characters themselves.
+    """Write plain data as JSON without escaping characters.
 
-    A database that is not in UTF-8 refuses JSON's escapes of characters.
+    A database that is not in UTF-8 rejects JSON's character escapes.
     """
     return json.dumps(value, ensure_ascii=False)
 
 
 def storable(text: str, encoding: str) -> str:
-    """Write out what a database of this encoding cannot hold.
+    """Escape the characters that a database with this encoding cannot store.
 
-    :param encoding: as Postgres names it
+    :param encoding: Postgres's name of the encoding
 
     >>> storable("Zoë owes 5 €", "LATIN1"), storable("Zoë owes 5 €", "UTF8")
     ('Zoë owes 5 \\\\u20ac', 'Zoë owes 5 €')
@@ -31,7 +31,7 @@ def storable(text: str, encoding: str) -> str:
 
 
 def with_storable_prose(parameters: Mapping[str, Any], encoding: str) -> Mapping[str, Any]:
-    """Return the parameters of a statement, the reasons among them as they can be stored."""
+    """Return a statement's parameters with their free text made storable."""
     if PROSE.isdisjoint(parameters):
         return parameters
     return {

@@ -1,4 +1,4 @@
-"""How txids are written for a person."""
+"""Format txids for people."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from reliability.core.keys import read_ranges
 
 
 def format_txids(txids: Iterable[int]) -> str:
-    """Write txids as the command line takes them.
+    """Format txids as the command line reads them.
 
     >>> format_txids([3, 7, 8, 9])
     '3,7..9'
@@ -23,7 +23,7 @@ def format_txids(txids: Iterable[int]) -> str:
 
 
 def format_ranges(multirange: str) -> str:
-    """Write an int8multirange of txids the same way.
+    """Format an int8multirange of txids the same way.
 
     >>> format_ranges("{[3,4),[7,10)}")
     '3,7..9'
@@ -35,7 +35,7 @@ def format_ranges(multirange: str) -> str:
 
 
 def with_noun(txids: str) -> str:
-    """Put `txid` or `txids` before a notation of txids.
+    """Put `txid` or `txids` before formatted txids.
 
     >>> with_noun("3"), with_noun("3,7..9")
     ('txid 3', 'txids 3,7..9')

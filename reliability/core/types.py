@@ -1,6 +1,6 @@
-"""Which Postgres types a column may have, and which Spark types fit them without losing anything.
+"""The supported Postgres types of columns, and the Spark types that fit them without loss.
 
-A type is written as Postgres shows it: `bigint`, `numeric(14,2)`, `timestamptz`, `text[]`.
+A type is written as Postgres writes it: `bigint`, `numeric(14,2)`, `timestamptz`, `text[]`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _FITTING: dict[str, tuple[str, ...]] = {
     "timestamp without time zone": ("timestamp_ntz",),
     "boolean": ("boolean",),
     "uuid": ("string",),
-    "jsonb": ("string",),  # and what Spark can write as JSON
+    "jsonb": ("string",),  # and what Spark writes as JSON
     "bytea": ("binary",),
 }
 _SHORT = {
@@ -61,7 +61,7 @@ def _parse(postgres_type: str) -> _Type | None:
         return None
     base, precision, scale, brackets = match.groups()
     base = _SHORT.get(base, base)
-    # Of a timestamptz(3) or a varchar(10), COPY takes more than fits and cuts it without a word.
+    # COPY silently truncates values that are too long for timestamptz(3) or varchar(10).
     if base not in _FITTING or (precision and base != "numeric"):
         return None
     if brackets and base in _WITHOUT_ARRAYS:
@@ -82,7 +82,7 @@ def is_supported(postgres_type: str) -> bool:
 
 
 def canonical(postgres_type: str) -> str:
-    """Return a type as the catalogs of Postgres show it; one that is not supported as it is.
+    """Return a type as Postgres's catalogs write it; an unsupported type is returned unchanged.
 
     >>> canonical("decimal(14)"), canonical("timestamptz[]")
     ('numeric(14,0)', 'timestamp with time zone[]')
@@ -97,8 +97,8 @@ def canonical(postgres_type: str) -> str:
 def fits(spark_type: str, postgres_type: str) -> bool:
     """Say whether every value of a Spark type is a value of the Postgres type.
 
-    Too many digits before the point are left to Postgres, which refuses them, as it refuses a
-    string that is no uuid or no JSON; digits after the point would be rounded away without a word.
+    Postgres rejects too many digits before the point, as it rejects strings that are not a uuid or
+    not JSON. It silently rounds digits after the point, so those are checked here.
 
     >>> fits("decimal(20,2)", "numeric(14,2)"), fits("decimal(20,4)", "numeric(14,2)")
     (True, False)
@@ -120,7 +120,7 @@ def fits(spark_type: str, postgres_type: str) -> bool:
 
 
 def read_as(postgres_type: str) -> str:
-    """Return the Spark type that a column's values are read back as; their text where none fits.
+    """Return the Spark type for reading a column's values; string where no type fits.
 
     >>> read_as("numeric(14,2)"), read_as("timestamptz"), read_as("jsonb"), read_as("bigint[]")
     ('decimal(14,2)', 'timestamp', 'string', 'string')
@@ -129,28 +129,28 @@ def read_as(postgres_type: str) -> str:
     if parsed is None or parsed.is_array or parsed.base in ("bytea", "uuid", "jsonb"):
         return "string"
     if parsed.base == "numeric":
-        # Of a numeric without digits Spark can hold 38, here 20 before the point and 18 after it.
+        # For a plain numeric, Spark's 38 digits are split: 20 before the point, 18 after it.
         return f"decimal({parsed.precision or 38},{18 if parsed.scale is None else parsed.scale})"
     return {"double precision": "double"}.get(parsed.base, _FITTING[parsed.base][-1])
 
 
 def is_written_as_json(spark_type: str, postgres_type: str) -> bool:
-    """Say whether Spark turns the value into JSON on its way to the column."""
+    """Say whether Spark converts the value to JSON before writing it."""
     return postgres_type == "jsonb" and spark_type.startswith(_WRITTEN_AS_JSON)
 
 
 def is_exact(postgres_type: str) -> bool:
-    """Say whether sums of this type come out the same in any order: bigint and numeric (H3).
+    """Say whether a sum of this type is the same in any order: bigint and numeric (H3).
 
-    Floats do not: 0.3 + 1e16 − 1e16 is 0. A numeric may hold NaN, which no subtraction takes out
-    again; Spark's decimals have none, so what was staged is exact.
+    Sums of floats are not: 0.3 + 1e16 − 1e16 is 0. A numeric may hold NaN, which no subtraction
+    removes; but Spark's decimals have no NaN, so staged sums are exact.
     """
     parsed = _parse(postgres_type)
     return parsed is not None and parsed.base in _EXACT and not parsed.is_array
 
 
 def greatest_of(postgres_type: str) -> str | None:
-    """Return the greatest number of a type that sums are exact in, None if there is none.
+    """Return the greatest number of an exact type, None if it has none.
 
     >>> greatest_of("bigint"), greatest_of("numeric(4,1)"), greatest_of("numeric(2)")
     ('9223372036854775807', '999.9', '99')
@@ -169,10 +169,10 @@ def greatest_of(postgres_type: str) -> str | None:
 
 
 def is_ordered_alike(postgres_type: str) -> bool:
-    """Say whether Spark and Postgres put the values into the same order.
+    """Say whether Spark and Postgres sort the values in the same order.
 
-    Not so for uuid, jsonb and bytea, which are other types in Spark, or none; nor for arrays,
-    where NULL elements come first in one and last in the other.
+    Not uuid, jsonb and bytea, which have other types or none in Spark, and not arrays, where NULL
+    elements come first in one and last in the other.
 
     >>> is_ordered_alike("text"), is_ordered_alike("boolean"), is_ordered_alike("uuid")
     (True, True, False)
@@ -184,9 +184,9 @@ def is_ordered_alike(postgres_type: str) -> bool:
 
 
 def in_order(term: str, postgres_type: str) -> str:
-    """Return a SQL term as it has to be compared: texts by their bytes, as Spark compares them.
+    """Return a SQL term for comparisons: texts compare by their bytes, as in Spark.
 
-    By the database's own collation, 'a' < 'B' for one of the two and not for the other: the
+    With the database's own collation, 'a' < 'B' could hold in one system and not in the other: the
     result would depend on how rows were cut into batches.
     """
     parsed = _parse(postgres_type)
@@ -195,7 +195,7 @@ def in_order(term: str, postgres_type: str) -> str:
 
 
 def widens(old: str, new: str) -> bool:
-    """Say whether a column can change from one type to the other and keep every value.
+    """Say whether a column can change from one type to the other without losing a value.
 
     >>> widens("numeric(14,2)", "numeric(18,2)"), widens("numeric(14,2)", "numeric(14,4)")
     (True, False)

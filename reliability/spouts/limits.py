@@ -1,4 +1,4 @@
-"""Limits on the size of a batch of files, and how files are cut into such batches."""
+"""How much one batch may contain, and how items are cut to fit."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class Limits:
         for name in ("files", "rows", "bytes"):
             limit = getattr(self, name)
             if limit is not None and limit < 1:
-                raise InvalidDefinition(f"FileSpout: max_{name}_per_batch must be at least 1")
+                raise InvalidDefinition(f"a spout's max_{name}_per_batch must be at least 1")
 
-    def allow(self, items: Sequence[FileItem]) -> bool:
-        """Say whether a batch may hold all of these."""
+    def hold(self, items: Sequence[FileItem]) -> bool:
+        """Say whether one batch may contain all of these items."""
         return (
             len({item.path for item in items}) <= self.files
             and (self.rows is None or sum(item.rows for item in items) <= self.rows)
@@ -33,10 +33,10 @@ class Limits:
 
 
 def cut_files(items: Sequence[FileItem], limits: Limits) -> list[tuple[FileItem, ...]]:
-    """Fill one batch after the other, in the order of the items.
+    """Fill one batch after another, in the order of the items.
 
-    An item that is larger than a limit is a batch of its own. Consecutive row groups of a file
-    become one item of their batch.
+    An item that is larger than a limit and cannot be cut further is a batch of its own. Adjacent
+    row groups of a file become one item.
     """
     batches: list[list[FileItem]] = []
     for item in items:

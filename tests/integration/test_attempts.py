@@ -233,7 +233,7 @@ def test_a_lost_partition_fails_the_attempt(emitted, connection):
 
 def test_an_attempt_whose_driver_said_nothing_is_not_sealed(emitted):
     """An empty batch has ack_val 0 from the start; the exit code of spark-submit is not proof."""
-    with pytest.raises(AttemptIncomplete, match="its write did not end"):
+    with pytest.raises(AttemptIncomplete, match="its write did not finish"):
         emitted.seal(emitted.begin(1))
 
 
@@ -280,7 +280,7 @@ def lose_one_double_one(batch):
     ("process", "what"),
     [
         (lose_a_row, "1 of 20 emitted rows did not reach it"),
-        (double_a_row, "1 rows more than the 20"),
+        (double_a_row, "1 more rows reached it than the 20"),
         (lose_one_double_one, "are not those that were emitted"),
     ],
 )

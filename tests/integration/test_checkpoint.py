@@ -485,7 +485,7 @@ def test_a_participant_refuses_the_messages_of_an_older_epoch(staged, connection
     staged.process(1, both(1))
     for action in CheckpointAction:
         late = Message(action=action, commit_number=1, size=1, epoch=4)
-        with pytest.raises(CheckpointTakenOver, match="epoch 4 is over, epoch 5 has begun"):
+        with pytest.raises(CheckpointTakenOver, match="epoch 4 was replaced by epoch 5"):
             participant.handle(late, ())
 
 

@@ -309,7 +309,7 @@ def test_a_replay_within_the_horizon_swaps_and_one_beyond_it_is_refused(staged, 
     assert staged.seen() == {1: 6, 11: 1, 12: 1, 13: 1, 15: 1}
     failed = "SELECT reason_code, reason FROM reliability.attempt WHERE txid = 3 AND attempt_id = 1"
     assert rows(connection, failed) == [
-        ("REPLAY_NOT_POSSIBLE", "txid 3: state here can take out no txid up to 3 any more")
+        ("REPLAY_NOT_POSSIBLE", "txid 3: state here has compacted its history through txid 3")
     ]
 
 

@@ -142,7 +142,7 @@ def goes_on(staged: Staged, to_txid: int) -> bool:
 def test_what_was_decided_has_to_go_with_it(stuck, connection):
     """C6: else the others would lack what the west keeps."""
     before = seen(stuck)
-    refused = r"txid 4 is decided .*go back to txid 3"
+    refused = r"txid 4 is decided .*roll back to txid 3"
     with pytest.raises(RollbackNotPossible, match=refused):
         roll_back(connection, stuck.topology, 4, WHY, dry_run=True)
     with pytest.raises(RollbackNotPossible, match=refused + r".* database east: .*poor"):
@@ -154,7 +154,7 @@ def test_a_group_goes_as_one(connection, east):
     """C5, C6."""
     staged = stuck_at(connection, {4: [4], 5: [5], 6: [7]})
     assert staged.seen("west")[5] == 1
-    with pytest.raises(RollbackNotPossible, match="go back to txid 3"):
+    with pytest.raises(RollbackNotPossible, match="roll back to txid 3"):
         roll_back(connection, staged.topology, 5, WHY)
     done = roll_back(connection, staged.topology, 3, WHY)
     assert (done.dropped, done.held) == (3, (4, 6))

@@ -201,7 +201,7 @@ def test_an_empty_batch_is_not_done_before_its_driver_says_so(new_world):
     """A5: ack_val is 0 from the start, and proves nothing; n = 0 is legal."""
     world = new_world(items=(0,))
     world.claim("A", 1, "process")
-    with pytest.raises(AttemptIncomplete, match="its write did not end"):
+    with pytest.raises(AttemptIncomplete, match="its write did not finish"):
         world.runner.end_step(world.grant(1), "process")
     world.claim("A", 1, "process")
     for sink in (TOTALS, BEST):

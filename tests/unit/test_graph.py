@@ -64,9 +64,9 @@ def test_a_process_function_is_the_only_step():
         ([CLEAN, ROLLUP, SIDE, Step("idle", nothing, feeds=[])], "feeds no state"),
         ([CLEAN, SIDE, Step("roll", nothing, feeds=["rollup"], reads=["x"])], "no other step"),
         ([CLEAN, SIDE, Step("roll", nothing, feeds=["rollup"], reads=["rollup"])], "no other step"),
-        ([CLEAN, SIDE, Step("clean", nothing, feeds=["rollup"])], "two steps of one name"),
+        ([CLEAN, SIDE, Step("clean", nothing, feeds=["rollup"])], "two steps with the same name"),
         ([CLEAN, SIDE, Step("commit", nothing, feeds=["rollup"])], "cannot be called"),
-        ([CLEAN, SIDE, Step("Roll Up", nothing, feeds=["rollup"])], "is not a name"),
+        ([CLEAN, SIDE, Step("Roll Up", nothing, feeds=["rollup"])], "is not a valid name"),
         (
             [SIDE, ROLLUP, Step("clean", nothing, feeds=["clean"], reads=["rollup"])],
             "read from each other",

@@ -1,4 +1,4 @@
-"""CombinerAggregators: how rows become a value, and how one txid's part goes in and out of it."""
+"""CombinerAggregators: combine rows to a value, and add or remove the part of one txid."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def aggregator_from_definition(data: Mapping[str, Any]) -> CombinerAggregator:
 
 
 def columns_of(values: Mapping[str, CombinerAggregator]) -> tuple[Column | Generated, ...]:
-    """Return the columns of a state's values in order; those of the one upserted row come last."""
+    """Return the columns of a state's values in order; columns of Upserts come last."""
     columns: list[Column | Generated] = []
     upserts: dict[str, Upsert] = {}
     for name, value in values.items():

@@ -1,11 +1,11 @@
-"""The stored columns of an aggregator, and the places where it runs.
+"""The stored columns of an aggregator, and the expressions that compute them.
 
-An aggregator is written down once per place:
+An aggregator has one expression per place where it is computed:
 
 - `spark`: the SQL expression over the rows of a group, in the processing phase;
 - `fold`: how Postgres folds the staged rows of a key, `combine`: how it adds them to a target row;
-- `swap`: the exact inverse, new contribution for old (rule H3), or None where there is none
-  and the value is recomputed from the kept contributions.
+- `swap`: how Postgres exchanges an old contribution for a new one, exactly (rule H3); None if that
+  is impossible, and the value is recomputed from the kept contributions.
 
 In the last three `{row.column}` is a column of a row: `staged`, `target`, `added`, `old` or `new`.
 """
@@ -22,12 +22,12 @@ from reliability.core.errors import InvalidDefinition
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """A column that is written; a leading underscore marks hidden bookkeeping.
+    """A column that is written; a leading underscore marks a hidden column.
 
     :param fold: empty for Append alone, whose rows are never combined
-    :param order: what `fold` takes the first of: ORDER BY terms over the staged rows of a key
-    :param is_count: a row starts with 0 of it, not with NULL
-    :param is_rounded: a sum of floats: another order of adding gives other last digits
+    :param order: ORDER BY terms over the staged rows of a key; `fold` takes the first row
+    :param is_count: an empty row has 0 here, not NULL
+    :param is_rounded: a sum of floats, whose last digits depend on the order of addition
     """
 
     name: str
@@ -43,7 +43,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Generated:
-    """A column that Postgres works out from others of its row, and that nobody writes."""
+    """A column that Postgres generates from other columns of the row."""
 
     name: str
     type: str
@@ -52,18 +52,18 @@ class Generated:
 
 @dataclass(frozen=True)
 class CombinerAggregator(ABC):
-    """What the aggregators share; the idea is Trident's CombinerAggregator."""
+    """Base of all aggregators, after Trident's CombinerAggregator."""
 
     @abstractmethod
     def columns(self, name: str) -> tuple[Column | Generated, ...]:
         """Return the stored columns of the value called `name`; the first is the value."""
 
     def reads(self) -> set[str]:
-        """Return the columns of the frame that it needs."""
+        """Return the columns of the frame that it reads."""
         return {getattr(self, "column", None) or ""} - {""}
 
     def definition(self) -> dict[str, Any]:
-        """Return what makes two aggregators the same, for the digest of a state."""
+        """Return its parameters as plain data, for the digest of a state."""
         return {
             "aggregator": type(self).__name__,
             **{field.name: getattr(self, field.name) for field in fields(self)},
@@ -75,9 +75,9 @@ class CombinerAggregator(ABC):
 
 
 def exchanged(name: str, type_: str) -> str:
-    """Return the `swap` of a sum: old out, new in.
+    """Return the `swap` of a sum: subtract old, add new.
 
-    In numeric, since what all others add up to need not fit the type, as long as the result does.
+    In numeric: an intermediate result may exceed the type although the final one fits.
     """
     return f"CAST(CAST({{target.{name}}} AS numeric) - {{old.{name}}} + {{new.{name}}} AS {type_})"
 
@@ -96,7 +96,7 @@ def count_column(name: str, spark: str) -> Column:
 
 
 ROW_COUNT = count_column("_rows", "count(1)")
-"""The hidden count of every combined state: a key whose last row goes, goes itself (rule H3)."""
+"""The hidden row count of every combined state: a key is deleted with its last row (rule H3)."""
 
 
 def written(columns: Iterable[Column | Generated]) -> tuple[Column, ...]:

@@ -32,9 +32,9 @@ class Count(CombinerAggregator):
 class Sum(CombinerAggregator):
     """Sum of `column`; NULL while every summed value is NULL.
 
-    A hidden count of the values that are not NULL lets a replay turn the sum NULL again.
+    A hidden count of the values that are not NULL lets a replay reset the sum to NULL.
 
-    :param type: bigint, numeric or double precision: what Spark's sums are
+    :param type: bigint, numeric or double precision, the types of Spark's sums
     """
 
     column: str
@@ -52,8 +52,8 @@ class Sum(CombinerAggregator):
 class Avg(CombinerAggregator):
     """Mean of the values of `column` that are not NULL; NULL if there is none.
 
-    Kept as an exact sum and a count, of which the table generates the mean: means of means are
-    none, and a mean that was rounded can take nothing back.
+    Stored as an exact sum and a count, from which Postgres generates the mean: means cannot be
+    combined, and nothing can be subtracted from a rounded mean.
 
     :param type: numeric, rounded to its scale if it has one, or double precision
     """
@@ -123,7 +123,7 @@ def _sum_and_count(name: str, count: str, column: str, type_: str) -> tuple[Colu
 
 
 def _extreme(name: str, type_: str, spark: str, fold: str, pick: str) -> Column:
-    # Postgres's least and greatest pass over NULL, as min and max do.
+    # Postgres's least and greatest ignore NULL, as min and max do.
     staged, target = in_order(f"{{staged.{name}}}", type_), in_order(f"{{target.{name}}}", type_)
     return Column(
         name=name,

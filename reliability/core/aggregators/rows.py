@@ -1,9 +1,9 @@
-"""Aggregators that keep what a source row said: First, Latest, Upsert, Append.
+"""Aggregators that keep values of one source row: First, Latest, Upsert, Append.
 
-First, Latest and Upsert take the row that comes first or last by an explicit order (rule H6):
-the columns `by`, then txid, then tuple id. *Txids follow the order of emission, not of time:
-without `by`, a late January file would overwrite March.* A NULL in `by` is the worst of all:
-such a row wins only where no other is left. The winner's value counts, be it NULL.
+First, Latest and Upsert keep the first or last row by an explicit order (rule H6): the columns
+`by`, then txid, then tuple id. *Txids follow the order of emission, not of time: without `by`, a
+late January file would overwrite March.* A row with NULL in `by` wins only if no other row is
+left. The winner's value is kept even if it is NULL.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any
 from reliability.core.aggregators.column import Column, CombinerAggregator, Generated, quoted
 from reliability.core.types import in_order, is_ordered_alike
 
-_TUPLE_ID = "coalesce(_x, 0)"  # NULL in a row that an outer join made, which will not balance
+_TUPLE_ID = "coalesce(_x, 0)"  # NULL after an outer join; such a row fails the accounting
 
 
 @dataclass(frozen=True)
 class _ByOrder(CombinerAggregator):
     """A value of the row that wins by an order.
 
-    :param by: column -> Postgres type, the most significant first
+    :param by: column -> Postgres type, most significant column first
     """
 
     column: str
@@ -33,13 +33,13 @@ class _ByOrder(CombinerAggregator):
         self._check(bool(self.by), "needs an order: by={column: type}")
         object.__setattr__(self, "by", dict(self.by))
         for column, type_ in self.by.items():
-            self._check(is_ordered_alike(type_), f"by {column}: {type_} has no order to rely on")
+            self._check(is_ordered_alike(type_), f"by {column}: {type_} has no reliable order")
 
     def reads(self) -> set[str]:
         return {self.column, *self.by}
 
     def definition(self) -> dict[str, Any]:
-        # jsonb forgets the order of an object's members, and this is one
+        # jsonb does not keep the order of an object's members; here the order matters
         return {**super().definition(), "by": [[name, type_] for name, type_ in self.by.items()]}
 
 
@@ -61,9 +61,9 @@ class Latest(_ByOrder):
 
 @dataclass(frozen=True)
 class Upsert(_ByOrder):
-    """The value of `column` in the row with the greatest `by`: one row for the whole state.
+    """The value of `column` in the row with the greatest `by`; all Upserts keep the same row.
 
-    All Upserts of a state have the same `by`, and their values come from one source row.
+    All Upserts of a state have the same `by`.
     """
 
     def columns(self, name: str) -> tuple[Column | Generated, ...]:
@@ -72,9 +72,9 @@ class Upsert(_ByOrder):
 
 @dataclass(frozen=True)
 class Append(CombinerAggregator):
-    """The value of `column`, in a row of its own for each row of the frame.
+    """The value of `column`, one target row for each row of the frame.
 
-    A state has only Appends or none; its key, if it has one, is not unique.
+    Either all values of a state are Append, or none is; a key, if there is one, is not unique.
     """
 
     column: str
@@ -87,10 +87,10 @@ class Append(CombinerAggregator):
 def winning_row(
     values: Mapping[str, _ByOrder], *, prefix: str, least: bool
 ) -> tuple[Column | Generated, ...]:
-    """Return the columns of values that all come from the one row that wins.
+    """Return the columns of values that all come from the winning row.
 
-    After the values come the hidden `by` and tuple id of the winner. Its txid needs no column: in
-    a target row it is smaller than that of whatever is added (C3), and staged rows have it.
+    The winner's hidden `by` and tuple id follow the values. Its txid needs no column: a target row
+    always has a smaller txid than an added row (C3), and staged rows carry theirs.
     """
     order = next(iter(values.values())).by
     keys = {f"{prefix}by_{n}": type_ for n, type_ in enumerate(order.values(), start=1)}
@@ -116,7 +116,7 @@ def winning_row(
 
 
 def _winner_in_spark(row: str, order: list[str], least: bool) -> str:
-    # Spark takes NULL for the least of all: right for max_by, the wrong way round for min_by.
+    # Spark sorts NULL as the least value: right for max_by, wrong for min_by.
     terms = [quoted(name) for name in order]
     if least:
         terms = [part for term in terms for part in (f"isnull({term})", term)]
@@ -135,7 +135,7 @@ def _order_of_staged(keys: Mapping[str, str], tuple_id: str, least: bool) -> str
 
 
 def _added_wins(keys: Mapping[str, str], least: bool) -> str:
-    # What is added has the greater txid: of two that are equal it is the later one.
+    # The added row has the greater txid: of two equal rows it is the later one.
     wins = "false" if least else "true"
     for name, type_ in reversed(list(keys.items())):
         added, target = f"{{added.{name}}}", f"{{target.{name}}}"
