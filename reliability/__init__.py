@@ -1,7 +1,7 @@
 """Exactly-once batch transactions: Airflow decides when, Spark works, Postgres decides what counts.
 
 A pipeline is a Topology: a spout, a process function and its states. Importing this package
-imports neither Airflow nor pyspark, neither pyarrow nor psycopg2: a DAG file stays light.
+imports none of Airflow, pyspark, pyarrow and psycopg2, so that DAG files parse fast.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
-    # aggregate() is for process functions: where it is used, pyspark is there.
+    # aggregate() is used only in process functions, where pyspark is installed.
     if name == "aggregate":
         from reliability.spark.frames import aggregate
 

@@ -3,7 +3,7 @@
 import os
 import sys
 
-if sys.path[0] == os.getcwd():  # Python puts it first: what lies here is not to shadow anything
+if sys.path[0] == os.getcwd():  # Python puts it first; local files must not shadow modules
     sys.path.append(sys.path.pop(0))
 
 from reliability.cli import app

@@ -1,9 +1,9 @@
-"""The fingerprint of a topology's code: so that a person sees which code an attempt ran.
+"""The fingerprint of a topology's code, which shows a person what code an attempt ran.
 
-The user's modules count by their source, installed packages by their version, and no path stands
-in it. Modules are found by reading import statements, never by looking at what a process happens
-to have imported: the same code has the same fingerprint in every driver. What is imported by a
-name in a text (`import_module("shop.prices")`) is not found, nor is data that the code reads.
+It holds the source digests of the user's modules and the versions of installed packages, but no
+path. Modules are found by reading import statements, not in `sys.modules`: the same code has the
+same fingerprint in every driver. Modules imported by a name in a string
+(`import_module("shop.prices")`) are not found, nor is data that the code reads.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from reliability.core.state import digest_of
 
 UNKNOWN = "unknown"
 ALWAYS = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "reliability"})
-# Spark puts some of these on the path from archives of its own, where they look like a user's code.
+# Spark puts some of these on the path from archives of its own, where they look like user code.
 _BY_VERSION = ALWAYS | {"py4j", "reliability_airflow"}
 _OF_PYTHON = stdlib_module_names
 _DIGITS = 16
-# Python up to 3.11 counts the depth of all its parsers in one place: a second thread in `ast.parse`
-# makes it raise SystemError (cpython#106905), and the attempt would fail for it.
+# Python up to 3.11 has one recursion counter for all parsers: a second thread in `ast.parse` makes
+# it raise SystemError (cpython#106905), which would fail the attempt.
 _PARSER = threading.Lock()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeFingerprint:
-    """What ran: module -> digest of its source, package -> version."""
+    """The code that ran: module -> digest of its source, package -> version."""
 
     modules: Mapping[str, str]
     packages: Mapping[str, str]
@@ -53,9 +53,9 @@ class CodeFingerprint:
 
 
 def fingerprint(topology: Topology) -> CodeFingerprint:
-    """Read the code of a topology: its module, those of its steps, and all that they import.
+    """Read the code of a topology: its module, its steps' modules, and all that they import.
 
-    What cannot be read is `unknown`, never an error: an attempt does not fail for want of proof.
+    What cannot be read is `unknown`, not an error: a missing fingerprint must not fail an attempt.
     """
     roots = {topology.module, *(_module_of(step.process) for step in topology.steps)} - {""}
     own = {_top(name): True for name in roots}
@@ -65,9 +65,9 @@ def fingerprint(topology: Topology) -> CodeFingerprint:
 
 
 def _read_all(roots: set[str], own: dict[str, bool]) -> dict[str, str]:
-    """Return the digests of these modules and of the user's own that they import.
+    """Return the digests of these modules and of the user's modules that they import.
 
-    :param own: whether a top-level name is the user's; each that is met on the way is added
+    :param own: whether a top-level name is the user's; names found on the way are added
     """
     found: dict[str, str] = {}
     seen: set[str] = set()
@@ -103,7 +103,7 @@ def _top(name: str) -> str:
 
 
 def _with_parents(name: str) -> list[str]:
-    """Importing a.b.c runs a, a.b and a.b.c.
+    """Return a module with its parents: importing a.b.c runs a, a.b and a.b.c.
 
     >>> _with_parents("a.b.c")
     ['a', 'a.b', 'a.b.c']
@@ -128,7 +128,7 @@ def _read(name: str) -> _Module:
         if spec is None or spec.origin is None:  # an attribute, or a folder without __init__.py
             return _Module()
         source = _source(spec)
-    except Exception:  # whatever finders and loaders of somebody's own may raise
+    except Exception:  # custom finders and loaders may raise anything
         return _Module(is_there=True)
     package = name if spec.submodule_search_locations is not None else name.rpartition(".")[0]
     digest = hashlib.sha256(source).hexdigest()[:_DIGITS]
@@ -136,7 +136,7 @@ def _read(name: str) -> _Module:
 
 
 def _find(name: str) -> ModuleSpec | None:
-    """Find a module as an import would, without importing its parents."""
+    """Find a module as an import does, without importing its parents."""
     parent, _, last = name.rpartition(".")
     if not parent:
         return find_spec(last)
@@ -149,21 +149,21 @@ def _find(name: str) -> ModuleSpec | None:
 def _source(spec: ModuleSpec) -> bytes:
     origin = Path(spec.origin or "")
     if origin.suffix != ".py":
-        raise OSError(f"{origin.name} is no source")
+        raise OSError(f"{origin.name} is not source code")
     try:
         return origin.read_bytes()
-    except NotADirectoryError:  # it lies in an archive
+    except NotADirectoryError:  # it is in an archive
         loader: Any = spec.loader
         source: bytes = loader.get_data(spec.origin)
         return source
 
 
 def _imports(source: bytes, package: str) -> Iterator[str]:
-    """Yield what the source imports, wherever it does; blocks for type checkers do not run."""
+    """Yield all imports in the source, except those in `if TYPE_CHECKING` blocks."""
     try:
         with _PARSER:
             pending: list[ast.AST] = [ast.parse(source)]
-    except (SyntaxError, ValueError, RecursionError):  # of another Python, and never imported here
+    except (SyntaxError, ValueError, RecursionError):  # for another Python, and never imported here
         return
     while pending:
         match pending.pop():
@@ -172,7 +172,7 @@ def _imports(source: bytes, package: str) -> Iterator[str]:
             case ast.ImportFrom(module=module, names=names, level=level):
                 if base := _absolute("." * level + (module or ""), package):
                     yield base
-                    yield from (f"{base}.{alias.name}" for alias in names)  # maybe a module, too
+                    yield from (f"{base}.{alias.name}" for alias in names)  # may be a module, too
             case ast.If(
                 test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING"),
                 orelse=orelse,
@@ -189,15 +189,15 @@ def _holds_statements(node: ast.AST) -> bool:
 def _absolute(name: str, package: str) -> str:
     try:
         return resolve_name(name, package)
-    except ImportError:  # beyond the top
+    except ImportError:  # beyond the top level
         return ""
 
 
-# --- whose module it is --------------------------------------------------------------------------
+# --- user code or installed ----------------------------------------------------------------------
 
 
 def _is_source(top: str) -> bool:
-    """Say whether a top-level name is somebody's source, not Python's or an installed package."""
+    """Say whether a top-level name is user code, not Python's or an installed package."""
     if top in _OF_PYTHON or top in _BY_VERSION:
         return False
     try:
@@ -208,7 +208,7 @@ def _is_source(top: str) -> bool:
 
 
 def _folders(spec: ModuleSpec) -> set[Path]:
-    """Return the folders that a top-level module or package lies in; a namespace has several."""
+    """Return the folders of a top-level module or package; a namespace package has several."""
     return {Path(place).parent for place in spec.submodule_search_locations or [spec.origin or ""]}
 
 
@@ -220,19 +220,19 @@ def _is_installation(folder: Path) -> bool:
 
 
 def _versions(imported: set[str]) -> dict[str, str]:
-    """Return the versions of what is installed of these top-level names, and of Python."""
+    """Return the versions of the installed packages of these top-level names, and of Python."""
     found = {"python": platform.python_version()}
     others = set()
     for name in imported - _OF_PYTHON:
         try:
             found[name] = metadata.version(name) or UNKNOWN
-        except Exception:  # there is none of that name, or its installation is broken
+        except Exception:  # not installed, or the installation is broken
             others.add(name)
     return found | _providers(others - _BY_VERSION)
 
 
 def _providers(imported: set[str]) -> dict[str, str]:
-    """Return the versions of packages of another name than what is imported, as PyYAML is."""
+    """Return the versions of packages whose name differs from the imported one, such as PyYAML."""
     found: dict[str, str] = {}
     for distribution in metadata.distributions() if imported else ():
         files = [distribution.read_text(name) or "" for name in ("top_level.txt", "RECORD")]

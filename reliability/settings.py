@@ -1,4 +1,4 @@
-"""The few settings of a process, read from its environment; none of them is a secret."""
+"""The settings of a process, read from its environment; none of them is secret."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DATABASE_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
 def ledger_dsn() -> str:
-    """Return RELIABILITY_DSN: how libpq finds the ledger, by default a service of its name.
+    """Return RELIABILITY_DSN: the libpq connection string of the ledger, by default a service.
 
     :raises PasswordInDsn, DsnUnreadable: as for `database_dsn`
     """
@@ -22,20 +22,20 @@ def ledger_dsn() -> str:
 
 
 def database_dsn(name: str) -> str:
-    """Return how libpq finds a database of the user's: the ledger's own for the name "".
+    """Return the libpq connection string of a user's database; "" is the ledger's own.
 
     `shop` is RELIABILITY_DSN_SHOP, by default the libpq service `shop`.
 
-    :raises PasswordInDsn: a password in it would travel into every place that shows an
-        environment or a Spark conf (G10)
-    :raises DsnUnreadable: it is not what libpq takes
-    :raises InvalidDefinition: the name is no name
+    :raises PasswordInDsn: it holds a password, which would appear wherever an environment or a
+        Spark conf is shown (G10)
+    :raises DsnUnreadable: libpq cannot parse it
+    :raises InvalidDefinition: the name is not valid
     """
     if not name:
         return ledger_dsn()
     if not _DATABASE_NAME.fullmatch(name):
         raise InvalidDefinition(
-            f"database: {name!r} is not a name",
+            f"database: {name!r} is not a valid name",
             remedy="use lower case, digits and single underscores; it names a libpq service.",
         )
     return _dsn(f"RELIABILITY_DSN_{name.upper()}", f"service={name}")
@@ -48,7 +48,7 @@ def _dsn(variable: str, default: str) -> str:
     try:
         parts = psycopg2.extensions.parse_dsn(dsn)
     except psycopg2.ProgrammingError:
-        # libpq quotes what it cannot read, and that may be a piece of a password
+        # libpq quotes what it cannot parse, which may be part of a password
         raise DsnUnreadable(f"{variable} cannot be read") from None
     if secret := {"password", "sslpassword"} & parts.keys():
         raise PasswordInDsn(f"{variable} holds a {secret.pop()}")
@@ -56,24 +56,24 @@ def _dsn(variable: str, default: str) -> str:
 
 
 def home() -> Path:
-    """Return RELIABILITY_HOME, the folder that relative source paths start from."""
+    """Return RELIABILITY_HOME, the folder to which relative source paths refer."""
     return Path(named_home() or ".").resolve()
 
 
 def named_home() -> str | None:
-    """Return RELIABILITY_HOME as it is written; without it, `home` is the working folder."""
+    """Return RELIABILITY_HOME as it is set; if it is not, `home` is the working folder."""
     return os.environ.get("RELIABILITY_HOME")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leases:
-    """How long silence is borne, in seconds; a topology says so itself for its running attempts.
+    """Timeouts in seconds; the lease of a running attempt is an option of its topology.
 
-    :param submit: from the grant of an attempt to the driver's first message: spark-submit, and
-        the cluster's queue
-    :param request: between two signs of life of a run that asked for a txid
-    :param overdue: how long after it was processed a txid is left to its own task; then anybody
-        who passes commits it when its turn has come
+    :param submit: from the grant of an attempt to the driver's first message; includes
+        spark-submit and the cluster's queue
+    :param request: the longest time between two signs of life of a run with an open request
+    :param overdue: how long a processed txid is left to its own task; after that, any sweep
+        commits it when its turn has come
     """
 
     submit: int = 1800

@@ -1,4 +1,4 @@
-"""Find a topology by its module and name: what travels between processes is never the object."""
+"""Find a topology by its module and name, which is how processes refer to it."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def load_topology(module: str, name: str) -> Topology:
     for member in members:
         if isinstance(member, Topology) and member.name == name:
             return member
-    raise TopologyNotFound(f"module {module} holds no topology called {name}")
+    raise TopologyNotFound(f"module {module} defines no topology called {name}")
 
 
 def folder_of(module: str) -> str | None:
-    """Return the folder on the path from which a module was imported here.
+    """Return the folder on the path from which a module was imported.
 
-    None if it is installed, so that every Python of this environment finds it, or in no file.
+    None if it is installed, so that every Python of this environment finds it, or has no file.
     """
     imported = sys.modules.get(module)
     file = getattr(imported, "__file__", None)

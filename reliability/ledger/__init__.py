@@ -1,1 +1,1 @@
-"""The ledger: the one way to Postgres."""
+"""The ledger: all access to Postgres."""

@@ -1,4 +1,4 @@
-"""The one way to Postgres: connections, transactions and named statements."""
+"""All access to Postgres: connections, transactions and named statements."""
 
 from __future__ import annotations
 
@@ -27,31 +27,31 @@ COPY_CHUNK_BYTES = 1 << 20
 
 
 class CopySource(Protocol):
-    """Where COPY reads from."""
+    """A source of bytes for COPY."""
 
     def read(self, size: int = -1, /) -> bytes:
         """Return the next bytes, empty at the end."""
 
 
 class DatabaseTransaction:
-    """An open transaction: statements by name, parameters by name."""
+    """An open transaction; runs statements by name with named parameters."""
 
     def __init__(self, cursor: Cursor) -> None:
         self.cursor = cursor
         self.is_committed = False
 
     def run_and_commit(self, statement: str, **parameters: Any) -> None:
-        """Run a last statement in one round trip with COMMIT, so that its locks are short."""
+        """Run the last statement in one round trip with COMMIT, to keep its locks short."""
         self.cursor.execute(f"{queries()[statement]}; {queries()['commit']}", parameters)
         self.is_committed = True
 
     def copy(self, statement: str, rows: CopySource) -> None:
-        """COPY rows in; `rows.read` is asked for more until it returns nothing."""
-        # psycopg2's stubs want readline too, its code calls read alone
+        """COPY rows in; calls `rows.read` until it returns nothing."""
+        # psycopg2's stubs require readline too; its code only calls read
         self.cursor.copy_expert(statement, rows, COPY_CHUNK_BYTES)  # type: ignore[arg-type]
 
     def run(self, statement: str | Composable, **parameters: Any) -> int:
-        """Run a statement and return how many rows it touched."""
+        """Run a statement and return how many rows it affected."""
         self._execute(statement, parameters)
         return self.cursor.rowcount
 
@@ -66,7 +66,7 @@ class DatabaseTransaction:
         return cast("Row | None", self.cursor.fetchone())
 
     def one(self, statement: str | Composable, **parameters: Any) -> Row:
-        """Run a statement that has to find its row: without it the ledger is corrupt."""
+        """Run a statement that must find a row; if there is none, the ledger is corrupt."""
         row = self.first(statement, **parameters)
         if row is None:
             raise LedgerCorruption(f"{statement} found no row for {parameters}")
@@ -77,12 +77,12 @@ class DatabaseTransaction:
         encoding = self.cursor.connection.get_parameter_status("server_encoding") or "UTF8"
         try:
             self.cursor.execute(text, with_storable_prose(parameters, encoding))
-        except ValueError as error:  # the driver's word for NUL
+        except ValueError as error:  # psycopg2 raises this for NUL
             raise TextNotStorable(str(error)) from error
 
 
 class LedgerConnection:
-    """A session with Postgres that is opened when needed, and opened again when it was lost."""
+    """A session with Postgres, opened when needed and reopened after a loss."""
 
     def __init__(self, dsn: str, application_name: str = "reliability") -> None:
         self.dsn = dsn
@@ -94,10 +94,10 @@ class LedgerConnection:
     def transaction(self, *, reads_only: bool = False) -> Iterator[DatabaseTransaction]:
         """Open a transaction; it commits when the block ends and rolls back when it raises.
 
-        Errors of the driver leave as errors of this package. If the answer to COMMIT is lost,
-        LedgerUnavailable says so: the caller reads the ledger again and never guesses (G8).
+        Driver errors are raised as errors of this package. If the answer to COMMIT is lost,
+        LedgerUnavailable is raised: the caller must read the ledger again, not guess (G8).
 
-        :param reads_only: Postgres refuses every write; works on a standby, too
+        :param reads_only: Postgres rejects every write; also works on a standby
         """
         try:
             cursor = self._connect().cursor()
@@ -111,9 +111,9 @@ class LedgerConnection:
         except psycopg2.Error as error:
             self._roll_back()
             raise translate(error) from error
-        except UnicodeError as error:  # a database without an encoding, or a lone surrogate
+        except UnicodeError as error:  # an SQL_ASCII database, or a lone surrogate
             self._roll_back()
-            raise TextNotStorable(f"a text that is not UTF-8: {error}") from error
+            raise TextNotStorable(f"a text is not UTF-8: {error}") from error
         except BaseException:
             self._roll_back()
             raise
@@ -134,9 +134,9 @@ class LedgerConnection:
         if self._connection is None or self._connection.closed:
             connection = psycopg2.connect(
                 self.dsn,
-                # a peer that vanished is noticed in a minute, not after TCP's two hours
+                # detect a lost peer within a minute, not after TCP's two hours
                 connect_timeout=CONNECT_TIMEOUT_SECONDS,
-                # Python's texts, whatever PGCLIENTENCODING and the server's default are
+                # as Python's strings, whatever PGCLIENTENCODING and the server say
                 client_encoding="UTF8",
                 application_name=self.application_name,
                 cursor_factory=RealDictCursor,
@@ -145,17 +145,17 @@ class LedgerConnection:
                 keepalives_count=3,
                 tcp_user_timeout=30_000,
             )
-            connection.autocommit = True  # BEGIN and COMMIT are written out
+            connection.autocommit = True  # BEGIN and COMMIT are explicit
             try:
                 self._pins = self._open_session(connection)
             except BaseException:
-                connection.close()  # nothing may be done in a session without its settings
+                connection.close()  # a session without its settings must not be used
                 raise
             self._connection = connection
         return self._connection
 
     def _open_session(self, connection: Connection) -> str:
-        """Set what holds for the session; return what every transaction has to set."""
+        """Set up the session; return the statements that every transaction must start with."""
         with connection.cursor() as cursor:
             cursor.execute(queries()["open_session"])
             waits_for_standbys = cast(list[Row], cursor.fetchall())[0]["waits_for_standbys"]
@@ -163,10 +163,10 @@ class LedgerConnection:
         return "; ".join(queries()[name] for name in pins)
 
     def _roll_back(self) -> None:
-        # A failing rollback must not hide the first error; a lost session has rolled back anyway.
+        # A failing rollback must not hide the first error; a lost session is rolled back anyway.
         try:
             if self._connection is not None and not self._connection.closed:
                 self._connection.cursor().execute(queries()["roll_back"])
         except psycopg2.Error as error:
-            logger.warning("error ignored in rollback: %s", error)
+            logger.warning("ignored an error in a rollback: %s", error)
             self.close()

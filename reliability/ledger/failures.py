@@ -1,4 +1,4 @@
-"""Translate what the driver raises into the errors of this package, by SQLSTATE, in one place."""
+"""Translate driver errors into the errors of this package, by SQLSTATE, in one place."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from reliability.core.errors import (
 
 FENCED_SQLSTATE = "RL001"
 _MISSING = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
-# A missing schema or table of the user's own is not the ledger's.
+# A missing schema or table of the user's does not mean that the ledger is not migrated.
 _OF_THE_LEDGER = re.compile(r"\breliability(_contribution)?[.\"]")
 _NO_TEXT = (errors.UntranslatableCharacter, errors.CharacterNotInRepertoire)
 _PLACE_IN_COPY = re.compile(r"^COPY \w+, line \d+(, column \w+)?", re.MULTILINE)
 
 
 def translate(error: psycopg2.Error) -> ReliabilityError:
-    """Return the error of this package that a driver error means."""
+    """Return the error of this package for a driver error."""
     text = described(error)
     if error.pgcode == FENCED_SQLSTATE:
         return AttemptFenced(text)
@@ -39,20 +39,20 @@ def translate(error: psycopg2.Error) -> ReliabilityError:
     if isinstance(error, _NO_TEXT):
         return TextNotStorable(text)
     if isinstance(error, _MISSING) and _OF_THE_LEDGER.search(text):
-        return LedgerNotMigrated(f"the ledger lacks what this release needs: {text}")
+        return LedgerNotMigrated(f"the ledger lacks an object that this release needs: {text}")
     if isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError):
         return _unavailable(text)
     return UnexpectedAnswer(text)
 
 
 def described(error: psycopg2.Error) -> str:
-    """Return what Postgres says, without the row that it says it about.
+    """Return Postgres's message without the row that it is about.
 
-    Its DETAIL and CONTEXT quote whole rows, which would stand in logs and in the ledger. Of a COPY
-    the line and the column stay, and of a constraint the key.
+    DETAIL and CONTEXT quote whole rows, which must not appear in logs or in the ledger. Only the
+    line and column of a COPY and the key of a constraint are kept.
     """
     said = error.diag.message_primary
-    if said is None:  # libpq's own: there is no session
+    if said is None:  # raised by libpq: there is no session
         return " ".join(str(error).split())
     detail = error.diag.message_detail or ""
     place = _PLACE_IN_COPY.search(error.diag.context or "")
@@ -61,7 +61,7 @@ def described(error: psycopg2.Error) -> str:
 
 
 def _unavailable(text: str) -> ReliabilityError:
-    # libpq reports a refused login without a SQLSTATE, as it comes before the session.
+    # libpq reports a refused login without a SQLSTATE, because there is no session yet.
     if "password authentication failed" in text or "no password supplied" in text:
         return LedgerRefusedLogin(text)
     return LedgerUnavailable(text)

@@ -1,4 +1,4 @@
-"""Lock a topology: whoever holds its row decides, everybody else queues (A3, C1)."""
+"""Lock a topology's row: its holder decides, all others queue (A3, C1)."""
 
 from __future__ import annotations
 
@@ -10,32 +10,32 @@ from reliability.core.errors import (
 )
 from reliability.ledger.connection import DatabaseTransaction, Row
 
-# A commit of millions of rows takes minutes; who waits for the topology holds nothing yet.
+# A commit of millions of rows takes minutes; while waiting, a process holds no other lock.
 PATIENCE_SECONDS = 300
-# Whoever holds the topology must not wait long for anything else.
+# The holder of the topology must not wait long for another lock.
 HOLDERS_PATIENCE_SECONDS = 10
 
 
 def lock_topology(tx: DatabaseTransaction, topology: str, patience: int = PATIENCE_SECONDS) -> Row:
-    """Wait for the topology's row and return it; raise LedgerBusy after `patience` seconds.
+    """Lock the topology's row and return it; raise LedgerBusy after `patience` seconds.
 
-    :raises NotTheCoordinator: this database has a mirror of the row only; what is decided here
-        would be decided twice
+    :raises NotTheCoordinator: this database has only a mirror of the row; decisions are made in the
+        coordinator's ledger
     """
     row = _lock(tx, topology, patience)
     if row is None:
-        raise LedgerCorruption(f"the ledger knows no topology {topology}")
+        raise LedgerCorruption(f"the ledger has no topology called {topology}")
     _unless_mirror(row, topology)
     return row
 
 
 def lock_mirror(tx: DatabaseTransaction, topology: str, patience: int = PATIENCE_SECONDS) -> None:
-    """Wait for the row in a database that only takes part in the topology.
+    """Lock the mirrored row in a database that only takes part in the topology.
 
-    :raises CheckpointMismatch: it takes part no more: it was exchanged, or restored from a backup
+    :raises CheckpointMismatch: there is no row: the database was replaced or restored
     """
     if _lock(tx, topology, patience) is None:
-        raise CheckpointMismatch(f"it knows nothing of {topology}")
+        raise CheckpointMismatch(f"it has no record of {topology}")
 
 
 def _lock(tx: DatabaseTransaction, topology: str, patience: int) -> Row | None:
@@ -46,16 +46,16 @@ def _lock(tx: DatabaseTransaction, topology: str, patience: int) -> Row | None:
 
 
 def check_coordinator(tx: DatabaseTransaction, topology: str) -> None:
-    """Raise NotTheCoordinator if this database has a mirror of the topology only."""
+    """Raise NotTheCoordinator if this database has only a mirror of the topology."""
     row = tx.first("mirrored_topology", topology=topology)
     if row is not None:
         _unless_mirror(row, topology)
 
 
 def check_known(tx: DatabaseTransaction, topology: str) -> None:
-    """Raise for a name that a person mistyped.
+    """Check a topology's name that a person typed.
 
-    :raises TopologyUnknown: the ledger has no topology of that name
+    :raises TopologyUnknown: the ledger has no topology with this name
     :raises NotTheCoordinator: this database only takes part in it
     """
     row = tx.first("mirrored_topology", topology=topology)
@@ -66,4 +66,4 @@ def check_known(tx: DatabaseTransaction, topology: str) -> None:
 
 def _unless_mirror(row: Row, topology: str) -> None:
     if row["participant"] is not None:
-        raise NotTheCoordinator(f"{topology} has its ledger in another database")
+        raise NotTheCoordinator(f"the ledger of {topology} is in another database")

@@ -1,4 +1,4 @@
-"""Bring the ledger's schema up to date: numbered files, forward only, each in one transaction."""
+"""Bring the ledger's schema up to date: numbered files, forward only, one transaction each."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from reliability.core.errors import (
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.queries import sql_folder
 
-# Where the order of bytes is that of code points, as it is in Spark: in these, and where bytes are
-# stored as they come.
+# Encodings in which bytes sort like code points, as in Spark; SQL_ASCII stores the client's UTF-8
+# bytes unchanged.
 ENCODINGS = ("UTF8", "LATIN1", "SQL_ASCII")
 _FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
 
@@ -36,7 +36,7 @@ class Migration:
 
 
 def migrations(folder: Path | None = None) -> list[Migration]:
-    """Return the migrations of this release in order; a gap or a bad name is an error."""
+    """Return the migrations of this release in order; raise ValueError for a gap or a bad name."""
     found = []
     for path in sorted((folder or sql_folder() / "migrations").glob("*.sql")):
         match = _FILE.match(path.name)
@@ -53,11 +53,11 @@ def migrations(folder: Path | None = None) -> list[Migration]:
 def migrate(
     connection: LedgerConnection, available: list[Migration] | None = None
 ) -> list[Migration]:
-    """Apply what is missing and return it; run twice, or by two at once, it is harmless.
+    """Apply the missing migrations and return them; safe to repeat and to run concurrently.
 
     :raises MigrationChanged: an applied migration differs from its file
-    :raises LedgerTooNew: the ledger knows migrations that this release does not
-    :raises EncodingUnsupported: texts have another order in this database than in Spark
+    :raises LedgerTooNew: the ledger has migrations that this release does not have
+    :raises EncodingUnsupported: texts sort differently in this database than in Spark
     """
     known = migrations() if available is None else available
     applied = []
@@ -77,12 +77,12 @@ def migrate(
 
 
 def check_migrated(connection: LedgerConnection) -> None:
-    """Raise unless the ledger is exactly as this release needs it."""
+    """Raise unless the ledger's schema is exactly that of this release."""
     with connection.transaction() as tx:
         if not tx.one("table_exists", table="reliability.migration")["exists"]:
             raise LedgerNotMigrated("this database has no ledger yet")
         if missing := _missing(_applied(tx), migrations()):
-            raise LedgerNotMigrated(f"the ledger lacks migration {missing[0].number}")
+            raise LedgerNotMigrated(f"the ledger does not have migration {missing[0].number}")
 
 
 def _check_encoding(tx: DatabaseTransaction) -> None:
@@ -97,8 +97,12 @@ def _applied(tx: DatabaseTransaction) -> dict[int, str]:
 
 def _missing(applied: dict[int, str], known: list[Migration]) -> list[Migration]:
     if newer := applied.keys() - {migration.number for migration in known}:
-        raise LedgerTooNew(f"the ledger has migration {max(newer)}, this release ends before it")
+        raise LedgerTooNew(
+            f"the ledger has migration {max(newer)}, which this release does not have"
+        )
     for migration in known:
         if applied.get(migration.number, migration.checksum) != migration.checksum:
-            raise MigrationChanged(f"{migration.number:04d}_{migration.name} was changed")
+            raise MigrationChanged(
+                f"{migration.number:04d}_{migration.name} was changed after it was applied"
+            )
     return [migration for migration in known if migration.number not in applied]

@@ -1,4 +1,4 @@
-"""Rows of the ledger as the values of the core."""
+"""Convert rows of the ledger to values of the core."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from reliability.ledger.connection import Row
 
 
 def request_of(row: Row) -> Request:
-    """Read a request."""
+    """Convert a request."""
     return Request(
         request_id=row["request_id"],
         number=row["number"],
@@ -34,7 +34,7 @@ def request_of(row: Row) -> Request:
 
 
 def recorded_try_of(row: Row) -> TaskTry | None:
-    """Read the try in which a task first worked for a request, None if it never did."""
+    """Convert the try in which a task first worked for a request; None if it never did."""
     if row["max_tries"] is None:
         return None
     return TaskTry(
@@ -48,7 +48,7 @@ def recorded_try_of(row: Row) -> TaskTry | None:
 def snapshot_of(
     row: Row, steps: list[Row], blocked: Row | None, replay_refusal: str | None
 ) -> Snapshot:
-    """Read a snapshot; `steps` are those of the live attempt."""
+    """Convert a snapshot; `steps` are those of the live attempt."""
     is_first = row["txid"] == 1
     return Snapshot(
         txid=row["txid"],
@@ -70,7 +70,7 @@ def snapshot_of(
 
 
 def live_attempt_of(row: Row, steps: Sequence[Row]) -> LiveAttempt:
-    """Read a live attempt with its steps."""
+    """Convert a live attempt with its steps."""
     return LiveAttempt(
         attempt_id=row["live_attempt_id"],
         status=AttemptStatus(row["live_status"]),
@@ -87,7 +87,7 @@ def live_attempt_of(row: Row, steps: Sequence[Row]) -> LiveAttempt:
 
 
 def blocked_of(row: Row | None) -> Blocked | None:
-    """Read the txid that blocks, if there is one."""
+    """Convert the blocked txid, if there is one."""
     if row is None:
         return None
     interval = interval_of(row)
@@ -100,14 +100,14 @@ def blocked_of(row: Row | None) -> Blocked | None:
 
 
 def interval_of(row: Row) -> Interval | None:
-    """Read a data interval, None for an untimed transaction."""
+    """Convert a data interval; None for an untimed transaction."""
     if row["interval_start"] is None:
         return None
     return Interval(row["interval_start"], row["interval_end"])
 
 
 def sink_of(row: Row) -> Sink:
-    """Read what the acker knows of a sink."""
+    """Convert the acker's record of a sink."""
     return Sink(
         name=row["sink"],
         step=row["step"],
@@ -118,5 +118,5 @@ def sink_of(row: Row) -> Sink:
 
 
 def batch_of(row: Row) -> BatchMeta:
-    """Read a batch from its columns."""
+    """Convert a batch."""
     return BatchMeta.from_json(row["batch_meta"], Fold(row["emitted_xor"], row["emitted_count"]))

@@ -1,1 +1,1 @@
-"""The way of a batch: declare, emit, request, attempt, seal, commit, settle, sweep."""
+"""The life of a batch: declare, emit, request, attempt, seal, commit, settle, sweep."""

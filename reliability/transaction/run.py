@@ -1,8 +1,8 @@
-"""The way of a txid: ask the pure `next_action` what to do next, do it, ask again.
+"""The loop for a txid: ask the pure `next_action` what to do next, do it, ask again.
 
-Airflow's tasks and `reliability replay` go the same way, so the same rules fence them: a sweep
-gives up what a dead process left behind, and another run that wants the txid waits. They differ in
-their executor: how a step is submitted, how to wait, and who is told.
+Airflow's tasks and `reliability replay` use the same loop, so the same rules fence them: a sweep
+gives up the work of a dead process, and another run that wants the txid waits. They differ in
+their executor: how it submits a step, how it waits, and where it reports.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ from reliability.transaction.process.seal import end_step, seal
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionTask:
-    """What one Airflow task, or one call of the command line, has to get done for a txid.
+    """The work of one Airflow task, or of one call of the command line, for a txid.
 
     :param work: process a step, or commit the txid
     """
@@ -60,19 +60,19 @@ class TransactionTask:
 
 
 class Executor(Protocol):
-    """What an Airflow task does differently from the command line."""
+    """The part in which an Airflow task and the command line differ."""
 
     def check(self) -> None:
         """Raise if nothing can be submitted; called before an attempt begins."""
 
     def submit(self, grant: Grant, step: str) -> None:
-        """Run a step on Spark until it ends; raise if it failed. Success proves nothing."""
+        """Run a step on Spark until it ends; raise if it failed. Success alone proves nothing."""
 
     def wait(self, wait: Wait) -> None:
-        """Return when it is time to ask again; or leave, and come back later."""
+        """Return when it is time to ask again; or leave, and run again later."""
 
     def committed(self, committed: Sequence[Committed]) -> None:
-        """Report what was committed: this txid, and what was due with it."""
+        """Report what was committed: this txid, and others that were due with it."""
 
     def tell(self, what: str, level: int = logging.INFO) -> None:
         """Report what happens."""
@@ -84,11 +84,11 @@ def run_transaction(
     executor: Executor,
     observer: DifferenceObserver | None = None,
 ) -> DryRunResult | None:
-    """Do whatever is lacking until the task is done, even if it was another task's part (R4).
+    """Do everything that is missing until the task is done, even another task's part (R4).
 
     :param observer: called with the rows that a dry run finds different
     :return: what a dry run has found
-    :raises ReliabilityError: the task cannot be done now, or ever. A retry starts again here
+    :raises ReliabilityError: the task cannot be completed now, or at all; a retry starts again here
     """
     while True:
         action = decide(connection, task)
@@ -102,7 +102,7 @@ def run_transaction(
             case Commit():
                 committed = drain(connection, task.topology.name, own_txid=task.txid)
                 executor.committed(committed)
-                if not committed:  # somebody else was faster, or it is no longer due
+                if not committed:  # another process was faster, or it is no longer due
                     executor.wait(Wait("its commit"))
             case DryRun():
                 return dry_run_replay(
@@ -112,14 +112,14 @@ def run_transaction(
                 try:
                     _process(connection, task, executor, action)
                 except PredecessorFailed as error:
-                    # not this txid's fault: it waits for its predecessor and begins again
+                    # this txid did not fail: it waits for its predecessor and begins again
                     executor.tell(str(error), logging.WARNING)
 
 
 def decide(connection: LedgerConnection, task: TransactionTask) -> Action:
     """Read the ledger and decide what to do next.
 
-    The source is asked before each attempt, before a replay's too, as in Trident's isReady.
+    The source is checked before each attempt, also of a replay, as in Trident's isReady.
     """
     topology, txid = task.topology, task.txid
     snapshot, request = read_snapshot(
@@ -139,7 +139,7 @@ def _process(
     executor: Executor,
     action: Begin | Submit | Seal,
 ) -> None:
-    """Do one act of the processing phase; if it is no longer due, decide again."""
+    """Do one action of the processing phase, unless it is no longer due."""
     match action:
         case Begin():
             executor.check()
@@ -165,11 +165,11 @@ def _process(
 def _submit(
     connection: LedgerConnection, topology: Topology, executor: Executor, grant: Grant, step: str
 ) -> None:
-    """Run a step, and end it by what is in the ledger."""
+    """Run a step, then end it according to the ledger."""
     try:
         executor.submit(grant, step)
     except Exception as error:
-        # The JVM is gone, its Python may still run: fence it before anything else is tried.
+        # The JVM is gone but its Python may still run: fence it before trying anything else.
         first_line = str(error).split("\n", 1)[0][:300]
         what = f"spark-submit ended before the attempt was complete ({first_line})"
         end_attempt(connection, grant, AttemptIncomplete(what), fence=True)

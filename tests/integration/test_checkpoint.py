@@ -676,9 +676,9 @@ def test_a_participant_that_lost_everything_is_not_taken_for_a_new_one(
     with new_database(template) as dsn:
         monkeypatch.setenv("RELIABILITY_DSN_EAST", dsn)
         staged.process(2, both(2))
-        with pytest.raises(CheckpointMismatch, match="database east: it knows nothing"):
+        with pytest.raises(CheckpointMismatch, match="database east: it has no record"):
             declare_participants(TopologyDatabases(connection, staged.topology, [EAST]))
-        with pytest.raises(CheckpointMismatch, match="database east: it knows nothing"):
+        with pytest.raises(CheckpointMismatch, match="database east: it has no record"):
             drain(connection, staged.topology)
     assert staged.statuses() == {"1:0": "COMMITTED", "2:0": "PROCESSED"}
 

@@ -740,7 +740,7 @@ def test_rows_that_were_lost_from_history_are_found(tx):
 def test_a_committed_txid_without_a_header_is_found(staged, connection):
     change(connection, "DELETE FROM reliability.contribution WHERE txid = 2")
     (verified,) = verify(connection, "t")
-    assert verified.headers == ("attempt 2:0 has committed and is not on record",)
+    assert verified.headers == ("attempt 2:0 has committed but is not recorded",)
     assert counts(verified) == (6, 0, 1, 1)
 
 

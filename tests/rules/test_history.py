@@ -305,14 +305,14 @@ def test_a_skipped_txid_satisfies_who_asked_for_it(connection):
 def test_only_what_was_emitted_and_has_not_committed_can_be_parked(connection):
     """C7."""
     shop = committed(connection, made(1))
-    with pytest.raises(ParkNotPossible, match="has committed"):
+    with pytest.raises(ParkNotPossible, match="has already committed"):
         park(connection, "shop", 1, "no")
     with pytest.raises(ParkNotPossible, match="never emitted"):
         park(connection, "shop", 2, "no")
     shop.deliver(made(2))
     shop.process(2)
     shop.runner.commit(2)
-    with pytest.raises(ParkNotPossible, match="has committed"):
+    with pytest.raises(ParkNotPossible, match="has already committed"):
         park(connection, "shop", 2, "no")
 
 

@@ -71,7 +71,7 @@ def test_a_run_that_was_deleted_and_made_again_asks_anew(new_world):
     run = Run(dag_id=world.name, run_id="A")
     world.work("A", 1, "commit")
     world.runner.close(1, run, "its tasks ended")
-    world.observer.raised["A", 0] += 1  # as good as cleared
+    world.invariants.raised["A", 0] += 1  # as good as cleared
     begun_again = TaskTry(max_tries=1, try_id="another", run_started="0", is_first=True)
     who = TaskContact(run=run, task="emit", this_try=begun_again)
     world.runner.emit(MONTHS[0], who, max_batches=9)

@@ -17,7 +17,7 @@ def test_split():
 
 
 def test_a_name_given_twice_is_an_error():
-    with pytest.raises(ValueError, match="twice"):
+    with pytest.raises(ValueError, match="duplicate"):
         split_queries("-- one --\nSELECT 1;\n-- one --\nSELECT 2;\n")
 
 

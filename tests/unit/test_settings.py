@@ -34,5 +34,5 @@ def test_a_password_is_refused_and_not_repeated(monkeypatch, dsn, error):
 
 @pytest.mark.parametrize("name", ["Shop", "shop-1", "a b", "host=h", "a;b", "_shop"])
 def test_what_is_no_name_never_reaches_libpq(name):
-    with pytest.raises(InvalidDefinition, match="is not a name"):
+    with pytest.raises(InvalidDefinition, match="is not a valid name"):
         database_dsn(name)

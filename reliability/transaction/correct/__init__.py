@@ -1,1 +1,1 @@
-"""What a person does about committed txids, and about txids that cannot be processed."""
+"""Corrections by a person: roll back, park or skip txids."""

@@ -1,11 +1,11 @@
-"""Park or skip: a person lets order go on past a txid that cannot be processed (C7).
+"""Park or skip a txid that cannot be processed, so that later txids can commit (C7).
 
-The txid gets an attempt that is empty and PROCESSED at once, so that it commits in its turn like
-any other, with a header `empty` in every state, and can be replayed like any other. Of an opaque
-spout it takes the last batch that was cut for it, or, if there is none, an empty one (E4).
+The txid gets an empty attempt, PROCESSED at once, which commits in its turn like any other, with a
+header `empty` in every state, and can be replayed like any other. With an opaque spout it takes the
+last batch that was cut for the txid, or an empty one if there is none (E4).
 
-- PARKED satisfies nobody and closes the requests for it; a replay takes it in again
-- SKIPPED is what those who ask for it get: their runs go green
+- PARKED: the requests for the txid are closed unsatisfied; a replay processes the batch
+- SKIPPED: the requests for the txid are satisfied: their runs succeed
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from reliability.transaction.process.attempt import attempt_key, raise_if_fenced
 from reliability.transaction.process.mirror import mirror_grant
 from reliability.transaction.topology.databases import TopologyDatabases
 
-STEP = "none"  # the sinks of an empty attempt are fed by no step
+STEP = "none"  # no step feeds the sinks of an empty attempt
 
 
 class EmptyVerdict(str, Enum):
@@ -36,17 +36,17 @@ class EmptyVerdict(str, Enum):
 
 
 def park(connection: LedgerConnection, topology: str, txid: int, reason: str) -> list[Committed]:
-    """Commit a txid as empty once it is its turn; whoever asked for it is told that it is not done.
+    """Commit a txid as empty when its turn comes, and close the requests for it as not done.
 
-    :returns: what could commit now, the later txids that were waiting too
-    :raises ParkNotPossible: it has committed, was never emitted, or, of an opaque spout, starts
-        where a txid ends that has not committed
+    :returns: what could be committed now, including later txids that were waiting
+    :raises ParkNotPossible: the txid has committed or was never emitted; or the spout is opaque and
+        the previous txid has not committed, so that it is not known where the batch starts
     """
     return _pass_over(connection, topology, txid, EmptyVerdict.PARKED, reason)
 
 
 def skip(connection: LedgerConnection, topology: str, txid: int, reason: str) -> list[Committed]:
-    """Commit a txid as empty once it is its turn; whoever asked for it has it.
+    """Commit a txid as empty when its turn comes, and satisfy the requests for it.
 
     :returns, :raises: as park
     """
@@ -57,11 +57,11 @@ def _pass_over(
     connection: LedgerConnection, topology: str, txid: int, verdict: EmptyVerdict, reason: str
 ) -> list[Committed]:
     with committer(connection, topology) as change:
-        change(nothing)  # what a driver that died left on its way may be a commit of this txid
+        change(nothing)  # a dead driver's unfinished change may be a commit of this txid
     with TopologyDatabases.of(connection, topology) as participants:
         is_alone = not participants.others
         grant = _grant_empty(connection, topology, txid, verdict, reason, process=is_alone)
-        # Everywhere else first: PROCESSED in the ledger means that it is so in every database.
+        # The coordinator comes last: PROCESSED there means PROCESSED in every database.
         mirror_grant(participants, grant, lambda tx, database: _open_empty_sinks(tx, grant))
         for database in () if is_alone else (*participants.others, COORDINATOR):
             with participants.connection_of(database).transaction() as tx:
@@ -82,9 +82,9 @@ def _grant_empty(
     with connection.transaction() as tx:
         locked = lock_topology(tx, topology)
         _check_possible(locked, txid)
-        # Fenced once it was voted for, it could never commit, nor anything behind it.
+        # An attempt that is fenced after the votes could never commit, nor could any later txid.
         if not read_checkpoint(tx, topology).state.is_at_rest:
-            raise LedgerBusy(f"{topology}: a change of its states is on its way")
+            raise LedgerBusy(f"{topology}: a change of its states is in progress")
         why = {"reason": f"{verdict.value.lower()}: {reason}"}
         tx.run("release_txids", topology=topology, txids=[txid])
         if verdict is EmptyVerdict.PARKED:
@@ -107,7 +107,7 @@ def _grant_empty(
 
 def _check_possible(locked: Row, txid: int) -> None:
     if txid < locked["curr_txid"]:
-        raise ParkNotPossible(f"txid {txid} has committed")
+        raise ParkNotPossible(f"txid {txid} has already committed")
     if txid >= locked["next_txid"]:
         raise ParkNotPossible(f"txid {txid} was never emitted")
 

@@ -1,13 +1,14 @@
-"""Roll back to a txid: all states of a topology go back to what they were after it (G7, H4).
+"""Roll back to a txid: all states of a topology return to what they were after it (G7, H4).
 
-1. lock the topology; ask in each database whether every state can: all of them or none (H5)
+1. lock the topology; check in each database that every state can: all of them or none (H5)
 2. take the next commit number in every state, and take out what later txids have added
-3. fence every later attempt, PROCESSED ones too; what had committed is ROLLED_BACK
-4. close every request of the later txids, and hold these until a person releases them
+3. fence all later attempts, including PROCESSED ones; committed ones become ROLLED_BACK
+4. close all requests for the later txids, and hold these until a person releases them
 
-Without the hold whoever commits next would commit them again at once. One transaction a database;
-across several databases it goes through the checkpoint, as a commit does. It is also the way out of
-a commit that is decided and that one of them cannot carry out: who has it undoes it (C6).
+Without the hold, the next commit would commit them again at once. Each database needs one
+transaction; several databases are changed through the checkpoint, as for a commit. A rollback can
+also replace a decided commit that one of the databases cannot carry out: databases that have
+committed it undo it (C6).
 """
 
 from __future__ import annotations
@@ -32,11 +33,11 @@ from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RolledBack:
-    """What a rollback did, or would do.
+    """The result of a rollback or of its dry run.
 
     :param commit_number: None for a dry run
-    :param held: the first and the last txid that is held now, or would be
-    :param dropped: how many commits that were decided, and could not be carried out, it takes back
+    :param held: the first and the last txid that is, or would be, held
+    :param dropped: how many decided commits that could not be carried out it takes back
     """
 
     to_txid: int
@@ -48,7 +49,7 @@ class RolledBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunToClear:
-    """A run of Airflow that asks again for what was released, once it is cleared."""
+    """A run of Airflow that requests released txids again once it is cleared."""
 
     dag_id: str
     run_id: str
@@ -66,8 +67,8 @@ def roll_back(
 ) -> RolledBack:
     """Take out of every state what txids after `to_txid` have added; 0 takes out everything.
 
-    :param witness: with `dry_run`, looks at the rows that would differ
-    :raises RollbackNotPossible: a state does not keep enough for it; nothing was changed
+    :param witness: for `dry_run`: observes the rows that would differ
+    :raises RollbackNotPossible: a state does not keep enough history; nothing was changed
     :raises CheckpointStuck, CheckpointMismatch: see checkpoint.py
     """
 
@@ -109,8 +110,8 @@ def _dry_run(
     planner: Planner,
     observer: DifferenceObserver | None,
 ) -> tuple[Plan, list[Difference]]:
-    # With the driver's lock, so that what somebody is about to commit is not taken for stuck; and
-    # what one that died has left is finished first, as anybody does who comes to change the states.
+    # Under the driver's lock, so that a commit in progress is not taken for a stuck one. A dead
+    # driver's unfinished change is completed first, as before every change of the states.
     with committer(connection, topology) as change:
         with suppress(CheckpointStuck):
             change(nothing)
@@ -125,19 +126,19 @@ def _carry_out(
             if not isinstance(outcome, AppliedPlan):
                 raise outcome.error
             [*_, last] = outcome.plan
-            # else what a driver that died had left on its way was finished first
+            # otherwise a dead driver's unfinished change was completed first
             if isinstance(last, PlannedRollback) and last.to_txid == to_txid:
                 return outcome.plan, list(outcome.differences)
-    raise CheckpointTakenOver(f"{topology}: another driver goes on")
+    raise CheckpointTakenOver(f"{topology}: another driver has taken over")
 
 
 def release(
     connection: LedgerConnection, topology: str, txids: Sequence[int] | None = None
 ) -> list[RunToClear]:
-    """Let held txids be processed again, all of them unless some are named.
+    """Let held txids be processed again: all of them, or those that are given.
 
-    Nothing runs by itself after that. Returns the runs that ask for them again when they are
-    cleared, in the order of their first txid: the order in which to clear them.
+    Nothing starts by itself. Returns the runs that request the txids again when they are cleared,
+    in the order in which to clear them: by their first txid.
     """
     with connection.transaction() as tx:
         lock_topology(tx, topology)
@@ -148,7 +149,7 @@ def release(
 
 
 def runs_to_clear(rows: Sequence[Row]) -> list[RunToClear]:
-    """Return the runs that emitted these txids, in the order of their first one."""
+    """Return the runs that emitted these txids, ordered by their first txid."""
     runs: dict[tuple[str, str], list[int]] = {}
     for row in sorted(rows, key=lambda row: row["txid"]):
         runs.setdefault((row["dag_id"], row["run_id"]), []).append(row["txid"])

@@ -1,1 +1,1 @@
-"""The emission: txids, what each reads, and who asks for them."""
+"""The emission: txids, the items that each reads, and the requests for them."""

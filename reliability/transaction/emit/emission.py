@@ -1,12 +1,12 @@
-"""Emit: give a run's source items their txids, once and for ever, and open its requests.
+"""Emit: allocate a run's source items to txids, once and for all, and open its requests.
 
 1. ask whether the source is ready for the next txid
-2. plan outside the lock: list what no txid has, read footers, cut, count
+2. plan without a lock: list the items that no txid has, read footers, cut, count
 3. lock the topology
-4. check before allocating: overlap, what older txid is blocked, what Airflow can map
+4. check before allocating: overlap, a blocked older txid, how many tasks Airflow can map
 5. allocate txids from the topology's row and freeze each one's BatchMeta; an opaque spout's txids
    get theirs when they begin (E4)
-6. open the run's requests, for old and new txids alike: known ones make the run a replay
+6. open the run's requests for old and new txids alike; those for committed txids are replays
 """
 
 from __future__ import annotations
@@ -41,12 +41,12 @@ def emit(
     max_batches: int,
     anew: bool = False,
 ) -> list[int]:
-    """Return the txids of the run, ascending; repeated, it returns the same ones.
+    """Return the txids of the run, ascending; a repeated call returns the same ones.
 
     :param interval: the run's data interval; ignored by an untimed spout
     :param max_batches: how many txids Airflow can map for one run
-    :param anew: first freeze anew what the interval's txids have, where their source was exchanged
-    :raises SourceNotReady, NothingToEmit, SourceUnreadable, SourceChanged: of the source
+    :param anew: first refreeze the interval's txids whose source was replaced
+    :raises SourceNotReady, NothingToEmit, SourceUnreadable, SourceChanged: by the source
     :raises IntervalOverlap, TxidBlocked, TooManyBatches: nothing was allocated
     """
     if topology.spout.timed and interval is None:
@@ -56,16 +56,16 @@ def emit(
         return _ask_for_dry_run(connection, topology, interval, who, max_batches)
     declare(connection, topology)
     _check_ready(connection, topology, interval)
-    if anew:  # before anybody asks for them: a refusal must leave no open request
+    if anew:  # before requests are opened: a refusal must leave none open
         _refreeze_own(connection, topology, interval, who.run)
     for _ in range(MAX_PLANS):
         batches = _plan(connection, topology, interval)
         with connection.transaction() as tx:
             next_txid = lock_topology(tx, topology.name)["next_txid"]
-            # Another run may have taken some of these items since the plan was made.
+            # Another run may have allocated some of these items since the plan was made.
             if not _any_is_allocated(tx, topology, batches):
                 return _allocate(tx, topology, interval, batches, who, next_txid, max_batches)
-    raise LedgerBusy(f"other runs of {topology.name} keep emitting the same items")
+    raise LedgerBusy(f"other runs of {topology.name} are emitting the same items")
 
 
 def _ask_for_dry_run(
@@ -75,7 +75,7 @@ def _ask_for_dry_run(
     who: TaskContact,
     max_batches: int,
 ) -> list[int]:
-    """Open requests for what the interval has; a dry run allocates nothing."""
+    """Open requests for the interval's txids; a dry run allocates none."""
     with connection.transaction() as tx:
         lock_topology(tx, topology.name)
         txids = _own_txids(tx, topology.name, interval, who.run)
@@ -90,8 +90,8 @@ def _ask_for_dry_run(
 def _refreeze_own(
     connection: LedgerConnection, topology: Topology, interval: Interval | None, run: Run
 ) -> None:
-    """Freeze anew, once a run: its parameters stay with it, and a clear of it is no new wish."""
-    reason = f"run {run.run_id} of {run.dag_id} asked for it"
+    """Refreeze once a run: its parameters are kept, and a clear of it is not a new wish."""
+    reason = f"run {run.run_id} of {run.dag_id} requested it"
     with connection.transaction() as tx:
         own = [
             txid
@@ -159,12 +159,12 @@ def _metas_to_allocate(
     *,
     has_own: bool,
 ) -> list[BatchMeta | None]:
-    """Return the batch of each new txid, None for one that is cut when the txid begins."""
+    """Return the batch of each new txid; None if it is cut when the txid begins."""
     if interval is None and has_own:
-        return []  # a run of an untimed spout that comes again asks for what it had (E5)
+        return []  # a repeated run of an untimed spout requests the txids that it had (E5)
     if topology.spout.kind is SpoutKind.TRANSACTIONAL:
         return [*batches]
-    # Nothing of these batches is taken yet: txids that wait for theirs will take the first.
+    # None of these batches is allocated yet: txids that still wait for a batch take the first.
     row = tx.one("unfrozen_txids", topology=topology.name, **_ends(interval))
     return [None] * max(len(batches) - row["unfrozen"], 0 if has_own else 1)
 
@@ -188,14 +188,14 @@ def _check_overlap(tx: DatabaseTransaction, topology: str, interval: Interval | 
 
 def _check_room(topology: str, wanted: int, max_batches: int) -> None:
     if wanted > max_batches:
-        raise TooManyBatches(f"{topology}: {wanted} batches, and Airflow maps {max_batches}")
+        raise TooManyBatches(f"{topology}: {wanted} batches; Airflow maps at most {max_batches}")
 
 
 def _check_blocked(tx: DatabaseTransaction, topology: str, below: int) -> None:
-    """Raise TxidBlocked if nobody works on an uncommitted txid below this one (E2).
+    """Raise TxidBlocked if no run works on an uncommitted txid below this one (E2).
 
-    Of what lies between the run's own txids and its new ones another run may be waiting to be
-    cleared, and would find itself blocked by this one's.
+    Txids between the run's own and its new ones do not count: their run may be waiting to be
+    cleared, and would be blocked by this run's txids in turn.
     """
     row = tx.first("blocked_txid", topology=topology, below=below)
     if (blocked := blocked_of(row)) is not None:

@@ -1,8 +1,8 @@
-"""Refreeze: a txid gets a new BatchMeta, because its source was exchanged on purpose.
+"""Refreeze: give a txid a new BatchMeta because its source was replaced on purpose.
 
-A frozen batch is what makes a retry harmless, so nothing refreezes by itself: a person says so,
-the old batch is kept, and the next replay reads the new one. New items of the interval are none of
-its business: they get txids of their own.
+A frozen batch is what makes a retry harmless, so only a person refreezes it. The old batch is kept,
+and the next replay reads the new one. New items of the interval are not added: they get txids of
+their own.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from reliability.states.headers import compacted_through
 def refreeze(
     connection: LedgerConnection, topology: Topology, txid: int, reason: str
 ) -> BatchMeta | None:
-    """Freeze what the source has now of a txid's items; None if it still is what was frozen.
+    """Freeze the current source of a txid's items; None if it has not changed.
 
-    A file that was gone when the txid was frozen anew before, and is back, is read again. A key of
-    a table that is gone belongs to nobody any more once the txid has committed again.
+    A file that was missing at an earlier refreeze and is back is read again. Keys of a table that
+    are gone belong to no txid once this one has committed again.
 
-    :raises RefreezeNotPossible: the txid is being processed, or pieces of a file are read by
-        several txids
-    :raises NothingToReplay: it was never emitted, or its batch is not frozen yet
-    :raises SourceUnreadable: an item is there, and not whole
+    :raises RefreezeNotPossible: the txid is being processed, or several txids read pieces of one
+        file
+    :raises NothingToReplay: the txid was never emitted, or its batch is not frozen yet
+    :raises SourceUnreadable: an item exists, but is not complete
     """
     place = {"topology": topology.name, "txid": txid}
     with connection.transaction() as tx:
@@ -52,7 +52,7 @@ def refreeze(
         changed = tx.first(
             "refreeze_batch",
             reason=reason,
-            # as it is stored: an earlier release may have written less of an item
+            # compare stored data: an earlier release may have stored fewer fields
             old_batch=as_json(row["batch_meta"]),
             batch_meta=as_json(new.to_json()),
             emitted_xor=new.emitted.xor,
@@ -70,7 +70,7 @@ def refreeze(
 def _check_replayable(
     tx: DatabaseTransaction, topology: Topology, txid: int, curr_txid: int
 ) -> None:
-    # Else the ledger would say of a contribution for ever that it came from another batch.
+    # Otherwise the ledger would name a wrong batch for the contribution, for ever.
     through = compacted_through(tx, topology.name)
     refusal = replay_refusal(topology.states, txid, curr_txid, through)
     if refusal is not None:
@@ -78,7 +78,7 @@ def _check_replayable(
 
 
 def _gone(batch: BatchMeta, earlier: Sequence[Any]) -> list[SourceItem]:
-    """Return the whole items that the txid had, and that it has no more."""
+    """Return the whole items that the txid had before and no longer has."""
     known = {item.source for item in batch.items}
     before = [item for items in earlier for item in BatchMeta.from_json(items, Fold()).items]
     return [item for item in before if item.part == WHOLE and item.source not in known]

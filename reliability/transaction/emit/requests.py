@@ -24,7 +24,7 @@ ASKED_AGAIN = "the run asked again"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Run:
-    """Who asks: one run of one DAG."""
+    """One run of one DAG, which makes requests."""
 
     dag_id: str
     run_id: str
@@ -34,8 +34,8 @@ class Run:
 class TaskContact:
     """A task of a run that works for a txid.
 
-    :param this_try: by which a clear is told from a retry
-    :param later_tasks: those of its run that start when it has ended, or after that
+    :param this_try: the current try, which distinguishes a clear from a retry
+    :param later_tasks: all tasks downstream of it in its run
     :param is_dry_run: the run only wants to know what a replay would change
     """
 
@@ -63,7 +63,7 @@ def contact_in(
     *,
     may_open_first: bool = False,
 ) -> Request:
-    """Do the same inside a transaction that has locked the topology."""
+    """Do the same in a transaction that holds the topology's lock."""
     place = {
         "topology": topology,
         "txid": txid,
@@ -109,7 +109,7 @@ def _after(
 
 def _open_next(tx: DatabaseTransaction, place: dict[str, object], *, is_dry_run: bool) -> Request:
     for superseded in tx.all("end_superseded_requests", reason=ASKED_AGAIN, **place):
-        # A task that was cleared while it ran has left its attempt behind: nobody waits for it.
+        # No task waits for the attempt of a task that was cleared while it ran.
         tx.run("end_attempt_of_request", request_id=superseded["request_id"], reason=ASKED_AGAIN)
     facts = tx.one("facts_for_request", topology=place["topology"], txid=place["txid"])
     kind = kind_of_new_request(facts["committed_attempt"])
@@ -127,21 +127,21 @@ def _open_next(tx: DatabaseTransaction, place: dict[str, object], *, is_dry_run:
 
 
 def renew(connection: LedgerConnection, *request_ids: int) -> None:
-    """Show that the runs that asked are alive (R3)."""
+    """Renew requests, to show that their runs are alive (R3)."""
     with connection.transaction() as tx:
         renew_in(tx, *request_ids)
 
 
 def renew_in(tx: DatabaseTransaction, *request_ids: int) -> None:
-    """Do the same inside a transaction; one request of a run is enough for all of its requests."""
+    """Do the same inside a transaction; one request renews all requests of its run."""
     tx.run("renew_requests_of_runs", request_ids=list(request_ids))
 
 
 def close(connection: LedgerConnection, topology: str, txid: int, run: Run, reason: str) -> bool:
-    """Close the run's request for a txid if it is not satisfied; say whether it was closed.
+    """Close the run's request for a txid unless it is satisfied; return whether it was closed.
 
-    All of the run's tasks for the txid have ended: whichever comes after that was cleared. What
-    waits for the request fails at once. Only its unsealed attempt goes with it.
+    All of the run's tasks for the txid have ended, so a task that comes later was cleared. Tasks
+    that wait for the request fail at once. Its attempt is ended only if it is not sealed.
     """
     place = {"topology": topology, "txid": txid, "dag_id": run.dag_id, "run_id": run.run_id}
     with connection.transaction() as tx:
@@ -160,9 +160,9 @@ def _close_in(tx: DatabaseTransaction, request_id: int, reason: str) -> bool:
 def settle(
     connection: LedgerConnection, topology: str, run: Run, txids: Sequence[int]
 ) -> list[int]:
-    """Check that the run's latest request of every txid is satisfied, else close and raise (R3).
+    """Check that the run's latest request for each txid is satisfied; if not, close and raise (R3).
 
-    :returns: the txids that the run has committed; none if it was a dry run
+    :returns: the txids that the run has committed; none for a dry run
     """
     with connection.transaction() as tx:
         place = {"topology": topology, "dag_id": run.dag_id, "run_id": run.run_id}

@@ -1,7 +1,7 @@
-"""Which source items belong to a txid: an item, or a part of it, has one for ever (E1).
+"""The source items of each txid: an item, or a part of it, belongs to one txid for ever (E1).
 
-A part is an int8multirange: all of an item, the rows of some row groups of a file, keys of a
-table. An EXCLUDE constraint keeps the parts of an item apart, whatever the code does.
+A part is an int8multirange: all of an item, the rows of some row groups of a file, or keys of a
+table. An EXCLUDE constraint keeps the parts of an item disjoint, whatever the code does.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 
 
 class LedgerItems:
-    """What the ledger knows; on a connection each question is a transaction of its own."""
+    """The allocated items in the ledger; given a connection, each call is its own transaction."""
 
     def __init__(self, ledger: LedgerConnection | DatabaseTransaction, topology: str) -> None:
         self._ledger = ledger
         self._topology = topology
 
     def which(self, identities: Sequence[str]) -> set[str]:
-        """Return those of these items that a txid has as a whole."""
+        """Return those of these items that belong to a txid as a whole."""
         with self._transaction() as tx:
             rows = tx.all("whole_items", topology=self._topology, items=list(identities))
         return {row["item"] for row in rows}
 
     def keys(self, source: str) -> Mapping[int, str]:
-        """Return which parts of a source txids have: txid -> int8multirange."""
+        """Return the allocated parts of a source: txid -> int8multirange."""
         with self._transaction() as tx:
             rows = tx.all("parts_of_item", topology=self._topology, item=source)
         return {row["txid"]: row["part"] for row in rows}
@@ -42,7 +42,7 @@ class LedgerItems:
 
 
 class _ItemsOfBatches:
-    """What the ledger knows, and what batches have that are in no ledger yet."""
+    """The allocated items in the ledger, and those of batches that are not in it yet."""
 
     def __init__(self, base: AllocatedItems, metas: Sequence[BatchMeta]) -> None:
         self._base = base
@@ -61,25 +61,25 @@ class _ItemsOfBatches:
 
 
 def _join(part: str | None, other: str) -> str:
-    # Postgres unites the ranges of a multirange itself; they are written one after the other.
+    # Postgres merges the ranges of a multirange itself, so they can be concatenated.
     return other if part is None else f"{part[:-1]},{other[1:]}"
 
 
 def with_batches(base: AllocatedItems, metas: Sequence[BatchMeta]) -> AllocatedItems:
-    """Add what these batches have, those of uncommitted predecessors, to what is taken (E4)."""
+    """Add the items of these batches, which uncommitted predecessors have (E4)."""
     return _ItemsOfBatches(base, metas)
 
 
 def is_allocated(tx: DatabaseTransaction, topology: str, items: Sequence[SourceItem]) -> bool:
-    """Say whether any of these items, or a part of one, belongs to a txid by now."""
+    """Say whether any of these items, or a part of one, belongs to a txid."""
     row = tx.one("any_part_is_allocated", topology=topology, **_parts(items))
     return bool(row["is_allocated"])
 
 
 def freeze(tx: DatabaseTransaction, topology: str, txid: int, meta: BatchMeta) -> None:
-    """Record what belongs to a txid for ever, and how its emitted side is verified.
+    """Record the items of a txid for ever, and how its emitted side is verified.
 
-    At emission, or, for an opaque spout, with the commit and before it. Postgres refuses a part
+    Called at emission, or, for an opaque spout, just before its commit. Postgres rejects a part
     that another txid has.
     """
     tx.all("insert_source_items", topology=topology, txid=txid, **_parts(meta.items))

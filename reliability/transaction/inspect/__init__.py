@@ -1,1 +1,1 @@
-"""Reports: read the ledger and the tables, change nothing."""
+"""Reports: read the ledger and the tables without changing them."""

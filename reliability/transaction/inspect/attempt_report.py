@@ -1,7 +1,7 @@
-"""The story of an attempt: who asked for it, what ran, what came out, and what it replaced.
+"""The report of an attempt: its request, the code that ran, its result, and what it replaced.
 
-All of it is read from the ledger and stays there after staged rows are cleaned: it is what proves
-that an attempt ran, and with which code on which batch.
+All of it is read from the ledger and remains there after staged rows are deleted: it proves that
+the attempt ran, with which code and on which batch.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from reliability.transaction.topology.databases import TopologyDatabases, naming
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RequestReport:
-    """Who wanted the txid done."""
+    """The request that the attempt worked for."""
 
     kind: RequestKind
     dag_id: str
@@ -35,7 +35,7 @@ class RequestReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepReport:
-    """Where a step ran, and what code; nothing of a step that no driver has started."""
+    """Where a step ran, and with what code; empty if no driver has started the step."""
 
     step: str
     status: str
@@ -50,7 +50,7 @@ class StepReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateReport:
-    """What the attempt staged for a state; rows and digest are those of the seal."""
+    """What the attempt staged for a state; `rows` and `digest` were recorded when it was sealed."""
 
     state: str
     step: str
@@ -72,9 +72,9 @@ class Event:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Replaced:
-    """The attempt that a replay replaced, or would have; None stands for what is not known.
+    """The attempt that a replay replaced or would have replaced; None means unknown.
 
-    :param changed_code: the modules and packages that are not the same
+    :param changed_code: the modules and packages that differ
     :param same_contribution: by state
     """
 
@@ -87,12 +87,11 @@ class Replaced:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptReport:
-    """What the ledger keeps of an attempt.
+    """Everything that the ledger keeps of an attempt.
 
-    :param verdict: PARKED or SKIPPED, of an empty attempt that a person put in a txid's place; it
-        has no request
-    :param items: what its batch reads, as its spout wrote it down
-    :param differences: what it changed in the rows of each state, or, of a dry run, would have
+    :param verdict: PARKED or SKIPPED for an empty attempt, which has no request
+    :param items: the items of its batch, as its spout recorded them
+    :param differences: what it changed in the rows of each state, or, as a dry run, would have
     """
 
     topology: str
@@ -124,7 +123,7 @@ class AttemptReport:
 def attempt_report(
     connection: LedgerConnection, topology: str, attempt: TransactionAttempt
 ) -> AttemptReport:
-    """Read all that the ledger keeps of an attempt, in every database of its topology.
+    """Read everything that the ledger keeps of an attempt, in every database of its topology.
 
     :raises AttemptUnknown: the ledger has no such attempt
     """
@@ -155,10 +154,10 @@ _AS_THEY_ARE = (
 def outdated_code(
     connection: LedgerConnection, topology: str, attempt: TransactionAttempt
 ) -> str | None:
-    """Say for a person that a replay may have run old code, None if nothing speaks for it.
+    """Return a warning that a replay may have run old code; None if there is no sign of it.
 
-    It ran the code of the attempt that it replaces, and before it an attempt of the topology, of
-    any txid, had run code that the ledger saw later than that.
+    The sign: it ran the same code as the attempt that it replaces, although an earlier attempt of
+    the topology, at any txid, had run code that the ledger first saw later.
 
     :raises AttemptUnknown: the ledger has no such attempt
     """
@@ -171,20 +170,20 @@ def outdated_code(
     (row,) = newer
     ran = TransactionAttempt(row["txid"], row["attempt_id"])
     return (
-        f"attempt {attempt} ran the same code as {replaced.attempt}, and {ran} had run newer code "
-        f"before it, first seen {_in_utc(row['seen_at']):%Y-%m-%d %H:%M} UTC. Where DAG bundles "
-        "are versioned, Airflow runs a cleared run with the DAG and the code that it had first, "
-        "unless it is cleared with run_on_latest_version (“Run with latest bundle version”), or "
-        "the DAG has rerun_with_latest_version=True."
+        f"attempt {attempt} ran the same code as {replaced.attempt}, although {ran} had run newer "
+        f"code before, first seen {_in_utc(row['seen_at']):%Y-%m-%d %H:%M} UTC. Where DAG bundles "
+        "are versioned, Airflow runs a cleared run with its original DAG and code, unless it is "
+        "cleared with run_on_latest_version (“Run with latest bundle version”), or the DAG has "
+        "rerun_with_latest_version=True."
     )
 
 
-# --- what the ledger has -------------------------------------------------------------------------
+# --- rows of the ledger --------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class _Records:
-    """The rows about one attempt; those about states lie in the databases of the states."""
+    """The rows about one attempt; those about a state are in the state's database."""
 
     databases: TopologyDatabases
     topology: str
@@ -239,7 +238,7 @@ def _request_of(row: Row) -> RequestReport | None:
     )
 
 
-# --- what it replaced ----------------------------------------------------------------------------
+# --- the replaced attempt ------------------------------------------------------------------------
 
 
 def _compare(records: _Records, row: Row) -> Replaced | None:

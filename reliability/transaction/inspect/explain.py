@@ -1,4 +1,4 @@
-"""Explain a row of a table: what each txid has given it, and for whom."""
+"""Explain a row of a table: what each txid contributed to it, and which run requested it."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from reliability.states.tables import StateTables
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 from reliability.transaction.topology.declare import declared_tables
 
-MAX_ROWS = 1000  # of a state of appended rows; of others a txid gives a key one row
+MAX_ROWS = 1000  # limits appended rows; in other states a txid has one row a key
 
 Key = Mapping[str, str | None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Contribution:
-    """What one txid has given to a row.
+    """What one txid contributed to a row.
 
-    :param committed_at: when this attempt did; `dag_id`, `run_id`: who asked for it
-    :param presence: `present`; or `compacted`: what this txid and older ones have given
-    :param values: column -> value, the hidden ones too
+    :param committed_at: when the attempt committed; `dag_id`, `run_id`: the run that requested it
+    :param presence: `present`, or `compacted`: the sum of this txid and older ones
+    :param values: column -> value, including hidden columns
     """
 
     attempt: TransactionAttempt
@@ -39,10 +39,10 @@ class Contribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Explanation:
-    """Where a row comes from.
+    """The origin of a row.
 
-    :param row: the row of the table as it is now, None if there is none. Of a state of appended
-        rows there is never one: each contribution is a row of the table
+    :param row: the current row of the table, None if there is none. Always None for a state of
+        appended rows: each contribution is a row of the table
     :param contributions: by txid
     """
 
@@ -53,10 +53,10 @@ class Explanation:
 def explain(
     connection: LedgerConnection, topology: str, state: str, key: Key, *, max_rows: int = MAX_ROWS
 ) -> Explanation:
-    """Tell what each txid has given to the row with this key.
+    """Return what each txid contributed to the row with this key.
 
-    :param key: column -> value, a text as a person writes it, or None for NULL
-    :param max_rows: of a state of appended rows, so many at most, the oldest first
+    :param key: column -> value, as text as a person writes it, or None for NULL
+    :param max_rows: the limit for a state of appended rows, the oldest first
     :raises ExplainNotPossible: the topology has no such state, its key has other columns, or it
         keeps no contributions
     """
@@ -73,7 +73,7 @@ def explain(
 def explain_row(
     tx: DatabaseTransaction, tables: StateTables, key: Key, max_rows: int = MAX_ROWS
 ) -> tuple[Row | None, list[Row]]:
-    """Read the row of the target, and what each txid has given it, from one database."""
+    """Read the row of the target and the contributions to it, from one database."""
     nulls = [name for name, value in key.items() if value is None]
     place = {parameter(name): value for name, value in key.items()} | {"most": max_rows}
     contributions = tx.all(contributions_to(tables, nulls), **place)
@@ -82,7 +82,7 @@ def explain_row(
     return tx.first(row_now(tables, nulls), **place), contributions
 
 
-# --- which row -----------------------------------------------------------------------------------
+# --- find the row --------------------------------------------------------------------------------
 
 
 def _find(participants: TopologyDatabases, state: str) -> tuple[str, StateTables]:
@@ -103,23 +103,23 @@ def _check(tables: StateTables, key: Key) -> None:
     if not (tables.keeps_contributions or state.is_append):
         raise ExplainNotPossible(
             f"state {state.name} keeps no contributions",
-            remedy="a ContributionState does; read the row's _txid, the last that changed it.",
+            remedy="only a ContributionState does; the row's _txid is the last that changed it.",
         )
     if key.keys() != state.key.keys():
         columns = ", ".join(f"{name} ({type_})" for name, type_ in state.key.items())
         raise ExplainNotPossible(
-            f"the key of state {state.name} is {columns or 'none'}, and {sorted(key)} was given",
+            f"the key of state {state.name} is {columns or 'none'}, but {sorted(key)} was given",
             remedy="name each column of the key once.",
         )
 
 
-# --- what is told --------------------------------------------------------------------------------
+# --- contributions -------------------------------------------------------------------------------
 
 
 def _commits(
     participants: TopologyDatabases, contributions: Iterable[Row]
 ) -> dict[TransactionAttempt, Row]:
-    """Read in the coordinator's ledger when attempts committed, and for whom."""
+    """Read from the coordinator's ledger when attempts committed, and for which runs."""
     attempts: Sequence[TransactionAttempt] = [_attempt(row) for row in contributions]
     with participants.coordinator.transaction() as tx:
         rows = tx.all(

@@ -1,4 +1,4 @@
-"""Verify the tables of a topology against its history: nobody but it has written to them."""
+"""Verify the tables of a topology against its contributions, to detect foreign writes."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ MAX_EXAMPLES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Differing:
-    """A row that is not what its contributions say.
+    """A row that differs from its contributions.
 
-    :param expected: what they say, None of a row that should not be there
-    :param found: what the table has, None of a row that is missing
+    :param expected: the row by its contributions, None if there should be no row
+    :param found: the row in the table, None if it is missing
     """
 
     key: Mapping[str, Any]
@@ -37,13 +37,13 @@ class Differing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verified:
-    """What became of one state's table; None is what cannot be told.
+    """The result for one state's table; None means that it cannot be determined.
 
-    :param rows: how many it has
-    :param missing: rows that its contributions speak of and that it does not have, and so on
-    :param examples: a few of these
+    :param rows: how many rows the table has
+    :param missing: how many rows its contributions have and the table lacks, and so on
+    :param examples: some of these rows
     :param headers: what is wrong with the record of its contributions
-    :param is_exact: nothing is wrong, as far as it can be told; None if nothing can
+    :param is_exact: nothing is wrong, as far as that can be determined; None if it cannot
     """
 
     state: str
@@ -63,9 +63,9 @@ class Verified:
 
 
 def verify(connection: LedgerConnection, topology: str) -> list[Verified]:
-    """Work out every row of every state from the kept contributions, and compare.
+    """Compute every row of every state from the kept contributions, and compare.
 
-    Each database is read as it was at one moment; nobody waits for it.
+    Each database is read in one snapshot, without blocking other sessions.
     """
     found: list[Verified] = []
     with TopologyDatabases.of_known(connection, topology) as participants:
@@ -83,7 +83,7 @@ def verify_state(
 ) -> Verified:
     """Verify one state's table.
 
-    Appended rows are the contribution themselves: only how many each txid has can be compared.
+    Appended rows are their own contribution: only their number per txid can be compared.
     """
     verified = Verified(
         state=tables.state.name,
@@ -111,7 +111,7 @@ def _with_rows(
 
 
 def _expected(tables: StateTables, row: Row) -> dict[str, Any]:
-    """Return what a row should hold; sums are worked out in numeric."""
+    """Return the expected row; sums are computed in numeric."""
     integers = {column.name for column in tables.columns if column.type == "bigint"}
     found = {name: row[f"expected {name}"] for name in compared(tables)}
     return {
@@ -134,7 +134,7 @@ def _unrecorded(tx: DatabaseTransaction, tables: StateTables) -> Iterator[str]:
     place = {"topology": tables.topology, "state": tables.state.name}
     for row in tx.all("txids_without_header", **place):
         attempt = TransactionAttempt(row["txid"], row["attempt_id"])
-        yield f"attempt {attempt} has committed and is not on record"
+        yield f"attempt {attempt} has committed but is not recorded"
 
 
 def _examples(tables: StateTables, rows: Sequence[Row]) -> Iterator[Differing]:

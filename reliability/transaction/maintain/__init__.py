@@ -1,1 +1,1 @@
-"""What runs by itself: the sweep and the compaction."""
+"""Automatic maintenance: the sweep and the compaction."""

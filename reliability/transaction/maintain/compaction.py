@@ -1,12 +1,13 @@
-"""Compaction: contributions beyond a state's horizon are folded to one row a key (H2).
+"""Compaction: fold contributions beyond a state's horizon to one row a key (H2).
 
-1. read which states of which databases do not keep their contributions for ever
+1. read which states, in which databases, have a horizon
 2. under the topology's lock, decide through which txid each of them compacts, and make it durable:
-   from then on none of these txids is replayed, in whatever database, and no rollback goes behind
-3. in each database, under the lock that its commits take, fold them: some txids a transaction
+   from then on none of these txids can be replayed, in any database, and no rollback can go behind
+   them
+3. in each database, under the lock that its commits take, fold them: some txids per transaction
 
-What dies on its way is taken up by the next call. No row of a target changes, and neither does what
-any later replay or rollback makes of it.
+The next call completes what a dead process left unfinished. Compaction changes no row of a target,
+and no result of a later replay or rollback.
 """
 
 from __future__ import annotations
@@ -31,18 +32,18 @@ from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 from reliability.transaction.topology.declare import declared_tables
 
-# The rows of the txids that one transaction folds: the topology is locked meanwhile.
+# Rows that one transaction folds; it holds the topology's lock meanwhile.
 MAX_ROWS = 1_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compacted:
-    """What became of one state that has a horizon.
+    """The result for one state that has a horizon.
 
     :param through: no txid up to this one can be replaced in it any more
-    :param txids: how many were folded now
-    :param rows_before: of the keys that had several rows; `rows_after`: what they have now
-    :param held_up_by: the txid beyond the horizon that may still change, None if there is none
+    :param txids: how many this call has folded
+    :param rows_before: rows of the keys that had several rows; `rows_after`: their rows now
+    :param held_up_by: a txid beyond the horizon that may still change, None if there is none
     """
 
     state: str
@@ -59,7 +60,7 @@ class Compacted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Horizon:
-    """How far one state is compacted, and how far it is to be."""
+    """How far one state is compacted, and how far it will be."""
 
     state: str
     database: str
@@ -71,19 +72,18 @@ class _Horizon:
 def compact(
     connection: LedgerConnection, topology: str, *, patience: int = PATIENCE_SECONDS
 ) -> list[Compacted]:
-    """Fold what is beyond the horizon in every state that has one; harmless when repeated.
+    """Fold what is beyond the horizon in every state that has one; safe to repeat.
 
     :param patience: how long to wait for the topology
-    :raises LedgerBusy: somebody else has had it for longer
-    :raises LedgerCorruption: rows are gone that a header speaks of; of that state nothing more is
-        folded
+    :raises LedgerBusy: another process held it for longer
+    :raises LedgerCorruption: rows that a header records are missing; folding of this state stops
     """
     with TopologyDatabases.of_known(connection, topology) as participants:
         horizons = _decide(participants, _horizons(participants), patience)
         return [_compact(participants, horizon, patience) for horizon in horizons]
 
 
-# --- whose turn it is ----------------------------------------------------------------------------
+# --- horizons ------------------------------------------------------------------------------------
 
 
 def _horizons(participants: TopologyDatabases) -> list[Row]:
@@ -98,9 +98,9 @@ def _horizons(participants: TopologyDatabases) -> list[Row]:
 def _decide(
     participants: TopologyDatabases, states: Sequence[Row], patience: int
 ) -> list[_Horizon]:
-    """Decide for all states at once, while no attempt can begin and nothing is on its way.
+    """Decide for all states at once, while no attempt can begin and no change is in progress.
 
-    A checkpoint that is not COMMITTED may be a rollback that other databases have already.
+    A checkpoint that is not COMMITTED may be a rollback that other databases have applied already.
     """
     topology = participants.topology
     if not states:
@@ -121,7 +121,7 @@ def _horizon(tx: DatabaseTransaction, topology: str, state: Row) -> _Horizon:
         state=state["state"],
         database=state["database"],
         after=state["after"],
-        through=max(row["through"], state["after"]),  # it never goes back
+        through=max(row["through"], state["after"]),  # it never decreases
         held_up_by=row["held_up_by"],
     )
 
@@ -131,7 +131,7 @@ def _horizon(tx: DatabaseTransaction, topology: str, state: Row) -> _Horizon:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """What one transaction folded of one state."""
+    """What one transaction has folded of one state."""
 
     through: int
     txids: int
@@ -161,7 +161,7 @@ def _steps(participants: TopologyDatabases, horizon: _Horizon, patience: int) ->
         ):
             _lock(tx, participants.topology, horizon.database, patience)
             step = fold_step(tx, _tables(tx, participants.topology, horizon), horizon.through)
-        if step is None:  # somebody else was here
+        if step is None:  # another process has folded them
             return
         yield step
         at = step.through
@@ -181,11 +181,11 @@ def _tables(tx: DatabaseTransaction, topology: str, horizon: _Horizon) -> StateT
 def fold_step(
     tx: DatabaseTransaction, tables: StateTables, through: int, max_rows: int = MAX_ROWS
 ) -> Step | None:
-    """Fold the next txids up to `through`, as many as have so many rows; None if there is none.
+    """Fold the next txids up to `through`, limited by their rows; None if there is none.
 
-    For a transaction that holds the topology, once nothing up to `through` can be replayed.
+    Requires the topology's lock, and that nothing up to `through` can be replayed.
 
-    :raises LedgerCorruption: what is folded is not what the headers speak of (H2)
+    :raises LedgerCorruption: the rows are not those that the headers record (H2)
     """
     place = {"topology": tables.topology, "state": tables.state.name}
     row = tx.first("txids_to_compact", through=through, most=max_rows, **place)
@@ -209,11 +209,11 @@ def fold_step(
 
 
 def _check_whole(tx: DatabaseTransaction, tables: StateTables, row: Row) -> None:
-    # Folded, rows that are gone would be taken for zero and never be missed again (H2).
+    # Folding would count missing rows as zero and hide the loss for ever (H2).
     after, through = row["after"], row["through"]
     if row["txids"] != through - after:
         raise LedgerCorruption(
             f"{tables.contribution_table}: {row['txids']} of the txids {after + 1} to {through} "
-            "are on record"
+            "are recorded"
         )
     check_headers(tx, tables, after=after, through=through)

@@ -1,6 +1,6 @@
-"""Sweep: find what died silently. Every begin, commit and waiting trigger sweeps its topology (K1).
+"""Sweep: find what died silently. Begin, commit and waiting triggers sweep their topology (K1).
 
-The housekeeping DAG is a convenience: a new DAG starts paused, and a scheduler may be down.
+The housekeeping DAG is only a convenience: a new DAG starts paused, and a scheduler may be down.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(slots=True, kw_only=True)
 class Swept:
-    """What one sweep found."""
+    """The result of one sweep."""
 
     expired: list[TransactionAttempt] = field(default_factory=list)
     given_up: list[int] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Swept:
 
 
 def topologies(connection: LedgerConnection) -> list[str]:
-    """Return the names of the topologies that the ledger knows."""
+    """Return the names of the ledger's topologies."""
     with connection.transaction() as tx:
         return [row["topology"] for row in tx.all("topologies")]
 
@@ -58,11 +58,11 @@ def sweep(
     *,
     clean: bool = False,
 ) -> Swept:
-    """Fence attempts past their lease, give up silent requests, commit what is overdue.
+    """Fence attempts whose lease expired, give up silent requests, commit overdue txids.
 
-    A checkpoint that a dead driver left on its way is finished first, whatever is overdue.
+    A checkpoint that a dead driver left unfinished is completed first, overdue or not.
 
-    :param clean: also delete what attempts staged that can never count, and compact what is beyond
+    :param clean: also delete staged rows that can never count, and compact contributions beyond
         the horizon of a state
     :raises NotTheCoordinator: this database only takes part in the topology
     """
@@ -94,7 +94,7 @@ def _expire(connection: LedgerConnection, topology: str) -> list[TransactionAtte
                     if tx.first("expire_attempt", topology=topology, **row):
                         expired.append(attempt)
             except LedgerBusy:
-                # a session that hangs over its row, or over one that falls with it (A3, A4)
+                # sessions that hold its row, or that of an attempt that fails with it (A3, A4)
                 end_holders_of(connection, topology, attempt)
                 raise
     return expired
@@ -104,11 +104,11 @@ def _drain_overdue(connection: LedgerConnection, topology: str, leases: Leases) 
     try:
         return drain(connection, topology, overdue=leases.overdue)
     except LedgerBusy:
-        return []  # somebody is at work
+        return []  # another process is committing
 
 
 def _give_up_silent(connection: LedgerConnection, topology: str, leases: Leases) -> list[int]:
-    """Give up requests whose run was deleted or died, with their live attempt (R3)."""
+    """Give up requests whose run was deleted or died, and end their live attempt (R3)."""
     silence = {"request_lease": leases.request}
     with connection.transaction() as tx:
         rows = tx.all("silent_requests", topology=topology, **silence)
@@ -126,7 +126,7 @@ def _give_up_silent(connection: LedgerConnection, topology: str, leases: Leases)
 
 @contextmanager
 def _passing_by(what: str) -> Iterator[None]:
-    """One row that somebody holds must not keep a sweep from the others."""
+    """Skip a row that another session holds, so that the sweep goes on with the others."""
     try:
         yield
     except LedgerBusy as error:
@@ -136,7 +136,7 @@ def _passing_by(what: str) -> Iterator[None]:
 def _compact(connection: LedgerConnection, topology: str) -> list[Compacted]:
     try:
         return compact(connection, topology, patience=PASSING_PATIENCE_SECONDS)
-    except Transient as error:  # somebody is at work, or a database is away
+    except Transient as error:  # another process is at work, or a database is unavailable
         logger.info("%s is compacted later: %s", topology, error)
         return []
 
@@ -152,7 +152,7 @@ def _clean(connection: LedgerConnection, topology: str) -> list[TransactionAttem
     with TopologyDatabases.of(connection, topology) as participants:
         for attempt in dead:
             try:
-                # the coordinator's own last: until then the attempt is on the list
+                # the coordinator's rows last: until then the attempt stays on the list
                 for database in (*participants.others, COORDINATOR):
                     _clean_attempt(participants.connection_of(database), topology, attempt)
                 cleaned.append(attempt)
@@ -167,7 +167,7 @@ def _clean_attempt(
     place = {"topology": topology, "txid": attempt.txid, "attempt_id": attempt.attempt_id}
     end_sessions_of(connection, topology, attempt)
     with connection.transaction() as tx:
-        # In a participant it may not have heard of its end; what it stages from now on rolls back.
+        # A participant may not know yet that the attempt has ended; later staging there rolls back.
         tx.run("fence_ended_attempt", **place)
         for table in declared_tables(tx, topology):
             tx.run(table.clean(), **place)

@@ -1,6 +1,6 @@
-"""Messages about an attempt, from its driver and from who watches it; each names its grant (A1).
+"""Messages about an attempt, from its driver and its watchers; each presents the grant (A1).
 
-Compared first, then changed: a late message about an old attempt changes nothing.
+Each compares first and then changes: a late message about an old attempt changes nothing.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Driver:
-    """Where the attempt runs, and what; the JVM and its Python can die one without the other."""
+    """The driver process of a step, and its code; the JVM and its Python can die separately."""
 
     host: str
     jvm_pid: int
@@ -43,7 +43,7 @@ class Driver:
 
 
 def start_step(connection: LedgerConnection, grant: Grant, step: str, driver: Driver) -> None:
-    """Record the driver's first message; raise AttemptFenced if the step is not its own."""
+    """Record the driver's first message; raise AttemptFenced if the step is another driver's."""
     _record_code(connection, driver.code)
     with connection.transaction() as tx:
         row = tx.first(
@@ -61,13 +61,13 @@ def start_step(connection: LedgerConnection, grant: Grant, step: str, driver: Dr
 
 
 def _record_code(connection: LedgerConnection, code: CodeFingerprint) -> None:
-    # A transaction of its own: steps that bring the same new code do not wait for each other.
+    # Its own transaction, so that steps with the same new code do not wait for each other.
     with connection.transaction() as tx:
         tx.run("record_code", digest=code.digest, contents=as_json(code.contents))
 
 
 def renew_lease(connection: LedgerConnection, grant: Grant) -> None:
-    """Show progress; raise AttemptFenced if it is nobody's any more."""
+    """Show progress; raise AttemptFenced if the attempt has ended."""
     with connection.transaction() as tx:
         row = tx.first("renew_lease", **attempt_key(grant))
     raise_if_fenced(row, grant)
@@ -76,14 +76,14 @@ def renew_lease(connection: LedgerConnection, grant: Grant) -> None:
 def declare_partitions(
     connection: LedgerConnection, grant: Grant, sink: str, partitions: int
 ) -> None:
-    """Record that a sink's one write action ended with so many partitions (A5)."""
+    """Record that a sink's single write action has finished, and its number of partitions (A5)."""
     with connection.transaction() as tx:
         row = tx.first("declare_partitions", sink=sink, partitions=partitions, **attempt_key(grant))
     raise_if_fenced(row, grant)
 
 
 def read_batch_meta(connection: LedgerConnection, grant: Grant) -> BatchMeta:
-    """Return what the attempt reads: the txid's frozen batch, or an opaque spout's own one."""
+    """Return what the attempt reads: the txid's frozen batch, or the attempt's own (opaque)."""
     with connection.transaction() as tx:
         row = tx.one("batch_meta_of_attempt", **attempt_key(grant))
     emitted = Fold(row["emitted_xor"], row["emitted_count"])
@@ -93,10 +93,10 @@ def read_batch_meta(connection: LedgerConnection, grant: Grant) -> BatchMeta:
 def verify_source(
     connection: LedgerConnection, grant: Grant, spout: Spout, meta: BatchMeta
 ) -> None:
-    """Compare what the attempt reads with its source (E6).
+    """Compare what the attempt reads with the source (E6).
 
     :raises SourceChanged: the batch is frozen: no attempt can read it until a person acts
-    :raises SourceMoved: it is the attempt's own: the next one cuts another
+    :raises SourceMoved: the batch is the attempt's own: the next attempt cuts another
     """
     try:
         spout.verify(meta)
@@ -116,9 +116,9 @@ def new_write_id() -> str:
 def end_attempt(
     connection: LedgerConnection, grant: Grant, error: ReliabilityError, *, fence: bool = False
 ) -> bool:
-    """Fail or fence an unsealed attempt; say whether it was this call that did.
+    """Fail or fence an unsealed attempt; return whether this call ended it.
 
-    Compared first, then changed: a late message about an old attempt changes nothing (A8).
+    It compares first and then changes: a late message about an old attempt changes nothing (A8).
     """
     status = AttemptStatus.FENCED if fence else AttemptStatus.FAILED
     with connection.transaction() as tx:
@@ -133,14 +133,14 @@ def end_attempt(
 
 
 def fail_and_raise(connection: LedgerConnection, grant: Grant, error: ReliabilityError) -> NoReturn:
-    """Fail the attempt and raise `error`; if it had ended before, raise why that was.
+    """Fail the attempt and raise `error`; if it had ended before, raise the reason for that.
 
-    A ledger that is away now must not hide the first error.
+    An unavailable ledger must not hide the first error.
     """
     try:
         ended = end_attempt(connection, grant, error)
     except ReliabilityError as unreachable:
-        logger.warning("error ignored while %s is failed: %s", grant, unreachable)
+        logger.warning("ignored an error while failing %s: %s", grant, unreachable)
         raise error from unreachable
     if not ended:
         raise error_of(connection, grant) from error
@@ -154,7 +154,7 @@ def error_of(connection: LedgerConnection, grant: Grant) -> ReliabilityError:
 
 
 def is_processing(connection: LedgerConnection, grant: Grant) -> bool:
-    """Say whether what the attempt does can still count."""
+    """Say whether the attempt is PROCESSING, so that its work can still count."""
     return AttemptStatus(read_attempt(connection, grant)["status"]) is AttemptStatus.PROCESSING
 
 
@@ -168,7 +168,7 @@ def read_attempt(connection: LedgerConnection, grant: Grant) -> Row:
 
 
 def attempt_key(grant: Grant) -> dict[str, Any]:
-    """Return what every statement about an attempt names."""
+    """Return the parameters that identify an attempt in a statement."""
     return {
         "topology": grant.topology,
         "txid": grant.attempt.txid,
@@ -180,4 +180,4 @@ def attempt_key(grant: Grant) -> dict[str, Any]:
 def raise_if_fenced(row: Row | None, grant: Grant) -> None:
     """Raise AttemptFenced if the statement found no row."""
     if row is None:
-        raise AttemptFenced(f"attempt {grant} was ended by somebody else")
+        raise AttemptFenced(f"attempt {grant} was ended")

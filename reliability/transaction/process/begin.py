@@ -1,4 +1,4 @@
-"""Begin: read where a txid stands, grant its next attempt, take up one of its steps."""
+"""Begin: read the position of a txid, grant its next attempt, claim one of its steps."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from reliability.transaction.topology.declare import check_states
 def read_snapshot(
     connection: LedgerConnection, topology: str, txid: int, request_id: int, states: Sequence[State]
 ) -> tuple[Snapshot, Request]:
-    """Read what the coordinator decides from, without a lock: an answer, not a promise.
+    """Read what the coordinator decides from, without a lock, so it may be outdated at once.
 
     :param states: the topology's states, which may refuse a replay (H5)
     """
@@ -47,7 +47,7 @@ def read_snapshot_in(
     live = row["live_attempt_id"]
     steps = [] if live is None else tx.all("steps_of_attempt", attempt_id=live, **place)
     blocked = None
-    if txid > row["curr_txid"]:  # else no older txid is uncommitted
+    if txid > row["curr_txid"]:  # otherwise no older txid is uncommitted
         blocked = tx.first("blocked_txid", topology=topology, below=txid)
     refusal = None
     if txid < row["curr_txid"] and states:
@@ -68,11 +68,11 @@ def begin_attempt(
     work: Work,
     leases: Leases,
 ) -> Grant | None:
-    """Grant the next attempt if that is what is to be done now, else None; ask again then (R2).
+    """Grant the next attempt if that is the next action now; otherwise None: decide again (R2).
 
-    Under the topology's lock: the decision is made anew, what is still live is fenced, the next
-    attempt_id with its nonce is durable, and each sink's ack_val starts as the emitted XOR. An
-    opaque spout's batch is cut before that, outside the lock, and belongs to the attempt (E4).
+    Under the topology's lock: the decision is repeated, a live attempt is fenced, the next
+    attempt_id with its nonce becomes durable, and each sink's ack_val starts as the emitted XOR. An
+    opaque spout's batch is cut before that, without the lock, and belongs to the attempt (E4).
     """
     batch = cut_batch(connection, topology, txid)
     try:
@@ -102,7 +102,7 @@ def _grant_here(
             return None
         if not _has_its_batch(tx, topology.name, txid, batch):
             return None
-        # A sweep that gives the request up at this moment waits for this row, or we find it gone.
+        # A concurrent sweep that gives the request up waits for this row, or has already done so.
         if not tx.run("hold_request", request_id=request_id):
             return None
         check_states(tx, topology)
@@ -112,7 +112,7 @@ def _grant_here(
 def _end_holders(
     connection: LedgerConnection, topology: Topology, txid: int, request_id: int, work: Work
 ) -> None:
-    """End the sessions that would not let go of the attempt row that is to be fenced (A3)."""
+    """End the sessions that still hold the attempt row that must be fenced (A3)."""
     snapshot, request = read_snapshot(connection, topology.name, txid, request_id, topology.states)
     live = snapshot.live
     if live is not None and isinstance(next_action(snapshot, request, work), Begin):
@@ -120,7 +120,7 @@ def _end_holders(
 
 
 def _grant_elsewhere(connection: LedgerConnection, topology: Topology, grant: Grant) -> None:
-    """Fence every participant before anything runs: zombies write there too (C6)."""
+    """Fence in every participant before anything runs: zombies write there too (C6)."""
     try:
         with TopologyDatabases(connection, topology.name, topology.databases) as participants:
             mirror_grant(
@@ -197,10 +197,10 @@ def claim_step(
     work: Work,
     leases: Leases,
 ) -> Grant | None:
-    """Take up a step of the request's live attempt; None if it is not to be had any more.
+    """Claim a step of the request's live attempt; None if it cannot be claimed any more.
 
-    A step is taken up once per attempt: a second write action of the same sinks would make its
-    acks ambiguous. Whoever finds a step that an earlier try of the same task took up begins anew.
+    A step is claimed once per attempt: a second write action of the same sinks would make its acks
+    ambiguous. A task that finds a step claimed by an earlier try of itself begins a new attempt.
     """
     place = {"topology": topology.name, "txid": txid}
     try:
@@ -216,12 +216,12 @@ def claim_step(
             held = tx.first(
                 "extend_lease", attempt_id=row["attempt_id"], submit_lease=leases.submit, **place
             )
-            if held is None:  # ended since: the claim goes with this transaction
+            if held is None:  # ended since: the claim is rolled back
                 raise AttemptFenced(f"attempt {attempt} of {topology.name} was ended")
             grant = Grant(topology=topology.name, attempt=attempt, nonce=held["nonce"])
     except AttemptFenced:
         return None
-    if topology.databases:  # whoever began the attempt may have died before it told them all
+    if topology.databases:  # the process that began the attempt may have died before all had it
         _grant_elsewhere(connection, topology, grant)
     return grant
 

@@ -1,4 +1,4 @@
-"""Give the databases that only take part what they need of an attempt (C6)."""
+"""Copy to the participants what they need of an attempt (C6)."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ def mirror_grant(
     grant: Grant,
     open_sinks: Callable[[DatabaseTransaction, str], object],
 ) -> None:
-    """Give every participant an attempt that the coordinator's ledger has just granted.
+    """Mirror an attempt that the coordinator's ledger has just granted to every participant.
 
-    Whatever it knows of this txid's lower attempts is fenced with it; repeated, it changes
-    nothing. All of them have it, or an error rises and the attempt is never submitted.
+    Lower attempts of the txid are fenced there first; repeating it changes nothing. If it fails for
+    any participant, an error is raised and the attempt is never submitted.
 
-    :param open_sinks: opens the attempt's sinks in a participant, by its name
+    :param open_sinks: opens the attempt's sinks in a participant, given by its name
     :raises AttemptFenced: a newer attempt of the txid was granted meanwhile
     """
     if not databases.others:
@@ -34,7 +34,7 @@ def mirror_grant(
     with databases.coordinator.transaction() as tx:
         row = tx.first("attempt_to_mirror", **attempt_key(grant))
     if row is None:
-        raise AttemptFenced(f"attempt {grant} was ended by somebody else")
+        raise AttemptFenced(f"attempt {grant} was ended")
     for database in databases:
         with naming_database(database.name), database.connection.transaction() as tx:
             if take_grant(tx, grant, row):
@@ -42,15 +42,15 @@ def mirror_grant(
 
 
 def take_grant(tx: DatabaseTransaction, grant: Grant, row: Row) -> bool:
-    """Mirror an attempt, after fencing the lower ones; False if it is here already (C6)."""
+    """Mirror an attempt after fencing lower ones; return False if it is mirrored already (C6)."""
     place = attempt_key(grant)
     lock_mirror(tx, grant.topology)
     known = tx.first("greatest_attempt", topology=grant.topology, txid=grant.attempt.txid)
     if known is not None and known["attempt_id"] >= grant.attempt.attempt_id:
         if known["nonce"] != grant.nonce or known["status"] in _ENDED:
             raise AttemptFenced(
-                f"{grant} comes late: attempt {grant.attempt.txid}:{known['attempt_id']} is "
-                f"known here, {known['status']}"
+                f"{grant} is too late: attempt {grant.attempt.txid}:{known['attempt_id']} is "
+                f"already known here, {known['status']}"
             )
         return False
     verdict = batch_of(row).verdict.value

@@ -1,8 +1,8 @@
 """Opaque batches: cut when an attempt begins, frozen when its txid commits (E4).
 
-A new attempt may see another batch, as with Trident's opaque spouts; which rows belong to a txid
-is settled by its commit. The batch of txid t starts where the batch of the current attempt of
-t - 1 ended, and names that attempt: if it falls, this one falls with it.
+As with Trident's opaque spouts, a new attempt may see another batch; which rows belong to a txid is
+settled by its commit. The batch of txid t starts where the batch of the current attempt of t - 1
+ended, and refers to that attempt: if that fails, this one fails too.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from reliability.ledger.records import batch_of, interval_of
 from reliability.transaction.emit.source_items import LedgerItems, freeze, with_batches
 
 _WAYS_OUT = (
-    "deliver the files again; or go on without them: `reliability park` or `reliability skip` the "
-    "txid; or say allow_empty=True in the spout, if it is normal that there are none."
+    "deliver the files again; or continue without them: `reliability park` or `reliability skip` "
+    "the txid; or set allow_empty=True in the spout if it is normal that there are none."
 )
 
 
@@ -34,7 +34,7 @@ class OwnBatch:
     predecessor_attempt: int | None
 
     def still_follows(self, tx: DatabaseTransaction) -> bool:
-        """Say whether the attempt that it starts from still stands, and hold it there."""
+        """Say whether the attempt that it starts from is still current, and lock its row."""
         if self.predecessor_attempt is None:
             return self.txid == 1
         return (
@@ -49,14 +49,15 @@ class OwnBatch:
 
 
 def cut_batch(connection: LedgerConnection, topology: Topology, txid: int) -> OwnBatch | None:
-    """Plan the source and cut the next batch; None if the txid's batch is frozen already.
+    """Plan the source and cut the next batch; None if the txid's batch is already frozen.
 
-    What committed txids have is taken, and what the uncommitted ones before this have in their
-    current attempts. A source with nothing more gives an empty batch, which commits as such.
+    Items of committed txids, and of the current attempts of earlier uncommitted ones, are taken. A
+    source with nothing more gives an empty batch, which commits as such.
 
-    :raises NothingToEmit: nothing at all is there, where the spout says that there has to be
-    :raises SourceChanged: the source no longer is what a committed txid has of it
-    :raises SourceMoved: nor what an uncommitted one has, whose next attempt cuts another batch
+    :raises NothingToEmit: the source is empty although the spout does not allow that
+    :raises SourceChanged: the source differs from what a committed txid has read
+    :raises SourceMoved: it differs from what an uncommitted txid has read; the next attempt of that
+        txid cuts another batch
     """
     place = {"topology": topology.name, "txid": txid}
     with connection.transaction() as tx:
@@ -89,15 +90,15 @@ def _plan(
     try:
         return topology.spout.plan(interval, with_batches(frozen, before))
     except SourceChanged as error:
-        topology.spout.plan(interval, frozen)  # raises if it is what a committed txid has
+        topology.spout.plan(interval, frozen)  # raises if the change concerns a committed txid
         raise SourceMoved(error.what) from error
 
 
-def freeze_batch(tx: DatabaseTransaction, key: ChangeKey) -> None:
-    """Before a first commit: the batch of the attempt becomes the batch of the txid, for ever.
+def freeze_batch(tx: DatabaseTransaction, place: Mapping[str, Any]) -> None:
+    """Before a first commit, make the batch of the attempt the batch of the txid, for ever.
 
-    :raises LedgerCorruption: the attempt's batch does not start where the committed one before
-        it ended; its rows would be counted twice, or never
+    :raises LedgerCorruption: the attempt's batch does not start where the previous txid's committed
+        batch ended; rows would be counted twice, or never
     """
     if tx.one("is_frozen", **key)["is_frozen"]:
         return

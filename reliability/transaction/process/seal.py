@@ -1,6 +1,6 @@
-"""Seal: steps end and attempts are sealed by what lies in the ledger, not by an exit code.
+"""Seal: end steps and seal attempts by the contents of the ledger, not by an exit code.
 
-Sealed rows never change; a commit checks the status only (A6).
+Sealed rows never change; a commit checks only the status (A6).
 """
 
 from __future__ import annotations
@@ -32,17 +32,17 @@ from reliability.transaction.topology.databases import TopologyDatabases
 
 
 def end_step(connection: LedgerConnection, topology: Topology, grant: Grant, step: str) -> None:
-    """Mark a step done whose spark-submit has ended, if its sinks are fully acked; else fail.
+    """Mark a step as done after its spark-submit has ended if its sinks are acked; else fail.
 
     :raises AttemptIncomplete: acks are missing; the attempt has failed
-    :raises AttemptFenced: the attempt was ended meanwhile
+    :raises AttemptFenced: the attempt was ended in the meantime
     """
     with _databases(connection, topology) as databases:
         sinks = [sink for sink in _sinks(databases, grant) if sink.step == step]
     try:
         check_acked(sinks)
     except AttemptIncomplete as error:
-        fail_and_raise(connection, grant, error)  # the driver may have said why before
+        fail_and_raise(connection, grant, error)  # the driver may have recorded the reason before
     with connection.transaction() as tx:
         row = tx.first("end_step", step=step, **attempt_key(grant))
     if row is None:
@@ -50,15 +50,15 @@ def end_step(connection: LedgerConnection, topology: Topology, grant: Grant, ste
 
 
 def seal(connection: LedgerConnection, topology: Topology, grant: Grant, task: str) -> None:
-    """Seal an attempt whose steps are all done: PROCESSED, or raise why not (A6).
+    """Seal an attempt whose steps are all done: make it PROCESSED, or raise the reason not to (A6).
 
-    1. SEALING: from now on acks find no PROCESSING row
-    2. with no lock held: are all declared acks there, does the fold of the staged rows equal the
-       emitted side, is the source still what the batch was cut from
+    1. SEALING: later acks find no PROCESSING row
+    2. without a lock, check that all declared acks exist, that the fold of the staged rows equals
+       the emitted side, and that the source is still what the batch was cut from
     3. PROCESSED: the staged rows never change again
 
-    With states in several databases each seals its own, and the coordinator's comes first in
-    step 1 and last in step 3: PROCESSED there means that it is so everywhere (C6).
+    With states in several databases, each seals its own. The coordinator is first in step 1 and
+    last in step 3: PROCESSED there means PROCESSED everywhere (C6).
     """
     with connection.transaction() as tx:
         row = tx.first("begin_seal", task=task, **attempt_key(grant))
@@ -94,7 +94,7 @@ class _Staged:
 def _audit(
     databases: TopologyDatabases, topology: Topology, grant: Grant
 ) -> dict[str, dict[str, _Staged]]:
-    """Return what is staged: database -> state -> how many rows, and their digest."""
+    """Return what is staged: database -> state -> number of rows and their digest."""
     meta = read_batch_meta(databases.coordinator, grant)
     sinks = _sinks(databases, grant)
     check_acked(sinks)
@@ -148,7 +148,7 @@ def _end_seal(connection: LedgerConnection, grant: Grant, staged: dict[str, _Sta
 
 
 def _sealed_by_another_or_raise(connection: LedgerConnection, grant: Grant) -> None:
-    # Two steps that end at the same moment both come to seal.
+    # Two steps that end at the same moment both try to seal.
     status = AttemptStatus(read_attempt(connection, grant)["status"])
     if status is not AttemptStatus.SEALING and status not in SEALED:
         raise error_of(connection, grant)

@@ -1,4 +1,4 @@
-"""The server under the ledger: sessions that must end, and a restore that must be noticed."""
+"""The Postgres server of the ledger: end sessions, detect a restore."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ logger = logging.getLogger(__name__)
 def end_holders_of(
     connection: LedgerConnection, topology: str, attempt: TransactionAttempt
 ) -> None:
-    """End what holds an attempt's row, or that of an attempt that falls with it (A3)."""
+    """End sessions that hold the row of an attempt, or of one that fails with it (A3)."""
     place = {"topology": topology, "txid": attempt.txid, "attempt_id": attempt.attempt_id}
     with connection.transaction() as tx:
         rows = tx.all("attempts_that_fall_with", **place)
@@ -25,13 +25,13 @@ def end_holders_of(
 def end_sessions_of(
     connection: LedgerConnection, topology: str, attempt: TransactionAttempt
 ) -> None:
-    """End what Spark tasks still do for an attempt that has ended, or is about to.
+    """End the sessions of Spark tasks that work for an ended or ending attempt.
 
-    A stalled COPY listens to no timeout and no cancel: it holds up whoever cleans its table (A4);
-    who holds the attempt's row holds up whoever has the topology (A3).
+    A stalled COPY obeys no timeout and no cancel, and blocks the cleaning of its table (A4); a
+    session that holds the attempt's row blocks the holder of the topology (A3).
 
-    A transaction of its own: a server may refuse it, or have another role's session. What such a
-    session still does rolls back all the same, only later; nothing else has to wait for that.
+    Runs in its own transaction, because the server may refuse it, for example if the session has
+    another role. The session's work is rolled back anyway, only later; nothing else waits for that.
     """
     name = f"reliability {topology} {attempt}"
     try:
@@ -39,15 +39,15 @@ def end_sessions_of(
             for _ in tx.all("end_sessions_of_attempt", application_name=name):
                 logger.info("ended a session of attempt %s of %s", attempt, topology)
     except UnexpectedAnswer as error:
-        logger.warning("sessions of attempt %s of %s are left alone: %s", attempt, topology, error)
+        logger.warning("sessions of attempt %s of %s cannot be ended: %s", attempt, topology, error)
 
 
 def fence_after_restore(tx: DatabaseTransaction) -> None:
-    """Fence every live attempt if the server's timeline has changed since anybody looked (A1).
+    """Fence every live attempt if the server's timeline has changed since the last check (A1).
 
-    After a restore from backup the ledger may grant an attempt_id that it had granted before, and
-    whoever works for the first one is still there. A server that does not say its timeline is
-    left alone: there a person says it, by `reliability restored`.
+    After a restore from backup the ledger may grant an attempt_id a second time, while processes
+    still work for the first. If a server does not report its timeline, a person must run
+    `reliability restored`.
     """
     timeline = tx.one("server_timeline")
     if timeline["now"] is None or timeline["now"] == timeline["known"]:

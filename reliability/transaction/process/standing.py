@@ -1,4 +1,4 @@
-"""Read where a topology stands, for all who wait for one of its txids at once."""
+"""Read the position of a topology, for all tasks that wait for one of its txids."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from reliability.ledger.records import blocked_of, live_attempt_of, request_of
 
 
 def read_standing(tx: DatabaseTransaction, topology: str) -> Standing:
-    """Read it without a lock: an answer, not a promise.
+    """Read it without a lock, so it may be outdated at once.
 
-    :raises LedgerCorruption: the ledger knows no such topology
+    :raises LedgerCorruption: the ledger has no such topology
     """
     row = tx.one("standing", topology=topology)
     live = tx.all("live_attempts", topology=topology)
@@ -37,6 +37,6 @@ def read_standing(tx: DatabaseTransaction, topology: str) -> Standing:
 def read_requests(
     tx: DatabaseTransaction, known: Iterable[int], unknown: Iterable[int]
 ) -> list[Request]:
-    """Read those of these requests that are not open any more, and all of the unknown ones."""
+    """Read those of these requests that are no longer open, and all whose status is unknown."""
     rows = tx.all("requests_that_changed", known=list(known), unknown=list(unknown))
     return [request_of(row) for row in rows]

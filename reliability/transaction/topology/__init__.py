@@ -1,1 +1,1 @@
-"""A topology as a whole: declared, paused, resumed; the databases that hold its states."""
+"""A topology as a whole: declare, pause and resume it; the databases that hold its states."""

@@ -1,8 +1,8 @@
-"""The databases of one topology: the coordinator's own, and the participants beside it.
+"""The databases of one topology: the coordinator's own, and the participants.
 
-A participant is a target database besides the coordinator's own. It has the same ledger schema and
+A participant is a target database other than the coordinator's. It has the same ledger schema, and
 a mirror of what its states need: the topology's row, the txids and attempts that were granted to
-it, their sinks.
+it, and their sinks.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from reliability.settings import database_dsn, ledger_dsn
 
 
 def open_ledger(purpose: str) -> LedgerConnection:
-    """Open the ledger that RELIABILITY_DSN names.
+    """Open the ledger to which RELIABILITY_DSN points.
 
-    :param purpose: what the session is for; Postgres shows it in pg_stat_activity
-    :raises LedgerNotMigrated, LedgerTooNew, MigrationChanged: this release does not fit it
+    :param purpose: what the session is for, shown in pg_stat_activity
+    :raises LedgerNotMigrated, LedgerTooNew, MigrationChanged: the schema is not this release's
     """
     connection = LedgerConnection(ledger_dsn(), application_name=f"reliability {purpose}".strip())
     try:
@@ -59,9 +59,9 @@ class TopologyDatabases:
 
     @classmethod
     def of_known(cls, connection: LedgerConnection, topology: str) -> TopologyDatabases:
-        """Do the same for a name that a person gave.
+        """Do the same for a name that a person typed.
 
-        :raises TopologyUnknown: the ledger has no topology of that name
+        :raises TopologyUnknown: the ledger has no topology with this name
         :raises NotTheCoordinator: this database only takes part in it
         """
         with connection.transaction() as tx:
@@ -80,7 +80,7 @@ class TopologyDatabases:
         self.close()
 
     def close(self) -> None:
-        """Close the sessions that were opened here; the coordinator's stays."""
+        """Close the sessions that were opened here, not the coordinator's."""
         for database in self.others:
             if connection := self._connections.pop(database, None):
                 connection.close()
@@ -90,7 +90,7 @@ class TopologyDatabases:
         return self._connections[COORDINATOR]
 
     def connection_of(self, database: str) -> LedgerConnection:
-        """Return the session with a database, the coordinator's own for ""."""
+        """Return the session with a database; "" is the coordinator's own."""
         if database not in self._connections:
             name = self.coordinator.application_name
             self._connections[database] = LedgerConnection(
@@ -104,13 +104,13 @@ class TopologyDatabases:
 
     @property
     def all(self) -> tuple[str, ...]:
-        """Return the names of all of them, the coordinator's own first."""
+        """Return the names of all databases, the coordinator's own first."""
         return (COORDINATOR, *self.others)
 
 
 @contextmanager
 def naming_database(database: str) -> Iterator[None]:
-    """Say in an error of this package which database it is about."""
+    """Add the name of the database to errors of this package."""
     try:
         yield
     except ReliabilityError as error:
@@ -118,10 +118,10 @@ def naming_database(database: str) -> Iterator[None]:
 
 
 def with_database_name(error: ReliabilityError, database: str) -> ReliabilityError:
-    """Return the error with the name of the database that it is about."""
+    """Return the error with the name of the database in its text."""
     return type(error)(f"database {format_database(database)}: {error.what}", remedy=error.remedy)
 
 
 def format_database(database: str) -> str:
-    """Return a database's name for a person."""
+    """Format a database's name for people."""
     return database or "of the ledger"

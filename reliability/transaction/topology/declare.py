@@ -15,11 +15,11 @@ from reliability.states.tables import StateTables
 def declare_states(
     tx: DatabaseTransaction, topology: Topology, database: str, *, has_emitted: bool
 ) -> None:
-    """Create the topology's states in one database, or check them; harmless when repeated.
+    """Create the topology's states in one database, or check them; safe to repeat.
 
-    :param has_emitted: its states are fixed then
+    :param has_emitted: the topology has emitted txids, so its states cannot change
     :raises StateDefinitionChanged: a state no longer has the shape of its table
-    :raises TargetTableTaken: a state's table belongs to another state, or was there before
+    :raises TargetTableTaken: a state's table belongs to another state, or existed before
     """
     if has_emitted:
         check_states(tx, topology, database)
@@ -29,11 +29,11 @@ def declare_states(
 
 
 def init_state(tx: DatabaseTransaction, tables: StateTables) -> None:
-    """Create a state's tables, or check that those it has are what its definition says.
+    """Create a state's tables, or check that they match its definition.
 
-    :raises StateDefinitionChanged: the definition is not that of the ledger, or a table was
-        altered; the error says what a person would run
-    :raises TargetTableTaken: its table belongs to another state, or was there before (H7)
+    :raises StateDefinitionChanged: the definition differs from the ledger's, or a table was
+        altered; the error contains the statements to run
+    :raises TargetTableTaken: its table belongs to another state, or existed before (H7)
     """
     if _is_declared(tx, tables.topology, tables.state):
         _check_tables(tx, tables)
@@ -43,10 +43,10 @@ def init_state(tx: DatabaseTransaction, tables: StateTables) -> None:
 
 
 def check_states(tx: DatabaseTransaction, topology: Topology, database: str = COORDINATOR) -> None:
-    """Raise unless the code's states in this database are those of its ledger, in all they are.
+    """Raise unless the code's states in this database are exactly those of its ledger.
 
-    A txid is processed for the states of the code and committed into those of the ledger: one
-    that only either knows could never be committed.
+    A txid is processed for the states of the code and committed into those of the ledger: a state
+    that only one of them has could never be committed.
     """
     states = [state for state in topology.states if state.database == database]
     undeclared = [s.name for s in states if not _is_declared(tx, topology.name, s)]
@@ -54,17 +54,26 @@ def check_states(tx: DatabaseTransaction, topology: Topology, database: str = CO
     declared = {row["state"] for row in tx.all("state_definitions", topology=topology.name)}
     if undeclared or declared != names:
         raise StateDefinitionChanged(
-            f"{topology.name} emitted txids for the states {sorted(declared)}, and has "
-            f"{sorted(names)} now"
+            f"{topology.name} has emitted txids for the states {sorted(declared)}, and now has "
+            f"{sorted(names)}"
         )
 
 
 def declared_tables(tx: DatabaseTransaction, topology: str) -> list[StateTables]:
-    """Return the topology's states from the ledger alone, sorted: the order of their locks."""
+    """Return the topology's states from the ledger alone, sorted in the order of their locks."""
     return [
         StateTables(topology, State.from_definition(row["definition"]))
         for row in tx.all("state_definitions", topology=topology)
     ]
+
+
+def compacted_through(tx: DatabaseTransaction, topology: str) -> dict[str, int]:
+    """Return the last txid that can no longer be taken out of each state of this database.
+
+    "" is the txid through which the topology has decided to compact, in any database.
+    """
+    rows = tx.all("history_of_states", topology=topology)
+    return {row["state"]: row["compacted_through"] for row in rows}
 
 
 def _is_declared(tx: DatabaseTransaction, topology: str, state: State) -> bool:
@@ -83,14 +92,14 @@ def _changed(
     )
     why_not = obstacle(old, new)
     if why_not is not None:
-        remedy = f"{StateDefinitionChanged.remedy} No ALTER TABLE leads there: {why_not}."
+        remedy = f"{StateDefinitionChanged.remedy} ALTER TABLE cannot make this change: {why_not}."
         return StateDefinitionChanged(what, remedy=remedy)
     steps = _to_run(tx, migration(topology, old, new))
     return StateDefinitionChanged(what, remedy=f"restore the old definition; or {steps}")
 
 
 def _check_tables(tx: DatabaseTransaction, tables: StateTables) -> None:
-    """Compare the tables of a declared state with its definition, as the catalogs have them."""
+    """Compare the tables of a declared state, as the catalogs show them, with its definition."""
     found = inspect(
         tables,
         target=tx.all("table_columns", table=tables.target_name),
@@ -106,7 +115,7 @@ def _check_tables(tx: DatabaseTransaction, tables: StateTables) -> None:
 
 
 def _keep_history(tx: DatabaseTransaction, tables: StateTables) -> None:
-    """Write down the horizon, which is no part of the definition and changes freely."""
+    """Record the horizon, which is not part of the definition and may change."""
     keep = tables.state.keep
     tx.run(
         "keep_history",
@@ -119,7 +128,7 @@ def _keep_history(tx: DatabaseTransaction, tables: StateTables) -> None:
 
 def _to_run(tx: DatabaseTransaction, steps: Migration) -> str:
     return (
-        "pause the topology, let what is in flight commit, and run in the database of the state:\n"
+        "pause the topology, let txids in flight commit, and run in the database of the state:\n"
         + steps.text(tx.cursor)
     )
 

@@ -1,4 +1,4 @@
-"""A topology as a whole: declared before its first emission, paused, resumed."""
+"""A topology as a whole: declare it before its first emission, pause it, resume it."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from reliability.transaction.topology.participants import declare_participants
 
 
 def declare(connection: LedgerConnection, topology: Topology) -> None:
-    """Make the topology known, with its states in every database; harmless when repeated.
+    """Record the topology and create its states in every database; safe to repeat.
 
     :raises StateDefinitionChanged, TargetTableTaken: see declare_states
     :raises ParticipantTaken, CheckpointMismatch: see declare_participants
     """
     with connection.transaction() as tx:
-        # it may wait for a commit of millions of rows, as every lock of the topology does (A3)
+        # the lock may wait for a commit of millions of rows (A3)
         tx.one("set_lock_timeout", seconds=PATIENCE_SECONDS)
         tx.run(
             "declare_topology",
@@ -43,15 +43,15 @@ def declare(connection: LedgerConnection, topology: Topology) -> None:
 
 
 def pause(connection: LedgerConnection, topology: str, reason: str) -> None:
-    """Begin no more attempts; what is in flight is processed and commits.
+    """Begin no more attempts; txids in flight are processed and committed.
 
-    Storm's deactivate does the same: the coordinator stops emitting batches, and syncs on.
+    Storm's deactivate does the same: the coordinator emits no more batches, but still syncs.
     """
     _change(connection, "pause_topology", topology, reason=reason)
 
 
 def resume(connection: LedgerConnection, topology: str) -> None:
-    """Let attempts begin again; harmless when it was not paused."""
+    """Let attempts begin again; does nothing if the topology is not paused."""
     _change(connection, "resume_topology", topology)
 
 
