@@ -1,5 +1,6 @@
 -- snapshot --
--- All that the coordinator's decisions need of a topology and one of its txids, in one statement.
+-- Everything that the coordinator's decisions need of a topology and one of its txids, in one
+-- statement.
 SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.paused_reason,
        coalesce(p.last_granted_at + p.emit_interval > clock_timestamp(), false) AS is_throttled,
        EXISTS (SELECT FROM reliability.commit_log c
@@ -27,12 +28,13 @@ SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.paused_reason,
  WHERE p.topology = %(topology)s;
 
 -- steps_of_attempt --
+-- The steps of an attempt, which task claimed each, and whether it is done.
 SELECT step, claimed_by, status = 'DONE' AS is_done FROM reliability.attempt_step
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s;
 
 -- fence_live_attempt --
 -- Before a newer attempt is granted: nothing that an older one does can count any more (G4). A
--- PROCESSED one is never fenced, unless it is a dry run's that nobody wants any more.
+-- PROCESSED attempt is never fenced, unless it is a dry run's and no longer wanted.
 UPDATE reliability.attempt
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'ATTEMPT_FENCED', reason = %(reason)s
@@ -43,13 +45,14 @@ UPDATE reliability.attempt
 RETURNING attempt_id;
 
 -- hold_predecessor --
--- Before a batch is made to start where this attempt's ended: whoever ends it waits, or it is gone.
+-- Lock the attempt from which a batch starts, so that it cannot end meanwhile; no row: it has
+-- ended.
 SELECT attempt_id FROM reliability.attempt
  WHERE topology = %(topology)s AND txid = %(txid)s - 1 AND attempt_id = %(predecessor_attempt)s
    AND status IN ('PROCESSING', 'SEALING', 'PROCESSED', 'COMMITTED') FOR SHARE;
 
 -- grant_attempt --
--- The next attempt id, never used before, durable before anything runs.
+-- Grant the next attempt id, which was never used before; durable before anything runs.
 INSERT INTO reliability.attempt (topology, txid, attempt_id, request_id, lease, lease_until,
        batch_meta, emitted_xor, emitted_count, predecessor_attempt, batch_digest)
 SELECT %(topology)s, %(txid)s, coalesce(max(attempt_id), -1) + 1, %(request_id)s,
@@ -62,12 +65,12 @@ SELECT %(topology)s, %(txid)s, coalesce(max(attempt_id), -1) + 1, %(request_id)s
 RETURNING attempt_id, nonce::text AS nonce;
 
 -- record_grant --
--- The emission throttle counts from here.
+-- The emission throttle counts from this time.
 UPDATE reliability.topology SET last_granted_at = clock_timestamp()
  WHERE topology = %(topology)s;
 
 -- open_sinks --
--- Storm's ack init, one a sink: ack_val starts as the XOR of all that was emitted.
+-- Storm's ack init, one per sink: ack_val starts as the XOR of all emitted rows.
 INSERT INTO reliability.sink (topology, txid, attempt_id, step, sink, ack_val, unacked)
 SELECT t.topology, t.txid, a.attempt_id, s.step, s.sink,
        coalesce(a.emitted_xor, t.emitted_xor), coalesce(a.emitted_count, t.emitted_count)
@@ -79,12 +82,13 @@ SELECT t.topology, t.txid, a.attempt_id, s.step, s.sink,
 RETURNING sink;
 
 -- open_steps --
+-- Open the steps of a new attempt.
 INSERT INTO reliability.attempt_step (topology, txid, attempt_id, step)
 SELECT %(topology)s, %(txid)s, %(attempt_id)s, unnest(%(steps)s::text[])
 RETURNING step;
 
 -- claim_step --
--- Take up a step that nobody has taken up; the attempt is one's own request's.
+-- Claim a step that no task has claimed, in an attempt of the task's own request.
 UPDATE reliability.attempt_step d
    SET status = 'RUNNING', claimed_by = %(task)s, claimed_at = clock_timestamp()
   FROM reliability.attempt a
@@ -95,7 +99,7 @@ UPDATE reliability.attempt_step d
 RETURNING d.attempt_id;
 
 -- extend_lease --
--- Cover the submit and the queue of a step that was just taken up.
+-- Extend the lease to cover the submission and queueing of a step that was just claimed.
 UPDATE reliability.attempt
    SET lease_until = greatest(lease_until,
                               clock_timestamp() + %(submit_lease)s * interval '1 second')
@@ -104,7 +108,8 @@ UPDATE reliability.attempt
 RETURNING nonce::text AS nonce;
 
 -- record_code --
--- Before the step that refers to it; a topology has few, however many attempts.
+-- Record code before the step that refers to it; a topology has few versions, however many
+-- attempts.
 INSERT INTO reliability.code (digest, contents) VALUES (%(digest)s, %(contents)s)
     ON CONFLICT (digest) DO NOTHING;
 
@@ -122,6 +127,7 @@ UPDATE reliability.attempt_step d
 RETURNING d.attempt_id;
 
 -- end_step --
+-- Mark a running step of a PROCESSING attempt as done.
 UPDATE reliability.attempt_step d SET status = 'DONE', ended_at = clock_timestamp()
   FROM reliability.attempt a
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
@@ -131,13 +137,15 @@ UPDATE reliability.attempt_step d SET status = 'DONE', ended_at = clock_timestam
 RETURNING d.attempt_id;
 
 -- renew_lease --
+-- Renew the lease of an unsealed attempt after progress.
 UPDATE reliability.attempt a SET lease_until = reliability.renewed_lease(a)
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND nonce = %(nonce)s AND status IN ('PROCESSING', 'SEALING')
 RETURNING attempt_id;
 
 -- declare_partitions --
--- The write action of a sink ended with so many partitions; a second declaration finds no row.
+-- Record how many partitions the finished write action of a sink had; a second declaration finds no
+-- row.
 UPDATE reliability.sink s SET partitions = %(partitions)s
   FROM reliability.attempt a
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
@@ -152,11 +160,13 @@ SELECT reliability.acknowledge(%(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s
        %(partition)s, %(write_id)s, %(xor)s, %(count)s, %(rows)s);
 
 -- existing_ack --
+-- The write id of a partition's ack, if it has acked.
 SELECT write_id::text AS write_id FROM reliability.ack
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND sink = %(sink)s AND partition = %(partition)s;
 
 -- sinks --
+-- The acker's record of each sink of an attempt: ack_val, and which partitions have acked.
 SELECT s.sink, s.step, s.partitions, s.ack_val, s.unacked,
        coalesce(array_agg(k.partition ORDER BY k.partition) FILTER (WHERE k.partition IS NOT NULL),
                 '{}') AS acked_partitions
@@ -168,7 +178,7 @@ SELECT s.sink, s.step, s.partitions, s.ack_val, s.unacked,
  ORDER BY s.sink;
 
 -- begin_seal --
--- Seal, first step: from now on an ack finds no PROCESSING row.
+-- First step of the seal: from now on an ack finds no PROCESSING row.
 UPDATE reliability.attempt
    SET status = 'SEALING', lease_until = clock_timestamp() + lease, sealing_task = %(task)s
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
@@ -176,6 +186,7 @@ UPDATE reliability.attempt
 RETURNING attempt_id;
 
 -- record_staged_rows --
+-- Record the number and digest of a sink's staged rows when the attempt is sealed.
 UPDATE reliability.sink
    SET staged_rows = %(staged_rows)s, contribution_digest = %(contribution_digest)s
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
@@ -183,7 +194,7 @@ UPDATE reliability.sink
 RETURNING sink;
 
 -- end_seal --
--- Seal, last step: what lies in staging is complete and never changes again.
+-- Last step of the seal: the staged rows are complete and never change again.
 UPDATE reliability.attempt
    SET status = 'PROCESSED', lease_until = NULL, processed_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
@@ -191,7 +202,7 @@ UPDATE reliability.attempt
 RETURNING attempt_id;
 
 -- end_attempt --
--- Fail or fence one unsealed attempt. A PROCESSED or committed one is out of reach (A8).
+-- Fail or fence one unsealed attempt, never a PROCESSED or committed one (A8).
 UPDATE reliability.attempt
    SET status = %(status)s, lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = %(reason_code)s, reason = %(reason)s
@@ -200,7 +211,7 @@ UPDATE reliability.attempt
 RETURNING attempt_id;
 
 -- end_attempt_of_request --
--- The unsealed one (A8); of a dry run the PROCESSED one too, which can never commit.
+-- End the request's unsealed attempt (A8), or its PROCESSED dry run, which can never commit.
 UPDATE reliability.attempt
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'REQUEST_CLOSED', reason = %(reason)s
@@ -211,13 +222,14 @@ UPDATE reliability.attempt
 RETURNING attempt_id;
 
 -- expired_attempts --
--- A process that died silently is found by its lease.
+-- Attempts whose lease has expired: their process died silently.
 SELECT txid, attempt_id FROM reliability.attempt
  WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING')
    AND lease_until < clock_timestamp()
  ORDER BY txid;
 
 -- expire_attempt --
+-- Fence an attempt if its lease has still expired.
 UPDATE reliability.attempt
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'ATTEMPT_FENCED', reason = 'its lease expired: no progress'
@@ -226,7 +238,8 @@ UPDATE reliability.attempt
 RETURNING attempt_id;
 
 -- attempts_that_fall_with --
--- An attempt and those of later txids whose batches start, one after the other, where its ended.
+-- An attempt, and those of later txids whose batches start, one after another, where its batch
+-- ended.
 WITH RECURSIVE falling AS (
        SELECT topology, txid, attempt_id FROM reliability.attempt
         WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
@@ -240,7 +253,7 @@ WITH RECURSIVE falling AS (
 SELECT txid, attempt_id FROM falling ORDER BY txid;
 
 -- batch_meta_of_attempt --
--- What an attempt reads: its own batch while it is an opaque spout's, else the txid's.
+-- What an attempt reads: its own batch with an opaque spout until the commit, otherwise the txid's.
 SELECT coalesce(a.batch_meta, t.batch_meta) AS batch_meta,
        coalesce(a.emitted_xor, t.emitted_xor) AS emitted_xor,
        coalesce(a.emitted_count, t.emitted_count) AS emitted_count
@@ -250,25 +263,27 @@ SELECT coalesce(a.batch_meta, t.batch_meta) AS batch_meta,
    AND a.nonce = %(nonce)s;
 
 -- attempt --
+-- The status of an attempt, and why it ended.
 SELECT status, reason_code, coalesce(reason, '') AS reason FROM reliability.attempt
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND nonce = %(nonce)s;
 
 -- attempts_to_clean --
--- Attempts that can never count any more and whose staged rows still lie there.
+-- Attempts that can never count any more and still have staged rows.
 SELECT txid, attempt_id FROM reliability.attempt
  WHERE topology = %(topology)s AND cleaned_at IS NULL
    AND status IN ('FAILED', 'FENCED', 'REPLACED', 'DRY_RUN', 'ROLLED_BACK')
  ORDER BY txid, attempt_id;
 
 -- record_cleaned --
+-- Record that the staged rows of an ended attempt are deleted.
 UPDATE reliability.attempt SET cleaned_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND status IN ('FAILED', 'FENCED', 'REPLACED', 'DRY_RUN', 'ROLLED_BACK')
 RETURNING attempt_id;
 
 -- uncommitted_batches_before --
--- What the current attempts of the uncommitted txids before this one read.
+-- The batches of the current attempts of the uncommitted txids before this one.
 SELECT a.batch_meta, a.emitted_xor, a.emitted_count
   FROM reliability.attempt a
   JOIN reliability.topology p ON p.topology = a.topology
@@ -277,12 +292,13 @@ SELECT a.batch_meta, a.emitted_xor, a.emitted_count
  ORDER BY a.txid;
 
 -- is_frozen --
+-- Whether the batch of a txid is frozen.
 SELECT batch_meta IS NOT NULL AS is_frozen FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = %(txid)s;
 
 -- freeze_batch --
--- The attempt's own batch becomes the txid's, if it starts where the committed one before ended.
--- A replay of the txid before reads the same batch again, so it may have come between.
+-- Make the attempt's own batch the txid's, if it starts where the committed batch before it ended.
+-- A replay of the previous txid reads the same batch again, so it does not matter here.
 UPDATE reliability.transaction t
    SET batch_meta = a.batch_meta, emitted_xor = a.emitted_xor, emitted_count = a.emitted_count
   FROM reliability.attempt a
@@ -296,10 +312,12 @@ UPDATE reliability.transaction t
 RETURNING t.batch_meta, t.emitted_xor, t.emitted_count;
 
 -- live_grant --
+-- The unsealed attempt of a request, with its nonce.
 SELECT attempt_id, nonce::text AS nonce FROM reliability.attempt
  WHERE topology = %(topology)s AND txid = %(txid)s AND request_id = %(request_id)s
    AND status IN ('PROCESSING', 'SEALING');
 
 -- interval_of_txid --
+-- The data interval of a txid.
 SELECT interval_start, interval_end FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = %(txid)s;

@@ -1,6 +1,7 @@
 -- story_attempt --
--- What the ledger keeps of an attempt. A batch that was frozen anew later is not what it read. What
--- a replay that did not commit was to replace is what had committed when it was granted.
+-- Everything that the ledger keeps of an attempt. If the batch was refrozen later, it is not what
+-- the attempt read. For a replay that did not commit, the replaced attempt is the one committed
+-- when it was granted.
 SELECT a.status, a.reason_code, a.reason, a.granted_at, a.processed_at, a.ended_at,
        a.verdict, a.verdict_reason, a.batch_digest,
        coalesce(a.batch_meta,
@@ -21,6 +22,7 @@ SELECT a.status, a.reason_code, a.reason, a.granted_at, a.processed_at, a.ended_
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s;
 
 -- story_steps --
+-- The steps of an attempt: where each ran, and with which code.
 SELECT d.step, d.status, d.claimed_by AS task, d.driver_host, d.application_id, d.started_at,
        d.ended_at, d.code_digest, c.contents AS code
   FROM reliability.attempt_step d
@@ -29,6 +31,7 @@ SELECT d.step, d.status, d.claimed_by AS task, d.driver_host, d.application_id, 
  ORDER BY d.started_at, d.step;
 
 -- story_states --
+-- What an attempt staged for each state, and how many partitions have acked.
 SELECT s.sink AS state, s.step, s.staged_rows, s.contribution_digest, s.partitions,
        (SELECT count(*) FROM reliability.ack k
          WHERE k.topology = s.topology AND k.txid = s.txid AND k.attempt_id = s.attempt_id
@@ -38,17 +41,19 @@ SELECT s.sink AS state, s.step, s.staged_rows, s.contribution_digest, s.partitio
  ORDER BY s.sink;
 
 -- story_events --
+-- The status changes of an attempt, in order.
 SELECT status, reason_code, reason, happened_at FROM reliability.attempt_event
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
  ORDER BY event_id;
 
 -- story_differences --
+-- The rows of each state that an attempt changed, or, as a dry run, would have changed.
 SELECT state, rows_added, rows_changed, rows_removed, moved FROM reliability.difference
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
  ORDER BY difference_id;
 
 -- newer_code --
--- The attempt that ran the newest code before this one did, if that is newer than this one's.
+-- The attempt that ran the newest code before this one, if that code is newer than this one's.
 SELECT n.txid, n.attempt_id, newer.seen_at
   FROM reliability.attempt_step d
   JOIN reliability.code own ON own.digest = d.code_digest

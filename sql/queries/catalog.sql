@@ -1,6 +1,6 @@
 -- table_columns --
--- The columns that a table has; nothing if there is no such table. `is_required`: a row cannot
--- be inserted without it.
+-- The columns of a table; no rows if there is no such table. `is_required`: a row cannot be
+-- inserted without it.
 SELECT attname AS name, format_type(atttypid, atttypmod) AS type,
        attgenerated <> '' AS is_generated,
        attnotnull AND NOT atthasdef AND attidentity = '' AS is_required
@@ -9,7 +9,7 @@ SELECT attname AS name, format_type(atttypid, atttypmod) AS type,
  ORDER BY attnum;
 
 -- unique_keys --
--- The keys by which ON CONFLICT can find a row, NULL being a value like any other.
+-- The unique keys that ON CONFLICT can use; NULL is a value like any other.
 SELECT array_agg(a.attname::text ORDER BY a.attname) AS columns
   FROM pg_catalog.pg_index i
   JOIN pg_catalog.pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = ANY (i.indkey)
@@ -19,4 +19,5 @@ SELECT array_agg(a.attname::text ORDER BY a.attname) AS columns
  GROUP BY i.indexrelid;
 
 -- schema_exists --
+-- Whether a schema exists.
 SELECT to_regnamespace(%(schema)s) IS NOT NULL AS exists;

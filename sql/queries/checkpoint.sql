@@ -1,8 +1,9 @@
 -- checkpoint --
+-- The current checkpoint of a topology.
 SELECT phase, commit_number, plan, epoch FROM reliability.checkpoint WHERE topology = %(topology)s;
 
 -- save_checkpoint --
--- Every change of phase, plan and epoch, compared with what the caller believes it to be.
+-- Save a change of phase, plan or epoch if the checkpoint is still what the caller has read.
 UPDATE reliability.checkpoint
    SET phase = %(phase)s, commit_number = %(commit_number)s, plan = %(plan)s, epoch = %(epoch)s,
        changed_at = clock_timestamp()
@@ -11,65 +12,71 @@ UPDATE reliability.checkpoint
 RETURNING epoch;
 
 -- enter_epoch --
--- A participant hears of a driver; whoever comes with a smaller epoch from now on is refused.
+-- Tell a participant the epoch of a driver; from now on it refuses smaller epochs.
 UPDATE reliability.checkpoint SET epoch = %(epoch)s, changed_at = clock_timestamp()
  WHERE topology = %(topology)s AND epoch < %(epoch)s
 RETURNING epoch;
 
 -- lock_driver --
--- One driver at a time, so that nobody takes over from a living one. A courtesy: what a second
--- driver could do is refused by its epoch. The lock ends with the session that holds it.
+-- Admit one driver at a time, so that none takes over from a living one. Not needed for safety: the
+-- epoch refuses what a second driver could do. The lock ends with its session.
 SELECT pg_advisory_lock(hashtextextended('reliability.checkpoint.' || %(topology)s, 0));
 
 -- show_driver --
--- A driver's sign of life, before it has changed anything.
+-- A sign of life of a driver, before it has changed anything.
 UPDATE reliability.checkpoint SET changed_at = clock_timestamp() WHERE topology = %(topology)s;
 
 -- unlock_driver --
+-- Release the driver's lock.
 SELECT pg_advisory_unlock(hashtextextended('reliability.checkpoint.' || %(topology)s, 0));
 
 -- is_silent --
--- Whether a driver that holds the lock has given no sign of life for so long.
+-- Whether the driver that holds the lock has shown no sign of life for so long.
 SELECT changed_at < clock_timestamp() - %(seconds)s * interval '1 second' AS is_silent
   FROM reliability.checkpoint WHERE topology = %(topology)s;
 
 -- check_constraints --
--- Deferred constraints and constraint triggers are checked now, as COMMIT would check them.
+-- Check deferred constraints and constraint triggers now, as COMMIT would.
 SET CONSTRAINTS ALL IMMEDIATE;
 
 -- participants --
+-- The participants of a topology.
 SELECT database FROM reliability.participant WHERE topology = %(topology)s ORDER BY database;
 
 -- drop_other_participants --
--- Before the first emission a definition may still change, or have been mistyped.
+-- Before the first emission the definition may still change, or be mistyped.
 DELETE FROM reliability.participant
  WHERE topology = %(topology)s AND database <> ALL(%(databases)s::text[]);
 
 -- add_participants --
+-- Record participants of a topology.
 INSERT INTO reliability.participant (topology, database)
 SELECT %(topology)s, unnest(%(databases)s::text[])
     ON CONFLICT (topology, database) DO NOTHING;
 
 -- topology_to_mirror --
--- A topology's row as its participants get it: nothing is emitted or committed there yet.
+-- A topology's row for its participants: nothing is emitted or committed there yet.
 SELECT topology_id::text AS topology_id, commit_number,
        (to_jsonb(p) - '{paused_at,paused_reason,last_granted_at}'::text[]
         || '{"curr_txid": 1, "next_txid": 1, "commit_number": 0}')::text AS row
   FROM reliability.topology p WHERE topology = %(topology)s;
 
 -- mirror_topology --
+-- Insert the mirror of a topology's row in a participant.
 INSERT INTO reliability.topology
 SELECT m.* FROM jsonb_populate_record(NULL::reliability.topology,
        %(row)s::jsonb || jsonb_build_object('participant', %(database)s::text)) AS m
     ON CONFLICT (topology) DO NOTHING;
 
 -- mirrored_topology --
+-- The identity of a topology, and the participant's name if this database has only a mirror.
 SELECT topology_id::text AS topology_id, participant FROM reliability.topology
  WHERE topology = %(topology)s;
 
 -- attempt_to_mirror --
--- An attempt and its txid as the participants get them. A request is the coordinator's business,
--- and so is which batch an opaque spout freezes: here the txid has the batch of its last attempt.
+-- An attempt and its txid for the participants, without what only the coordinator uses: the
+-- request, and the batch that an opaque spout freezes. Here the txid has the batch of its last
+-- attempt.
 SELECT coalesce(a.batch_meta, t.batch_meta) AS batch_meta,
        coalesce(a.emitted_xor, t.emitted_xor) AS emitted_xor,
        coalesce(a.emitted_count, t.emitted_count) AS emitted_count,
@@ -86,11 +93,13 @@ SELECT coalesce(a.batch_meta, t.batch_meta) AS batch_meta,
    AND a.nonce = %(nonce)s AND a.status = 'PROCESSING';
 
 -- greatest_attempt --
+-- The newest attempt of a txid in this database.
 SELECT attempt_id, nonce::text AS nonce, status FROM reliability.attempt
  WHERE topology = %(topology)s AND txid = %(txid)s
  ORDER BY attempt_id DESC LIMIT 1;
 
 -- mirror_transaction --
+-- Insert or update the mirror of a txid in a participant.
 INSERT INTO reliability.transaction
 SELECT m.* FROM jsonb_populate_record(NULL::reliability.transaction,
        %(transaction_row)s::jsonb || jsonb_build_object('verdict', %(verdict)s::text)) AS m
@@ -99,13 +108,13 @@ SELECT m.* FROM jsonb_populate_record(NULL::reliability.transaction,
        emitted_count = excluded.emitted_count, verdict = excluded.verdict;
 
 -- reach_txid --
--- A mirror has allocated whatever was granted to it.
+-- A mirror has allocated every txid that was granted to it.
 UPDATE reliability.topology SET next_txid = greatest(next_txid, %(txid)s + 1)
  WHERE topology = %(topology)s AND participant IS NOT NULL
 RETURNING next_txid;
 
 -- fence_lower_attempts --
--- In a participant also what is PROCESSED: in the coordinator's ledger it was ended before.
+-- In a participant, also fence PROCESSED attempts: the coordinator's ledger has already ended them.
 UPDATE reliability.attempt
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'ATTEMPT_FENCED', reason = 'a newer attempt was granted'
@@ -114,12 +123,13 @@ UPDATE reliability.attempt
 RETURNING attempt_id;
 
 -- mirror_attempt --
+-- Insert the mirror of an attempt in a participant.
 INSERT INTO reliability.attempt
 SELECT m.* FROM jsonb_populate_record(NULL::reliability.attempt, %(attempt_row)s::jsonb) AS m
 RETURNING attempt_id;
 
 -- fence_ended_attempt --
--- In a participant: the attempt was ended in the coordinator's ledger.
+-- In a participant: fence an attempt that the coordinator's ledger has ended.
 UPDATE reliability.attempt
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'ATTEMPT_FENCED', reason = 'it was ended in the ledger of its topology'

@@ -1,5 +1,6 @@
 -- topology_status --
--- Where every topology stands. The last change is read from the log's end, whatever its length.
+-- The position of every topology. The last change is read from the end of the log, however long it
+-- is.
 SELECT p.topology, p.curr_txid, p.next_txid, p.commit_number, p.paused_reason,
        (SELECT count(*) FROM reliability.attempt a WHERE a.topology = p.topology
            AND a.status IN ('PROCESSING', 'SEALING')) AS processing,
@@ -12,7 +13,7 @@ SELECT p.topology, p.curr_txid, p.next_txid, p.commit_number, p.paused_reason,
  WHERE p.participant IS NULL ORDER BY p.topology;
 
 -- held_txids --
--- What a person has to release; only what is uncommitted can be held.
+-- Txids that a person must release; only uncommitted ones can be held.
 SELECT t.held_reason AS reason, count(*) AS count,
        range_agg(int8range(t.txid, t.txid, '[]'))::text AS txids
   FROM reliability.topology p
@@ -21,7 +22,7 @@ SELECT t.held_reason AS reason, count(*) AS count,
  GROUP BY t.held_reason ORDER BY min(t.txid);
 
 -- parked_txids --
--- What has committed as empty, and waits for a replay to take it in again.
+-- Txids that have committed as empty and wait for a replay to process them.
 SELECT verdict_reason AS reason, count(*) AS count,
        range_agg(int8range(txid, txid, '[]'))::text AS txids
   FROM reliability.attempt
@@ -29,29 +30,35 @@ SELECT verdict_reason AS reason, count(*) AS count,
  GROUP BY verdict_reason ORDER BY min(txid);
 
 -- topology_details --
+-- The configuration and position of a topology.
 SELECT topology, module, spout_kind, max_spout_pending, max_replay_pending, curr_txid, next_txid,
        commit_number, rollbacks, emit_interval, checkpoint_interval, declared_at
   FROM reliability.topology WHERE topology = %(topology)s;
 
 -- state_details --
+-- The definition, position and horizon of each state in this database.
 SELECT state, definition, commit_number, keep_txids, keep_age, compacted_through
   FROM reliability.state WHERE topology = %(topology)s ORDER BY state;
 
 -- module_of_topology --
+-- The module that defines a topology.
 SELECT module FROM reliability.topology WHERE topology = %(topology)s;
 
 -- transaction_details --
+-- What the ledger has of a txid.
 SELECT txid, interval_start, interval_end, dag_id, run_id, emitted_at, emitted_count,
        verdict AS accounting, batch_meta AS items, committed_attempt, commit_number, committed_at,
        held_reason
   FROM reliability.transaction WHERE topology = %(topology)s AND txid = %(txid)s;
 
 -- requests_of_txid --
+-- The requests for a txid, in order.
 SELECT number, kind, is_dry_run, status, dag_id, run_id, reason, opened_at, ended_at
   FROM reliability.request WHERE topology = %(topology)s AND txid = %(txid)s
  ORDER BY request_id;
 
 -- attempts_of_txid --
+-- The attempts at a txid, with the run that requested each.
 SELECT a.attempt_id, a.status, a.reason_code, a.reason, a.verdict, a.verdict_reason,
        r.dag_id, r.run_id, r.number, r.is_dry_run, a.granted_at, a.processed_at, a.ended_at
   FROM reliability.attempt a LEFT JOIN reliability.request r USING (request_id)
@@ -59,7 +66,7 @@ SELECT a.attempt_id, a.status, a.reason_code, a.reason, a.verdict, a.verdict_rea
  ORDER BY a.attempt_id;
 
 -- changes_of_txid --
--- Every change of the states that it took part in; a rollback takes out all later txids.
+-- Every change of the states that involved a txid; a rollback involves all later txids.
 SELECT l.commit_number, l.kind, l.attempt_id, l.replaced_attempt, l.reason, l.committed_at
   FROM reliability.transaction t
   JOIN reliability.commit_log l ON l.topology = t.topology
@@ -69,10 +76,12 @@ SELECT l.commit_number, l.kind, l.attempt_id, l.replaced_attempt, l.reason, l.co
  ORDER BY l.commit_number;
 
 -- refreezes_of_txid --
+-- When and why a txid was refrozen, and its batch until then.
 SELECT refrozen_at, reason, batch_meta AS items_until_then FROM reliability.refreeze
  WHERE topology = %(topology)s AND txid = %(txid)s ORDER BY refrozen_at;
 
 -- differences_of_txid --
+-- What the attempts at a txid changed in the rows of each state.
 SELECT attempt_id, commit_number, state, rows_added, rows_changed, rows_removed, moved,
        recorded_at
   FROM reliability.difference
@@ -80,7 +89,7 @@ SELECT attempt_id, commit_number, state, rows_added, rows_changed, rows_removed,
  ORDER BY difference_id;
 
 -- lag --
--- What is emitted and uncommitted, and since when the oldest of it has waited.
+-- Emitted uncommitted txids, and since when the oldest has waited.
 SELECT p.topology, p.curr_txid, p.next_txid, p.next_txid - p.curr_txid AS uncommitted, o.emitted_at,
        clock_timestamp() - o.emitted_at AS age
   FROM reliability.topology p
@@ -88,65 +97,70 @@ SELECT p.topology, p.curr_txid, p.next_txid, p.next_txid - p.curr_txid AS uncomm
  WHERE p.topology = %(topology)s;
 
 -- closed_intervals --
--- The intervals that have ended and that a run has emitted for: a file that came later has no txid.
+-- Past intervals for which a run has emitted: files that arrived later have no txid.
 SELECT DISTINCT interval_start, interval_end FROM reliability.transaction
  WHERE topology = %(topology)s AND interval_end <= clock_timestamp()
  ORDER BY interval_start;
 
 -- committed_txids --
+-- Which of these txids have committed.
 SELECT txid FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[]) AND committed_attempt IS NOT NULL
  ORDER BY txid;
 
 -- uncommitted_txids --
--- Which of these have not committed, and which run asks for them when it is cleared.
+-- Which of these txids have not committed, and which run requests each when it is cleared.
 SELECT txid, dag_id, run_id FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[]) AND committed_attempt IS NULL
  ORDER BY txid;
 
 -- record_reason_of_request --
--- Why a person asks; what closes the request later says why instead.
+-- Record why a person made a request; when it is closed, that reason replaces this one.
 UPDATE reliability.request SET reason = %(reason)s
  WHERE request_id = %(request_id)s AND status = 'OPEN';
 
 -- first_replay_after --
--- What satisfied a replay request, whoever committed it.
+-- The commit that satisfied a replay request, whichever process committed it.
 SELECT attempt_id FROM reliability.commit_log
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id > %(granted_after)s
  ORDER BY commit_number LIMIT 1;
 
 -- open_different_rows --
--- One JSON value a row: states of every shape fit into one file, whatever a column is called; of a
--- state without a key nothing but its values. Read piece by piece, because there may be millions.
+-- Open a cursor with one JSON value per row, so that states of every shape fit into one file. A
+-- state without a key has only its values. Read in pieces, because there may be millions of rows.
 DECLARE different_rows NO SCROLL CURSOR FOR
 SELECT %(topology)s::text AS topology, %(txid)s::bigint AS txid, %(state)s::text AS state,
        d._change AS change, (to_jsonb(d) - '{{_change,_key}}'::text[])::text AS row
   FROM ({rows}) AS d(_change);
 
 -- next_different_rows --
+-- Fetch the next different rows.
 FETCH FORWARD 10000 FROM different_rows;
 
 -- close_different_rows --
+-- Close the cursor of different rows.
 CLOSE different_rows;
 
 -- create_difference_table --
+-- Create the table into which a dry run writes different rows.
 CREATE TABLE IF NOT EXISTS {table} (
        topology text NOT NULL, txid bigint NOT NULL, state text NOT NULL, change text NOT NULL,
        row jsonb NOT NULL, written_at timestamptz NOT NULL DEFAULT clock_timestamp());
 
 -- copy_different_rows --
+-- Copy different rows from a CSV file into that table.
 COPY {table} (topology, txid, state, change, row) FROM STDIN (FORMAT csv, ENCODING 'UTF8');
 
 -- dags_of_topologies --
--- A topology's DAG has its name; a request knows the DAG that asked.
+-- The DAGs of the topologies: those of their requests, and those with a topology's name.
 SELECT topology AS dag_id FROM reliability.topology WHERE participant IS NULL
  UNION SELECT dag_id FROM reliability.request
  ORDER BY dag_id;
 
 -- runs_of_dag --
--- The latest request of each txid that a run asked for, a dry run's if there is no other. It is
--- satisfied, too, if the txid has committed since for somebody else, unless a person parked it. What
--- is held has to be released first.
+-- The latest request of each run for each txid, a dry run's if there is no other. It also counts as
+-- satisfied if the txid has committed since for another run, unless the txid was parked. A held
+-- txid must be released first.
 SELECT r.run_id, count(*) AS txids,
        count(*) FILTER (WHERE is_satisfied) AS satisfied,
        count(*) FILTER (WHERE r.status = 'OPEN') AS open,
@@ -168,7 +182,7 @@ SELECT r.run_id, count(*) AS txids,
  GROUP BY r.run_id ORDER BY r.run_id;
 
 -- server_facts --
--- What a server needs that is to keep what it has committed.
+-- The settings that a server needs to keep what it has committed.
 SELECT current_setting('server_version_num')::integer AS version_number,
        current_setting('server_version') AS version,
        has_database_privilege(current_database(), 'CREATE') AS may_create_schema,
@@ -179,10 +193,11 @@ SELECT current_setting('server_version_num')::integer AS version_number,
        current_user AS role, current_database() AS database, clock_timestamp() AS now;
 
 -- databases_of_topologies --
+-- The databases of all participants.
 SELECT DISTINCT database FROM reliability.participant ORDER BY database;
 
 -- left_behind --
--- What a sweep would have found by now; it passes every minute where housekeeping runs.
+-- What a sweep would have found by now; housekeeping sweeps every minute.
 SELECT (SELECT count(*) FROM reliability.attempt WHERE status IN ('PROCESSING', 'SEALING')
            AND lease_until < clock_timestamp() - interval '5 minutes') AS expired_leases,
        (SELECT count(*) FROM reliability.request WHERE status = 'OPEN'

@@ -1,12 +1,12 @@
 -- last_change --
--- Whether the last change of the states was a first commit: then it is a replay's turn.
+-- Whether the last change of the states was a first commit: then a due replay goes next.
 SELECT kind = 'COMMIT' AS was_first_commit FROM reliability.commit_log
  WHERE topology = %(topology)s ORDER BY commit_number DESC LIMIT 1;
 
 -- due --
--- What may commit now: the PROCESSED attempts from curr_txid on, in case they follow each other
--- without a gap, and those of replays. A dry run never commits. First commits keep the checkpoint
--- interval, so that more of them share a physical commit, unless they may not share one.
+-- What may commit now: PROCESSED attempts from curr_txid on, if they follow each other without a
+-- gap, and those of replays. A dry run never commits. First commits keep the checkpoint interval,
+-- so that more of them share a physical commit, unless they may not share one.
 SELECT a.txid, a.attempt_id, a.nonce::text AS nonce, t.committed_attempt,
        (SELECT coalesce(sum(s.staged_rows), 0)::bigint FROM reliability.sink s
          WHERE s.topology = a.topology AND s.txid = a.txid
@@ -32,11 +32,13 @@ UPDATE reliability.state SET commit_number = %(commit_number)s
 RETURNING state;
 
 -- staged_rows --
+-- How many rows an attempt has staged for a state.
 SELECT staged_rows FROM reliability.sink
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND sink = %(state)s;
 
 -- contribution --
+-- The header of a txid's contribution to a state.
 SELECT attempt_id, presence, rows FROM reliability.contribution
  WHERE topology = %(topology)s AND state = %(state)s AND txid = %(txid)s;
 
@@ -46,14 +48,14 @@ SELECT max(txid) AS txid FROM reliability.contribution
  WHERE topology = %(topology)s AND state = %(state)s;
 
 -- insert_contribution --
--- The header of what a txid has in a state; `rows` are those of the contributions' table, or the
--- keys that the txid changed where no contribution is kept.
+-- Insert the header of a txid's contribution to a state; `rows` counts its rows in the table of
+-- contributions, or the changed keys where no contribution is kept.
 INSERT INTO reliability.contribution (topology, state, txid, attempt_id, presence, rows)
 VALUES (%(topology)s, %(state)s, %(txid)s, %(attempt_id)s, %(presence)s, %(rows)s)
 RETURNING txid;
 
 -- move_contribution --
--- A replay's contribution takes the place of the one it replaces.
+-- Replace the contribution of the replayed attempt by that of the replay.
 UPDATE reliability.contribution
    SET attempt_id = %(attempt_id)s, rows = %(rows)s, presence = %(presence)s
  WHERE topology = %(topology)s AND state = %(state)s AND txid = %(txid)s
@@ -61,30 +63,32 @@ UPDATE reliability.contribution
 RETURNING txid;
 
 -- drop_later_contributions --
--- A rollback: the headers of what later txids had in a state.
+-- For a rollback: delete the headers of later txids in a state.
 DELETE FROM reliability.contribution
  WHERE topology = %(topology)s AND state = %(state)s AND txid > %(txid)s;
 
 -- end_history --
--- What an OpaqueState's rows held before is used up: this txid cannot be taken out as well.
+-- The previous values of an OpaqueState are used up: this txid cannot be taken out as well.
 UPDATE reliability.state SET compacted_through = greatest(compacted_through, %(txid)s)
  WHERE topology = %(topology)s AND state = %(state)s
 RETURNING state;
 
 -- replace_attempt --
+-- Mark the attempt that a replay replaces.
 UPDATE reliability.attempt SET status = 'REPLACED', ended_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(replaced_attempt)s
    AND status = 'COMMITTED'
 RETURNING attempt_id;
 
 -- commit_attempt --
+-- Mark a PROCESSED attempt as committed.
 UPDATE reliability.attempt SET status = 'COMMITTED', ended_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND nonce = %(nonce)s AND status = 'PROCESSED'
 RETURNING attempt_id;
 
 -- refuse_attempt --
--- Its commit was refused by the data: the next request begins another attempt.
+-- The data refused the commit: the next request begins another attempt.
 UPDATE reliability.attempt
    SET status = 'FAILED', ended_at = clock_timestamp(),
        reason_code = %(reason_code)s, reason = %(reason)s
@@ -93,7 +97,7 @@ UPDATE reliability.attempt
 RETURNING attempt_id;
 
 -- commit_transaction --
--- Move the pointer to the attempt that counts; the old one is compared, NULL for a first commit.
+-- Point the txid to the attempt that counts; compare the old one, NULL for a first commit.
 UPDATE reliability.transaction
    SET committed_attempt = %(attempt_id)s, commit_number = %(commit_number)s,
        committed_at = clock_timestamp()
@@ -102,7 +106,7 @@ UPDATE reliability.transaction
 RETURNING txid;
 
 -- advance_topology --
--- The next commit number; curr_txid moves on a first commit only.
+-- Take the next commit number; curr_txid advances on a first commit only.
 UPDATE reliability.topology
    SET commit_number = %(commit_number)s,
        curr_txid = curr_txid + CASE WHEN curr_txid = %(txid)s THEN 1 ELSE 0 END
@@ -111,6 +115,7 @@ UPDATE reliability.topology
 RETURNING curr_txid;
 
 -- log_commit --
+-- Log a commit or a replay.
 INSERT INTO reliability.commit_log
        (topology, commit_number, kind, txid, attempt_id, replaced_attempt, rollbacks)
 SELECT topology, %(commit_number)s,
@@ -120,7 +125,7 @@ SELECT topology, %(commit_number)s,
 RETURNING commit_number;
 
 -- take_back_attempts --
--- A rollback: nothing that was processed or committed after a txid counts any more.
+-- For a rollback: nothing that was processed or committed after a txid counts any more.
 UPDATE reliability.attempt
    SET status = CASE status WHEN 'COMMITTED' THEN 'ROLLED_BACK' ELSE 'FENCED' END,
        lease_until = NULL, ended_at = clock_timestamp(),
@@ -129,27 +134,30 @@ UPDATE reliability.attempt
    AND status IN ('PROCESSING', 'SEALING', 'PROCESSED', 'COMMITTED');
 
 -- take_back_transactions --
+-- For a rollback: later txids are no longer committed.
 UPDATE reliability.transaction
    SET committed_attempt = NULL, committed_at = NULL, commit_number = NULL
  WHERE topology = %(topology)s AND txid > %(txid)s AND committed_attempt IS NOT NULL;
 
 -- drop_commit_numbers --
--- What was decided and could not be committed everywhere lacks here: its numbers pass unused (C6).
+-- Skip the numbers of decided changes that could not be committed everywhere and are missing here
+-- (C6).
 UPDATE reliability.topology SET commit_number = %(commit_number)s - 1
  WHERE topology = %(topology)s AND commit_number < %(commit_number)s - 1
    AND commit_number >= %(commit_number)s - 1 - %(dropped)s;
 
 -- drop_commit_numbers_of_states --
+-- Skip the same commit numbers in each state.
 UPDATE reliability.state SET commit_number = %(commit_number)s - 1
  WHERE topology = %(topology)s AND commit_number < %(commit_number)s - 1
    AND commit_number >= %(commit_number)s - 1 - %(dropped)s;
 
 -- is_rolled_back --
--- Whether this database has nothing that comes after the txid.
+-- Whether this database has nothing after the txid.
 SELECT FROM reliability.topology WHERE topology = %(topology)s AND curr_txid = %(txid)s + 1;
 
 -- take_back_topology --
--- Only who drops what was decided may have nothing to take back.
+-- Move curr_txid back; only a rollback that drops a decided change may have nothing to take back.
 UPDATE reliability.topology
    SET commit_number = %(commit_number)s, curr_txid = %(txid)s + 1, rollbacks = rollbacks + 1
  WHERE topology = %(topology)s AND commit_number = %(commit_number)s - 1
@@ -157,22 +165,25 @@ UPDATE reliability.topology
 RETURNING curr_txid;
 
 -- log_rollback --
+-- Log a rollback.
 INSERT INTO reliability.commit_log (topology, commit_number, kind, txid, reason, rollbacks)
 SELECT topology, %(commit_number)s, 'ROLLBACK', %(txid)s, %(reason)s, rollbacks
   FROM reliability.topology WHERE topology = %(topology)s
 RETURNING commit_number;
 
 -- close_later_requests --
--- A rolled back txid satisfies nobody: who wants it asks anew, once it is released (H4).
+-- Rolled back txids satisfy no request; once released, they must be requested again (H4).
 UPDATE reliability.request
    SET status = 'CLOSED', reason = %(reason)s, ended_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid > %(txid)s AND status <> 'CLOSED';
 
 -- hold_later_txids --
+-- Hold the txids after a rollback's target.
 UPDATE reliability.transaction SET held_reason = %(reason)s
  WHERE topology = %(topology)s AND txid > %(txid)s;
 
 -- record_difference --
+-- Record what a replay, a rollback or a dry run changes in the rows of a state.
 INSERT INTO reliability.difference (topology, state, txid, attempt_id, commit_number,
        rows_added, rows_changed, rows_removed, moved)
 VALUES (%(topology)s, %(state)s, %(txid)s, %(attempt_id)s, %(commit_number)s,

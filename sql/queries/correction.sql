@@ -1,13 +1,14 @@
 -- release_txids --
--- Let held txids be processed again; the run that emitted each asks again when it is cleared.
+-- Release held txids; a clear of the run that emitted each requests it again.
 UPDATE reliability.transaction t SET held_reason = NULL
  WHERE t.topology = %(topology)s AND t.held_reason IS NOT NULL
    AND (%(txids)s::bigint[] IS NULL OR t.txid = ANY (%(txids)s::bigint[]))
 RETURNING t.txid, t.dag_id, t.run_id;
 
 -- history_of_states --
--- Up to which txid each state can take out nothing any more, and where the topology is. Of no state:
--- what the topology has decided to compact, be it folded yet or not, here or in another database.
+-- The last txid that can no longer be taken out of each state, and the topology's position. With no
+-- state: the txid through which the topology has decided to compact, here or in another database,
+-- whether it is folded yet or not.
 SELECT s.state, s.compacted_through, p.curr_txid
   FROM reliability.topology p JOIN reliability.state s USING (topology)
  WHERE p.topology = %(topology)s
@@ -16,12 +17,13 @@ SELECT '', p.compacted_through, p.curr_txid FROM reliability.topology p
  WHERE p.topology = %(topology)s;
 
 -- park_requests --
+-- Close the requests for a parked txid as not done.
 UPDATE reliability.request
    SET status = 'PARKED', reason = %(reason)s, ended_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s AND status IN ('OPEN', 'GIVEN_UP');
 
 -- fence_for_empty --
--- What is processed for a txid that a person passes over, PROCESSED or not, is not wanted any more.
+-- Fence the live attempt at a parked or skipped txid, even if it is PROCESSED.
 UPDATE reliability.attempt
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'ATTEMPT_FENCED', reason = %(reason)s
@@ -29,11 +31,11 @@ UPDATE reliability.attempt
    AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');
 
 -- grant_empty_attempt --
--- An attempt of no request. Of an opaque spout's txid that has no batch yet it takes the last one that
--- was cut for it behind what has committed of the txid before, which may have been rolled back since: the
--- batch that it ended with is the same. If there is none, it takes an empty one. A replay reads it, and
--- the next txid follows it. No row: the txid before has not committed, so that it is not settled where
--- this one starts.
+-- Grant an attempt that belongs to no request. If an opaque spout's txid has no batch yet, it takes
+-- the last one that was cut for it after the committed batch of the previous txid, which may have
+-- been rolled back since: the batch that it ended with is the same. If there is none, it takes an
+-- empty one. A replay reads it, and the next txid follows it. No row: the previous txid has not
+-- committed, so it is not settled where this one starts.
 INSERT INTO reliability.attempt (topology, txid, attempt_id, lease, lease_until, verdict,
        verdict_reason, batch_meta, emitted_xor, emitted_count, predecessor_attempt)
 SELECT t.topology, t.txid,
@@ -62,7 +64,7 @@ SELECT t.topology, t.txid,
 RETURNING attempt_id, nonce::text AS nonce;
 
 -- open_empty_sinks --
--- Nothing is emitted, nothing is staged, for any state of this database.
+-- Open sinks with nothing emitted and nothing staged, for every state of this database.
 INSERT INTO reliability.sink (topology, txid, attempt_id, step, sink, ack_val, unacked,
        partitions, staged_rows)
 SELECT topology, %(txid)s, %(attempt_id)s, %(step)s, state, 0, 0, 0, 0
@@ -70,6 +72,7 @@ SELECT topology, %(txid)s, %(attempt_id)s, %(step)s, state, 0, 0, 0, 0
 RETURNING sink;
 
 -- process_empty_attempt --
+-- Mark an empty attempt as PROCESSED at once.
 UPDATE reliability.attempt
    SET status = 'PROCESSED', lease_until = NULL, processed_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
@@ -86,40 +89,43 @@ SELECT a.attempt_id, a.nonce::text AS nonce, t.committed_attempt AS replaced_att
    AND a.status = 'PROCESSED' AND r.is_dry_run;
 
 -- forget_dry_run --
--- What was told by who died before the end of the dry run.
+-- Delete differences that a process recorded and then died before the dry run ended.
 DELETE FROM reliability.difference
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND commit_number IS NULL;
 
 -- end_dry_run --
+-- End the PROCESSED attempt of a dry run.
 UPDATE reliability.attempt SET status = 'DRY_RUN', ended_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s AND request_id = %(request_id)s
    AND status = 'PROCESSED'
 RETURNING attempt_id;
 
 -- satisfy_dry_run --
+-- Satisfy the request of a dry run.
 UPDATE reliability.request SET status = 'SATISFIED', ended_at = clock_timestamp()
  WHERE request_id = %(request_id)s AND is_dry_run AND status IN ('OPEN', 'GIVEN_UP')
 RETURNING request_id;
 
 -- frozen_batch --
+-- The frozen batch of a txid.
 SELECT batch_meta, emitted_xor, emitted_count FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = %(txid)s AND batch_meta IS NOT NULL;
 
 -- may_refreeze --
--- Whether the txid has a frozen batch, and was not frozen anew for this reason before.
+-- Whether the txid has a frozen batch and was not refrozen for this reason before.
 SELECT t.batch_meta IS NOT NULL AND NOT EXISTS (
        SELECT FROM reliability.refreeze r
         WHERE r.topology = t.topology AND r.txid = t.txid AND r.reason = %(reason)s) AS may
   FROM reliability.transaction t WHERE t.topology = %(topology)s AND t.txid = %(txid)s;
 
 -- batches_before --
--- What the txid read before it was frozen anew.
+-- The batches of the txid before it was refrozen.
 SELECT batch_meta FROM reliability.refreeze
  WHERE topology = %(topology)s AND txid = %(txid)s ORDER BY refrozen_at DESC;
 
 -- refreeze_batch --
--- While no attempt reads the old batch, and if that is what the caller believes it to be.
+-- Replace the batch if no attempt reads the old one and it is still what the caller has read.
 WITH changed AS (
        UPDATE reliability.transaction t
           SET batch_meta = %(batch_meta)s, emitted_xor = %(emitted_xor)s,
@@ -135,7 +141,7 @@ SELECT topology, txid, %(old_batch)s, %(reason)s FROM changed
 RETURNING txid;
 
 -- refreeze_parts --
--- Keys of a table that the batch has no more; they belong to the txid until it commits again.
+-- Keys of a table that the batch no longer has; they belong to the txid until it commits again.
 UPDATE reliability.source_item s
    SET refrozen_part = coalesce(
        (SELECT range_agg(now.part)
@@ -144,7 +150,7 @@ UPDATE reliability.source_item s
  WHERE s.topology = %(topology)s AND s.txid = %(txid)s AND s.part <> '{(,)}';
 
 -- settle_refrozen_parts --
--- With the commit: what the txid has no more is nobody's, and new rows for whoever emits next.
+-- At the commit: keys that the txid no longer has are free, and can be emitted as new rows.
 WITH gone AS (
        DELETE FROM reliability.source_item
         WHERE topology = %(topology)s AND txid = %(txid)s AND refrozen_part = '{}')

@@ -1,5 +1,5 @@
 -- next_txid --
--- Which txid the source is asked to be ready for; only an answer, the lock decides.
+-- The txid for which the source is asked to be ready; not locked, so only a hint.
 SELECT next_txid FROM reliability.topology WHERE topology = %(topology)s;
 
 -- whole_items --
@@ -8,8 +8,8 @@ SELECT item FROM reliability.source_item
  WHERE topology = %(topology)s AND item = ANY(%(items)s) AND part = '{(,)}';
 
 -- parts_of_item --
--- Which parts of a source item belong to which txid; under 0 what batches that were frozen anew have
--- no more: nobody misses it, and it is not free before they commit again.
+-- The parts of a source item and their txids. Txid 0: parts that refrozen batches no longer have;
+-- they are not missing, and not free until those txids commit again.
 SELECT txid, coalesce(refrozen_part, part)::text AS part FROM reliability.source_item
  WHERE topology = %(topology)s AND item = %(item)s AND refrozen_part IS DISTINCT FROM '{}'
  UNION ALL
@@ -19,29 +19,31 @@ HAVING count(*) > 0
  ORDER BY txid;
 
 -- any_part_is_allocated --
--- Whether another run has taken some of these since they were planned.
+-- Whether another run has allocated any of these parts since they were planned.
 SELECT EXISTS (
        SELECT FROM unnest(%(items)s::text[], %(parts)s::int8multirange[]) AS planned(item, part)
          JOIN reliability.source_item s ON s.topology = %(topology)s AND s.item = planned.item
               AND s.part && planned.part) AS is_allocated;
 
 -- emitted_intervals --
--- The intervals that earlier emissions covered and that could touch this one.
+-- Intervals of earlier emissions that could overlap this one.
 SELECT DISTINCT interval_start, interval_end, run_id FROM reliability.transaction
  WHERE topology = %(topology)s
    AND interval_start < %(interval_end)s AND interval_end > %(interval_start)s;
 
 -- txids_of_interval --
+-- The txids of a data interval.
 SELECT txid FROM reliability.transaction
  WHERE topology = %(topology)s
    AND interval_start = %(interval_start)s AND interval_end = %(interval_end)s;
 
 -- txids_of_run --
+-- The txids that a run has requested.
 SELECT DISTINCT txid FROM reliability.request
  WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s;
 
 -- blocked_txid --
--- The oldest uncommitted txid below a bound that is not PROCESSED and that nobody works on.
+-- The oldest uncommitted txid below a bound that is not PROCESSED and that no run is working on.
 SELECT o.txid, o.run_id, o.interval_start, o.interval_end,
        coalesce('held: ' || o.held_reason, (
            SELECT a.reason FROM reliability.attempt a
@@ -63,6 +65,7 @@ UPDATE reliability.topology SET next_txid = next_txid + %(count)s
 RETURNING next_txid;
 
 -- insert_transaction --
+-- Insert a newly emitted txid.
 INSERT INTO reliability.transaction (topology, txid, batch_meta, emitted_xor, emitted_count,
        interval_start, interval_end, dag_id, run_id)
 VALUES (%(topology)s, %(txid)s, %(batch_meta)s, %(emitted_xor)s, %(emitted_count)s,
@@ -70,7 +73,7 @@ VALUES (%(topology)s, %(txid)s, %(batch_meta)s, %(emitted_xor)s, %(emitted_count
 RETURNING txid;
 
 -- insert_source_items --
--- The parts of one item in a txid are one row; another txid's part of it is refused by Postgres.
+-- Store the parts of one item in a txid as one row; Postgres rejects a part that another txid has.
 INSERT INTO reliability.source_item (topology, txid, item, part)
 SELECT %(topology)s, %(txid)s, item, range_agg(part)
   FROM unnest(%(items)s::text[], %(parts)s::int8multirange[]) AS planned(item, part)
@@ -78,6 +81,7 @@ SELECT %(topology)s, %(txid)s, item, range_agg(part)
 RETURNING item;
 
 -- record_verdict --
+-- Record how the emitted side of a txid is verified, before its first commit.
 UPDATE reliability.transaction SET verdict = %(verdict)s
  WHERE topology = %(topology)s AND txid = %(txid)s AND committed_attempt IS NULL
    AND verdict IS NULL

@@ -1,5 +1,6 @@
 -- keep_history --
--- How long contributions can be replaced: no part of the definition, so whoever declares changes it.
+-- Record how long contributions can be replaced; not part of the definition, so every declaration
+-- may change it.
 UPDATE reliability.state
    SET keep_txids = %(txids)s::bigint, keep_age = %(days)s::float8 * interval '1 day'
  WHERE topology = %(topology)s AND state = %(state)s
@@ -7,15 +8,15 @@ UPDATE reliability.state
        IS DISTINCT FROM (%(txids)s::bigint, %(days)s::float8 * interval '1 day');
 
 -- horizons --
--- The states of this database that do not keep their contributions for ever.
+-- The states of this database that have a horizon.
 SELECT state, keep_txids, keep_age, compacted_through AS after FROM reliability.state
  WHERE topology = %(topology)s AND (keep_txids IS NOT NULL OR keep_age IS NOT NULL)
  ORDER BY state;
 
 -- horizon --
--- In the coordinator's ledger: the last txid that a state compacts. With two limits what either
--- keeps is kept. Never one that may still change: that is being replayed, is to be replayed, is held,
--- uncommitted, or parked, which only a replay can take in again.
+-- In the coordinator's ledger: the last txid that a state compacts. With two limits, a contribution
+-- is kept as long as either keeps it. Never a txid that may still change: being replayed or to be
+-- replayed, held, uncommitted, or parked, which a replay may process later.
 WITH due AS (
        SELECT p.curr_txid,
               least(p.curr_txid - 1, p.curr_txid - 1 - %(keep_txids)s::bigint, (
@@ -42,12 +43,12 @@ SELECT least(due.txid, held.txid - 1) AS through,
         WHERE u.txid > %(after)s AND u.txid < due.curr_txid) AS held;
 
 -- decide_compaction --
--- From now on none of these txids is replayed, whatever becomes of who folds them.
+-- From now on none of these txids can be replayed, even if the process that folds them dies.
 UPDATE reliability.topology SET compacted_through = %(through)s
  WHERE topology = %(topology)s AND compacted_through < %(through)s;
 
 -- txids_to_compact --
--- The next txids of a state that are folded in one transaction: until they have so many rows.
+-- The next txids of a state to fold in one transaction, limited by their rows.
 SELECT s.compacted_through AS after, max(h.txid) AS through, count(*) AS txids
   FROM reliability.state s
  CROSS JOIN LATERAL (
@@ -59,17 +60,19 @@ SELECT s.compacted_through AS after, max(h.txid) AS through, count(*) AS txids
  GROUP BY s.compacted_through;
 
 -- mark_compacted --
+-- Mark the headers of folded contributions.
 UPDATE reliability.contribution SET presence = 'compacted'
  WHERE topology = %(topology)s AND state = %(state)s
    AND txid > %(after)s AND txid <= %(through)s AND presence = 'present';
 
 -- compact_state --
+-- Record through which txid a state is compacted.
 UPDATE reliability.state SET compacted_through = %(through)s
  WHERE topology = %(topology)s AND state = %(state)s AND compacted_through = %(after)s
 RETURNING state;
 
 -- txids_without_header --
--- Committed txids of which a state has nothing on record.
+-- Committed txids without a contribution header in a state.
 SELECT t.txid, t.committed_attempt AS attempt_id FROM reliability.transaction t
  WHERE t.topology = %(topology)s AND t.committed_attempt IS NOT NULL
    AND NOT EXISTS (SELECT FROM reliability.contribution h
@@ -78,7 +81,8 @@ SELECT t.txid, t.committed_attempt AS attempt_id FROM reliability.transaction t
  ORDER BY t.txid;
 
 -- commits_of_attempts --
--- When these attempts committed, and for which run: who asked for them, or else who emitted the txid.
+-- When these attempts committed, and for which run: the one that requested them, or the one that
+-- emitted the txid.
 SELECT t.txid, t.committed_attempt AS attempt_id, t.committed_at,
        coalesce(r.dag_id, t.dag_id) AS dag_id, coalesce(r.run_id, t.run_id) AS run_id
   FROM unnest(%(txids)s::bigint[], %(attempt_ids)s::integer[]) AS c(txid, attempt_id)

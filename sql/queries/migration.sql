@@ -1,9 +1,9 @@
 -- server_encoding --
--- How this database stores texts.
+-- The encoding of this database.
 SELECT current_database() AS database, current_setting('server_encoding') AS encoding;
 
 -- create_migration_table --
--- Two at once would both create it, and both migrate: the lock makes the second one wait.
+-- The lock makes concurrent migrations wait for each other.
 SELECT pg_advisory_xact_lock(hashtext('reliability.migrate'));
 CREATE SCHEMA IF NOT EXISTS reliability;
 CREATE TABLE IF NOT EXISTS reliability.migration (
@@ -14,8 +14,10 @@ CREATE TABLE IF NOT EXISTS reliability.migration (
 );
 
 -- applied_migrations --
+-- The applied migrations.
 SELECT number, checksum FROM reliability.migration ORDER BY number;
 
 -- record_migration --
+-- Record an applied migration.
 INSERT INTO reliability.migration (number, name, checksum)
 VALUES (%(number)s, %(name)s, %(checksum)s);

@@ -1,6 +1,6 @@
 -- latest_request --
--- The run's latest request for a txid, and what is on record of this task's contact with it, and of
--- those that start after this task.
+-- The run's latest request for a txid, and the recorded contact of this task and of its downstream
+-- tasks.
 SELECT r.request_id, r.number, r.kind, r.status, r.granted_after, coalesce(r.reason, '') AS reason,
        r.is_dry_run, r.tasks_ended_at IS NOT NULL AS tasks_ended,
        EXISTS (SELECT FROM reliability.request_contact l
@@ -14,7 +14,8 @@ SELECT r.request_id, r.number, r.kind, r.status, r.granted_after, coalesce(r.rea
  ORDER BY r.number DESC LIMIT 1;
 
 -- facts_for_request --
--- What decides a new request's kind, and from which attempt on a replay is its own.
+-- What decides the kind of a new request, and the newest attempt that a replay does not count as
+-- its own.
 SELECT t.committed_attempt,
        coalesce((SELECT max(a.attempt_id) FROM reliability.attempt a
                   WHERE a.topology = t.topology AND a.txid = t.txid), -1) AS newest_attempt
@@ -22,7 +23,7 @@ SELECT t.committed_attempt,
  WHERE t.topology = %(topology)s AND t.txid = %(txid)s;
 
 -- end_superseded_requests --
--- The run asks anew: its older request for this txid is not open any more.
+-- The run makes a new request: end its older requests for this txid.
 UPDATE reliability.request
    SET status = 'CLOSED', reason = %(reason)s, ended_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s
@@ -30,6 +31,7 @@ UPDATE reliability.request
 RETURNING request_id;
 
 -- open_request --
+-- Open the next request of a run for a txid.
 INSERT INTO reliability.request
        (topology, txid, dag_id, run_id, number, kind, granted_after, is_dry_run)
 SELECT %(topology)s, %(txid)s, %(dag_id)s, %(run_id)s,
@@ -40,32 +42,34 @@ SELECT %(topology)s, %(txid)s, %(dag_id)s, %(run_id)s,
 RETURNING request_id, number, kind, status, granted_after, '' AS reason, is_dry_run;
 
 -- reopen_request --
--- A given-up request whose run was heard of again.
+-- Reopen a given-up request whose run shows activity again.
 UPDATE reliability.request
    SET status = 'OPEN', ended_at = NULL, renewed_at = clock_timestamp()
  WHERE request_id = %(request_id)s AND status = 'GIVEN_UP'
 RETURNING request_id, number, kind, status, granted_after, '' AS reason, is_dry_run;
 
 -- record_contact --
--- The first contact stands: it is what later ones are compared with.
+-- Record the first contact only: later ones are compared with it.
 INSERT INTO reliability.request_contact
        (request_id, task, max_tries, try_id, clear_number, run_started)
 VALUES (%(request_id)s, %(task)s, %(max_tries)s, %(try_id)s, %(clear_number)s, %(run_started)s)
 ON CONFLICT (request_id, task) DO NOTHING;
 
 -- request --
+-- One request.
 SELECT request_id, number, kind, status, granted_after, coalesce(reason, '') AS reason, is_dry_run
   FROM reliability.request WHERE request_id = %(request_id)s;
 
 -- hold_request --
--- Before an attempt is granted: a sweep that would give the request up waits, or it is gone.
+-- Lock an open request before an attempt is granted, so that no sweep gives it up; no row: it is
+-- not open.
 UPDATE reliability.request SET renewed_at = clock_timestamp()
  WHERE request_id = %(request_id)s AND status = 'OPEN'
 RETURNING request_id;
 
 -- renew_requests_of_runs --
--- All open requests of the runs that these are of: a sign of life of one is one of its run. Rows
--- that somebody holds are passed over, so that no two renewals wait for each other.
+-- Renew all open requests of the runs of these requests: one sign of life counts for the whole run.
+-- Skip locked rows, so that no two renewals wait for each other.
 UPDATE reliability.request SET renewed_at = clock_timestamp()
  WHERE request_id IN (
        SELECT o.request_id
@@ -76,8 +80,8 @@ UPDATE reliability.request SET renewed_at = clock_timestamp()
           FOR UPDATE OF o SKIP LOCKED);
 
 -- satisfy_requests --
--- The txid was committed by this attempt: whoever asked for it before that attempt has it. A parked
--- txid satisfies nobody (C7), and a commit no dry run.
+-- Satisfy the requests that were made before this committed attempt was granted. A parked txid
+-- satisfies no request (C7), and a commit satisfies no dry run.
 UPDATE reliability.request r
    SET status = 'SATISFIED', ended_at = clock_timestamp()
   FROM reliability.attempt a
@@ -88,6 +92,7 @@ UPDATE reliability.request r
 RETURNING r.request_id;
 
 -- close_requests_of_parked --
+-- Close the requests for a parked txid as not done when it commits.
 UPDATE reliability.request r
    SET status = 'PARKED', ended_at = clock_timestamp(), reason = 'parked: ' || a.verdict_reason
   FROM reliability.attempt a
@@ -96,18 +101,21 @@ UPDATE reliability.request r
    AND r.topology = a.topology AND r.txid = a.txid AND r.status IN ('OPEN', 'GIVEN_UP');
 
 -- record_tasks_ended --
--- All tasks of a run have ended for one txid, or for all of them: who comes again was cleared.
+-- All tasks of a run have ended for one txid, or for all of them: a task that comes later was
+-- cleared.
 UPDATE reliability.request SET tasks_ended_at = clock_timestamp()
  WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s
    AND (%(txid)s::bigint IS NULL OR txid = %(txid)s::bigint) AND tasks_ended_at IS NULL;
 
 -- close_request --
+-- Close a request that is not satisfied.
 UPDATE reliability.request
    SET status = 'CLOSED', reason = %(reason)s, ended_at = clock_timestamp()
  WHERE request_id = %(request_id)s AND status IN ('OPEN', 'GIVEN_UP')
 RETURNING request_id;
 
 -- latest_requests_of_run --
+-- The run's latest request for each txid.
 SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.number, r.kind, r.status, r.granted_after,
        coalesce(r.reason, '') AS reason, r.is_dry_run
   FROM reliability.request r
@@ -115,8 +123,8 @@ SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.number, r.kind, r.status, r.
  ORDER BY r.txid, r.number DESC;
 
 -- runs_without_their_txids --
--- Runs that ended without what they had asked for, and that has not been done since, by whomever.
--- A person may have marked such a run as success in Airflow.
+-- Runs that ended without their txids, which no other run has done since. A person may have marked
+-- such a run as success in Airflow.
 SELECT r.dag_id, r.run_id, range_agg(int8range(r.txid, r.txid, '[]'))::text AS txids
   FROM reliability.request r
   JOIN reliability.transaction t USING (topology, txid)
@@ -140,6 +148,7 @@ SELECT request_id FROM reliability.request
    AND renewed_at < clock_timestamp() - %(request_lease)s * interval '1 second';
 
 -- give_up_request --
+-- Give up a request if its run is still silent.
 UPDATE reliability.request SET status = 'GIVEN_UP', ended_at = clock_timestamp()
  WHERE request_id = %(request_id)s AND status = 'OPEN'
    AND renewed_at < clock_timestamp() - %(request_lease)s * interval '1 second'

@@ -1,6 +1,6 @@
 -- open_session --
--- What this package relies on and what only a SELECT can set: once a session, because a SELECT takes
--- the snapshot of a transaction, and some have to lock something before.
+-- Settings that this package needs and that only a SELECT can set: once per session, because a
+-- SELECT takes the transaction's snapshot, and some transactions must lock first.
 SET idle_session_timeout = 0;
 SELECT set_config('transaction_timeout', '0', false)
  WHERE current_setting('server_version_num')::integer >= 170000;
@@ -13,16 +13,18 @@ SELECT set_config('search_path', (
 SELECT current_setting('synchronous_commit') = 'remote_apply' AS waits_for_standbys;
 
 -- begin --
+-- Begin a transaction that may write.
 BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 
 -- begin_reading --
+-- Begin a read-only transaction.
 BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY;
 
 -- pin_settings --
--- Sent with every BEGIN, in one round trip: what this package relies on, whatever the defaults of
--- the server, the database, the role, the service file and the environment are, and whatever a
--- trigger or a pooler left behind in the session. No SELECT: that would take the snapshot.
--- Who waits for a row lets go after 10 s; who falls asleep inside a transaction loses it.
+-- Sent with every BEGIN, in one round trip: the settings that this package relies on, whatever the
+-- defaults of the server, the database, the role, the service file and the environment are, and
+-- whatever a trigger or a pooler left in the session. No SELECT: it would take the snapshot.
+-- Waiting for a row ends after 10 s; a session that idles inside a transaction is ended.
 SET LOCAL lock_timeout = '10s';
 SET LOCAL idle_in_transaction_session_timeout = '60s';
 SET LOCAL statement_timeout = 0;
@@ -44,16 +46,19 @@ SET LOCAL row_security = off;
 SET LOCAL jit = off;
 
 -- wait_for_disk --
--- Sent with these, unless the server's own default waits for more than that.
+-- Sent with these, unless the server's own default is stricter.
 SET LOCAL synchronous_commit = on;
 
 -- commit --
+-- Commit the transaction.
 COMMIT;
 
 -- roll_back --
+-- Roll the transaction back.
 ROLLBACK;
 
 -- set_lock_timeout --
+-- Set how long this transaction waits for a lock.
 SELECT set_config('lock_timeout', %(seconds)s || 's', true);
 
 -- end_sessions_of_attempt --
@@ -62,18 +67,19 @@ SELECT s.application_name, pg_terminate_backend(s.pid) AS ended FROM pg_stat_act
  WHERE s.datname = current_database() AND s.application_name = %(application_name)s;
 
 -- server_timeline --
--- A restored or promoted server starts another timeline; what it knew may lie in the past. NULL where
--- the server does not say.
+-- A restored or promoted server starts another timeline, and may have lost recent changes. NULL
+-- where the server does not report it.
 SELECT reliability.timeline() AS now,
        (SELECT timeline FROM reliability.server) AS known;
 
 -- record_timeline --
+-- Record the server's timeline.
 INSERT INTO reliability.server (timeline) VALUES (%(timeline)s)
 ON CONFLICT (only_row) DO UPDATE SET timeline = excluded.timeline;
 
 -- fence_all_live_attempts --
--- Not those of a commit that is decided: other databases may have it already. Not mirrors: their
--- coordinator's ledger has its own timeline.
+-- Except those of a decided commit, which other databases may have already, and mirrors, because
+-- their coordinator's ledger has its own timeline.
 UPDATE reliability.attempt a
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'ATTEMPT_FENCED',

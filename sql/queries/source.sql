@@ -1,16 +1,17 @@
 -- copy_out --
--- NULL is nothing, an empty text is "": the only format that tells them apart and quotes lines.
+-- NULL is unquoted and empty, an empty text is "": the only format that distinguishes them and
+-- quotes newlines.
 COPY ({query}) TO STDOUT (FORMAT csv, ENCODING 'UTF8');
 
 -- isolate_source --
--- All that is read of a table at emission is one state of it.
+-- All reads of a table at emission see one snapshot.
 SET TRANSACTION ISOLATION LEVEL REPEATABLE READ;
 
 -- settle_source --
--- Wait until nobody writes to the table, see it so, and let the writers on: the lock goes with the
--- savepoint, the snapshot stays. Else a row with a smaller key could be committed later. Nothing
--- before the lock may take the snapshot, as any SELECT would. Writers wait in line behind one who
--- waits for the table, so he must not wait long.
+-- Wait until no session writes to the table, take the snapshot, and release the lock with the
+-- savepoint. Otherwise a row with a smaller key could be committed later. No statement before the
+-- lock may take the snapshot, as any SELECT would. Writers queue behind a session that waits for
+-- the table, so the wait must be short.
 SET LOCAL lock_timeout = '3s';
 SAVEPOINT reliability;
 LOCK TABLE {table} IN SHARE MODE;
@@ -18,8 +19,8 @@ SELECT 1;
 ROLLBACK TO SAVEPOINT reliability;
 
 -- source_table --
--- What a name stands for; no row: nothing has it. Compared as text: a name that is too long would be
--- cut, and be another table's.
+-- The relation with this name; no row: there is none. Compared as text: a name that is too long
+-- would be truncated to that of another table.
 SELECT c.relkind AS kind,
        c.relkind = 'r' AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid)
        AS has_children
@@ -28,7 +29,7 @@ SELECT c.relkind AS kind,
  WHERE n.nspname = %(schema)s::text AND c.relname = %(table)s::text;
 
 -- source_columns --
--- The columns of a table in their order.
+-- The columns of a table, in order.
 SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, a.attnotnull AS is_not_null
   FROM pg_attribute a
  WHERE a.attrelid = to_regclass(format('%%I.%%I', %(schema)s::text, %(table)s::text))
@@ -36,6 +37,7 @@ SELECT a.attname AS name, format_type(a.atttypid, a.atttypmod) AS type, a.attnot
  ORDER BY a.attnum;
 
 -- source_key_is_unique --
+-- Whether a unique index has the key as its only column.
 SELECT EXISTS (
        SELECT FROM pg_index i
          JOIN pg_attribute a ON a.attrelid = i.indrelid AND a.attnum = i.indkey[0]
@@ -44,8 +46,8 @@ SELECT EXISTS (
           AND a.attname = %(key)s) AS is_unique;
 
 -- tuple_id_1 --
--- Of batches that were frozen before there was another: the halves of the key are folded into one,
--- so that no more than 32 bits tell two rows apart.
+-- For batches that were frozen before version 2: folds the halves of the key into one, so that only
+-- 32 bits distinguish two rows.
 hashint8extended(source.{key}, 42)
 
 -- tuple_id_2 --
@@ -53,12 +55,11 @@ hashint8extended(source.{key}, 42)
 hashtextextended(source.{key}::text COLLATE "C", 42)
 
 -- source_keys --
--- The keys that no txid has, those that came late apart from those behind the last one that a txid
--- has, and the txids of which a key is gone; from one pass over the table. Keys that follow each
--- other without a gap have their number less their place in common; the first place is 0, as the
--- least bigint has none before it. A range without an upper end ends with the greatest bigint. What
--- is not settled yet is no txid's to take, but a key that a txid has is there, however young it
--- looks.
+-- The keys that no txid has, with late ones apart from those after the last allocated key, and the
+-- txids of which a key is missing; in one pass over the table. Keys without a gap have the same
+-- difference between key and position; positions start at 0, because the least bigint has no
+-- predecessor. A range without an upper bound ends with the greatest bigint. No txid may take an
+-- unsettled key, but a key that a txid has is present, however recent it looks.
 WITH present AS MATERIALIZED (
        SELECT coalesce(range_agg(island.span), '{{}}') AS keys,
               coalesce(range_agg(island.span) FILTER (WHERE island.is_settled), '{{}}') AS settled
@@ -83,23 +84,23 @@ SELECT (n.keys * n.covered)::text AS late, (n.keys - n.covered)::text AS fresh,
   FROM new n, present p;
 
 -- older_than_lag --
--- Rows that are so old that nobody is expected to add one before them.
+-- Rows so old that no row is expected to appear before them.
 source.{column} < clock_timestamp() - %(lag_seconds)s * interval '1 second'
 
 -- has_wanted_key --
--- Of a row of the table, for a range of keys that is wanted; see source_keys for one without an end.
+-- Whether a row's key is in a wanted range; see source_keys for a range without an upper bound.
 source.{key} >= lower(wanted.span)
 AND source.{key} <= coalesce(upper(wanted.span) - 1, 9223372036854775807)
 
 -- fold_source_keys --
--- The fold of the tuple ids of the rows with these keys, as the source itself has them.
+-- The fold of the tuple ids of the rows with these keys, computed by the source.
 SELECT coalesce(bit_xor(found.id), 0) AS xor, count(*) AS count
   FROM unnest(%(keys)s::int8multirange) AS wanted(span)
  CROSS JOIN LATERAL (SELECT {tuple_id} AS id FROM {table} AS source
                       WHERE {has_wanted_key} OFFSET 0) AS found;
 
 -- present_source_keys --
--- Which of these keys are there now.
+-- Which of these keys exist now.
 SELECT coalesce(range_agg(int8range(found.key, nullif(found.key, 9223372036854775807) + 1)), '{{}}')
        ::text AS keys
   FROM unnest(%(keys)s::int8multirange) AS wanted(span)
@@ -107,7 +108,7 @@ SELECT coalesce(range_agg(int8range(found.key, nullif(found.key, 922337203685477
                       WHERE {has_wanted_key} OFFSET 0) AS found;
 
 -- source_rows --
--- These rows, each with its tuple id. OFFSET 0 makes it one index scan for each range.
+-- These rows, each with its tuple id. OFFSET 0 gives one index scan for each range.
 SELECT found.*
   FROM unnest(%(keys)s::int8multirange) AS wanted(span)
  CROSS JOIN LATERAL (SELECT {columns}, {tuple_id} FROM {table} AS source

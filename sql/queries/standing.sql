@@ -1,5 +1,5 @@
 -- standing --
--- Where a topology stands, as far as the decisions about its txids have it in common.
+-- The part of a topology's position that the decisions about all its txids share.
 SELECT p.curr_txid, p.next_txid, p.max_spout_pending, p.max_replay_pending, p.paused_reason,
        coalesce(p.last_granted_at + p.emit_interval > clock_timestamp(), false) AS is_throttled,
        EXISTS (SELECT FROM reliability.commit_log c
@@ -8,7 +8,7 @@ SELECT p.curr_txid, p.next_txid, p.max_spout_pending, p.max_replay_pending, p.pa
   FROM reliability.topology p WHERE p.topology = %(topology)s;
 
 -- live_attempts --
--- The live attempts of a topology with their steps; there are few, whoever waits.
+-- The live attempts of a topology with their steps; there are few.
 SELECT l.txid, l.attempt_id AS live_attempt_id, l.status AS live_status,
        l.request_id AS live_request_id, l.sealing_task,
        coalesce(l.lease_until < clock_timestamp(), false) AS live_lease_expired,
@@ -24,14 +24,14 @@ SELECT l.txid, l.attempt_id AS live_attempt_id, l.status AS live_status,
  WHERE l.topology = %(topology)s AND l.status IN ('PROCESSING', 'SEALING', 'PROCESSED');
 
 -- unfrozen_or_held --
--- Uncommitted txids without a batch of their own, and those that a person has to release.
+-- Uncommitted txids without a frozen batch, and those that a person must release.
 SELECT t.txid, t.batch_meta IS NULL AS is_unfrozen, t.held_reason
   FROM reliability.transaction t
  WHERE t.topology = %(topology)s AND t.txid >= %(curr_txid)s
    AND (t.batch_meta IS NULL OR t.held_reason IS NOT NULL);
 
 -- requests_that_changed --
--- Of these requests those that are not open any more, and all that the caller has not seen yet.
+-- Which of these requests are no longer open, and those whose status the caller does not know yet.
 SELECT request_id, number, kind, status, granted_after, coalesce(reason, '') AS reason, is_dry_run
   FROM reliability.request
  WHERE request_id = ANY(%(known)s::bigint[]) AND status <> 'OPEN'

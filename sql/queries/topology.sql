@@ -1,5 +1,5 @@
 -- declare_topology --
--- Make the topology known, or bring its configuration up to date.
+-- Record a topology, or update its configuration.
 INSERT INTO reliability.topology
        (topology, max_spout_pending, max_replay_pending, module, spout_kind, emit_interval,
         checkpoint_interval, groups_commits)
@@ -14,34 +14,40 @@ ON CONFLICT (topology) DO UPDATE
        groups_commits = excluded.groups_commits;
 
 -- pause_topology --
+-- Pause a topology; a pause that is already in effect keeps its time.
 UPDATE reliability.topology
    SET paused_at = coalesce(paused_at, clock_timestamp()), paused_reason = %(reason)s
  WHERE topology = %(topology)s
 RETURNING topology;
 
 -- resume_topology --
+-- Resume a topology.
 UPDATE reliability.topology SET paused_at = NULL, paused_reason = NULL
  WHERE topology = %(topology)s
 RETURNING topology;
 
 -- lock_topology --
--- Queue behind whoever decides for this topology now. A statement of its own: what is read or
--- written under the lock must be a later one. Not FOR UPDATE, which deadlocks with acks.
+-- Queue for the topology's lock. A separate statement: what is read or written under the lock must
+-- come later. Not FOR UPDATE, which deadlocks with acks.
 SELECT curr_txid, next_txid, commit_number, participant
   FROM reliability.topology WHERE topology = %(topology)s FOR NO KEY UPDATE;
 
 -- topologies --
+-- The topologies whose ledger this is.
 SELECT topology FROM reliability.topology WHERE participant IS NULL ORDER BY topology;
 
 -- state_definition --
+-- The recorded definition of a state, and its table.
 SELECT definition, definition_digest, target_table FROM reliability.state
  WHERE topology = %(topology)s AND state = %(state)s;
 
 -- owner_of_target_table --
+-- The state that owns a table.
 SELECT topology, state FROM reliability.state WHERE target_table = %(target_table)s;
 
 -- declare_state --
--- Give the table to the state; a state that joins later starts at the topology's commit number.
+-- Assign the table to the state; a state that is added later starts at the topology's commit
+-- number.
 INSERT INTO reliability.state
        (topology, state, target_table, definition, definition_digest, commit_number)
 SELECT topology, %(state)s, %(target_table)s, %(definition)s, %(definition_digest)s, commit_number
@@ -49,7 +55,9 @@ SELECT topology, %(state)s, %(target_table)s, %(definition)s, %(definition_diges
 RETURNING state;
 
 -- table_exists --
+-- Whether a table exists.
 SELECT to_regclass(%(table)s) IS NOT NULL AS exists;
 
 -- state_definitions --
+-- The definitions of a topology's states in this database.
 SELECT state, definition FROM reliability.state WHERE topology = %(topology)s ORDER BY state;

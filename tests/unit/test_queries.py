@@ -27,6 +27,11 @@ def test_every_update_and_delete_says_what_it_expects():
             assert " WHERE " in statement or "\n WHERE" in statement, name
 
 
+def test_every_statement_has_a_description():
+    for name, statement in queries().items():
+        assert statement.startswith("-- "), name
+
+
 @pytest.mark.parametrize("file", sorted(sql_folder().rglob("*.sql")), ids=lambda file: file.name)
 def test_a_session_of_any_encoding_can_send_the_statements(file):
     """migrate runs before a session's encoding is known to be one that holds more."""
