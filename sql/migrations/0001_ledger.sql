@@ -1,30 +1,30 @@
--- The ledger: what counts, and who may make it count. It lies in the same database as the target
--- tables, so that a change of theirs and its record are one local transaction.
+-- The ledger: which batches count, and which attempts may make them count. It is in the same database
+-- as the target tables, so that a change of a table and its record are one local transaction.
 --
--- Read it from top to bottom: a topology and its states; its txids and what each reads; who asks
--- for them; the attempts at them and the acker; what they have contributed; the record of changes.
--- Then the triggers, which keep what no caller may forget, and the functions.
+-- From top to bottom: a topology and its states; its txids and what each reads; the requests for
+-- them; the attempts at them and the acker; their contributions; the log of changes. Then the
+-- triggers, which enforce what no caller may forget, and the functions.
 --
--- What attempts stage, and what committed txids contribute, lies in reliability_contribution: a
--- table per state, made when the state is declared.
+-- Staged rows and contributions of committed txids are in schema reliability_contribution, in one
+-- table per state, created when the state is declared.
 
 CREATE SCHEMA reliability_contribution;
 
 -- --- Topologies --------------------------------------------------------------------------------
 
--- One row per topology. The session that locks it decides. Txids come from next_txid: a sequence
+-- One row per topology. The session that holds its lock decides. Txids come from next_txid: a sequence
 -- would leave gaps. A database that only takes part in a topology has a mirror of the row.
 CREATE TABLE reliability.topology (
     topology            text PRIMARY KEY,
-    topology_id         uuid NOT NULL DEFAULT gen_random_uuid(),  -- tells two ledgers' topologies of one name apart
-    participant         text,                           -- this database's name there; NULL in the coordinator's ledger
-    module              text NOT NULL DEFAULT '',       -- where its code is, for a replay without Airflow
+    topology_id         uuid NOT NULL DEFAULT gen_random_uuid(),  -- unique across ledgers
+    participant         text,                           -- this database's name; NULL in the coordinator's
+    module              text NOT NULL DEFAULT '',       -- of its code, for `reliability replay`
     spout_kind          text NOT NULL DEFAULT 'TRANSACTIONAL',
     curr_txid           bigint NOT NULL DEFAULT 1,      -- the only txid that may commit first
     next_txid           bigint NOT NULL DEFAULT 1,      -- the next one to be allocated
-    commit_number       bigint NOT NULL DEFAULT 0,      -- c: each change of the states takes the next
+    commit_number       bigint NOT NULL DEFAULT 0,      -- c; each change of the states takes the next
     rollbacks           integer NOT NULL DEFAULT 0,     -- how often it was rolled back
-    compacted_through   bigint NOT NULL DEFAULT 0,      -- no txid up to this one is replayed, no rollback goes behind it
+    compacted_through   bigint NOT NULL DEFAULT 0,      -- no replay or rollback reaches it or below
     max_spout_pending   integer NOT NULL,
     max_replay_pending  integer NOT NULL DEFAULT 1,
     emit_interval       interval NOT NULL DEFAULT '0',  -- least time between the starts of two attempts
@@ -54,15 +54,15 @@ CREATE TABLE reliability.participant (
     CONSTRAINT participant_is_another_database CHECK (database <> '')
 );
 
--- One row per topology: which change of its states is under way. With one database the phase is
+-- One row per topology: which change of its states is in progress. With one database the phase is
 -- always COMMITTED, because one transaction changes everything. A participant keeps the last c that
--- it applied, and the greatest epoch that it has heard of: a driver with a smaller one was given up.
+-- it applied and the greatest epoch that it has seen: drivers with a smaller one are refused.
 CREATE TABLE reliability.checkpoint (
     topology      text PRIMARY KEY REFERENCES reliability.topology,
     phase         text NOT NULL DEFAULT 'COMMITTED',
-    commit_number bigint NOT NULL DEFAULT 0,            -- reached when COMMITTED, else aimed at
-    plan          jsonb NOT NULL DEFAULT '[]',          -- the changes that lead there, in their order
-    epoch         bigint NOT NULL DEFAULT 0,            -- who drives it: each driver takes the next
+    commit_number bigint NOT NULL DEFAULT 0,            -- reached when COMMITTED, otherwise the target
+    plan          jsonb NOT NULL DEFAULT '[]',          -- the changes that lead there, in order
+    epoch         bigint NOT NULL DEFAULT 0,            -- of its driver; each driver takes the next
     changed_at    timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT checkpoint_phase CHECK (phase IN ('PREPARING', 'COMMITTING', 'COMMITTED')),
     CONSTRAINT plan_until_committed CHECK ((phase = 'COMMITTED') = (plan = '[]')),
@@ -80,7 +80,7 @@ CREATE TABLE reliability.state (
     commit_number     bigint NOT NULL DEFAULT 0,
     keep_txids        bigint,                           -- how long contributions can be replaced;
     keep_age          interval,                         -- NULL is for ever
-    compacted_through bigint NOT NULL DEFAULT 0,        -- older contributions are folded to a row per key
+    compacted_through bigint NOT NULL DEFAULT 0,        -- contributions up to it are folded by key
     PRIMARY KEY (topology, state),
     CONSTRAINT one_state_per_target_table UNIQUE (target_table),
     CONSTRAINT keep_txids_starts_at_1 CHECK (keep_txids >= 1)
@@ -101,7 +101,7 @@ CREATE TABLE reliability.transaction (
     batch_meta        jsonb,
     emitted_xor       bigint,
     emitted_count     bigint,
-    verdict           text,                             -- verified by XOR and count, or by count alone
+    verdict           text,                             -- EXACT by XOR and count, or COUNTED
     held_reason       text,                             -- rolled back; held until a person releases it (H4)
     committed_attempt integer,
     commit_number     bigint,
@@ -127,21 +127,21 @@ CREATE TABLE reliability.transaction (
 CREATE INDEX transaction_by_interval ON reliability.transaction (topology, interval_start);
 CREATE INDEX transaction_by_run ON reliability.transaction (dag_id, run_id);
 
--- Which source items belong to a txid. A part of an item is all of it, the rows of some row groups,
+-- The source items of each txid. A part of an item is all of it, the rows of some row groups,
 -- or a range of keys, and belongs to one txid for ever, whatever the spout's limits are at the time.
 CREATE TABLE reliability.source_item (
     topology      text NOT NULL,
     item          text NOT NULL,
     txid          bigint NOT NULL,
     part          int8multirange NOT NULL,
-    -- What a batch that was frozen anew still has of the item. The rest is in the tables until the
-    -- txid commits again, and stays the txid's until then: emitted under another, it would count twice.
+    -- What a refrozen batch still has of the item. The rest is in the target tables until the txid
+    -- commits again, and belongs to it until then: emitted under another txid, it would count twice.
     refrozen_part int8multirange,
     PRIMARY KEY (topology, item, txid),
     FOREIGN KEY (topology, txid) REFERENCES reliability.transaction,
     CONSTRAINT source_item_part_has_something CHECK (NOT isempty(part)),
-    -- Without an extension GiST cannot compare texts for equality. A hash is compared instead, as a
-    -- range of one number. Two items of one hash (one in 2^63) would exclude each other: an error,
+    -- Without an extension, GiST cannot compare texts for equality. A hash is compared instead, as a
+    -- range of one number. Two items with the same hash (1 in 2^63) exclude each other: an error,
     -- never a row that counts twice. The shift keeps the range's upper bound a bigint.
     CONSTRAINT source_item_belongs_to_one_txid EXCLUDE USING gist (
         int8range(hashtextextended(topology || '/' || item, 0) >> 1,
@@ -151,7 +151,7 @@ CREATE TABLE reliability.source_item (
 CREATE INDEX source_item_frozen_anew
     ON reliability.source_item (topology, txid) WHERE refrozen_part IS NOT NULL;
 
--- Batches that a person had frozen anew, because the source was exchanged on purpose.
+-- Earlier batches of txids that a person refroze because the source was replaced on purpose.
 CREATE TABLE reliability.refreeze (
     topology    text NOT NULL,
     txid        bigint NOT NULL,
@@ -164,8 +164,8 @@ CREATE TABLE reliability.refreeze (
 
 -- --- Requests ----------------------------------------------------------------------------------
 
--- One row each time a run asks for a txid. A clear asks again, with the next number. A request lies
--- in the coordinator's ledger only.
+-- One row each time a run requests a txid; a clear requests it again, with the next number. Only in
+-- the coordinator's ledger.
 CREATE TABLE reliability.request (
     request_id     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     topology       text NOT NULL,
@@ -174,14 +174,14 @@ CREATE TABLE reliability.request (
     run_id         text NOT NULL,
     number         integer NOT NULL,
     kind           text NOT NULL,
-    is_dry_run     boolean NOT NULL DEFAULT false,      -- tell what a replay would change; change nothing
+    is_dry_run     boolean NOT NULL DEFAULT false,      -- report what a replay would change
     status         text NOT NULL DEFAULT 'OPEN',
     reason         text,
     granted_after  integer NOT NULL,                    -- the newest attempt when the request came, or -1
     opened_at      timestamptz NOT NULL DEFAULT clock_timestamp(),
     renewed_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     ended_at       timestamptz,
-    tasks_ended_at timestamptz,                         -- all of the run's tasks for the txid had ended: a later one was cleared
+    tasks_ended_at timestamptz,                         -- when the run's tasks for the txid had ended
     FOREIGN KEY (topology, txid) REFERENCES reliability.transaction,
     CONSTRAINT request_is_numbered UNIQUE (topology, txid, dag_id, run_id, number),
     CONSTRAINT request_kind CHECK (kind IN ('COMMIT', 'REPLAY')),
@@ -194,25 +194,25 @@ CREATE UNIQUE INDEX one_open_request_per_run_and_txid
     ON reliability.request (topology, txid, dag_id, run_id) WHERE status = 'OPEN';
 CREATE INDEX request_by_run ON reliability.request (dag_id, run_id);
 CREATE INDEX request_that_ended_without ON reliability.request (dag_id, run_id)
-    WHERE status IN ('CLOSED', 'GIVEN_UP');             -- few: runs that ended without what they had asked for
+    WHERE status IN ('CLOSED', 'GIVEN_UP');             -- few: runs that ended unsatisfied
 
--- What tells a clear from a retry: each task's try when it first worked for a request. max_tries
--- alone does not tell: a clear sets it to the tries so far plus the retries that the task has by
--- then, which may be what it was.
+-- Each task's try when it first worked for a request, which distinguishes a clear from a retry.
+-- max_tries alone is not enough: a clear sets it to the tries so far plus the task's retries, which
+-- may be the same number as before.
 CREATE TABLE reliability.request_contact (
     request_id   bigint NOT NULL REFERENCES reliability.request,
     task         text NOT NULL,
     max_tries    integer NOT NULL,
     try_id       text NOT NULL DEFAULT '',              -- Airflow's id of the task's try
-    clear_number integer NOT NULL DEFAULT 0,            -- rises when any task of the run is cleared
-    run_started  text NOT NULL DEFAULT '',              -- another run of the same id started at another time
+    clear_number integer NOT NULL DEFAULT 0,            -- increases when any task of the run is cleared
+    run_started  text NOT NULL DEFAULT '',              -- differs if the run was created again
     PRIMARY KEY (request_id, task)
 );
 
 -- --- Attempts and the acker --------------------------------------------------------------------
 
--- One row per attempt at a txid, durable before anything runs. The nonce tells two grants of one
--- attempt_id apart, as there may be after a restore from backup.
+-- One row per attempt at a txid, durable before anything runs. The nonce distinguishes two
+-- grants of one attempt_id, which may exist after a restore from backup.
 CREATE TABLE reliability.attempt (
     topology            text NOT NULL,
     txid                bigint NOT NULL,
@@ -222,22 +222,22 @@ CREATE TABLE reliability.attempt (
     status              text NOT NULL DEFAULT 'PROCESSING',
     lease               interval NOT NULL,              -- renewed by progress, once the driver runs
     lease_until         timestamptz,
-    sealing_task        text,                           -- who seals it
+    sealing_task        text,                           -- the task that seals it
     reason_code         text,
     reason              text,
-    verdict             text,                           -- a person put this empty attempt here
+    verdict             text,                           -- PARKED or SKIPPED: an empty attempt
     verdict_reason      text,
     -- An opaque spout's batch belongs to the attempt until its txid commits. It starts where the
-    -- batch of the predecessor's attempt ended, names that attempt, and commits only after it.
+    -- batch of the predecessor's attempt ended, refers to that attempt, and commits only after it.
     batch_meta          jsonb,
     emitted_xor         bigint,
     emitted_count       bigint,
     predecessor_attempt integer,
-    batch_digest        text,                           -- of the batch that it reads, whatever the spout
+    batch_digest        text,                           -- of the batch that it reads, with any spout
     granted_at          timestamptz NOT NULL DEFAULT clock_timestamp(),
     processed_at        timestamptz,
     ended_at            timestamptz,
-    cleaned_at          timestamptz,                    -- its staged rows are gone
+    cleaned_at          timestamptz,                    -- its staged rows were deleted
     PRIMARY KEY (topology, txid, attempt_id),
     FOREIGN KEY (topology, txid) REFERENCES reliability.transaction,
     CONSTRAINT attempt_id_starts_at_0 CHECK (attempt_id >= 0),
@@ -281,7 +281,7 @@ CREATE TABLE reliability.attempt_step (
     claimed_by     text,                                -- the task that runs it
     driver_host    text,
     driver_pid     integer,                             -- the JVM
-    python_pid     integer,                             -- the driver's Python, which may outlive it
+    python_pid     integer,                             -- the driver's Python, which may outlive the JVM
     application_id text,
     code_digest    text REFERENCES reliability.code,
     claimed_at     timestamptz,
@@ -295,7 +295,7 @@ CREATE TABLE reliability.attempt_step (
     CONSTRAINT done_has_an_end CHECK ((status = 'DONE') = (ended_at IS NOT NULL))
 );
 
--- The acker: one row per attempt and sink. ack_val starts as the emitted XOR; acks take it to 0.
+-- The acker: one row per attempt and sink. ack_val starts as the emitted XOR; acks reduce it to 0.
 CREATE TABLE reliability.sink (
     topology            text NOT NULL,
     txid                bigint NOT NULL,
@@ -312,7 +312,7 @@ CREATE TABLE reliability.sink (
     CONSTRAINT partitions_are_counted CHECK (partitions >= 0)
 );
 
--- One row per Spark task that counted. A second copy of the task finds its row here.
+-- One row per partition that acked. A second copy of the Spark task finds the row.
 CREATE TABLE reliability.ack (
     topology   text NOT NULL,
     txid       bigint NOT NULL,
@@ -342,11 +342,11 @@ CREATE TABLE reliability.attempt_event (
 );
 CREATE INDEX attempt_event_by_attempt ON reliability.attempt_event (topology, txid, attempt_id);
 
--- --- What has changed the states ---------------------------------------------------------------
+-- --- Changes of the states ---------------------------------------------------------------------
 
--- The header of a txid's contribution to a state. Rows that are missing are an error unless the
--- header says that there are none. A state that keeps no contributions has headers, and no rows.
--- A compacted txid whose keys all came again has no row left, and is not empty.
+-- The header of a txid's contribution to a state. Missing rows are an error unless the header says
+-- that there are none. A state that keeps no contributions has headers but no rows. A compacted txid
+-- whose keys all occur in later txids has no row left, but is not empty.
 CREATE TABLE reliability.contribution (
     topology   text NOT NULL,
     state      text NOT NULL,
@@ -371,7 +371,7 @@ CREATE TABLE reliability.commit_log (
     txid             bigint NOT NULL,
     attempt_id       integer,                           -- NULL for a rollback
     replaced_attempt integer,                           -- of a replay
-    rollbacks        integer NOT NULL,                  -- how many there were before
+    rollbacks        integer NOT NULL,                  -- how many there were before this change
     reason           text,
     committed_at     timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (topology, commit_number),
@@ -396,13 +396,13 @@ CREATE TABLE reliability.difference (
     rows_added    bigint NOT NULL,
     rows_changed  bigint NOT NULL,
     rows_removed  bigint NOT NULL,
-    moved         jsonb NOT NULL,                       -- value -> its sum after less its sum before
+    moved         jsonb NOT NULL,                       -- value -> the change of its sum
     recorded_at   timestamptz NOT NULL DEFAULT clock_timestamp(),
     FOREIGN KEY (topology, state) REFERENCES reliability.state
 );
 CREATE INDEX difference_by_txid ON reliability.difference (topology, txid);
 
--- One row: the timeline of the server when it was last looked at. A restore starts another one.
+-- One row: the server's timeline at the last check. A restore starts another timeline.
 CREATE TABLE reliability.server (
     only_row boolean PRIMARY KEY DEFAULT true,
     timeline integer NOT NULL,
@@ -410,7 +410,7 @@ CREATE TABLE reliability.server (
 );
 
 -- --- Triggers ----------------------------------------------------------------------------------
--- They fire whatever session_replication_role is: a role may have 'replica' as its default.
+-- They fire with any session_replication_role: a role may have 'replica' as its default.
 
 -- Every topology has a checkpoint.
 CREATE FUNCTION reliability.open_checkpoint() RETURNS trigger LANGUAGE plpgsql AS $$
@@ -423,7 +423,7 @@ CREATE TRIGGER topology_has_a_checkpoint AFTER INSERT ON reliability.topology
     FOR EACH ROW EXECUTE FUNCTION reliability.open_checkpoint();
 ALTER TABLE reliability.topology ENABLE ALWAYS TRIGGER topology_has_a_checkpoint;
 
--- Every status of an attempt is on record.
+-- Every status of an attempt is recorded.
 CREATE FUNCTION reliability.record_attempt_event() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     INSERT INTO reliability.attempt_event (topology, txid, attempt_id, status, reason_code, reason)
@@ -438,8 +438,8 @@ CREATE TRIGGER attempt_changes AFTER UPDATE OF status ON reliability.attempt
 ALTER TABLE reliability.attempt ENABLE ALWAYS TRIGGER attempt_begins;
 ALTER TABLE reliability.attempt ENABLE ALWAYS TRIGGER attempt_changes;
 
--- An attempt falls with the one that its batch starts from. Each fall fires this again, so that
--- later txids fall one after the other, however the first attempt ended.
+-- An attempt fails with the one that its batch starts from. Each failure fires this again, so that
+-- later txids fail one after another, however the first attempt ended.
 CREATE FUNCTION reliability.fail_successor() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE reliability.attempt
@@ -460,7 +460,7 @@ ALTER TABLE reliability.attempt ENABLE ALWAYS TRIGGER attempt_falls;
 -- --- Functions ---------------------------------------------------------------------------------
 
 -- The lease of an attempt after a sign of progress. A step that was submitted and has not started
--- keeps the longer lease that covers its submission and its queue: the progress of another step
+-- keeps the longer lease, which covers its submission and queueing: the progress of another step
 -- says nothing about the cluster's queue.
 CREATE FUNCTION reliability.renewed_lease(a reliability.attempt) RETURNS timestamptz
 LANGUAGE sql VOLATILE AS $$
@@ -474,8 +474,8 @@ LANGUAGE sql VOLATILE AS $$
 $$;
 
 -- The last statement of a Spark task's transaction, in one round trip with COMMIT.
--- Contract: the attempt is still PROCESSING under this nonce, else RL001 and the COPY rolls back;
--- the partition has not acked yet, else unique_violation on ack_once_per_partition. The attempt's
+-- Contract: the attempt is still PROCESSING with this nonce, or RL001 rolls the COPY back;
+-- the partition has not acked yet, or unique_violation on ack_once_per_partition. The attempt's
 -- row is locked last: a check at the start would let a zombie commit, a lock at the start would
 -- let a stalled COPY hold up the topology.
 CREATE FUNCTION reliability.acknowledge(
@@ -502,8 +502,8 @@ BEGIN
        AND sink = p_sink;
 END $$;
 
--- The timeline of the log that is being written; the control file learns of a promotion only at its
--- next checkpoint. NULL where the server does not say: managed servers refuse these functions.
+-- The timeline of the log that is being written; the control file shows a promotion only after the
+-- next checkpoint. NULL where the server does not report it: managed servers refuse these functions.
 CREATE FUNCTION reliability.timeline() RETURNS integer LANGUAGE plpgsql AS $$
 BEGIN
     RETURN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer;
