@@ -1,4 +1,4 @@
-"""The demo: a month of CDNOW purchases a run, by airflow's backfill or schedule."""
+"""The demo: one month of CDNOW purchases per run, by an airflow backfill or schedule."""
 
 from datetime import datetime, timezone
 
@@ -10,5 +10,5 @@ dag = topology_dag(
     schedule="@monthly",
     start_date=datetime(1997, 1, 1, tzinfo=timezone.utc),
     end_date=datetime(1998, 6, 30, tzinfo=timezone.utc),
-    catchup=False,  # the demo asks for its months by a backfill; a live pipeline keeps True
+    catchup=False,  # the demo uses a backfill for its months; a live pipeline keeps True
 )

@@ -1,4 +1,4 @@
-"""Housekeeping: every minute, for every topology, finish what somebody left behind."""
+"""Housekeeping: every minute, for every topology, finish what dead processes left unfinished."""
 
 from reliability_airflow import housekeeping_dag
 

@@ -1,4 +1,4 @@
-"""Two processing steps a txid as an airflow DAG: trigger it by hand."""
+"""Two processing steps per txid as an airflow DAG: trigger it by hand."""
 
 from datetime import datetime, timezone
 

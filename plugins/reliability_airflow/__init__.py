@@ -1,4 +1,4 @@
-"""The Airflow side: a topology as a DAG. Operators parse, call the runner and map errors."""
+"""The Airflow side: a topology as a DAG. Operators parse, call the library and map errors."""
 
 from reliability_airflow.dag_factory import topology_dag
 from reliability_airflow.housekeeping import housekeeping_dag

@@ -1,4 +1,4 @@
-"""What the tasks take from Airflow's context, and how errors go back to it."""
+"""What the tasks read from Airflow's context, and how errors are mapped to Airflow's."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def run_of(context: Mapping[str, Any]) -> Run:
 
 
 def contact_of(context: Mapping[str, Any]) -> TaskContact:
-    """Return who works, and in which try."""
+    """Return the task, its run and its current try."""
     from reliability.transaction.emit.requests import TaskContact
 
     return TaskContact(
@@ -43,24 +43,24 @@ def contact_of(context: Mapping[str, Any]) -> TaskContact:
 
 
 def is_asked_for(what: str, context: Mapping[str, Any]) -> bool:
-    """Say whether the run wants DRY_RUN or REFREEZE: by its conf, else by the DAG's params.
+    """Say whether the run asks for DRY_RUN or REFREEZE: by its conf, otherwise by the DAG's params.
 
-    Airflow leaves a run's conf out of its params where core.dag_run_conf_overrides_params is off,
-    and what was to be a dry run would change the tables.
+    Airflow ignores a run's conf in its params if core.dag_run_conf_overrides_params is off; then a
+    run that was meant as a dry run would change the tables.
 
-    :raises InvalidDefinition: the conf says neither yes nor no
+    :raises InvalidDefinition: the value in conf is not a boolean
     """
     asked = (context["dag_run"].conf or {}).get(what, context["params"].get(what, False))
     if not isinstance(asked, bool):
         raise InvalidDefinition(
             f"conf of run {context['dag_run'].run_id}: {what} is {asked!r}",
-            remedy=f"trigger another run; {what} is true or false.",
+            remedy=f"trigger another run; {what} must be true or false.",
         )
     return asked
 
 
 def try_of(context: Mapping[str, Any]) -> TaskTry:
-    """Return what tells a clear from a retry; none of it tells alone."""
+    """Return what distinguishes a clear from a retry; no part of it is enough alone."""
     ti, dag_run = context["ti"], context["dag_run"]
     started = dag_run.start_date
     return TaskTry(
@@ -68,7 +68,7 @@ def try_of(context: Mapping[str, Any]) -> TaskTry:
         try_id=str(ti.id),
         clear_number=dag_run.clear_number or 0,
         run_started=started.astimezone(timezone.utc).isoformat() if started else "",
-        # as Airflow counts it for reschedules; a clear keeps the number of tries so far
+        # as Airflow counts reschedules; a clear keeps the number of tries so far
         is_first=ti.try_number == ti.max_tries - (ti.task.retries or 0) + 1,
     )
 
@@ -76,7 +76,7 @@ def try_of(context: Mapping[str, Any]) -> TaskTry:
 def interval_of(context: Mapping[str, Any]) -> Interval | None:
     """Return the run's data interval; a manual run without a logical date has none.
 
-    :raises LogicalDateTaken: the run keeps Airflow from making a scheduled one
+    :raises LogicalDateTaken: the run would prevent Airflow from creating a scheduled one
     """
     dag_run = context["dag_run"]
     if dag_run.data_interval_start is None or dag_run.data_interval_end is None:
@@ -87,8 +87,8 @@ def interval_of(context: Mapping[str, Any]) -> Interval | None:
 
 
 def _check_place(dag_run: Any, interval: Interval) -> None:
-    # A logical date is one run's. The scheduler passes over an interval whose date a run by hand
-    # has: for ever, and over all later ones, where that run reads the interval before.
+    # A logical date belongs to one run. If a manual run has an interval's date, the scheduler skips
+    # the interval for ever, and all later ones if that run reads the interval before.
     logical_date = dag_run.logical_date
     if interval.start == interval.end:
         return  # no schedule
@@ -100,13 +100,13 @@ def _check_place(dag_run: Any, interval: Interval) -> None:
         return
     raise LogicalDateTaken(
         f"run {dag_run.run_id} has the logical date {logical_date:%Y-%m-%dT%H:%M}, which the "
-        f"scheduled run of that date needs, and reads {what}"
+        f"scheduled run of that date needs, but reads {what}"
     )
 
 
 @contextmanager
 def mapped_errors() -> Iterator[None]:
-    """Let Airflow retry what is transient and fail at once what is terminal."""
+    """Let Airflow retry transient errors and fail at once on terminal ones."""
     try:
         yield
     except Terminal as error:

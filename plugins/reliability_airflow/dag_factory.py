@@ -46,21 +46,20 @@ def topology_dag(
 
     :param schedule: a cron expression or preset such as `@daily`; every run gets the data
         interval between two of its ticks, in UTC. None for runs by hand
-    :param max_active_runs: how many runs work at a time, at least 2; by default as many as may be
-        pending. With 1, a failed run that is cleared would queue behind a later one that waits
-        for it
+    :param max_active_runs: how many runs work at a time, at least 2; by default max_spout_pending.
+        With 1, a failed run that is cleared would queue behind a later run that waits for it
     :param conn_id: the Airflow connection to Spark
-    :param conf: Spark configuration of this topology's jobs; nothing secret, ps shows it
+    :param conf: Spark configuration for this topology's jobs; no secrets, because ps shows it
     :param default_args: override owner, retries, retry_delay and the like
-    :param unanchored: side work for each txid that a green run has committed, a metric or a
-        notification: functions of (topology, txid), a task each. Not part of the transaction's
-        tree: what they raise is in their log, and fails neither the txid nor the run
+    :param unanchored: side work for each txid that a successful run has committed, such as a metric
+        or a notification: functions of (topology, txid), one task each. Not part of the
+        transaction's tree: their errors are logged and fail neither the txid nor the run
     """
     active_runs = max_active_runs or max(MIN_ACTIVE_RUNS, topology.max_spout_pending)
     if active_runs < MIN_ACTIVE_RUNS:
-        raise InvalidDefinition(f"topology {topology.name}: max_active_runs is at least 2")
+        raise InvalidDefinition(f"topology {topology.name}: max_active_runs must be at least 2")
     if topology.spout.timed and schedule is None:
-        raise InvalidDefinition(f"topology {topology.name} reads by interval: give it a schedule")
+        raise InvalidDefinition(f"topology {topology.name} reads by interval: it needs a schedule")
     with DAG(
         dag_id=topology.name,
         schedule=CronDataIntervalTimetable(schedule, timezone="UTC") if schedule else None,
@@ -72,7 +71,7 @@ def topology_dag(
         tags={"reliability", *dag_arguments.pop("tags", ())},
         doc_md=dag_arguments.pop("doc_md", None) or _documentation(topology),
         params=_params() | dag_arguments.pop("params", {}),
-        # A replay is to run the code that was corrected, not that of the run's first time.
+        # A replay must run the corrected code, not the run's original code.
         rerun_with_latest_version=dag_arguments.pop("rerun_with_latest_version", True),
         **dag_arguments,
     ) as dag:
@@ -119,17 +118,17 @@ def _build(
 
 
 def _params() -> dict[str, Param]:
-    """Return what a person may say when a run is triggered, or in the conf of a backfill."""
+    """Return the parameters of a triggered run, or of a backfill's conf."""
     return {
         DRY_RUN: Param(
             False,
             type="boolean",
-            description="Only tell what a replay would change: in the task's log and the ledger.",
+            description="Only report what a replay would change, in the task's log and the ledger.",
         ),
         REFREEZE: Param(
             False,
             type="boolean",
-            description="The source was exchanged on purpose: freeze what it has now, and replay.",
+            description="The source was replaced on purpose: freeze it again and replay.",
         ),
     }
 

@@ -1,6 +1,6 @@
-"""The housekeeping DAG: every minute, for every topology, finish what somebody left behind.
+"""The housekeeping DAG: every minute, for every topology, finish the work of dead processes.
 
-It also tells of runs that Airflow calls success while the ledger says otherwise.
+It also reports runs that Airflow shows as success although the ledger disagrees.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ def housekeeping_dag() -> DAG:
             "owner": "reliability",
             "retries": 1,
             "retry_delay": timedelta(seconds=30),
-            # With one active run, a sweep that hangs would be the last one.
+            # With one active run, a sweep that hangs would prevent all later ones.
             "execution_timeout": timedelta(minutes=10),
         },
         tags={"reliability"},
         doc_md=(
             "Runs `reliability sweep`: fences attempts past their lease, gives up requests of runs "
             "that are gone, commits what is overdue, deletes staged rows that can never count. A "
-            "convenience: every task of a topology sweeps its own topology as it passes.\n\n"
-            "`reconcile` is red while Airflow calls a run success that the ledger has not done: it "
-            "was marked by hand, or rolled back. Its log says which, and what to do."
+            "convenience: every task of a topology also sweeps its own topology.\n\n"
+            "`reconcile` fails while Airflow shows success for a run that is not done: it "
+            "was marked by hand, or rolled back. Its log names the runs and what to do."
         ),
     ) as dag:
         SweepOperator(task_id="sweep")
@@ -55,14 +55,14 @@ def housekeeping_dag() -> DAG:
 
 
 class SweepOperator(BaseOperator):
-    """Run `reliability sweep` by the Python of this task; its PATH may lead to none, or another."""
+    """Run `reliability sweep` with this task's Python; PATH may have none, or another one."""
 
     @cached_property
     def _process(self) -> SubprocessHook:
         return SubprocessHook()
 
     def execute(self, context: Context) -> None:
-        """Run it in a process of its own, which can be ended, with its output in the task's log."""
+        """Run it as a separate process that can be ended, with its output in the task's log."""
         ended = self._process.run_command([sys.executable, "-m", "reliability", "sweep"])
         if ended.exit_code:
             raise AirflowException(f"reliability sweep: exit code {ended.exit_code}, see above")
@@ -73,10 +73,10 @@ class SweepOperator(BaseOperator):
 
 
 class ReconcileOperator(BaseOperator):
-    """Compare the runs that the ledger has not done with what Airflow calls them (G9)."""
+    """Compare the runs that are not done in the ledger with their states in Airflow (G9)."""
 
     def execute(self, context: Context) -> None:
-        """Fail if Airflow calls one of them success; `reliability reconcile` compares all runs."""
+        """Fail if Airflow shows success for one; `reliability reconcile` checks all runs."""
         with mapped_errors():
             marked = [
                 f"run {run['run_id']} of {run['dag_id']}: txids {format_ranges(run['txids'])}"
@@ -99,6 +99,6 @@ def _runs_without_their_txids() -> list[Row]:
 
 
 def _is_success(context: Context, dag_id: str, run_id: str) -> bool:
-    # By the task's own way to Airflow: no token, and no address to know.
+    # Through the task's own connection to Airflow: it needs no token and no address.
     states: list[str] = [DagRunState.SUCCESS]
     return context["ti"].get_dr_count(dag_id=dag_id, run_ids=[run_id], states=states) > 0

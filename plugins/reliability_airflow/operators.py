@@ -1,9 +1,8 @@
-"""One operator with two goals: have one step of a txid processed, have the txid committed.
+"""One operator with two goals: have one step of a txid processed, or have the txid committed.
 
-Airflow's retry reaches one task only. So each does whatever is lacking on the way to its goal:
-a commit task whose attempt fell begins the next one itself (rule R4). The way is that of
-`reliability.transaction.run`; here is how a step is submitted, and how a task waits without a
-worker slot.
+Airflow retries one task only. So each task does everything that is missing for its goal: a commit
+task whose attempt failed begins the next one itself (rule R4). The loop is in
+`reliability.transaction.run`; this module submits steps, and waits without a worker slot.
 """
 
 from __future__ import annotations
@@ -42,11 +41,11 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
     """Bring one txid of a topology to a goal.
 
     :param topology: the topology
-    :param txid: the txid, as emit gave it (templated)
-    :param step: the step that this task has processed; the others run only if they are lacking.
-        None for the task that has the txid committed
-    :param wait_timeout: fail if the txid's turn does not come, or its source or the ledger is not
-        there, for so long
+    :param txid: the txid that emit returned (templated)
+    :param step: the step that this task processes; others run only if they are missing. None for
+        the task that commits the txid
+    :param wait_timeout: fail if the txid's turn does not come, or its source or the ledger is
+        unavailable, for so long
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "txid")
@@ -62,8 +61,8 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
         super().__init__(
             application=process_batch(),
             name=f"reliability-{topology.name}",
-            # The default would take a finished application of an earlier run for this one's,
-            # and a replay would not process.
+            # With the default, a finished application of an earlier run would be taken for this
+            # run's, and a replay would not process.
             durable=False,
             weight_rule="absolute",
             map_index_template="txid {{ task.txid }}",
@@ -74,7 +73,7 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
         self.step = step
 
     def execute(self, context: Context) -> None:
-        """Work towards the goal until it is reached or somebody else has to move first."""
+        """Work towards the goal until it is reached or the task has to wait."""
         from reliability.transaction.emit.requests import contact
         from reliability.transaction.maintain.sweep import sweep
         from reliability.transaction.run import TransactionTask, run_transaction
@@ -95,13 +94,13 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
                 self.log.info("a replay of txid %s would change %s", txid, difference)
 
     def submit(self, context: Context, grant: Grant, step: str, request_id: int) -> None:
-        """Run spark-submit for a step, as long as anybody wants it."""
+        """Run spark-submit for a step while it is still needed."""
         from reliability.spark.submission import Submission
         from reliability_airflow.watch import Watch
 
         submission = Submission(module=self.topology.module, grant=grant, step=step)
         self.application_args = submission.arguments()
-        # made by execute(), when it has put OpenLineage's properties into conf
+        # created by execute() after it has added OpenLineage's properties to conf
         self._hook = None
         with Watch(grant, request_id, self._end_spark_submit):
             super().execute(context)
@@ -111,7 +110,7 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
             self._hook.on_kill()
 
     def wait(self, wait: Wait, task: TransactionTask) -> None:
-        """Leave the worker slot; `resume` goes on."""
+        """Leave the worker slot; `resume` continues."""
         self.log.info("txid %s waits for %s", task.txid, wait.reason)
         carried = None
         if wait.for_source:
@@ -130,7 +129,7 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
         )
 
     def check_connection(self) -> None:
-        """Raise if Airflow has no connection to submit by."""
+        """Raise if Airflow has no connection for the submission."""
         try:
             BaseHook.get_connection(self._conn_id)
         except AirflowNotFoundException as error:
@@ -138,8 +137,8 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
 
     def _get_hook(self) -> SparkSubmitHook:
         hook = super()._get_hook()
-        # The driver runs the pipeline's code, the version of it that this task has: a DAG bundle is
-        # on the task's path only. Airflow's secrets are none of its business.
+        # The driver runs the pipeline code in this task's version: a DAG bundle is on the task's
+        # path only. Airflow's secrets must not reach it.
         environment = driver_environment(
             os.environ,
             code=folder_of(self.topology.module),
@@ -151,7 +150,7 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
 
         def command_with_own_environment(application: str) -> list[str]:
             built = command(application)
-            # env_vars: the hook would put them into a copy of this task's whole environment
+            # env_vars: the hook would add them to a copy of this task's whole environment
             environment.update(hook._env or {})
             hook._env = None
             return built

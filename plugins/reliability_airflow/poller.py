@@ -1,9 +1,9 @@
-"""One poller per process looks after all tasks that wait without a worker slot.
+"""One poller per process serves all tasks that wait without a worker slot.
 
-One thread asks the ledger, in a few statements per topology, and tells the waiters that have
-something to do. Another thread renews their runs, which waits for nobody. A third one sweeps: it
-may wait for a lock, and commits what is overdue, however long that takes. None uses the threads
-that the triggerer shares among all triggers.
+One thread reads the ledger with a few statements per topology and notifies the waiters that have
+something to do. A second thread renews their runs and never blocks. A third sweeps: it may wait for
+a lock, and commits overdue txids, however long that takes. None uses the threads that the triggerer
+shares among all triggers.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ logger = logging.getLogger(__name__)
 POLL_INTERVAL_SECONDS = 0.5
 RENEW_EVERY_SECONDS = 10.0
 SWEEP_INTERVAL_SECONDS = 10.0
-#: A replay that was told to begin and has not within this time gives its place to the next one.
+#: A replay that was told to begin and has not begun within this time loses its place to the next.
 CALLED_SECONDS = 60.0
 
 
 @dataclass(frozen=True, eq=False)
 class Waiter:
-    """Somebody who waits: for a txid's turn, or, with no topology, for a ledger that answers.
+    """A task that waits for a txid's turn, or, without a topology, for the ledger to answer.
 
-    :param tell: called once, from the poller's thread, when there is something to do
+    :param tell: called once, in the poller's thread, when there is something to do
     """
 
     tell: Callable[[], object]
@@ -50,9 +50,9 @@ class Waiter:
 
 @dataclass
 class _Topology:
-    """What the poller remembers of one topology between two looks.
+    """What the poller remembers of one topology between two polls.
 
-    :param seen: who had to wait when the topology stood like this
+    :param seen: the waiters that had to wait when the topology was last read
     :param called: txid of a replay that was told to begin -> until when its place is kept
     """
 
@@ -62,7 +62,7 @@ class _Topology:
     called: dict[int, float] = field(default_factory=dict)
 
     def has_overdue_call(self) -> bool:
-        """Say whether a replay was told to begin, and its place is not kept any longer."""
+        """Say whether the place of a replay that was told to begin is no longer kept."""
         return any(until <= time.monotonic() for until in self.called.values())
 
 
@@ -79,7 +79,7 @@ class Poller:
     async def wait(
         self, *, topology: str = "", txid: int = 0, request_id: int = 0, work: Work | None = None
     ) -> None:
-        """Return when the waiter, see `Waiter`, has something to do; the answer is only a hint."""
+        """Return when the waiter has something to do; the result is only a hint."""
         loop = asyncio.get_running_loop()
         told: asyncio.Future[None] = loop.create_future()
 
@@ -98,7 +98,7 @@ class Poller:
             self.remove(waiter)
 
     def add(self, waiter: Waiter) -> None:
-        """Look after a waiter from now on."""
+        """Serve a waiter from now on."""
         with self._lock:
             self._waiters.add(waiter)
             for name, work in (
@@ -114,7 +114,7 @@ class Poller:
                     thread.start()
 
     def remove(self, waiter: Waiter) -> None:
-        """Forget a waiter, whether or not it was told."""
+        """Forget a waiter, whether or not it was notified."""
         with self._lock:
             self._waiters.discard(waiter)
 
@@ -139,7 +139,7 @@ class Poller:
                 time.sleep(SWEEP_INTERVAL_SECONDS)
 
     def _left(self, name: str) -> list[Waiter]:
-        """Return who waits; with nobody left the thread that asks ends, and a later one begins."""
+        """Return the waiters; if there are none, the calling thread ends and a later one starts."""
         with self._lock:
             if not self._waiters:
                 del self._threads[name]
@@ -148,7 +148,7 @@ class Poller:
     # --- looking ---------------------------------------------------------------------------------
 
     def look(self, connection: Callable[[], LedgerConnection], waiters: Iterable[Waiter]) -> None:
-        """Tell those who have something to do; while the ledger is away, nobody has."""
+        """Notify waiters that have something to do; none while the ledger is unavailable."""
         groups = _by_topology(waiters)
         for topology in self._topologies.keys() - groups.keys():
             del self._topologies[topology]
@@ -163,7 +163,7 @@ class Poller:
                 self._note(error)
                 return
             except Terminal as error:
-                # the tasks meet the error, and say it where it is looked for
+                # the tasks meet the same error and report it in their own logs
                 logger.warning("%s: %s", topology, error)
                 told = group
             for waiter in told:
@@ -177,7 +177,7 @@ class Poller:
 
         memory = self._topologies[topology]
         wanted = {waiter.request_id for waiter in waiters}
-        # one that has ended may be opened again: it is always read anew
+        # a request that has ended may be reopened: always read it again
         known = {
             n
             for n in wanted & memory.requests.keys()
@@ -192,22 +192,22 @@ class Poller:
             memory.seen.clear()
         memory.standing = standing
         new = [waiter for waiter in waiters if waiter not in memory.seen]
-        memory.seen = set(waiters)  # until something changes, whoever has to wait still has to
+        memory.seen = set(waiters)  # until something changes, these waiters still have to wait
         return _due(standing, memory, new)
 
-    # --- signs of life, and sweeps ---------------------------------------------------------------
+    # --- renewals and sweeps ---------------------------------------------------------------
 
     def renew(self, connection: LedgerConnection, waiters: Iterable[Waiter]) -> None:
-        """Show that the runs which wait are alive."""
+        """Renew the requests of the waiting runs."""
         from reliability.transaction.emit.requests import renew
 
         try:
             renew(connection, *{waiter.request_id for waiter in waiters})
         except ReliabilityError as error:
-            logger.warning("who waits is renewed later: %s", error)
+            logger.warning("waiting runs are renewed later: %s", error)
 
     def sweep(self, connection: LedgerConnection, waiters: Iterable[Waiter]) -> None:
-        """Sweep the topologies of those who wait."""
+        """Sweep the topologies of the waiters."""
         from reliability.settings import Leases
         from reliability.transaction.maintain.sweep import sweep
 
@@ -219,7 +219,7 @@ class Poller:
                 logger.warning("%s is swept later: %s", topology, error)
 
     def _note(self, error: ReliabilityError | None) -> None:
-        """Say once that the ledger is away, and once that it is back."""
+        """Log once that the ledger is unavailable, and once that it is back."""
         if error is not None and not self._is_away:
             logger.warning("the ledger does not answer; tasks keep waiting: %s", error)
         elif error is None and self._is_away:
@@ -228,9 +228,9 @@ class Poller:
 
 
 def _due(standing: Standing, memory: _Topology, waiters: Iterable[Waiter]) -> list[Waiter]:
-    """Return who has something to do; of replays that wait for room only as many as find it.
+    """Return the waiters that have something to do; of waiting replays only as many as may begin.
 
-    Else a free place would wake every waiting replay, and all but one would wait again.
+    Otherwise one free place would wake every waiting replay, and all but one would wait again.
     """
     now = time.monotonic()
     memory.called = {
@@ -242,7 +242,7 @@ def _due(standing: Standing, memory: _Topology, waiters: Iterable[Waiter]) -> li
     replays: dict[int, list[Waiter]] = defaultdict(list)
     for waiter in waiters:
         request = memory.requests.get(waiter.request_id)
-        if request is None or waiter.work is None:  # the ledger was restored, and knows it no more
+        if request is None or waiter.work is None:  # the ledger was restored and no longer has it
             due.append(waiter)
             continue
         match next_action(standing.snapshot(waiter.txid), request, waiter.work):
@@ -272,15 +272,15 @@ def _ask(connection: LedgerConnection) -> None:
 
 
 def _safely(work: Callable[[], object]) -> None:
-    """Whatever goes wrong with one look or one waiter, the thread goes on for the others."""
+    """Keep the thread running whatever fails for one poll or one waiter."""
     try:
         work()
     except Exception:
-        logger.exception("error ignored by the poller")
+        logger.exception("ignored an error in the poller")
 
 
 class _Session:
-    """A session with the ledger that is made when it is needed first."""
+    """A session with the ledger that is opened on first use."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -300,4 +300,4 @@ class _Session:
 
 
 poller = Poller()
-"""The one of this process."""
+"""The poller of this process."""

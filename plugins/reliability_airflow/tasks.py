@@ -1,7 +1,7 @@
 """The short tasks of a topology's DAG: emit, close, settle, and unanchored side work.
 
-Functions hold the topology in their closure: as an argument it would be written into the
-serialized DAG, and a function's address in it would make every parse a new version of the DAG.
+The topology is in a closure: as an argument it would be written into the serialized DAG, where the
+address of a function would make every parse a new version of the DAG.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ SOURCE_POLL_INTERVAL = timedelta(seconds=30)
 
 
 class EmitOperator(WaitingOperator):
-    """The first task of the DAG; its result are the run's txids."""
+    """The first task of the DAG; it returns the run's txids."""
 
     def __init__(self, *, topology: Topology, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.topology = topology
 
     def execute(self, context: Context) -> list[int]:
-        """Give the data interval's source items their txids; wait while the source is not ready."""
+        """Allocate the interval's source items to txids; wait while the source is not ready."""
         from airflow.configuration import conf
 
         from reliability.transaction.emit.emission import emit
@@ -54,13 +54,13 @@ class EmitOperator(WaitingOperator):
         except SourceNotReady as error:
             kwargs = self.carried("source", error)
             self.log.info("%s", error)
-            # no worker slot is held meanwhile, and no retry is spent on it
+            # wait without holding a worker slot and without using a retry
             trigger = TimeDeltaTrigger(SOURCE_POLL_INTERVAL)
             self.defer(trigger=trigger, method_name="resume", kwargs=kwargs)
 
 
 class CloseOperator(WaitingOperator):
-    """The teardown of a transaction: what is not done then is not waited for any more."""
+    """The teardown of a transaction: what is not done by then is no longer waited for."""
 
     template_fields: Sequence[str] = ("txid",)
 
@@ -87,8 +87,8 @@ class CloseOperator(WaitingOperator):
 class SettleOperator(WaitingOperator):
     """The last task of the DAG, which makes the run green or red.
 
-    A teardown that counts: whoever marks a run as failed or success by hand ends its other tasks,
-    and Airflow would colour the run by whichever of them were skipped.
+    A teardown that counts: if a person marks a run as failed or success by hand, Airflow ends its
+    other tasks, and would set the run's state by those that were skipped.
     """
 
     template_fields: Sequence[str] = ("txids",)
@@ -99,7 +99,7 @@ class SettleOperator(WaitingOperator):
         self.txids = txids
 
     def execute(self, context: Context) -> list[int]:
-        """Green only if the ledger shows that all this run asked for is done.
+        """Succeed only if the ledger shows that everything this run requested is done.
 
         :returns: the txids that the run has committed; none if it was a dry run
         """
@@ -107,7 +107,7 @@ class SettleOperator(WaitingOperator):
         from reliability.transaction.topology.databases import open_ledger
 
         with self.waiting_for_ledger(), open_ledger(f"{self.topology.name} settle") as connection:
-            # XCom is wiped when emit starts again: no ids means that emit did not end well.
+            # XCom is wiped when emit starts again: no ids means that emit did not succeed.
             committed = settle(
                 connection,
                 self.topology.name,
@@ -115,14 +115,14 @@ class SettleOperator(WaitingOperator):
                 [int(txid) for txid in self.txids or []],
             )
             if self.txids is None:
-                raise RunUnsatisfied("emit did not end well")
+                raise RunUnsatisfied("emit did not succeed")
         return committed
 
 
 def unanchored_task(topology: Topology, txids: Any, function: Callable[[str, int], None]) -> Any:
-    """Return the tasks of side work, one a committed txid; they are no part of the transactions.
+    """Return the tasks of side work, one per committed txid; not part of the transactions.
 
-    Teardowns that do not count: as other tasks they, not settle, would give the run its colour.
+    Teardowns that do not count: otherwise they, and not settle, would set the run's state.
     """
 
     @task(task_id=function.__name__)
@@ -134,7 +134,7 @@ def unanchored_task(topology: Topology, txids: Any, function: Callable[[str, int
 
 
 def run_unanchored(function: Callable[[str, int], None], topology: str, txid: int) -> None:
-    """Call the function; what it raises is in the log, and fails neither the txid nor the run."""
+    """Call the function; its errors are logged and fail neither the txid nor the run."""
     try:
         function(topology, txid)
     except Exception as error:

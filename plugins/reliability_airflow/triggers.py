@@ -13,7 +13,7 @@ LEDGER_POLL_SECONDS = 10
 
 
 class TurnTrigger(BaseTrigger):
-    """Fire when the task has something to do; the event is a hint, the task asks the ledger."""
+    """Fire when the task has something to do; the event is a hint, the task reads the ledger."""
 
     def __init__(
         self,
@@ -31,7 +31,7 @@ class TurnTrigger(BaseTrigger):
         self.ask_source = ask_source
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Say how to make this trigger again: ids only, never a DSN."""
+        """Return how to create this trigger again: ids only, never a DSN."""
         return (
             "reliability_airflow.triggers.TurnTrigger",
             {
@@ -44,11 +44,11 @@ class TurnTrigger(BaseTrigger):
         )
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait with all the others of this process: see `poller.py`."""
+        """Wait in the poller of this process: see `poller.py`."""
         from reliability.core.coordinator import Work
         from reliability_airflow.poller import poller
 
-        if self.ask_source:  # the spout is the task's to ask: this process has no pipeline code
+        if self.ask_source:  # only the task can ask the spout: this process has no pipeline code
             await asyncio.sleep(SOURCE_POLL_SECONDS)
         await poller.wait(
             topology=self.topology,
@@ -60,14 +60,14 @@ class TurnTrigger(BaseTrigger):
 
 
 class LedgerTrigger(BaseTrigger):
-    """Fire when the ledger answers again, and not before a few seconds have passed."""
+    """Fire when the ledger answers again, but not before a few seconds have passed."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Say how to make this trigger again."""
+        """Return how to create this trigger again."""
         return ("reliability_airflow.triggers.LedgerTrigger", {})
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        """Wait with all the others of this process."""
+        """Wait in the poller of this process."""
         from reliability_airflow.poller import poller
 
         await asyncio.sleep(LEDGER_POLL_SECONDS)

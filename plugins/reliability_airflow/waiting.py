@@ -1,4 +1,4 @@
-"""Wait for a ledger that does not answer: no retry is spent, and no worker slot is held."""
+"""Wait for a ledger that does not answer, without using a retry or holding a worker slot."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from reliability_airflow.triggers import LedgerTrigger
 
 
 class WaitingOperator(BaseOperator):
-    """An operator whose work can begin anew at any time, as all work with the ledger can.
+    """An operator whose work can restart at any time, as all work with the ledger can.
 
     :param wait_timeout: fail if what the task waits for does not come for so long
     """
@@ -23,17 +23,17 @@ class WaitingOperator(BaseOperator):
     def __init__(self, *, wait_timeout: timedelta = WAIT_TIMEOUT, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.wait_timeout = wait_timeout
-        self._since: Mapping[str, str] = {}  # what was waited for, look after look
+        self._since: Mapping[str, str] = {}  # since when each thing has been waited for
 
     def resume(self, context: Any, event: Mapping[str, Any] | None = None, **since: str) -> Any:
-        """Go on after a wait; the event is only a hint, the ledger is asked again."""
+        """Continue after a wait; the event is only a hint, the ledger is read again."""
         self._since = since
         return self.execute(context)
 
     def carried(self, what: str, error: Exception) -> dict[str, str]:
-        """Return what a deferral carries along: since when the task has waited for `what`.
+        """Return what a deferral carries: since when the task has waited for `what`.
 
-        Each look ends a deferral and its timeout with it, so the wait as a whole is timed here.
+        Each check ends a deferral and its timeout, so the total wait is measured here.
 
         :raises Exception: `error`, if it has waited for longer than `wait_timeout`
         """
@@ -45,9 +45,9 @@ class WaitingOperator(BaseOperator):
 
     @contextmanager
     def waiting_for_ledger(self) -> Iterator[None]:
-        """Leave the worker slot while the ledger is away or busy; map all other errors.
+        """Leave the worker slot while the ledger is unavailable or busy; map all other errors.
 
-        By default Airflow tries again three times, 5 s apart: that outlasts no restart of a server.
+        By default Airflow retries three times, 5 s apart, which is shorter than a server's restart.
         """
         try:
             with mapped_errors():
@@ -55,7 +55,7 @@ class WaitingOperator(BaseOperator):
         except (LedgerUnavailable, LedgerBusy) as error:
             kwargs = self.carried("ledger", error)
             self.log.warning(
-                "%s The task waits until the ledger answers: no retry is spent.", error
+                "%s The task waits until the ledger answers, without using a retry.", error
             )
             trigger = LedgerTrigger()  # type: ignore[no-untyped-call]
             self.defer(

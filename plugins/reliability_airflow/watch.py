@@ -18,7 +18,7 @@ POLL_INTERVAL_SECONDS = 3.0
 
 
 class Watch:
-    """While the block runs: renew the request; end spark-submit if its attempt was ended."""
+    """While the block runs, renew the request; end spark-submit if its attempt was ended."""
 
     def __init__(self, grant: Grant, request_id: int, kill: Callable[[], None]) -> None:
         self._grant = grant

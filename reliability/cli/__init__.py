@@ -1,4 +1,4 @@
-"""The command line: everything that a person does by hand, over the same calls as Airflow.
+"""The command line: what a person does by hand, with the same functions that Airflow's tasks use.
 
 `app` is a typer application; each module registers its verbs when it is imported.
 """

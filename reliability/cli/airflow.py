@@ -1,4 +1,4 @@
-"""Airflow's REST API, as far as the ledger is compared with it: runs, what emit returned, clear."""
+"""The part of Airflow's REST API that is compared with the ledger: runs, emit's result, clear."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _LOCAL = ("localhost", "127.0.0.1", "::1")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Airflow:
-    """One Airflow 3, as the user whose token it is."""
+    """A client of one Airflow 3, with a user's token."""
 
     url: str
     token: str = field(repr=False)
 
     @classmethod
     def of(cls, url: str, *, allow_http: bool = False) -> Airflow:
-        """Take the token from the environment, or a file that it names, never from an argument."""
+        """Read the token from the environment or a file named there, never from an argument."""
         url = url or os.environ.get(URL, "")
         named = urlsplit(url)
         if named.scheme not in ("http", "https"):
-            raise NotPossible(f"where is Airflow? Say --airflow https://host, or set {URL}.")
+            raise NotPossible(f"no address for Airflow: add --airflow https://host, or set {URL}.")
         if named.scheme == "http" and named.hostname not in _LOCAL and not allow_http:
             raise NotPossible(
                 f"{url} is plain http: anyone on the network path could read the token. "
@@ -47,7 +47,7 @@ class Airflow:
         return cls(url=url.rstrip("/"), token=_token())
 
     def runs(self, dag_id: str) -> Iterator[DagRun] | None:
-        """Yield the runs of a DAG from the oldest; None if Airflow does not know the DAG."""
+        """Yield the runs of a DAG, oldest first; None if Airflow does not have the DAG."""
         if self._ask("GET", f"/dags/{quote(dag_id, safe='')}") is None:
             return None
         return self._pages(dag_id)
@@ -69,10 +69,10 @@ class Airflow:
             offset += PAGE
 
     def emitted(self, dag_id: str, run_id: str) -> list[int] | None:
-        """Return the txids that the run's emit returned; None if Airflow does not know any more."""
+        """Return the txids that the run's emit returned; None if Airflow no longer has them."""
         path = f"{_path_of(dag_id, run_id)}/taskInstances/emit/xcomEntries/return_value"
         value = (self._ask("GET", path) or {}).get("value")
-        if isinstance(value, str):  # as it is stored
+        if isinstance(value, str):  # still serialized
             with suppress(ValueError):
                 value = json.loads(value)
         return value if isinstance(value, list) else None
@@ -81,10 +81,10 @@ class Airflow:
         """Clear all tasks of a run."""
         body = {"dry_run": False, "only_failed": False}
         if self._ask("POST", f"{_path_of(dag_id, run_id)}/clear", body) is None:
-            raise NotPossible(f"Airflow has no run {run_id} of {dag_id} any more")
+            raise NotPossible(f"Airflow no longer has run {run_id} of {dag_id}")
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:
-        """Return the answer, None for what does not exist."""
+        """Return the response, None for 404."""
         url = f"{self.url}/api/v2{path}"
         request = urllib.request.Request(
             url,
@@ -106,17 +106,17 @@ class Airflow:
         except (OSError, HTTPException) as error:
             raise NotPossible(f"Airflow does not answer at {self.url}: {error}") from error
         except ValueError as error:
-            raise NotPossible(f"what answers at {url} is not Airflow's API") from error
+            raise NotPossible(f"the response of {url} is not from Airflow's API") from error
 
     def _opener(self) -> urllib.request.OpenerDirector:
         handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
-        if urlsplit(self.url).hostname in _LOCAL:  # no proxy knows the way to this machine
+        if urlsplit(self.url).hostname in _LOCAL:  # a proxy cannot reach this machine
             handlers.append(urllib.request.ProxyHandler({}))
         return urllib.request.build_opener(*handlers)
 
 
 class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """The token is for the host that was named, and not for where that one points to."""
+    """Refuse redirects: the token is for the named host only."""
 
     def redirect_request(self, *_: Any) -> None:
         return None
@@ -129,12 +129,12 @@ def _path_of(dag_id: str, run_id: str) -> str:
 def _said(method: str, url: str, error: urllib.error.HTTPError) -> str:
     if error.code in (401, 403):
         return (
-            f"Airflow refuses the token ({error.code}). What to do: get one by POST /auth/token of "
-            f"a user who may read and clear runs, and put it into {TOKEN} or a file named by "
+            f"Airflow rejected the token ({error.code}). What to do: POST /auth/token to get one "
+            f"for a user who may read and clear runs, and put it into {TOKEN} or a file named by "
             f"{TOKEN_FILE}."
         )
     text = error.read().decode(errors="replace")[:300]
-    return f"Airflow answered {method} {url} with {error.code}: {text}"
+    return f"Airflow responded to {method} {url} with {error.code}: {text}"
 
 
 def _token() -> str:

@@ -1,6 +1,6 @@
-"""The application, and what its verbs share: the ledger, errors, exit codes, the pipeline's code.
+"""The application and what its commands share: the ledger, errors, exit codes, pipeline code.
 
-A verb imports what it needs when it is called: `reliability status` must not pay for Spark.
+A command imports what it needs when it is called: `reliability status` must not load Spark.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection, Row
 
 FAILED = 1
-FOUND = 3  # the verb did its work, and what it looked for is there
+FOUND = 3  # the command succeeded and found what it looks for
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 
@@ -34,22 +34,22 @@ app = typer.Typer(
 
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 TopologyName = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="The topology's name.")]
-OneOrAll = Annotated[
-    str, typer.Argument(metavar="TOPOLOGY", help="One topology; all of them if left out.")
+OneOrAll = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="One topology; by default all.")]
+Reason = Annotated[
+    str, typer.Option(help="The reason; recorded in the ledger and shown to waiting tasks.")
 ]
-Reason = Annotated[str, typer.Option(help="Why; the ledger keeps it, and whoever waits is told.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 class NotPossible(Exception):
-    """Something that a verb needs is not there on this host.
+    """Something that a command needs is missing on this host.
 
-    It has no code, unlike the errors of the protocol: the ledger never hears of it.
+    Unlike the errors of the protocol it has no code, because it is never stored in the ledger.
     """
 
 
 def verb(*examples: str) -> Callable[[Verb], Verb]:
-    """Register a verb with its examples; an error of ours is one message, not a traceback."""
+    """Register a command with its examples; print errors of this package without a traceback."""
 
     def register(function: Verb) -> Verb:
         @wraps(function)
@@ -68,26 +68,26 @@ def verb(*examples: str) -> Callable[[Verb], Verb]:
 
 
 def _write_out_what_cannot_be_shown() -> None:
-    # Names and reasons have any characters, the terminal of a cron job or a container may have few:
-    # a verb must not end in the middle of its answer for that.
+    # Names and reasons may have characters that the terminal of a cron job or container lacks: a
+    # command must not fail in the middle of its output because of that.
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
 
 
 def _help_of(function: Callable[..., Any]) -> str:
-    """Return a docstring as paragraphs, which the terminal breaks where it is wide enough."""
+    """Return a docstring as paragraphs, which the terminal wraps."""
     paragraphs = (function.__doc__ or "").split("\n\n")
     return "\n\n".join(" ".join(paragraph.split()) for paragraph in paragraphs)
 
 
 def warn(text: str) -> None:
-    """Say something that is not the verb's answer."""
+    """Print a message that is not part of the command's output to stderr."""
     typer.echo(f"reliability: {text}", err=True)
 
 
 def check_asked(question: str, *, yes: bool) -> None:
-    """Ask a person before something is changed; who says no ends the program."""
+    """Ask a person for confirmation before a change; exit if it is refused."""
     if not yes:
         typer.confirm(question, abort=True, err=True)
 
@@ -97,7 +97,7 @@ def check_asked(question: str, *, yes: bool) -> None:
 
 @contextmanager
 def ledger(database: str = "", *, migrated: bool = True) -> Iterator[LedgerConnection]:
-    """Open the ledger, and check that this release fits it."""
+    """Open the ledger, and check that its schema is this release's."""
     from reliability.ledger.connection import LedgerConnection
     from reliability.ledger.migrations import check_migrated
     from reliability.settings import database_dsn
@@ -112,7 +112,7 @@ def ledger(database: str = "", *, migrated: bool = True) -> Iterator[LedgerConne
 
 
 def names(connection: LedgerConnection, topology: str) -> list[str]:
-    """Return the one topology that a person named, or all of this ledger."""
+    """Return the given topology, or all topologies of this ledger."""
     from reliability.transaction.maintain.sweep import topologies
 
     if topology:
@@ -121,7 +121,7 @@ def names(connection: LedgerConnection, topology: str) -> list[str]:
 
 
 def check_known(connection: LedgerConnection, topology: str) -> None:
-    """Raise TopologyUnknown for a name that was mistyped.
+    """Raise TopologyUnknown for a mistyped name.
 
     :raises NotTheCoordinator: its ledger is another database
     """
@@ -141,39 +141,39 @@ def rows_of(connection: LedgerConnection, statement: str, **parameters: object) 
 
 
 def code_folders() -> list[str]:
-    """Return where a pipeline's code may lie that is not installed: here, and at its home."""
+    """Return the folders for pipeline code that is not installed: the current one and the home."""
     from reliability.settings import home
 
     return list(dict.fromkeys([os.getcwd(), str(home())]))
 
 
 def topology_from_code(connection: LedgerConnection, topology: str, module: str = "") -> Topology:
-    """Import a topology from the module that the ledger knows, or from another one.
+    """Import a topology from the module in the ledger, or from another one.
 
-    :raises TopologyNotFound: the module cannot be imported here, or does not hold it
+    :raises TopologyNotFound: the module cannot be imported here, or does not define it
     """
     from reliability.topologies import load_topology
 
-    # Last: a file calendar.py that happens to lie here is not Python's.
+    # Last, so that a local file calendar.py does not shadow Python's module.
     sys.path += [folder for folder in code_folders() if folder not in sys.path]
     module = module or module_of(connection, topology)
     try:
         return load_topology(module, topology)
     except ReliabilityError:
         raise
-    except Exception as error:  # whatever a module of somebody's own may raise
+    except Exception as error:  # user modules may raise anything
         what = f"{type(error).__name__}: {error}"
         raise TopologyNotFound(f"module {module} cannot be imported: {what}") from error
 
 
 def module_of(connection: LedgerConnection, topology: str) -> str:
-    """Return the module that the ledger knows."""
+    """Return the module that is recorded in the ledger."""
     check_known(connection, topology)
     (row,) = rows_of(connection, "module_of_topology", topology=topology)
     if not row["module"]:
         raise TopologyNotFound(
             f"the ledger does not know the module of {topology}: it last emitted with an older "
             "release",
-            remedy="name it with --module.",
+            remedy="give it with --module.",
         )
     return str(row["module"])

@@ -1,4 +1,4 @@
-"""Verbs by which a person changes what goes on: pause, resume, roll back, release, park, skip."""
+"""Commands that change what is processed: pause, resume, rollback, release, park, skip."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ Txid = Annotated[int, typer.Argument(metavar="TXID", min=1)]
 
 @verb("reliability pause shop --reason 'the warehouse moves'")
 def pause(topology: TopologyName, reason: Reason) -> None:
-    """Let no attempt of a topology begin; what is in flight is processed and commits."""
+    """Begin no more attempts of a topology; txids in flight are processed and committed."""
     from reliability.transaction.topology.lifecycle import pause
 
     with ledger() as connection:
@@ -67,21 +67,21 @@ def resume(topology: TopologyName) -> None:
 def rollback(
     topology: TopologyName,
     txid: Annotated[
-        int, typer.Argument(metavar="TXID", min=0, help="The last txid that stays; 0 for none.")
+        int, typer.Argument(metavar="TXID", min=0, help="The last txid to keep; 0 for none.")
     ],
     reason: Reason,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only tell what it would change.")
+        bool, typer.Option("--dry-run", help="Only report what would change.")
     ] = False,
     diff: DiffFile = None,
     diff_table: DiffTable = "",
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take all states of a topology back to what they were after a txid.
+    """Return all states of a topology to what they were after a txid.
 
-    Later txids are held, attempts at them fenced, and requests for them closed, until `reliability
-    release`. Without --yes a dry run says first what would change, and you are asked.
+    Later txids are held, their attempts fenced and their requests closed, until `reliability
+    release`. Without --yes, a dry run first shows what would change and asks for confirmation.
     """
     from reliability.transaction.correct.rollback import roll_back
 
@@ -101,7 +101,7 @@ def rollback(
     _say_rolled_back(topology, done, as_json=as_json)
 
 
-_DROPPED = "a commit that was decided, and that a database could not carry out, goes with it"
+_DROPPED = "this drops a decided commit that a database could not carry out"
 
 
 def _held(done: RolledBack) -> str:
@@ -114,9 +114,9 @@ def _rollback_question(topology: str, would: RolledBack) -> str:
     )
     first, last = would.held
     return (
-        f"{topology} goes back to txid {would.to_txid}. Of the {last - first + 1} txids after it, "
-        f"{_held(would)}, what has committed is taken out, the attempts are fenced, the requests "
-        f"closed, and they are held. What would change:\n{changes}\nRoll back?"
+        f"{topology} will be rolled back to txid {would.to_txid}. The {last - first + 1} txids "
+        f"after it, {_held(would)}, are taken out and held, their attempts fenced and their "
+        f"requests closed. What would change:\n{changes}\nRoll back?"
     )
 
 
@@ -135,10 +135,12 @@ def _say_rolled_back(topology: str, done: RolledBack, *, as_json: bool) -> None:
             }
         )
     if is_dry_run:
-        typer.echo(f"{topology} would go back to txid {done.to_txid}. What would change:")
+        typer.echo(f"{topology} would be rolled back to txid {done.to_txid}. What would change:")
     else:
         number = done.commit_number
-        typer.echo(f"{topology} went back to txid {done.to_txid} as c={number}. What changed:")
+        typer.echo(
+            f"{topology} was rolled back to txid {done.to_txid} as c={number}. What changed:"
+        )
     for line in format_differences(done.differences):
         typer.echo(line)
     if done.dropped:
@@ -146,7 +148,7 @@ def _say_rolled_back(topology: str, done: RolledBack, *, as_json: bool) -> None:
     if is_dry_run:
         typer.echo(f"{with_noun(_held(done))} would be held")
     else:
-        typer.echo(f"{with_noun(_held(done))} held. Next, once what was wrong is mended:")
+        typer.echo(f"{with_noun(_held(done))} held. Next, when the cause is fixed:")
         typer.echo(f"  reliability release {topology}")
 
 
@@ -161,9 +163,9 @@ def release(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Let held txids be processed again, and say which runs of Airflow ask for them.
+    """Let held txids be processed again, and print the runs of Airflow that request them.
 
-    Nothing runs by itself after that: clear the runs, in the order in which they are printed.
+    Nothing starts by itself: clear the runs, in the order in which they are printed.
     """
     from reliability.transaction.correct.rollback import release
 
@@ -173,7 +175,7 @@ def release(
         runs = release(connection, topology, wanted)
     released = {txid for run in runs for txid in run.txids}
     if left := set(wanted or ()) - released:
-        warn(f"{with_noun(format_txids(left))} not held")
+        warn(f"{with_noun(format_txids(left))} were not held")
     if as_json:
         return print_json(
             {
@@ -186,7 +188,8 @@ def release(
         typer.echo(f"no txid of {topology} was held")
         return
     typer.echo(
-        f"{with_noun(format_txids(released))} released. Clear what asks for them, in this order:"
+        f"{with_noun(format_txids(released))} released. Clear the runs that request them, in this "
+        "order:"
     )
     for line in commands_to_clear(runs):
         typer.echo(line)
@@ -197,24 +200,24 @@ def release(
 
 @verb("reliability park shop 42 --reason 'a broken file, the supplier sends another'")
 def park(topology: TopologyName, txid: Txid, reason: Reason, yes: Yes = False) -> None:
-    """Let order go on past a txid that cannot be processed; a replay takes it in again.
+    """Let later txids commit past one that cannot be processed; a replay can process it later.
 
-    It commits as empty when its turn comes. Whoever asked for it is told that it is not done.
+    It commits as empty when its turn comes. Runs that requested it are told that it is not done.
     """
     from reliability.transaction.correct.park import park
 
-    _pass_over(park, topology, txid, reason, "its run stays red until it is replayed", yes=yes)
+    _pass_over(park, topology, txid, reason, "its run fails until it is replayed", yes=yes)
 
 
 @verb("reliability skip shop 42 --reason 'a test file, not to be counted'")
 def skip(topology: TopologyName, txid: Txid, reason: Reason, yes: Yes = False) -> None:
-    """Let order go on past a txid for good; whoever asked for it has it.
+    """Let later txids commit past one for good; runs that requested it succeed without it.
 
-    It commits as empty when its turn comes, and its run goes green.
+    It commits as empty when its turn comes.
     """
     from reliability.transaction.correct.park import skip
 
-    _pass_over(skip, topology, txid, reason, "its run goes green without it", yes=yes)
+    _pass_over(skip, topology, txid, reason, "its run succeeds without it", yes=yes)
 
 
 def _pass_over(
@@ -229,8 +232,8 @@ def _pass_over(
     with ledger() as connection:
         check_known(connection, topology)
         check_asked(
-            f"Txid {txid} of {topology} commits as empty: nothing of its batch counts, what "
-            f"processes it is fenced, and {consequence}. Go on?",
+            f"Txid {txid} of {topology} commits as empty: nothing of its batch counts, attempts "
+            f"at it are fenced, and {consequence}. Continue?",
             yes=yes,
         )
         committed = pass_over(connection, topology, txid, reason)

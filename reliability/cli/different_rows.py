@@ -1,7 +1,7 @@
-"""The rows that a dry run finds different: written while they stream by, millions of them too.
+"""Write the rows that a dry run finds different, as a stream of any length.
 
-`topology, txid, state, change, row`: the row is one JSON value with its key, and each value before
-and after, because every state has columns of its own.
+Columns: `topology, txid, state, change, row`. The row is one JSON value with its key and each value
+before and after, because every state has its own columns.
 """
 
 from __future__ import annotations
@@ -31,17 +31,20 @@ DiffFile = Annotated[
     typer.Option(
         "--diff",
         metavar="FILE",
-        help="Of a dry run: write each row that would change, as .csv, .jsonl or .parquet.",
+        help="In a dry run, write each row that would change to a .csv, .jsonl or .parquet file.",
     ),
 ]
 DiffTable = Annotated[
     str,
-    typer.Option(metavar="SCHEMA.TABLE", help="The same into a table of the ledger's database."),
+    typer.Option(
+        metavar="SCHEMA.TABLE",
+        help="In a dry run, write them into a table of the ledger's database.",
+    ),
 ]
 
 
 class DifferentRows:
-    """Writes the rows of each state, and counts them."""
+    """Passes the different rows of each state to a writer, and counts them."""
 
     def __init__(self, topology: str, write: Write) -> None:
         self.count = 0
@@ -78,7 +81,7 @@ class DifferentRows:
 def rows_into(
     connection: LedgerConnection, topology: str, file: Path | None, table: str
 ) -> Iterator[DifferentRows]:
-    """Write into a file, or a table of the ledger's database; all of it, or nothing."""
+    """Write into a file or a table of the ledger's database, all rows or none."""
     if file is not None:
         with _into_file(file) as write:
             yield DifferentRows(topology, write)
@@ -86,20 +89,20 @@ def rows_into(
         with tempfile.NamedTemporaryFile("w+", newline="", encoding="utf-8") as spool:
             yield DifferentRows(topology, _csv_lines(spool))
             spool.flush()
-            # A transaction of its own: the one that found the rows was rolled back.
+            # Its own transaction: the one that found the rows was rolled back.
             _copy(connection, table, Path(spool.name))
 
 
 def check_target(file: Path | None, table: str) -> None:
-    """Say at once, and not after Spark has run, that it cannot be written there."""
+    """Check before Spark runs that the rows can be written there."""
     if file is not None and table:
-        raise typer.BadParameter("--diff or --diff-table, one of them")
+        raise typer.BadParameter("use either --diff or --diff-table")
     if file is not None and file.suffix not in _FORMATS:
-        raise typer.BadParameter(f"--diff writes {', '.join(_FORMATS)}, and not {file.name}")
+        raise typer.BadParameter(f"--diff writes {', '.join(_FORMATS)}, not {file.name}")
     if file is not None and not file.absolute().parent.is_dir():
         raise typer.BadParameter(f"there is no folder {file.absolute().parent}")
     if table and not _TABLE.match(table):
-        raise typer.BadParameter(f"--diff-table is written schema.table, and not {table}")
+        raise typer.BadParameter(f"--diff-table must be schema.table, not {table}")
 
 
 # --- files ---------------------------------------------------------------------------------------
@@ -107,7 +110,7 @@ def check_target(file: Path | None, table: str) -> None:
 
 @contextmanager
 def _into_file(path: Path) -> Iterator[Write]:
-    """Replace the file in one step, once all is written."""
+    """Replace the file in one step when everything is written."""
     draft = path.with_name(f".{path.name}.draft")
     try:
         with _FORMATS[path.suffix](draft) as write:
@@ -136,7 +139,7 @@ def _jsonl(path: Path) -> Iterator[Write]:
 
 
 def _json_line(row: Row) -> str:
-    # The row is JSON already; read and written again, its numbers would be rounded.
+    # The row is already JSON; parsing it would round its numbers.
     *place, last = COLUMNS
     head = json.dumps({name: row[name] for name in place}, ensure_ascii=False)
     return f'{head[:-1]}, "{last}": {row[last]}}}\n'

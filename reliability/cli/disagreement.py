@@ -1,4 +1,4 @@
-"""Where Airflow's colours and the ledger do not agree. The ledger is right (G9)."""
+"""Runs for which Airflow's state and the ledger disagree. The ledger is right (G9)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DagRun:
-    """A run as Airflow knows it; the ends of its interval are texts of Airflow's."""
+    """A run in Airflow; the ends of its interval are texts from Airflow's API."""
 
     run_id: str
     state: str
@@ -26,13 +26,13 @@ Emitted = Callable[[str], "list[int] | None"]
 
 
 class Disagreement(str, Enum):
-    """What does not fit; its value says it to a person."""
+    """The kind of disagreement; its value describes it to a person."""
 
-    UNKNOWN = "success, and the ledger knows nothing of it"
-    UNSATISFIED = "success, and the ledger has not done it"
-    HELD = "success, and rolled back since: held"
-    SATISFIED = "failed, and the ledger has done it"
-    GONE = "open in the ledger, and Airflow has no such run"
+    UNKNOWN = "success, but the ledger has no record of it"
+    UNSATISFIED = "success, but not done in the ledger"
+    HELD = "success, but rolled back since and held"
+    SATISFIED = "failed, but done in the ledger"
+    GONE = "open in the ledger, but Airflow has no such run"
 
     @property
     def is_repaired_by_clearing(self) -> bool:
@@ -40,17 +40,17 @@ class Disagreement(str, Enum):
 
 
 NEXT = {
-    Disagreement.UNKNOWN: "clear the run: it emits and commits what is lacking",
+    Disagreement.UNKNOWN: "clear the run: it emits and commits what is missing",
     Disagreement.UNSATISFIED: "clear the run",
     Disagreement.HELD: "`reliability release`, then clear the run",
-    Disagreement.SATISFIED: "nothing; mark the run as success, since a clear would replay it",
-    Disagreement.GONE: "nothing; a sweep gives the request up 10 minutes after its last sign",
+    Disagreement.SATISFIED: "mark the run as success; a clear would replay it",
+    Disagreement.GONE: "do nothing; a sweep gives the request up after 10 minutes without activity",
 }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """A run that the two do not agree about."""
+    """A run about which the two disagree."""
 
     what: Disagreement
     dag_id: str
@@ -66,11 +66,11 @@ class Finding:
 def compare(
     dag_id: str, runs: Iterable[DagRun], known: Mapping[str, Row], emitted: Emitted
 ) -> list[Finding]:
-    """Compare the runs of a DAG with the ledger's; from the oldest, as they would be cleared.
+    """Compare the runs of a DAG with the ledger's, oldest first, the order in which to clear them.
 
-    :param known: run_id -> its txids as the ledger has them
-    :param emitted: what a run's emit returned, asked of runs that the ledger does not know: an
-        interval without files is done with nothing in the ledger
+    :param known: run_id -> its txids in the ledger
+    :param emitted: returns what a run's emit returned; called for runs without a record in the
+        ledger, because a run of an empty interval has none
     """
     findings = []
     runs = list(runs)
@@ -87,7 +87,7 @@ def compare(
 
 
 def _judge(run: DagRun, row: Row | None, emitted: Emitted) -> tuple[Disagreement, str] | None:
-    """Return what does not fit, and the txids that it is about."""
+    """Return the disagreement and its txids."""
     if run.state not in ("success", "failed"):
         return None
     if row is None:

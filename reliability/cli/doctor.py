@@ -1,4 +1,4 @@
-"""`reliability doctor`: what a verb, a task or a driver on this host will need, looked at now."""
+"""`reliability doctor`: check what commands, tasks and drivers need on this host."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _JAVA = re.compile(r'version "(?:1\.)?(\d+)')
 
 
 class Verdict(str, Enum):
-    """How bad it is."""
+    """The result of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -40,7 +40,7 @@ class Verdict(str, Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One thing that was looked at, and what to do about it."""
+    """The result of one check, and what to do about it."""
 
     check: str
     verdict: Verdict
@@ -62,9 +62,9 @@ def _fail(check: str, what: str, todo: str) -> Finding:
 
 @verb("reliability doctor", "reliability doctor --json")
 def doctor(as_json: AsJson = False) -> None:
-    """Look at this host, its databases and the topologies, and say what to do.
+    """Check this host, its databases and the topologies, and print what to do.
 
-    Exits with 1 if something fails. Run it on each host, as the user that runs tasks there.
+    Exits with 1 if a check fails. Run it on each host, as the user that runs tasks there.
     """
     findings = [*_host(), *_databases()]
     if as_json:
@@ -90,7 +90,7 @@ def _host() -> Iterator[Finding]:
         yield _ok("Airflow", "is installed")
     else:
         todo = (
-            "nothing if this host runs none of Airflow's parts; else install reliability[airflow]"
+            "nothing if this host runs no part of Airflow; otherwise install reliability[airflow]"
         )
         yield _warning("Airflow", "is not installed", todo)
 
@@ -102,7 +102,7 @@ def _libpq_files() -> Iterator[Finding]:
     yield _private("service file", service, "libpq finds no service without it")
     yield _private("pass file", passwords, "libpq ignores it if others can read it")
     if "PGPASSWORD" in os.environ:
-        todo = "put it into a pass file: whatever is started here inherits it"
+        todo = "put it into a pass file: every process started here inherits it"
         yield _warning("PGPASSWORD", "is in the environment", todo)
 
 
@@ -110,7 +110,7 @@ def _private(check: str, path: Path, why: str) -> Finding:
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:
-        return _warning(check, f"{path} is not there", f"nothing if you need none; {why}")
+        return _warning(check, f"{path} does not exist", f"nothing if you need none; {why}")
     if mode & 0o077:
         return _fail(check, f"{path} has mode {mode:04o}", f"chmod 600 {path}; {why}")
     return _ok(check, f"{path}, mode {mode:04o}")
@@ -127,20 +127,20 @@ def _spark() -> Finding:
 
 
 def _java() -> Finding:
-    """Ask the Java that spark-submit would start."""
+    """Check the Java that spark-submit would use."""
     from reliability.spark.java import JAVAS
     from reliability.spark.submit import driver_environment
 
     environment = driver_environment(os.environ)
     home = environment.get("JAVA_HOME")
     program = str(Path(home) / "bin" / "java") if home else which("java", path=environment["PATH"])
-    todo = f"install OpenJDK {', '.join(map(str, JAVAS))}, or let JAVA_HOME name one"
+    todo = f"install OpenJDK {', '.join(map(str, JAVAS))}, or set JAVA_HOME"
     try:
         asked = subprocess.run(
             [program or "java", "-version"], capture_output=True, text=True, check=False, timeout=30
         )
     except (OSError, subprocess.TimeoutExpired):
-        return _warning("Java", "none was found", f"{todo}; only hosts that submit need it")
+        return _warning("Java", "not found", f"{todo}; only hosts that submit need it")
     match = _JAVA.search(asked.stderr + asked.stdout)
     if match is None or int(match[1]) not in JAVAS:
         said = f"version {match[1]}" if match else "does not start"
@@ -158,7 +158,7 @@ def _databases() -> Iterator[Finding]:
             others = [row["database"] for row in rows_of(connection, "databases_of_topologies")]
             topologies = list(_topologies(connection))
             kept = _housekeeping(connection)
-    except ReliabilityError:  # said above
+    except ReliabilityError:  # reported above
         return
     for database in others:
         yield from _database(database)
@@ -167,7 +167,7 @@ def _databases() -> Iterator[Finding]:
 
 
 def _database(database: str) -> Iterator[Finding]:
-    """Look at one database: the ledger's own, or a target database."""
+    """Check one database: the ledger's own, or a target database."""
     from reliability.transaction.topology.databases import format_database
 
     where = f"database {format_database(database)}"
@@ -206,7 +206,7 @@ def _may_create(where: str, facts: Any) -> Finding:
         if not may
     ]
     if lacks:
-        return _fail(check, "may not create schemas or tables", " ".join(lacks))
+        return _fail(check, "no right to create schemas or tables", " ".join(lacks))
     return _ok(check, "may create schemas and tables")
 
 
@@ -214,7 +214,7 @@ def _clock(where: str, before: datetime, there: datetime, after: datetime) -> Fi
     check = f"{where}: clock"
     off = max((before - there).total_seconds(), (there - after).total_seconds(), 0.0)
     if off > MAX_CLOCK_SECONDS:
-        todo = "let both follow NTP: leases count by the database's clock, logs by this one"
+        todo = "synchronize both by NTP: leases use the database's clock, logs use this one"
         return _warning(check, f"differs by {off:.0f} s from this host's", todo)
     return _ok(check, f"within {max(off, (after - before).total_seconds()):.1f} s of this host's")
 
@@ -223,11 +223,11 @@ def _durability(where: str, facts: Any) -> Finding:
     check = f"{where}: durability"
     off = [name for name in ("fsync", "full_page_writes") if facts[name] != "on"]
     if off:
-        todo = "switch it on: after a power cut what was committed is gone, or the cluster broken"
+        todo = "switch it on: a power failure may lose commits or corrupt the cluster"
         return _fail(check, f"{' and '.join(off)} off", todo)
     if facts["synchronous_commit"] in ("off", "local"):
         said = f"synchronous_commit is {facts['synchronous_commit']}"
-        return _ok(check, f"{said}; every transaction of the ledger switches it on for itself")
+        return _ok(check, f"{said}; every transaction of the ledger switches it on")
     return _ok(check, f"fsync on, synchronous_commit {facts['synchronous_commit']}")
 
 
@@ -235,13 +235,13 @@ def _encoding(where: str, encoding: str) -> Finding:
     from reliability.ledger.migrations import ENCODINGS
 
     check = f"{where}: encoding"
-    todo = "for every character there is, create a database with ENCODING 'UTF8' TEMPLATE template0"
+    todo = "to store every character, create a database with ENCODING 'UTF8' TEMPLATE template0"
     if encoding not in ENCODINGS:
-        return _fail(check, f"{encoding}: texts have another order in it than in Spark", todo)
+        return _fail(check, f"{encoding}: texts sort differently than in Spark", todo)
     if encoding == "UTF8":
         return _ok(check, encoding)
     lacks = {
-        "SQL_ASCII": "stores bytes as they come, and others may write what is no UTF-8",
+        "SQL_ASCII": "stores bytes unchecked, so others may write invalid UTF-8",
         "LATIN1": "lacks characters, such as the euro sign; rows with them fail",
     }
     return _warning(check, f"{encoding}: it {lacks[encoding]}", todo)
@@ -254,24 +254,24 @@ def _migrated(connection: LedgerConnection, where: str) -> Iterator[Finding]:
     yield _ok(f"{where}: ledger", "is migrated")
     (timeline,) = rows_of(connection, "server_timeline")
     if timeline["now"] is None:
-        what = "the server does not say its timeline: a restore or a failover is not noticed"
+        what = "the server does not report its timeline: a restore or failover is not detected"
         yield _warning(f"{where}: timeline", what, "after one, run `reliability restored`")
 
 
-# --- what goes on --------------------------------------------------------------------------------
+# --- topologies --------------------------------------------------------------------------------
 
 
 def _housekeeping(connection: LedgerConnection) -> Finding:
-    """The ledger does not keep when it was swept; it shows what a sweep would have found."""
+    """The ledger does not record sweeps; report what a sweep would have found."""
     from reliability.settings import Leases
 
     (row,) = rows_of(connection, "left_behind", silence=Leases().request + 300)
     found = [f"{count} {name.replace('_', ' ')}" for name, count in row.items() if count]
     if found:
-        todo = "unpause the DAG reliability_housekeeping, or call `reliability sweep` every minute"
-        return _warning("housekeeping", f"nobody swept: {', '.join(found)}", todo)
-    how = "when it ran last, say `airflow dags list-runs reliability_housekeeping`"
-    return _ok("housekeeping", f"nothing is left behind; {how}")
+        todo = "unpause the DAG reliability_housekeeping, or run `reliability sweep` every minute"
+        return _warning("housekeeping", f"no sweep has run: {', '.join(found)}", todo)
+    how = "`airflow dags list-runs reliability_housekeeping` shows when it ran last"
+    return _ok("housekeeping", f"nothing is overdue; {how}")
 
 
 def _topologies(connection: LedgerConnection) -> Iterator[Finding]:

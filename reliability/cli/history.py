@@ -1,4 +1,4 @@
-"""Verbs over what is kept of every txid: explain a row, verify the tables, compact what is old."""
+"""Commands for the kept contributions: explain a row, verify the tables, compact old ones."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ def explain(
     state: Annotated[str, typer.Argument(metavar="STATE")],
     key: Annotated[
         list[str] | None,
-        typer.Argument(metavar="COLUMN=VALUE", help="The row's key; COLUMN alone is NULL."),
+        typer.Argument(metavar="COLUMN=VALUE", help="The row's key; COLUMN alone means NULL."),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show a row of a state's table, what each txid has given it, and for whom."""
+    """Show a row of a state's table, what each txid contributed to it, and for which run."""
     from reliability.transaction.inspect.explain import explain
 
     with ledger() as connection:
@@ -75,7 +75,7 @@ def _print_explanation(found: Explanation) -> None:
             )
             for one in found.contributions
         ],
-        empty="no txid has given it anything",
+        empty="no txid has contributed to it",
     )
 
 
@@ -98,9 +98,9 @@ def _value(value: Any) -> str:
 
 @verb("reliability verify", "reliability verify shop --json")
 def verify(topology: OneOrAll = "", as_json: AsJson = False) -> None:
-    """Work out every row from the contributions that are kept, and compare it with its table.
+    """Compute every row from the kept contributions, and compare it with its table.
 
-    Exits with 3 if a table is not what they say. Nobody waits for it.
+    Exits with 3 if a table differs from its contributions. Blocks no other session.
     """
     from reliability.transaction.inspect.verify import verify
 
@@ -111,7 +111,7 @@ def verify(topology: OneOrAll = "", as_json: AsJson = False) -> None:
         print_json([{"topology": name, **plain(one)} for name, one in found])
     else:
         _print_verified(found)
-    if any(one.is_exact is False for _, one in found):  # of some nothing can be told
+    if any(one.is_exact is False for _, one in found):  # None: cannot be determined
         raise typer.Exit(FOUND)
 
 
@@ -156,7 +156,7 @@ def _what_is_wrong(one: Verified) -> Iterator[str]:
 def compact(topology: OneOrAll = "", as_json: AsJson = False) -> None:
     """Fold contributions beyond each state's horizon to one row a key, as every sweep does.
 
-    No row of a table changes. What was folded can be replaced and rolled back no more.
+    No row of a table changes. Folded contributions can no longer be replaced or rolled back.
     """
     from reliability.transaction.maintain.compaction import compact
 
@@ -188,5 +188,5 @@ def compact(topology: OneOrAll = "", as_json: AsJson = False) -> None:
             )
             for name, one in found
         ],
-        empty="no state has a horizon: all is kept",
+        empty="no state has a horizon: all contributions are kept",
     )

@@ -1,4 +1,4 @@
-"""`reliability lag`: what is emitted and uncommitted, and what of the source has no txid yet."""
+"""`reliability lag`: emitted uncommitted txids, and items of the source without a txid."""
 
 from __future__ import annotations
 
@@ -46,10 +46,10 @@ def lag(
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far every topology is behind what was emitted, and behind its source.
+    """Show how far every topology is behind its emission and behind its source.
 
-    The source is looked at where the pipeline's module can be imported: what intervals that have
-    ended hold without a txid, or, of an untimed spout, what was not emitted yet.
+    The source is read if the pipeline's module can be imported: it shows the items without a txid
+    in past intervals, or, with an untimed spout, everything that is not emitted yet.
     """
     with ledger() as connection:
         found = [_lag_of(connection, name) for name in names(connection, topology)]
@@ -76,7 +76,7 @@ def _lag_of(connection: LedgerConnection, topology: str) -> dict[str, Any]:
 
 
 def _is_late(one: dict[str, Any], fail_after: int) -> bool:
-    # what an untimed spout has not emitted is the next run's, not late
+    # what an untimed spout has not emitted is left to the next run
     overdue = any(found["interval"] for found in one["without_txid"] or ())
     return overdue or (one["oldest_age_seconds"] or 0) > fail_after
 
@@ -104,7 +104,7 @@ def _print(found: list[dict[str, Any]]) -> None:
     )
     for one in found:
         if one["source_error"]:
-            typer.echo(f"{one['topology']}: its source was not looked at: {one['source_error']}")
+            typer.echo(f"{one['topology']}: its source could not be read: {one['source_error']}")
         for open_ in one["without_txid"] or ():
             where = f"interval {open_['interval']}" if open_["interval"] else "not emitted yet"
             typer.echo(
@@ -127,7 +127,7 @@ def _count(without_txid: list[dict[str, Any]] | None) -> int | str:
 def _look_at_source(
     connection: LedgerConnection, topology: str
 ) -> tuple[list[dict[str, Any]] | None, str | None]:
-    """Return what has no txid, or why nobody knows."""
+    """Return the items without a txid, or the error."""
     try:
         return list(_without_txid(connection, topology_from_code(connection, topology))), None
     except ReliabilityError as error:
@@ -139,7 +139,7 @@ def _without_txid(connection: LedgerConnection, topology: Topology) -> Iterator[
     for interval in _closed_intervals(connection, topology):
         try:
             items = topology.spout.plan(interval, taken)
-        except NothingToEmit:  # all of it was archived
+        except NothingToEmit:  # all its files were archived
             continue
         if items:
             yield {
@@ -160,7 +160,7 @@ def _closed_intervals(connection: LedgerConnection, topology: Topology) -> list[
 
 
 def _taken(connection: LedgerConnection, topology: Topology) -> AllocatedItems:
-    """Say what belongs to a txid; an opaque batch belongs to its attempt until it commits."""
+    """Return the allocated items; an opaque batch belongs to its attempt until it commits."""
     from reliability.ledger.records import batch_of
     from reliability.transaction.emit.source_items import LedgerItems, with_batches
 

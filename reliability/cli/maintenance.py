@@ -1,4 +1,4 @@
-"""Verbs that keep house: migrate, sweep, and what is to be done after a restore from backup."""
+"""Commands for maintenance: migrate, sweep, and restored after a restore from backup."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 def migrate(
     database: Annotated[
         str,
-        typer.Option(help="A target database of a State(database=...); the ledger's if left out."),
+        typer.Option(help="A target database of a State(database=...); by default the ledger's."),
     ] = "",
 ) -> None:
-    """Bring the ledger's schema up to date. Run twice, or by two at once, it is harmless."""
+    """Bring the ledger's schema up to date; safe to repeat and to run concurrently."""
     from reliability.ledger.migrations import migrate
 
     with ledger(database, migrated=False) as connection:
@@ -37,9 +37,9 @@ def migrate(
 
 @verb("reliability sweep", "reliability sweep shop")
 def sweep(topology: OneOrAll = "") -> None:
-    """Fence what died silently, commit what is overdue, clean what can never count.
+    """Fence dead attempts, commit overdue txids, delete rows that can never count.
 
-    The housekeeping DAG calls it every minute; every task of a topology sweeps as it passes.
+    The housekeeping DAG runs it every minute, and every task of a topology sweeps its own topology.
     """
     from reliability.settings import Leases
     from reliability.transaction.maintain.sweep import sweep
@@ -49,7 +49,7 @@ def sweep(topology: OneOrAll = "") -> None:
         for name in names(connection, topology):
             try:
                 swept = sweep(connection, name, Leases(), clean=True)
-            except ReliabilityError as error:  # one topology's trouble is not the others'
+            except ReliabilityError as error:  # go on with the other topologies
                 typer.echo(f"{name}: {error}", err=True)
                 failed = True
                 continue
@@ -68,7 +68,7 @@ def sweep(topology: OneOrAll = "") -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Compared:
-    """Where a target database is, and where the coordinator's checkpoint says it may be."""
+    """The position of a target database, and the positions that the checkpoint allows."""
 
     topology: str
     database: str
@@ -83,7 +83,7 @@ class Compared:
     @property
     def place(self) -> str:
         number = self.commit_number
-        return "knows nothing of it" if number is None else f"is at c={number}"
+        return "has no record of it" if number is None else f"is at c={number}"
 
     @property
     def says(self) -> str:
@@ -92,10 +92,10 @@ class Compared:
 
 @verb("reliability restored")
 def restored() -> None:
-    """Say that a database was restored from a backup: fence all live attempts, compare databases.
+    """After a restore from backup: fence all live attempts, and compare the databases.
 
-    Whoever worked for an attempt before may still be there, under an attempt_id that is granted
-    anew. Airflow's retries begin further attempts.
+    Processes may still work for an attempt whose attempt_id will be granted again. Airflow's
+    retries begin new attempts.
     """
     with ledger() as connection:
         timeline, fenced = _fence(connection)
@@ -113,14 +113,16 @@ def restored() -> None:
             [(one.topology, one.database, one.commit_number, one.says) for one in compared],
         )
     if all(one.agrees for one in compared):
-        typer.echo("next: `reliability reconcile` lists what Airflow calls done and is not")
+        typer.echo(
+            "next: `reliability reconcile` lists runs that Airflow shows as done and are not"
+        )
     else:
         for one in compared:
             if not one.agrees and not one.error:
                 typer.echo(
-                    f"{one.topology}: database {one.database} {one.place}, and has to be at "
+                    f"{one.topology}: database {one.database} {one.place}, but must be at "
                     f"c={' or '.join(map(str, one.expected))}: restore all of its databases to "
-                    "the same commit number; until then it does not commit"
+                    "the same commit number; until then the topology does not commit"
                 )
         raise typer.Exit(FOUND)
 

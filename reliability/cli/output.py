@@ -1,4 +1,4 @@
-"""How verbs answer: tables for a person, one JSON document for a program; how txids are read."""
+"""Output of commands: tables for people, a JSON document for programs; and how txids are parsed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from reliability.transaction.correct.rollback import RunToClear
 
-_WIDE = 1000  # columns of a file or a pipe: nothing that a program reads is cut off
+_WIDE = 1000  # columns in a file or a pipe: cut nothing off
 _TXIDS = re.compile(r"^(\d+)(?:\.\.(\d+))?$")
 MAX_TXIDS = 100_000
 
@@ -40,10 +40,10 @@ def read_txids(text: str) -> list[int]:
     for part in text.split(","):
         match = _TXIDS.match(part.strip())
         if match is None:
-            raise typer.BadParameter(f"txids are written 3, 3..5 or 3,7..9, and not {text!r}")
+            raise typer.BadParameter(f"write txids as 3, 3..5 or 3,7..9, not {text!r}")
         first, last = int(match[1]), int(match[2] or match[1])
         if not 1 <= first <= last or last - first >= MAX_TXIDS:
-            raise typer.BadParameter(f"{part.strip()} is no range of txids, or too large a one")
+            raise typer.BadParameter(f"{part.strip()} is not a range of txids, or is too large")
         found.update(range(first, last + 1))
     return sorted(found)
 
@@ -52,12 +52,12 @@ def read_txids(text: str) -> list[int]:
 
 
 def print_json(document: Any) -> None:
-    """Print one document; times are in UTC, numbers that JSON would round are texts."""
+    """Print one document; times are in UTC, numbers that JSON would round are strings."""
     typer.echo(json.dumps(document, indent=2, default=plain))
 
 
 def plain(value: Any) -> Any:
-    """Return as plain data what json does not know."""
+    """Convert a value that json does not support to plain data."""
     match value:
         case datetime():
             return value.astimezone(timezone.utc).isoformat()
@@ -83,7 +83,7 @@ def print_table(
     """Print a table.
 
     :param columns: heading -> "left" or "right"
-    :param empty: what to say if there are no rows
+    :param empty: what to print if there are no rows
     """
     from rich.table import Table
     from rich.text import Text
@@ -95,7 +95,7 @@ def print_table(
             heading,
             justify="right" if right else "left",
             no_wrap=right,
-            overflow="fold",  # what a person copies must be whole
+            overflow="fold",  # keep values that a person copies complete
         )
     for row in rows:
         table.add_row(*(Text(shown(value), style=_STYLES.get(str(value), "")) for value in row))
@@ -109,16 +109,16 @@ _STYLES = {"ok": "green", "warning": "yellow", "FAIL": "bold red"}
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return where people read: as wide as it wants to be if that is no terminal."""
+    """Return the console; unlimited in width if it is not a terminal."""
     from rich.console import Console
 
-    # None where the caller has closed it, as some schedulers do: the exit code is the answer then
+    # None if the caller has closed it, as some schedulers do; the exit code remains
     file = (sys.stderr if stderr else sys.stdout) or io.StringIO()
     return Console(file=file, width=None if file.isatty() else _WIDE, highlight=False)
 
 
 def followed(names: Sequence[str], doing: str) -> Iterable[str]:
-    """Go through the topologies with a progress bar, where a person watches."""
+    """Iterate over the topologies with a progress bar if this is a terminal."""
     from rich.progress import track
 
     err = console(stderr=True)
@@ -126,7 +126,7 @@ def followed(names: Sequence[str], doing: str) -> Iterable[str]:
 
 
 def shown(value: object) -> str:
-    """Return a value as a person reads it; nothing for None."""
+    """Format a value for people; None is empty."""
     match value:
         case None:
             return ""
@@ -142,7 +142,7 @@ def shown(value: object) -> str:
 
 
 def format_interval(row: Mapping[str, Any]) -> str:
-    """Return the data interval of a row, nothing for an untimed one."""
+    """Format the data interval of a row; empty for an untimed one."""
     from reliability.ledger.records import interval_of
 
     interval = interval_of(row)
@@ -150,25 +150,25 @@ def format_interval(row: Mapping[str, Any]) -> str:
 
 
 def format_differences(differences: Sequence[Difference]) -> Iterator[str]:
-    """Tell what changed, one line a state; one line in all if nothing did."""
+    """Format differences, one line per state, or one line if there are none."""
     if all(one.is_nothing for one in differences):
         yield "  nothing"
     else:
         yield from (f"  {one}" for one in differences)
 
 
-# --- what a person does next ---------------------------------------------------------------------
+# --- next steps ---------------------------------------------------------------------
 
 
 def commands_to_clear(runs: Iterable[RunToClear]) -> Iterator[str]:
-    """Tell how to clear runs, one line each, in the order in which to do it."""
+    """Format the commands that clear runs, in the order in which to run them."""
     yield from (
         f"  {_command_to_clear(run)}  # {with_noun(format_txids(run.txids))}" for run in runs
     )
 
 
 def plain_run(run: RunToClear) -> dict[str, str]:
-    """Return the same of one run, for a program."""
+    """Return one of these commands as plain data."""
     return {
         "dag_id": run.dag_id,
         "run_id": run.run_id,

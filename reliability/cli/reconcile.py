@@ -1,6 +1,6 @@
-"""`reliability reconcile`: what Airflow and the ledger do not agree about (K2).
+"""`reliability reconcile`: find runs about which Airflow and the ledger disagree (K2).
 
-After a restore from backup the ledger knows less than Airflow's colours say.
+After a restore from backup, the ledger may lack what Airflow shows as done.
 """
 
 from __future__ import annotations
@@ -25,23 +25,26 @@ if TYPE_CHECKING:
 )
 def reconcile(
     airflow: Annotated[
-        str, typer.Option(metavar="URL", help="Airflow's address; RELIABILITY_AIRFLOW_URL else.")
+        str,
+        typer.Option(metavar="URL", help="Airflow's address; by default RELIABILITY_AIRFLOW_URL."),
     ] = "",
     repair: Annotated[
         bool,
-        typer.Option("--repair", help="Clear the runs that Airflow calls success and are not."),
+        typer.Option(
+            "--repair", help="Clear the runs that Airflow shows as success and are not done."
+        ),
     ] = False,
     allow_http: Annotated[
         bool,
-        typer.Option("--allow-http", help="Send the token to another host without encryption."),
+        typer.Option("--allow-http", help="Allow sending the token unencrypted to another host."),
     ] = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Compare Airflow's runs with what the ledger has, and say where they do not agree.
+    """Compare Airflow's runs with the ledger, and print where they disagree.
 
-    The token comes from RELIABILITY_AIRFLOW_TOKEN, or from the file that
-    RELIABILITY_AIRFLOW_TOKEN_FILE names. Exits with 3 if something was found and not repaired.
+    The token is read from RELIABILITY_AIRFLOW_TOKEN, or from the file named by
+    RELIABILITY_AIRFLOW_TOKEN_FILE. Exits with 3 if something was found and not repaired.
     """
     from reliability.cli.airflow import Airflow
 
@@ -70,14 +73,14 @@ def _find(api: Airflow) -> tuple[list[Finding], int]:
             known = {r["run_id"]: r for r in rows_of(connection, "runs_of_dag", dag_id=dag_id)}
             runs = api.runs(dag_id)
             if runs is None and known:
-                warn(f"Airflow knows no DAG {dag_id}; the ledger has {len(known)} runs of it")
+                warn(f"Airflow has no DAG {dag_id}; the ledger has {len(known)} runs of it")
             listed = list(runs or ())
             compared += len(listed)
             findings += compare(dag_id, listed, known, partial(api.emitted, dag_id))
     return findings, compared
 
 
-# --- what a person sees --------------------------------------------------------------------------
+# --- output --------------------------------------------------------------------------
 
 
 def _print(findings: list[Finding]) -> None:

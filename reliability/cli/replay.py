@@ -1,4 +1,4 @@
-"""`reliability replay`: have committed txids processed again, and say what that changed."""
+"""`reliability replay`: process committed txids again, and print what changed."""
 
 from __future__ import annotations
 
@@ -61,43 +61,47 @@ def replay(
     topology: TopologyName,
     txids: Annotated[str, typer.Argument(metavar="TXIDS", help="3, 3..5 or 3,7..9.")],
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Spark runs; nothing changes but for the answer.")
+        bool,
+        typer.Option("--dry-run", help="Run Spark and report what would change; change nothing."),
     ] = False,
-    reason: Annotated[str, typer.Option(help="Why; the ledger keeps it with the request.")] = "",
+    reason: Annotated[str, typer.Option(help="The reason; recorded with the request.")] = "",
     refreeze: Annotated[
         bool,
         typer.Option(
-            "--refreeze", help="The source was exchanged on purpose: freeze what it has now."
+            "--refreeze", help="The source was replaced on purpose: freeze its current contents."
         ),
     ] = False,
     diff: DiffFile = None,
     diff_table: DiffTable = "",
     master: Annotated[
-        str, typer.Option(help="Of spark-submit; spark-defaults.conf decides if left out.")
+        str, typer.Option(help="For spark-submit; by default that of spark-defaults.conf.")
     ] = "",
     conf: Annotated[
-        list[str] | None, typer.Option(metavar="KEY=VALUE", help="Of spark-submit; never a secret.")
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="For spark-submit; never a secret."),
     ] = None,
     timeout: Annotated[
-        int, typer.Option(metavar="SECONDS", help="How long to wait for a txid's turn.")
+        int, typer.Option(metavar="SECONDS", help="How long to wait for the turn of a txid.")
     ] = 3600,
     module: Annotated[
-        str, typer.Option(help="The topology's module, if it is not the one the ledger knows.")
+        str, typer.Option(help="The topology's module, if it is not the one in the ledger.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Have committed txids processed again by the code as it is now, one after the other.
+    """Process committed txids again with the current code, one after another.
 
-    Each one's contribution replaces the one it had. With --dry-run the real commit is carried out
-    and rolled back, and what it would change is told. spark-submit runs on this host. With
-    --refreeze, what has not committed is frozen anew, and the runs to clear are printed.
+    Each new contribution replaces the old one. With --dry-run, the real commit is carried out and
+    rolled back, and its changes are printed. spark-submit runs on this host. With --refreeze,
+    uncommitted txids are refrozen, and the runs to clear are printed.
     """
     wanted = read_txids(txids)
     check_target(diff, diff_table)
     if (diff or diff_table) and not dry_run:
         raise typer.BadParameter("rows are compared in a dry run: --diff needs --dry-run")
     if refreeze and (dry_run or not reason):
-        raise typer.BadParameter("--refreeze is no dry run, and needs a --reason")
+        raise typer.BadParameter(
+            "--refreeze cannot be combined with --dry-run, and needs a --reason"
+        )
     with ledger() as connection, ExitStack() as closing:
         check_known(connection, topology)
         submit = submit_with(master, conf or [])
@@ -126,16 +130,16 @@ def replay(
 
 
 def submit_with(master: str, conf: Sequence[str]) -> SubmitStep:
-    """Return what runs a step; a test puts something else in its place."""
+    """Return the function that runs a step; tests replace it."""
     from reliability.spark.submit import SparkSubmit, find_spark_submit
 
     if wrong := [one for one in conf if "=" not in one]:
-        raise typer.BadParameter(f"--conf is written key=value, and not {wrong[0]}")
+        raise typer.BadParameter(f"--conf must be key=value, not {wrong[0]}")
     program = find_spark_submit()
     if program is None:
         raise NotPossible(
             "spark-submit is neither on the PATH nor beside this Python. What to do: install "
-            "pyspark, or set SPARK_HOME; `reliability doctor` says what it finds."
+            "pyspark, or set SPARK_HOME; `reliability doctor` shows what it finds."
         )
     return SparkSubmit(program=program, master=master, conf=conf, code=code_folders())
 
@@ -167,7 +171,7 @@ def _prepare(
 
 
 def _run_id() -> str:
-    """Say who asks; two calls never share it, or one would take the other's request for its own."""
+    """Return the run's id; it is unique, or two calls would share their requests."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
     return f"cli {getpass.getuser()}@{socket.gethostname()} {now}"
 
@@ -181,7 +185,7 @@ def _refreeze_uncommitted(
     rows = replaying.uncommitted(txids)
     for row in rows:
         if replaying.refreeze(row["txid"], reason) is not None:
-            tell(f"txid {row['txid']} is frozen anew")
+            tell(f"txid {row['txid']} is refrozen")
     return runs_to_clear(rows)
 
 
@@ -198,15 +202,15 @@ def _replay_all(
     try:
         for txid in txids:
             if refreeze and replaying.refreeze(txid, reason) is not None:
-                tell(f"txid {txid} is frozen anew")
+                tell(f"txid {txid} is refrozen")
             done.append(replaying.replay(txid))
             tell(f"{len(done)} of {len(txids)} txids are done")
     except BaseException as error:
         _say_where_it_is(error)
         if left := set(txids) - {one.txid for one in done}:
             warn(
-                f"{with_noun(format_txids(left))} not replayed, {len(done)} before it were; "
-                "what is PROCESSED of it commits in its turn"
+                f"{with_noun(format_txids(left))} were not replayed, {len(done)} before were; "
+                "a PROCESSED one still commits in its turn"
             )
             replaying.give_up("reliability replay ended without it")
         raise
@@ -215,7 +219,7 @@ def _replay_all(
 
 @contextmanager
 def _ending_gently() -> Iterator[None]:
-    """Let a closed terminal and a kill end this as an error does: no JVM stays, nothing is open."""
+    """Turn a closed terminal or a kill into an error, so that no JVM and no request stays open."""
 
     def end(number: int, frame: object) -> None:
         raise SystemExit(128 + number)
@@ -232,20 +236,20 @@ def _say_where_it_is(error: BaseException) -> None:
     from reliability.spark.submit import SubmitFailed
 
     if isinstance(error.__cause__, SubmitFailed):
-        warn(f"what spark-submit wrote is in {error.__cause__.log}")
+        warn(f"the output of spark-submit is in {error.__cause__.log}")
 
 
-# --- what a person sees meanwhile, and in the end ------------------------------------------------
+# --- output ------------------------------------------------
 
 
 @contextmanager
 def _telling(txids: int) -> Iterator[Callable[[str], None]]:
-    """Show on stderr what happens: the last of it on a terminal, all of it elsewhere."""
+    """Report progress on stderr: on a terminal the last message only, elsewhere all of them."""
     err = console(stderr=True)
     last: list[str] = []
 
     def say(text: str) -> None:
-        if [text] == last:  # it still waits for the same
+        if [text] == last:  # still waiting for the same thing
             return
         last[:] = [text]
         if err.is_terminal:
@@ -282,6 +286,6 @@ def _say(
             typer.echo(f"warning: {one.outdated_code}")
     if to_clear:
         uncommitted = with_noun(format_txids(txid for run in to_clear for txid in run.txids))
-        typer.echo(f"{uncommitted} not committed yet. Clear what asks for them, in this order:")
+        typer.echo(f"{uncommitted} not committed yet. Clear the runs that request them, in order:")
     for line in commands_to_clear(to_clear):
         typer.echo(line)

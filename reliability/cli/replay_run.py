@@ -1,4 +1,4 @@
-"""`reliability replay` without Airflow: a run of its own, and how it executes its tasks."""
+"""`reliability replay` without Airflow: its own run, and its own executor."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ SubmitStep = Callable[[Submission, Callable[[], bool]], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayResult:
-    """What a replay changed, or, of a dry run, would change.
+    """What a replay changed, or, as a dry run, would change.
 
-    :param outdated_code: a warning, if it may have run old code
+    :param outdated_code: a warning if it may have run old code
     """
 
     txid: int
@@ -58,12 +58,12 @@ class ReplayResult:
 
 
 class ReplayRun:
-    """One call of `reliability replay`: a run of its own, for some txids of a topology.
+    """One call of `reliability replay`: a run of its own for some txids of a topology.
 
-    :param module: where spark-submit finds the topology
+    :param module: the module that spark-submit imports
     :param patience: how many seconds to wait for a txid's turn
-    :param tell: is told what happens
-    :param witness: looks at the rows that a dry run finds different
+    :param tell: is called with progress messages
+    :param witness: observes the rows that a dry run finds different
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class ReplayRun:
         self._requests: Mapping[int, Request] = {}
 
     def ask(self, txids: Sequence[int], reason: str = "") -> None:
-        """Open a request for each txid, or for none.
+        """Open requests for all of these txids, or for none.
 
         :raises NothingToReplay: one of them has not committed
         """
@@ -113,17 +113,17 @@ class ReplayRun:
                 tx.run("record_reason_of_request", **row)
 
     def uncommitted(self, txids: Sequence[int]) -> list[Row]:
-        """Return those of the txids that have not committed, and who asks for them."""
+        """Return those of the txids that have not committed, and the runs that request them."""
         with self._connection.transaction() as tx:
             return tx.all("uncommitted_txids", topology=self._topology, txids=list(txids))
 
     def refreeze(self, txid: int, reason: str) -> BatchMeta | None:
-        """Freeze what the source has now of a txid's items; None if nothing has changed."""
+        """Freeze the current source of a txid's items; None if nothing has changed."""
         return refreeze(self._connection, self._definition, txid, reason)
 
     def replay(self, txid: int) -> ReplayResult:
-        """Do what is lacking until the txid is replayed, and tell what that changed."""
-        # It was asked for with all the others, which may be long ago: a sweep may have given it up.
+        """Process the txid until it is replayed, and return what that changed."""
+        # All txids were requested together, maybe long ago: a sweep may have given this one up.
         request = contact(self._connection, self._topology, txid, self._who)
         task = TransactionTask(
             topology=self._definition, txid=txid, request_id=request.request_id, work=self._work
@@ -145,15 +145,15 @@ class ReplayRun:
         )
 
     def give_up(self, reason: str) -> None:
-        """Close what is not satisfied; what still runs for it is fenced.
+        """Close all unsatisfied requests, and fence their attempts.
 
-        A ledger that is away now must not hide why that is; a sweep gives the requests up.
+        An unavailable ledger must not hide the first error; a sweep gives the requests up later.
         """
         try:
             for txid in self._requests:
                 close(self._connection, self._topology, txid, self._who.run, reason)
         except ReliabilityError as error:
-            logger.warning("error ignored while requests are closed: %s", error)
+            logger.warning("ignored an error while closing requests: %s", error)
 
     def _told_by_ledger(
         self, txid: int, request: Request
@@ -167,7 +167,7 @@ class ReplayRun:
 
 @dataclass(slots=True)
 class CommandLineExecutor:
-    """Has no worker slot to leave: it polls for what it waits for.
+    """Waits by polling, because it has no worker slot to leave.
 
     :param patience: how many seconds to wait for a txid's turn
     """
@@ -181,7 +181,7 @@ class CommandLineExecutor:
     _waits_since: float | None = field(default=None, init=False)
 
     def check(self) -> None:
-        """spark-submit was found before anything was asked for."""
+        """Do nothing: spark-submit was found before any request was made."""
 
     def submit(self, grant: Grant, step: str) -> None:
         submission = Submission(module=self.module, grant=grant, step=step)
@@ -204,7 +204,7 @@ class CommandLineExecutor:
         time.sleep(POLL_INTERVAL_SECONDS)
 
     def committed(self, committed: Sequence[Committed]) -> None:
-        """What it changed is asked of the ledger in the end, whoever committed it."""
+        """Do nothing: the ledger is asked at the end, whichever process committed."""
 
     def tell(self, what: str, level: int = logging.INFO) -> None:
         self._waits_since = None  # whatever is told is no wait any more

@@ -1,4 +1,4 @@
-"""`reliability show`: the story of one attempt, or of a txid with all of its attempts."""
+"""`reliability show`: the report of one attempt, or of a txid with all its attempts."""
 
 from __future__ import annotations
 
@@ -34,21 +34,19 @@ _WHAT = re.compile(r"^(?:([^/]+)/)?([1-9]\d*(?::\d+)?)$")
     "reliability show shop/7 --json",
 )
 def show(
-    what: Annotated[
-        str, typer.Argument(metavar="TOPOLOGY", help="May be left out if it is the only one.")
-    ],
+    what: Annotated[str, typer.Argument(metavar="TOPOLOGY", help="Optional if there is only one.")],
     which: Annotated[
         str, typer.Argument(metavar="TXID:ATTEMPT", help="An attempt, 7:2, or a txid, 7.")
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show all that the ledger keeps of an attempt: who asked, what ran, what came of it.
+    """Show everything that the ledger keeps of an attempt: its request, code and result.
 
-    Of a txid: its batch, who asked for it, all its attempts, and what each replay changed.
+    For a txid: its batch, its requests, all its attempts, and what each replay changed.
     """
     match = _WHAT.match(f"{what}/{which}" if which else what)
     if match is None:
-        raise typer.BadParameter("write 7:2, shop 7:2 or shop/7:2, or a txid in its place")
+        raise typer.BadParameter("write 7:2, shop 7:2 or shop/7:2, or a txid such as 7")
     with ledger() as connection:
         topology = _the_topology(connection, match[1])
         if ":" in match[2]:
@@ -63,7 +61,7 @@ def _the_topology(connection: LedgerConnection, name: str | None) -> str:
         return name
     known = names(connection, "")
     if len(known) != 1:
-        raise typer.BadParameter(f"say of which topology: {', '.join(known) or 'there is none'}")
+        raise typer.BadParameter(f"name one topology: {', '.join(known) or 'there is none'}")
     return known[0]
 
 
@@ -286,7 +284,7 @@ def _differences(connection: LedgerConnection, topology: str, txid: int) -> list
 
 
 def _named(row: Any, txid: int) -> dict[str, Any]:
-    """Call attempts by their name, 7:2."""
+    """Format attempts as 7:2."""
     columns = {"attempt_id": "attempt", "replaced_attempt": "replaced"}
     return {
         columns.get(column, column): (

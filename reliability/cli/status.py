@@ -1,4 +1,4 @@
-"""Verbs that say where topologies stand: status, topologies."""
+"""Commands that show the position of topologies: status, topologies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @verb("reliability status", "reliability status --json")
 def status(as_json: AsJson = False) -> None:
-    """Show where every topology stands, and what waits for a person."""
+    """Show the position of every topology, and what needs a person."""
     with ledger() as connection, connection.transaction() as tx:
         standings = [_standing(tx, row) for row in tx.all("topology_status")]
     if as_json:
@@ -67,12 +67,12 @@ def _moment(moment: Any) -> str:
 
 
 def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
-    """Say what does not go on by itself, or not at once."""
+    """Yield what does not continue by itself, or not at once."""
     topology = one["topology"]
     if one["paused"]:
         yield f"{topology} is paused: {one['paused']}"
     if one["checkpoint"] != "COMMITTED":
-        yield f"{topology}: a change is {one['checkpoint']}; every task and sweep carries it on"
+        yield f"{topology}: a change is {one['checkpoint']}; every task and sweep continues it"
     for held in one["held"]:
         yield (
             f"{topology}: {with_noun(held['txids'])} held, until `reliability release {topology}`: "
@@ -92,7 +92,7 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
 
 @verb("reliability topologies", "reliability topologies shop --json")
 def topologies(topology: OneOrAll = "", as_json: AsJson = False) -> None:
-    """Show what the topologies are: their code, window, states and databases."""
+    """Show the topologies: their code, window, states and databases."""
     failures: list[str] = []
     with ledger() as connection:
         found = [_describe(connection, name, failures) for name in names(connection, topology)]
@@ -127,7 +127,7 @@ def _describe(connection: LedgerConnection, topology: str, failures: list[str]) 
 def _states_in(
     participants: Any, topology: str, database: str, failures: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """Read the states of one database; one that is away does not hide the others."""
+    """Read the states of one database; if it is unavailable, the others are still shown."""
     from reliability.core.errors import ReliabilityError
     from reliability.core.state import State
     from reliability.transaction.topology.databases import naming_database

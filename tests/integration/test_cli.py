@@ -219,7 +219,7 @@ def test_where_a_row_comes_from_and_whether_the_tables_are_what_they_should_be(s
     said = say("explain", "shop", "exact", "k", f"word={word}").stdout
     assert f"now: k NULL, word {word}, n {n}" in said
     assert "run 1" in said
-    assert "no txid has given" in say("explain", "shop", "exact", "k=99", "word=a").stdout
+    assert "no txid has contributed" in say("explain", "shop", "exact", "k=99", "word=a").stdout
     assert "[EXPLAIN_NOT_POSSIBLE]" in say("explain", "shop", "exact", "k=1", code=1).stderr
     assert "no state has a horizon" in say("compact").stdout
 
@@ -427,7 +427,7 @@ def test_a_replay_that_fails_says_what_is_done_and_leaves_nothing_open(shop, mon
     submit_by(monkeypatch, write)
     before = shop.tables()
     said = say("replay", "shop", "1..3", code=1)
-    assert "txids 2..3 not replayed, 1 before it were" in said.stderr
+    assert "txids 2..3 were not replayed, 1 before were" in said.stderr
     assert "[ATTEMPT_INCOMPLETE] attempt 2:1" in said.stderr
     assert shop.tables() == before
     asked = "SELECT txid, status FROM reliability.request WHERE dag_id = 'cli' ORDER BY txid"
@@ -479,11 +479,11 @@ def test_a_rollback_asks_first_holds_and_is_released(shop, tmp_path):
     counts = [sum(v for k, v in d.items() if k.startswith("rows_")) for d in would["differences"]]
     assert len(rows_of_csv(file)) == sum(counts)
     said = say(*back, input="n\n", code=1)
-    assert "Of the 2 txids after it, 2..3," in said.stderr
+    assert "The 2 txids after it, 2..3," in said.stderr
     assert "log: 12 rows removed" in said.stderr
     assert shop.tables() == before
     said = say(*back, input="y\n").stdout
-    assert "shop went back to txid 1 as c=4" in said
+    assert "shop was rolled back to txid 1 as c=4" in said
     assert "  reliability release shop\n" in said
     assert len(shop.tables()["log"]) == 6
     (standing,) = read("status")
@@ -509,7 +509,7 @@ def test_a_person_lets_order_go_on(shop):
     said = say("park", "shop", "4", "--reason", "broken", "--yes").stdout
     assert said == "committed 4:0 as c=4\ncommitted 5:0 as c=5\n"
     assert "when its turn comes" not in said
-    assert "its run goes green" in say("skip", "shop", "6", "--reason", "x", input="y\n").stderr
+    assert "its run succeeds" in say("skip", "shop", "6", "--reason", "x", input="y\n").stderr
     (standing,) = read("status")
     assert standing["parked"] == [{"reason": "broken", "count": 1, "txids": "4"}]
     assert "until `reliability replay shop 4`: broken" in say("status").stdout
@@ -590,7 +590,7 @@ def test_airflow_is_compared_with_the_ledger_and_mended(shop, tmp_path, monkeypa
     with fake_airflow(runs=runs, emitted={"lost": [8, 9], "no files": []}) as (url, airflow):
         assert "no token for Airflow" in say("reconcile", "--airflow", url, code=1).stderr
         monkeypatch.setenv("RELIABILITY_AIRFLOW_TOKEN_FILE", str(token))
-        assert "where is Airflow?" in say("reconcile", code=1).stderr
+        assert "no address for Airflow" in say("reconcile", code=1).stderr
         remote = ("reconcile", "--airflow", "http://airflow.invalid:8080")
         assert "could read the token" in say(*remote, code=1).stderr
         assert "does not answer" in say(*remote, "--allow-http", code=1).stderr
@@ -602,7 +602,7 @@ def test_airflow_is_compared_with_the_ledger_and_mended(shop, tmp_path, monkeypa
             ("lost", "UNKNOWN", "8..9"),
             ("gone 4", "GONE", "4"),
         ]
-        assert "the ledger knows nothing of it" in say("reconcile", code=3).stdout
+        assert "the ledger has no record of it" in say("reconcile", code=3).stdout
         say("reconcile", "--repair", input="n\n", code=1)
         assert airflow.cleared == []
         assert "2 runs cleared" in say("reconcile", "--repair", input="y\n", code=3).stdout
@@ -610,7 +610,7 @@ def test_airflow_is_compared_with_the_ledger_and_mended(shop, tmp_path, monkeypa
         assert airflow.cleared == [("run 1", all_of_it), ("lost", all_of_it)]
         monkeypatch.setenv("RELIABILITY_AIRFLOW_TOKEN", "wrong")
         said = say("reconcile", code=1).stderr
-        assert "refuses the token (401)" in said
+        assert "rejected the token (401)" in said
         assert "hunter2" not in said
     assert "does not answer" in say("reconcile", code=1).stderr
 
@@ -659,7 +659,7 @@ def test_several_databases_are_shown_compared_and_examined(
     assert "`reliability reconcile`" in said
     with warehouse.transaction() as tx:
         tx.run(SQL("UPDATE reliability.checkpoint SET commit_number = 2"))
-    assert "database warehouse is at c=2, and has to be at c=3" in say("restored", code=3).stdout
+    assert "database warehouse is at c=2, but must be at c=3" in say("restored", code=3).stdout
 
     found = {check["check"]: check["verdict"] for check in read("doctor", code=1)}
     assert found["database warehouse"] == "ok"
