@@ -58,16 +58,16 @@ def fingerprint(topology: Topology) -> CodeFingerprint:
     What cannot be read is `unknown`, not an error: a missing fingerprint must not fail an attempt.
     """
     roots = {topology.module, *(_module_of(step.process) for step in topology.steps)} - {""}
-    own = {_top(name): True for name in roots}
-    modules = _read_all(roots, own)
-    foreign = {name for name, is_own in own.items() if not is_own}
+    user_names = {_top(name): True for name in roots}
+    modules = _read_all(roots, user_names)
+    foreign = {name for name, is_user_code in user_names.items() if not is_user_code}
     return CodeFingerprint(modules=modules, packages=_versions(foreign | ALWAYS))
 
 
-def _read_all(roots: set[str], own: dict[str, bool]) -> dict[str, str]:
+def _read_all(roots: set[str], user_names: dict[str, bool]) -> dict[str, str]:
     """Return the digests of these modules and of the user's modules that they import.
 
-    :param own: whether a top-level name is the user's; names found on the way are added
+    :param user_names: whether a top-level name is the user's; names found on the way are added
     """
     found: dict[str, str] = {}
     seen: set[str] = set()
@@ -81,15 +81,15 @@ def _read_all(roots: set[str], own: dict[str, bool]) -> dict[str, str]:
         if module.is_there or name in roots:
             found[name] = module.digest
         for imported in module.imports:
-            if _is_own(_top(imported), own):
+            if _is_user_code(_top(imported), user_names):
                 pending += _with_parents(imported)
     return found
 
 
-def _is_own(top: str, own: dict[str, bool]) -> bool:
-    if top not in own:
-        own[top] = _is_source(top)
-    return own[top]
+def _is_user_code(top: str, user_names: dict[str, bool]) -> bool:
+    if top not in user_names:
+        user_names[top] = _is_source(top)
+    return user_names[top]
 
 
 def _module_of(process: Callable[..., Any]) -> str:

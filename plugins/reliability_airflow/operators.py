@@ -188,7 +188,7 @@ class AirflowExecutor:
             if is_replay and (old := self._outdated_code(done.attempt)):
                 log.warning("%s", old)
 
-    def tell(self, what: str, level: int = logging.INFO) -> None:
+    def report(self, what: str, level: int = logging.INFO) -> None:
         self.operator.log.log(level, "%s", what)
 
     def _outdated_code(self, attempt: TransactionAttempt) -> str | None:

@@ -38,10 +38,10 @@ CALLED_SECONDS = 60.0
 class Waiter:
     """A task that waits for a txid's turn, or, without a topology, for the ledger to answer.
 
-    :param tell: called once, in the poller's thread, when there is something to do
+    :param notify: called once, in the poller's thread, when there is something to do
     """
 
-    tell: Callable[[], object]
+    notify: Callable[[], object]
     topology: str = ""
     txid: int = 0
     request_id: int = 0
@@ -87,10 +87,12 @@ class Poller:
             if not told.done():
                 told.set_result(None)
 
-        def tell() -> None:
+        def notify() -> None:
             loop.call_soon_threadsafe(end)
 
-        waiter = Waiter(tell=tell, topology=topology, txid=txid, request_id=request_id, work=work)
+        waiter = Waiter(
+            notify=notify, topology=topology, txid=txid, request_id=request_id, work=work
+        )
         self.add(waiter)
         try:
             await told
@@ -102,7 +104,7 @@ class Poller:
         with self._lock:
             self._waiters.add(waiter)
             for name, work in (
-                ("look", self._look_while),
+                ("poll", self._poll_while),
                 ("renew", self._renew_while),
                 ("sweep", self._sweep_while),
             ):
@@ -120,10 +122,10 @@ class Poller:
 
     # --- the threads -----------------------------------------------------------------------------
 
-    def _look_while(self, name: str) -> None:
+    def _poll_while(self, name: str) -> None:
         with closing(_Session("reliability poller")) as session:
             while waiters := self._left(name):
-                _safely(lambda: self.look(session.connection, waiters))
+                _safely(lambda: self.poll(session.connection, waiters))
                 time.sleep(POLL_INTERVAL_SECONDS)
 
     def _renew_while(self, name: str) -> None:
@@ -145,9 +147,9 @@ class Poller:
                 del self._threads[name]
             return list(self._waiters)
 
-    # --- looking ---------------------------------------------------------------------------------
+    # --- polling ---------------------------------------------------------------------------------
 
-    def look(self, connection: Callable[[], LedgerConnection], waiters: Iterable[Waiter]) -> None:
+    def poll(self, connection: Callable[[], LedgerConnection], waiters: Iterable[Waiter]) -> None:
         """Notify waiters that have something to do; none while the ledger is unavailable."""
         groups = _by_topology(waiters)
         for topology in self._topologies.keys() - groups.keys():
@@ -167,7 +169,7 @@ class Poller:
                 logger.warning("%s: %s", topology, error)
                 told = group
             for waiter in told:
-                _safely(waiter.tell)
+                _safely(waiter.notify)
         self._note(None)
 
     def _due(

@@ -49,7 +49,7 @@ class EmitOperator(WaitingOperator):
                     interval_of(context),
                     contact_of(context),
                     max_batches=conf.getint("core", "max_map_length"),
-                    anew=is_asked_for(REFREEZE, context),
+                    refreeze=is_asked_for(REFREEZE, context),
                 )
         except SourceNotReady as error:
             kwargs = self.carried("source", error)

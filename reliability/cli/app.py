@@ -36,7 +36,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 TopologyName = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="The topology's name.")]
 OneOrAll = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="One topology; by default all.")]
 Reason = Annotated[
-    str, typer.Option(help="The reason; recorded in the ledger and shown to waiting tasks.")
+    str, typer.Option(help="The reason; recorded in the ledger and format_value to waiting tasks.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
@@ -54,7 +54,7 @@ def verb(*examples: str) -> Callable[[Verb], Verb]:
     def register(function: Verb) -> Verb:
         @wraps(function)
         def run(*arguments: Any, **options: Any) -> None:
-            _write_out_what_cannot_be_shown()
+            _escape_unencodable_output()
             try:
                 function(*arguments, **options)
             except (ReliabilityError, NotPossible) as error:
@@ -67,7 +67,7 @@ def verb(*examples: str) -> Callable[[Verb], Verb]:
     return register
 
 
-def _write_out_what_cannot_be_shown() -> None:
+def _escape_unencodable_output() -> None:
     # Names and reasons may have characters that the terminal of a cron job or container lacks: a
     # command must not fail in the middle of its output because of that.
     for stream in (sys.stdout, sys.stderr):

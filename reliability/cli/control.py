@@ -93,12 +93,12 @@ def rollback(
         observer = None
         if diff or diff_table:
             rows = closing.enter_context(rows_into(connection, topology, diff, diff_table))
-            observer = rows.write
+            observer = rows.observe
         if not dry_run and not yes:
             would = roll_back(connection, topology, txid, reason, dry_run=True)
             check_asked(_rollback_question(topology, would), yes=False)
         done = roll_back(connection, topology, txid, reason, dry_run=dry_run, observer=observer)
-    _say_rolled_back(topology, done, as_json=as_json)
+    _print_rolled_back(topology, done, as_json=as_json)
 
 
 _DROPPED = "this drops a decided commit that a database could not carry out"
@@ -120,7 +120,7 @@ def _rollback_question(topology: str, would: RolledBack) -> str:
     )
 
 
-def _say_rolled_back(topology: str, done: RolledBack, *, as_json: bool) -> None:
+def _print_rolled_back(topology: str, done: RolledBack, *, as_json: bool) -> None:
     is_dry_run = done.commit_number is None
     if as_json:
         return print_json(
@@ -206,7 +206,7 @@ def park(topology: TopologyName, txid: Txid, reason: Reason, yes: Yes = False) -
     """
     from reliability.transaction.correct.park import park
 
-    _pass_over(park, topology, txid, reason, "its run fails until it is replayed", yes=yes)
+    _park_or_skip(park, topology, txid, reason, "its run fails until it is replayed", yes=yes)
 
 
 @verb("reliability skip shop 42 --reason 'a test file, not to be counted'")
@@ -217,10 +217,10 @@ def skip(topology: TopologyName, txid: Txid, reason: Reason, yes: Yes = False) -
     """
     from reliability.transaction.correct.park import skip
 
-    _pass_over(skip, topology, txid, reason, "its run succeeds without it", yes=yes)
+    _park_or_skip(skip, topology, txid, reason, "its run succeeds without it", yes=yes)
 
 
-def _pass_over(
+def _park_or_skip(
     pass_over: Callable[[LedgerConnection, str, int, str], list[Committed]],
     topology: str,
     txid: int,

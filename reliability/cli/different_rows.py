@@ -51,7 +51,9 @@ class DifferentRows:
         self._topology = topology
         self._write = write
 
-    def write(self, tx: DatabaseTransaction, state: StoredState, key: ChangeKey) -> None:
+    def observe(
+        self, tx: DatabaseTransaction, tables: StateTables, place: Mapping[str, Any]
+    ) -> None:
         """Write the rows of one change; a DifferenceObserver."""
         for rows in self._read(tx, state, key):
             self._write(rows)

@@ -49,7 +49,7 @@ NEXT = {
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class DisagreeingRun:
     """A run about which the two disagree."""
 
     what: Disagreement
@@ -65,7 +65,7 @@ class Finding:
 
 def compare(
     dag_id: str, runs: Iterable[DagRun], known: Mapping[str, Row], emitted: Emitted
-) -> list[Finding]:
+) -> list[DisagreeingRun]:
     """Compare the runs of a DAG with the ledger's, oldest first, the order in which to clear them.
 
     :param known: run_id -> its txids in the ledger
@@ -108,7 +108,9 @@ def _judge_unknown(run: DagRun, emitted: Emitted) -> tuple[Disagreement, str] | 
     return Disagreement.UNKNOWN, "?" if txids is None else format_txids(txids)
 
 
-def _finding(dag_id: str, run: DagRun, what: Disagreement, txids: str) -> Finding:
+def _finding(dag_id: str, run: DagRun, what: Disagreement, txids: str) -> DisagreeingRun:
     start, end = run.interval
     interval = f"[{start[:16]}, {end[:16]})" if start and end else ""
-    return Finding(what=what, dag_id=dag_id, run_id=run.run_id, interval=interval, txids=txids)
+    return DisagreeingRun(
+        what=what, dag_id=dag_id, run_id=run.run_id, interval=interval, txids=txids
+    )

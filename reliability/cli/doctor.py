@@ -30,7 +30,7 @@ MAX_CLOCK_SECONDS = 5
 _JAVA = re.compile(r'version "(?:1\.)?(\d+)')
 
 
-class Verdict(str, Enum):
+class CheckStatus(str, Enum):
     """The result of a check."""
 
     OK = "ok"
@@ -39,25 +39,25 @@ class Verdict(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckResult:
     """The result of one check, and what to do about it."""
 
     check: str
-    verdict: Verdict
+    verdict: CheckStatus
     what: str
     todo: str = ""
 
 
-def _ok(check: str, what: str) -> Finding:
-    return Finding(check=check, verdict=Verdict.OK, what=what)
+def _ok(check: str, what: str) -> CheckResult:
+    return CheckResult(check=check, verdict=CheckStatus.OK, what=what)
 
 
-def _warning(check: str, what: str, todo: str) -> Finding:
-    return Finding(check=check, verdict=Verdict.WARNING, what=what, todo=todo)
+def _warning(check: str, what: str, todo: str) -> CheckResult:
+    return CheckResult(check=check, verdict=CheckStatus.WARNING, what=what, todo=todo)
 
 
-def _fail(check: str, what: str, todo: str) -> Finding:
-    return Finding(check=check, verdict=Verdict.FAIL, what=what, todo=todo)
+def _fail(check: str, what: str, todo: str) -> CheckResult:
+    return CheckResult(check=check, verdict=CheckStatus.FAIL, what=what, todo=todo)
 
 
 @verb("reliability doctor", "reliability doctor --json")
@@ -75,14 +75,14 @@ def doctor(as_json: AsJson = False) -> None:
             dict.fromkeys(("", "check", "what", "what to do"), "left"),
             [(one.verdict.value, one.check, one.what, one.todo) for one in findings],
         )
-    if any(one.verdict is Verdict.FAIL for one in findings):
+    if any(one.verdict is CheckStatus.FAIL for one in findings):
         raise typer.Exit(FAILED)
 
 
 # --- this host -----------------------------------------------------------------------------------
 
 
-def _host() -> Iterator[Finding]:
+def _host() -> Iterator[CheckResult]:
     yield from _libpq_files()
     yield _spark()
     yield _java()
@@ -95,7 +95,7 @@ def _host() -> Iterator[Finding]:
         yield _warning("Airflow", "is not installed", todo)
 
 
-def _libpq_files() -> Iterator[Finding]:
+def _libpq_files() -> Iterator[CheckResult]:
     home = Path.home()
     service = Path(os.environ.get("PGSERVICEFILE", home / ".pg_service.conf"))
     passwords = Path(os.environ.get("PGPASSFILE", home / ".pgpass"))
@@ -106,7 +106,7 @@ def _libpq_files() -> Iterator[Finding]:
         yield _warning("PGPASSWORD", "is in the environment", todo)
 
 
-def _private(check: str, path: Path, why: str) -> Finding:
+def _private(check: str, path: Path, why: str) -> CheckResult:
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
     except OSError:
@@ -116,7 +116,7 @@ def _private(check: str, path: Path, why: str) -> Finding:
     return _ok(check, f"{path}, mode {mode:04o}")
 
 
-def _spark() -> Finding:
+def _spark() -> CheckResult:
     from reliability.spark.submit import find_spark_submit
 
     program = find_spark_submit()
@@ -126,7 +126,7 @@ def _spark() -> Finding:
     return _ok("spark-submit", program)
 
 
-def _java() -> Finding:
+def _java() -> CheckResult:
     """Check the Java that spark-submit would use."""
     from reliability.spark.java import JAVAS
     from reliability.spark.submit import driver_environment
@@ -151,7 +151,7 @@ def _java() -> Finding:
 # --- databases -----------------------------------------------------------------------------------
 
 
-def _databases() -> Iterator[Finding]:
+def _databases() -> Iterator[CheckResult]:
     yield from _database("")
     try:
         with ledger() as connection:
@@ -166,12 +166,12 @@ def _databases() -> Iterator[Finding]:
     yield from topologies
 
 
-def _database(database: str) -> Iterator[Finding]:
+def _database(database: str) -> Iterator[CheckResult]:
     """Check one database: the ledger's own, or a target database."""
     from reliability.transaction.topology.databases import format_database
 
     where = f"database {format_database(database)}"
-    asked: Sequence[Callable[[LedgerConnection, str], Iterator[Finding]]] = (_server, _migrated)
+    asked: Sequence[Callable[[LedgerConnection, str], Iterator[CheckResult]]] = (_server, _migrated)
     try:
         with ledger(database, migrated=False) as connection:
             for ask in asked:
@@ -180,7 +180,7 @@ def _database(database: str) -> Iterator[Finding]:
         yield _fail(where, f"[{error.code}] {error.what}", error.remedy)
 
 
-def _server(connection: LedgerConnection, where: str) -> Iterator[Finding]:
+def _server(connection: LedgerConnection, where: str) -> Iterator[CheckResult]:
     before = datetime.now(timezone.utc)
     (facts,) = rows_of(connection, "server_facts")
     after = datetime.now(timezone.utc)
@@ -195,7 +195,7 @@ def _server(connection: LedgerConnection, where: str) -> Iterator[Finding]:
     yield _encoding(where, facts["encoding"])
 
 
-def _may_create(where: str, facts: Any) -> Finding:
+def _may_create(where: str, facts: Any) -> CheckResult:
     check = f"{where}: rights"
     lacks = [
         f"GRANT CREATE ON {on} TO {facts['role']};"
@@ -210,7 +210,7 @@ def _may_create(where: str, facts: Any) -> Finding:
     return _ok(check, "may create schemas and tables")
 
 
-def _clock(where: str, before: datetime, there: datetime, after: datetime) -> Finding:
+def _clock(where: str, before: datetime, there: datetime, after: datetime) -> CheckResult:
     check = f"{where}: clock"
     off = max((before - there).total_seconds(), (there - after).total_seconds(), 0.0)
     if off > MAX_CLOCK_SECONDS:
@@ -219,7 +219,7 @@ def _clock(where: str, before: datetime, there: datetime, after: datetime) -> Fi
     return _ok(check, f"within {max(off, (after - before).total_seconds()):.1f} s of this host's")
 
 
-def _durability(where: str, facts: Any) -> Finding:
+def _durability(where: str, facts: Any) -> CheckResult:
     check = f"{where}: durability"
     off = [name for name in ("fsync", "full_page_writes") if facts[name] != "on"]
     if off:
@@ -231,7 +231,7 @@ def _durability(where: str, facts: Any) -> Finding:
     return _ok(check, f"fsync on, synchronous_commit {facts['synchronous_commit']}")
 
 
-def _encoding(where: str, encoding: str) -> Finding:
+def _encoding(where: str, encoding: str) -> CheckResult:
     from reliability.ledger.migrations import ENCODINGS
 
     check = f"{where}: encoding"
@@ -247,7 +247,7 @@ def _encoding(where: str, encoding: str) -> Finding:
     return _warning(check, f"{encoding}: it {lacks[encoding]}", todo)
 
 
-def _migrated(connection: LedgerConnection, where: str) -> Iterator[Finding]:
+def _migrated(connection: LedgerConnection, where: str) -> Iterator[CheckResult]:
     from reliability.ledger.migrations import check_migrated
 
     check_migrated(connection)
@@ -261,7 +261,7 @@ def _migrated(connection: LedgerConnection, where: str) -> Iterator[Finding]:
 # --- topologies --------------------------------------------------------------------------------
 
 
-def _housekeeping(connection: LedgerConnection) -> Finding:
+def _housekeeping(connection: LedgerConnection) -> CheckResult:
     """The ledger does not record sweeps; report what a sweep would have found."""
     from reliability.settings import Leases
 
@@ -274,13 +274,13 @@ def _housekeeping(connection: LedgerConnection) -> Finding:
     return _ok("housekeeping", f"nothing is overdue; {how}")
 
 
-def _topologies(connection: LedgerConnection) -> Iterator[Finding]:
+def _topologies(connection: LedgerConnection) -> Iterator[CheckResult]:
     with connection.transaction() as tx:
         for row in tx.all("topology_status"):
             yield from _topology(tx, row)
 
 
-def _topology(tx: Any, row: Any) -> Iterator[Finding]:
+def _topology(tx: Any, row: Any) -> Iterator[CheckResult]:
     from reliability.ledger.records import blocked_of
 
     name = row["topology"]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reliability.cli.app import FOUND, AsJson, OneOrAll, TopologyName, ledger, names, verb
-from reliability.cli.output import followed, plain, print_json, print_table, shown
+from reliability.cli.output import followed, format_value, plain, print_json, print_table
 
 if TYPE_CHECKING:
     from reliability.transaction.inspect.explain import Explanation
@@ -132,7 +132,9 @@ def _print_verified(found: Sequence[tuple[str, Verified]]) -> None:
                 one.state,
                 one.database or "the ledger's",
                 *(getattr(one, name) for name in counts),
-                "nothing to compare it with" if one.is_exact is None else shown(one.is_exact),
+                "nothing to compare it with"
+                if one.is_exact is None
+                else format_value(one.is_exact),
             )
             for topology, one in found
         ],

@@ -18,7 +18,7 @@ from reliability.cli.app import (
     topology_from_code,
     verb,
 )
-from reliability.cli.output import print_json, print_table, shown
+from reliability.cli.output import format_value, print_json, print_table
 from reliability.core.errors import NothingToEmit, ReliabilityError
 from reliability.core.spout import SpoutKind
 from reliability.core.txids import format_txids
@@ -108,8 +108,8 @@ def _print(found: list[dict[str, Any]]) -> None:
         for open_ in one["without_txid"] or ():
             where = f"interval {open_['interval']}" if open_["interval"] else "not emitted yet"
             typer.echo(
-                f"{one['topology']}: {where}: {shown(open_['rows'])} rows in "
-                f"{shown(len(open_['items']))} items, the first {open_['items'][0]}"
+                f"{one['topology']}: {where}: {format_value(open_['rows'])} rows in "
+                f"{format_value(len(open_['items']))} items, the first {open_['items'][0]}"
             )
 
 

@@ -81,7 +81,7 @@ class Compared:
         return self.commit_number in self.expected
 
     @property
-    def place(self) -> str:
+    def position(self) -> str:
         number = self.commit_number
         return "has no record of it" if number is None else f"is at c={number}"
 
@@ -120,7 +120,7 @@ def restored() -> None:
         for one in compared:
             if not one.agrees and not one.error:
                 typer.echo(
-                    f"{one.topology}: database {one.database} {one.place}, but must be at "
+                    f"{one.topology}: database {one.database} {one.position}, but must be at "
                     f"c={' or '.join(map(str, one.expected))}: restore all of its databases to "
                     "the same commit number; until then the topology does not commit"
                 )

@@ -98,7 +98,9 @@ def print_table(
             overflow="fold",  # keep values that a person copies complete
         )
     for row in rows:
-        table.add_row(*(Text(shown(value), style=_STYLES.get(str(value), "")) for value in row))
+        table.add_row(
+            *(Text(format_value(value), style=_STYLES.get(str(value), "")) for value in row)
+        )
     if table.row_count or not empty:
         console().print(table)
     else:
@@ -125,7 +127,7 @@ def followed(names: Sequence[str], doing: str) -> Iterable[str]:
     return track(names, doing, console=err, transient=True, disable=not err.is_terminal)
 
 
-def shown(value: object) -> str:
+def format_value(value: object) -> str:
     """Format a value for people; None is empty."""
     match value:
         case None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reliability.cli.app import FOUND, AsJson, Yes, check_asked, ledger, rows_of, verb, warn
-from reliability.cli.disagreement import NEXT, Finding, compare
+from reliability.cli.disagreement import NEXT, DisagreeingRun, compare
 from reliability.cli.output import print_json, print_table
 from reliability.cli.replay import DAG_ID
 
@@ -57,13 +57,13 @@ def reconcile(
         check_asked(f"Clear {len(to_clear)} runs in Airflow?", yes=yes)
         for one in to_clear:
             api.clear(one.dag_id, one.run_id)
-    _say(findings, to_clear, compared, as_json=as_json)
+    _print_report(findings, to_clear, compared, as_json=as_json)
     if len(findings) > len(to_clear):
         raise typer.Exit(FOUND)
 
 
-def _find(api: Airflow) -> tuple[list[Finding], int]:
-    findings: list[Finding] = []
+def _find(api: Airflow) -> tuple[list[DisagreeingRun], int]:
+    findings: list[DisagreeingRun] = []
     compared = 0
     with ledger() as connection:
         for row in rows_of(connection, "dags_of_topologies"):
@@ -83,7 +83,7 @@ def _find(api: Airflow) -> tuple[list[Finding], int]:
 # --- output --------------------------------------------------------------------------
 
 
-def _print(findings: list[Finding]) -> None:
+def _print(findings: list[DisagreeingRun]) -> None:
     print_table(
         "",
         dict.fromkeys(("DAG", "run", "interval", "txids", "Airflow says", "next"), "left"),
@@ -94,7 +94,9 @@ def _print(findings: list[Finding]) -> None:
     )
 
 
-def _say(findings: list[Finding], cleared: list[Finding], compared: int, *, as_json: bool) -> None:
+def _print_report(
+    findings: list[DisagreeingRun], cleared: list[DisagreeingRun], compared: int, *, as_json: bool
+) -> None:
     if as_json:
         document: dict[str, Any] = {
             "runs": compared,

@@ -108,23 +108,23 @@ def replay(
         rows = None
         if diff or diff_table:
             rows = closing.enter_context(rows_into(connection, topology, diff, diff_table))
-        tell = closing.enter_context(_telling(len(wanted)))
-        closing.enter_context(_ending_gently())
+        report = closing.enter_context(_progress(len(wanted)))
+        closing.enter_context(_signals_as_errors())
         replaying = _prepare(
             connection,
             topology,
             submit,
-            tell,
+            report,
             rows,
             module=module,
             is_dry_run=dry_run,
             patience=timeout,
         )
-        to_clear = _refreeze_uncommitted(replaying, wanted, reason, tell) if refreeze else []
+        to_clear = _refreeze_uncommitted(replaying, wanted, reason, report) if refreeze else []
         wanted = sorted(set(wanted) - {txid for run in to_clear for txid in run.txids})
-        replayed = _replay_all(replaying, wanted, reason, refreeze=refreeze, tell=tell)
+        replayed = _replay_all(replaying, wanted, reason, refreeze=refreeze, report=report)
         closing.close()  # all that is written is there before anything is said of it
-    _say(topology, replayed, to_clear, is_dry_run=dry_run, as_json=as_json)
+    _print_results(topology, replayed, to_clear, is_dry_run=dry_run, as_json=as_json)
     if rows is not None and not as_json:
         typer.echo(f"{rows.count:,} rows are in {diff or diff_table}")
 
@@ -148,7 +148,7 @@ def _prepare(
     connection: LedgerConnection,
     topology: str,
     submit: SubmitStep,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
     rows: DifferentRows | None,
     *,
     module: str,
@@ -164,8 +164,8 @@ def _prepare(
         submit,
         Run(dag_id=DAG_ID, run_id=_run_id()),
         module=module,
-        tell=tell,
-        observer=rows.write if rows else None,
+        report=report,
+        observer=rows.observe if rows else None,
         **options,
     )
 
@@ -177,7 +177,7 @@ def _run_id() -> str:
 
 
 def _refreeze_uncommitted(
-    replaying: ReplayRun, txids: Sequence[int], reason: str, tell: Callable[[str], None]
+    replaying: ReplayRun, txids: Sequence[int], reason: str, report: Callable[[str], None]
 ) -> list[RunToClear]:
     """Freeze anew what has not committed; return the runs that are to have it processed."""
     from reliability.transaction.correct.rollback import runs_to_clear
@@ -185,7 +185,7 @@ def _refreeze_uncommitted(
     rows = replaying.uncommitted(txids)
     for row in rows:
         if replaying.refreeze(row["txid"], reason) is not None:
-            tell(f"txid {row['txid']} is refrozen")
+            report(f"txid {row['txid']} is refrozen")
     return runs_to_clear(rows)
 
 
@@ -195,18 +195,18 @@ def _replay_all(
     reason: str,
     *,
     refreeze: bool,
-    tell: Callable[[str], None],
+    report: Callable[[str], None],
 ) -> list[ReplayResult]:
     done: list[ReplayResult] = []
     replaying.ask(txids, reason)
     try:
         for txid in txids:
             if refreeze and replaying.refreeze(txid, reason) is not None:
-                tell(f"txid {txid} is refrozen")
+                report(f"txid {txid} is refrozen")
             done.append(replaying.replay(txid))
-            tell(f"{len(done)} of {len(txids)} txids are done")
+            report(f"{len(done)} of {len(txids)} txids are done")
     except BaseException as error:
-        _say_where_it_is(error)
+        _print_log_path(error)
         if left := set(txids) - {one.txid for one in done}:
             warn(
                 f"{with_noun(format_txids(left))} were not replayed, {len(done)} before were; "
@@ -218,7 +218,7 @@ def _replay_all(
 
 
 @contextmanager
-def _ending_gently() -> Iterator[None]:
+def _signals_as_errors() -> Iterator[None]:
     """Turn a closed terminal or a kill into an error, so that no JVM and no request stays open."""
 
     def end(number: int, frame: object) -> None:
@@ -232,7 +232,7 @@ def _ending_gently() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _say_where_it_is(error: BaseException) -> None:
+def _print_log_path(error: BaseException) -> None:
     from reliability.spark.submit import SubmitFailed
 
     if isinstance(error.__cause__, SubmitFailed):
@@ -243,7 +243,7 @@ def _say_where_it_is(error: BaseException) -> None:
 
 
 @contextmanager
-def _telling(txids: int) -> Iterator[Callable[[str], None]]:
+def _progress(txids: int) -> Iterator[Callable[[str], None]]:
     """Report progress on stderr: on a terminal the last message only, elsewhere all of them."""
     err = console(stderr=True)
     last: list[str] = []
@@ -261,7 +261,7 @@ def _telling(txids: int) -> Iterator[Callable[[str], None]]:
         yield say
 
 
-def _say(
+def _print_results(
     topology: str,
     replayed: Sequence[ReplayResult],
     to_clear: Sequence[RunToClear],

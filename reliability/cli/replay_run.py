@@ -62,8 +62,8 @@ class ReplayRun:
 
     :param module: the module that spark-submit imports
     :param patience: how many seconds to wait for a txid's turn
-    :param tell: is called with progress messages
-    :param witness: observes the rows that a dry run finds different
+    :param report: called with progress messages
+    :param observer: observes the rows that a dry run finds different
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class ReplayRun:
         module: str,
         is_dry_run: bool = False,
         patience: float = 3600,
-        tell: Callable[[str], None] = logger.info,
+        report: Callable[[str], None] = logger.info,
         observer: DifferenceObserver | None = None,
     ) -> None:
         self._connection = connection
@@ -89,7 +89,7 @@ class ReplayRun:
         )
         self._module = module
         self._patience = patience
-        self._tell = tell
+        self._report = report
         self._observer = observer
         self._requests: Mapping[int, Request] = {}
 
@@ -129,7 +129,7 @@ class ReplayRun:
             topology=self._definition, txid=txid, request_id=request.request_id, work=self._work
         )
         executor = CommandLineExecutor(
-            self._connection, task, self._submit_step, self._module, self._patience, self._tell
+            self._connection, task, self._submit_step, self._module, self._patience, self._report
         )
         sweep(self._connection, self._topology)
         found = run_transaction(self._connection, task, executor, self._observer)
@@ -177,7 +177,7 @@ class CommandLineExecutor:
     submit_step: SubmitStep
     module: str
     patience: float
-    say: Callable[[str], None]
+    print_progress: Callable[[str], None]
     _waits_since: float | None = field(default=None, init=False)
 
     def check(self) -> None:
@@ -197,7 +197,7 @@ class CommandLineExecutor:
                 f"txid {txid} of {topology} waited for {self.patience:g} s for {wait.reason}",
                 remedy="look at `reliability status`, and replay it again.",
             )
-        self.say(f"txid {txid} waits for {wait.reason}")
+        self.print_progress(f"txid {txid} waits for {wait.reason}")
         if waited % SWEEP_INTERVAL_SECONDS < POLL_INTERVAL_SECONDS:
             renew(self.connection, self.task.request_id)
             sweep(self.connection, topology)
@@ -206,9 +206,9 @@ class CommandLineExecutor:
     def committed(self, committed: Sequence[Committed]) -> None:
         """Do nothing: the ledger is asked at the end, whichever process committed."""
 
-    def tell(self, what: str, level: int = logging.INFO) -> None:
-        self._waits_since = None  # whatever is told is no wait any more
-        self.say(what)
+    def report(self, what: str, level: int = logging.INFO) -> None:
+        self._waits_since = None  # any report ends the wait
+        self.print_progress(what)
 
     def _is_wanted(self, grant: Grant) -> bool:
         try:

@@ -13,9 +13,9 @@ from reliability.cli.app import AsJson, check_known, ledger, names, rows_of, ver
 from reliability.cli.output import (
     format_differences,
     format_interval,
+    format_value,
     print_json,
     print_table,
-    shown,
 )
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.difference import Difference
@@ -73,42 +73,42 @@ def _show_attempt(
 ) -> None:
     from reliability.transaction.inspect.attempt_report import attempt_report, outdated_code
 
-    told = attempt_report(connection, topology, attempt)
+    report = attempt_report(connection, topology, attempt)
     warning = outdated_code(connection, topology, attempt)
     if as_json:
-        return print_json({**told.to_json(), "outdated_code": warning})
-    for heading, text in _facts(told):
+        return print_json({**report.to_json(), "outdated_code": warning})
+    for heading, text in _facts(report):
         if text:
             typer.echo(f"{heading:10} {text}")
-    _print_steps(told)
-    _print_states(told)
-    if told.differences:
-        what = "changed" if told.commit_number is not None else "would have changed"
-        typer.echo("\n".join([what, *format_differences(told.differences)]))
+    _print_steps(report)
+    _print_states(report)
+    if report.differences:
+        what = "changed" if report.commit_number is not None else "would have changed"
+        typer.echo("\n".join([what, *format_differences(report.differences)]))
     print_table(
         "what happened",
         {"at (UTC)": "left", "status": "left", "why": "left"},
-        [(e.happened_at, e.status.value, _why(e.reason_code, e.reason)) for e in told.events],
+        [(e.happened_at, e.status.value, _why(e.reason_code, e.reason)) for e in report.events],
     )
     if warning:
         typer.echo(f"warning: {warning}")
 
 
-def _facts(told: AttemptReport) -> Iterator[tuple[str, str]]:
-    number = f" as c={told.commit_number}" if told.commit_number is not None else ""
-    why = _why(told.reason_code, told.reason)
-    yield "attempt", f"{told.attempt} of {told.topology}"
-    yield "status", f"{told.status.value}{number}{f': {why}' if why else ''}"
-    if told.verdict:
-        yield "verdict", f"{told.verdict}: {told.verdict_reason}"
-    if (asked := told.request) is not None:
+def _facts(report: AttemptReport) -> Iterator[tuple[str, str]]:
+    number = f" as c={report.commit_number}" if report.commit_number is not None else ""
+    why = _why(report.reason_code, report.reason)
+    yield "attempt", f"{report.attempt} of {report.topology}"
+    yield "status", f"{report.status.value}{number}{f': {why}' if why else ''}"
+    if report.verdict:
+        yield "verdict", f"{report.verdict}: {report.verdict_reason}"
+    if (asked := report.request) is not None:
         kind = "dry run" if asked.is_dry_run else asked.kind.value.lower()
         yield "request", f"{kind} {asked.number} of run {asked.run_id} ({asked.dag_id})"
-    yield "batch", f"{len(told.items)} items, digest {shown(told.batch_digest)[:16]}"
-    yield "granted", shown(told.granted_at)
-    yield "processed", shown(told.processed_at)
-    yield "ended", shown(told.ended_at)
-    if (old := told.replaced) is not None:
+    yield "batch", f"{len(report.items)} items, digest {format_value(report.batch_digest)[:16]}"
+    yield "granted", format_value(report.granted_at)
+    yield "processed", format_value(report.processed_at)
+    yield "ended", format_value(report.ended_at)
+    if (old := report.replaced) is not None:
         changed = f" ({', '.join(old.changed_code)} changed)" if old.changed_code else ""
         yield (
             "replaced",
@@ -117,7 +117,7 @@ def _facts(told: AttemptReport) -> Iterator[tuple[str, str]]:
         )
 
 
-def _print_steps(told: AttemptReport) -> None:
+def _print_steps(report: AttemptReport) -> None:
     print_table(
         "steps",
         dict.fromkeys(("step", "status", "task", "host", "application", "took", "code"), "left"),
@@ -131,13 +131,13 @@ def _print_steps(told: AttemptReport) -> None:
                 s.ended_at - s.started_at if s.started_at and s.ended_at else None,
                 (s.code_digest or "")[:16],
             )
-            for s in told.steps
+            for s in report.steps
         ],
     )
 
 
-def _print_states(told: AttemptReport) -> None:
-    same = told.replaced.same_contribution if told.replaced else {}
+def _print_states(report: AttemptReport) -> None:
+    same = report.replaced.same_contribution if report.replaced else {}
     print_table(
         "states",
         {
@@ -153,15 +153,15 @@ def _print_states(told: AttemptReport) -> None:
                 s.staged_rows,
                 f"{s.acked_partitions} of {'?' if s.partitions is None else s.partitions}",
                 (s.contribution_digest or "")[:18],
-                _known(same.get(s.state)) if told.replaced else None,
+                _known(same.get(s.state)) if report.replaced else None,
             )
-            for s in told.states
+            for s in report.states
         ],
     )
 
 
 def _known(value: bool | None) -> str:
-    return "not known" if value is None else shown(value)
+    return "not known" if value is None else format_value(value)
 
 
 def _why(code: str | None, reason: str | None) -> str:
@@ -172,10 +172,10 @@ def _why(code: str | None, reason: str | None) -> str:
 
 
 def _show_txid(connection: LedgerConnection, topology: str, txid: int, *, as_json: bool) -> None:
-    told = _story_of_txid(connection, topology, txid)
+    report = _story_of_txid(connection, topology, txid)
     if as_json:
-        return print_json(told)
-    for heading, text in _facts_of_txid(told):
+        return print_json(report)
+    for heading, text in _facts_of_txid(report):
         if text:
             typer.echo(f"{heading:10} {text}")
     print_table(
@@ -191,7 +191,7 @@ def _show_txid(connection: LedgerConnection, topology: str, txid: int, *, as_jso
                 row["opened_at"],
                 row["reason"],
             )
-            for row in told["requests"]
+            for row in report["requests"]
         ],
     )
     print_table(
@@ -207,7 +207,7 @@ def _show_txid(connection: LedgerConnection, topology: str, txid: int, *, as_jso
                 if row["verdict"]
                 else _why(row["reason_code"], row["reason"]),
             )
-            for row in told["attempts"]
+            for row in report["attempts"]
         ],
     )
     print_table(
@@ -222,35 +222,38 @@ def _show_txid(connection: LedgerConnection, topology: str, txid: int, *, as_jso
                 row["committed_at"],
                 row["reason"],
             )
-            for row in told["changes"]
+            for row in report["changes"]
         ],
     )
     for (attempt, number), rows in groupby(
-        told["differences"], lambda row: (row["attempt"], row["commit_number"])
+        report["differences"], lambda row: (row["attempt"], row["commit_number"])
     ):
         typer.echo(f"{attempt} {'changed' if number else 'would have changed'}")
         for line in format_differences([_difference_of(row) for row in rows]):
             typer.echo(line)
 
 
-def _facts_of_txid(told: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "txid", f"{told['txid']} of {told['topology']}"
-    yield "interval", format_interval(told)
-    yield "emitted", f"{shown(told['emitted_at'])} by run {told['run_id']} ({told['dag_id']})"
-    if told["items"] is None:
+def _facts_of_txid(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    yield "txid", f"{report['txid']} of {report['topology']}"
+    yield "interval", format_interval(report)
+    yield (
+        "emitted",
+        f"{format_value(report['emitted_at'])} by run {report['run_id']} ({report['dag_id']})",
+    )
+    if report["items"] is None:
         yield "batch", "not cut yet"
     else:
-        rows, items = shown(told["emitted_count"]), len(told["items"])
-        yield "batch", f"{rows} rows in {items} items, {told['accounting']}"
-    for row in told["refreezes"]:
-        yield "refrozen", f"{shown(row['refrozen_at'])}: {row['reason']}"
-    if told["committed_attempt"] is not None:
+        rows, items = format_value(report["emitted_count"]), len(report["items"])
+        yield "batch", f"{rows} rows in {items} items, {report['accounting']}"
+    for row in report["refreezes"]:
+        yield "refrozen", f"{format_value(row['refrozen_at'])}: {row['reason']}"
+    if report["committed_attempt"] is not None:
         yield (
             "committed",
-            f"{told['txid']}:{told['committed_attempt']} as c={told['commit_number']}, "
-            f"{shown(told['committed_at'])}",
+            f"{report['txid']}:{report['committed_attempt']} as c={report['commit_number']}, "
+            f"{format_value(report['committed_at'])}",
         )
-    yield "held", told["held_reason"]
+    yield "held", report["held_reason"]
 
 
 def _story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reliability.cli.app import FAILED, AsJson, OneOrAll, ledger, names, rows_of, verb, warn
-from reliability.cli.output import print_json, print_table, shown
+from reliability.cli.output import format_value, print_json, print_table
 from reliability.core.txids import format_ranges, with_noun
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _with_txids(row: Row) -> dict[str, Any]:
 
 
 def _moment(moment: Any) -> str:
-    return f"{shown(moment)[5:16]}"
+    return f"{format_value(moment)[5:16]}"
 
 
 def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
@@ -127,7 +127,7 @@ def _describe(connection: LedgerConnection, topology: str, failures: list[str]) 
 def _states_in(
     participants: Any, topology: str, database: str, failures: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """Read the states of one database; if it is unavailable, the others are still shown."""
+    """Read the states of one database; if it is unavailable, the others are still format_value."""
     from reliability.core.errors import ReliabilityError
     from reliability.core.state import State
     from reliability.transaction.topology.databases import naming_database

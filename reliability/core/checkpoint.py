@@ -120,12 +120,12 @@ class CheckpointState:
                 return CheckpointState(Phase.PREPARING, self.commit_number + size, size)
         return self
 
-    def given_way(self, dropped: int) -> CheckpointState:
+    def replaced_by_rollback(self, dropped: int) -> CheckpointState:
         """Return the state in which a rollback has replaced the decided change.
 
         :param dropped: how many commit numbers some participants have not applied
 
-        >>> CheckpointState(Phase.COMMITTING, 7, 3).given_way(dropped=3)
+        >>> CheckpointState(Phase.COMMITTING, 7, 3).replaced_by_rollback(dropped=3)
         CheckpointState(phase=<Phase.COMMITTING: 'COMMITTING'>, commit_number=8, size=1, dropped=3)
         """
         if self.phase is not Phase.COMMITTING:
@@ -233,9 +233,9 @@ class Drive:
         )
         return replace(self, asked=message, votes=frozenset())
 
-    def give_way(self, dropped: int) -> Drive:
+    def replace_by_rollback(self, dropped: int) -> Drive:
         """Replace the decided change by a rollback, for which all participants have voted."""
-        state = self.state.given_way(dropped)
+        state = self.state.replaced_by_rollback(dropped)
         return replace(self, state=state, recovering=True, asked=None, votes=frozenset())
 
     def ack(self, message: Message, participant: str) -> Drive:

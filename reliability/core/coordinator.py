@@ -135,7 +135,7 @@ class LiveAttempt:
         """Say whether its steps are the topology's; newly deployed code may have other steps."""
         return self.steps.keys() == work.steps.keys() | work.other_steps
 
-    def was_left_behind_by(self, task: str) -> bool:
+    def was_claimed_by_earlier_try_of(self, task: str) -> bool:
         """Say whether an earlier try of the task died working on it, so that it cannot complete."""
         running = (step for step in self.steps.values() if not step.is_done)
         return self.sealing_task == task or any(step.claimed_by == task for step in running)
@@ -277,7 +277,11 @@ def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
         return Wait(
             f"attempt {snapshot.txid}:{live.attempt_id} of another request, which is processing"
         )
-    if live.lease_expired or live.was_left_behind_by(work.task) or not live.has_the_steps_of(work):
+    if (
+        live.lease_expired
+        or live.was_claimed_by_earlier_try_of(work.task)
+        or not live.has_the_steps_of(work)
+    ):
         # begin_attempt fences it (R2)
         return _begin_in_turn(snapshot)
     return _carry_on(snapshot.txid, live, work)

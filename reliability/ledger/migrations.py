@@ -23,7 +23,7 @@ _FILE = re.compile(r"^(\d{4})_(\w+)\.sql$")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Migration:
+class LedgerMigration:
     """One file of sql/migrations."""
 
     number: int
@@ -35,7 +35,7 @@ class Migration:
         return hashlib.sha256(self.text.encode()).hexdigest()
 
 
-def migrations(folder: Path | None = None) -> list[Migration]:
+def migrations(folder: Path | None = None) -> list[LedgerMigration]:
     """Return the migrations of this release in order; raise ValueError for a gap or a bad name."""
     found = []
     for path in sorted((folder or sql_folder() / "migrations").glob("*.sql")):
@@ -43,7 +43,9 @@ def migrations(folder: Path | None = None) -> list[Migration]:
         if match is None:
             raise ValueError(f"{path.name} is not named NNNN_what_changes.sql")
         found.append(
-            Migration(number=int(match[1]), name=match[2], text=path.read_text(encoding="utf-8"))
+            LedgerMigration(
+                number=int(match[1]), name=match[2], text=path.read_text(encoding="utf-8")
+            )
         )
     if [m.number for m in found] != list(range(1, len(found) + 1)):
         raise ValueError(f"migrations are not numbered 1, 2, 3 …: {[m.number for m in found]}")
@@ -51,8 +53,8 @@ def migrations(folder: Path | None = None) -> list[Migration]:
 
 
 def migrate(
-    connection: LedgerConnection, available: list[Migration] | None = None
-) -> list[Migration]:
+    connection: LedgerConnection, available: list[LedgerMigration] | None = None
+) -> list[LedgerMigration]:
     """Apply the missing migrations and return them; safe to repeat and to run concurrently.
 
     :raises MigrationChanged: an applied migration differs from its file
@@ -95,7 +97,7 @@ def _applied(tx: DatabaseTransaction) -> dict[int, str]:
     return {row["number"]: row["checksum"] for row in tx.all("applied_migrations")}
 
 
-def _missing(applied: dict[int, str], known: list[Migration]) -> list[Migration]:
+def _missing(applied: dict[int, str], known: list[LedgerMigration]) -> list[LedgerMigration]:
     if newer := applied.keys() - {migration.number for migration in known}:
         raise LedgerTooNew(
             f"the ledger has migration {max(newer)}, which this release does not have"

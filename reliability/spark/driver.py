@@ -47,7 +47,7 @@ from reliability.spark.values import translate_value_errors
 from reliability.states.tables import StateTables
 from reliability.topologies import load_topology
 from reliability.transaction.process.attempt import (
-    Driver,
+    DriverProcess,
     declare_partitions,
     end_attempt,
     read_batch_meta,
@@ -167,10 +167,10 @@ def _stage(
     logger.info("%s staged %s in %s partitions", grant, tables.state.name, partitions)
 
 
-def _this_driver(spark: SparkSession, topology: Topology) -> Driver:
+def _this_driver(spark: SparkSession, topology: Topology) -> DriverProcess:
     jvm = spark._jvm
     assert jvm is not None
-    return Driver(
+    return DriverProcess(
         host=socket.gethostname(),
         jvm_pid=jvm.java.lang.ProcessHandle.current().pid(),
         python_pid=os.getpid(),

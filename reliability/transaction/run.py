@@ -74,7 +74,7 @@ class Executor(Protocol):
     def committed(self, committed: Sequence[Committed]) -> None:
         """Report what was committed: this txid, and others that were due with it."""
 
-    def tell(self, what: str, level: int = logging.INFO) -> None:
+    def report(self, what: str, level: int = logging.INFO) -> None:
         """Report what happens."""
 
 
@@ -113,7 +113,7 @@ def run_transaction(
                     _process(connection, task, executor, action)
                 except PredecessorFailed as error:
                     # this txid did not fail: it waits for its predecessor and begins again
-                    executor.tell(str(error), logging.WARNING)
+                    executor.report(str(error), logging.WARNING)
 
 
 def decide(connection: LedgerConnection, task: TransactionTask) -> Action:
@@ -147,19 +147,19 @@ def _process(
                 connection, task.topology, task.txid, task.request_id, task.work, task.leases
             )
             if grant is not None:
-                executor.tell(f"attempt {grant.attempt} begins")
+                executor.report(f"attempt {grant.attempt} begins")
         case Submit(step=step):
             grant = claim_step(
                 connection, task.topology, task.txid, task.request_id, step, task.work, task.leases
             )
             if grant is not None:
-                executor.tell(f"attempt {grant.attempt}: step {step} runs on Spark")
+                executor.report(f"attempt {grant.attempt}: step {step} runs on Spark")
                 _submit(connection, task.topology, executor, grant, step)
         case Seal():
             grant = live_grant(connection, task.topology.name, task.txid, task.request_id)
             if grant is not None:
                 seal(connection, task.topology, grant, task.work.task)
-                executor.tell(f"attempt {grant.attempt} is processed")
+                executor.report(f"attempt {grant.attempt} is processed")
 
 
 def _submit(

@@ -19,7 +19,7 @@ from reliability.ledger.migrations import migrate
 from reliability.spark.stage import CsvStream, StageTask
 from reliability.states.tables import StateTables
 from reliability.transaction.emit.requests import Run
-from reliability.transaction.process.attempt import Driver, start_step
+from reliability.transaction.process.attempt import DriverProcess, start_step
 from tests.support.fix_pipeline import Pipeline
 from tests.support.fix_postgres import new_session
 from tests.support.runner import TransactionRunner
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ELSEWHERE = "elsewhere"  # the database that only takes part
-DRIVER = Driver(
+DRIVER = DriverProcess(
     host="here",
     jvm_pid=1,
     python_pid=1,

@@ -32,7 +32,7 @@ from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
 from reliability.topologies import load_topology
 from reliability.transaction.process.attempt import (
-    Driver,
+    DriverProcess,
     declare_partitions,
     read_batch_meta,
     start_step,
@@ -100,8 +100,8 @@ def _code(folder: Path) -> dict[str, str]:
     return dict(json.loads(file.read_text())) if file.exists() else {}
 
 
-def _this_driver(topology: Topology) -> Driver:
-    return Driver(
+def _this_driver(topology: Topology) -> DriverProcess:
+    return DriverProcess(
         host="stand-in",
         jvm_pid=os.getpid(),
         python_pid=os.getpid(),

@@ -21,7 +21,7 @@ from reliability.core.errors import (
 )
 from reliability.core.graph import THE_STEP
 from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.migrations import Migration, check_migrated, migrate, migrations
+from reliability.ledger.migrations import LedgerMigration, check_migrated, migrate, migrations
 from reliability.ledger.queries import queries
 from reliability.settings import ledger_dsn
 from reliability.spouts.source_table import NEWEST_ID
@@ -62,7 +62,9 @@ def test_two_that_migrate_at_once(empty):
 
 
 def test_a_migration_that_fails_leaves_nothing(empty):
-    broken = Migration(number=1, name="broken", text="CREATE TABLE reliability.x (); SELECT 1/0")
+    broken = LedgerMigration(
+        number=1, name="broken", text="CREATE TABLE reliability.x (); SELECT 1/0"
+    )
     with pytest.raises(Exception, match="division by zero"):
         migrate(empty, [broken])
     assert rows(empty, "SELECT to_regclass('reliability.x')") == [(None,)]

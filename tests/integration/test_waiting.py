@@ -70,7 +70,7 @@ def waiter(airflow_home, emitted):
 
     def make(txid, told, step=None, topology="global_count"):
         return Waiter(
-            tell=lambda: told.append(txid),
+            notify=lambda: told.append(txid),
             topology=topology,
             txid=txid,
             request_id=emitted.request(txid, "committed"),
@@ -108,7 +108,7 @@ def test_who_has_to_wait_is_not_told(emitted, waiter, own_poller, connection):
     emitted.begin(1)
     emitted.begin(3)
     for _ in range(3):
-        own_poller.look(lambda: connection, waiters)
+        own_poller.poll(lambda: connection, waiters)
     assert told == []
 
 
@@ -120,8 +120,8 @@ def test_whoever_comes_late_is_looked_at_though_nothing_changes(
     emitted.process(2)
     emitted.begin(1)
     first = waiter(2, told)
-    own_poller.look(lambda: connection, [first])
-    own_poller.look(
+    own_poller.poll(lambda: connection, [first])
+    own_poller.poll(
         lambda: connection, [first, waiter(2, told, "process")]
     )  # what it waited for is done
     assert told == [2]
@@ -194,7 +194,7 @@ def test_whoever_waits_outlives_a_ledger_that_is_away(waiter, own_poller, connec
     waiters = [waiter(2, told), waiter(3, told)]
     away = LedgerConnection("host=127.0.0.1 port=1")
     for _ in range(3):
-        own_poller.look(lambda: away, waiters)
+        own_poller.poll(lambda: away, waiters)
         own_poller.renew(away, waiters)
         own_poller.sweep(away, waiters)
     assert told == []
@@ -205,7 +205,7 @@ def test_a_topology_that_the_ledger_lost_is_told_to_who_waits_for_it(
     waiter, own_poller, connection
 ):
     told: list[int] = []
-    own_poller.look(lambda: connection, [waiter(2, told, topology="another")])
+    own_poller.poll(lambda: connection, [waiter(2, told, topology="another")])
     assert told == [2]
 
 
@@ -221,10 +221,10 @@ def test_a_request_that_was_given_up_and_opened_again_is_read_again(
     given_up = "UPDATE reliability.request SET status = 'GIVEN_UP', ended_at = now() WHERE txid = 2"
     with connection.transaction() as tx:
         tx.run(SQL(given_up))
-    own_poller.look(lambda: connection, [waiting])
+    own_poller.poll(lambda: connection, [waiting])
     assert told == [2]
     assert emitted.request(2, "committed") == request_id  # the task comes again: it is open again
-    own_poller.look(lambda: connection, [waiter(2, told)])
+    own_poller.poll(lambda: connection, [waiter(2, told)])
     assert told == [2]
 
 
@@ -234,7 +234,7 @@ def test_a_dsn_with_a_password_is_said_by_the_tasks(waiter, own_poller, monkeypa
 
     monkeypatch.setenv("RELIABILITY_DSN", "host=db password=hunter2")
     told: list[int] = []
-    own_poller.look(_Session("poller").connection, [waiter(2, told)])
+    own_poller.poll(_Session("poller").connection, [waiter(2, told)])
     assert told == [2]
 
 
@@ -242,23 +242,23 @@ def test_who_waits_for_the_ledger_is_told_when_it_answers(own_poller, connection
     from reliability_airflow.poller import Waiter
 
     told: list[str] = []
-    waiting = Waiter(tell=lambda: told.append("it answers"))
-    own_poller.look(lambda: LedgerConnection("host=127.0.0.1 port=1"), [waiting])
+    waiting = Waiter(notify=lambda: told.append("it answers"))
+    own_poller.poll(lambda: LedgerConnection("host=127.0.0.1 port=1"), [waiting])
     assert told == []
-    own_poller.look(lambda: connection, [waiting])
+    own_poller.poll(lambda: connection, [waiting])
     assert told == ["it answers"]
 
 
 def test_a_mistake_in_one_look_does_not_end_the_poller(own_poller, trigger, emitted, monkeypatch):
     looks = iter([RuntimeError("once")])
-    look = own_poller.look
+    look = own_poller.poll
 
     def sometimes(*arguments):
         for error in looks:
             raise error
         look(*arguments)
 
-    monkeypatch.setattr(own_poller, "look", sometimes)
+    monkeypatch.setattr(own_poller, "poll", sometimes)
     emitted.process(2)
     assert fires(trigger(2), lambda: emitted.transact(1)).payload == {"txid": 2}
 
@@ -278,7 +278,7 @@ def test_a_free_place_wakes_the_lowest_waiting_replay_alone(
     told: list[int] = []
     waiters = [
         poller.Waiter(
-            tell=partial(told.append, txid),
+            notify=partial(told.append, txid),
             topology="global_count",
             txid=txid,
             request_id=again.request(txid, "committed"),
@@ -286,17 +286,17 @@ def test_a_free_place_wakes_the_lowest_waiting_replay_alone(
         )
         for txid in (3, 1, 2)
     ]
-    own_poller.look(lambda: connection, waiters)
-    own_poller.look(lambda: connection, waiters)
+    own_poller.poll(lambda: connection, waiters)
+    own_poller.poll(lambda: connection, waiters)
     assert told == [1]
     again.begin(1)  # it has come, and holds the place itself
-    own_poller.look(lambda: connection, waiters)
+    own_poller.poll(lambda: connection, waiters)
     assert told == [1]
     again.runner.close(1, again.run, "torn down")
-    own_poller.look(lambda: connection, waiters[:1] + waiters[2:])
+    own_poller.poll(lambda: connection, waiters[:1] + waiters[2:])
     assert told == [1, 2]
     own_poller._topologies["global_count"].called[2] = 0.0  # it was called long ago, and never came
-    own_poller.look(lambda: connection, waiters[:1])
+    own_poller.poll(lambda: connection, waiters[:1])
     assert told == [1, 2, 3]
 
 
@@ -317,7 +317,7 @@ def test_two_thousand_waiters_are_noticed_within_two_seconds_at_a_twentieth_of_a
     waiting = many_waiting(connection, topologies=2, txids=1000)
     waiters = [
         poller.Waiter(
-            tell=partial(note, (one.topology, one.txid)),
+            notify=partial(note, (one.topology, one.txid)),
             topology=one.topology,
             txid=one.txid,
             request_id=one.request_id,
@@ -331,7 +331,7 @@ def test_two_thousand_waiters_are_noticed_within_two_seconds_at_a_twentieth_of_a
     start = time.monotonic()
     with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.topology SET max_spout_pending = 5000"))
-    own_poller.look(lambda: connection, waiters)
+    own_poller.poll(lambda: connection, waiters)
     assert len(told) == 2000 - 2  # but those who wait for what is being processed
     assert max(told.values()) - start < 2 - poller.POLL_INTERVAL_SECONDS
     assert spent < 0.05 * poller.POLL_INTERVAL_SECONDS, spent
@@ -340,11 +340,11 @@ def test_two_thousand_waiters_are_noticed_within_two_seconds_at_a_twentieth_of_a
 def poller_seconds(own_poller, connection, waiters):
     """Return the processor time of a look, the server's too, as the median of some."""
     server = psutil.Process(rows(connection, "SELECT pg_backend_pid()")[0][0])
-    own_poller.look(lambda: connection, waiters)
+    own_poller.poll(lambda: connection, waiters)
     spent = []
     for _ in range(9):
         before = time.thread_time() + sum(server.cpu_times()[:2])
-        own_poller.look(lambda: connection, waiters)
+        own_poller.poll(lambda: connection, waiters)
         spent.append(time.thread_time() + sum(server.cpu_times()[:2]) - before)
     return sum(spent) / len(spent)
 

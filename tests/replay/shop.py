@@ -373,7 +373,7 @@ class _Executor:
             if one.attempt.txid == self.txid:
                 self.differences = list(one.differences)
 
-    def tell(self, what: str, level: int = 0) -> None:
+    def report(self, what: str, level: int = 0) -> None:
         """Nobody listens."""
 
 

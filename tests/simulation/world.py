@@ -282,7 +282,7 @@ class World:
     def committed(self, committed: Sequence[Committed]) -> None:
         """The witness looks at the log."""
 
-    def tell(self, what: str, level: int = 0) -> None:
+    def report(self, what: str, level: int = 0) -> None:
         """Nobody listens."""
 
     def claim(self, run: str, txid: int, task: str) -> None:

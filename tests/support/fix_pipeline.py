@@ -176,7 +176,7 @@ class Pipeline:
     def committed(self, committed: Sequence[Committed]) -> None:
         """The tests ask the tables."""
 
-    def tell(self, what: str, level: int = 0) -> None:
+    def report(self, what: str, level: int = 0) -> None:
         """Nobody listens."""
 
 

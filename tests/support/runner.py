@@ -67,7 +67,12 @@ class TransactionRunner:
         :param refreeze: freeze what the source has now of the batches that the interval has
         """
         return emit(
-            self.connection, self.topology, interval, who, max_batches=max_batches, anew=refreeze
+            self.connection,
+            self.topology,
+            interval,
+            who,
+            max_batches=max_batches,
+            refreeze=refreeze,
         )
 
     def refreeze(self, txid: int, reason: str) -> BatchMeta | None:

@@ -198,13 +198,13 @@ def test_who_may_lack_what_was_dropped(action):
 
 def test_what_is_decided_gives_way_to_a_decision_only():
     driver = drive(C, 5, recovering=True)
-    driver = driver.give_way(dropped=1).ask()
+    driver = driver.replace_by_rollback(dropped=1).ask()
     assert (driver.asked.action, driver.asked.commit_number) == (COMMIT, 6)
     assert driver.asked.dropped == 1
     assert all_vote(driver).state == CheckpointState(D, 6)
     for phase in (P, D):
         with pytest.raises(CheckpointMismatch):
-            drive(phase, 5).give_way(dropped=1)
+            drive(phase, 5).replace_by_rollback(dropped=1)
 
 
 @pytest.mark.parametrize("action", [PREPARE, COMMIT])

@@ -161,17 +161,17 @@ def test_two_threads_may_read_the_code_at_once(every_collection_changes_threads)
 
 @pytest.fixture
 def every_collection_changes_threads():
-    def give_way(phase: str, info: dict[str, int]) -> None:
+    def replace_by_rollback(phase: str, info: dict[str, int]) -> None:
         time.sleep(0)
 
     threshold = gc.get_threshold()
-    gc.callbacks.append(give_way)
+    gc.callbacks.append(replace_by_rollback)
     gc.set_threshold(10, 2, 2)
     try:
         yield
     finally:
         gc.set_threshold(*threshold)
-        gc.callbacks.remove(give_way)
+        gc.callbacks.remove(replace_by_rollback)
 
 
 def test_a_module_that_is_gone_is_unknown():

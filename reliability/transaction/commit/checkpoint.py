@@ -239,7 +239,7 @@ class Checkpoint:
         self._ask_all(fence, self.plan)
         with self.connection.transaction() as tx:
             plan = planner(tx, lock_topology(tx, self.topology, self.patience))
-        drive = self.drive.give_way(dropped_by(plan))
+        drive = self.drive.replace_by_rollback(dropped_by(plan))
         vote = Message(
             action=CheckpointAction.PREPARE,
             commit_number=drive.state.commit_number,

@@ -42,7 +42,7 @@ def park(connection: LedgerConnection, topology: str, txid: int, reason: str) ->
     :raises ParkNotPossible: the txid has committed or was never emitted; or the spout is opaque and
         the previous txid has not committed, so that it is not known where the batch starts
     """
-    return _pass_over(connection, topology, txid, EmptyVerdict.PARKED, reason)
+    return _commit_empty(connection, topology, txid, EmptyVerdict.PARKED, reason)
 
 
 def skip(connection: LedgerConnection, topology: str, txid: int, reason: str) -> list[Committed]:
@@ -50,10 +50,10 @@ def skip(connection: LedgerConnection, topology: str, txid: int, reason: str) ->
 
     :returns, :raises: as park
     """
-    return _pass_over(connection, topology, txid, EmptyVerdict.SKIPPED, reason)
+    return _commit_empty(connection, topology, txid, EmptyVerdict.SKIPPED, reason)
 
 
-def _pass_over(
+def _commit_empty(
     connection: LedgerConnection, topology: str, txid: int, verdict: EmptyVerdict, reason: str
 ) -> list[Committed]:
     with committer(connection, topology) as change:

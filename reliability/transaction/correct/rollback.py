@@ -67,7 +67,7 @@ def roll_back(
 ) -> RolledBack:
     """Take out of every state what txids after `to_txid` have added; 0 takes out everything.
 
-    :param witness: for `dry_run`: observes the rows that would differ
+    :param observer: for `dry_run`: observes the rows that would differ
     :raises RollbackNotPossible: a state does not keep enough history; nothing was changed
     :raises CheckpointStuck, CheckpointMismatch: see checkpoint.py
     """

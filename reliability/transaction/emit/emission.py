@@ -39,13 +39,13 @@ def emit(
     who: TaskContact,
     *,
     max_batches: int,
-    anew: bool = False,
+    refreeze: bool = False,
 ) -> list[int]:
     """Return the txids of the run, ascending; a repeated call returns the same ones.
 
     :param interval: the run's data interval; ignored by an untimed spout
     :param max_batches: how many txids Airflow can map for one run
-    :param anew: first refreeze the interval's txids whose source was replaced
+    :param refreeze: first refreeze the interval's txids whose source was replaced
     :raises SourceNotReady, NothingToEmit, SourceUnreadable, SourceChanged: by the source
     :raises IntervalOverlap, TxidBlocked, TooManyBatches: nothing was allocated
     """
@@ -56,8 +56,8 @@ def emit(
         return _ask_for_dry_run(connection, topology, interval, who, max_batches)
     declare(connection, topology)
     _check_ready(connection, topology, interval)
-    if anew:  # before requests are opened: a refusal must leave none open
-        _refreeze_own(connection, topology, interval, who.run)
+    if refreeze:  # before requests are opened: a refusal must leave none open
+        _refreeze_interval(connection, topology, interval, who.run)
     for _ in range(MAX_PLANS):
         batches = _plan(connection, topology, interval)
         with connection.transaction() as tx:
@@ -78,7 +78,7 @@ def _ask_for_dry_run(
     """Open requests for the interval's txids; a dry run allocates none."""
     with connection.transaction() as tx:
         lock_topology(tx, topology.name)
-        txids = _own_txids(tx, topology.name, interval, who.run)
+        txids = _earlier_txids(tx, topology.name, interval, who.run)
         if not txids:
             raise NothingToReplay(f"{topology.name} has emitted nothing for {interval}")
         _check_room(topology.name, len(txids), max_batches)
@@ -87,7 +87,7 @@ def _ask_for_dry_run(
     return txids
 
 
-def _refreeze_own(
+def _refreeze_interval(
     connection: LedgerConnection, topology: Topology, interval: Interval | None, run: Run
 ) -> None:
     """Refreeze once a run: its parameters are kept, and a clear of it is not a new wish."""
@@ -95,7 +95,7 @@ def _refreeze_own(
     with connection.transaction() as tx:
         own = [
             txid
-            for txid in _own_txids(tx, topology.name, interval, run)
+            for txid in _earlier_txids(tx, topology.name, interval, run)
             if tx.one("may_refreeze", topology=topology.name, txid=txid, reason=reason)["may"]
         ]
     for txid in own:
@@ -134,7 +134,7 @@ def _allocate(
     next_txid: int,
     max_batches: int,
 ) -> list[int]:
-    own = _own_txids(tx, topology.name, interval, who.run)
+    own = _earlier_txids(tx, topology.name, interval, who.run)
     metas = _metas_to_allocate(tx, topology, interval, batches, has_own=bool(own))
     _check_overlap(tx, topology.name, interval)
     _check_room(topology.name, len(own) + len(metas), max_batches)
@@ -169,7 +169,7 @@ def _metas_to_allocate(
     return [None] * max(len(batches) - row["unfrozen"], 0 if has_own else 1)
 
 
-def _own_txids(
+def _earlier_txids(
     tx: DatabaseTransaction, topology: str, interval: Interval | None, run: Run
 ) -> list[int]:
     rows = list(tx.all("txids_of_run", topology=topology, dag_id=run.dag_id, run_id=run.run_id))

@@ -130,7 +130,7 @@ def _horizon(tx: DatabaseTransaction, topology: str, state: Row) -> _Horizon:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class FoldedTxids:
     """What one transaction has folded of one state."""
 
     through: int
@@ -152,7 +152,9 @@ def _compact(participants: TopologyDatabases, horizon: _Horizon, patience: int) 
     )
 
 
-def _steps(participants: TopologyDatabases, horizon: _Horizon, patience: int) -> Iterator[Step]:
+def _steps(
+    participants: TopologyDatabases, horizon: _Horizon, patience: int
+) -> Iterator[FoldedTxids]:
     at = horizon.after
     while at < horizon.through:
         with (
@@ -180,7 +182,7 @@ def _tables(tx: DatabaseTransaction, topology: str, horizon: _Horizon) -> StateT
 
 def fold_step(
     tx: DatabaseTransaction, tables: StateTables, through: int, max_rows: int = MAX_ROWS
-) -> Step | None:
+) -> FoldedTxids | None:
     """Fold the next txids up to `through`, limited by their rows; None if there is none.
 
     Requires the topology's lock, and that nothing up to `through` can be replayed.
@@ -200,7 +202,7 @@ def fold_step(
     folded = tx.one(fold_crowded(tables))
     tx.run(forget())
     tx.one("compact_state", **span, **place)
-    return Step(
+    return FoldedTxids(
         through=row["through"],
         txids=row["txids"],
         rows_before=folded["taken"],

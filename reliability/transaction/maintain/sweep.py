@@ -87,7 +87,7 @@ def _expire(connection: LedgerConnection, topology: str) -> list[TransactionAtte
     expired = []
     for row in rows:
         attempt = TransactionAttempt(row["txid"], row["attempt_id"])
-        with _passing_by(f"attempt {attempt}"):
+        with _skip_on_transient_error(f"attempt {attempt}"):
             try:
                 with connection.transaction() as tx:
                     tx.one("set_lock_timeout", seconds=PASSING_PATIENCE_SECONDS)
@@ -115,7 +115,7 @@ def _give_up_silent(connection: LedgerConnection, topology: str, leases: Leases)
     given_up = []
     for row in rows:
         request_id = row["request_id"]
-        with _passing_by(f"request {request_id}"), connection.transaction() as tx:
+        with _skip_on_transient_error(f"request {request_id}"), connection.transaction() as tx:
             tx.one("set_lock_timeout", seconds=PASSING_PATIENCE_SECONDS)
             if tx.first("give_up_request", request_id=request_id, **silence):
                 reason = "its run was silent for too long"
@@ -125,7 +125,7 @@ def _give_up_silent(connection: LedgerConnection, topology: str, leases: Leases)
 
 
 @contextmanager
-def _passing_by(what: str) -> Iterator[None]:
+def _skip_on_transient_error(what: str) -> Iterator[None]:
     """Skip a row that another session holds, so that the sweep goes on with the others."""
     try:
         yield

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Driver:
+class DriverProcess:
     """The driver process of a step, and its code; the JVM and its Python can die separately."""
 
     host: str
@@ -42,7 +42,9 @@ class Driver:
     code: CodeFingerprint
 
 
-def start_step(connection: LedgerConnection, grant: Grant, step: str, driver: Driver) -> None:
+def start_step(
+    connection: LedgerConnection, grant: Grant, step: str, driver: DriverProcess
+) -> None:
     """Record the driver's first message; raise AttemptFenced if the step is another driver's."""
     _record_code(connection, driver.code)
     with connection.transaction() as tx:

@@ -21,7 +21,7 @@ from reliability.settings import Leases
 from reliability.states.headers import compacted_through
 from reliability.transaction.process.attempt import attempt_key, fail_and_raise
 from reliability.transaction.process.mirror import mirror_grant
-from reliability.transaction.process.opaque import OwnBatch, cut_batch
+from reliability.transaction.process.opaque import AttemptBatch, cut_batch
 from reliability.transaction.process.server import end_holders_of
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import check_states
@@ -91,7 +91,7 @@ def _grant_here(
     txid: int,
     request_id: int,
     work: Work,
-    batch: OwnBatch | None,
+    batch: AttemptBatch | None,
     leases: Leases,
 ) -> Grant | None:
     with connection.transaction() as tx:
@@ -131,7 +131,7 @@ def _grant_elsewhere(connection: LedgerConnection, topology: Topology, grant: Gr
 
 
 def _has_its_batch(
-    tx: DatabaseTransaction, topology: str, txid: int, batch: OwnBatch | None
+    tx: DatabaseTransaction, topology: str, txid: int, batch: AttemptBatch | None
 ) -> bool:
     if batch is None:
         return bool(tx.one("is_frozen", topology=topology, txid=txid)["is_frozen"])
@@ -143,7 +143,7 @@ def _grant(
     topology: Topology,
     txid: int,
     request: Request,
-    batch: OwnBatch | None,
+    batch: AttemptBatch | None,
     leases: Leases,
 ) -> Grant:
     place = {"topology": topology.name, "txid": txid}
@@ -154,7 +154,7 @@ def _grant(
         request_id=request.request_id,
         lease=topology.lease_seconds,
         submit_lease=leases.submit,
-        **_own_batch(batch),
+        **_batch_parameters(batch),
         **place,
     )
     tx.run("record_grant", topology=topology.name)
@@ -172,7 +172,7 @@ def _open_sinks(tx: DatabaseTransaction, topology: Topology, grant: Grant, datab
     tx.all("open_sinks", steps=steps, sinks=sinks, **attempt_key(grant))
 
 
-def _own_batch(batch: OwnBatch | None) -> dict[str, Any]:
+def _batch_parameters(batch: AttemptBatch | None) -> dict[str, Any]:
     if batch is None:
         return {
             "batch_meta": None,

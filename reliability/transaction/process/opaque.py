@@ -25,7 +25,7 @@ _WAYS_OUT = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OwnBatch:
+class AttemptBatch:
     """The batch of one attempt; `predecessor_attempt` is None for txid 1."""
 
     topology: str
@@ -48,7 +48,7 @@ class OwnBatch:
         )
 
 
-def cut_batch(connection: LedgerConnection, topology: Topology, txid: int) -> OwnBatch | None:
+def cut_batch(connection: LedgerConnection, topology: Topology, txid: int) -> AttemptBatch | None:
     """Plan the source and cut the next batch; None if the txid's batch is already frozen.
 
     Items of committed txids, and of the current attempts of earlier uncommitted ones, are taken. A
@@ -72,7 +72,7 @@ def cut_batch(connection: LedgerConnection, topology: Topology, txid: int) -> Ow
         raise NothingToEmit(f"txid {txid}: {error.what}", remedy=_WAYS_OUT) from error
     items = batches[0] if batches else ()
     meta = BatchMeta(items=tuple(items), emitted=spout.count(items))
-    return OwnBatch(
+    return AttemptBatch(
         topology=topology.name,
         txid=txid,
         meta=meta,
