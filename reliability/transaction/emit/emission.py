@@ -36,7 +36,7 @@ def emit(
     connection: LedgerConnection,
     topology: Topology,
     interval: Interval | None,
-    who: TaskContact,
+    contact: TaskContact,
     *,
     max_batches: int,
     refreeze: bool = False,
@@ -50,21 +50,23 @@ def emit(
     :raises IntervalOverlap, TxidBlocked, TooManyBatches: nothing was allocated
     """
     if topology.spout.timed and interval is None:
-        raise DataIntervalMissing(f"run {who.run.run_id} of {who.run.dag_id} has no data interval")
+        raise DataIntervalMissing(
+            f"run {contact.run.run_id} of {contact.run.dag_id} has no data interval"
+        )
     interval = interval if topology.spout.timed else None
-    if who.is_dry_run:
-        return _ask_for_dry_run(connection, topology, interval, who, max_batches)
+    if contact.is_dry_run:
+        return _ask_for_dry_run(connection, topology, interval, contact, max_batches)
     declare(connection, topology)
     _check_ready(connection, topology, interval)
     if refreeze:  # before requests are opened: a refusal must leave none open
-        _refreeze_interval(connection, topology, interval, who.run)
+        _refreeze_interval(connection, topology, interval, contact.run)
     for _ in range(MAX_PLANS):
         batches = _plan(connection, topology, interval)
         with connection.transaction() as tx:
             next_txid = lock_topology(tx, topology.name)["next_txid"]
             # Another run may have allocated some of these items since the plan was made.
             if not _any_is_allocated(tx, topology, batches):
-                return _allocate(tx, topology, interval, batches, who, next_txid, max_batches)
+                return _allocate(tx, topology, interval, batches, contact, next_txid, max_batches)
     raise LedgerBusy(f"other runs of {topology.name} are emitting the same items")
 
 
@@ -72,18 +74,18 @@ def _ask_for_dry_run(
     connection: LedgerConnection,
     topology: Topology,
     interval: Interval | None,
-    who: TaskContact,
+    contact: TaskContact,
     max_batches: int,
 ) -> list[int]:
     """Open requests for the interval's txids; a dry run allocates none."""
     with connection.transaction() as tx:
         lock_topology(tx, topology.name)
-        txids = _earlier_txids(tx, topology.name, interval, who.run)
+        txids = _earlier_txids(tx, topology.name, interval, contact.run)
         if not txids:
             raise NothingToReplay(f"{topology.name} has emitted nothing for {interval}")
         _check_room(topology.name, len(txids), max_batches)
         for txid in txids:
-            contact_in(tx, topology.name, txid, who, may_open_first=True)
+            contact_in(tx, topology.name, txid, contact, may_open_first=True)
     return txids
 
 
@@ -130,11 +132,11 @@ def _allocate(
     topology: Topology,
     interval: Interval | None,
     batches: list[BatchMeta],
-    who: TaskContact,
+    contact: TaskContact,
     next_txid: int,
     max_batches: int,
 ) -> list[int]:
-    own = _earlier_txids(tx, topology.name, interval, who.run)
+    own = _earlier_txids(tx, topology.name, interval, contact.run)
     metas = _metas_to_allocate(tx, topology, interval, batches, has_own=bool(own))
     _check_overlap(tx, topology.name, interval)
     _check_room(topology.name, len(own) + len(metas), max_batches)
@@ -143,9 +145,9 @@ def _allocate(
     if new:
         tx.one("allocate_txids", topology=topology.name, count=len(new), first=next_txid)
     for txid, meta in zip(new, metas, strict=True):
-        _insert(tx, topology.name, txid, meta, interval, who.run)
+        _insert(tx, topology.name, txid, meta, interval, contact.run)
     txids = sorted({*own, *new})
-    requests = [contact_in(tx, topology.name, t, who, may_open_first=True) for t in txids]
+    requests = [contact_in(tx, topology.name, t, contact, may_open_first=True) for t in txids]
     if requests:
         renew_in(tx, requests[0].request_id)
     return txids

@@ -30,6 +30,24 @@ class Run:
     run_id: str
 
 
+@dataclass(frozen=True, slots=True)
+class RequestKey:
+    """The run's request for a txid, without its number."""
+
+    topology: str
+    txid: int
+    run: Run
+
+    def parameters(self) -> dict[str, object]:
+        """Return the parameters that identify it in a statement."""
+        return {
+            "topology": self.topology,
+            "txid": self.txid,
+            "dag_id": self.run.dag_id,
+            "run_id": self.run.run_id,
+        }
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskContact:
     """A task of a run that works for a txid.
@@ -46,11 +64,13 @@ class TaskContact:
     later_tasks: frozenset[str] = frozenset()
 
 
-def contact(connection: LedgerConnection, topology: str, txid: int, who: TaskContact) -> Request:
+def contact(
+    connection: LedgerConnection, topology: str, txid: int, contact: TaskContact
+) -> Request:
     """Return the request that a task works for, opening the next one if it was cleared (R1)."""
     with connection.transaction() as tx:
         lock_topology(tx, topology)
-        request = contact_in(tx, topology, txid, who)
+        request = contact_in(tx, topology, txid, contact)
         renew_in(tx, request.request_id)
         return request
 
@@ -59,69 +79,64 @@ def contact_in(
     tx: DatabaseTransaction,
     topology: str,
     txid: int,
-    who: TaskContact,
+    contact: TaskContact,
     *,
     may_open_first: bool = False,
 ) -> Request:
     """Do the same in a transaction that holds the topology's lock."""
-    place = {
-        "topology": topology,
-        "txid": txid,
-        "dag_id": who.run.dag_id,
-        "run_id": who.run.run_id,
-    }
-    later = sorted(who.later_tasks)
-    row = tx.first("latest_request", task=who.task, later_tasks=later, **place)
+    key = RequestKey(topology, txid, contact.run)
+    later = sorted(contact.later_tasks)
+    row = tx.first("latest_request", task=contact.task, later_tasks=later, **key.parameters())
     if row is not None:
         latest = request_of(row)
-        judgement = judge_contact(latest, recorded_try_of(row), who.this_try)
-        request = _after(tx, place, latest, judgement, is_dry_run=who.is_dry_run)
+        judgement = judge_contact(latest, recorded_try_of(row), contact.this_try)
+        request = _after(tx, key, latest, judgement, is_dry_run=contact.is_dry_run)
     elif may_open_first:
-        request = _open_next(tx, place, is_dry_run=who.is_dry_run)
+        request = _open_next(tx, key, is_dry_run=contact.is_dry_run)
     else:
-        raise NoRequest(f"run {who.run.run_id} has no request for txid {txid}")
+        raise NoRequest(f"run {contact.run.run_id} has no request for txid {txid}")
     tx.run(
         "record_contact",
         request_id=request.request_id,
-        task=who.task,
-        max_tries=who.this_try.max_tries,
-        try_id=who.this_try.try_id,
-        clear_number=who.this_try.clear_number,
-        run_started=who.this_try.run_started,
+        task=contact.task,
+        max_tries=contact.this_try.max_tries,
+        try_id=contact.this_try.try_id,
+        clear_number=contact.this_try.clear_number,
+        run_started=contact.this_try.run_started,
     )
     return request
 
 
 def _after(
     tx: DatabaseTransaction,
-    place: dict[str, object],
+    key: RequestKey,
     latest: Request,
     judgement: Contact,
     *,
     is_dry_run: bool,
 ) -> Request:
     if judgement is Contact.OPEN_NEXT:
-        return _open_next(tx, place, is_dry_run=is_dry_run)
+        return _open_next(tx, key, is_dry_run=is_dry_run)
     if judgement is Contact.REOPEN:
         return request_of(tx.one("reopen_request", request_id=latest.request_id))
     return latest
 
 
-def _open_next(tx: DatabaseTransaction, place: dict[str, object], *, is_dry_run: bool) -> Request:
-    for superseded in tx.all("end_superseded_requests", reason=ASKED_AGAIN, **place):
+def _open_next(tx: DatabaseTransaction, key: RequestKey, *, is_dry_run: bool) -> Request:
+    for superseded in tx.all("end_superseded_requests", reason=ASKED_AGAIN, **key.parameters()):
         # No task waits for the attempt of a task that was cleared while it ran.
         tx.run("end_attempt_of_request", request_id=superseded["request_id"], reason=ASKED_AGAIN)
-    facts = tx.one("facts_for_request", topology=place["topology"], txid=place["txid"])
+    facts = tx.one("facts_for_request", topology=key.topology, txid=key.txid)
     kind = kind_of_new_request(facts["committed_attempt"])
     if is_dry_run and kind is not RequestKind.REPLAY:
-        raise NothingToReplay(f"txid {place['txid']} of {place['topology']} has not committed")
+        raise NothingToReplay(f"txid {key.txid} of {key.topology} has not committed")
     return request_of(
         tx.one(
             "open_request",
             kind=kind.value,
             granted_after=facts["newest_attempt"],
             is_dry_run=is_dry_run,
-            **place,
+            **key.parameters(),
         )
     )
 
@@ -143,10 +158,10 @@ def close(connection: LedgerConnection, topology: str, txid: int, run: Run, reas
     All of the run's tasks for the txid have ended, so a task that comes later was cleared. Tasks
     that wait for the request fail at once. Its attempt is ended only if it is not sealed.
     """
-    place = {"topology": topology, "txid": txid, "dag_id": run.dag_id, "run_id": run.run_id}
+    key = RequestKey(topology, txid, run).parameters()
     with connection.transaction() as tx:
-        row = tx.first("latest_request", task="", later_tasks=[], **place)
-        tx.run("record_tasks_ended", **place)
+        row = tx.first("latest_request", task="", later_tasks=[], **key)
+        tx.run("record_tasks_ended", **key)
         return row is not None and _close_in(tx, row["request_id"], reason)
 
 
