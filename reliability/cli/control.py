@@ -175,7 +175,7 @@ def release(
         runs = release(connection, topology, wanted)
     released = {txid for run in runs for txid in run.txids}
     if left := set(wanted or ()) - released:
-        warn(f"{with_noun(format_txids(left))} were not held")
+        warn(f"{with_noun(format_txids(left))} not held")
     if as_json:
         return print_json(
             {

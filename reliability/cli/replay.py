@@ -209,7 +209,7 @@ def _replay_all(
         _print_log_path(error)
         if left := set(txids) - {one.txid for one in done}:
             warn(
-                f"{with_noun(format_txids(left))} were not replayed, {len(done)} before were; "
+                f"{with_noun(format_txids(left))} not replayed, {len(done)} replayed before; "
                 "a PROCESSED one still commits in its turn"
             )
             replaying.give_up("reliability replay ended without it")

@@ -427,7 +427,7 @@ def test_a_replay_that_fails_says_what_is_done_and_leaves_nothing_open(shop, mon
     submit_by(monkeypatch, write)
     before = shop.tables()
     said = say("replay", "shop", "1..3", code=1)
-    assert "txids 2..3 were not replayed, 1 before were" in said.stderr
+    assert "txids 2..3 not replayed, 1 replayed before" in said.stderr
     assert "[ATTEMPT_INCOMPLETE] attempt 2:1" in said.stderr
     assert shop.tables() == before
     asked = "SELECT txid, status FROM reliability.request WHERE dag_id = 'cli' ORDER BY txid"

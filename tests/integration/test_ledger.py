@@ -82,7 +82,7 @@ def test_an_older_a_newer_and_a_changed_ledger(connection):
         check_migrated(connection)
     with connection.transaction() as tx:
         tx.run(SQL("DELETE FROM reliability.migration"))
-    with pytest.raises(LedgerNotMigrated, match="lacks migration 1"):
+    with pytest.raises(LedgerNotMigrated, match="does not have migration 1"):
         TransactionRunner.open(global_count.topology)
 
 
