@@ -51,9 +51,7 @@ class DifferentRows:
         self._topology = topology
         self._write = write
 
-    def observe(
-        self, tx: DatabaseTransaction, tables: StateTables, place: Mapping[str, Any]
-    ) -> None:
+    def observe(self, tx: DatabaseTransaction, state: StoredState, key: ChangeKey) -> None:
         """Write the rows of one change; a DifferenceObserver."""
         for rows in self._read(tx, state, key):
             self._write(rows)

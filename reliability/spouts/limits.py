@@ -23,7 +23,7 @@ class Limits:
             if limit is not None and limit < 1:
                 raise InvalidDefinition(f"a spout's max_{name}_per_batch must be at least 1")
 
-    def hold(self, items: Sequence[FileItem]) -> bool:
+    def allow(self, items: Sequence[FileItem]) -> bool:
         """Say whether one batch may contain all of these items."""
         return (
             len({item.path for item in items}) <= self.files

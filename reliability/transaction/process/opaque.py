@@ -94,7 +94,7 @@ def _plan(
         raise SourceMoved(error.what) from error
 
 
-def freeze_batch(tx: DatabaseTransaction, place: Mapping[str, Any]) -> None:
+def freeze_batch(tx: DatabaseTransaction, key: ChangeKey) -> None:
     """Before a first commit, make the batch of the attempt the batch of the txid, for ever.
 
     :raises LedgerCorruption: the attempt's batch does not start where the previous txid's committed
