@@ -1,1 +1,1 @@
-"""The spark-submit entry point, and the example topologies."""
+"""The example topologies, and a file for spark-submit."""

@@ -1,4 +1,4 @@
-"""The one spark-submit entry point: process one attempt of one topology."""
+"""Process one step of an attempt, by spark-submit: what reliability/spark/process_batch.py does."""
 
 from __future__ import annotations
 

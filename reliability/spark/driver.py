@@ -34,7 +34,8 @@ from reliability.core.graph import Step
 from reliability.fingerprint import fingerprint
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import ledger_dsn
-from reliability.spark.imports import find_code, prefer_installed_pyspark
+from reliability.spark.frames import batch_frame
+from reliability.spark.imports import drop_package_folder, find_code, prefer_installed_pyspark
 from reliability.spark.one_evaluation import is_lost_evaluation, persist_shared
 from reliability.spark.progress import Progress
 from reliability.spark.reduce import check_frames, reduce_frame
@@ -209,6 +210,7 @@ def _summary(error: Exception) -> str:
 
 
 def run() -> None:
-    """Entry point of spark_apps/process_batch.py."""
+    """Process the step that the command line names; the exit code tells Spark what became of it."""
+    drop_package_folder(sys.path)
     find_code(sys.path)
     sys.exit(main(sys.argv[1:]))

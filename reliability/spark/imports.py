@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 CODE = "RELIABILITY_CODE"  # the folder in which Airflow's task found the topology's module
+PACKAGE = Path(__file__).resolve().parent
 ARCHIVE = Path("pyspark") / "python" / "lib" / "pyspark.zip"
 
 
@@ -19,6 +20,15 @@ def prefer_installed_pyspark(path: list[str]) -> None:
     for entry in [*path]:
         if entry.endswith(str(ARCHIVE)) and str(Path(entry).parents[3]) in path:
             path.remove(entry)
+
+
+def drop_package_folder(path: list[str]) -> None:
+    """Take the folder of this package off a module path.
+
+    spark-submit runs `process_batch.py` as a file, so Python puts its folder first. A module of the
+    pipeline that is called `session` or `values` would then be ours.
+    """
+    path[:] = [entry for entry in path if Path(entry).resolve() != PACKAGE]
 
 
 def find_code(path: list[str]) -> None:

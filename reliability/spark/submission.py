@@ -11,7 +11,7 @@ from reliability.core.attempt import Grant, TransactionAttempt
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Submission:
-    """The arguments of spark_apps/process_batch.py."""
+    """The arguments of process_batch.py."""
 
     module: str
     grant: Grant

@@ -168,8 +168,8 @@ def _search_path(environment: Mapping[str, str]) -> str:
 
 
 def process_batch() -> str:
-    """Return the path of spark_apps/process_batch.py."""
-    spec = find_spec("spark_apps.process_batch")
+    """Return the path of the file that spark-submit runs."""
+    spec = find_spec("reliability.spark.process_batch")
     assert spec is not None
     assert spec.origin is not None
     return spec.origin

@@ -134,7 +134,7 @@ def test_spark_submit_never_takes_an_old_application_for_a_new_one(bag, dag_id):
     for name in ("process", "commit"):
         task = bag.dags[dag_id].task_dict[f"transaction.{name}"]
         assert task.durable is False
-        assert Path(task.application) == ROOT / "spark_apps" / "process_batch.py"
+        assert Path(task.application) == ROOT / "reliability" / "spark" / "process_batch.py"
 
 
 @pytest.mark.parametrize("dag_id", TOPOLOGIES)

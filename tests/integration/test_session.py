@@ -227,7 +227,7 @@ def test_a_time_without_a_zone_is_in_utc_whatever_zone_the_host_has(pipeline, co
     grant = times.begin(1)
     submission = Submission(module=local_times.__name__, grant=grant, step=THE_STEP)
     subprocess.run(
-        [sys.executable, "-m", "spark_apps.process_batch", *submission.arguments()],
+        [sys.executable, "-m", "reliability.spark.process_batch", *submission.arguments()],
         env=os.environ
         | {
             "TZ": "America/New_York",

@@ -1,6 +1,6 @@
 """A topology that rolls dice, and its driver on a cluster that loses an executor meanwhile (V5).
 
-`python -m tests.support.lost_executor` takes the arguments of spark_apps/process_batch.py. When the
+`python -m tests.support.lost_executor` takes the arguments of process_batch.py. When the
 first state is staged it kills one of the executors, waits until Spark has noticed, and goes on.
 """
 

@@ -4,11 +4,18 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import pytest
 
+from reliability.spark.imports import drop_package_folder
 from reliability.spark.java import java_home
-from reliability.spark.submit import SparkSubmit, driver_environment, find_spark_submit
+from reliability.spark.submit import (
+    SparkSubmit,
+    driver_environment,
+    find_spark_submit,
+    process_batch,
+)
 
 
 def program(path):
@@ -22,6 +29,22 @@ def java(folder, version, modules="java.base jdk.incubator.vector"):
     program(folder / "bin" / "java")
     (folder / "release").write_text(f'JAVA_VERSION="{version}"\nMODULES="{modules}"\n')
     return str(folder)
+
+
+def test_a_module_of_the_pipeline_is_not_taken_for_one_of_the_library_of_the_same_name(tmp_path):
+    """spark-submit runs a file, and Python puts its folder first."""
+    (tmp_path / "session.py").touch()
+    link = tmp_path / "link"
+    link.symlink_to(Path(process_batch()).parent)
+    path = [str(Path(process_batch()).parent), str(link), str(tmp_path)]
+    drop_package_folder(path)
+    assert path == [str(tmp_path)]
+
+
+def test_no_module_beside_the_file_of_spark_submit_is_called_like_one_of_python():
+    """The driver's own imports run while that folder is still first."""
+    beside = {file.stem for file in Path(process_batch()).parent.glob("*.py")}
+    assert beside.isdisjoint(sys.stdlib_module_names)
 
 
 # --- spark-submit and Python ---------------------------------------------------------------------
