@@ -9,7 +9,7 @@ ARG PIP_TRUSTED_HOST
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_CACHE_DIR=/var/cache/pip
 WORKDIR /build
 COPY requirements.lock compose/select_locked.py ./
-RUN python3 select_locked.py requirements.lock "reliability (pyproject.toml)" > runtime.lock \
+RUN python3 select_locked.py requirements.lock "airflow-provider-reliability (pyproject.toml)" > runtime.lock \
  && python3 select_locked.py requirements.lock hatchling > hatchling.lock
 
 # ---- the locked packages
@@ -25,7 +25,6 @@ RUN --mount=type=cache,target=/var/cache/pip \
 COPY pyproject.toml README.md LICENSE ./
 COPY reliability reliability
 COPY plugins plugins
-COPY spark_apps spark_apps
 COPY sql sql
 RUN pip wheel --no-deps --no-build-isolation --wheel-dir /wheel .
 
@@ -47,6 +46,7 @@ ENV PATH=/opt/python/bin:$PATH \
     SPARK_CONF_DIR=/opt/reliability/compose/spark \
     PGSERVICEFILE=/run/secrets/pg_service \
     PGPASSFILE=/home/reliability/.pgpass \
+    PYTHONPATH=/opt/reliability \
     PYTHONUNBUFFERED=1
 RUN --mount=type=bind,from=wheel,source=/wheel,target=/wheel \
     pip install --no-cache-dir --disable-pip-version-check --no-deps --no-index /wheel/*.whl
@@ -54,6 +54,7 @@ WORKDIR /opt/reliability
 COPY --chown=50000:0 data data
 COPY --chown=50000:0 compose/entrypoint.sh compose/health.py compose/
 COPY --chown=50000:0 compose/spark compose/spark
+COPY --chown=50000:0 spark_apps spark_apps
 COPY --chown=50000:0 dags dags
 USER 50000
 ENTRYPOINT ["/opt/reliability/compose/entrypoint.sh"]

@@ -1,6 +1,6 @@
 """Print the part of a lock that one of its roots asks for: an image needs no linter.
 
-    python3 select_locked.py requirements.lock "reliability (pyproject.toml)"
+    python3 select_locked.py requirements.lock "airflow-provider-reliability (pyproject.toml)"
 
 Reads the lock's own `# via` comments, which say who asks for each package.
 """

@@ -19,7 +19,7 @@ COMPOSE_FILE = ROOT / "docker-compose.yml"
 LOCK = """\
 ours==1 \\
     --hash=sha256:aa
-    # via reliability (pyproject.toml)
+    # via airflow-provider-reliability (pyproject.toml)
 shared==2 \\
     --hash=sha256:bb
     # via
@@ -27,7 +27,7 @@ shared==2 \\
     #   ours
 linter==3 \\
     --hash=sha256:cc
-    # via reliability (pyproject.toml:dev)
+    # via airflow-provider-reliability (pyproject.toml:dev)
 of-linter==4 ; python_full_version < '3.11' \\
     --hash=sha256:dd
     # via linter
@@ -106,14 +106,14 @@ def test_what_only_the_containers_know_is_not_made_anew(tmp_path, name):
 
 
 def test_the_image_gets_what_it_runs_and_no_linter():
-    selected = select(LOCK, "reliability (pyproject.toml)")
+    selected = select(LOCK, "airflow-provider-reliability (pyproject.toml)")
     assert "ours==1" in selected
     assert "shared==2" in selected
     assert "linter" not in selected.replace("#   linter", "")
 
 
 def test_the_real_lock_loses_the_tests_tools_only():
-    selected = select((ROOT / "requirements.lock").read_text(), "reliability (pyproject.toml)")
+    selected = select((ROOT / "requirements.lock").read_text(), "airflow-provider-reliability (pyproject.toml)")
     names = {line.partition("==")[0] for line in selected.splitlines() if "==" in line}
     assert {"apache-airflow", "asyncpg", "pyspark", "pandas", "psycopg2-binary"} <= names
     assert not {"ruff", "mypy", "pytest", "hypothesis"} & names
