@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,15 @@ def test_every_dag_has_tags_owner_retries_and_docs(bag):
             assert task.owner == "reliability", task.task_id
             assert task.retries >= 1, task.task_id
             assert task.retry_delay.total_seconds() > 0, task.task_id
+
+
+def test_airflow_lists_the_installed_distribution_as_a_provider(airflow_home):
+    """What `airflow providers list` shows; Airflow checks its keys on the way."""
+    from airflow.providers_manager import ProvidersManager
+
+    provider = ProvidersManager().providers["airflow-provider-reliability"]
+    assert provider.data["name"] == "Reliability"
+    assert provider.version == version("airflow-provider-reliability")
 
 
 def test_there_is_no_cycle(bag):

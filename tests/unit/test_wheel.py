@@ -15,11 +15,13 @@ SEEN_FROM_OUTSIDE = """
 import sys
 sys.path.append(sys.argv[1])
 from importlib.util import find_spec
+from reliability.airflow_provider import get_provider_info
 from reliability.ledger.queries import queries, sql_folder
 from reliability.spark.submit import process_batch
 print(sql_folder(), process_batch(), find_spec("reliability_airflow").origin, sep="\\n")
 assert queries()
 assert sorted((sql_folder() / "migrations").glob("*.sql"))
+assert get_provider_info()["package-name"] == "airflow-provider-reliability"
 """
 
 
