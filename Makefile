@@ -14,7 +14,7 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 setup: ## Install everything the lock names into .venv
-	@$(PYTHON) dev/bootstrap.py
+	@$(PYTHON) dev/install/bootstrap.py
 
 up: setup ## Start Postgres and Airflow on this machine
 	@$(PY) -m dev up

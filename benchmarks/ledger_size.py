@@ -17,8 +17,8 @@ from psycopg2.sql import SQL
 from rich.console import Console
 from rich.table import Table
 
-from dev.environment import Environment
-from dev.postgres import NO_FSYNC
+from dev.services.environment import Environment
+from dev.services.postgres import NO_FSYNC
 from reliability import Count, FileSpout, State, Sum, Topology
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from dev.errors import DevError
 
 if TYPE_CHECKING:
-    from dev.environment import Environment
+    from dev.services.environment import Environment
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -46,9 +46,9 @@ def parse_arguments() -> tuple[str, list[str]]:
 
 def prepare() -> None:
     """Find Java and Postgres, or fetch them, and archive Spark's classes for this Java."""
-    from dev.java import find_java
-    from dev.postgres_binaries import find_binaries
-    from dev.spark_conf import SparkConf
+    from dev.services.java import find_java
+    from dev.services.postgres_binaries import find_binaries
+    from dev.services.spark_conf import SparkConf
 
     java = find_java(ROOT)
     print(f"    Java {java.version} in {java.home}")
@@ -99,20 +99,20 @@ def destroy() -> None:
 
 def lock() -> None:
     """Write the locks anew."""
-    from dev.locks import write_locks
+    from dev.install.locks import write_locks
 
     write_locks(ROOT)
 
 
 def _environment() -> Environment:
-    from dev.environment import Environment
+    from dev.services.environment import Environment
 
     return Environment(ROOT)
 
 
 def _environments() -> list[Environment]:
     """Return the environment and those kept below it: each has chosen ports of its own."""
-    from dev.environment import Environment
+    from dev.services.environment import Environment
 
     below = sorted(file.parent for file in (ROOT / ".reliability").glob("*/ports.json"))
     return [_environment(), *(Environment(ROOT, state_dir) for state_dir in below)]

@@ -14,8 +14,8 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dev.environment import Environment
-from dev.postgres import NO_FSYNC
+from dev.services.environment import Environment
+from dev.services.postgres import NO_FSYNC
 from tests.conformance.adapters import ADAPTERS
 from tests.conformance.bench import open_bench
 from tests.conformance.comparison import Outcome, Verdict

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from dev.backfill import is_known
-from dev.processes import wait_until
+from dev.demo.backfill import is_known
+from dev.services.processes import wait_until
 from reliability.ledger.connection import LedgerConnection
 from tests.end_to_end.dates import Dates, publish
 

@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dev.airflow_api import AirflowApi
-from dev.backfill import is_known
-from dev.environment import Environment
-from dev.processes import wait_until
+from dev.demo.backfill import is_known
+from dev.services.airflow_api import AirflowApi
+from dev.services.environment import Environment
+from dev.services.processes import wait_until
 from reliability.ledger.connection import LedgerConnection
 from tests.support.fix_postgres import rows
 

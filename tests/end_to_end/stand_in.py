@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from dev.processes import wait_until
+from dev.services.processes import wait_until
 from reliability.core.attempt import Grant
 from reliability.core.definitions import Topology
 from reliability.core.fold import Fold

@@ -12,11 +12,11 @@ import psutil
 import pytest
 from psycopg2.sql import SQL
 
-from dev.backfill import Backfill
-from dev.demo_faults import kill_one
-from dev.demo_report import compare, expected_tables, read_tables
-from dev.environment import listening_addresses
-from dev.processes import wait_until
+from dev.demo.backfill import Backfill
+from dev.demo.faults import kill_one
+from dev.demo.report import compare, expected_tables, read_tables
+from dev.services.environment import listening_addresses
+from dev.services.processes import wait_until
 from tests.support.fix_postgres import rows
 
 pytestmark = pytest.mark.timeout(420)

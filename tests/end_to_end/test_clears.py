@@ -10,7 +10,7 @@ import json
 
 import pytest
 
-from dev.processes import wait_until
+from dev.services.processes import wait_until
 from tests.end_to_end.dates import ENDS, PATIENCE, Dag
 
 pytestmark = pytest.mark.timeout(420)

@@ -10,8 +10,8 @@ import json
 
 import pytest
 
-from dev.airflow_api import AirflowApiError
-from dev.processes import wait_until
+from dev.services.airflow_api import AirflowApiError
+from dev.services.processes import wait_until
 from tests.end_to_end.dates import PATIENCE, Dag
 
 pytestmark = pytest.mark.timeout(420)

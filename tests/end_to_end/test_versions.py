@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dev.processes import wait_until
+from dev.services.processes import wait_until
 from reliability.core.attempt import TransactionAttempt
 from reliability.transaction.inspect.attempt_report import outdated_code
 from tests.end_to_end.dates import PATIENCE, publish

@@ -747,8 +747,8 @@ def test_a_sweep_cleans_later_what_a_database_that_is_away_still_has(staged, con
 @pytest.fixture(scope="module")
 def second_server(environment, tmp_path_factory):
     """Another Postgres server, with a migrated database `reliability`."""
-    from dev.environment import Environment
-    from dev.postgres import NO_FSYNC
+    from dev.services.environment import Environment
+    from dev.services.postgres import NO_FSYNC
     from reliability.ledger.migrations import migrate
 
     second = Environment(

@@ -21,8 +21,8 @@ from queue import SimpleQueue
 from rich.console import Console
 from rich.table import Table
 
-from dev.environment import Environment
-from dev.postgres import NO_FSYNC
+from dev.services.environment import Environment
+from dev.services.postgres import NO_FSYNC
 from tests.mutants.attach import OF_SERVER
 from tests.mutants.run import ROOT, Outcome, copy_tree, run_mutant, run_tests
 from tests.mutants.table import MUTANTS, NOT_BUILT, Mutant

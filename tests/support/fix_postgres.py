@@ -13,8 +13,8 @@ import psycopg2
 import psycopg2.extensions
 import pytest
 
-from dev.environment import Environment
-from dev.postgres import NO_FSYNC
+from dev.services.environment import Environment
+from dev.services.postgres import NO_FSYNC
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
 

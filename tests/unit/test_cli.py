@@ -11,7 +11,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
-from dev.processes import wait_until
+from dev.services.processes import wait_until
 from reliability.cli import app
 from reliability.cli.disagreement import DagRun, Disagreement, compare
 from reliability.cli.output import read_txids

@@ -8,14 +8,15 @@ from pathlib import Path
 import pytest
 import yaml
 
-import dev.compose
+import dev.compose.__main__
 from compose.select_locked import select
-from dev.compose import Compose, compare, condition, expected_tables
-from dev.compose_secrets import FILES, FOLDER, STORED, admin_password, write_secrets
+from dev.compose.__main__ import Compose, compare, condition, expected_tables
+from dev.compose.secrets import FILES, FOLDER, STORED, admin_password, write_secrets
 from dev.errors import DevError
 
 ROOT = Path(__file__).resolve().parents[2]
 COMPOSE_FILE = ROOT / "docker-compose.yml"
+ROOT_OF_LOCK = "airflow-provider-reliability (pyproject.toml)"
 LOCK = """\
 ours==1 \\
     --hash=sha256:aa
@@ -106,14 +107,14 @@ def test_what_only_the_containers_know_is_not_made_anew(tmp_path, name):
 
 
 def test_the_image_gets_what_it_runs_and_no_linter():
-    selected = select(LOCK, "airflow-provider-reliability (pyproject.toml)")
+    selected = select(LOCK, ROOT_OF_LOCK)
     assert "ours==1" in selected
     assert "shared==2" in selected
     assert "linter" not in selected.replace("#   linter", "")
 
 
 def test_the_real_lock_loses_the_tests_tools_only():
-    selected = select((ROOT / "requirements.lock").read_text(), "airflow-provider-reliability (pyproject.toml)")
+    selected = select((ROOT / "requirements.lock").read_text(), ROOT_OF_LOCK)
     names = {line.partition("==")[0] for line in selected.splitlines() if "==" in line}
     assert {"apache-airflow", "asyncpg", "pyspark", "pandas", "psycopg2-binary"} <= names
     assert not {"ruff", "mypy", "pytest", "hypothesis"} & names
@@ -127,7 +128,7 @@ def totals():
 
 @pytest.fixture
 def expected(totals, monkeypatch):
-    monkeypatch.setattr(dev.compose, "expected_tables", lambda: totals)
+    monkeypatch.setattr(dev.compose.__main__, "expected_tables", lambda: totals)
     return {name: set(rows) for name, rows in totals.items()}
 
 

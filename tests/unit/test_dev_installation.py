@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dev.credentials import Credentials
-from dev.java import parse_major, parse_properties
-from dev.postgres_binaries import parse_major as parse_postgres_major
-from dev.spark_conf import join
-from dev.uv import parse_pip_settings, uv_environment
+from dev.install.uv import parse_pip_settings, uv_environment
+from dev.services.credentials import Credentials
+from dev.services.java import parse_major, parse_properties
+from dev.services.postgres_binaries import parse_major as parse_postgres_major
+from dev.services.spark_conf import join
 
 LISTING = """\
 global.index-url='https://first.example/simple'

@@ -10,10 +10,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from dev.environment import listening_addresses
 from dev.errors import DeadlineError
-from dev.ports import Ports, is_free
-from dev.processes import Background, Identity, marked, stop_all, wait_until
+from dev.services.environment import listening_addresses
+from dev.services.ports import Ports, is_free
+from dev.services.processes import Background, Identity, marked, stop_all, wait_until
 
 WITH_CHILD = (
     "import subprocess, sys, time;"

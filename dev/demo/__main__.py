@@ -19,12 +19,10 @@ from typing import Any
 from psycopg2.sql import SQL
 from rich.console import Console
 
-from dev.airflow_api import AirflowApiError
-from dev.airflow_services import COMPONENTS
-from dev.backfill import Backfill, is_known
-from dev.demo_faults import VICTIMS, Killed, Victim, kill_one
-from dev.demo_progress import Steps
-from dev.demo_report import (
+from dev.demo.backfill import Backfill, is_known
+from dev.demo.faults import VICTIMS, Killed, Victim, kill_one
+from dev.demo.progress import Steps
+from dev.demo.report import (
     Tables,
     compare,
     expected_tables,
@@ -33,13 +31,15 @@ from dev.demo_report import (
     read_ledger,
     read_tables,
 )
-from dev.environment import Environment
 from dev.errors import DevError
-from dev.processes import wait_until
+from dev.services.airflow import COMPONENTS
+from dev.services.airflow_api import AirflowApiError
+from dev.services.environment import Environment
+from dev.services.processes import wait_until
 from reliability.core.errors import ReliabilityError
 from reliability.ledger.connection import LedgerConnection
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 DAG_ID = "cdnow_revenue"
 COMMITS = SQL("SELECT count(*) AS commits FROM reliability.commit_log")
 APPLICATIONS = SQL("SELECT application_id FROM reliability.attempt_step")

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from dev.errors import InstallError
-from dev.uv import ensure_uv
+from dev.install.uv import ensure_uv
 
 STAMP = "installed-from"
 INPUTS = ("requirements.lock", "pyproject.toml", "locks/uv.lock")

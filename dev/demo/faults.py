@@ -8,7 +8,7 @@ from typing import Literal, get_args
 import psutil
 from psycopg2.sql import SQL
 
-from dev.environment import Environment
+from dev.services.environment import Environment
 from reliability.ledger.connection import LedgerConnection
 
 Victim = Literal["driver", "task", "supervisor", "postgres"]

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from dev.airflow_api import AirflowApi, AirflowApiError
-from dev.processes import wait_until
+from dev.services.airflow_api import AirflowApi, AirflowApiError
+from dev.services.processes import wait_until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

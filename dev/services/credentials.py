@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev.ports import HOST
+from dev.services.ports import HOST
 
 SUPERUSER = "postgres"
 ROLES = ("airflow", "reliability")

@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev.accounts import Account
 from dev.errors import DevError, InstallError
-from dev.uv import install_tool
+from dev.install.uv import install_tool
+from dev.services.accounts import Account
 
 OLDEST = 15
 FOLDERS = (

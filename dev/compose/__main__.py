@@ -25,11 +25,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from dev.airflow_api import AirflowApi, AirflowApiError
-from dev.compose_secrets import FOLDER, admin_password, write_secrets
+from dev.compose.secrets import FOLDER, admin_password, write_secrets
 from dev.errors import DeadlineError, DevError
+from dev.services.airflow_api import AirflowApi, AirflowApiError
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 PROJECT = "reliability-verify"
 DAG_ID = "cdnow_revenue"
 MONTH = "1998-04"

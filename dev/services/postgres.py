@@ -19,12 +19,12 @@ import psycopg2
 import psycopg2.extensions
 from psycopg2 import sql
 
-from dev.accounts import Account
-from dev.credentials import ROLES, SUPERUSER, Credentials
 from dev.errors import DevError
-from dev.ports import HOST
-from dev.postgres_binaries import Binaries
-from dev.processes import descendants, kill, wait_until
+from dev.services.accounts import Account
+from dev.services.credentials import ROLES, SUPERUSER, Credentials
+from dev.services.ports import HOST
+from dev.services.postgres_binaries import Binaries
+from dev.services.processes import descendants, kill, wait_until
 
 START_SECONDS = 60
 #: What a development server needs to differ from the default.

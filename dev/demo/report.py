@@ -14,7 +14,7 @@ from rich.table import Table
 
 from reliability.ledger.connection import LedgerConnection
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 
 LEDGER = SQL("""
     SELECT (SELECT count(DISTINCT interval_start) FROM reliability.transaction) AS months,

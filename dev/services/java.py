@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dev.errors import DevError, InstallError
-from dev.uv import install_tool
+from dev.install.uv import install_tool
 
 SUPPORTED = (17, 21, 25)
 FOLDERS = (

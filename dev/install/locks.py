@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-from dev.uv import Uv, ensure_uv
+from dev.install.uv import Uv, ensure_uv
 
 #: Lock -> how its part of pyproject.toml is resolved.
 RESOLUTIONS = {

@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-from dev.java import Java
-from dev.ports import HOST
+from dev.services.java import Java
+from dev.services.ports import HOST
 
 Profile = Literal["default", "demo"]
 

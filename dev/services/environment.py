@@ -20,17 +20,22 @@ from pathlib import Path
 
 import psutil
 
-from dev.accounts import server_account, server_home, server_home_path
-from dev.airflow_api import AirflowApi
-from dev.airflow_services import COMPONENTS, AirflowServices
-from dev.credentials import Credentials
 from dev.errors import DevError
-from dev.java import Java, find_java
-from dev.ports import Ports
-from dev.postgres import EmbeddedPostgres
-from dev.postgres_binaries import Binaries, find_binaries, installed_binaries, reachable_binaries
-from dev.processes import MARKER, descendants, kill, marked
-from dev.spark_conf import Profile, SparkConf, without_spark
+from dev.services.accounts import server_account, server_home, server_home_path
+from dev.services.airflow import COMPONENTS, AirflowServices
+from dev.services.airflow_api import AirflowApi
+from dev.services.credentials import Credentials
+from dev.services.java import Java, find_java
+from dev.services.ports import Ports
+from dev.services.postgres import EmbeddedPostgres
+from dev.services.postgres_binaries import (
+    Binaries,
+    find_binaries,
+    installed_binaries,
+    reachable_binaries,
+)
+from dev.services.processes import MARKER, descendants, kill, marked
+from dev.services.spark_conf import Profile, SparkConf, without_spark
 
 PREFERRED_PORTS = {"airflow": 8080}
 #: What would lead our programs to another Airflow or Postgres of the user's.

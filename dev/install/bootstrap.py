@@ -1,4 +1,4 @@
-"""Make `.venv` from the lock: `python3 dev/bootstrap.py`, needing nothing but Python itself.
+"""Make `.venv` from the lock: `python3 dev/install/bootstrap.py`. Python alone is enough for it.
 
 Safe to call at any time: a stamp of what was installed makes a call with nothing to do
 immediate, and an installation that was cut off is taken up again.
@@ -19,9 +19,9 @@ def main() -> int:
         print(f"Python 3.10 or newer is needed, this is {found}: make PYTHON=python3.12 setup")
         return 1
     # Run as a file, Python would look for modules in dev/ instead of in the clone.
-    root = Path(__file__).resolve().parents[1]
+    root = Path(__file__).resolve().parents[2]
     sys.path[0] = str(root)
-    from dev.installation import install
+    from dev.install.installation import install
 
     return install(root)
 

@@ -16,11 +16,11 @@ from pathlib import Path
 
 import psycopg2
 
-from dev.airflow_api import AirflowApi
-from dev.credentials import Credentials, write_private
 from dev.errors import DevError
-from dev.ports import HOST
-from dev.processes import Background, stop_all, wait_until
+from dev.services.airflow_api import AirflowApi
+from dev.services.credentials import Credentials, write_private
+from dev.services.ports import HOST
+from dev.services.processes import Background, stop_all, wait_until
 
 #: Component -> its command. The API server reads task logs from the disk: no log servers.
 COMPONENTS: Mapping[str, tuple[str, ...]] = {

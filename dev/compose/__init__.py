@@ -1,0 +1,1 @@
+"""The secrets of the containers, and `make verify-compose`."""

@@ -1,0 +1,1 @@
+"""Postgres, Airflow and Spark as processes of this machine."""
