@@ -36,8 +36,7 @@ REPORTED_AS = {
     "dag-processor": "dag_processor",
     "triggerer": "triggerer",
 }
-#: User -> role. The lesser two are for trying what they may not do.
-USERS = {"admin": "admin", "user": "user", "viewer": "viewer"}
+USER = "admin"
 START_SECONDS = 240
 STOP_SECONDS = 5
 
@@ -57,7 +56,6 @@ class AirflowServices:
     credentials: Credentials
     #: What every process of the environment gets, Airflow or not.
     common_env: Mapping[str, str]
-    spark_master: str = "local[2]"
     #: What a test adds, or sets otherwise.
     more_settings: Mapping[str, str] = field(default_factory=dict)
 
@@ -73,9 +71,8 @@ class AirflowServices:
     def passwords_file(self) -> Path:
         return self.state_dir / "airflow-passwords.json"
 
-    def api(self, username: str = "admin") -> AirflowApi:
-        password = self.credentials.password(f"airflow-{username}")
-        return AirflowApi(base_url=self.url, username=username, password=password)
+    def api(self) -> AirflowApi:
+        return AirflowApi(base_url=self.url, username=USER, password=self._password())
 
     def settings(self) -> dict[str, str]:
         """Return our settings as variables, which win over any airflow.cfg."""
@@ -89,9 +86,7 @@ class AirflowServices:
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
             # The default looks the machine's name up in DNS, which hangs on some laptops.
             "AIRFLOW__CORE__HOSTNAME_CALLABLE": "socket.gethostname",
-            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(
-                f"{name}:{role}" for name, role in USERS.items()
-            ),
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords_file),
             # libpq and asyncpg both take the password from PGPASSFILE.
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": (
@@ -111,7 +106,7 @@ class AirflowServices:
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
                 {
                     "conn_type": "spark",
-                    "host": self.spark_master,
+                    "host": "local[2]",
                     "extra": {"deploy-mode": "client", "spark-binary": "spark-submit"},
                 }
             ),
@@ -217,10 +212,12 @@ class AirflowServices:
 
     def _write_passwords(self) -> None:
         """Written beforehand: Airflow would make its own in a file anybody may read."""
-        passwords = {name: self.credentials.password(f"airflow-{name}") for name in USERS}
-        text = json.dumps(passwords)
+        text = json.dumps({USER: self._password()})
         if not self.passwords_file.is_file() or self.passwords_file.read_text() != text:
             write_private(self.passwords_file, text)
+
+    def _password(self) -> str:
+        return self.credentials.password(f"airflow-{USER}")
 
     def _command(self, *arguments: str) -> list[str]:
         python = self.root / ".venv" / "bin" / "python"

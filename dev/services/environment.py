@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
@@ -50,9 +50,8 @@ def silent(_: str) -> None:
 class Environment:
     """Everything that runs for one state directory.
 
-    `ports` fixes ports by name (`airflow`, `postgres`), `postgres_settings` adds server
-    settings (see postgres.NO_FSYNC), `airflow_settings` variables of Airflow's processes,
-    `profile` chooses how the JVMs of Spark compile.
+    `postgres_settings` adds server settings (see postgres.NO_FSYNC), `profile` chooses how the
+    JVMs of Spark compile. `airflow_settings` may be changed until Airflow is started.
     """
 
     def __init__(
@@ -61,20 +60,14 @@ class Environment:
         state_dir: Path | None = None,
         *,
         postgres_settings: Mapping[str, str] | None = None,
-        airflow_settings: Mapping[str, str] | None = None,
-        ports: Mapping[str, int] | None = None,
         profile: Profile = "default",
-        spark_master: str = "local[2]",
     ) -> None:
         self.root = root.resolve()
         self.state_dir = (state_dir or root / ".reliability").resolve()
         self.postgres_settings = dict(postgres_settings or {})
-        self.airflow_settings = dict(airflow_settings or {})
+        self.airflow_settings: dict[str, str] = {}
         self.profile: Profile = profile
-        self.spark_master = spark_master
-        self.ports = Ports(
-            file=self.state_dir / "ports.json", preferred=PREFERRED_PORTS, fixed=ports or {}
-        )
+        self.ports = Ports(file=self.state_dir / "ports.json", preferred=PREFERRED_PORTS)
         self.credentials = Credentials(state_dir=self.state_dir)
 
     def up(self, progress: Progress = print) -> None:
@@ -189,8 +182,8 @@ class Environment:
         """Return the variables for an `airflow` command against this environment."""
         return self.airflow.env()
 
-    def api(self, username: str = "admin") -> AirflowApi:
-        return self.airflow.api(username)
+    def api(self) -> AirflowApi:
+        return self.airflow.api()
 
     def processes(self) -> list[psutil.Process]:
         """Return every process of this environment, descendants included."""
@@ -242,7 +235,6 @@ class Environment:
             postgres_port=self.postgres.port,
             credentials=self.credentials,
             common_env={**self.env(), MARKER: str(self.state_dir)},
-            spark_master=self.spark_master,
             more_settings=self.airflow_settings,
         )
 
@@ -252,14 +244,3 @@ class Environment:
         if made_by.is_file():
             return installed_binaries(self.root, int(made_by.read_text()))
         return find_binaries(self.root)
-
-
-def listening_addresses(pids: Iterable[int]) -> set[tuple[str, int]]:
-    """Return the TCP addresses (ip, port) that any of the processes listens on."""
-    found: set[tuple[str, int]] = set()
-    for pid in pids:
-        with suppress(psutil.NoSuchProcess):
-            for connection in psutil.Process(pid).net_connections(kind="tcp"):
-                if connection.status == psutil.CONN_LISTEN:
-                    found.add((connection.laddr.ip, connection.laddr.port))
-    return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,32 +13,24 @@ HOST = "127.0.0.1"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ports:
-    """The remembered ports of one environment.
-
-    `preferred` is tried first for a name, `fixed` is obeyed: the caller has said so.
-    """
+    """The remembered ports of one environment; `preferred` is tried first for a name."""
 
     file: Path
     preferred: Mapping[str, int] = field(default_factory=dict)
-    fixed: Mapping[str, int] = field(default_factory=dict)
 
     def port(self, name: str) -> int:
         """Return the port of `name`, choosing and remembering one the first time."""
-        if name in self.fixed:
-            return self.fixed[name]
         known = self._read()
         return known[name] if name in known else self._choose(name, known)
 
     def free_port(self, name: str) -> int:
         """Return the port of `name` for a service about to start: another one if it is taken."""
         port = self.port(name)
-        if name in self.fixed or is_free(port):
-            return port
-        return self._choose(name, self._read())
+        return port if is_free(port) else self._choose(name, self._read())
 
     def _choose(self, name: str, known: Mapping[str, int]) -> int:
         taken = {port for other, port in known.items() if other != name}
-        port = first_free([self.preferred[name]] if name in self.preferred else [], taken)
+        port = first_free(self.preferred.get(name), taken)
         self.file.parent.mkdir(parents=True, exist_ok=True)
         draft = self.file.with_suffix(".draft")
         draft.write_text(json.dumps({**known, name: port}, indent=2))
@@ -51,10 +43,9 @@ class Ports:
         return {str(name): int(port) for name, port in json.loads(self.file.read_text()).items()}
 
 
-def first_free(wanted: Iterable[int], taken: set[int]) -> int:
-    for port in wanted:
-        if port not in taken and is_free(port):
-            return port
+def first_free(wanted: int | None, taken: set[int]) -> int:
+    if wanted is not None and wanted not in taken and is_free(wanted):
+        return wanted
     while (port := _any_port()) in taken:
         pass
     return port

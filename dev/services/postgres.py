@@ -120,11 +120,6 @@ class EmbeddedPostgres:
             return
         kill([postmaster, *descendants(postmaster)])
 
-    def remove(self) -> None:
-        """Stop and delete all data."""
-        self.stop()
-        shutil.rmtree(self.home, ignore_errors=True)
-
     def is_running(self) -> bool:
         return self.postmaster() is not None
 

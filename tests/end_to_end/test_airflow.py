@@ -15,9 +15,9 @@ from psycopg2.sql import SQL
 from dev.demo.backfill import Backfill
 from dev.demo.faults import kill_one
 from dev.demo.report import compare, expected_tables, read_tables
-from dev.services.environment import listening_addresses
 from dev.services.processes import wait_until
 from tests.support.fix_postgres import rows
+from tests.support.listening import listening_addresses
 
 pytestmark = pytest.mark.timeout(420)
 MONTHS = ("1998-04", "1998-05")

@@ -11,9 +11,9 @@ import psutil
 import pytest
 
 from dev.errors import DeadlineError
-from dev.services.environment import listening_addresses
 from dev.services.ports import Ports, is_free
 from dev.services.processes import Background, Identity, marked, stop_all, wait_until
+from tests.support.listening import listening_addresses
 
 WITH_CHILD = (
     "import subprocess, sys, time;"
