@@ -12,23 +12,11 @@ from pathlib import Path
 
 from dev.errors import DevError, InstallError
 from dev.install.uv import install_tool
+from reliability.spark.java import JAVAS, java_home
 
-SUPPORTED = (17, 21, 25)
-FOLDERS = (
-    "/usr/lib/jvm/*",
-    "/usr/lib64/jvm/*",
-    "/opt/java/*",
-    "/Library/Java/JavaVirtualMachines/*/Contents/Home",
-    "/opt/homebrew/opt/openjdk*/libexec/openjdk.jdk/Contents/Home",
-    "/usr/local/opt/openjdk*/libexec/openjdk.jdk/Contents/Home",
-)
 #: Spark's launcher always asks for it, and a Java built without it cannot start Spark.
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
-PACKAGES = {
-    "apt-get": "apt-get install openjdk-17-jre-headless",
-    "dnf": "dnf install java-21-openjdk-headless",
-    "brew": "brew install openjdk@21",
-}
+NEEDED = "Java 17, 21 or 25 is needed, install one"
 SHIM = """\
 #!/bin/sh
 # Spark always passes {module}; this runtime is built without that module.
@@ -66,14 +54,16 @@ def find_java(root: Path, environment: Mapping[str, str] = os.environ) -> Java:
 
 
 def candidates(environment: Mapping[str, str]) -> Iterator[Path]:
-    if environment.get("JAVA_HOME"):
-        yield Path(environment["JAVA_HOME"]) / "bin" / "java"
-    on_path = shutil.which("java", path=environment.get("PATH"))
-    if on_path:
-        yield Path(on_path)
-    for pattern in FOLDERS:
-        for home in sorted(Path("/").glob(pattern.lstrip("/"))):
-            yield home / "bin" / "java"
+    """Yield what the library would take, here and where neither JAVA_HOME nor PATH leads to one."""
+    for variables in (environment, {"PATH": ""}):
+        home = java_home(variables)
+        found = (
+            str(Path(home) / "bin" / "java")
+            if home
+            else shutil.which("java", path=variables.get("PATH"))
+        )
+        if found:
+            yield Path(found)
 
 
 def examine(executable: Path, *options: str) -> Java | None:
@@ -93,7 +83,7 @@ def examine(executable: Path, *options: str) -> Java | None:
     if asked.returncode != 0 or not {"java.home", "java.runtime.version"} <= properties.keys():
         return None
     java = Java(home=Path(properties["java.home"]), version=properties["java.runtime.version"])
-    return java if java.major in SUPPORTED else None
+    return java if java.major in JAVAS else None
 
 
 def parse_properties(text: str) -> dict[str, str]:
@@ -118,10 +108,10 @@ def packaged_java(root: Path) -> Java:
         home = make_home(runtime, root / ".reliability" / "tools" / "java-home")
         prove(root, home, runtime)
     except (InstallError, OSError) as error:
-        raise NoJavaError(f"Java 17, 21 or 25 is needed: {install_command()} ({error})") from error
+        raise NoJavaError(f"{NEEDED}: {error}") from error
     java = examine(home / "bin" / "java")
     if java is None:
-        raise NoJavaError(f"Java 17, 21 or 25 is needed: {install_command()}")
+        raise NoJavaError(NEEDED)
     return Java(home=home, version=java.version)
 
 
@@ -171,11 +161,3 @@ def _share_classes(runtime: Path) -> None:
 def _last(text: str) -> str:
     lines = text.strip().splitlines()
     return lines[-1] if lines else "no message"
-
-
-def install_command() -> str:
-    """Return the command that brings Java on this machine."""
-    for manager, command in PACKAGES.items():
-        if shutil.which(manager):
-            return command
-    return "install OpenJDK 17, 21 or 25"
