@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
-import shutil
 import subprocess
 import sys
 import time
@@ -20,9 +19,8 @@ from dev.install.uv import ensure_uv
 
 STAMP = "installed-from"
 INPUTS = ("requirements.lock", "pyproject.toml", "locks/uv.lock")
-USABLE = "import pip, sys; assert sys.version_info >= (3, 10)"
-ENSUREPIP_MISSING = (
-    "this Python cannot make virtual environments (venv or ensurepip is missing): "
+VENV_FAILED = (
+    "no virtual environment could be made, see above; "
     "on Debian and Ubuntu run: apt-get install python3-venv"
 )
 
@@ -77,6 +75,8 @@ def _install(root: Path) -> None:
     python = venv / "bin" / "python"
     stamp = venv / STAMP
     stamp.unlink(missing_ok=True)
+    # Before the installation reads them: what is changed meanwhile is installed the next time.
+    installed_from = fingerprint(root)
     with step("virtual environment in .venv"):
         make_venv(venv)
     with step("uv, the installer"):
@@ -90,7 +90,7 @@ def _install(root: Path) -> None:
         )
     with step("Java, Postgres and a quick start for Spark"):
         prepare(root, python)
-    stamp.write_text(fingerprint(root))
+    stamp.write_text(installed_from)
 
 
 @contextmanager
@@ -105,26 +105,15 @@ def make_venv(venv: Path) -> None:
     if has_pip(venv):
         return
     # A half-made environment (a killed set-up, a Python that was removed) is not worth repairing.
-    shutil.rmtree(venv, ignore_errors=True)
-    made = subprocess.run(
-        [sys.executable, "-m", "venv", str(venv)], capture_output=True, text=True, check=False
-    )
+    made = subprocess.run([sys.executable, "-m", "venv", "--clear", str(venv)], check=False)
     if made.returncode != 0:
-        text = made.stdout + made.stderr
-        missing = "ensurepip" in text or "No module named venv" in text
-        raise InstallError(ENSUREPIP_MISSING if missing else last_line(text))
+        raise InstallError(VENV_FAILED)
 
 
 def has_pip(venv: Path) -> bool:
     try:
         found = subprocess.run(
-            [
-                str(venv / "bin" / "python"),
-                "-c",
-                "import pip, sys; assert sys.version_info >= (3, 10)",
-            ],
-            capture_output=True,
-            check=False,
+            [str(venv / "bin" / "python"), "-c", "import pip"], capture_output=True, check=False
         )
     except OSError:
         return False
@@ -136,8 +125,3 @@ def prepare(root: Path, python: Path) -> None:
     done = subprocess.run([str(python), "-m", "dev", "prepare"], cwd=root, check=False)
     if done.returncode != 0:
         raise InstallError("Java or Postgres could not be prepared, see above")
-
-
-def last_line(text: str) -> str:
-    lines = [line for line in text.splitlines() if line.strip()]
-    return lines[-1].strip() if lines else "no message was given"

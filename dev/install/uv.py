@@ -12,7 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -32,9 +32,6 @@ HANDED_OVER = (
     ("timeout", "UV_HTTP_TIMEOUT", " "),
     ("default-timeout", "UV_HTTP_TIMEOUT", " "),
 )
-MILESTONES = ("Resolved", "Downloading", "Building", "Prepared", "Installed", "Uninstalled")
-NETWORK_WORDS = ("failed to fetch", "connect", "dns", "timed out", "no matching distribution")
-NETWORK_HINT = "; is a package index in reach? `python3 -m pip config list` shows which are used"
 #: Older names that a user may have set for the same.
 ALREADY_SET = {
     "UV_DEFAULT_INDEX": "UV_INDEX_URL",
@@ -52,19 +49,9 @@ class Uv:
     options: tuple[str, ...] = ()
 
     def run(self, *arguments: str) -> None:
-        """Run uv, passing on its milestones but not its line for every package."""
-        command = [str(self.executable), *arguments, *self.options]
-        with subprocess.Popen(
-            command,
-            cwd=self.root,
-            env=dict(self.environment),
-            text=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.PIPE,
-        ) as process:
-            said = list(_shown(process.stderr or ()))
-        if process.returncode != 0:
-            raise InstallError(_reason(self.root, said))
+        """Run uv, which says itself what fails."""
+        command = [str(self.executable), "--quiet", *arguments, *self.options]
+        run(command, self.root, self.environment)
 
 
 def ensure_uv(root: Path, python: Path) -> Uv:
@@ -76,7 +63,11 @@ def ensure_uv(root: Path, python: Path) -> Uv:
     stamp = target / "lock"
     if not stamp.is_file() or stamp.read_text() != wanted:
         shutil.rmtree(target, ignore_errors=True)
-        _pip_install(root, python, target, pip)
+        command = [
+            *(str(python), "-m", "pip", "install", "--quiet", "--require-hashes"),
+            *("--target", str(target), "--requirement", LOCK),
+        ]
+        run(command, root, pip)
         stamp.write_text(wanted)
     settings = read_pip_settings(python, pip)
     return Uv(
@@ -155,35 +146,14 @@ def _pip_environment() -> dict[str, str]:
     return {**os.environ, "PIP_USER": "0", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
 
 
-def _pip_install(root: Path, python: Path, target: Path, environment: Mapping[str, str]) -> None:
-    done = subprocess.run(
-        [
-            *(str(python), "-m", "pip", "install", "--quiet", "--require-hashes"),
-            *("--target", str(target), "--requirement", LOCK),
-        ],
-        cwd=root,
-        env=dict(environment),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+def run(command: Sequence[str], root: Path, environment: Mapping[str, str]) -> None:
+    """Run a command that installs something; what it writes is for the person at the terminal.
+
+    :raises InstallError: it failed
+    """
+    done = subprocess.run(command, cwd=root, env=dict(environment), check=False)
     if done.returncode != 0:
-        raise InstallError(_reason(root, done.stderr.splitlines()))
-
-
-def _shown(lines: Iterable[str]) -> Iterator[str]:
-    for line in lines:
-        yield line
-        if line.strip().startswith(MILESTONES):
-            print(f"    {line.strip()}", flush=True)
-
-
-def _reason(root: Path, said: Iterable[str]) -> str:
-    """Pick the line that names the error and keep the rest in a file; both tools say much."""
-    lines = [line.rstrip() for line in said if line.strip()]
-    log = root / ".reliability" / "install.log"
-    log.write_text("\n".join(lines) + "\n")
-    errors = [line for line in lines if line.strip().lower().startswith("error")]
-    first = (errors or lines or ["no message was given"])[0].strip()
-    hint = NETWORK_HINT if any(word in "".join(lines).lower() for word in NETWORK_WORDS) else ""
-    return f"{first}{hint} (more in {log})"
+        raise InstallError(
+            f"{Path(command[0]).name} failed, see above; if no package index is in reach: "
+            "`python3 -m pip config list` shows which are used"
+        )
