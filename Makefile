@@ -54,8 +54,8 @@ check: setup ## Check format, lint, types and run the unit tests
 lock: setup ## Resolve all dependencies anew and write the locks
 	@$(PY) -m dev lock
 
-verify-compose: ## Run a month of the demo in containers of its own, and remove them
-	@$(PYTHON) -m dev.compose verify
+verify-compose: setup ## Run a month of the demo in containers of its own, and remove them
+	@$(PY) -m dev.compose verify
 
 clean: ## Stop everything, delete its data and .venv
 	@if [ -x $(PY) ]; then $(PY) -m dev destroy; fi

@@ -62,6 +62,11 @@ def admin_password(root: Path) -> str:
     return passwords["admin"]
 
 
+def reliability_password(root: Path) -> str:
+    """Return the password of the ledger's owner."""
+    return _passwords(root / FOLDER)["reliability"]
+
+
 def _passwords(folder: Path) -> Mapping[str, str]:
     """Return each role's password: the one that Postgres has, or else a new one."""
     file = folder / "postgres.env"

@@ -56,14 +56,11 @@ def find_java(root: Path, environment: Mapping[str, str] = os.environ) -> Java:
 def candidates(environment: Mapping[str, str]) -> Iterator[Path]:
     """Yield what the library would take, here and where neither JAVA_HOME nor PATH leads to one."""
     for variables in (environment, {"PATH": ""}):
-        home = java_home(variables)
-        found = (
-            str(Path(home) / "bin" / "java")
-            if home
-            else shutil.which("java", path=variables.get("PATH"))
-        )
-        if found:
-            yield Path(found)
+        home, on_path = java_home(variables), shutil.which("java", path=variables.get("PATH"))
+        if home:
+            yield Path(home) / "bin" / "java"
+        elif on_path:
+            yield Path(on_path)
 
 
 def examine(executable: Path, *options: str) -> Java | None:

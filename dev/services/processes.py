@@ -28,13 +28,15 @@ POLL_SECONDS = 0.05
 SAME_BIRTH_SECONDS = 0.05
 
 
-def wait_until(condition: Callable[[], bool], what: str, seconds: float) -> None:
+def wait_until(
+    condition: Callable[[], bool], what: str, seconds: float, *, every: float = POLL_SECONDS
+) -> None:
     """Poll until `condition` holds; raise `DeadlineError` naming `what` after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             raise DeadlineError(f"{what}: not reached within {seconds:.0f} s")
-        time.sleep(POLL_SECONDS)
+        time.sleep(every)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import stat
+from decimal import Decimal
 from pathlib import Path
 
 import pytest
 import yaml
 
-import dev.compose.__main__
 from compose.select_locked import select
-from dev.compose.__main__ import Compose, compare, condition, expected_tables
 from dev.compose.secrets import FILES, FOLDER, STORED, admin_password, write_secrets
+from dev.compose.verify import PORTS, free_ports, verify
+from dev.demo.report import compare, expected_tables
 from dev.errors import DevError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -38,20 +40,6 @@ of-linter==4 ; python_full_version < '3.11' \\
 @pytest.fixture
 def definition():
     return yaml.safe_load(COMPOSE_FILE.read_text())
-
-
-class CannedCompose(Compose):
-    """Answers with rows that are made up."""
-
-    tables: dict[str, set[tuple[str, ...]]] = {}  # noqa: RUF012
-
-    def rows(self, query):
-        return self.tables[query.split()[-1]]
-
-
-def canned(**tables):
-    CannedCompose.tables = tables
-    return CannedCompose(environment={})
 
 
 def test_ports_are_published_on_this_machine_only(definition):
@@ -120,30 +108,27 @@ def test_the_real_lock_loses_the_tests_tools_only():
     assert not {"ruff", "mypy", "pytest", "hypothesis"} & names
 
 
-@pytest.fixture(scope="module")
-def totals():
-    """The raw file's totals, computed once: it takes a second."""
-    return expected_tables()
+def test_a_month_is_compared_with_the_raw_file_of_that_month_alone():
+    """A cent too much is not exact."""
+    customers, days = expected_tables({"1998-04"})
+    assert len(customers) == 1437
+    assert all(row.is_exact for row in compare((customers, days), (customers, days)))
+    day, orders, revenue = days[0]
+    wrong = [(day, orders, revenue + Decimal("0.01")), *days[1:]]
+    assert not all(row.is_exact for row in compare((customers, wrong), (customers, days)))
 
 
-@pytest.fixture
-def expected(totals, monkeypatch):
-    monkeypatch.setattr(dev.compose.__main__, "expected_tables", lambda: totals)
-    return {name: set(rows) for name, rows in totals.items()}
+def test_each_published_port_is_another_one():
+    ports = free_ports()
+    assert ports.keys() == set(PORTS)
+    assert len(set(ports.values())) == len(PORTS)
 
 
-def test_tables_that_agree_are_exact(expected, capsys):
-    assert compare(canned(**expected))
-    assert "1437 rows, 1437 expected, 0 missing" in capsys.readouterr().out
-
-
-def test_a_cent_too_much_is_not_exact(expected):
-    day, orders, revenue = expected["daily_revenue"].pop()
-    expected["daily_revenue"].add((day, orders, f"{float(revenue) + 0.01:.2f}"))
-    assert not compare(canned(**expected))
-
-
-def test_a_container_s_condition_is_a_word():
-    assert condition({"State": "running", "Health": "healthy"}) == "healthy"
-    assert condition({"State": "running", "Health": ""}) == "running"
-    assert condition({"State": "exited", "ExitCode": 0, "Health": ""}) == "exited (0)"
+def test_containers_are_removed_and_the_exit_code_tells_when_docker_fails(tmp_path, monkeypatch):
+    docker = tmp_path / "docker"
+    docker.write_text(f'#!/bin/sh\necho "$8" >> {tmp_path}/called\n[ "$8" != up ]\n')
+    docker.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert verify(tmp_path) == 1
+    called = (tmp_path / "called").read_text().split()
+    assert called == ["down", "build", "up", "logs", "down"]

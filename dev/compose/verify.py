@@ -1,0 +1,137 @@
+"""`make verify-compose`: a month of the demo in containers, against the raw file.
+
+Brings everything up as a project of its own beside yours, has the month processed through
+Airflow's API, compares both tables, and removes it all.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+
+from dev.compose.secrets import admin_password, reliability_password, write_secrets
+from dev.demo.backfill import Backfill, is_known
+from dev.demo.report import compare, expected_tables, print_comparisons, read_tables
+from dev.errors import DevError
+from dev.services.airflow_api import AirflowApi
+from dev.services.ports import HOST
+from dev.services.processes import wait_until
+from reliability.core.errors import ReliabilityError
+from reliability.ledger.connection import LedgerConnection
+
+PROJECT = "reliability-verify"
+PORTS = ("AIRFLOW_PORT", "POSTGRES_PORT", "SPARK_UI_PORT")
+MONTH = Backfill(
+    dag_id="cdnow_revenue",
+    first="1998-04-01T00:00:00Z",
+    last="1998-04-01T00:00:00Z",
+    reprocess="none",
+    max_active_runs=2,
+    txids=2,
+    what="1998-04",
+)
+UP_SECONDS = 900
+RUN_SECONDS = 900
+
+
+class ComposeError(DevError):
+    """Docker compose, or what runs in its containers, did not do its work."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compose:
+    """`docker compose` for the project of the verification; it writes to the terminal."""
+
+    root: Path
+    environment: Mapping[str, str]
+
+    def run(self, *arguments: str) -> None:
+        # Named, so that an override file of yours has no part in it.
+        file = str(self.root / "docker-compose.yml")
+        options = ("--ansi", "never", "--project-name", PROJECT, "--file", file)
+        command = ["docker", "compose", *options, *arguments]
+        done = subprocess.run(command, cwd=self.root, env=self.environment, check=False)
+        if done.returncode != 0:
+            raise ComposeError(f"docker compose {arguments[0]} failed, see above")
+
+    def down(self) -> None:
+        """Remove containers and volumes."""
+        self.run("down", "--volumes", "--remove-orphans", "--timeout", "5")
+
+
+def verify(root: Path) -> int:
+    """Bring all of it up, run a month, compare, take it down; return the exit code."""
+    write_secrets(root)
+    ports = free_ports()
+    compose = Compose(root=root, environment={**os.environ, **ports})
+    is_exact = False
+    # What an earlier verification left that was killed for good.
+    compose.down()
+    try:
+        with timed("built"):
+            compose.run("build")
+        with timed("all services are healthy"):
+            compose.run("up", "--detach", "--wait", "--wait-timeout", str(UP_SECONDS), "--no-build")
+        with timed(f"{MONTH.dag_id} ran for {MONTH.what}"):
+            url = f"http://{HOST}:{ports['AIRFLOW_PORT']}"
+            run_month(AirflowApi(base_url=url, username="admin", password=admin_password(root)))
+        is_exact = compare_month(root, ports["POSTGRES_PORT"])
+    except (DevError, ReliabilityError) as error:
+        print(f"  failed: {error}", flush=True)
+        compose.run("logs", "--no-color", "--tail", "40")
+    finally:
+        compose.down()
+    print(f"exact: {'yes' if is_exact else 'NO'}")
+    return 0 if is_exact else 1
+
+
+def run_month(api: AirflowApi) -> None:
+    """Backfill the month and wait until its run is green."""
+    wait_until(partial(is_known, api, MONTH.dag_id), "Airflow to read the DAG", 120)
+    MONTH.start(api)
+
+    def is_over() -> bool:
+        states = [run["state"] for run in MONTH.runs(api)]
+        if "failed" in states:
+            raise ComposeError("the run failed")
+        return states == ["success"]
+
+    wait_until(is_over, "the run", RUN_SECONDS, every=2)
+
+
+def compare_month(root: Path, port: str) -> bool:
+    """Compare both tables with what the raw file says of the month."""
+    # Not in a DSN: the library takes no password there.
+    os.environ["PGPASSWORD"] = reliability_password(root)
+    connection = LedgerConnection(f"host={HOST} port={port} dbname=reliability user=reliability")
+    found = read_tables(connection)
+    connection.close()
+    comparisons = compare(found, expected_tables({MONTH.what}))
+    print_comparisons(Console(), comparisons)
+    return all(row.is_exact for row in comparisons)
+
+
+@contextmanager
+def timed(what: str) -> Iterator[None]:
+    """Say how long a step took, if it ended well."""
+    started = time.monotonic()
+    yield
+    print(f"  {what}: {time.monotonic() - started:.0f} s", flush=True)
+
+
+def free_ports() -> dict[str, str]:
+    """Choose a free port for each that is published, beside whatever else runs here."""
+    with ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in PORTS]
+        for each in sockets:
+            each.bind((HOST, 0))
+        return {name: str(s.getsockname()[1]) for name, s in zip(PORTS, sockets, strict=True)}
