@@ -21,7 +21,6 @@ from rich.console import Console
 
 from dev.demo.backfill import Backfill, is_known
 from dev.demo.faults import VICTIMS, Killed, Victim, kill_one
-from dev.demo.progress import Steps
 from dev.demo.report import (
     Tables,
     compare,
@@ -119,22 +118,23 @@ class Demo:
         before = self._commits()
         backfill.start(self.api)
         deadline = time.monotonic() + PATIENCE_SECONDS
-        looks = 0
-        with Steps(self.console, backfill.what, backfill.txids) as steps:
-            while time.monotonic() < deadline:
-                self._supervise()
-                # Whatever is being killed or restarted answers again in a moment.
-                with suppress(ReliabilityError, AirflowApiError, OSError):
-                    if kills:
-                        self._kill()
-                    committed = self._commits() - before
-                    steps.reached(min(committed, backfill.txids))
-                    # Asking Airflow costs it work: while txids commit, now and then will do.
-                    looks += 1
-                    asks = committed >= backfill.txids or looks % POLLS_PER_AIRFLOW_LOOK == 0
-                    if asks and self._has_ended(backfill):
-                        return
-                time.sleep(POLL_INTERVAL_SECONDS)
+        looks = shown = 0
+        while time.monotonic() < deadline:
+            self._supervise()
+            # Whatever is being killed or restarted answers again in a moment.
+            with suppress(ReliabilityError, AirflowApiError, OSError):
+                if kills:
+                    self._kill()
+                committed = min(self._commits() - before, backfill.txids)
+                if committed != shown:
+                    shown = committed
+                    self.say(f"{backfill.what}: {committed} of {backfill.txids} txids committed")
+                # Asking Airflow costs it work: while txids commit, now and then will do.
+                looks += 1
+                asks = committed == backfill.txids or looks % POLLS_PER_AIRFLOW_LOOK == 0
+                if asks and self._has_ended(backfill):
+                    return
+            time.sleep(POLL_INTERVAL_SECONDS)
         raise DevError(f"not done after {PATIENCE_SECONDS} s; logs: {self.environment.state_dir}")
 
     def _has_ended(self, backfill: Backfill) -> bool:

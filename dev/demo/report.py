@@ -69,12 +69,11 @@ def read_tables(connection: LedgerConnection) -> Tables:
 
 def expected_tables(months: Iterable[str] | None = None) -> Tables:
     """Compute both tables from the raw file: standard library, exact decimals, none of our code."""
-    folder = ROOT / "data" / "cdnow"
-    sys.path.insert(0, str(folder))
+    sys.path.insert(0, str(ROOT / "data" / "cdnow"))
     import totals
 
     wanted = None if months is None else set(months)
-    lines = (folder / "CDNOW_master.txt").read_text().splitlines()
+    lines = totals.raw_lines()
     customers = totals.customer_totals(lines, wanted)
     days = totals.daily_revenue(lines, wanted)
     return (
