@@ -10,15 +10,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 REQUESTS = "tests/rules/test_requests.py::"
-EMISSION = "tests/rules/test_emission.py::"
-ATTEMPTS = "tests/rules/test_attempts.py::"
-COMMITS = "tests/rules/test_commits.py::"
+EMISSION = "tests/rules/test_txid_membership.py::"
+ATTEMPTS = "tests/rules/test_fence_and_lease.py::"
+COMMITS = "tests/rules/test_serial_commits.py::"
 WAY_OUT = "tests/integration/test_way_out.py::"
 EMIT = "tests/integration/test_emission.py::"
 
-SESSIONS = "tests/integration/test_sessions.py::"
+SESSIONS = "tests/integration/test_postgres_sessions.py::"
 WAITING = "tests/integration/test_waiting.py::"
-HISTORY = "tests/rules/test_history.py::"
+HISTORY = "tests/rules/test_corrections.py::"
 SUMS = "tests/integration/test_sums.py::"
 OPAQUE = "tests/rules/test_opaque_sources.py::"
 
@@ -52,7 +52,7 @@ MUTANTS = (
         old="        now.max_tries != recorded.max_tries\n",
         new="        now.max_tries >= recorded.max_tries\n",
         tests=(
-            "tests/unit/test_request.py::test_contact",
+            "tests/unit/test_clear_or_retry.py::test_contact",
             REQUESTS + "test_a_retry_after_success_is_no_replay_and_a_clear_is",
         ),
         in_histories=True,
@@ -64,7 +64,7 @@ MUTANTS = (
         old="        or (now.clear_number > recorded.clear_number and now.is_first)\n",
         new="",
         tests=(
-            "tests/unit/test_request.py::test_a_clear_is_told_from_a_retry_by_no_counter_alone",
+            "tests/unit/test_clear_or_retry.py::test_a_clear_is_told_from_a_retry_by_no_counter_alone",
         ),
     ),
     Mutant(
@@ -74,7 +74,7 @@ MUTANTS = (
         old="        or now.is_of_another_run(recorded)\n",
         new="",
         tests=(
-            "tests/unit/test_request.py::test_a_clear_is_told_from_a_retry_by_no_counter_alone",
+            "tests/unit/test_clear_or_retry.py::test_a_clear_is_told_from_a_retry_by_no_counter_alone",
         ),
     ),
     Mutant(
@@ -454,7 +454,7 @@ MUTANTS = (
         old="    if last >= wanted:\n",
         new="    if last > wanted:\n",
         tests=(
-            "tests/unit/test_checkpoint.py::test_a_participant_applies_c_iff_its_last_is_c_minus_1",
+            "tests/unit/test_checkpoint_decisions.py::test_a_participant_applies_c_iff_its_last_is_c_minus_1",
         ),
     ),
     Mutant(
@@ -525,7 +525,7 @@ MUTANTS = (
         path="reliability/core/checkpoint.py",
         old="    if not first - message.dropped <= last <= first:\n",
         new="    if not last <= first:\n",
-        tests=("tests/unit/test_checkpoint.py::test_who_may_lack_what_was_dropped",),
+        tests=("tests/unit/test_checkpoint_decisions.py::test_who_may_lack_what_was_dropped",),
     ),
     Mutant(
         rule="C6",
