@@ -9,6 +9,7 @@ pytest_plugins = [
     "tests.support.fix_spark",
     "tests.support.fix_pipeline",
     "tests.support.fix_airflow",
+    "tests.support.rules",
 ]
 END_TO_END = "tests/end_to_end/"
 
