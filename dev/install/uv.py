@@ -64,7 +64,7 @@ def ensure_uv(root: Path, python: Path) -> Uv:
     if not stamp.is_file() or stamp.read_text() != wanted:
         shutil.rmtree(target, ignore_errors=True)
         command = [
-            *(str(python), "-m", "pip", "install", "--quiet", "--require-hashes"),
+            *(str(python), "-m", "pip", "install", "-qq", "--require-hashes"),
             *("--target", str(target), "--requirement", LOCK),
         ]
         run(command, root, pip)

@@ -34,8 +34,6 @@ class Account:
 
         `cwd` has to be given: the caller's own folder may be closed to the account.
         """
-        if self.uid is None:
-            return subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
         return subprocess.run(
             command,
             cwd=cwd,
@@ -44,7 +42,7 @@ class Account:
             check=False,
             user=self.uid,
             group=self.gid,
-            extra_groups=[],
+            extra_groups=None if self.uid is None else [],
         )
 
     def own(self, path: Path) -> None:

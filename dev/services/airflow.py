@@ -11,10 +11,7 @@ import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from importlib.metadata import version
 from pathlib import Path
-
-import psycopg2
 
 from dev.errors import DevError
 from dev.services.airflow_api import AirflowApi
@@ -117,10 +114,7 @@ class AirflowServices:
         return {**self.common_env, **self.settings()}
 
     def migrate(self) -> None:
-        """Bring the metadata database to this version of Airflow; costs nothing when it is."""
-        stamp = self.home / "migrated"
-        if stamp.is_file() and stamp.read_text() == self._migrated():
-            return
+        """Bring the metadata database to this version of Airflow."""
         self.home.mkdir(parents=True, exist_ok=True)
         done = subprocess.run(
             self._command("db", "migrate"),
@@ -133,7 +127,6 @@ class AirflowServices:
         if done.returncode != 0:
             said = (done.stderr or done.stdout).strip().splitlines()
             raise AirflowError(f"airflow db migrate failed: {' / '.join(said[-3:])}")
-        stamp.write_text(self._migrated())
 
     def start(self) -> None:
         """Start what does not run, all at once; restart what runs with other settings."""
@@ -187,28 +180,6 @@ class AirflowServices:
                 raise AirflowError(
                     f"Airflow's {name} ended; the end of {background.log}:\n{background.tail()}"
                 )
-
-    def _migrated(self) -> str:
-        """Name the versions of Airflow and of the schema that is really in the database."""
-        return f"{version('apache-airflow-core')} {self._schema_version()}"
-
-    def _schema_version(self) -> str:
-        connection = psycopg2.connect(
-            host=HOST,
-            port=self.postgres_port,
-            dbname="airflow",
-            user="airflow",
-            password=self.credentials.password("airflow"),
-        )
-        try:
-            with connection.cursor() as cursor:
-                cursor.execute("select to_regclass('alembic_version') is not null")
-                if cursor.fetchone() != (True,):
-                    return "none"
-                cursor.execute("select version_num from alembic_version")
-                return " ".join(str(row[0]) for row in cursor.fetchall())
-        finally:
-            connection.close()
 
     def _write_passwords(self) -> None:
         """Written beforehand: Airflow would make its own in a file anybody may read."""

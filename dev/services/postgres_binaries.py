@@ -15,13 +15,10 @@ from dev.install.uv import install_tool
 from dev.services.accounts import Account
 
 OLDEST = 15
+#: Where the packages of Debian and of Red Hat put what is not on the PATH.
 FOLDERS = (
     "/usr/lib/postgresql/*/bin",
     "/usr/pgsql-*/bin",
-    "/usr/lib/postgresql*/bin",
-    "/opt/homebrew/opt/postgresql@*/bin",
-    "/usr/local/opt/postgresql@*/bin",
-    "/Applications/Postgres.app/Contents/Versions/*/bin",
 )
 PROGRAMS = ("initdb", "pg_ctl", "postgres")
 

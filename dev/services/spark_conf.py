@@ -13,6 +13,7 @@ import os
 import subprocess
 import tempfile
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -107,22 +108,17 @@ class SparkConf:
             "SPARK_SUBMIT_OPTS": join(options),
         }
         log = self.folder / "training.log"
-        with log.open("w") as output:
-            process = subprocess.Popen(
+        with log.open("w") as output, suppress(subprocess.TimeoutExpired):
+            subprocess.run(
                 command,
                 env=environment,
                 cwd=scratch,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
+                timeout=TRAINING_SECONDS,
+                check=False,
             )
-            try:
-                process.wait(timeout=TRAINING_SECONDS)
-            except BaseException as error:
-                process.kill()
-                process.wait()
-                if not isinstance(error, subprocess.TimeoutExpired):
-                    raise
 
     def _options(self) -> list[str]:
         logging = self.folder / "log4j2.properties"
