@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from reliability.core.names import DISTRIBUTION
+
 
 def get_provider_info() -> dict[str, str]:
     """Return what `airflow providers list` shows: the distribution, its name, what it is for."""
     return {
-        "package-name": "airflow-provider-reliability",
+        "package-name": DISTRIBUTION,
         "name": "Reliability",
         "description": "Exactly-once batch transactions on Airflow, Spark and Postgres",
     }

@@ -23,12 +23,15 @@ from sys import stdlib_module_names
 from typing import Any
 
 from reliability.core.definitions import Topology
+from reliability.core.names import DISTRIBUTION
 from reliability.core.state import digest_of
 
 UNKNOWN = "unknown"
 ALWAYS = frozenset({"numpy", "pandas", "pyarrow", "pyspark", "reliability"})
 # Spark puts some of these on the path from archives of its own, where they look like user code.
 _BY_VERSION = ALWAYS | {"py4j", "reliability_airflow"}
+# What is imported -> what is installed, where the name is another project's.
+_INSTALLED_AS = {"reliability": DISTRIBUTION}
 _OF_PYTHON = stdlib_module_names
 _DIGITS = 16
 # Python up to 3.11 has one recursion counter for all parsers: a second thread in `ast.parse` makes
@@ -225,8 +228,8 @@ def _versions(imported: set[str]) -> dict[str, str]:
     others = set()
     for name in imported - _OF_PYTHON:
         try:
-            found[name] = metadata.version(name) or UNKNOWN
-        except Exception:  # not installed, or the installation is broken
+            found[name] = metadata.version(_INSTALLED_AS.get(name, name)) or UNKNOWN
+        except Exception:  # there is none of that name, or its installation is broken
             others.add(name)
     return found | _providers(others - _BY_VERSION)
 

@@ -20,12 +20,12 @@ import typer
 from reliability.cli.app import FAILED, AsJson, ledger, rows_of, verb
 from reliability.cli.output import print_json, print_table
 from reliability.core.errors import ReliabilityError
+from reliability.core.names import DISTRIBUTION
 from reliability.core.txids import format_ranges, with_noun
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection
 
-PACKAGE = "airflow-provider-reliability"
 MIN_POSTGRES = 150000  # UNIQUE NULLS NOT DISTINCT
 MAX_CLOCK_SECONDS = 5
 _JAVA = re.compile(r'version "(?:1\.)?(\d+)')
@@ -90,7 +90,7 @@ def _host() -> Iterator[CheckResult]:
     if find_spec("airflow"):
         yield _ok("Airflow", "is installed")
     else:
-        todo = f"nothing if this host runs none of Airflow's parts; else install {PACKAGE}[airflow]"
+        todo = f"install {DISTRIBUTION}[airflow] if this host runs a part of Airflow"
         yield _warning("Airflow", "is not installed", todo)
 
 
@@ -120,7 +120,7 @@ def _spark() -> CheckResult:
 
     program = find_spark_submit()
     if program is None:
-        todo = f"install {PACKAGE}[spark], or set SPARK_HOME; only hosts that submit need it"
+        todo = f"install {DISTRIBUTION}[spark], or set SPARK_HOME; only hosts that submit need it"
         return _warning("spark-submit", "is neither on the PATH nor beside this Python", todo)
     return _ok("spark-submit", program)
 

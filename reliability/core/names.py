@@ -1,4 +1,4 @@
-"""Names of topologies, states and columns, which appear in SQL and in table names."""
+"""Names of topologies, states and columns, which stand in SQL and in table names; and our own."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import re
 
 from reliability.core.errors import InvalidDefinition
 
+#: What pip installs this package as; the name `reliability` is another project's there.
+DISTRIBUTION = "airflow-provider-reliability"
 NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 LONGEST_NAME = 28  # <topology>__<state> must fit Postgres's 63 characters, with room for a suffix
 

@@ -17,6 +17,7 @@ from pathlib import Path
 import pytest
 
 from reliability import Count, MemorySpout, State, Topology
+from reliability.core.names import DISTRIBUTION
 from reliability.fingerprint import UNKNOWN, CodeFingerprint, _imports, fingerprint
 
 FILES = {
@@ -32,6 +33,7 @@ except ImportError:
     pass
 from flow.deep.rates import RATE
 from reliability import Count, MemorySpout, State, Topology
+from reliability.core.names import DISTRIBUTION
 if TYPE_CHECKING:
     from flow import for_checkers
 def process(batch):
@@ -93,6 +95,7 @@ def test_packages_count_by_version(folder):
     packages = read().packages
     assert packages["psycopg2-binary"] == metadata.version("psycopg2-binary")
     assert {"python", "reliability", "pyspark", "pyarrow", "pandas", "numpy"} < packages.keys()
+    assert packages["reliability"] == metadata.version(DISTRIBUTION)  # not that of its namesake
     assert "nowhere_to_be_found" not in packages
 
 
