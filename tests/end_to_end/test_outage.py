@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 
-from dev.services.processes import wait_until
+from dev.services.processes import stop_all, wait_until
 from tests.end_to_end.dates import PATIENCE
 from tests.support.fix_postgres import run_as_admin
 

@@ -89,7 +89,7 @@ MUTANTS = (
         rule="R1",
         name="the end of a transaction's tasks is forgotten",
         path="reliability/transaction/emit/requests.py",
-        old='        tx.run("record_tasks_ended", **place)\n',
+        old='        tx.run("record_tasks_ended", **key)\n',
         new="",
         tests=(REQUESTS + "test_a_run_that_was_deleted_and_made_again_asks_anew",),
     ),

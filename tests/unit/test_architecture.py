@@ -71,6 +71,7 @@ ALLOWED = {
         "reliability.core",
         "reliability.ledger",
         "reliability.spark",
+        "reliability.states",
         "reliability.transaction",
         "typer",
     },
