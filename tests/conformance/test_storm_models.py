@@ -21,6 +21,7 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from tests.conformance.adapters import ADAPTERS
 from tests.conformance.bench import Bench, open_bench
 from tests.conformance.comparison import Outcome, Verdict
+from tests.conformance.one_state import apply_again
 from tests.conformance.runner import run_file
 from tests.conformance.storm import (
     acker,
@@ -117,8 +118,8 @@ BROKEN: dict[str, tuple[str, str, Any]] = {
     ),
     "what is applied is applied again": (
         "OpaqueMap/TransactionalMap",
-        "reliability.transaction.commit.apply._check_possible",
-        lambda *_: None,
+        "reliability.states.kinds.stored.StoredState.replay",
+        apply_again,
     ),
     "all acks are lost": (
         "transactional topology end to end",

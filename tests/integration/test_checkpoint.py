@@ -468,7 +468,7 @@ def test_what_is_decided_is_finished_and_not_parked(staged, connection):
     """C7, C2: fenced then, it could never commit here, and another database has it already."""
     staged.process(1, both(7))
     die_when_decided(staged)
-    with pytest.raises(ParkNotPossible, match="has committed"):
+    with pytest.raises(ParkNotPossible, match="has already committed"):
         park(connection, staged.topology, 1, "it hangs")
     assert_all_at(staged, 1)
 
@@ -592,7 +592,7 @@ def test_a_late_lower_grant_is_refused(staged):
     staged.grant(1, attempt_id=1)
     participant = next(iter(staged.participants))
     with (
-        pytest.raises(AttemptFenced, match="comes late"),
+        pytest.raises(AttemptFenced, match="is too late"),
         participant.connection.transaction() as tx,
     ):
         take_grant(tx, older, row)
@@ -604,7 +604,7 @@ def test_the_same_id_with_another_nonce_is_refused(staged):
     row = mirrored(staged, grant)
     participant = next(iter(staged.participants))
     with (
-        pytest.raises(AttemptFenced, match="comes late"),
+        pytest.raises(AttemptFenced, match="is too late"),
         participant.connection.transaction() as tx,
     ):
         take_grant(tx, other_nonce(grant), row)

@@ -222,9 +222,9 @@ def test_text_is_stored_as_it_is_where_the_client_says_latin1(encoded, encoding,
     assert moved == [(0,)]
 
 
-def test_a_reason_in_any_script_is_kept_where_the_client_says_latin1(door):
+def test_a_reason_in_any_script_is_kept_where_the_client_says_latin1(connection):
     """S1: in that encoding the driver could not even send it."""
-    with door.transaction() as tx:
+    with connection.transaction() as tx:
         said = tx.one(SQL("SELECT %(reason)s::text AS said"), reason="你好 €")
     assert said == {"said": "你好 €"}
 

@@ -137,7 +137,7 @@ def test_what_a_replay_has_in_common_with_what_it_replaced(words, connection, sp
 
     assert outdated_code(connection, "words", of("1:0")) is None
     hint = str(outdated_code(connection, "words", of("1:1")))
-    assert "1:1 ran the same code as 1:0, and 2:0 had run newer" in hint
+    assert "1:1 ran the same code as 1:0, although 2:0 had run newer" in hint
     assert outdated_code(connection, "words", of("1:2")) is None
 
 
