@@ -83,7 +83,7 @@ class Played:
         """A driver that knows nothing but the ledger, and comes when something is due."""
         self.checkpoint = Checkpoint(self.staged.participants, PATIENCE_SECONDS)
         self.has_prepared = False
-        assert self.checkpoint.take_up(self.due)
+        assert self.checkpoint.begin_epoch(self.due)
 
     def restart(self, c: Comparison) -> None:
         """Have another driver take up, and then the one before it go on with what it has asked."""

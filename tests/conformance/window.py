@@ -150,8 +150,8 @@ class Window:
 
     def commit_one(self) -> AppliedPlan | RefusedPlan | None:
         """Carry out one physical commit of one txid."""
-        with committer(self.connection, self.name) as change:
-            return change(partial(read_plan, self.name, _ONE))
+        with committer(self.connection, self.name) as commit_change:
+            return commit_change(partial(read_plan, self.name, _ONE))
 
     def refuse_one(self, table: str) -> None:
         """The data do not fit the target: the commit is refused, and its attempt fails."""

@@ -412,7 +412,7 @@ def test_a_driver_that_was_given_up_can_do_nothing_more(connection, steps):
     sleeper = Checkpoint(
         TopologyDatabases.of(LedgerConnection(connection.dsn), staged.topology), patience=5
     )
-    assert sleeper.take_up(whatever_is_due(sleeper))
+    assert sleeper.begin_epoch(whatever_is_due(sleeper))
     for _ in range(steps):
         assert sleeper.carry_out(asked(sleeper)) == {}
     message = asked(sleeper)
@@ -430,13 +430,13 @@ def test_a_driver_that_was_given_up_cannot_decide_what_the_next_one_prepares(
     sleeper = Checkpoint(
         TopologyDatabases.of(LedgerConnection(connection.dsn), staged.topology), patience=5
     )
-    assert sleeper.take_up(whatever_is_due(sleeper))
+    assert sleeper.begin_epoch(whatever_is_due(sleeper))
     assert sleeper.carry_out(asked(sleeper)) == {}
     prepare = asked(sleeper)
     other = Checkpoint(staged.participants, patience=5)
 
     def the_other_gets_as_far(*_: object) -> None:
-        assert other.take_up(whatever_is_due(other))
+        assert other.begin_epoch(whatever_is_due(other))
         while (message := asked(other)).action is not CheckpointAction.PREPARE:
             assert other.carry_out(message) == {}
 
@@ -510,7 +510,7 @@ def test_a_driver_that_hangs_is_taken_over(staged, connection, monkeypatch):
     staged.process(1, both(1))
     hanging = TopologyDatabases.of(LedgerConnection(connection.dsn), staged.topology)
     with driving(hanging, patience=1) as sleeper:
-        assert sleeper.take_up(whatever_is_due(sleeper))
+        assert sleeper.begin_epoch(whatever_is_due(sleeper))
         message = asked(sleeper)
         with driving(staged.participants, patience=1) as other:
             assert isinstance(other.change(whatever_is_due(other)), AppliedPlan)

@@ -22,7 +22,7 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.commit.checkpoint import driving
 from reliability.transaction.commit.drain import drain
 from reliability.transaction.commit.participant import Participant
-from reliability.transaction.commit.plan import DrainLimits, nothing, read_plan
+from reliability.transaction.commit.plan import DrainLimits, plan_nothing, read_plan
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.topology.lifecycle import declare
 from tests.support.doomed import EVERY, doomed
@@ -236,7 +236,7 @@ def test_what_somebody_is_about_to_commit_is_not_taken_for_stuck(connection, eas
     planner = partial(read_plan, staged.topology, DrainLimits())
     with ThreadPoolExecutor(1) as thread:
         with driving(staged.participants, patience=10) as driver:
-            assert driver.take_up(planner)
+            assert driver.begin_epoch(planner)
             while staged.phase() != "COMMITTING":
                 message = driver.next_action(planner)
                 assert message is not None
@@ -253,8 +253,8 @@ def test_what_somebody_is_about_to_commit_is_not_taken_for_stuck(connection, eas
 def test_an_older_driver_commits_nothing_of_what_was_dropped(stuck, connection):
     """C2, C6: it hung before its COMMIT, and comes back when the constraint is gone."""
     with driving(stuck.participants, patience=10) as older:
-        assert older.take_up(nothing)
-        message = older.next_action(nothing)
+        assert older.begin_epoch(plan_nothing)
+        message = older.next_action(plan_nothing)
         assert message is not None
     roll_back(LedgerConnection(connection.dsn), stuck.topology, 3, WHY)
     constrain(stuck, "DROP CONSTRAINT poor")
@@ -354,7 +354,7 @@ def test_a_rollback_that_no_database_can_go_on_with_is_still_called_stuck(stuck,
     with doomed(after='"to_txid": 2'):
         roll_back(LedgerConnection(connection.dsn), stuck.topology, 2, WHY)
     constrain(stuck, "ADD CONSTRAINT twice CHECK (k <> 3 OR seen = 2)")
-    with pytest.raises(CheckpointStuck, match=r"c=5 is decided .*twice.*cannot take its place"):
+    with pytest.raises(CheckpointStuck, match=r"c=5 is decided .*twice.*cannot replace it"):
         roll_back(connection, stuck.topology, 2, WHY)
 
 

@@ -374,7 +374,7 @@ class World:
         planner = partial(read_plan, self.name, DrainLimits())
         with TopologyDatabases.of(self.connection, self.name) as participants:
             driver = Checkpoint(participants, patience=10)
-            if not driver.take_up(planner):
+            if not driver.begin_epoch(planner):
                 return
             while (message := driver.next_action(planner)) is not None:
                 if message.action is CheckpointAction.COMMIT or driver.carry_out(message):

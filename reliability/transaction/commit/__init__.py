@@ -1,1 +1,1 @@
-"""The commit phase: one change of the states after the other."""
+"""The commit phase: apply changes to the states, one at a time."""

@@ -1,7 +1,7 @@
-"""Apply a plan: change every state of one database, and move the ledger's pointers.
+"""Apply a plan: change every state of one database and move the ledger's pointers.
 
-A target database that only takes part in a topology runs the very same statements on the same
-schema as the coordinator's ledger; the ledger alone decides which plan counts.
+A participating target database has the same schema as the coordinator's ledger and runs the same
+statements. Only the coordinator's ledger decides which plan counts.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ def apply_plan(
     plan: Plan,
     observer: DifferenceObserver | None = None,
 ) -> list[Difference]:
-    """Change every state of this database and move the pointers, one change after the other.
+    """Apply the changes of a plan in order: change every state of this database, move the pointers.
 
-    Returns what a replay or a rollback changed, as it is recorded here with it.
+    Returns the differences that replays and rollbacks made; they are recorded in this database.
     """
     states = [stored_state(tables) for tables in declared_tables(tx, topology)]
     differences: list[Difference] = []
@@ -77,7 +77,7 @@ def _roll_back(
     observer: DifferenceObserver | None,
 ) -> list[Difference]:
     differences: list[Difference] = []
-    if key.dropped:  # where these were not taken, their numbers pass unused
+    if key.dropped:  # a database that lacks these changes skips their commit numbers
         tx.run("drop_commit_numbers", **key)
         tx.run("drop_commit_numbers_of_states", **key)
     if key.dropped and tx.first("is_rolled_back", **key):
@@ -109,16 +109,16 @@ def _check_rollback(tx: DatabaseTransaction, states: Sequence[StoredState], key:
 def record_differences(
     tx: DatabaseTransaction, differences: Iterable[Difference], key: ChangeKey
 ) -> None:
-    """Keep what was changed; the key of a dry run has no commit number."""
+    """Record the differences; the key of a dry run has no commit number."""
     for difference in differences:
         values = difference.to_json()
         tx.one("record_difference", **{**key, **values, "moved": as_json(values["moved"])})
 
 
 def settle_requests(tx: DatabaseTransaction, topology: str, plan: Plan) -> None:
-    """In the coordinator's ledger, satisfy the requests for what was changed, or close them.
+    """Satisfy or close the requests that the plan concerns, in the coordinator's ledger.
 
-    What a batch that was frozen anew no longer has is free from here on.
+    Source items that a refrozen batch no longer contains may be emitted again from here on.
     """
     for planned in plan:
         key = ChangeKey.of(topology, planned)

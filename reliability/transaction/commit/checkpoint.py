@@ -1,14 +1,14 @@
 """Drive the checkpoint of a topology whose states lie in several databases (C2, C6, G3).
 
-1. save PREPARING(c+k) with its plan; then every database tries the whole commit and rolls it back
-2. all voted yes: save COMMITTING(c+k). This is the decision
-3. every other database commits; last the coordinator's own, together with COMMITTED(c+k)
+1. Save PREPARING(c+k) with its plan. Every database tries the whole commit and rolls it back.
+2. If all voted yes, save COMMITTING(c+k). This is the decision.
+3. Every other database commits. The coordinator's own commits last, together with COMMITTED(c+k).
 
-Whoever comes to commit or to sweep finishes first what a driver that died left behind: PREPARING
-goes back, COMMITTING forward, and COMMITTED is compared with every database. No transaction is
-ever left prepared in Postgres, and no lock is held from one step to the next.
+The next driver, which commits or sweeps, first repairs what a dead driver left: it rolls PREPARING
+back, rolls COMMITTING forward, and compares COMMITTED with every database. No transaction stays
+prepared in Postgres, and no lock is held from one step to the next.
 
-Where a database cannot commit what is decided, only a rollback to before it leads on (`_give_way`).
+If a database cannot commit the decided change, a rollback must replace it (`_replace_by_rollback`).
 """
 
 from __future__ import annotations
@@ -33,7 +33,13 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.transaction.commit.apply import apply_plan, settle_requests
 from reliability.transaction.commit.participant import Participant, rolled_back
-from reliability.transaction.commit.plan import REFUSALS, AppliedPlan, Planner, RefusedPlan, nothing
+from reliability.transaction.commit.plan import (
+    REFUSALS,
+    AppliedPlan,
+    Planner,
+    RefusedPlan,
+    plan_nothing,
+)
 from reliability.transaction.commit.saved_checkpoint import (
     SavedCheckpoint,
     read_checkpoint,
@@ -46,17 +52,17 @@ from reliability.transaction.topology.databases import (
 )
 
 logger = logging.getLogger(__name__)
-# A driver that holds the lock and shows no progress for so long hangs, or its lock was leaked by
-# a pooler that gave its session to others.
+# A driver that holds the lock without progress for this long hangs, or a pooler has given its
+# session, and the lock with it, to other clients.
 DRIVER_SILENCE_SECONDS = 900
 MAX_COMMIT_TRIES = 2
 
 
 class Checkpoint:
-    """One driver's session with a topology's checkpoint; after an error it is not used again.
+    """One driver's session with a topology's checkpoint; do not use it again after an error.
 
-    Storm's CheckpointSpout with its insides on the table: `next_action` emits, `carry_out` has it
-    done and acked, `fail` is what a participant answers instead.
+    It has the steps of Storm's CheckpointSpout: `next_action` emits a message, `carry_out` sends it
+    to all participants and counts their acks, and `fail` records a refusal.
     """
 
     def __init__(self, participants: TopologyDatabases, patience: int) -> None:
@@ -71,25 +77,26 @@ class Checkpoint:
 
     @property
     def drive(self) -> Drive:
-        """Where this driver is; only once `take_up` has said yes."""
+        """The progress of this driver; available once `begin_epoch` has returned True."""
         assert self._drive is not None
         return self._drive
 
     def change(
         self, planner: Planner, *, may_drop: bool = False
     ) -> AppliedPlan | RefusedPlan | None:
-        """Finish what a predecessor left, then take one checkpoint from PREPARING to COMMITTED.
+        """Repair what a predecessor left, then take one checkpoint from PREPARING to COMMITTED.
 
-        Returns what was changed, what was refused by the data, None if nothing is due.
+        Returns the applied plan, the plan that its data made a database refuse, or None if nothing
+        is due.
 
         :param planner: plans the change under the topology's lock
-        :param may_drop: it is a rollback, and may take the place of what is decided
-        :raises CheckpointStuck: it is decided, and a database cannot commit it
-        :raises CheckpointTakenOver: another driver goes on
-        :raises ReliabilityError: a database did not vote, for example because it is down; what
-            was to commit stays PROCESSED
+        :param may_drop: the change is a rollback, and may replace a decided change
+        :raises CheckpointStuck: the change is decided, and a database cannot commit it
+        :raises CheckpointTakenOver: another driver has taken over
+        :raises ReliabilityError: a database did not vote, for example because it is down; the
+            attempts of the plan stay PROCESSED
         """
-        if self._drive is None and not self.take_up(planner):
+        if self._drive is None and not self.begin_epoch(planner):
             return None
         tries = 0
         while (message := self.next_action(planner)) is not None:
@@ -102,10 +109,10 @@ class Checkpoint:
                     tries += 1
                     if tries == MAX_COMMIT_TRIES:
                         stuck = self._stuck(message, failures)
-                        # what this driver has decided itself is worth another call at least
+                        # a change that this driver has decided gets another call first
                         if not may_drop or message.commit_number != self._decided_before:
                             raise stuck
-                        self._give_way(planner, stuck)
+                        self._replace_by_rollback(planner, stuck)
                         tries = 0
                 case CheckpointAction.PREPARE, True:
                     return self._roll_back(plan, _cause(failures))
@@ -113,8 +120,8 @@ class Checkpoint:
                     raise _cause(failures)
         return None
 
-    def take_up(self, planner: Planner) -> bool:
-        """Begin an epoch of one's own, if there is something to repair or to commit."""
+    def begin_epoch(self, planner: Planner) -> bool:
+        """Begin a new epoch for this driver; return False if there is nothing to repair or commit."""
         with self.connection.transaction() as tx:
             locked = lock_topology(tx, self.topology, self.patience)
             found = read_checkpoint(tx, self.topology)
@@ -124,7 +131,9 @@ class Checkpoint:
             saved = replace(found, epoch=found.epoch + 1)
             save_checkpoint(tx, self.topology, found, saved)
         if not is_at_rest:
-            logger.warning("%s is found at %s, and repaired", self.topology, found.state)
+            logger.warning(
+                "repairing the checkpoint of %s, found at %s", self.topology, found.state
+            )
         self.plan = saved.plan
         if found.state.phase is Phase.COMMITTING:
             self._decided_before = found.state.commit_number
@@ -136,9 +145,9 @@ class Checkpoint:
         return True
 
     def next_action(self, planner: Planner) -> Message | None:
-        """Return what every participant is asked now; PREPARING is durable before PREPARE is.
+        """Return the next message for every participant; PREPARING is durable before PREPARE.
 
-        None if nothing is due, or if the last message is still under way.
+        Returns None if nothing is due, or if the last message is still in progress.
         """
         if self.drive.asked is not None or (self.drive.is_idle and not self._begin(planner)):
             return None
@@ -146,16 +155,17 @@ class Checkpoint:
         return self.drive.asked
 
     def carry_out(self, message: Message) -> dict[str, ReliabilityError]:
-        """Have every participant do it, the coordinator's own database last; go on if all did.
+        """Send a message to every participant, the coordinator last; save the next state if all ack.
 
-        Returns who did not do it and why. A vote that fails ends the round, except of COMMIT:
-        what is decided is committed wherever it can be, so that readers see two commit numbers
-        side by side for as short as can be.
+        Returns the error of each participant that failed, by its name. The first failed vote on
+        PREPARE ends the round. COMMIT continues: the decided change is committed in every database
+        that can commit it, to keep the time short in which readers see two commit numbers.
         """
         failures: dict[str, ReliabilityError] = {}
         for participant in self._participants():
             try:
-                self._keep(message, participant.handle(message, self.plan, self.patience))
+                differences = participant.handle(message, self.plan, self.patience)
+                self._record_differences(message, differences)
             except CheckpointTakenOver:
                 raise
             except ReliabilityError as error:
@@ -165,13 +175,13 @@ class Checkpoint:
             else:
                 self.ack(message, participant.name)
         if self.drive.lacks == {COORDINATOR}:
-            failures = self._conclude(message)
+            failures = self._vote_for_coordinator(message)
         if failures:
             self.fail(message)
         return failures
 
-    def _keep(self, message: Message, differences: list[Difference]) -> None:
-        if message.action is CheckpointAction.COMMIT:  # else it was a rehearsal
+    def _record_differences(self, message: Message, differences: list[Difference]) -> None:
+        if message.action is CheckpointAction.COMMIT:  # PREPARE was rolled back
             self._differences += differences
 
     def ack(self, message: Message, participant: str) -> None:
@@ -179,13 +189,13 @@ class Checkpoint:
         self._drive = self.drive.ack(message, participant)
 
     def fail(self, message: Message) -> None:
-        """Recover, back or forward, unless the message is about something else by now."""
+        """Recover, back or forward; a stale message changes nothing."""
         self._drive = self.drive.fail(message)
 
     # --- steps -----------------------------------------------------------------------------------
 
     def _begin(self, planner: Planner) -> bool:
-        """Save PREPARING with the plan of what is due, before anybody hears of it."""
+        """Save PREPARING with the plan of what is due, before any participant is asked."""
         old = self._saved()
         with self.connection.transaction() as tx:
             locked = lock_topology(tx, self.topology, self.patience)
@@ -197,38 +207,38 @@ class Checkpoint:
         self._drive, self.plan, self._differences = drive, plan, []
         return True
 
-    def _give_way(self, planner: Planner, stuck: ReliabilityError) -> None:
-        """Decide for a rollback in the place of what is decided and cannot be committed (C6).
+    def _replace_by_rollback(self, planner: Planner, stuck: ReliabilityError) -> None:
+        """Replace the decided change, which a database cannot commit, by a rollback (C6).
 
-        1. every database hears of this epoch: no older driver commits there what is dropped
-        2. every database tries the rollback, and takes it back
-        3. save COMMITTING(c+1) with the rollback as its plan. This is the decision
+        1. Tell every database this epoch, so that no older driver can commit the dropped change.
+        2. Every database tries the rollback and reverts it.
+        3. Save COMMITTING(c+1) with the rollback as its plan. This is the decision.
 
-        Until 3 nothing is durable, and whoever comes next finds what was decided before.
+        Nothing is durable before step 3; until then the next driver finds the old decision.
 
-        :param stuck: what cannot be committed, and why; an error says so too
+        :param stuck: why the change cannot be committed; it is part of every error raised here
         """
         if not isinstance(stuck, CheckpointStuck):
             raise stuck
         old = self._saved()
         try:
-            drive, plan = self._vote_for(planner)
+            drive, plan = self._vote_for_rollback(planner)
         except (LedgerBusy, CheckpointMismatch):
             raise
         except RollbackNotPossible as refused:
             raise RollbackNotPossible(f"{refused.what}; {stuck.what}") from refused
         except ReliabilityError as error:
-            what = f"{stuck.what}; and a rollback cannot take its place: {error.what}"
+            what = f"{stuck.what}; and a rollback cannot replace it: {error.what}"
             raise CheckpointStuck(what) from error
         with self.connection.transaction() as tx:
             lock_topology(tx, self.topology, self.patience)
             save_checkpoint(tx, self.topology, old, replace(old, state=drive.state, plan=plan))
-        logger.warning("%s; a rollback takes its place", stuck.what)
+        logger.warning("%s; a rollback replaces it", stuck.what)
         self._drive, self.plan = drive, plan
         self._differences, self._decided_before = [], None
 
-    def _vote_for(self, planner: Planner) -> tuple[Drive, Plan]:
-        """Steps 1 and 2: return where the decision for what is planned would lead, and its plan."""
+    def _vote_for_rollback(self, planner: Planner) -> tuple[Drive, Plan]:
+        """Do steps 1 and 2; return the progress after the decision, and the rollback's plan."""
         decided = self.drive.state
         fence = Message(
             action=CheckpointAction.ROLLBACK,
@@ -261,7 +271,7 @@ class Checkpoint:
             with naming_database(participant.name):
                 participant.handle(message, plan, self.patience)
 
-    def _conclude(self, message: Message) -> dict[str, ReliabilityError]:
+    def _vote_for_coordinator(self, message: Message) -> dict[str, ReliabilityError]:
         """Give the coordinator's own vote, and save the next state with it."""
         try:
             if message.action is CheckpointAction.PREPARE:
@@ -273,7 +283,7 @@ class Checkpoint:
             raise
         except ReliabilityError as error:
             return {COORDINATOR: with_database_name(error, COORDINATOR)}
-        # An error here is nobody's vote: what the ledger has is found out by the next driver.
+        # An error here is not a vote: the next driver reads the ledger to see what was saved.
         self._save_next(message)
         return {}
 
@@ -289,16 +299,19 @@ class Checkpoint:
         if new != old:
             with self.connection.transaction() as tx:
                 lock_topology(tx, self.topology, self.patience)
-                if read_checkpoint(tx, self.topology) != new:  # else only the answer was lost (G8)
+                if (
+                    read_checkpoint(tx, self.topology) != new
+                ):  # if equal, only the answer was lost (G8)
                     if message.action is CheckpointAction.COMMIT:
-                        self._keep(message, apply_plan(tx, self.topology, self.plan))
+                        differences = apply_plan(tx, self.topology, self.plan)
+                        self._record_differences(message, differences)
                         settle_requests(tx, self.topology, self.plan)
                     save_checkpoint(tx, self.topology, old, new)
         self._drive, self.plan = drive, new.plan
 
     def _roll_back(self, plan: Plan, cause: ReliabilityError) -> RefusedPlan:
-        """After a vote that failed: back to COMMITTED(c), once every database was told."""
-        message = self.next_action(nothing)
+        """After a failed vote, return to COMMITTED(c) once every database has acked ROLLBACK."""
+        message = self.next_action(plan_nothing)
         assert message is not None
         if failures := self.carry_out(message):
             logger.warning("%s stays %s: %s", self.topology, self.drive.state, failures)
@@ -308,7 +321,7 @@ class Checkpoint:
         return RefusedPlan(plan=plan, error=cause)
 
     def _saved(self) -> SavedCheckpoint:
-        """What the ledger has, if nobody has taken over."""
+        """Return the row that the ledger has unless another driver has taken over."""
         return SavedCheckpoint(state=self.drive.state, epoch=self.drive.epoch, plan=self.plan)
 
     def _stuck(self, message: Message, failures: dict[str, ReliabilityError]) -> ReliabilityError:
@@ -322,7 +335,7 @@ class Checkpoint:
 
 
 def _cause(failures: dict[str, ReliabilityError]) -> ReliabilityError:
-    """Return the error to raise; databases that do not agree are all named."""
+    """Return the error to raise; if databases do not match, it names all of them."""
     mismatches = [e.what for e in failures.values() if isinstance(e, CheckpointMismatch)]
     if mismatches:
         return CheckpointMismatch("; ".join(mismatches))
@@ -331,14 +344,14 @@ def _cause(failures: dict[str, ReliabilityError]) -> ReliabilityError:
 
 @contextmanager
 def driving(participants: TopologyDatabases, patience: int) -> Iterator[Checkpoint]:
-    """Wait until nobody else drives this topology's checkpoint, and drive it.
+    """Wait until no other driver has this topology's checkpoint, then drive it.
 
-    :raises LedgerBusy: somebody else is at work for longer than `patience` seconds
+    :raises LedgerBusy: another driver holds the lock for longer than `patience` seconds
     """
     connection, topology = participants.coordinator, participants.topology
     has_lock = _lock_driver(connection, topology, patience)
     try:
-        if has_lock:  # else who waits would measure the silence of whoever was here before
+        if has_lock:  # waiting drivers measure the silence from here, not from the last driver
             with connection.transaction() as tx:
                 tx.run("show_driver", topology=topology)
         yield Checkpoint(participants, patience)
@@ -358,7 +371,7 @@ def _lock_driver(connection: LedgerConnection, topology: str, patience: int) -> 
             row = tx.one("is_silent", topology=topology, seconds=DRIVER_SILENCE_SECONDS)
         if not row["is_silent"]:
             raise
-        logger.warning("the driver of %s hangs: it is taken over, and fenced", topology)
+        logger.warning("the driver of %s hangs: taking over and fencing it", topology)
         return False
 
 
@@ -367,4 +380,4 @@ def _unlock_driver(connection: LedgerConnection, topology: str) -> None:
         with connection.transaction() as tx:
             tx.run("unlock_driver", topology=topology)
     except ReliabilityError as error:
-        logger.warning("the lock goes with its session: %s", error)
+        logger.warning("the driver's lock was not released; it ends with its session: %s", error)

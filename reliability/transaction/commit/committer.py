@@ -1,7 +1,7 @@
 """Change the states of a topology: in one transaction, or through its checkpoint.
 
-A change is planned under the topology's lock and carried out: commits, a replay, a rollback. With
-one database it is one transaction. States in several take more: see checkpoint.py.
+A change, which is a group of first commits, a replay or a rollback, is planned under the topology's
+lock and applied. With one database this is one transaction. For several see checkpoint.py.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from reliability.transaction.topology.databases import TopologyDatabases
 
 
 class Committer(Protocol):
-    """Carries out what is planned; None if nothing was.
+    """Applies what the planner plans; returns None if it plans nothing.
 
-    With `may_drop` the plan is a rollback, which may take the place of a change that is decided
-    and that a database cannot commit.
+    With `may_drop` the plan is a rollback, which may replace a decided change that a database
+    cannot commit.
     """
 
     def __call__(
@@ -41,16 +41,16 @@ class Committer(Protocol):
 def committer(
     connection: LedgerConnection, topology: str, patience: int = PATIENCE_SECONDS
 ) -> Iterator[Committer]:
-    """Say how this topology's states are changed.
+    """Return the committer for this topology's databases.
 
-    What a driver left behind that died in the middle is finished first; a change may then be told
-    that is not the planner's.
+    It first finishes what a dead driver left, and may then return that change instead of the
+    planner's.
 
-    :raises LedgerBusy: somebody else is at work for longer than `patience` seconds
+    :raises LedgerBusy: another process holds the lock for longer than `patience` seconds
     """
     with TopologyDatabases.of(connection, topology) as participants:
         if not participants.others:
-            # one transaction is decided and carried out at once: nothing is ever to be dropped
+            # one transaction decides and applies the change: there is never a change to drop
             yield lambda planner, may_drop=False: _change_here(
                 connection, topology, planner, patience
             )

@@ -1,13 +1,13 @@
-"""Commit: the one serialised step. A change of the states is one Postgres transaction.
+"""Commit: the only serialised step. A change of the states is one Postgres transaction.
 
-1. lock the topology, in a statement of its own (C1)
-2. plan whose turn it is: the first commits from curr_txid on, else the oldest processed replay
-3. take the next commit number c, in every state: a second apply of c finds no row (C3)
-4. apply the contribution to every state, or swap it for the one it replaces
-5. move the pointers: attempt COMMITTED, transaction, curr_txid, commit log, checkpoint
-6. satisfy who asked for it, and COMMIT
+1. Lock the topology in a statement of its own (C1).
+2. Plan what is next: the first commits from curr_txid on, or the oldest processed replay.
+3. Take the next commit number c in every state: a second apply of c finds no row (C3).
+4. Apply the contribution to every state; a replay replaces the old contribution.
+5. Move the pointers: attempt COMMITTED, transaction, curr_txid, commit log, checkpoint.
+6. Satisfy the requests for it, and COMMIT.
 
-States in several databases take more than one transaction: see checkpoint.py.
+States in several databases need more than one transaction: see checkpoint.py.
 """
 
 from __future__ import annotations
@@ -38,28 +38,30 @@ PASSING_PATIENCE_SECONDS = 1
 def drain(
     connection: LedgerConnection, topology: str, *, own_txid: int | None = None, overdue: int = 0
 ) -> list[Committed]:
-    """Commit everything whose turn it is, in order: first commits, then processed replays (C5).
+    """Commit all that is due, in order: first commits and processed replays (C5).
 
-    First commits share a physical commit. When that is refused, they are tried one by one, so
-    that only the guilty one is failed and blocks what comes after it.
+    First commits share a physical commit. If that is refused, they are committed one by one, so
+    that only the txid that caused it fails and blocks the later ones.
 
-    :param own_txid: raise if this txid's commit is refused; what is refused of others is logged
-    :param overdue: leave alone what was processed less than so many seconds ago, and go away if
-        somebody else is at work; for those who pass by
+    :param own_txid: raise if the commit of this txid is refused; refusals of others are logged
+    :param overdue: for a caller that has no txid of its own: skip what was processed less than
+        this many seconds ago, and do not wait long for another process
     :raises CheckpointStuck, CheckpointMismatch: states lie in several databases, and one of them
-        cannot follow
+        cannot commit
     """
     done: list[Committed] = []
     limits = DrainLimits(overdue=overdue)
     patience = PASSING_PATIENCE_SECONDS if overdue > 0 else PATIENCE_SECONDS
-    with committer(connection, topology, patience) as change:
-        while (outcome := change(partial(read_plan, topology, limits))) is not None:
+    with committer(connection, topology, patience) as commit_change:
+        while (outcome := commit_change(partial(read_plan, topology, limits))) is not None:
             if isinstance(outcome, AppliedPlan):
                 committed = outcome.committed()
                 logger.info("%s committed %s", topology, ", ".join(map(_shown, committed)))
                 done += committed
             elif len(outcome.plan) > 1:
-                logger.warning("%s is tried one by one: %s", topology, outcome.error)
+                logger.warning(
+                    "%s: a group was refused, trying one by one: %s", topology, outcome.error
+                )
                 limits = replace(limits, most=1, at_once=True)
             else:
                 refused = _refuse(connection, topology, outcome)
@@ -75,9 +77,9 @@ def _shown(one: Committed) -> str:
 def _refuse(
     connection: LedgerConnection, topology: str, refused: RefusedPlan
 ) -> TransactionAttempt | None:
-    """Fail the attempt: left PROCESSED, every later request would adopt it and fail again."""
+    """Fail the attempt; if it stayed PROCESSED, every later request would adopt it and fail."""
     planned = refused.plan[0]
-    if not isinstance(planned, PlannedCommit):  # a rollback of somebody who died: it is undone
+    if not isinstance(planned, PlannedCommit):  # a dead driver's rollback: it was reverted
         return None
     logger.warning("%s %s was refused: %s", topology, planned.attempt, refused.error)
     with connection.transaction() as tx:

@@ -1,7 +1,7 @@
-"""Dry runs: the real commit code runs in every database, and is rolled back.
+"""Dry runs: the real commit code runs in every database and is rolled back.
 
-A dry run of a replay is a request of its own kind: Spark runs, the attempt is sealed, and in the
-place of the commit comes this. Nothing of it stays but the difference, in the ledger.
+A dry run of a replay is a request of its own kind: Spark runs, the attempt is sealed, and this
+module replaces the commit. Only the difference stays, in the ledger.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ def try_plan(
     planner: Planner,
     observer: DifferenceObserver | None = None,
 ) -> tuple[Plan, list[Difference]]:
-    """Carry out what is planned in every database, and roll it back.
+    """Apply what is planned in every database, and roll it back.
 
-    :raises LedgerBusy: a change is on its way that the plan does not drop, or came between two
-        databases: ask again
+    :raises LedgerBusy: another change is in progress that the plan does not drop, or was made
+        between two databases: try again
     """
     with TopologyDatabases.of(connection, topology) as participants:
         with rolled_back(connection) as tx:
@@ -51,14 +51,16 @@ def try_plan(
             found = read_checkpoint(tx, topology).state
             dropped = dropped_by(plan)
             if not found.is_at_rest and not (dropped and found.phase is Phase.COMMITTING):
-                raise LedgerBusy(f"{topology}: a change of its states is on its way")
+                raise LedgerBusy(f"{topology}: a change of its states is in progress")
             differences = apply_plan(tx, topology, plan, observer)
         for participant in participants:
             with naming_database(participant.name), rolled_back(participant.connection) as tx:
                 lock_mirror(tx, topology)
                 here = read_checkpoint(tx, topology).state.commit_number
                 if not 0 <= here - locked["commit_number"] <= dropped:
-                    raise LedgerBusy(f"{topology} was changed meanwhile: it is at c={here}")
+                    raise LedgerBusy(
+                        f"{topology} was changed during the dry run: it is at c={here}"
+                    )
                 differences += apply_plan(tx, topology, plan, observer)
     return plan, differences
 
@@ -70,16 +72,16 @@ def dry_run_replay(
     request_id: int,
     observer: DifferenceObserver | None = None,
 ) -> DryRunResult:
-    """Tell what committing the dry run's PROCESSED attempt would change; end it, keep the answer.
+    """Record what committing the dry run's PROCESSED attempt would change, and end the attempt.
 
-    :raises AttemptFenced: a real request came in between, and has the txid now
+    :raises AttemptFenced: another request has ended the dry run's attempt
     """
-    place = {"topology": topology, "txid": txid, "request_id": request_id}
+    request_key = {"topology": topology, "txid": txid, "request_id": request_id}
 
     def planner(tx: DatabaseTransaction, locked: Row) -> Plan:
-        row = tx.first("dry_run_attempt", **place)
+        row = tx.first("dry_run_attempt", **request_key)
         if row is None:
-            raise AttemptFenced(f"the dry run of txid {txid} was ended by somebody else")
+            raise AttemptFenced(f"another request has ended the dry run of txid {txid}")
         if row["replaced_attempt"] is None:
             raise NothingToReplay(f"txid {txid} of {topology} has not committed")
         return (PlannedCommit(commit_number=locked["commit_number"] + 1, txid=txid, **row),)
@@ -88,23 +90,23 @@ def dry_run_replay(
     assert isinstance(planned, PlannedCommit)
     key = replace(ChangeKey.of(topology, planned), commit_number=None)
     with TopologyDatabases.of(connection, topology) as participants:
-        # The ledger's own last, with the end: who dies before that is asked again, and tells again.
+        # The coordinator is last and ends the attempt: a try that dies before it is repeated.
         for database in (*participants.others, COORDINATOR):
             with participants.connection_of(database).transaction() as tx:
                 _record(tx, key, differences)
                 if database == COORDINATOR:
-                    _end(tx, place)
+                    _end(tx, request_key)
     return DryRunResult(attempt=planned.attempt, differences=tuple(differences))
 
 
 def _record(tx: DatabaseTransaction, key: ChangeKey, differences: Sequence[Difference]) -> None:
-    """Keep the differences of the states of one database, once."""
+    """Record the differences of the states of one database, in place of an earlier try's."""
     own = {row["state"] for row in tx.all("state_definitions", topology=key.topology)}
     tx.run("forget_dry_run", **key)
     record_differences(tx, [one for one in differences if one.state in own], key)
 
 
-def _end(tx: DatabaseTransaction, place: Mapping[str, Any]) -> None:
-    if tx.first("end_dry_run", **place) is None:
-        raise AttemptFenced(f"the dry run of txid {place['txid']} was ended by somebody else")
-    tx.one("satisfy_dry_run", **place)
+def _end(tx: DatabaseTransaction, request_key: Mapping[str, Any]) -> None:
+    if tx.first("end_dry_run", **request_key) is None:
+        raise AttemptFenced(f"another request has ended the dry run of txid {request_key['txid']}")
+    tx.one("satisfy_dry_run", **request_key)

@@ -1,6 +1,6 @@
-"""A participant in a physical commit: it does what the checkpoint's driver asks, or refuses.
+"""A participant in a physical commit: it carries out a message of the checkpoint's driver.
 
-It refuses the messages of a driver or of an attempt that was given up (C2, C6).
+It refuses messages from a driver that was replaced, and about a fenced attempt (C2, C6).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from reliability.transaction.commit.saved_checkpoint import (
 
 
 class Participant:
-    """One target database, as the checkpoint's driver speaks to it."""
+    """One target database, as the checkpoint's driver sees it."""
 
     def __init__(self, name: str, connection: LedgerConnection, topology: str) -> None:
         self.name = name
@@ -40,12 +40,12 @@ class Participant:
     def handle(
         self, message: Message, plan: Plan, patience: int = PATIENCE_SECONDS
     ) -> list[Difference]:
-        """Do what the checkpoint's driver asks; to return, with what was changed, is to vote yes.
+        """Carry out a message; a return is a yes vote, with the differences that were made.
 
         PREPARE runs the whole commit, checks it as COMMIT would, and rolls it back.
 
-        :raises CheckpointTakenOver: the message is a driver's that was given up
-        :raises CheckpointMismatch: this database is not where the driver believes it is
+        :raises CheckpointTakenOver: the message is from a driver that was replaced
+        :raises CheckpointMismatch: this database has not applied what the driver expects
         """
         match message.action:
             case CheckpointAction.PREPARE:
@@ -66,8 +66,10 @@ class Participant:
         known, answer = self._judge(tx, message, patience)
         differences: list[Difference] = []
         if answer is Answer.APPLY:
-            if len(plan) != message.size:  # else c would move without its changes
-                raise CheckpointMismatch(f"{message.size} commits were announced, not {len(plan)}")
+            if len(plan) != message.size:  # never advance c without its changes
+                raise CheckpointMismatch(
+                    f"the message has {message.size} commits, but its plan has {len(plan)}"
+                )
             differences = apply_plan(tx, self.topology, plan)
             state = CheckpointState(Phase.COMMITTED, message.commit_number)
             save_checkpoint(
@@ -85,12 +87,12 @@ class Participant:
 
 
 class _RolledBack(Exception):
-    """Everything went well, and was rolled back."""
+    """Raised to roll back a transaction that succeeded."""
 
 
 @contextmanager
 def rolled_back(connection: LedgerConnection) -> Iterator[DatabaseTransaction]:
-    """Open a transaction that is checked as COMMIT would check it, and then rolled back."""
+    """Open a transaction, check it as COMMIT would, and roll it back."""
     try:
         with connection.transaction() as tx:
             yield tx

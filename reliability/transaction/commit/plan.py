@@ -1,9 +1,6 @@
-"""One physical commit in one database: planned under the topology's lock, then carried out.
+"""Plan one physical commit under the topology's lock; describe its outcome.
 
-A commit, a replay and a rollback are changes of the states: each takes the next commit number.
-
-A target database that only takes part in a topology runs the very same statements on the same
-schema as the coordinator's ledger; which plan counts is decided by the latter alone.
+A commit, a replay and a rollback are changes of the states. Each takes the next commit number.
 """
 
 from __future__ import annotations
@@ -29,13 +26,13 @@ from reliability.core.plan import (
 )
 from reliability.ledger.connection import DatabaseTransaction, Row
 
-# What the data of an attempt do to its commit, in contrast to what a database or a lock does.
+# Errors that the data of an attempt cause, not the availability of a database or a lock.
 REFUSALS = (UnexpectedAnswer, LedgerCorruption, ReplayNotPossible, RollbackNotPossible)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Committed:
-    """One commit; `replaced_attempt` is None for a first one, and else there are differences."""
+    """One commit; `replaced_attempt` is None for a first commit, which has no differences."""
 
     attempt: TransactionAttempt
     commit_number: int
@@ -45,16 +42,16 @@ class Committed:
 
 @dataclass(frozen=True, slots=True)
 class AppliedPlan:
-    """What one physical commit has changed; of first commits there are no differences.
+    """What one physical commit has changed; first commits have no differences.
 
-    What a participant had committed before its driver died is not told again here.
+    Differences that a participant committed for a dead driver are not repeated here.
     """
 
     plan: Plan
     differences: tuple[Difference, ...] = ()
 
     def committed(self) -> list[Committed]:
-        """Say what was committed."""
+        """Return the commits of the plan."""
         return [
             Committed(
                 attempt=planned.attempt,
@@ -69,7 +66,7 @@ class AppliedPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedPlan:
-    """A physical commit that Postgres refused: a number too large, a constraint of the user's."""
+    """A physical commit that Postgres refused, for example by a constraint of the user's."""
 
     plan: Plan
     error: ReliabilityError
@@ -77,9 +74,9 @@ class RefusedPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DrainLimits:
-    """What a drain takes along.
+    """Which attempts a drain commits.
 
-    :param overdue: leave alone what was processed less than so many seconds ago
+    :param overdue: skip what was processed less than this many seconds ago
     :param most: how many first commits may share one physical commit
     :param at_once: do not wait for the checkpoint interval
     """
@@ -93,8 +90,8 @@ Planner = Callable[[DatabaseTransaction, Row], Plan]
 """Plans a change under the topology's lock; the row is the topology's, as its lock returned it."""
 
 
-def nothing(tx: DatabaseTransaction, locked: Row) -> Plan:
-    """Plan nothing: to repair what a predecessor left is all that is wanted."""
+def plan_nothing(tx: DatabaseTransaction, locked: Row) -> Plan:
+    """Plan nothing, to repair only what a predecessor left."""
     return ()
 
 
@@ -107,7 +104,7 @@ def read_plan(topology: str, limits: DrainLimits, tx: DatabaseTransaction, locke
         most=limits.most,
         at_once=limits.at_once,
     )
-    # Only where a replay is due does it matter whose turn it is.
+    # The last change decides only whether a due replay or the first commits are next.
     is_replay_due = any(row["txid"] < locked["curr_txid"] for row in rows)
     last = tx.first("last_change", topology=topology) if is_replay_due else None
     return next_plan(

@@ -1,4 +1,4 @@
-"""The row of the table `checkpoint`: read, and saved by compare and set."""
+"""The row of the table `checkpoint`: read it, and save it by compare-and-set."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from reliability.ledger.connection import DatabaseTransaction
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavedCheckpoint:
-    """A row of the table checkpoint."""
+    """A row of the table `checkpoint`."""
 
     state: CheckpointState
     epoch: int
@@ -21,7 +21,7 @@ class SavedCheckpoint:
 
 
 def read_checkpoint(tx: DatabaseTransaction, topology: str) -> SavedCheckpoint:
-    """Read where the topology's states are on their way to."""
+    """Read the checkpoint of a topology."""
     row = tx.one("checkpoint", topology=topology)
     plan = tuple(planned_from_json(item) for item in row["plan"])
     state = CheckpointState(
@@ -33,7 +33,7 @@ def read_checkpoint(tx: DatabaseTransaction, topology: str) -> SavedCheckpoint:
 def save_checkpoint(
     tx: DatabaseTransaction, topology: str, old: SavedCheckpoint, new: SavedCheckpoint
 ) -> None:
-    """Put `new` in the place of `old`; raise CheckpointTakenOver if that is not there any more."""
+    """Replace `old` by `new`; raise CheckpointTakenOver if the row is no longer `old`."""
     row = tx.first(
         "save_checkpoint",
         topology=topology,
@@ -46,4 +46,4 @@ def save_checkpoint(
         plan=as_json([planned.to_json() for planned in new.plan]),
     )
     if row is None:
-        raise CheckpointTakenOver(f"the checkpoint of {topology} is not {old.state} any more")
+        raise CheckpointTakenOver(f"the checkpoint of {topology} is no longer {old.state}")

@@ -19,7 +19,7 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection,
 from reliability.ledger.locks import lock_topology
 from reliability.transaction.commit.committer import committer
 from reliability.transaction.commit.drain import drain
-from reliability.transaction.commit.plan import Committed, nothing
+from reliability.transaction.commit.plan import Committed, plan_nothing
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 from reliability.transaction.process.attempt import attempt_key, raise_if_fenced
 from reliability.transaction.process.mirror import mirror_grant
@@ -56,8 +56,10 @@ def skip(connection: LedgerConnection, topology: str, txid: int, reason: str) ->
 def _commit_empty(
     connection: LedgerConnection, topology: str, txid: int, verdict: EmptyVerdict, reason: str
 ) -> list[Committed]:
-    with committer(connection, topology) as change:
-        change(nothing)  # a dead driver's unfinished change may be a commit of this txid
+    with committer(connection, topology) as commit_change:
+        commit_change(
+            plan_nothing
+        )  # a dead driver's unfinished change may be a commit of this txid
     with TopologyDatabases.of(connection, topology) as participants:
         is_alone = not participants.others
         grant = _grant_empty(connection, topology, txid, verdict, reason, process=is_alone)

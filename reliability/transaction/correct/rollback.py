@@ -27,7 +27,7 @@ from reliability.ledger.locks import lock_topology
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.committer import committer
 from reliability.transaction.commit.dry_run import try_plan
-from reliability.transaction.commit.plan import AppliedPlan, Planner, nothing
+from reliability.transaction.commit.plan import AppliedPlan, Planner, plan_nothing
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 
 
@@ -112,17 +112,17 @@ def _dry_run(
 ) -> tuple[Plan, list[Difference]]:
     # Under the driver's lock, so that a commit in progress is not taken for a stuck one. A dead
     # driver's unfinished change is completed first, as before every change of the states.
-    with committer(connection, topology) as change:
+    with committer(connection, topology) as commit_change:
         with suppress(CheckpointStuck):
-            change(nothing)
+            commit_change(plan_nothing)
         return try_plan(connection, topology, planner, observer)
 
 
 def _carry_out(
     connection: LedgerConnection, topology: str, planner: Planner, to_txid: int
 ) -> tuple[Plan, list[Difference]]:
-    with committer(connection, topology) as change:
-        while (outcome := change(planner, may_drop=True)) is not None:
+    with committer(connection, topology) as commit_change:
+        while (outcome := commit_change(planner, may_drop=True)) is not None:
             if not isinstance(outcome, AppliedPlan):
                 raise outcome.error
             [*_, last] = outcome.plan
