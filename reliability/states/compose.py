@@ -1,7 +1,7 @@
-"""Pieces of SQL over the user's columns: names, filled templates, folds, and the same key.
+"""Parts of SQL over the user's columns: names, filled templates, folds and key comparisons.
 
-Only this package puts SQL together, because the columns are the user's; every name goes through
-psycopg2.sql, every type and template was checked when its State was made.
+Only this package composes SQL, because the columns are the user's. Every name goes through
+psycopg2.sql. Every type and template was checked when its State was created.
 """
 
 from __future__ import annotations
@@ -18,22 +18,22 @@ ColumnOfRow = Callable[[str], Composable]
 
 
 def names(columns: Iterable[str]) -> Composed:
-    """Return column names in a row: "a", "b"."""
+    """Return a list of column names: "a", "b"."""
     return SQL(", ").join(Identifier(name) for name in columns)
 
 
 def qualified(table: str, columns: Iterable[str]) -> Composed:
-    """Return column names of one table in a row: "t"."a", "t"."b"."""
+    """Return a list of column names of one table: "t"."a", "t"."b"."""
     return SQL(", ").join(Identifier(table, name) for name in columns)
 
 
 def of(table: str) -> ColumnOfRow:
-    """Return how a column of `table` is written."""
+    """Return a function that qualifies a column name with `table`."""
     return lambda name: Identifier(table, name)
 
 
 def fill(template: str, **rows: ColumnOfRow) -> Composed:
-    """Fill an aggregator's template: `{row.column}` becomes what `row` says of the column."""
+    """Fill an aggregator's template: `{row.column}` becomes the result of `row` for the column."""
     parts: list[Composable] = []
     end = 0
     for place in _PLACE.finditer(template):
@@ -45,14 +45,15 @@ def fill(template: str, **rows: ColumnOfRow) -> Composed:
 def fold_by_key(
     columns: Sequence[Column], key: Composable, source: Composable, *, staged: str, also: str = ""
 ) -> Composed:
-    """Fold staged rows to one row a key.
+    """Fold staged rows to one row per key.
 
-    Values that belong to the first row of an order need window functions: they take any type,
-    NULL and arrays too, and hold one row of a key in memory, not all. The others are grouped.
+    Columns that take the first row of an order need window functions. These accept any type, NULL
+    and arrays included, and hold one row of a key in memory, not all. Without such columns the rows
+    are grouped.
 
-    :param key: the key's columns, as they are named in `source`
+    :param key: the key's columns, as named in `source`
     :param staged: the table in `source` that has the rows
-    :param also: one more aggregate over it, `{staged.column}` and all, named `_txid`
+    :param also: a template for one more aggregate over that table, returned as `_txid`
     """
     windowed = any(column.order for column in columns)
     folds = [_fold(column, staged, windowed) for column in columns]
@@ -77,10 +78,10 @@ def _fold(column: Column, staged: str, windowed: bool) -> Composed:
 
 
 def same_key(key: Iterable[str], one: str, other: str) -> Composed:
-    """Compare two rows' keys; NULL is a key like any other.
+    """Compare the keys of two rows; NULL equals NULL.
 
-    Written so that Postgres finds each key by the index; IS NOT DISTINCT FROM would read the
-    whole table for each.
+    This form lets Postgres find each key by the index. With IS NOT DISTINCT FROM it would read the
+    whole table for each key.
     """
     return SQL(" AND ").join(
         SQL("({0} = {1} OR ({0} IS NULL AND {1} IS NULL))").format(
@@ -91,17 +92,17 @@ def same_key(key: Iterable[str], one: str, other: str) -> Composed:
 
 
 def null_patterns(key: Iterable[str], table: Composable) -> Composed:
-    """Say which columns of the key are NULL together in the rows of a table."""
+    """Read which columns of the key are NULL together in the rows of a table."""
     return SQL("SELECT DISTINCT {} FROM {}").format(
         SQL(", ").join(SQL("{0} IS NULL AS {0}").format(Identifier(name)) for name in key), table
     )
 
 
 def same_key_by(pattern: Mapping[str, bool], one: str, other: str) -> Composed:
-    """Compare two rows' keys that have NULL in the same columns, those of the pattern.
+    """Compare the keys of two rows that have NULL in the columns that the pattern gives.
 
-    A column is either compared or NULL: with one comparison for both, Postgres finds a few keys
-    by the index, but compares each of many with all rows that have NULL.
+    A column is either compared or NULL. With one comparison for both cases, Postgres finds few keys
+    by the index, but compares each of many keys with all rows that have NULL.
     """
     return SQL(" AND ").join(
         SQL("({0} IS NULL AND {1} IS NULL)" if is_null else "{0} = {1}").format(
@@ -112,9 +113,9 @@ def same_key_by(pattern: Mapping[str, bool], one: str, other: str) -> Composed:
 
 
 def same_key_as_record(key: Iterable[str], one: str, other: str) -> Composed:
-    """Compare two rows' keys for a FULL JOIN, which needs one sortable comparison.
+    """Compare the keys of two rows for a FULL JOIN, which needs one sortable comparison.
 
-    Records compare NULL fields as equal; the cast keeps Postgres from comparing field by field.
+    Records compare NULL fields as equal. The cast prevents a comparison field by field.
     """
     columns = list(key)
     return SQL("ROW({})::record = ROW({})::record").format(

@@ -1,8 +1,8 @@
-"""A digest of what an attempt adds to a state: equal digests, equal contributions.
+"""A digest of an attempt's contribution to a state: equal contributions have equal digests.
 
-Each row is hashed as text, and the hashes are summed: neither the order of rows nor how Spark cut
-them into partitions matters, and a row that is there twice counts twice. Sums of floats may differ
-in their last digits from one run of Spark to the next, and so may their digests.
+Each row is hashed as text, and the hashes are summed. The order of rows and their partitions do not
+matter, and a row that occurs twice counts twice. Sums of floats may differ in their last digits
+from one run of Spark to the next; then their digests differ too.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from reliability.states.tables import StateTables
 
 
 def digest(tables: StateTables) -> Composed:
-    """Digest what an attempt has staged, as `rows:sum`: Spark stages a key once."""
+    """Digest the staged rows of an attempt, as `rows:sum`; Spark stages each key once."""
     return SQL(
         "SELECT count(*) || ':' || coalesce(sum(hashtextextended(ROW(staged.*)::text, 0)), 0)"
         " AS digest FROM (SELECT {} FROM {}"

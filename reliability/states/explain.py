@@ -1,4 +1,4 @@
-"""Explain a row: what each txid has given it, and what it is now."""
+"""Explain a row: what each txid has contributed to it, and its present values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from reliability.states.tables import StateTables
 
 
 def contributions_to(tables: StateTables, nulls: Iterable[str]) -> Composed:
-    """Read what each txid has given to one key: a folded row each, with its presence.
+    """Read what each txid has contributed to one key: one folded row each, with its presence.
 
-    :param nulls: the key's columns that are NULL; the others are parameters, as texts
+    :param nulls: the key's columns that are NULL; the others are parameters, as text
     """
     is_key = _is_key(tables, nulls)
     if tables.state.is_append:
@@ -58,11 +58,11 @@ def parameter(column: str) -> str:
 
 
 def _is_key(tables: StateTables, nulls: Iterable[str]) -> Composed:
-    # A value is a text that Postgres reads as it reads one that a person has written.
-    unknown = set(nulls)
+    # Postgres parses each value from its text, as it parses a literal.
+    null_columns = set(nulls)
     conditions = [
         SQL("{} IS NULL").format(Identifier(name))
-        if name in unknown
+        if name in null_columns
         else SQL("{} = CAST({} AS {})").format(
             Identifier(name), Placeholder(parameter(name)), SQL(type_)
         )

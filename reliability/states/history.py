@@ -1,9 +1,9 @@
-"""Compaction: of the txids beyond the horizon, one row a key is kept.
+"""Compaction: for all txids beyond the horizon together, keep one row per key.
 
-The row of a key lies with the last of these txids that gave the key something, so that a target
-row's txid can still be told from what is kept, and so that keys that do not come again are never
-written again: a compaction costs what the txids contributed that it takes in, not what the state
-holds. Ties keep their winner, since every later txid is greater than all that were folded.
+The row of a key has the last of these txids that contributed to the key. So the txid of a target
+row can still be computed from the kept rows. A key that does not occur again is not written again:
+a compaction costs as much as the txids that it folds contributed, independent of the state's size.
+Ties keep their winner, because every later txid is greater than all folded ones.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ def touched_keys(tables: StateTables) -> Composed:
 
 
 def patterns_of_touched(tables: StateTables) -> Composed:
-    """Say which columns are NULL together in the keys that were collected."""
+    """Read which columns are NULL together in the collected keys."""
     return null_patterns(tables.key, _TOUCHED)
 
 
 def crowded_rows(tables: StateTables, patterns: Iterable[Mapping[str, bool]]) -> Composed:
-    """Collect all rows up to %(through)s of those keys that have more than one.
+    """Collect all rows up to %(through)s of the keys that have more than one.
 
-    Not of those whose sums do not fit into one row: after a replay they may be beyond their type,
-    and fit again only with what later txids have given.
+    Leave out keys whose sums do not fit into one row: after a replay a sum may exceed its type, and
+    fit again only together with the contributions of later txids.
 
-    The keys of each pattern are joined apart, so that a column is either compared or NULL: with
-    one comparison for both, every key would be compared with all rows that have NULL.
+    The keys of each pattern are joined separately, so that a column is either compared or NULL.
+    With one comparison for both cases, every key would be compared with all rows that have NULL.
 
-    :param patterns: what `patterns_of_touched` said
+    :param patterns: the rows of `patterns_of_touched`
     """
     fit = [
         SQL("coalesce(abs(sum({}) OVER same_key) <= {}, true)").format(_summed(name), SQL(most))
@@ -75,7 +75,7 @@ def crowded_rows(tables: StateTables, patterns: Iterable[Mapping[str, bool]]) ->
 
 
 def _limited_sums(tables: StateTables) -> dict[str, str]:
-    """Return the sums that may be beyond their type, and the greatest number of that."""
+    """Return the columns whose sum may exceed their type, with the greatest value of the type."""
     sums = [c for c in tables.columns if c.swap is not None and not c.is_count]
     return {c.name: most for c in sums if (most := greatest_of(c.type))}
 
@@ -101,9 +101,9 @@ def _rows_of(tables: StateTables, pattern: Mapping[str, bool]) -> Composed:
 
 
 def fold_crowded(tables: StateTables) -> Composed:
-    """Fold each key's collected rows to one; headers go on saying how many rows each txid has.
+    """Fold each key's collected rows to one, and update the number of rows in the headers.
 
-    Tells how many rows were taken away, and how many were put in their place.
+    Returns how many rows were removed, and how many replace them.
     """
     stored = (*tables.column_types(), *(column.name for column in _FOLDED_TOO))
     return SQL(
@@ -131,14 +131,14 @@ def fold_crowded(tables: StateTables) -> Composed:
 
 
 def forget() -> Composed:
-    """Drop what was collected: the next state of the same transaction has its own."""
+    """Drop the temporary tables, because the next state of the transaction creates its own."""
     return SQL("DROP TABLE {}, {}").format(_TOUCHED, _CROWDED)
 
 
 def wrong_rows(tables: StateTables) -> Composed:
-    """Compare headers with the rows that are there, for txids after %(after)s up to %(through)s.
+    """Compare headers with the rows that exist, for txids after %(after)s up to %(through)s.
 
-    Appended rows all belong to a header; beside contributions lies what is staged.
+    Every appended row belongs to a header. A contributions' table also has staged rows without one.
     """
     return SQL(
         "SELECT coalesce(header.txid, found._txid) AS txid,"
@@ -158,10 +158,10 @@ def wrong_rows(tables: StateTables) -> Composed:
 
 
 def counts(tables: StateTables, row: str) -> Composed:
-    """Say of a row beside contributions that it is one: its attempt is the one on record.
+    """Return the condition that a row counts as a contribution: its header names its attempt.
 
-    Asked of every row by itself, hence OFFSET 0. Joined, the headers might come first as long as
-    Postgres has no statistics of them: then every key would be compared with every row.
+    OFFSET 0 makes Postgres check each row separately. Without statistics of the headers, a join
+    might start with them and compare every key with every row.
     """
     return SQL(
         "EXISTS (SELECT FROM reliability.contribution AS header WHERE {header}"
@@ -174,14 +174,14 @@ def counts(tables: StateTables, row: str) -> Composed:
 
 
 def header_of(tables: StateTables) -> Composed:
-    """Say which rows of the table of headers, named `header`, are this state's."""
+    """Return the condition for the rows of the table of headers, named `header`, of this state."""
     return SQL("header.topology = {} AND header.state = {}").format(
         Literal(tables.topology), Literal(tables.state.name)
     )
 
 
 def kept(tables: StateTables) -> Composed:
-    """Read every committed contribution of this state, as the ledger's headers name them."""
+    """Read every committed contribution of this state, as named by the ledger's headers."""
     return SQL(
         "SELECT staged.* FROM {contribution} AS staged"
         " JOIN reliability.contribution AS header ON {header}"

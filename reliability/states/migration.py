@@ -1,6 +1,6 @@
-"""What a person would run when a state's tables are not what its definition says.
+"""The SQL that a person can run when a state's tables differ from its definition.
 
-Nothing here changes a table by itself: a table with history is a person's to change.
+Nothing here changes a table by itself: only a person changes a table that has history.
 """
 
 from __future__ import annotations
@@ -21,37 +21,38 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Migration:
-    """Statements for one transaction, and what they cannot do."""
+class TableMigration:
+    """Statements for one transaction; `leaves` describes what they cannot do."""
 
     statements: tuple[Composable, ...]
     leaves: str = ""
 
     def text(self, cursor: Any) -> str:
-        """Return it as a person runs it; `cursor` knows how the server quotes."""
+        """Return the script for a person to run; `cursor` quotes for the server."""
         statements = "".join(f"{s.as_string(cursor)};\n" for s in self.statements)
         return f"BEGIN;\n{statements}COMMIT;\n{self.leaves}".rstrip()
 
 
-Found = tuple[str, Migration]
+Found = tuple[str, TableMigration]
+"""The differences of a state's tables, and their repair."""
 
 
 # --- a changed definition ------------------------------------------------------------------------
 
 
 def obstacle(old: State, new: State) -> str | None:
-    """Return why no ALTER TABLE leads from one definition to the other, None if some do."""
+    """Return why ALTER TABLE cannot change one definition to the other, None if it can."""
     frames = [(s.kind, s.target, s.database, list(s.key), s.is_append) for s in (old, new)]
     if frames[0] != frames[1]:
-        return "its kind, table, database or key is another"
+        return "its kind, table, database or key differs"
     for name in old.values.keys() & new.values.keys():
         one, other = (_without_types(s.values[name].definition()) for s in (old, new))
         if one != other:
-            return f"what {name} held so far was aggregated in another way"
+            return f"the stored values of {name} were aggregated in another way"
     have, want = (StateTables("", s).target_columns() for s in (old, new))
     for name in have.keys() & want.keys():
         if not want[name].is_generated and not _keeps(have[name].type, want[name].type):
-            return f"column {name}: not every {have[name].type} is a {want[name].type}"
+            return f"column {name}: not every {have[name].type} value fits {want[name].type}"
     return None
 
 
@@ -64,23 +65,23 @@ def _keeps(old: str, new: str) -> bool:
     return canonical(old) == canonical(new) or widens(old, new)
 
 
-def migration(topology: str, old: State, new: State) -> Migration:
-    """Return what turns the tables of one definition into those of another; see `obstacle`."""
+def migration(topology: str, old: State, new: State) -> TableMigration:
+    """Return the migration from one definition to another that has no `obstacle`."""
     before, after = StateTables(topology, old), StateTables(topology, new)
     have, want = before.target_columns(), after.target_columns()
-    return Migration(
+    return TableMigration(
         statements=(
             *_alter(after.target, have, want),
             *_alter(
                 after.contribution, before.contribution_columns(), after.contribution_columns()
             ),
-            _declare_anew(topology, old, new),
+            _redeclare(topology, old, new),
         ),
         leaves=_leaves(new, want.keys() - have.keys(), have.keys() - want.keys()),
     )
 
 
-def _declare_anew(topology: str, old: State, new: State) -> Composed:
+def _redeclare(topology: str, old: State, new: State) -> Composed:
     return SQL(
         "UPDATE reliability.state SET definition = {new}, definition_digest = {digest}"
         " WHERE topology = {topology} AND state = {state} AND definition_digest = {old}"
@@ -94,35 +95,35 @@ def _declare_anew(topology: str, old: State, new: State) -> Composed:
 
 
 def _leaves(new: State, added: Iterable[str], dropped: Iterable[str]) -> str:
-    said = []
+    notes = []
     if list(dropped):
-        said.append("What the dropped columns held is lost.")
+        notes.append("The values of the dropped columns are lost.")
     if list(added) and new.cannot_replay(1, last=2) is None:
-        said.append(
-            "The new columns know nothing of the txids that have committed: replay all of these, "
-            "by clearing their runs; until then the columns hold the later txids alone."
+        notes.append(
+            "The new columns do not contain the txids that have committed: replay all of these by "
+            "clearing their runs; until then the columns contain only later txids."
         )
     elif list(added):
-        said.append(
-            "The new columns know nothing of the txids that have committed, and this kind of "
-            "state cannot replay them: they will hold the later txids alone."
+        notes.append(
+            "The new columns do not contain the txids that have committed, and this kind of state "
+            "cannot replay them: the columns will contain only later txids."
         )
-    return " ".join(said)
+    return " ".join(notes)
 
 
 # --- a changed table -----------------------------------------------------------------------------
 
 
 def inspect(tables: StateTables, *, target: Rows, contribution: Rows, keys: Rows) -> Found | None:
-    """Say how the two tables differ from what they should be and what repairs them, None if fine.
+    """Return how the two tables differ from the definition, with the repair; None if they do not.
 
-    Columns of the user's own in the target are no difference, as long as a row can be inserted
-    without them.
+    Additional columns of the user in the target are allowed if a row can be inserted without them.
 
-    :param target: what the query table_columns found, and so `contribution`
-    :param keys: what the query unique_keys found of the target
+    :param target: the result of the query table_columns for the target
+    :param contribution: the result of the query table_columns for the contributions
+    :param keys: the result of the query unique_keys for the target
     """
-    said: list[str] = []
+    problems: list[str] = []
     statements: list[Composable] = []
     for name, table, actual, want in (
         (tables.target_name, tables.target, target, tables.target_columns()),
@@ -134,15 +135,15 @@ def inspect(tables: StateTables, *, target: Rows, contribution: Rows, keys: Rows
         ),
     ):
         if differing := _differences(actual, want):
-            said.append(f"table {name}: {', '.join(differing)}")
+            problems.append(f"table {name}: {', '.join(differing)}")
             statements += _repair(table, actual, want) if actual else []
     if target and not tables.state.is_append and not _has_key(tables, keys):
-        said.append(f"table {tables.target_name} has no unique key over {list(tables.key)}")
+        problems.append(f"table {tables.target_name} has no unique key over {list(tables.key)}")
         statements.append(tables.add_key())
-    if not said:
+    if not problems:
         return None
-    leaves = "What a lost column held does not come back with it: replay the txids that wrote it."
-    return "; ".join(said), Migration(statements=tuple(statements), leaves=leaves)
+    leaves = "A restored column does not have its old values: replay the txids that wrote them."
+    return "; ".join(problems), TableMigration(statements=tuple(statements), leaves=leaves)
 
 
 def _has_key(tables: StateTables, keys: Rows) -> bool:
@@ -152,18 +153,18 @@ def _has_key(tables: StateTables, keys: Rows) -> bool:
 def _differences(actual: Rows, want: Columns) -> list[str]:
     found = {column["name"]: column for column in actual}
     if not found:
-        return ["it is gone"]
-    said = [f"column {name} is missing" for name in want if name not in found]
+        return ["it does not exist"]
+    problems = [f"column {name} is missing" for name in want if name not in found]
     for name, column in found.items():
         if name not in want:
             if column["is_required"]:
-                said.append(f"column {name} is unknown, and no row can be without it")
+                problems.append(f"column {name} is unknown, and every row needs a value for it")
         elif column["type"] != canonical(want[name].type):
-            said.append(f"column {name} is {column['type']} instead of {want[name].type}")
+            problems.append(f"column {name} is {column['type']} instead of {want[name].type}")
         elif column["is_generated"] != want[name].is_generated:
             kind = "generated" if want[name].is_generated else "a plain column"
-            said.append(f"column {name} is not {kind}")
-    return said
+            problems.append(f"column {name} is not {kind}")
+    return problems
 
 
 def _repair(table: Identifier, actual: Rows, want: Columns) -> list[Composed]:
@@ -182,7 +183,7 @@ def _repair(table: Identifier, actual: Rows, want: Columns) -> list[Composed]:
 
 
 def _alter(table: Identifier, have: Columns, want: Columns) -> list[Composed]:
-    """Return ALTER TABLE statements that lead from some columns to others, none if none differ."""
+    """Return the ALTER TABLE that changes some columns to others; empty if none differ."""
     changed = [
         name
         for name in want
@@ -190,7 +191,7 @@ def _alter(table: Identifier, have: Columns, want: Columns) -> list[Composed]:
         and (canonical(have[name].type), have[name].is_generated)
         != (canonical(want[name].type), want[name].is_generated)
     ]
-    # A generated column keeps what it generated before when its type changes; a new one does not.
+    # Changing the type of a generated column keeps its old expression, so it is added again.
     again = [n for n in changed if want[n].is_generated or have[n].is_generated]
     actions = [
         *[SQL("DROP COLUMN {}").format(Identifier(n)) for n in have if n not in want or n in again],

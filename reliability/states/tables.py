@@ -1,9 +1,9 @@
-"""The tables of a state: their columns, how they are made, and how staged rows get in and out.
+"""The tables of a state: their columns, their creation, and the SQL for staged rows.
 
-Two tables belong to a state:
+Each state has two tables:
 
-- the target `<schema>.<table>`: key, values, hidden columns, `_txid` (the greatest it holds);
-- the contributions `reliability_contribution.<topology>__<state>`: what each attempt staged.
+- the target `<schema>.<table>`: key, values, hidden columns, `_txid` (the greatest in the row);
+- the contributions `reliability_contribution.<topology>__<state>`: the staged rows of each attempt.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ TXID = "_txid"
 
 @dataclass(frozen=True, slots=True)
 class TableColumn:
-    """A column as CREATE TABLE wants it.
+    """A column as CREATE TABLE defines it.
 
-    :param rest: what follows the type
-    :param when_added: what follows it if the column is added to a table that has rows
+    :param rest: the text after the type
+    :param when_added: the text after the type if the column is added to a table that has rows
     """
 
     type: str
@@ -69,7 +69,7 @@ class StateTables:
 
     @property
     def keeps_contributions(self) -> bool:
-        """Say whether staged rows stay where they are when their attempt commits."""
+        """Return whether staged rows stay in their table when their attempt commits."""
         return self.state.keeps_contributions
 
     @property
@@ -77,7 +77,7 @@ class StateTables:
         return f"{self.state.target[1]}_key"
 
     def value_names(self) -> list[str]:
-        """Return the columns that are written besides the key."""
+        """Return the written columns without the key."""
         return [column.name for column in self.columns]
 
     def column_types(self) -> dict[str, str]:
@@ -111,7 +111,7 @@ class StateTables:
         return SQL("CREATE SCHEMA {}").format(Identifier(self.state.target[0]))
 
     def create(self) -> Composed:
-        """Create both tables; the target's key takes NULL as a value like any other."""
+        """Create both tables; in the target's key NULL equals NULL."""
         return (
             SQL(
                 "CREATE TABLE {target} ({target_columns});"
@@ -133,7 +133,7 @@ class StateTables:
             by_key = SQL("CREATE INDEX ON {} ({})").format(self.target, key)
             return index + (by_key if self.key else SQL(""))
         unique = self.add_key()
-        if self.keeps_contributions:  # a replay looks there for what other txids have of a key
+        if self.keeps_contributions:  # a replay reads the other txids of a key there
             unique += SQL("; CREATE INDEX ON {} ({})").format(self.contribution, key)
         return unique
 
@@ -156,27 +156,27 @@ class StateTables:
         return ("_txid", "_attempt_id", *self.column_types(), "_x", "_n")
 
     def fold(self) -> Composed:
-        """Fold what is physically staged for an attempt (V1)."""
+        """Fold the rows that are physically staged for an attempt (V1)."""
         return SQL(
             "SELECT coalesce(bit_xor(_x), 0) AS xor, coalesce(sum(_n), 0)::bigint AS count,"
             " count(*) AS rows FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s"
         ).format(self.contribution)
 
     def staged_part(self, columns: Iterable[str]) -> Composed:
-        """Read one of `parts` parts of what an attempt staged; a row is always in the same part."""
+        """Read one of `parts` parts of an attempt's rows; a row is always in the same part."""
         return SQL(
             "SELECT {} FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s"
             " AND abs(_x %% %(parts)s) = %(part)s"
         ).format(names(columns), self.contribution)
 
     def clean(self) -> Composed:
-        """Delete what an attempt staged that can never count, or counts already."""
+        """Delete the staged rows of an attempt that can never count or that count already."""
         return SQL("DELETE FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s").format(
             self.contribution
         )
 
     def folded_attempt(self, parameter: str) -> Composed:
-        """One attempt's staged rows, one row a key: staging may hold a key in two partitions."""
+        """Fold one attempt's staged rows by key: two partitions may have staged the same key."""
         source = SQL("{} AS staged WHERE _txid = %(txid)s AND _attempt_id = %({})s").format(
             self.contribution, SQL(parameter)
         )
@@ -184,7 +184,7 @@ class StateTables:
 
 
 def previous(column: str) -> str:
-    """Return the hidden column with what an OpaqueState's row held before its last txid."""
+    """Return the hidden column with an OpaqueState's value before the row's last txid."""
     return f"_{column}_previous"
 
 

@@ -1,4 +1,4 @@
-"""Verify a table: work every row out again from the kept contributions, and compare."""
+"""Verify a table: recompute every row from the kept contributions, and compare."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from reliability.states.compose import fold_by_key, names, qualified, same_key_a
 from reliability.states.history import kept
 from reliability.states.tables import TXID, StateTables
 
-# Of a sum of floats, relative to all that was added: sums that cancel out have no digits of their
-# own to compare.
+# For a sum of floats, relative to the sum of absolute values: if the values cancel out, the digits
+# of the sum itself mean nothing.
 _TOLERANCE = SQL("1e-9")
 _IS_THERE = Identifier("is there")
 
@@ -20,8 +20,8 @@ _IS_THERE = Identifier("is there")
 def differing_rows(tables: StateTables) -> Composed:
     """Count the rows that are missing, surplus or different, and read a few of them.
 
-    Of each: `is_expected`, `is_found`, the key, and each column as `expected …` and `found …`.
-    Without any there is one row with the counts alone.
+    Each row has `is_expected`, `is_found`, the key, and each column as `expected …` and `found …`.
+    If no row differs, one row with only the counts is returned.
     """
     return SQL(
         "WITH differing AS MATERIALIZED ("
@@ -58,7 +58,7 @@ def differing_rows(tables: StateTables) -> Composed:
 
 
 def compared(tables: StateTables) -> list[str]:
-    """Return the columns that are compared: hidden ones too, of which a replay makes use."""
+    """Return the compared columns, including the hidden ones that a replay uses."""
     return [*tables.value_names(), TXID]
 
 
@@ -68,7 +68,7 @@ def count_rows(tables: StateTables) -> Composed:
 
 
 def _expected(tables: StateTables) -> Composed:
-    # In numeric: what somebody did to the contributions may be beyond the type of their sum.
+    # In numeric: contributions that somebody has changed may exceed the type of their sum.
     folded = [replace(c, type="numeric") if c.swap is not None else c for c in tables.columns]
     scales = [
         Column(
@@ -108,8 +108,8 @@ def _differs(tables: StateTables) -> Composed:
 
 
 def _differs_by_more_than_digits(column: str) -> Composed:
-    # less, not less or equal: infinity is within the tolerance of nothing; in numeric, as the
-    # difference of two floats may be none
+    # `<`, not `<=`, so that infinity is never within the tolerance; numeric, because the difference
+    # of two floats may not be a float
     return SQL(
         "({expected} IS DISTINCT FROM {found}"
         " AND NOT coalesce(abs({expected}::numeric - {found}::numeric) < {tolerance} * {scale},"

@@ -213,7 +213,7 @@ def test_rows_that_are_gone_are_never_folded_away(tx):
     one.commit(words("a", "b"))
     one.commit(words("a"))
     tx.run(SQL("DELETE FROM {} WHERE word = 'b'").format(one.tables.contribution))
-    with pytest.raises(LedgerCorruption, match="1:0 is on record with 2 rows, and 1 are there"):
+    with pytest.raises(LedgerCorruption, match="1:0 is recorded with 2 rows, but 1 exist"):
         fold_through(one, 2)
     tx.run(SQL("DELETE FROM reliability.contribution WHERE txid = 1"))
     with pytest.raises(LedgerCorruption, match="1 of the txids 1 to 2 are recorded"):
@@ -733,7 +733,7 @@ def test_rows_that_were_lost_from_history_are_found(tx):
     one.commit(words("a", "b"))
     contribution = one.tables.contribution_name
     with by_hand(one, f"DELETE FROM {contribution} WHERE word = 'b'") as verified:
-        assert verified.headers == ("attempt 1:0 is on record with 2 rows, and 1 are there",)
+        assert verified.headers == ("attempt 1:0 is recorded with 2 rows, but 1 exist",)
         assert counts(verified) == (2, 0, 1, 0)
 
 
@@ -755,7 +755,7 @@ def test_appended_rows_are_counted_by_txid(tx):
         assert counts(verified) == (2, 2, 0, None)
     with by_hand(one, "INSERT INTO s SELECT word, x, 7, 0, _x, _n FROM s") as verified:
         assert counts(verified) == (8, 0, 4, None)
-        assert verified.headers == ("attempt 7:0 is on record with 0 rows, and 4 are there",)
+        assert verified.headers == ("attempt 7:0 is recorded with 0 rows, but 4 exist",)
 
 
 @pytest.mark.parametrize("kind", [OpaqueState, TransactionalState])

@@ -1,4 +1,4 @@
-"""How each kind of state commits, replays, rolls back and is verified: a module per kind."""
+"""Commit, replay, roll back and verify each kind of state: one module per kind."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ __all__ = ["StoredState", "stored_state"]
 
 
 def stored_state(tables: StateTables) -> StoredState:
-    """Return the tables as their kind changes them; appended rows are a kind of their own."""
+    """Return the implementation for the kind of a state; append has its own."""
     if tables.state.is_append:
         return StoredRows(tables)
     return _KINDS[tables.state.kind](tables)

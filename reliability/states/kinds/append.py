@@ -1,7 +1,7 @@
-"""Append: the rows of the target are the contribution, and nothing is kept twice (H6).
+"""Append: the rows of the target are the contribution, and no row is stored twice (H6).
 
-Staged rows move into the target when their attempt commits. There they say which txid and which
-attempt they belong to, and keep their share of the accounting.
+Staged rows move into the target when their attempt commits. Each keeps its txid, its attempt_id
+and its part of the accounting.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ if TYPE_CHECKING:
 
 
 class StoredRows(StoredState):
-    """Rows that are only appended: they move into the target, and out of it again."""
+    """A state whose rows are only appended: staged rows move into the target."""
 
     def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
         """Move the staged rows into the target."""
         is_first = key.replaced_attempt is None
         if is_first and (found := tx.one(rows_not_older(self.tables), **key)["rows"]):
             raise LedgerCorruption(
-                f"{self.tables.target_name}: txid {key.txid} is to be appended, and {found} rows "
-                "are not older than it"
+                f"{self.tables.target_name}: txid {key.txid} cannot be appended, because {found} "
+                "rows are not older than it"
             )
         tx.run(move(self.tables), **key)
         return sealed
 
     def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
-        """Delete the rows of the replaced attempt, and append those of the new one."""
+        """Delete the rows of the replaced attempt and append those of the new one."""
         self.remember(tx, key, replaced_rows())
         deleted = tx.run(take_out(self.tables), **key)
         self.check_taken_out(self.tables.target_name, key, header, deleted)
@@ -53,9 +53,9 @@ class StoredRows(StoredState):
         tx.run(take_out_later(self.tables), **key)
 
     def remember(self, tx: DatabaseTransaction, key: ChangeKey, rows: Composable) -> None:
-        """Keep the rows that go; they have no key of their own.
+        """Save the rows that will be deleted; appended rows have no key to find them by later.
 
-        :param rows: the condition for these rows
+        :param rows: the condition that selects them
         """
         statement = SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WHERE {}")
         shown = names(_shown(self.tables))
@@ -74,7 +74,7 @@ class StoredRows(StoredState):
         ).format(added=_appended(self.tables), removed=_removed(self.tables))
 
     def missing_by_header(self, wrong: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
-        """The rows are the contribution: only how many each txid has can be compared."""
+        """Compare the number of rows of each txid; the rows themselves are the contribution."""
         missing = sum(max(row["rows"] - row["found"], 0) for row in wrong)
         return missing, sum(max(row["found"] - row["rows"], 0) for row in wrong)
 
@@ -98,12 +98,12 @@ def take_out(tables: StateTables) -> Composed:
 
 
 def replaced_rows() -> SQL:
-    """Return the condition for these rows."""
+    """Return the condition for the rows of the replaced attempt."""
     return SQL("_txid = %(txid)s AND _attempt_id = %(replaced_attempt)s")
 
 
 def rows_not_older(tables: StateTables) -> Composed:
-    """Count the rows of this txid or a later one: a first commit finds none (C3)."""
+    """Count the rows of this txid and later ones; a first commit must find none (C3)."""
     return SQL("SELECT count(*) AS rows FROM {} WHERE _txid >= %(txid)s").format(tables.target)
 
 
@@ -113,7 +113,7 @@ def take_out_later(tables: StateTables) -> Composed:
 
 
 def later_rows() -> SQL:
-    """Return the condition for these rows."""
+    """Return the condition for the rows of later txids."""
     return SQL("_txid > %(txid)s")
 
 
@@ -121,12 +121,12 @@ def _shown(tables: StateTables) -> list[str]:
     return [*tables.state.key, *tables.state.values]
 
 
-# Of a rollback attempt_id is NULL: nothing is new.
+# In a rollback attempt_id is NULL: no row is new.
 _NEW = SQL("_txid = %(txid)s AND _attempt_id = %(attempt_id)s")
 
 
 def _appended(tables: StateTables) -> Composed:
-    # Equal rows are real, so ALL.
+    # ALL, because equal rows are separate rows.
     return SQL("SELECT {0} FROM {1} WHERE {3} EXCEPT ALL SELECT {0} FROM {2}").format(
         names(_shown(tables)), tables.target, REACHED, _NEW
     )

@@ -1,4 +1,4 @@
-"""A ContributionState, the default: every txid's contribution is kept, and can be replaced."""
+"""A ContributionState, the default: each txid's contribution is kept and can be replaced."""
 
 from __future__ import annotations
 
@@ -32,15 +32,15 @@ if TYPE_CHECKING:
 
 
 class StoredContributions(StoredState):
-    """Keeps what is staged as the contribution; replaces it by inverse, or works rows out anew."""
+    """Keeps the staged rows as the contribution; replaces it by inverse, or recomputes rows."""
 
     def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
-        """Add the contribution to the rows; what was staged stays."""
+        """Add the contribution to the rows; the staged rows stay."""
         add_to_rows(tx, self.tables, key)
         return sealed
 
     def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
-        """Write anew the rows whose part of the contribution differs."""
+        """Rewrite the rows whose part of the contribution differs."""
         tables = self.tables
         replaced = {"txid": key.txid, "attempt_id": key.replaced_attempt}
         found = tx.one(tables.fold(), **replaced)["rows"]
@@ -53,9 +53,9 @@ class StoredContributions(StoredState):
             tx.run(statement, **key)
 
     def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
-        """Work out the rows that later txids have touched from what is left."""
+        """Recompute the rows that later txids have touched from the remaining contributions."""
         tables = self.tables
-        # Keys whose rows are missing would keep what they have, and nothing would ever show it.
+        # A key whose contribution rows are missing would silently keep its present value.
         check_headers(tx, tables, after=key.txid)
         tx.run(later_keys(tables), **key)
         patterns = self._look_at_changed(tx)
@@ -65,18 +65,18 @@ class StoredContributions(StoredState):
             tx.run(statement, **key)
 
     def differing_rows(self) -> Composed:
-        """Compare each row with what its contributions say."""
+        """Compare each row with its contributions."""
         return differing_rows(self.tables)
 
     def _look_at_changed(self, tx: DatabaseTransaction) -> Sequence[Pattern]:
-        """Help the planner: how many keys there are, and which columns of them are NULL."""
+        """Give the planner the number of keys; return which of their columns are NULL."""
         tx.run(count_changed())
         found = tx.all(patterns_of_changed(self.tables))
         return found or [dict.fromkeys(self.tables.key, False)]
 
 
 def later_keys(tables: StateTables) -> Composed:
-    """Collect the keys that later txids have touched, while headers still name what is kept."""
+    """Collect the keys that later txids have touched; call it before their headers are deleted."""
     return SQL(
         "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS"
         " SELECT row_number() OVER () AS _number, later.* FROM"
@@ -85,5 +85,5 @@ def later_keys(tables: StateTables) -> Composed:
 
 
 def recompute(tables: StateTables, patterns: Sequence[Pattern]) -> list[Composed]:
-    """Work out the collected keys from the contributions that are left, and write them."""
+    """Recompute the collected keys from the remaining contributions, and write them."""
     return replace_rows(tables, from_contributions(tables, patterns))

@@ -1,7 +1,7 @@
-"""What a change of a state does to its rows: remembered before it, compared after it.
+"""The difference that a change makes to a state's rows: save them before it, compare after it.
 
-For a replay, a rollback, and a dry run of either. Only the rows that the change can reach are
-remembered, by their keys. Append, whose rows have no key, has its own statements.
+This serves replays, rollbacks and dry runs of both. Only the rows that the change can reach are
+saved, by their keys. Append has its own statements, because its rows have no key.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ _WAS_THERE = Identifier("was there")
 
 
 def remember(tables: StateTables, keys: Composable) -> Composed:
-    """Keep the rows as they are before the change.
+    """Save the rows as they are before the change.
 
-    :param keys: a query for the keys that it can reach
+    :param keys: a query for the keys that the change can reach
     """
     return SQL(
         "CREATE TEMPORARY TABLE {reached} ON COMMIT DROP AS SELECT {key},"
@@ -40,7 +40,7 @@ def remember(tables: StateTables, keys: Composable) -> Composed:
 
 
 def count(tables: StateTables) -> Composed:
-    """Tell rows_added, rows_changed, rows_removed, and by how much each sum moved, as texts."""
+    """Count rows_added, rows_changed, rows_removed, and by how much each sum moved, as texts."""
     return SQL(
         "SELECT count(*) FILTER (WHERE NOT {was_there} AND {is_there}) AS rows_added,"
         " count(*) FILTER (WHERE {was_there} AND {is_there} AND {differs}) AS rows_changed,"
@@ -80,7 +80,7 @@ def rows(tables: StateTables) -> Composed:
 
 
 def forget() -> Composed:
-    """Drop what was remembered: the next state of the same change remembers its own."""
+    """Drop the saved rows, because the next state of the same change saves its own."""
     return SQL("DROP TABLE {}").format(REACHED)
 
 
@@ -109,9 +109,9 @@ def _moved(column: Column) -> tuple[Composable, Composable]:
 
 
 def _added_up(column: Column, value: Composable) -> Composable:
-    """Return a value as the rows are added up, which is exact and has no end.
+    """Return a value in a type that sums exactly and never overflows.
 
-    The sum of a bigint is a numeric anyway; of a float, its shortest decimal is added up.
+    The sum of a bigint is a numeric already; a float is summed as its shortest decimal.
     """
     return SQL("{}::text::numeric").format(value) if column.is_rounded else value
 

@@ -1,4 +1,4 @@
-"""A first commit of a state with a key: what an attempt staged is added to the target."""
+"""A first commit of a state with a key: add the staged rows of an attempt to the target."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ def add_to_rows(tx: DatabaseTransaction, tables: StateTables, key: ChangeKey) ->
     keys: int = result["keys"]
     if keys != result["applied"]:
         raise LedgerCorruption(
-            f"{tables.target_name}: {keys} keys of txid {key.txid}, and only "
+            f"{tables.target_name}: txid {key.txid} has {keys} keys, but only "
             f"{result['applied']} rows were older than it"
         )
     return keys
 
 
 def apply(tables: StateTables) -> Composed:
-    """Add an attempt's contribution; tell how many keys it has and how many rows were written.
+    """Add an attempt's contribution; return how many keys it has and how many rows were written.
 
-    ON CONFLICT … WHERE passes over a row with a txid that is not smaller without a word, so
-    the two counts have to be compared (C3). Keys are sorted: it is faster, and the lock order.
+    ON CONFLICT … WHERE silently skips a row whose txid is not smaller, so the caller must compare
+    the two counts (C3). Keys are sorted, because that is faster and is the lock order.
     """
     return SQL(
         "WITH added AS MATERIALIZED ({added}), applied AS ("
@@ -50,7 +50,7 @@ def combine(tables: StateTables) -> Composed:
         for column in tables.columns
     ]
     if tables.state.keeps_previous:
-        # Trident's OpaqueValue: a newer txid makes the value the previous one
+        # as in Trident's OpaqueValue, a newer txid makes the current value the previous one
         changes += [
             SQL("{} = {}").format(Identifier(previous(name)), Identifier("target", name))
             for name in (*tables.value_names(), TXID)

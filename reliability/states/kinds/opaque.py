@@ -1,8 +1,8 @@
-"""An OpaqueState: each row holds its value before its last txid, so that txid can be undone.
+"""An OpaqueState: each row also has the value before its last txid, so that txid can be undone.
 
-Trident recomputes a key from its previous value when the same txid comes again; a key that the
-new batch lacks keeps what the discarded batch gave it. Here every row that the txid touched
-goes back first, so that such a key has its previous value again, or is gone.
+When a txid is repeated, Trident recomputes each key of the new batch from its previous value. A key
+that the new batch lacks keeps what the discarded batch added. Here every row that the txid touched
+is restored first, so such a key has its previous value again or is deleted.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class StoredOpaque(StoredTransactional):
     """Commits as a TransactionalState does, and can take out its last txid."""
 
     def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
-        """Undo the txid in every row that it touched last, and apply the new contribution."""
+        """Undo the txid in every row that it touched last; apply the new contribution."""
         tables = self.tables
         self.remember(tx, key, reached(tables, also=tables.folded_attempt("attempt_id")))
         undone = sum(tx.run(statement, **key) for statement in undo(tables))
@@ -34,7 +34,7 @@ class StoredOpaque(StoredTransactional):
         tx.one("move_contribution", **key, **self.header(rows))
 
     def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
-        """Undo the one later txid; a row remembers one step, and cannot go back once more."""
+        """Undo the one later txid; a row stores one step and cannot be undone twice."""
         last = replace(key, txid=key.txid + 1)
         self.remember(tx, last, reached(self.tables))
         for statement in undo(self.tables):
@@ -44,7 +44,9 @@ class StoredOpaque(StoredTransactional):
 
     def drop_commit_number(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
         super().drop_commit_number(tx, key)
-        tx.run("end_history", **key.of_state(self.name))  # where it is undone, its one step is used
+        tx.run(
+            "end_history", **key.of_state(self.name)
+        )  # the databases that undo it use their one step
 
 
 def reached(tables: StateTables, also: Composable | None = None) -> Composed:
@@ -56,10 +58,10 @@ def reached(tables: StateTables, also: Composable | None = None) -> Composed:
 
 
 def undo(tables: StateTables) -> list[Composed]:
-    """Take a txid out of every row that it touched last: rows that it made go, others go back.
+    """Undo a txid in every row that it touched last: delete rows that it added, restore others.
 
-    A row remembers one step: after it went back, its txid is its previous txid, and it cannot go
-    back again.
+    A row stores one step: after it is restored, its txid equals its previous txid, and it cannot be
+    restored again.
     """
     made = SQL("DELETE FROM {} WHERE _txid = %(txid)s AND {} IS NULL").format(
         tables.target, Identifier(previous(TXID))

@@ -1,8 +1,8 @@
 """What all kinds of state share: the steps of a commit, a replay and a rollback.
 
-A first commit adds the attempt's contribution. A replay replaces an older one, as far as the state
-keeps enough to take that out again. A rollback takes out what all later txids have added. What was
-sealed, and what is taken out, is counted first: rows that are missing are never zero (H2).
+A first commit adds the attempt's contribution. A replay replaces an older contribution if the
+state keeps enough to take it out. A rollback takes out the contributions of all later txids. Sealed
+rows and rows to take out are counted first: missing rows never count as zero (H2).
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction, Row
 
 DifferenceObserver = Callable[["DatabaseTransaction", "StoredState", ChangeKey], object]
-"""Called with the rows that differ, while the rows before and after are both there."""
+"""Called while the rows before and after the change both exist, so it can read how they differ."""
 
 
 class StoredState(ABC):
-    """The tables of one state, and what a change of the topology does to them.
+    """The tables of one state, and how a change of the topology changes them.
 
-    :cvar presence: what the header of a contribution with rows says of them
+    :cvar presence: the `presence` in the header of a contribution that has rows
     """
 
     presence: ClassVar[str] = "present"
@@ -48,7 +48,7 @@ class StoredState(ABC):
     def commit(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
         """Take the next commit number, and add the attempt's contribution (C3).
 
-        :raises LedgerCorruption: the state is not where the ledger says it is
+        :raises LedgerCorruption: the state is not at the expected commit number or lacks rows
         """
         key = key.of_state(self.name)
         tx.one("advance_state", **key)
@@ -60,7 +60,7 @@ class StoredState(ABC):
     ) -> Difference:
         """Take the next commit number, and replace a contribution.
 
-        :raises LedgerCorruption: the state is not where the ledger says it is
+        :raises LedgerCorruption: the state is not at the expected commit number or lacks rows
         :raises ReplayNotPossible: the state does not keep what the replay would replace (H5)
         """
         key = key.of_state(self.name)
@@ -73,9 +73,9 @@ class StoredState(ABC):
     def roll_back(
         self, tx: DatabaseTransaction, key: ChangeKey, observer: DifferenceObserver | None = None
     ) -> Difference:
-        """Take the next commit number, and take out what came after the key's txid (H4).
+        """Take the next commit number, and take out the contributions after the key's txid (H4).
 
-        The caller has checked that every state of the topology can go back.
+        The caller has checked that every state of the topology can be rolled back.
         """
         key = key.of_state(self.name)
         tx.one("advance_state", **key)
@@ -83,25 +83,25 @@ class StoredState(ABC):
         return self._compare(tx, key, observer)
 
     def drop_commit_number(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
-        """Take the next commit number of a rollback whose changes this database never had (C6)."""
+        """Take the next commit number for a rollback of changes that this database lacks (C6)."""
         tx.one("advance_state", **key.of_state(self.name))
 
     # --- what a kind does ------------------------------------------------------------------------
 
     @abstractmethod
     def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
-        """Add the attempt's contribution; return how many rows its header speaks of.
+        """Add the attempt's contribution; return the number of rows for its header.
 
         :param sealed: how many rows are staged for the attempt
         """
 
     @abstractmethod
     def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
-        """Replace the contribution that `header` describes, and remember what that changes."""
+        """Replace the contribution that `header` describes; save the rows that this can change."""
 
     @abstractmethod
     def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
-        """Take out what txids after the key's have added, and remember what that changes."""
+        """Take out the contributions after the key's txid; save the rows that this can change."""
 
     # --- what a change does to the rows ----------------------------------------------------------
 
@@ -114,7 +114,7 @@ class StoredState(ABC):
         return difference.count(self.tables)
 
     def remember(self, tx: DatabaseTransaction, key: ChangeKey, rows: Composable) -> None:
-        """Keep the rows as they are before the change.
+        """Save the rows as they are before the change.
 
         :param rows: a query for the keys that the change can reach
         """
@@ -132,26 +132,26 @@ class StoredState(ABC):
     # --- checks ----------------------------------------------------------------------------------
 
     def header(self, rows: int) -> dict[str, Any]:
-        """Return what the header of a contribution says of its rows."""
+        """Return the part of a contribution's header that describes its rows."""
         return {"presence": self.presence if rows else "empty", "rows": rows}
 
     def check_taken_out(self, table: str, key: ChangeKey, header: Row, found: int) -> None:
-        """Raise unless what is taken out is what went in: missing rows are not zero (H2)."""
+        """Raise unless the rows taken out match the header: missing rows are not zero (H2)."""
         if header["attempt_id"] != key.replaced_attempt or header["rows"] != found:
             raise LedgerCorruption(
-                f"{table}: attempt {key.txid}:{header['attempt_id']} is on record with "
-                f"{header['rows']} rows, and {found} rows of attempt "
-                f"{key.txid}:{key.replaced_attempt} are there"
+                f"{table}: attempt {key.txid}:{header['attempt_id']} is recorded with "
+                f"{header['rows']} rows, but {found} rows of attempt "
+                f"{key.txid}:{key.replaced_attempt} exist"
             )
 
     def _sealed_rows(self, tx: DatabaseTransaction, key: ChangeKey) -> int:
-        # Sealed rows that are missing must not be taken for an empty contribution (H2).
+        # Missing sealed rows must not count as an empty contribution (H2).
         sealed: int = tx.one("staged_rows", **key)["staged_rows"]
         found = tx.one(self.tables.fold(), **key)["rows"]
         if sealed != found:
             raise LedgerCorruption(
                 f"{self.tables.contribution_table}: {sealed} rows were sealed for attempt "
-                f"{key.txid}:{key.attempt_id}, and {found} are there"
+                f"{key.txid}:{key.attempt_id}, but {found} exist"
             )
         return sealed
 
@@ -165,14 +165,14 @@ class StoredState(ABC):
     # --- verification ----------------------------------------------------------------------------
 
     def differing_rows(self) -> Composed | None:
-        """Compare the table with the kept contributions; None if the kind keeps none."""
+        """Return a query that compares table and contributions; None if the kind keeps none."""
         return None
 
     @property
     def has_headers(self) -> bool:
-        """Say whether headers speak of rows that are kept."""
+        """Return whether headers describe rows that are kept."""
         return self.presence == "present"
 
     def missing_by_header(self, wrong: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
-        """Return how many rows are missing and surplus by their headers, None if rows tell more."""
+        """Return the missing and surplus rows by headers; None if `differing_rows` counts them."""
         return None

@@ -1,4 +1,4 @@
-"""A replay in a ContributionState: the new contribution goes in where the old one was (H1, H3)."""
+"""A replay in a ContributionState: the new contribution replaces the old one (H1, H3)."""
 
 from __future__ import annotations
 
@@ -22,31 +22,33 @@ from reliability.states.tables import StateTables
 
 CHANGED = Identifier("pg_temp", "changed")
 Pattern = Mapping[str, bool]
-"""Column of the key -> whether it is NULL."""
+"""Maps each column of the key to whether it is NULL."""
 _SWAPPED = Identifier("pg_temp", "swapped")
 
 
 def swap(tables: StateTables, patterns: Sequence[Pattern]) -> list[Composed]:
-    """Put the new contribution in the old one's place, for the keys that `changed_keys` found.
+    """Replace the old contribution by the new one, for the keys that `changed_keys` found.
 
-    By inverse where every column has one, else from the kept contributions (H3). What a key held
-    before is what is *stored*, never what today's code would say.
+    If every column has an inverse, it is applied; otherwise the rows are recomputed from the kept
+    contributions (H3). The old value is the *stored* one, never what today's code would compute.
 
-    :param patterns: what `patterns_of_changed` said
+    :param patterns: the rows of `patterns_of_changed`
     """
     if _is_invertible(tables):
         return replace_rows(tables, _by_inverse(tables))
     return replace_rows(tables, from_contributions(tables, patterns))
 
 
-def replace_rows(tables: StateTables, worked_out: Composed) -> list[Composed]:
-    """Write the whole rows that were worked out for the changed keys.
+def replace_rows(tables: StateTables, new_rows: Composed) -> list[Composed]:
+    """Write the complete new rows of the changed keys.
 
-    Those whose last row went are dropped. Last, the working tables go, for the next state of the
-    same change.
+    Keys without rows are deleted. At the end the temporary tables are dropped, because the next
+    state of the same change creates its own.
+
+    :param new_rows: the query that computes the rows
     """
     return [
-        SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS {}").format(_SWAPPED, worked_out),
+        SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS {}").format(_SWAPPED, new_rows),
         _delete_vanished(tables),
         _write(tables),
         SQL("DROP TABLE {}, {}").format(CHANGED, _SWAPPED),
@@ -54,20 +56,20 @@ def replace_rows(tables: StateTables, worked_out: Composed) -> list[Composed]:
 
 
 def count_changed() -> Composed:
-    """Tell the planner how many keys were collected: of a new table it knows nothing.
+    """Give the planner statistics of the collected keys; a new table has none.
 
-    Else it reads all contributions for each key where an index would find a few.
+    Without them it reads all contributions for each key instead of using an index.
     """
     return SQL("ANALYZE {}").format(CHANGED)
 
 
 def patterns_of_changed(tables: StateTables) -> Composed:
-    """Say which columns are NULL together in the keys that were collected."""
+    """Read which columns are NULL together in the collected keys."""
     return null_patterns(tables.key, CHANGED)
 
 
 def changed(tables: StateTables) -> Composed:
-    """Read the keys that were collected."""
+    """Read the collected keys."""
     return SQL("SELECT {} FROM {}").format(names(tables.key), CHANGED)
 
 
@@ -76,7 +78,7 @@ def _is_invertible(tables: StateTables) -> bool:
 
 
 def changed_keys(tables: StateTables) -> Composed:
-    """Collect the keys whose part differs between the replaced attempt and the new one."""
+    """Collect the keys whose values differ between the replaced attempt and the new one."""
     columns = [
         SQL("coalesce(new.{0}, old.{0}) AS {0}").format(Identifier(name)) for name in tables.key
     ]
@@ -132,7 +134,7 @@ def _inverse(column: Column) -> Composed:
 
 
 def _greatest_txid_left(tables: StateTables) -> Composed:
-    """A row's txid is the greatest that it holds; it sinks when that one leaves (C3)."""
+    """Return a row's txid, the greatest that it contains; it falls when that one leaves (C3)."""
     return SQL(
         "CASE WHEN coalesce({added}, 0) > 0 THEN greatest(target._txid, %(txid)s)"
         " WHEN target._txid > %(txid)s THEN target._txid"
@@ -145,7 +147,7 @@ def _greatest_txid_left(tables: StateTables) -> Composed:
 
 
 def from_contributions(tables: StateTables, patterns: Iterable[Pattern]) -> Composed:
-    """Work out the changed keys' rows from all that is kept of them."""
+    """Recompute the rows of the changed keys from their kept contributions."""
     source = SQL(
         "{changed} AS changed LEFT JOIN"
         " (SELECT * FROM ({rows} OFFSET 0) AS own WHERE {counts}) AS kept"

@@ -1,4 +1,4 @@
-"""A TransactionalState: values alone. No committed txid can be replaced or taken out."""
+"""A TransactionalState stores only values: no committed txid can be replaced or taken out."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ if TYPE_CHECKING:
 
 
 class StoredTransactional(StoredState):
-    """Adds to the rows and keeps nothing of the contribution."""
+    """Adds to the rows and does not keep the contribution."""
 
     presence = "compacted"
 
     def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
-        """Add the contribution and delete what was staged; the header counts keys."""
+        """Add the contribution and delete the staged rows; the header counts keys."""
         keys = add_to_rows(tx, self.tables, key)
         tx.run(self.tables.clean(), **key)
         return keys
 
     def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
-        """A replay was refused before it came here (H5)."""
+        """Raise: a replay should have been refused before (H5)."""
         raise LedgerCorruption(f"{self.tables.target_name} keeps nothing that could be replaced")
 
     def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
-        """A rollback was refused before it came here (H5)."""
+        """Raise: a rollback should have been refused before (H5)."""
         raise LedgerCorruption(f"{self.tables.target_name} keeps nothing that could be taken out")

@@ -121,7 +121,7 @@ class Checkpoint:
         return None
 
     def begin_epoch(self, planner: Planner) -> bool:
-        """Begin a new epoch for this driver; return False if there is nothing to repair or commit."""
+        """Begin a new epoch; return False if there is nothing to repair or to commit."""
         with self.connection.transaction() as tx:
             locked = lock_topology(tx, self.topology, self.patience)
             found = read_checkpoint(tx, self.topology)
@@ -155,7 +155,7 @@ class Checkpoint:
         return self.drive.asked
 
     def carry_out(self, message: Message) -> dict[str, ReliabilityError]:
-        """Send a message to every participant, the coordinator last; save the next state if all ack.
+        """Send a message to every participant, the coordinator last; go on if all ack.
 
         Returns the error of each participant that failed, by its name. The first failed vote on
         PREPARE ends the round. COMMIT continues: the decided change is committed in every database

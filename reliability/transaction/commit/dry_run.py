@@ -100,7 +100,7 @@ def dry_run_replay(
 
 
 def _record(tx: DatabaseTransaction, key: ChangeKey, differences: Sequence[Difference]) -> None:
-    """Record the differences of the states of one database, in place of an earlier try's."""
+    """Record the differences of the states of one database; replace those of an earlier try."""
     own = {row["state"] for row in tx.all("state_definitions", topology=key.topology)}
     tx.run("forget_dry_run", **key)
     record_differences(tx, [one for one in differences if one.state in own], key)

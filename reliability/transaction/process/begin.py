@@ -41,7 +41,7 @@ def read_snapshot(
 def read_snapshot_in(
     tx: DatabaseTransaction, topology: str, txid: int, states: Sequence[State] = ()
 ) -> Snapshot:
-    """Do the same inside a transaction, without the request."""
+    """Do the same as `read_snapshot` inside a transaction, without the request."""
     place = {"topology": topology, "txid": txid}
     row = tx.one("snapshot", **place)
     live = row["live_attempt_id"]

@@ -1,7 +1,7 @@
 """Opaque batches: cut when an attempt begins, frozen when its txid commits (E4).
 
-As with Trident's opaque spouts, a new attempt may see another batch; which rows belong to a txid is
-settled by its commit. The batch of txid t starts where the batch of the current attempt of t - 1
+As with Trident's opaque spouts, a new attempt may see another batch; the commit of a txid decides
+which rows belong to it. The batch of txid t starts where the batch of the current attempt of t - 1
 ended, and refers to that attempt: if that fails, this one fails too.
 """
 

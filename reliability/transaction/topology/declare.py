@@ -8,7 +8,7 @@ from reliability.core.errors import StateDefinitionChanged, TargetTableTaken
 from reliability.core.state import State
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction
-from reliability.states.migration import Migration, inspect, migration, obstacle
+from reliability.states.migration import TableMigration, inspect, migration, obstacle
 from reliability.states.tables import StateTables
 
 
@@ -107,9 +107,9 @@ def _check_tables(tx: DatabaseTransaction, tables: StateTables) -> None:
         keys=tx.all("unique_keys", table=tables.target_name),
     )
     if found is not None:
-        said, repair = found
+        problems, repair = found
         raise StateDefinitionChanged(
-            f"state {tables.state.name} of {tables.topology}: {said}",
+            f"state {tables.state.name} of {tables.topology}: {problems}",
             remedy=f"restore the table from a backup, or {_to_run(tx, repair)}",
         )
 
@@ -126,7 +126,7 @@ def _keep_history(tx: DatabaseTransaction, tables: StateTables) -> None:
     )
 
 
-def _to_run(tx: DatabaseTransaction, steps: Migration) -> str:
+def _to_run(tx: DatabaseTransaction, steps: TableMigration) -> str:
     return (
         "pause the topology, let txids in flight commit, and run in the database of the state:\n"
         + steps.text(tx.cursor)
