@@ -36,7 +36,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")
 TopologyName = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="The topology's name.")]
 OneOrAll = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="One topology; by default all.")]
 Reason = Annotated[
-    str, typer.Option(help="The reason; recorded in the ledger and format_value to waiting tasks.")
+    str, typer.Option(help="The reason; recorded in the ledger and shown to waiting tasks.")
 ]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 

@@ -127,7 +127,7 @@ def _describe(connection: LedgerConnection, topology: str, failures: list[str]) 
 def _states_in(
     participants: Any, topology: str, database: str, failures: list[str]
 ) -> Iterator[dict[str, Any]]:
-    """Read the states of one database; if it is unavailable, the others are still format_value."""
+    """Read the states of one database; if it is unavailable, the others are still shown."""
     from reliability.core.errors import ReliabilityError
     from reliability.core.state import State
     from reliability.transaction.topology.databases import naming_database

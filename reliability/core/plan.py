@@ -25,7 +25,7 @@ MAX_ROWS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """A PROCESSED attempt at or below the window's end.
+    """A PROCESSED attempt that may be committed next: a replay, or a first commit near curr_txid.
 
     :param committed_attempt: the attempt that it would replace, None for a first commit
     :param staged_rows: how many rows are staged for it, in all sinks of this database
