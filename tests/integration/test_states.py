@@ -331,7 +331,7 @@ def words(*texts):
 
 
 def test_trident_s_worked_example(tx):
-    """docs/Trident-state.md, for man, dog and apple: a replay of txid 3 with another batch."""
+    """Storm's guide to Trident state, for man, dog and apple: a replay of txid 3 with another batch."""
     one = OneState(tx, OpaqueState("s", **COUNTS))
     one.commit(words(*["man"] * 1, *["dog"] * 2))
     one.commit(words(*["man"] * 2, *["apple"] * 7))

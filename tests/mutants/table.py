@@ -672,6 +672,14 @@ MUTANTS = (
         tests=(HISTORY + "test_all_states_are_rolled_back_or_none",),
     ),
     Mutant(
+        rule="H5",
+        name="a state that keeps one step replays an older txid",
+        path="reliability/core/state.py",
+        old="        if txid == last:\n",
+        new="        if True:\n",
+        tests=(HISTORY + "test_all_states_are_rolled_back_or_none",),
+    ),
+    Mutant(
         rule="H6",
         name="of two equal rows the earlier txid wins",
         path="reliability/core/aggregators/rows.py",

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Protocol
 
 from reliability.core.plan import Plan
@@ -51,16 +52,19 @@ def committer(
     with TopologyDatabases.of(connection, topology) as participants:
         if not participants.others:
             # one transaction decides and applies the change: there is never a change to drop
-            yield lambda planner, may_drop=False: _change_here(
-                connection, topology, planner, patience
-            )
+            yield partial(_change_here, connection, topology, patience)
         else:
             with driving(participants, patience) as checkpoint:
                 yield checkpoint.change
 
 
 def _change_here(
-    connection: LedgerConnection, topology: str, planner: Planner, patience: int
+    connection: LedgerConnection,
+    topology: str,
+    patience: int,
+    planner: Planner,
+    *,
+    may_drop: bool = False,
 ) -> AppliedPlan | RefusedPlan | None:
     """Change the states in one transaction; PREPARING and COMMITTING are never durable."""
     plan: Plan = ()
