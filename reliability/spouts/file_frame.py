@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import reduce
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from reliability.core.aggregators.column import quoted
 from reliability.core.errors import SchemaMismatch
@@ -19,10 +19,19 @@ from reliability.spouts.text import line_end
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
 
-    from reliability.spouts.file import FileSpout
+
+class Format(Protocol):
+    """How the files of a spout are read."""
+
+    @property
+    def format(self) -> str: ...
+    @property
+    def schema(self) -> str: ...
+    @property
+    def header(self) -> bool: ...
 
 
-def file_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> DataFrame:
+def file_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFrame:
     """Read a batch of files; an opaque spout's batch may have none."""
     if not meta.items:
         return _empty_frame(spark, spout)
@@ -31,7 +40,7 @@ def file_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> DataFr
     return _parquet_frame(spark, spout, meta)
 
 
-def _parquet_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> DataFrame:
+def _parquet_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFrame:
     check_one_schema(meta)
     frame = spark.read.parquet(*_paths(meta))
     if spout.schema:
@@ -41,7 +50,7 @@ def _parquet_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> Da
     return with_tuple_ids(frame.where(_is_in_batch(meta, ordinal, row)), ordinal, row)
 
 
-def _text_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> DataFrame:
+def _text_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFrame:
     """Read text, whose rows are only counted; a record that does not fit the schema is an error.
 
     The hash covers every column. Otherwise Spark would not convert a column that no state uses,
@@ -60,7 +69,7 @@ def _text_frame(spark: SparkSession, spout: FileSpout, meta: BatchMeta) -> DataF
     return reduce(lambda one, other: one.union(other), accounted)
 
 
-def _read_csv(reader: DataFrameReader, spout: FileSpout, meta: BatchMeta) -> Iterator[DataFrame]:
+def _read_csv(reader: DataFrameReader, spout: Format, meta: BatchMeta) -> Iterator[DataFrame]:
     """Read RFC 4180 as Python's csv module counts it; a header must match the schema.
 
     Spark gets the line end of each file. Otherwise it would choose the first one that it finds,
@@ -87,7 +96,7 @@ def _unused_name(columns: Sequence[str]) -> str:
     return max(("_", *columns), key=len) + "_"
 
 
-def _empty_frame(spark: SparkSession, spout: FileSpout) -> DataFrame:
+def _empty_frame(spark: SparkSession, spout: Format) -> DataFrame:
     from pyspark.sql import functions as F
 
     return with_tuple_ids(spark.createDataFrame([], spout.schema), F.lit(0), F.lit(0))

@@ -207,7 +207,7 @@ def test_a_replay_gives_the_aggregate_with_the_new_contribution(
     again=BATCHES,
 )
 def test_an_opaque_state_replaces_the_last_txid_whole(connection, batches, replays, after, again):
-    """O1, and the gap of O9: keys that the new batch lacks get their previous value, or go."""
+    """Storm O1, O9: keys that the new batch lacks get their previous value, or go."""
     with rolled_back(connection) as tx:
         one = OneState(tx, OPAQUE)
         committed = {one.commit(batch): batch for batch in batches}
@@ -331,7 +331,7 @@ def words(*texts):
 
 
 def test_trident_s_worked_example(tx):
-    """Storm's guide to Trident state, for man, dog and apple: a replay of txid 3 with another batch."""
+    """Storm's guide to Trident state: a replay of txid 3 with another batch."""
     one = OneState(tx, OpaqueState("s", **COUNTS))
     one.commit(words(*["man"] * 1, *["dog"] * 2))
     one.commit(words(*["man"] * 2, *["apple"] * 7))
@@ -413,7 +413,7 @@ def test_a_row_that_somebody_deleted_is_not_taken_for_zero(tx):
 
 
 def test_without_a_txid_a_repeated_batch_counts_twice(tx):
-    """O4, for comparison: why a state has to know what it has applied."""
+    """Storm O4, for comparison: why a state has to know what it has applied."""
     one = NonTransactional(tx, State("s", **COUNTS))
     one.commit(words("a", "a"))
     one.replay(1, words("a", "a"))
