@@ -37,10 +37,10 @@ from reliability.settings import ledger_dsn
 from reliability.spark.imports import drop_package_folder, find_code, prefer_installed_pyspark
 from reliability.spark.one_evaluation import is_lost_evaluation, persist_shared
 from reliability.spark.progress import Progress
+from reliability.spark.read_staged import staged_frame
 from reliability.spark.reduce import check_frames, reduce_frame
 from reliability.spark.session import pin_settings, pin_zone
 from reliability.spark.stage import stage_task, write
-from reliability.spark.staged import staged_frame
 from reliability.spark.submission import Submission
 from reliability.spark.task_errors import raised_by_task
 from reliability.spark.values import translate_value_errors

@@ -155,7 +155,7 @@ class StateTables:
         """Return the columns of a staged row, in COPY's order."""
         return ("_txid", "_attempt_id", *self.column_types(), "_x", "_n")
 
-    def fold(self) -> Composed:
+    def staged_accounts(self) -> Composed:
         """Fold the rows that are physically staged for an attempt (V1)."""
         return SQL(
             "SELECT coalesce(bit_xor(_x), 0) AS xor, coalesce(sum(_n), 0)::bigint AS count,"

@@ -335,7 +335,7 @@ BROKEN_RECORDED: dict[str, tuple[str, str, str, Any]] = {
     "a batch does not start where the one before it ended": (
         "transactional_topology",
         OPAQUE,
-        "reliability.transaction.process.opaque.with_batches",
+        "reliability.transaction.process.opaque_batch.with_batches",
         lambda taken, _: taken,
     ),
     "what is applied is applied again": (

@@ -221,7 +221,7 @@ MUTANTS = (
     Mutant(
         rule="E4",
         name="a batch is cut as if there were no predecessor",
-        path="reliability/transaction/process/opaque.py",
+        path="reliability/transaction/process/opaque_batch.py",
         old="with_batches(frozen, before)",
         new="with_batches(frozen, [])",
         tests=(EMISSION + "test_an_opaque_batch_starts_where_its_predecessors_attempt_ended",),

@@ -43,7 +43,7 @@ class StoredContributions(StoredState):
         """Rewrite the rows whose part of the contribution differs."""
         tables = self.tables
         replaced = {"txid": key.txid, "attempt_id": key.replaced_attempt}
-        found = tx.one(tables.fold(), **replaced)["rows"]
+        found = tx.one(tables.staged_accounts(), **replaced)["rows"]
         self.check_taken_out(tables.contribution_table, key, header, found)
         tx.one("move_contribution", **key, **self.header(sealed))
         tx.run(changed_keys(tables), **key)

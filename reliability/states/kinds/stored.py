@@ -147,7 +147,7 @@ class StoredState(ABC):
     def _sealed_rows(self, tx: DatabaseTransaction, key: ChangeKey) -> int:
         # Missing sealed rows must not count as an empty contribution (H2).
         sealed: int = tx.one("staged_rows", **key)["staged_rows"]
-        found = tx.one(self.tables.fold(), **key)["rows"]
+        found = tx.one(self.tables.staged_accounts(), **key)["rows"]
         if sealed != found:
             raise LedgerCorruption(
                 f"{self.tables.contribution_table}: {sealed} rows were sealed for attempt "

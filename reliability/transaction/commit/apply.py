@@ -16,7 +16,7 @@ from reliability.core.rollback import rollback_refusal
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction
 from reliability.states.kinds import StoredState, stored_state
-from reliability.transaction.process.opaque import freeze_batch
+from reliability.transaction.process.opaque_batch import freeze_batch
 from reliability.transaction.topology.declare import declared_tables
 
 if TYPE_CHECKING:

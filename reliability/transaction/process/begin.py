@@ -21,7 +21,7 @@ from reliability.settings import Leases
 from reliability.states.headers import compacted_through
 from reliability.transaction.process.attempt import attempt_key, fail_and_raise
 from reliability.transaction.process.mirror import mirror_grant
-from reliability.transaction.process.opaque import AttemptBatch, cut_batch
+from reliability.transaction.process.opaque_batch import AttemptBatch, cut_batch
 from reliability.transaction.process.server import end_holders_of
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import check_states

@@ -123,7 +123,7 @@ def _sinks(databases: TopologyDatabases, grant: Grant) -> list[Sink]:
 
 def _fold(connection: LedgerConnection, tables: StateTables, grant: Grant) -> tuple[Fold, int]:
     with connection.transaction() as tx:
-        row = tx.one(tables.fold(), **attempt_key(grant))
+        row = tx.one(tables.staged_accounts(), **attempt_key(grant))
     return Fold(row["xor"], row["count"]), row["rows"]
 
 
