@@ -408,7 +408,7 @@ def test_a_row_that_somebody_deleted_is_not_taken_for_zero(tx):
     one = OneState(tx, OpaqueState("s", **COUNTS))
     one.commit(words("a", "b"))
     tx.run(SQL("DELETE FROM s WHERE word = 'a'"))
-    with pytest.raises(LedgerCorruption, match="2 rows, and 1 rows of attempt 1:0"):
+    with pytest.raises(LedgerCorruption, match="2 rows, but 1 rows of attempt 1:0"):
         one.replay(1, words("b"))
 
 
@@ -454,7 +454,7 @@ def test_an_appended_row_that_somebody_deleted_stops_a_replay(tx):
     one = OneState(tx, LOG)
     one.commit(words("a", "b"))
     tx.run(SQL("DELETE FROM s WHERE word = 'a'"))
-    with pytest.raises(LedgerCorruption, match="2 rows, and 1 rows of attempt 1:0"):
+    with pytest.raises(LedgerCorruption, match="2 rows, but 1 rows of attempt 1:0"):
         one.replay(1, words("b"))
 
 

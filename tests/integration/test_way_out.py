@@ -188,7 +188,7 @@ def test_all_databases_have_to_agree(stuck, connection, east):
         f"SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = '{name}'",
     )
     try:
-        with pytest.raises(CheckpointStuck, match=r"c=4 is decided .* a rollback cannot take its"):
+        with pytest.raises(CheckpointStuck, match=r"c=4 is decided .* cannot replace it"):
             roll_back(connection, stuck.topology, 3, WHY)
     finally:
         run_as_admin(f"ALTER DATABASE {name} ALLOW_CONNECTIONS true")
