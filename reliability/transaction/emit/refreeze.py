@@ -20,6 +20,7 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import batch_of
 from reliability.states.headers import compacted_through
+from reliability.transaction.emit.source_items import parts_of
 
 
 def refreeze(
@@ -62,8 +63,7 @@ def refreeze(
         )
         if changed is None:
             raise RefreezeNotPossible(f"txid {txid} of {topology.name} is being processed")
-        parts = {"items": [i.source for i in new.items], "parts": [i.part for i in new.items]}
-        tx.run("refreeze_parts", **parts, **place)
+        tx.run("refreeze_parts", **parts_of(new.items), **place)
     return new
 
 

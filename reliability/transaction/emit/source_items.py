@@ -72,7 +72,7 @@ def with_batches(base: AllocatedItems, metas: Sequence[BatchMeta]) -> AllocatedI
 
 def is_allocated(tx: DatabaseTransaction, topology: str, items: Sequence[SourceItem]) -> bool:
     """Say whether any of these items, or a part of one, belongs to a txid."""
-    row = tx.one("any_part_is_allocated", topology=topology, **_parts(items))
+    row = tx.one("any_part_is_allocated", topology=topology, **parts_of(items))
     return bool(row["is_allocated"])
 
 
@@ -82,9 +82,10 @@ def freeze(tx: DatabaseTransaction, topology: str, txid: int, meta: BatchMeta) -
     Called at emission, or, for an opaque spout, just before its commit. Postgres rejects a part
     that another txid has.
     """
-    tx.all("insert_source_items", topology=topology, txid=txid, **_parts(meta.items))
+    tx.all("insert_source_items", topology=topology, txid=txid, **parts_of(meta.items))
     tx.one("record_verdict", topology=topology, txid=txid, verdict=meta.verdict.value)
 
 
-def _parts(items: Sequence[SourceItem]) -> dict[str, list[str]]:
+def parts_of(items: Sequence[SourceItem]) -> dict[str, list[str]]:
+    """Return the parameters that name these items and their parts in a statement."""
     return {"items": [item.source for item in items], "parts": [item.part for item in items]}

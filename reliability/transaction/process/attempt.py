@@ -20,10 +20,10 @@ from reliability.core.errors import (
     SourceMoved,
     error_from_ledger,
 )
-from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, Spout
 from reliability.core.texts import as_json
 from reliability.ledger.connection import LedgerConnection, Row
+from reliability.ledger.records import batch_of
 
 if TYPE_CHECKING:
     from reliability.fingerprint import CodeFingerprint
@@ -87,9 +87,7 @@ def declare_partitions(
 def read_batch_meta(connection: LedgerConnection, grant: Grant) -> BatchMeta:
     """Return what the attempt reads: the txid's frozen batch, or the attempt's own (opaque)."""
     with connection.transaction() as tx:
-        row = tx.one("batch_meta_of_attempt", **attempt_key(grant))
-    emitted = Fold(row["emitted_xor"], row["emitted_count"])
-    return BatchMeta.from_json(row["batch_meta"], emitted)
+        return batch_of(tx.one("batch_meta_of_attempt", **attempt_key(grant)))
 
 
 def verify_source(

@@ -67,15 +67,6 @@ def declared_tables(tx: DatabaseTransaction, topology: str) -> list[StateTables]
     ]
 
 
-def compacted_through(tx: DatabaseTransaction, topology: str) -> dict[str, int]:
-    """Return the last txid that can no longer be taken out of each state of this database.
-
-    "" is the txid through which the topology has decided to compact, in any database.
-    """
-    rows = tx.all("history_of_states", topology=topology)
-    return {row["state"]: row["compacted_through"] for row in rows}
-
-
 def _is_declared(tx: DatabaseTransaction, topology: str, state: State) -> bool:
     row = tx.first("state_definition", topology=topology, state=state.name)
     if row is not None and row["definition_digest"] != state.digest():
