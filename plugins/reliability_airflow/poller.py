@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 POLL_INTERVAL_SECONDS = 0.5
-RENEW_EVERY_SECONDS = 10.0
+RENEW_INTERVAL_SECONDS = 10.0
 SWEEP_INTERVAL_SECONDS = 10.0
 #: A replay that was told to begin and has not begun within this time loses its place to the next.
 CALLED_SECONDS = 60.0
@@ -103,17 +103,9 @@ class Poller:
         """Serve a waiter from now on."""
         with self._lock:
             self._waiters.add(waiter)
-            for name, work in (
-                ("poll", self._poll_while),
-                ("renew", self._renew_while),
-                ("sweep", self._sweep_while),
-            ):
-                if name not in self._threads:
-                    thread = threading.Thread(
-                        target=work, name=f"reliability {name}", args=(name,), daemon=True
-                    )
-                    self._threads[name] = thread
-                    thread.start()
+            self._start("poll", POLL_INTERVAL_SECONDS, lambda s, w: self.poll(s.connection, w))
+            self._start("renew", RENEW_INTERVAL_SECONDS, lambda s, w: self.renew(s.connection(), w))
+            self._start("sweep", SWEEP_INTERVAL_SECONDS, lambda s, w: self.sweep(s.connection(), w))
 
     def remove(self, waiter: Waiter) -> None:
         """Forget a waiter, whether or not it was notified."""
@@ -122,23 +114,27 @@ class Poller:
 
     # --- the threads -----------------------------------------------------------------------------
 
-    def _poll_while(self, name: str) -> None:
-        with closing(_Session("reliability poller")) as session:
-            while waiters := self._left(name):
-                _safely(lambda: self.poll(session.connection, waiters))
-                time.sleep(POLL_INTERVAL_SECONDS)
+    def _start(
+        self, name: str, seconds: float, work: Callable[[_Session, list[Waiter]], None]
+    ) -> None:
+        """Start a thread that repeats its work while there are waiters, unless it runs."""
+        if name not in self._threads:
+            thread = threading.Thread(
+                target=self._repeat,
+                name=f"reliability {name}",
+                args=(name, seconds, work),
+                daemon=True,
+            )
+            self._threads[name] = thread
+            thread.start()
 
-    def _renew_while(self, name: str) -> None:
-        with closing(_Session("reliability poller renewal")) as session:
+    def _repeat(
+        self, name: str, seconds: float, work: Callable[[_Session, list[Waiter]], None]
+    ) -> None:
+        with closing(_Session(f"reliability poller {name}")) as session:
             while waiters := self._left(name):
-                _safely(lambda: self.renew(session.connection(), waiters))
-                time.sleep(RENEW_EVERY_SECONDS)
-
-    def _sweep_while(self, name: str) -> None:
-        with closing(_Session("reliability poller sweep")) as session:
-            while waiters := self._left(name):
-                _safely(lambda: self.sweep(session.connection(), waiters))
-                time.sleep(SWEEP_INTERVAL_SECONDS)
+                _safely(lambda: work(session, waiters))
+                time.sleep(seconds)
 
     def _left(self, name: str) -> list[Waiter]:
         """Return the waiters; if there are none, the calling thread ends and a later one starts."""
@@ -157,7 +153,7 @@ class Poller:
         for topology, group in groups.items():
             try:
                 if topology:
-                    told = self._due(connection(), topology, group)
+                    told = self._find_due(connection(), topology, group)
                 else:
                     _ask(connection())
                     told = group
@@ -172,7 +168,7 @@ class Poller:
                 _safely(waiter.notify)
         self._note(None)
 
-    def _due(
+    def _find_due(
         self, connection: LedgerConnection, topology: str, waiters: list[Waiter]
     ) -> list[Waiter]:
         from reliability.transaction.process.standing import read_requests, read_standing
@@ -210,13 +206,12 @@ class Poller:
 
     def sweep(self, connection: LedgerConnection, waiters: Iterable[Waiter]) -> None:
         """Sweep the topologies of the waiters."""
-        from reliability.settings import Leases
         from reliability.transaction.maintain.sweep import sweep
 
         for topology in _by_topology(waiters):
             try:
                 if topology:
-                    sweep(connection, topology, Leases())
+                    sweep(connection, topology)
             except ReliabilityError as error:
                 logger.warning("%s is swept later: %s", topology, error)
 

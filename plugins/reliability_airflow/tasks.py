@@ -18,13 +18,13 @@ from airflow.sdk.exceptions import AirflowSkipException
 from reliability.core.definitions import Topology
 from reliability.core.errors import RunUnsatisfied, SourceNotReady
 from reliability_airflow.context import REFREEZE, contact_of, interval_of, is_asked_for, run_of
+from reliability_airflow.triggers import SOURCE_POLL_SECONDS
 from reliability_airflow.waiting import WaitingOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
 
 logger = logging.getLogger(__name__)
-SOURCE_POLL_INTERVAL = timedelta(seconds=30)
 
 
 class EmitOperator(WaitingOperator):
@@ -55,7 +55,7 @@ class EmitOperator(WaitingOperator):
             kwargs = self.carried("source", error)
             self.log.info("%s", error)
             # wait without holding a worker slot and without using a retry
-            trigger = TimeDeltaTrigger(SOURCE_POLL_INTERVAL)
+            trigger = TimeDeltaTrigger(timedelta(seconds=SOURCE_POLL_SECONDS))
             self.defer(trigger=trigger, method_name="resume", kwargs=kwargs)
 
 

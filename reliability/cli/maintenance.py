@@ -41,14 +41,13 @@ def sweep(topology: OneOrAll = "") -> None:
 
     The housekeeping DAG runs it every minute, and every task of a topology sweeps its own topology.
     """
-    from reliability.settings import Leases
     from reliability.transaction.maintain.sweep import sweep
 
     failed = False
     with ledger() as connection:
         for name in names(connection, topology):
             try:
-                swept = sweep(connection, name, Leases(), clean=True)
+                swept = sweep(connection, name, clean=True)
             except ReliabilityError as error:  # go on with the other topologies
                 typer.echo(f"{name}: {error}", err=True)
                 failed = True

@@ -39,7 +39,7 @@ def own_poller(airflow_home, monkeypatch):
     monkeypatch.setattr(poller, "poller", own)
     monkeypatch.setattr(poller, "POLL_INTERVAL_SECONDS", 0.02)
     monkeypatch.setattr(poller, "SWEEP_INTERVAL_SECONDS", 0.02)
-    monkeypatch.setattr(poller, "RENEW_EVERY_SECONDS", 0.02)
+    monkeypatch.setattr(poller, "RENEW_INTERVAL_SECONDS", 0.02)
     yield own
     deadline = time.monotonic() + SECONDS
     while own._threads and time.monotonic() < deadline:  # they end when nobody waits any more
