@@ -112,9 +112,9 @@ def compare_month(root: Path, port: str) -> bool:
     """Compare both tables with what the raw file says of the month."""
     # Not in a DSN: the library takes no password there.
     os.environ["PGPASSWORD"] = reliability_password(root)
-    connection = LedgerConnection(f"host={HOST} port={port} dbname=reliability user=reliability")
-    found = read_tables(connection)
-    connection.close()
+    dsn = f"host={HOST} port={port} dbname=reliability user=reliability"
+    with LedgerConnection(dsn) as connection:
+        found = read_tables(connection)
     comparisons = compare(found, expected_tables({MONTH.what}))
     print_comparisons(Console(), comparisons)
     return all(row.is_exact for row in comparisons)

@@ -6,7 +6,6 @@ It also reports runs that Airflow shows as success although the ledger disagrees
 from __future__ import annotations
 
 import sys
-from contextlib import closing
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -92,7 +91,7 @@ def _runs_without_their_txids() -> list[Row]:
     from reliability.settings import ledger_dsn
 
     with (
-        closing(LedgerConnection(ledger_dsn())) as connection,
+        LedgerConnection(ledger_dsn()) as connection,
         connection.transaction(reads_only=True) as tx,
     ):
         return tx.all("runs_without_their_txids")

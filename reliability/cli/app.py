@@ -102,13 +102,10 @@ def ledger(database: str = "", *, migrated: bool = True) -> Iterator[LedgerConne
     from reliability.ledger.migrations import check_migrated
     from reliability.settings import database_dsn
 
-    connection = LedgerConnection(database_dsn(database), application_name="reliability cli")
-    try:
+    with LedgerConnection(database_dsn(database), application_name="reliability cli") as connection:
         if migrated:
             check_migrated(connection)
         yield connection
-    finally:
-        connection.close()
 
 
 def names(connection: LedgerConnection, topology: str) -> list[str]:

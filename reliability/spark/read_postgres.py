@@ -10,7 +10,6 @@ import io
 import re
 import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, BinaryIO, cast
 
@@ -85,7 +84,7 @@ class ReadTask:
 
         statement = SQL(named_queries()["copy_out"]).format(query=SQL(query))
         connection = LedgerConnection(self.dsn, application_name="reliability read")
-        with closing(connection), connection.transaction(reads_only=True) as tx:
+        with connection, connection.transaction(reads_only=True) as tx:
             tx.cursor.copy_expert(statement, rows)
 
 

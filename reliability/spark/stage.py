@@ -59,15 +59,13 @@ class StageTask:
 
         :raises AttemptFenced: the attempt was ended meanwhile; the rows are rolled back
         """
-        connection = LedgerConnection(self.dsn, application_name=f"reliability {self.grant}")
-        try:
-            with connection.transaction() as tx:
-                tx.copy(self.copy, rows)
-                self._acknowledge(tx, partition, rows)
-        except AlreadyAcked:
-            self._check_own_write(connection, partition)
-        finally:
-            connection.close()
+        with LedgerConnection(self.dsn, f"reliability {self.grant}") as connection:
+            try:
+                with connection.transaction() as tx:
+                    tx.copy(self.copy, rows)
+                    self._acknowledge(tx, partition, rows)
+            except AlreadyAcked:
+                self._check_own_write(connection, partition)
 
     def _acknowledge(self, tx: DatabaseTransaction, partition: int, rows: CsvStream) -> None:
         tx.run_and_commit(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -201,9 +201,7 @@ class SourceTable:
         """Open a transaction in the table's database; raise SourceUnreadable if it fails."""
         from reliability.ledger.connection import LedgerConnection
 
-        with closing(
-            LedgerConnection(database_dsn(self.database), "reliability source")
-        ) as connection:
+        with LedgerConnection(database_dsn(self.database), "reliability source") as connection:
             try:
                 with connection.transaction(reads_only=True) as tx:
                     yield tx
