@@ -17,7 +17,7 @@ from dev.errors import DevError
 from dev.services.airflow_api import AirflowApi
 from dev.services.credentials import Credentials, write_private
 from dev.services.ports import HOST
-from dev.services.processes import Background, stop_all, wait_until
+from dev.services.processes import Background, last_lines, stop_all, wait_until
 
 #: Component -> its command. The API server reads task logs from the disk: no log servers.
 COMPONENTS: Mapping[str, tuple[str, ...]] = {
@@ -99,6 +99,8 @@ class AirflowServices:
             # A task whose supervisor was killed is given up after this, not after 5 minutes.
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT": "30",
             "AIRFLOW__SCHEDULER__TASK_INSTANCE_HEARTBEAT_TIMEOUT_DETECTION_INTERVAL": "5",
+            # Only then does a scheduler look for tasks of one that was stopped or killed.
+            "AIRFLOW__SCHEDULER__ORPHANED_TASKS_CHECK_INTERVAL": "15",
             "AIRFLOW__USAGE_DATA_COLLECTION__ENABLED": "False",
             "AIRFLOW_CONN_SPARK_DEFAULT": json.dumps(
                 {
@@ -125,8 +127,7 @@ class AirflowServices:
             check=False,
         )
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().splitlines()
-            raise AirflowError(f"airflow db migrate failed: {' / '.join(said[-3:])}")
+            raise AirflowError(f"airflow db migrate failed: {last_lines(done)}")
 
     def start(self) -> None:
         """Start what does not run, all at once; restart what runs with other settings."""

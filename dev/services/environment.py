@@ -34,7 +34,7 @@ from dev.services.postgres_binaries import (
     installed_binaries,
     reachable_binaries,
 )
-from dev.services.processes import MARKER, descendants, kill, marked
+from dev.services.processes import MARKER, descendants, kill, last_lines, marked
 from dev.services.spark_conf import Profile, SparkConf, without_spark
 
 PREFERRED_PORTS = {"airflow": 8080}
@@ -108,8 +108,7 @@ class Environment:
             check=False,
         )
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().splitlines()
-            raise DevError(f"reliability migrate failed: {' / '.join(said[-3:])}")
+            raise DevError(f"reliability migrate failed: {last_lines(done)}")
 
     def down(self, progress: Progress = silent) -> None:
         """Stop everything, orphans of killed workers included. Data stays."""

@@ -24,7 +24,7 @@ from dev.services.accounts import Account
 from dev.services.credentials import ROLES, SUPERUSER, Credentials
 from dev.services.ports import HOST
 from dev.services.postgres_binaries import Binaries
-from dev.services.processes import descendants, kill, wait_until
+from dev.services.processes import descendants, kill, last_lines, wait_until
 
 START_SECONDS = 60
 #: What a development server needs to differ from the default.
@@ -239,5 +239,4 @@ class EmbeddedPostgres:
     def _run(self, program: str, *arguments: str) -> None:
         done = self.account.run([self.binaries.program(program), *arguments], cwd=self.home)
         if done.returncode != 0:
-            said = (done.stderr or done.stdout).strip().splitlines()
-            raise PostgresError(f"{program} failed: {' / '.join(said[-3:])} (log: {self.log})")
+            raise PostgresError(f"{program} failed: {last_lines(done)} (log: {self.log})")

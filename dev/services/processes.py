@@ -39,6 +39,11 @@ def wait_until(
         time.sleep(every)
 
 
+def last_lines(done: subprocess.CompletedProcess[str]) -> str:
+    """Return the last three lines that a failed program printed."""
+    return " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Identity:
     """Which process a pid meant when it was written down."""
