@@ -179,14 +179,18 @@ def _run_id() -> str:
 def _refreeze_uncommitted(
     replaying: ReplayRun, txids: Sequence[int], reason: str, report: Callable[[str], None]
 ) -> list[RunToClear]:
-    """Freeze anew what has not committed; return the runs that are to have it processed."""
+    """Refreeze the txids that have not committed; return the runs that must process them."""
     from reliability.transaction.correct.rollback import runs_to_clear
 
     rows = replaying.uncommitted(txids)
     for row in rows:
-        if replaying.refreeze(row["txid"], reason) is not None:
-            report(f"txid {row['txid']} is refrozen")
+        _refreeze(replaying, row["txid"], reason, report)
     return runs_to_clear(rows)
+
+
+def _refreeze(replaying: ReplayRun, txid: int, reason: str, report: Callable[[str], None]) -> None:
+    if replaying.refreeze(txid, reason) is not None:
+        report(f"txid {txid} is refrozen")
 
 
 def _replay_all(
@@ -201,8 +205,8 @@ def _replay_all(
     replaying.ask(txids, reason)
     try:
         for txid in txids:
-            if refreeze and replaying.refreeze(txid, reason) is not None:
-                report(f"txid {txid} is refrozen")
+            if refreeze:
+                _refreeze(replaying, txid, reason, report)
             done.append(replaying.replay(txid))
             report(f"{len(done)} of {len(txids)} txids are done")
     except BaseException as error:

@@ -91,8 +91,9 @@ class _Uses:
         self._visit(frame, _analyzed(frame), in_with=False)
 
     def _visit(self, frame: DataFrame, plan: Any, *, in_with: bool) -> _Found:
-        is_volatile, is_cached = self._is_volatile(plan), _is_cached(frame, plan)
-        if (is_volatile or is_cached) and (identity := _canonical(plan)) in self._times:
+        identity = _canonical(plan)
+        is_volatile, is_cached = self._is_volatile(plan, identity), _is_cached(frame, plan)
+        if (is_volatile or is_cached) and identity in self._times:
             self._times[identity] += 1
             return _Found(volatile=True)
         within = in_with or plan.nodeName() == "WithCTE"
@@ -104,18 +105,17 @@ class _Uses:
             return _Found(found)
         if _refers_outside(frame, plan, in_with=in_with):
             return _Found(volatile=True, open=True)
-        identity = _canonical(plan)
         self._plans.setdefault(identity, (frame, plan))
         self._times[identity] = self._times.get(identity, 0) + 1
         return _Found(volatile=True)
 
-    def _is_volatile(self, plan: Any) -> bool:
+    def _is_volatile(self, plan: Any, identity: str) -> bool:
         name = plan.nodeName()
         is_leaf = not plan.children().size() and name not in _REFERENCES
         differs = (
             is_leaf or name in _ORDER_DEPENDENT or not _is_deterministic(plan) or _reads_clock(plan)
         )
-        return differs and _canonical(plan) not in self.repeatable
+        return differs and identity not in self.repeatable
 
 
 def _is_cached(frame: DataFrame, plan: Any) -> bool:

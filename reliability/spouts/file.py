@@ -149,7 +149,7 @@ class FileSpout:
 
     def _new(self, path: str, names: Sequence[str], allocated: AllocatedItems) -> list[FileItem]:
         if self.format != "parquet":
-            return [text.read_file(path, self.format, header=self.header)]
+            return [self._describe(path)]
         whole, groups = parquet.read_with_groups(path)
         # If some of a file was emitted in pieces, so is the rest, whatever the limits are now.
         known = [part for name in names for part in allocated.keys(name).values()]

@@ -52,11 +52,10 @@ from tests.integration.test_states import (
     examples,
     expected,
     found,
-    rolled_back,
 )
 from tests.integration.test_states import order_of as order
 from tests.replay.shop import Shop, made, states
-from tests.support.fix_postgres import new_session, rows
+from tests.support.fix_postgres import new_session, rolled_back, rows
 from tests.support.one_state import OneState
 from tests.support.staged import Staged
 
@@ -70,16 +69,9 @@ def words(*texts):
     return [{"word": text, "_x": n} for n, text in enumerate(texts, start=1)]
 
 
-@pytest.fixture(scope="module")
-def door_of_all(template):
-    """A session with a database for tests that are rolled back."""
-    with new_session(template) as connection:
-        yield connection
-
-
 @pytest.fixture
-def tx(door_of_all):
-    with rolled_back(door_of_all) as tx:
+def tx(shared_connection):
+    with rolled_back(shared_connection) as tx:
         yield tx
 
 
@@ -120,9 +112,9 @@ def assert_exact(one):
     max_rows=st.sampled_from([1, 3, 1000]),
 )
 def test_compaction_changes_no_row_and_no_later_replay(
-    door_of_all, name, batches, horizons, replays, after, max_rows
+    shared_connection, name, batches, horizons, replays, after, max_rows
 ):
-    with rolled_back(door_of_all) as tx:
+    with rolled_back(shared_connection) as tx:
         one = OneState(tx, STATES[name])
         committed = {one.commit(batch, parts=2): batch for batch in batches}
         for horizon in horizons:
@@ -373,10 +365,10 @@ def test_nobody_goes_back_behind_what_is_compacted(staged, connection):
         change(connection, "UPDATE reliability.topology SET curr_txid = 3")
 
 
-def test_a_topology_has_to_be_known(door_of_all):
+def test_a_topology_has_to_be_known(shared_connection):
     for ask in (compact, verify):
         with pytest.raises(TopologyUnknown):
-            ask(door_of_all, "nobody")
+            ask(shared_connection, "nobody")
 
 
 # --- two databases -------------------------------------------------------------------------------

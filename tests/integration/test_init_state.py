@@ -22,7 +22,7 @@ from reliability import (
 from reliability.core.errors import StateDefinitionChanged, TargetTableTaken
 from reliability.states.tables import StateTables
 from reliability.transaction.topology.declare import init_state
-from tests.integration.test_states import rolled_back
+from tests.support.fix_postgres import rolled_back
 from tests.support.one_state import TOPOLOGY, OneState
 
 KEY = {"k": "bigint"}

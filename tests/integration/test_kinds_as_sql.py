@@ -27,7 +27,7 @@ from reliability import (
 from reliability.core.plan import ChangeKey
 from reliability.ledger.connection import DatabaseTransaction
 from reliability.states.kinds import stored_state
-from tests.integration.test_states import rolled_back
+from tests.support.fix_postgres import rolled_back
 from tests.support.golden import check_golden
 from tests.support.one_state import TOPOLOGY, OneState
 

@@ -15,7 +15,8 @@ from reliability.core.errors import SchemaMismatch
 from reliability.spark.reduce import reduce_frame
 from reliability.spark.stage import CsvStream
 from reliability.states.tables import StateTables
-from tests.integration.test_states import STATES, expected, found, rolled_back
+from tests.integration.test_states import STATES, expected, found
+from tests.support.fix_postgres import rolled_back
 from tests.support.one_state import TOPOLOGY, OneState
 
 SCHEMA = (

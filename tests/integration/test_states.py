@@ -5,8 +5,6 @@ Every test lives in one transaction that is rolled back; Spark is not needed, se
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from datetime import date
 from decimal import Decimal
 from itertools import pairwise
@@ -32,7 +30,7 @@ from reliability import (
     Upsert,
 )
 from reliability.core.errors import LedgerCorruption, ReplayNotPossible
-from reliability.ledger.connection import DatabaseTransaction
+from tests.support.fix_postgres import rolled_back
 from tests.support.non_transactional import NonTransactional
 from tests.support.one_state import OneState, in_fixed_order, reduce_rows
 
@@ -94,19 +92,6 @@ ROWS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
 )
 BATCHES = st.lists(ROWS, max_size=6, unique_by=lambda row: row["_x"])
 PARTS = st.integers(1, 3)
-
-
-@contextmanager
-def rolled_back(connection) -> Iterator[DatabaseTransaction]:
-    class RolledBack(Exception):
-        pass
-
-    try:
-        with connection.transaction() as tx:
-            yield tx
-            raise RolledBack
-    except RolledBack:
-        pass
 
 
 def expected(state, committed):

@@ -16,24 +16,17 @@ from psycopg2.sql import SQL
 from reliability import Avg, Count, Min, State, Sum
 from reliability.transaction.inspect.verify import verify_state
 from reliability.transaction.maintain.compaction import fold_step
-from tests.integration.test_states import examples, rolled_back
-from tests.support.fix_postgres import new_session
+from tests.integration.test_states import examples
+from tests.support.fix_postgres import rolled_back
 from tests.support.one_state import OneState
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 FLOAT = "double precision"
 
 
-@pytest.fixture(scope="module")
-def door_of_all(template):
-    """A session with a database for tests that are rolled back."""
-    with new_session(template) as connection:
-        yield connection
-
-
 @pytest.fixture
-def tx(door_of_all):
-    with rolled_back(door_of_all) as tx:
+def tx(shared_connection):
+    with rolled_back(shared_connection) as tx:
         yield tx
 
 
@@ -131,13 +124,13 @@ KNOWN = {
 
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("type_", ENDS)
-def test_in_any_history_all_that_fits_is_exact_and_all_else_refused(door_of_all, type_, way):
+def test_in_any_history_all_that_fits_is_exact_and_all_else_refused(shared_connection, type_, way):
     """H2, H3: by commits, replays and compactions of one key, against Python's own numbers."""
 
     @examples(60)
     @given(operations=operations(type_))
     def holds(operations):
-        with rolled_back(door_of_all) as tx:
+        with rolled_back(shared_connection) as tx:
             play(OneState(tx, state(type_, **WAYS[way])), ENDS[type_], operations)
 
     holds()

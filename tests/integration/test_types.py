@@ -17,7 +17,7 @@ from psycopg2.sql import SQL
 from reliability import Count, Latest, Max, State
 from reliability.core.errors import TextNotStorable, UnexpectedAnswer
 from reliability.spark.stage import CsvStream
-from tests.integration.test_states import rolled_back
+from tests.support.fix_postgres import rolled_back
 from tests.support.one_state import OneState
 
 UTC = timezone.utc

@@ -320,7 +320,7 @@ class Shop:
         return database_dsn(database) if database else self.connection.dsn
 
     @staticmethod
-    def door_to(database: str) -> closing[LedgerConnection]:
+    def connection_to(database: str) -> closing[LedgerConnection]:
         return closing(LedgerConnection(database_dsn(database)))
 
     # --- what there is ---------------------------------------------------------------------------

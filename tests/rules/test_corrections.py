@@ -165,15 +165,15 @@ def test_all_states_are_rolled_back_or_none(connection, kind):
 
 
 def test_in_two_databases_all_states_are_rolled_back_or_none(connection, elsewhere):
-    """H5, C6: every database rehearses it before it is decided."""
+    """H5, C6: every database tries it before it is decided."""
     shop = committed(connection, elsewhere=elsewhere)
     before = shop.tables()
-    with Shop.door_to(elsewhere) as other, other.transaction() as tx:
+    with Shop.connection_to(elsewhere) as other, other.transaction() as tx:
         tx.cursor.execute("UPDATE reliability.state SET compacted_through = 2")
     with pytest.raises(RollbackNotPossible, match="state recomputed"):
         roll_back(connection, "shop", 1, "back")
     assert shop.tables() == before
-    with Shop.door_to(elsewhere) as other, other.transaction() as tx:
+    with Shop.connection_to(elsewhere) as other, other.transaction() as tx:
         tx.cursor.execute("UPDATE reliability.state SET compacted_through = 0")
     told = roll_back(connection, "shop", 1, "back", dry_run=True)
     assert shop.tables() == before

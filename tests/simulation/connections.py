@@ -71,7 +71,7 @@ FAULTS = Faults()
 _idle: dict[str, list[Connection]] = {}
 
 
-class SimulatedDoor(LedgerConnection):
+class SimulatedConnection(LedgerConnection):
     """A connection with a session from the pool; one inside another's transaction gets its own.
 
     The session has nobody's name: it would be ended with the attempt that it was made for.

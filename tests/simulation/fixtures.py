@@ -10,7 +10,7 @@ import pytest
 
 from reliability.ledger.connection import LedgerConnection
 from tests.simulation.config import Config
-from tests.simulation.connections import SimulatedDoor, close_idle_sessions
+from tests.simulation.connections import SimulatedConnection, close_idle_sessions
 from tests.simulation.histories import SESSIONS_OF_THEIR_OWN, prepare
 from tests.simulation.world import World
 
@@ -34,7 +34,7 @@ def other_ledger(add_database: Callable[[str], LedgerConnection]) -> str:
 def new_world(ledger, monkeypatch, request) -> Iterator[Callable[..., World]]:
     """Make a world of a topology: `new_world(pending=3)`; run A has emitted its items."""
     for module in SESSIONS_OF_THEIR_OWN:
-        monkeypatch.setattr(module, "LedgerConnection", SimulatedDoor)
+        monkeypatch.setattr(module, "LedgerConnection", SimulatedConnection)
     with ExitStack() as stack:
 
         def make(**configuration: Any) -> World:

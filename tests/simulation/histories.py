@@ -15,7 +15,7 @@ import reliability.transaction.commit.participant
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import ledger_dsn
 from tests.simulation.config import Config, configs, configs_with_corrections
-from tests.simulation.connections import SimulatedDoor, close_idle_sessions
+from tests.simulation.connections import SimulatedConnection, close_idle_sessions
 from tests.simulation.observed import Observer
 from tests.simulation.operations import Operation, corrections, operations, perform
 from tests.simulation.world import World
@@ -68,10 +68,10 @@ def happen(history: History) -> None:
             world.drain()
 
 
-def use_simulated_doors() -> None:
+def use_simulated_connections() -> None:
     """Where the product opens sessions of its own, let it open ours."""
     for module in SESSIONS_OF_THEIR_OWN:
-        vars(module)["LedgerConnection"] = SimulatedDoor
+        vars(module)["LedgerConnection"] = SimulatedConnection
 
 
 def happen_many(kind: str, number: int, seeded_with: int, shrinks: bool = True) -> str:
@@ -92,7 +92,7 @@ def happen_many(kind: str, number: int, seeded_with: int, shrinks: bool = True) 
         drawn.append(history)
         happen(history)
 
-    use_simulated_doors()
+    use_simulated_connections()
     logging.disable(logging.WARNING)  # what is refused on purpose is told of at length
     try:
         each()

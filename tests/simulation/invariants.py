@@ -310,12 +310,12 @@ class Invariants(Books):
                 commits[commit["txid"]].append(commit["attempt_id"])
         statuses = {key_of(a): a for a in seen.attempts}
         parked = {key for key, a in statuses.items() if a["verdict"] == "PARKED"}
-        rehearsed = {a["request_id"] for a in seen.attempts if a["status"] == "DRY_RUN"}
+        dry = {a["request_id"] for a in seen.attempts if a["status"] == "DRY_RUN"}
         for r in seen.requests:
             most = 1 + self.raised[r["run_id"], 0] + self.raised[r["run_id"], r["txid"]]
             assert r["number"] <= most, "R1: a retry opened a request"
             if r["is_dry_run"]:
-                assert r["status"] != "SATISFIED" or r["request_id"] in rehearsed, "H: a dry run"
+                assert r["status"] != "SATISFIED" or r["request_id"] in dry, "H: a dry run"
             elif r["status"] == "SATISFIED":
                 done = [n for n in commits[r["txid"]] if (r["txid"], n) not in parked]
                 newest = max(done, default=-1)
@@ -326,7 +326,7 @@ class Invariants(Books):
         dry_runs = {r["request_id"] for r in seen.requests if r["is_dry_run"]}
         replays = {r["request_id"] for r in seen.requests if r["kind"] == "REPLAY"} - dry_runs
         asked = {key_of(a): a["request_id"] for a in seen.attempts}
-        assert rehearsed <= dry_runs, "R2: a rehearsal has ended a real attempt"
+        assert dry <= dry_runs, "R2: a dry run has ended a real attempt"
         for commit in seen.commits:
             assert asked.get(key_of(commit)) not in dry_runs, "R2: a dry run has committed"
         for commit in seen.commits:

@@ -7,7 +7,7 @@ import pytest
 from reliability.core.spout import SpoutKind
 from reliability.core.state import StateKind
 from tests.simulation.config import Config
-from tests.simulation.connections import SimulatedDoor
+from tests.simulation.connections import SimulatedConnection
 from tests.simulation.histories import SESSIONS_OF_THEIR_OWN, History, happen
 from tests.simulation.operations import Again, Work
 
@@ -26,5 +26,5 @@ KNOWN = {
 @pytest.mark.parametrize("name", KNOWN)
 def test_a_known_history_holds(ledger, other_ledger, monkeypatch, name):
     for module in SESSIONS_OF_THEIR_OWN:
-        monkeypatch.setattr(module, "LedgerConnection", SimulatedDoor)
+        monkeypatch.setattr(module, "LedgerConnection", SimulatedConnection)
     happen(KNOWN[name])

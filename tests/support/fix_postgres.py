@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ import pytest
 
 from dev.services.environment import Environment
 from dev.services.postgres import NO_FSYNC
-from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.migrations import migrate
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -179,6 +179,25 @@ def add_database(template, monkeypatch) -> Iterator[Callable[[str], LedgerConnec
             return connection
 
         yield add
+
+
+@pytest.fixture(scope="module")
+def shared_connection(template) -> Iterator[LedgerConnection]:
+    """A session with a database for the tests of a module, each of which rolls back."""
+    with new_session(template) as connection:
+        yield connection
+
+
+@contextmanager
+def rolled_back(connection: LedgerConnection) -> Iterator[DatabaseTransaction]:
+    """Run a transaction and roll it back."""
+
+    class RolledBack(Exception):
+        pass
+
+    with suppress(RolledBack), connection.transaction() as tx:
+        yield tx
+        raise RolledBack
 
 
 @pytest.fixture

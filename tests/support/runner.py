@@ -17,9 +17,8 @@ from reliability.core.request import Request
 from reliability.core.spout import BatchMeta, Interval
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import Leases
-from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.drain import drain
-from reliability.transaction.commit.dry_run import DryRunResult, dry_run_replay
+from reliability.transaction.commit.dry_run import DryRunResult
 from reliability.transaction.commit.plan import Committed
 from reliability.transaction.emit import requests as request
 from reliability.transaction.emit.emission import emit
@@ -142,12 +141,6 @@ class TransactionRunner:
     def outdated_code(self, attempt: TransactionAttempt) -> str | None:
         """Say that a replay has run the old code once more, though there is newer; else None."""
         return outdated_code(self.connection, self.topology.name, attempt)
-
-    def rehearse(
-        self, txid: int, request_id: int, observer: DifferenceObserver | None = None
-    ) -> DryRunResult:
-        """Tell what the PROCESSED attempt of a dry run would change, and end it."""
-        return dry_run_replay(self.connection, self.topology.name, txid, request_id, observer)
 
     def close(self, txid: int, run: Run, reason: str) -> bool:
         """Close the run's request for a txid if it is not satisfied."""
