@@ -284,9 +284,8 @@ def _topology(tx: Any, row: Any) -> Iterator[CheckResult]:
 
     name = row["topology"]
     check = f"topology {name}"
-    place = {"topology": name, "below": row["next_txid"]}
     held = tx.all("held_txids", topology=name)
-    blocked = blocked_of(tx.first("blocked_txid", **place))
+    blocked = blocked_of(tx.first("blocked_txid", topology=name, below=row["next_txid"]))
     findings = []
     if row["paused_reason"]:
         findings.append(

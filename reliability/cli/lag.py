@@ -21,6 +21,7 @@ from reliability.cli.app import (
 from reliability.cli.output import format_value, print_json, print_table
 from reliability.core.errors import NothingToEmit, ReliabilityError
 from reliability.core.spout import SpoutKind
+from reliability.core.statement_key import TxidKey
 from reliability.core.txids import format_txids
 
 if TYPE_CHECKING:
@@ -135,10 +136,10 @@ def _look_at_source(
 
 
 def _without_txid(connection: LedgerConnection, topology: Topology) -> Iterator[dict[str, Any]]:
-    taken = _taken(connection, topology)
+    allocated = _allocated(connection, topology)
     for interval in _closed_intervals(connection, topology):
         try:
-            items = topology.spout.plan(interval, taken)
+            items = topology.spout.plan(interval, allocated)
         except NothingToEmit:  # all its files were archived
             continue
         if items:
@@ -159,7 +160,7 @@ def _closed_intervals(connection: LedgerConnection, topology: Topology) -> list[
     ]
 
 
-def _taken(connection: LedgerConnection, topology: Topology) -> AllocatedItems:
+def _allocated(connection: LedgerConnection, topology: Topology) -> AllocatedItems:
     """Return the allocated items; an opaque batch belongs to its attempt until it commits."""
     from reliability.ledger.records import batch_of
     from reliability.transaction.emit.source_items import LedgerItems, with_batches
@@ -168,6 +169,6 @@ def _taken(connection: LedgerConnection, topology: Topology) -> AllocatedItems:
     if topology.spout.kind is SpoutKind.TRANSACTIONAL:
         return committed
     (row,) = rows_of(connection, "topology_details", topology=topology.name)
-    place = {"topology": topology.name, "txid": row["next_txid"]}
-    live = rows_of(connection, "uncommitted_batches_before", **place)
+    key = TxidKey(topology.name, row["next_txid"])
+    live = rows_of(connection, "uncommitted_batches_before", **key)
     return with_batches(committed, [batch_of(row) for row in live])

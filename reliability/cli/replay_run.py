@@ -16,6 +16,7 @@ from reliability.core.difference import Difference
 from reliability.core.errors import NothingToReplay, ReliabilityError, RunUnsatisfied, Transient
 from reliability.core.request import Request, TaskTry
 from reliability.core.spout import BatchMeta
+from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.locks import lock_topology
 from reliability.spark.submission import Submission
@@ -98,10 +99,9 @@ class ReplayRun:
 
         :raises NothingToReplay: one of them has not committed
         """
-        place = {"topology": self._topology}
         with self._connection.transaction() as tx:
             lock_topology(tx, self._topology)
-            committed = tx.all("committed_txids", txids=list(txids), **place)
+            committed = tx.all("committed_txids", txids=list(txids), topology=self._topology)
             if missing := sorted(set(txids) - {row["txid"] for row in committed}):
                 raise NothingToReplay(f"{self._topology}: txids {missing} have not committed")
             self._requests = {
@@ -158,9 +158,11 @@ class ReplayRun:
     def _told_by_ledger(
         self, txid: int, request: Request
     ) -> tuple[TransactionAttempt, tuple[Difference, ...]]:
-        place = {"topology": self._topology, "txid": txid, "granted_after": request.granted_after}
+        key = TxidKey(self._topology, txid)
         with self._connection.transaction() as tx:
-            number = tx.one("first_replay_after", **place)["attempt_id"]
+            number = tx.one("first_replay_after", granted_after=request.granted_after, **key)[
+                "attempt_id"
+            ]
         attempt = TransactionAttempt(txid, number)
         return attempt, attempt_report(self._connection, self._topology, attempt).differences
 

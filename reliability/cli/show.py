@@ -20,6 +20,7 @@ from reliability.cli.output import (
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.difference import Difference
 from reliability.core.errors import AttemptUnknown
+from reliability.core.statement_key import TxidKey
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection
@@ -257,18 +258,18 @@ def _facts_of_txid(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 
 def _story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> dict[str, Any]:
-    place = {"topology": topology, "txid": txid}
-    found = rows_of(connection, "transaction_details", **place)
+    key = TxidKey(topology, txid)
+    found = rows_of(connection, "transaction_details", **key)
     if not found:
         remedy = "`reliability status` shows how many txids were emitted."
         raise AttemptUnknown(f"{topology} has no txid {txid}", remedy=remedy)
     return {
         "topology": topology,
         **found[0],
-        "refreezes": rows_of(connection, "refreezes_of_txid", **place),
-        "requests": rows_of(connection, "requests_of_txid", **place),
-        "attempts": [_named(r, txid) for r in rows_of(connection, "attempts_of_txid", **place)],
-        "changes": [_named(r, txid) for r in rows_of(connection, "changes_of_txid", **place)],
+        "refreezes": rows_of(connection, "refreezes_of_txid", **key),
+        "requests": rows_of(connection, "requests_of_txid", **key),
+        "attempts": [_named(r, txid) for r in rows_of(connection, "attempts_of_txid", **key)],
+        "changes": [_named(r, txid) for r in rows_of(connection, "changes_of_txid", **key)],
         "differences": [_named(r, txid) for r in _differences(connection, topology, txid)],
     }
 
@@ -277,12 +278,12 @@ def _differences(connection: LedgerConnection, topology: str, txid: int) -> list
     """Read them in the databases of their states."""
     from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 
-    place = {"topology": topology, "txid": txid}
-    found = rows_of(connection, "differences_of_txid", **place)
+    key = TxidKey(topology, txid)
+    found = rows_of(connection, "differences_of_txid", **key)
     with TopologyDatabases.of(connection, topology) as participants:
         for participant in participants:
             with naming_database(participant.name):
-                found += rows_of(participant.connection, "differences_of_txid", **place)
+                found += rows_of(participant.connection, "differences_of_txid", **key)
     return sorted(found, key=lambda row: (row["attempt_id"], row["state"]))
 
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from reliability.core.statement_key import StatementKey
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class TransactionAttempt:
@@ -35,12 +37,24 @@ class TransactionAttempt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Grant:
+class Grant(StatementKey):
     """The result of begin_attempt; each statement about the attempt must present all of it (A1)."""
 
     topology: str
     attempt: TransactionAttempt
     nonce: str
+
+    @property
+    def txid(self) -> int:
+        return self.attempt.txid
+
+    @property
+    def attempt_id(self) -> int:
+        return self.attempt.attempt_id
+
+    def keys(self) -> list[str]:
+        """Return the names of the parameters."""
+        return ["topology", "txid", "attempt_id", "nonce"]
 
     def __str__(self) -> str:
         return f"{self.topology} {self.attempt}"

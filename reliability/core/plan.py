@@ -11,11 +11,12 @@ replay at most, and the other way round.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import LedgerCorruption
+from reliability.core.statement_key import StatementKey
 
 # A group saves the cost of a commit, which matters only for small txids. All its work is done under
 # the topology's lock, and repeated one by one if the group is refused.
@@ -76,8 +77,8 @@ class PlannedRollback:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeKey:
-    """What the statements of one change name; `tx.one("...", **key)` passes it to them.
+class ChangeKey(StatementKey):
+    """What the statements of one change name.
 
     :param txid: committed, replayed, or rolled back to
     :param attempt_id: None for a rollback, as is `nonce`
@@ -107,13 +108,6 @@ class ChangeKey:
     def of_state(self, state: str) -> ChangeKey:
         """Return the key of the change in one state."""
         return replace(self, state=state)
-
-    def keys(self) -> list[str]:
-        """Return the names of the parameters."""
-        return [field.name for field in fields(self)]
-
-    def __getitem__(self, name: str) -> Any:
-        return getattr(self, name)
 
 
 PlannedChange = PlannedCommit | PlannedRollback

@@ -70,28 +70,18 @@ class StageTask:
     def _acknowledge(self, tx: DatabaseTransaction, partition: int, rows: CsvStream) -> None:
         tx.run_and_commit(
             "acknowledge",
-            topology=self.grant.topology,
-            txid=self.grant.attempt.txid,
-            attempt_id=self.grant.attempt.attempt_id,
-            nonce=self.grant.nonce,
             sink=self.sink,
             partition=partition,
             write_id=self.write_id,
             xor=rows.fold.xor,
             count=rows.fold.count,
             rows=rows.rows,
+            **self.grant,
         )
 
     def _check_own_write(self, connection: LedgerConnection, partition: int) -> None:
         with connection.transaction() as tx:
-            ack = tx.one(
-                "existing_ack",
-                topology=self.grant.topology,
-                txid=self.grant.attempt.txid,
-                attempt_id=self.grant.attempt.attempt_id,
-                sink=self.sink,
-                partition=partition,
-            )
+            ack = tx.one("existing_ack", sink=self.sink, partition=partition, **self.grant)
         if ack["write_id"] != self.write_id:
             raise AttemptFenced(f"{self.grant}: another write of {self.sink} has acked")
 

@@ -45,7 +45,6 @@ from reliability.transaction.commit.plan import (
 )
 from reliability.transaction.correct.park import park
 from reliability.transaction.maintain.sweep import sweep, topologies
-from reliability.transaction.process.attempt import attempt_key
 from reliability.transaction.process.mirror import mirror_grant, take_grant
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.participants import declare_participants
@@ -580,7 +579,7 @@ def test_a_newer_grant_fences_the_older_one_before_it_returns(staged):
     with pytest.raises(AttemptFenced), staged.participants.connection_of(EAST).transaction() as tx:
         tx.run(
             "acknowledge", sink=EAST, partition=0, write_id=older.nonce, xor=0, count=1, rows=1,
-            **attempt_key(older),
+            **older,
         )  # fmt: skip
 
 
@@ -619,7 +618,7 @@ def test_an_attempt_that_was_ended_meanwhile_is_granted_to_nobody(staged):
 
 def mirrored(staged: Staged, grant):
     with staged.connection.transaction() as tx:
-        return tx.one("attempt_to_mirror", **attempt_key(grant))
+        return tx.one("attempt_to_mirror", **grant)
 
 
 # --- declare -------------------------------------------------------------------------------------

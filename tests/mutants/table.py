@@ -89,8 +89,8 @@ MUTANTS = (
         rule="R1",
         name="the end of a transaction's tasks is forgotten",
         path="reliability/transaction/emit/requests.py",
-        old='        tx.run("record_tasks_ended", **key)\n',
-        new="",
+        old='        tx.run("record_tasks_ended", **key)\n        return row is',
+        new="        return row is",
         tests=(REQUESTS + "test_a_run_that_was_deleted_and_made_again_asks_anew",),
     ),
     Mutant(
@@ -308,15 +308,13 @@ MUTANTS = (
         name="the fence comes before the COPY",
         path="reliability/spark/stage.py",
         old="""\
-                tx.copy(self.copy, rows)
-                self._acknowledge(tx, partition, rows)
+                    tx.copy(self.copy, rows)
+                    self._acknowledge(tx, partition, rows)
 """,
         new="""\
-                held = dict(topology=self.grant.topology, nonce=self.grant.nonce)
-                held |= dict(txid=self.grant.attempt.txid, attempt_id=self.grant.attempt.attempt_id)
-                tx.run("renew_lease", **held)
-                tx.copy(self.copy, rows)
-                self._acknowledge(tx, partition, rows)
+                    tx.run("renew_lease", **self.grant)
+                    tx.copy(self.copy, rows)
+                    self._acknowledge(tx, partition, rows)
 """,
         tests=(ATTEMPTS + "test_a_stalled_copy_holds_up_nobody_who_fences_it",),
     ),
@@ -506,7 +504,7 @@ MUTANTS = (
         rule="C6",
         name="a zombie lives on in the other database",
         path="reliability/transaction/process/mirror.py",
-        old='    tx.run("fence_lower_attempts", **place)\n',
+        old='    tx.run("fence_lower_attempts", **grant)\n',
         new="",
         tests=(COMMITS + "test_a_newer_attempt_fences_the_older_one_in_every_database",),
         in_histories=True,

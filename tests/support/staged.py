@@ -14,7 +14,6 @@ from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.states.tables import StateTables
 from reliability.transaction.commit.drain import drain
-from reliability.transaction.process.attempt import attempt_key
 from reliability.transaction.process.mirror import mirror_grant
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.participants import declare_participants
@@ -115,7 +114,7 @@ class Staged:
                 " VALUES (%(topology)s, %(txid)s, %(attempt_id)s, 'process', %(sink)s, 0, 0)"
             ),
             sink=self._state(database).name,
-            **attempt_key(grant),
+            **grant,
         )
 
     def stage(self, grant: Grant, keys: Mapping[str, Keys]) -> None:
@@ -145,7 +144,7 @@ class Staged:
                 " AND txid = %(txid)s AND attempt_id = %(attempt_id)s AND nonce = %(nonce)s"
             ),
             staged=staged,
-            **attempt_key(grant),
+            **grant,
         )
 
     def process(self, txid: int, keys: Mapping[str, Keys], attempt_id: int = 0) -> Grant:

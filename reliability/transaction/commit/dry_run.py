@@ -6,15 +6,15 @@ module replaces the commit. Only the difference stays, in the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR, Phase
 from reliability.core.difference import Difference
 from reliability.core.errors import AttemptFenced, LedgerBusy, NothingToReplay
 from reliability.core.plan import ChangeKey, Plan, PlannedCommit, dropped_by
+from reliability.core.statement_key import DryRunKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import lock_mirror, lock_topology
 from reliability.states.kinds.stored import DifferenceObserver
@@ -76,10 +76,10 @@ def dry_run_replay(
 
     :raises AttemptFenced: another request has ended the dry run's attempt
     """
-    request_key = {"topology": topology, "txid": txid, "request_id": request_id}
+    dry_run = DryRunKey(topology, txid, request_id)
 
     def planner(tx: DatabaseTransaction, locked: Row) -> Plan:
-        row = tx.first("dry_run_attempt", **request_key)
+        row = tx.first("dry_run_attempt", **dry_run)
         if row is None:
             raise AttemptFenced(f"another request has ended the dry run of txid {txid}")
         if row["replaced_attempt"] is None:
@@ -95,7 +95,7 @@ def dry_run_replay(
             with participants.connection_of(database).transaction() as tx:
                 _record(tx, key, differences)
                 if database == COORDINATOR:
-                    _end(tx, request_key)
+                    _end(tx, dry_run)
     return DryRunResult(attempt=planned.attempt, differences=tuple(differences))
 
 
@@ -106,7 +106,7 @@ def _record(tx: DatabaseTransaction, key: ChangeKey, differences: Sequence[Diffe
     record_differences(tx, [one for one in differences if one.state in own], key)
 
 
-def _end(tx: DatabaseTransaction, request_key: Mapping[str, Any]) -> None:
-    if tx.first("end_dry_run", **request_key) is None:
-        raise AttemptFenced(f"another request has ended the dry run of txid {request_key['txid']}")
-    tx.one("satisfy_dry_run", **request_key)
+def _end(tx: DatabaseTransaction, key: DryRunKey) -> None:
+    if tx.first("end_dry_run", **key) is None:
+        raise AttemptFenced(f"another request has ended the dry run of txid {key.txid}")
+    tx.one("satisfy_dry_run", **key)

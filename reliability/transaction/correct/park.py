@@ -15,13 +15,14 @@ from enum import Enum
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.errors import LedgerBusy, ParkNotPossible
+from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import lock_topology
 from reliability.transaction.commit.committer import committer
 from reliability.transaction.commit.drain import drain
 from reliability.transaction.commit.plan import Committed, plan_nothing
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
-from reliability.transaction.process.attempt import attempt_key, raise_if_fenced
+from reliability.transaction.process.attempt import raise_if_fenced
 from reliability.transaction.process.mirror import mirror_grant
 from reliability.transaction.topology.databases import TopologyDatabases
 
@@ -67,7 +68,7 @@ def _commit_empty(
         mirror_grant(participants, grant, lambda tx, database: _open_empty_sinks(tx, grant))
         for database in () if is_alone else (*participants.others, COORDINATOR):
             with participants.connection_of(database).transaction() as tx:
-                raise_if_fenced(tx.first("process_empty_attempt", **attempt_key(grant)), grant)
+                raise_if_fenced(tx.first("process_empty_attempt", **grant), grant)
     return drain(connection, topology)
 
 
@@ -80,7 +81,7 @@ def _grant_empty(
     *,
     process: bool,
 ) -> Grant:
-    place = {"topology": topology, "txid": txid}
+    key = TxidKey(topology, txid)
     with connection.transaction() as tx:
         locked = lock_topology(tx, topology)
         _check_possible(locked, txid)
@@ -90,9 +91,9 @@ def _grant_empty(
         why = {"reason": f"{verdict.value.lower()}: {reason}"}
         tx.run("release_txids", topology=topology, txids=[txid])
         if verdict is EmptyVerdict.PARKED:
-            tx.run("park_requests", **place, **why)
-        tx.run("fence_for_empty", **place, **why)
-        row = tx.first("grant_empty_attempt", **place, verdict=verdict.value, verdict_reason=reason)
+            tx.run("park_requests", **key, **why)
+        tx.run("fence_for_empty", **key, **why)
+        row = tx.first("grant_empty_attempt", **key, verdict=verdict.value, verdict_reason=reason)
         if row is None:
             raise ParkNotPossible(
                 f"txid {txid - 1} of {topology} has not committed, and an opaque spout's batch of "
@@ -103,7 +104,7 @@ def _grant_empty(
         grant = Grant(topology=topology, attempt=attempt, nonce=row["nonce"])
         _open_empty_sinks(tx, grant)
         if process:
-            tx.one("process_empty_attempt", **attempt_key(grant))
+            tx.one("process_empty_attempt", **grant)
         return grant
 
 
@@ -115,4 +116,4 @@ def _check_possible(locked: Row, txid: int) -> None:
 
 
 def _open_empty_sinks(tx: DatabaseTransaction, grant: Grant) -> None:
-    tx.all("open_empty_sinks", step=STEP, **attempt_key(grant))
+    tx.all("open_empty_sinks", step=STEP, **grant)

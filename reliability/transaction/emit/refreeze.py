@@ -15,6 +15,7 @@ from reliability.core.errors import NothingToReplay, RefreezeNotPossible
 from reliability.core.fold import Fold
 from reliability.core.spout import WHOLE, BatchMeta, SourceItem
 from reliability.core.state import replay_refusal
+from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
@@ -36,13 +37,13 @@ def refreeze(
     :raises NothingToReplay: the txid was never emitted, or its batch is not frozen yet
     :raises SourceUnreadable: an item exists, but is not complete
     """
-    place = {"topology": topology.name, "txid": txid}
+    key = TxidKey(topology.name, txid)
     with connection.transaction() as tx:
-        row = tx.first("frozen_batch", **place)
+        row = tx.first("frozen_batch", **key)
         if row is None:
             raise NothingToReplay(f"txid {txid} of {topology.name} has no frozen batch")
         old = batch_of(row)
-        earlier = [found["batch_meta"] for found in tx.all("batches_before", **place)]
+        earlier = [found["batch_meta"] for found in tx.all("batches_before", **key)]
     ever = BatchMeta(items=(*old.items, *_gone(old, earlier)), emitted=old.emitted)
     items = tuple(topology.spout.refresh(ever))
     new = BatchMeta(items=items, emitted=topology.spout.count(items))
@@ -59,11 +60,11 @@ def refreeze(
             emitted_xor=new.emitted.xor,
             emitted_count=new.emitted.count,
             verdict=new.verdict.value,
-            **place,
+            **key,
         )
         if changed is None:
             raise RefreezeNotPossible(f"txid {txid} of {topology.name} is being processed")
-        tx.run("refreeze_parts", **parts_of(new.items), **place)
+        tx.run("refreeze_parts", **parts_of(new.items), **key)
     return new
 
 

@@ -15,6 +15,7 @@ from reliability.core.request import (
     judge_contact,
     kind_of_new_request,
 )
+from reliability.core.statement_key import StatementKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import recorded_try_of, request_of
@@ -31,21 +32,18 @@ class Run:
 
 
 @dataclass(frozen=True, slots=True)
-class RequestKey:
-    """The run's request for a txid, without its number."""
+class RequestKey(StatementKey):
+    """A run's requests for a txid, or for all of its txids if `txid` is None."""
 
     topology: str
-    txid: int
-    run: Run
+    txid: int | None
+    dag_id: str
+    run_id: str
 
-    def parameters(self) -> dict[str, object]:
-        """Return the parameters that identify it in a statement."""
-        return {
-            "topology": self.topology,
-            "txid": self.txid,
-            "dag_id": self.run.dag_id,
-            "run_id": self.run.run_id,
-        }
+    @classmethod
+    def of(cls, topology: str, txid: int | None, run: Run) -> RequestKey:
+        """Return the key of the run's requests."""
+        return cls(topology, txid, run.dag_id, run.run_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,9 +82,9 @@ def contact_in(
     may_open_first: bool = False,
 ) -> Request:
     """Do the same in a transaction that holds the topology's lock."""
-    key = RequestKey(topology, txid, contact.run)
+    key = RequestKey.of(topology, txid, contact.run)
     later = sorted(contact.later_tasks)
-    row = tx.first("latest_request", task=contact.task, later_tasks=later, **key.parameters())
+    row = tx.first("latest_request", task=contact.task, later_tasks=later, **key)
     if row is not None:
         latest = request_of(row)
         judgement = judge_contact(latest, recorded_try_of(row), contact.this_try)
@@ -123,7 +121,7 @@ def _after(
 
 
 def _open_next(tx: DatabaseTransaction, key: RequestKey, *, is_dry_run: bool) -> Request:
-    for superseded in tx.all("end_superseded_requests", reason=ASKED_AGAIN, **key.parameters()):
+    for superseded in tx.all("end_superseded_requests", reason=ASKED_AGAIN, **key):
         # No task waits for the attempt of a task that was cleared while it ran.
         tx.run("end_attempt_of_request", request_id=superseded["request_id"], reason=ASKED_AGAIN)
     facts = tx.one("facts_for_request", topology=key.topology, txid=key.txid)
@@ -136,7 +134,7 @@ def _open_next(tx: DatabaseTransaction, key: RequestKey, *, is_dry_run: bool) ->
             kind=kind.value,
             granted_after=facts["newest_attempt"],
             is_dry_run=is_dry_run,
-            **key.parameters(),
+            **key,
         )
     )
 
@@ -158,7 +156,7 @@ def close(connection: LedgerConnection, topology: str, txid: int, run: Run, reas
     All of the run's tasks for the txid have ended, so a task that comes later was cleared. Tasks
     that wait for the request fail at once. Its attempt is ended only if it is not sealed.
     """
-    key = RequestKey(topology, txid, run).parameters()
+    key = RequestKey.of(topology, txid, run)
     with connection.transaction() as tx:
         row = tx.first("latest_request", task="", later_tasks=[], **key)
         tx.run("record_tasks_ended", **key)
@@ -180,9 +178,9 @@ def settle(
     :returns: the txids that the run has committed; none for a dry run
     """
     with connection.transaction() as tx:
-        place = {"topology": topology, "dag_id": run.dag_id, "run_id": run.run_id}
-        rows = tx.all("latest_requests_of_run", **place)
-        tx.run("record_tasks_ended", txid=None, **place)
+        key = RequestKey.of(topology, None, run)
+        rows = tx.all("latest_requests_of_run", **key)
+        tx.run("record_tasks_ended", **key)
         requests = {row["txid"]: request_of(row) for row in rows}
         unsatisfied = [
             txid

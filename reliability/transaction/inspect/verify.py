@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
+from reliability.core.statement_key import StateKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.states.headers import format_header, wrong_headers
 from reliability.states.kinds import StoredState, stored_state
@@ -131,8 +132,8 @@ def _with_headers(tx: DatabaseTransaction, state: StoredState, verified: Verifie
 
 
 def _unrecorded(tx: DatabaseTransaction, tables: StateTables) -> Iterator[str]:
-    place = {"topology": tables.topology, "state": tables.state.name}
-    for row in tx.all("txids_without_header", **place):
+    key = StateKey(tables.topology, tables.state.name)
+    for row in tx.all("txids_without_header", **key):
         attempt = TransactionAttempt(row["txid"], row["attempt_id"])
         yield f"attempt {attempt} has committed but is not recorded"
 

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.errors import LedgerCorruption
+from reliability.core.statement_key import StateKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror, lock_topology
 from reliability.states.headers import check_headers
@@ -189,19 +190,19 @@ def fold_step(
 
     :raises LedgerCorruption: the rows are not those that the headers record (H2)
     """
-    place = {"topology": tables.topology, "state": tables.state.name}
-    row = tx.first("txids_to_compact", through=through, most=max_rows, **place)
+    key = StateKey(tables.topology, tables.state.name)
+    row = tx.first("txids_to_compact", through=through, most=max_rows, **key)
     if row is None:
         return None
     span = {"after": row["after"], "through": row["through"]}
     _check_whole(tx, tables, row)
-    tx.run("mark_compacted", **span, **place)
+    tx.run("mark_compacted", **span, **key)
     tx.run(touched_keys(tables), **span)
     patterns = tx.all(patterns_of_touched(tables)) or [dict.fromkeys(tables.key, False)]
     tx.run(crowded_rows(tables, patterns), **span)
     folded = tx.one(fold_crowded(tables))
     tx.run(forget())
-    tx.one("compact_state", **span, **place)
+    tx.one("compact_state", **span, **key)
     return FoldedTxids(
         through=row["through"],
         txids=row["txids"],

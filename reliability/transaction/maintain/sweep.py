@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.errors import LedgerBusy, Transient
+from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import check_coordinator
 from reliability.settings import DEFAULT_LEASES, Leases
@@ -164,11 +165,11 @@ def _clean(connection: LedgerConnection, topology: str) -> list[TransactionAttem
 def _clean_attempt(
     connection: LedgerConnection, topology: str, attempt: TransactionAttempt
 ) -> None:
-    place = {"topology": topology, "txid": attempt.txid, "attempt_id": attempt.attempt_id}
+    key = AttemptKey(topology, attempt.txid, attempt.attempt_id)
     end_sessions_of(connection, topology, attempt)
     with connection.transaction() as tx:
         # A participant may not know yet that the attempt has ended; later staging there rolls back.
-        tx.run("fence_ended_attempt", **place)
+        tx.run("fence_ended_attempt", **key)
         for table in declared_tables(tx, topology):
-            tx.run(table.clean(), **place)
-        tx.run("record_cleaned", **place)
+            tx.run(table.clean(), **key)
+        tx.run("record_cleaned", **key)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import logging
 import uuid
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import AttemptStatus
@@ -56,10 +56,10 @@ def start_step(
             python_pid=driver.python_pid,
             application_id=driver.application_id,
             code_digest=driver.code.digest,
-            **attempt_key(grant),
+            **grant,
         )
         raise_if_fenced(row, grant)
-        raise_if_fenced(tx.first("renew_lease", **attempt_key(grant)), grant)
+        raise_if_fenced(tx.first("renew_lease", **grant), grant)
 
 
 def _record_code(connection: LedgerConnection, code: CodeFingerprint) -> None:
@@ -71,7 +71,7 @@ def _record_code(connection: LedgerConnection, code: CodeFingerprint) -> None:
 def renew_lease(connection: LedgerConnection, grant: Grant) -> None:
     """Show progress; raise AttemptFenced if the attempt has ended."""
     with connection.transaction() as tx:
-        row = tx.first("renew_lease", **attempt_key(grant))
+        row = tx.first("renew_lease", **grant)
     raise_if_fenced(row, grant)
 
 
@@ -80,14 +80,14 @@ def declare_partitions(
 ) -> None:
     """Record that a sink's single write action has finished, and its number of partitions (A5)."""
     with connection.transaction() as tx:
-        row = tx.first("declare_partitions", sink=sink, partitions=partitions, **attempt_key(grant))
+        row = tx.first("declare_partitions", sink=sink, partitions=partitions, **grant)
     raise_if_fenced(row, grant)
 
 
 def read_batch_meta(connection: LedgerConnection, grant: Grant) -> BatchMeta:
     """Return what the attempt reads: the txid's frozen batch, or the attempt's own (opaque)."""
     with connection.transaction() as tx:
-        return batch_of(tx.one("batch_meta_of_attempt", **attempt_key(grant)))
+        return batch_of(tx.one("batch_meta_of_attempt", **grant))
 
 
 def verify_source(
@@ -127,7 +127,7 @@ def end_attempt(
             status=status.value,
             reason_code=error.code,
             reason=error.what,
-            **attempt_key(grant),
+            **grant,
         )
     return ended > 0
 
@@ -161,20 +161,10 @@ def is_processing(connection: LedgerConnection, grant: Grant) -> bool:
 def read_attempt(connection: LedgerConnection, grant: Grant) -> Row:
     """Return the attempt's status and why it ended."""
     with connection.transaction() as tx:
-        row = tx.first("attempt", **attempt_key(grant))
+        row = tx.first("attempt", **grant)
     if row is None:
         raise LedgerCorruption(f"attempt {grant} is not in the ledger")
     return row
-
-
-def attempt_key(grant: Grant) -> dict[str, Any]:
-    """Return the parameters that identify an attempt in a statement."""
-    return {
-        "topology": grant.topology,
-        "txid": grant.attempt.txid,
-        "attempt_id": grant.attempt.attempt_id,
-        "nonce": grant.nonce,
-    }
 
 
 def raise_if_fenced(row: Row | None, grant: Grant) -> None:

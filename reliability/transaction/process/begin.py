@@ -13,13 +13,14 @@ from reliability.core.errors import AttemptFenced, LedgerBusy, ReliabilityError
 from reliability.core.request import Request
 from reliability.core.spout import Interval
 from reliability.core.state import State, replay_refusal
+from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import interval_of, request_of, snapshot_of
 from reliability.settings import Leases
 from reliability.states.headers import compacted_through
-from reliability.transaction.process.attempt import attempt_key, fail_and_raise
+from reliability.transaction.process.attempt import fail_and_raise
 from reliability.transaction.process.mirror import mirror_grant
 from reliability.transaction.process.opaque_batch import AttemptBatch, cut_batch
 from reliability.transaction.process.server import end_holders_of
@@ -39,18 +40,18 @@ def read_snapshot(
 
 
 def read_snapshot_in(
-    tx: DatabaseTransaction, topology: str, txid: int, states: Sequence[State] = ()
+    tx: DatabaseTransaction, topology: str, txid: int, states: Sequence[State]
 ) -> Snapshot:
     """Do the same as `read_snapshot` inside a transaction, without the request."""
-    place = {"topology": topology, "txid": txid}
-    row = tx.one("snapshot", **place)
+    key = TxidKey(topology, txid)
+    row = tx.one("snapshot", **key)
     live = row["live_attempt_id"]
-    steps = [] if live is None else tx.all("steps_of_attempt", attempt_id=live, **place)
+    steps = [] if live is None else tx.all("steps_of_attempt", attempt_id=live, **key)
     blocked = None
     if txid > row["curr_txid"]:  # otherwise no older txid is uncommitted
         blocked = tx.first("blocked_txid", topology=topology, below=txid)
     refusal = None
-    if txid < row["curr_txid"] and states:
+    if txid < row["curr_txid"]:
         through = compacted_through(tx, topology)
         refusal = replay_refusal(states, txid, row["curr_txid"], through)
     return snapshot_of(row, steps, blocked, refusal)
@@ -146,22 +147,22 @@ def _grant(
     batch: AttemptBatch | None,
     leases: Leases,
 ) -> Grant:
-    place = {"topology": topology.name, "txid": txid}
+    key = TxidKey(topology.name, txid)
     reason = f"a newer attempt was granted to request {request.number}"
-    tx.run("fence_live_attempt", reason=reason, **place)
+    tx.run("fence_live_attempt", reason=reason, **key)
     granted = tx.one(
         "grant_attempt",
         request_id=request.request_id,
         lease=topology.lease_seconds,
         submit_lease=leases.submit,
         **_batch_parameters(batch),
-        **place,
+        **key,
     )
     tx.run("record_grant", topology=topology.name)
     attempt = TransactionAttempt(txid, granted["attempt_id"])
     grant = Grant(topology=topology.name, attempt=attempt, nonce=granted["nonce"])
     names = [step.name for step in topology.steps]
-    tx.all("open_steps", attempt_id=attempt.attempt_id, steps=names, **place)
+    tx.all("open_steps", attempt_id=attempt.attempt_id, steps=names, **key)
     _open_sinks(tx, topology, grant, COORDINATOR)
     return grant
 
@@ -169,7 +170,7 @@ def _grant(
 def _open_sinks(tx: DatabaseTransaction, topology: Topology, grant: Grant, database: str) -> None:
     sinks = [state.name for state in topology.states if state.database == database]
     steps = [topology.step_of(sink) for sink in sinks]
-    tx.all("open_sinks", steps=steps, sinks=sinks, **attempt_key(grant))
+    tx.all("open_sinks", steps=steps, sinks=sinks, **grant)
 
 
 def _batch_parameters(batch: AttemptBatch | None) -> dict[str, Any]:
@@ -202,19 +203,19 @@ def claim_step(
     A step is claimed once per attempt: a second write action of the same sinks would make its acks
     ambiguous. A task that finds a step claimed by an earlier try of itself begins a new attempt.
     """
-    place = {"topology": topology.name, "txid": txid}
+    key = TxidKey(topology.name, txid)
     try:
         with connection.transaction() as tx:
             snapshot = read_snapshot_in(tx, topology.name, txid, topology.states)
             request = _request_in(tx, request_id)
             if next_action(snapshot, request, work) != Submit(step):
                 return None
-            row = tx.first("claim_step", step=step, task=work.task, request_id=request_id, **place)
+            row = tx.first("claim_step", step=step, task=work.task, request_id=request_id, **key)
             if row is None:
                 return None
             attempt = TransactionAttempt(txid, row["attempt_id"])
             held = tx.first(
-                "extend_lease", attempt_id=row["attempt_id"], submit_lease=leases.submit, **place
+                "extend_lease", attempt_id=row["attempt_id"], submit_lease=leases.submit, **key
             )
             if held is None:  # ended since: the claim is rolled back
                 raise AttemptFenced(f"attempt {attempt} of {topology.name} was ended")

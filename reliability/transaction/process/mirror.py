@@ -10,7 +10,6 @@ from reliability.core.errors import AttemptFenced
 from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.ledger.locks import lock_mirror
 from reliability.ledger.records import batch_of
-from reliability.transaction.process.attempt import attempt_key
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 
 _ENDED = frozenset({AttemptStatus.FAILED.value, AttemptStatus.FENCED.value})
@@ -32,7 +31,7 @@ def mirror_grant(
     if not databases.others:
         return
     with databases.coordinator.transaction() as tx:
-        row = tx.first("attempt_to_mirror", **attempt_key(grant))
+        row = tx.first("attempt_to_mirror", **grant)
     if row is None:
         raise AttemptFenced(f"attempt {grant} was ended")
     for database in databases:
@@ -43,7 +42,6 @@ def mirror_grant(
 
 def take_grant(tx: DatabaseTransaction, grant: Grant, row: Row) -> bool:
     """Mirror an attempt after fencing lower ones; return False if it is mirrored already (C6)."""
-    place = attempt_key(grant)
     lock_mirror(tx, grant.topology)
     known = tx.first("greatest_attempt", topology=grant.topology, txid=grant.attempt.txid)
     if known is not None and known["attempt_id"] >= grant.attempt.attempt_id:
@@ -55,7 +53,7 @@ def take_grant(tx: DatabaseTransaction, grant: Grant, row: Row) -> bool:
         return False
     verdict = batch_of(row).verdict.value
     tx.run("mirror_transaction", transaction_row=row["transaction_row"], verdict=verdict)
-    tx.one("reach_txid", **place)
-    tx.run("fence_lower_attempts", **place)
+    tx.one("reach_txid", **grant)
+    tx.run("fence_lower_attempts", **grant)
     tx.one("mirror_attempt", attempt_row=row["attempt_row"])
     return True

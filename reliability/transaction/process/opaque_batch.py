@@ -14,6 +14,7 @@ from reliability.core.definitions import Topology
 from reliability.core.errors import LedgerCorruption, NothingToEmit, SourceChanged, SourceMoved
 from reliability.core.plan import ChangeKey
 from reliability.core.spout import BatchMeta, Interval, SourceItem
+from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.records import batch_of, interval_of
 from reliability.transaction.emit.source_items import LedgerItems, freeze, with_batches
@@ -59,12 +60,12 @@ def cut_batch(connection: LedgerConnection, topology: Topology, txid: int) -> At
     :raises SourceMoved: it differs from what an uncommitted txid has read; the next attempt of that
         txid cuts another batch
     """
-    place = {"topology": topology.name, "txid": txid}
+    key = TxidKey(topology.name, txid)
     with connection.transaction() as tx:
-        row = tx.one("snapshot", **place)
+        row = tx.one("snapshot", **key)
         if row["is_frozen"]:
             return None
-        before = [batch_of(found) for found in tx.all("uncommitted_batches_before", **place)]
+        before = [batch_of(found) for found in tx.all("uncommitted_batches_before", **key)]
     spout = topology.spout
     try:
         batches = spout.cut(_plan(connection, topology, interval_of(row), before))

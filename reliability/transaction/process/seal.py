@@ -19,7 +19,6 @@ from reliability.ledger.records import sink_of
 from reliability.states.digest import digest
 from reliability.states.tables import StateTables
 from reliability.transaction.process.attempt import (
-    attempt_key,
     error_of,
     fail_and_raise,
     raise_if_fenced,
@@ -44,7 +43,7 @@ def end_step(connection: LedgerConnection, topology: Topology, grant: Grant, ste
     except AttemptIncomplete as error:
         fail_and_raise(connection, grant, error)  # the driver may have recorded the reason before
     with connection.transaction() as tx:
-        row = tx.first("end_step", step=step, **attempt_key(grant))
+        row = tx.first("end_step", step=step, **grant)
     if row is None:
         raise error_of(connection, grant)
 
@@ -61,7 +60,7 @@ def seal(connection: LedgerConnection, topology: Topology, grant: Grant, task: s
     last in step 3: PROCESSED there means PROCESSED everywhere (C6).
     """
     with connection.transaction() as tx:
-        row = tx.first("begin_seal", task=task, **attempt_key(grant))
+        row = tx.first("begin_seal", task=task, **grant)
     if row is None:
         return _sealed_by_another_or_raise(connection, grant)
     try:
@@ -82,7 +81,7 @@ def _databases(connection: LedgerConnection, topology: Topology) -> TopologyData
 
 def _begin_seal_there(connection: LedgerConnection, grant: Grant, task: str) -> None:
     with connection.transaction() as tx:
-        raise_if_fenced(tx.first("begin_seal", task=task, **attempt_key(grant)), grant)
+        raise_if_fenced(tx.first("begin_seal", task=task, **grant), grant)
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,19 +116,19 @@ def _sinks(databases: TopologyDatabases, grant: Grant) -> list[Sink]:
     sinks: list[Sink] = []
     for connection in connections:
         with connection.transaction() as tx:
-            sinks += [sink_of(row) for row in tx.all("sinks", **attempt_key(grant))]
+            sinks += [sink_of(row) for row in tx.all("sinks", **grant)]
     return sinks
 
 
 def _fold(connection: LedgerConnection, tables: StateTables, grant: Grant) -> tuple[Fold, int]:
     with connection.transaction() as tx:
-        row = tx.one(tables.staged_accounts(), **attempt_key(grant))
+        row = tx.one(tables.staged_accounts(), **grant)
     return Fold(row["xor"], row["count"]), row["rows"]
 
 
 def _digest(connection: LedgerConnection, tables: StateTables, grant: Grant) -> str:
     with connection.transaction() as tx:
-        found: str = tx.one(digest(tables), **attempt_key(grant))["digest"]
+        found: str = tx.one(digest(tables), **grant)["digest"]
     return found
 
 
@@ -141,9 +140,9 @@ def _end_seal(connection: LedgerConnection, grant: Grant, staged: dict[str, _Sta
                 sink=sink,
                 staged_rows=found.rows,
                 contribution_digest=found.digest,
-                **attempt_key(grant),
+                **grant,
             )
-        row = tx.first("end_seal", **attempt_key(grant))
+        row = tx.first("end_seal", **grant)
     raise_if_fenced(row, grant)
 
 

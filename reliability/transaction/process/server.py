@@ -6,6 +6,7 @@ import logging
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import UnexpectedAnswer
+from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 
 logger = logging.getLogger(__name__)
@@ -15,9 +16,9 @@ def end_holders_of(
     connection: LedgerConnection, topology: str, attempt: TransactionAttempt
 ) -> None:
     """End sessions that hold the row of an attempt, or of one that fails with it (A3)."""
-    place = {"topology": topology, "txid": attempt.txid, "attempt_id": attempt.attempt_id}
+    key = AttemptKey(topology, attempt.txid, attempt.attempt_id)
     with connection.transaction() as tx:
-        rows = tx.all("attempts_that_fall_with", **place)
+        rows = tx.all("attempts_that_fall_with", **key)
     for row in rows:
         end_sessions_of(connection, topology, TransactionAttempt(row["txid"], row["attempt_id"]))
 
