@@ -320,6 +320,7 @@ CREATE TABLE reliability.topology (
     last_granted_at timestamp with time zone,
     paused_at timestamp with time zone,
     paused_reason text,
+    blocked_timeout interval NOT NULL DEFAULT '7 days'::interval,
     CONSTRAINT topology_pkey PRIMARY KEY (topology),
     CONSTRAINT checkpoint_interval_has_a_floor CHECK (((checkpoint_interval = '00:00:00'::interval) OR (checkpoint_interval >= '00:00:00.1'::interval))),
     CONSTRAINT curr_txid_within_allocated CHECK (((curr_txid >= 1) AND (curr_txid <= next_txid))),

@@ -21,6 +21,8 @@ from reliability_airflow.tasks import (
 )
 
 MIN_ACTIVE_RUNS = 2
+#: More than the window, because runs that wait behind a blocked txid are active too.
+ACTIVE_RUNS = 16
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "reliability",
     "retries": 3,
@@ -46,8 +48,9 @@ def topology_dag(
 
     :param schedule: a cron expression or preset such as `@daily`; every run gets the data
         interval between two of its ticks, in UTC. None for runs by hand
-    :param max_active_runs: how many runs work at a time, at least 2; by default max_spout_pending.
-        With 1, a failed run that is cleared would queue behind a later run that waits for it
+    :param max_active_runs: how many runs work or wait at a time, at least 2; by default 16, or
+        max_spout_pending if that is more. With 1, a failed run that is cleared would queue behind a
+        later run that waits for it
     :param conn_id: the Airflow connection to Spark
     :param conf: Spark configuration for this topology's jobs; no secrets, because ps shows it
     :param default_args: override owner, retries, retry_delay and the like
@@ -55,7 +58,7 @@ def topology_dag(
         or a notification: functions of (topology, txid), one task each. Not part of the
         transaction's tree: their errors are logged and fail neither the txid nor the run
     """
-    active_runs = max_active_runs or max(MIN_ACTIVE_RUNS, topology.max_spout_pending)
+    active_runs = max_active_runs or max(ACTIVE_RUNS, topology.max_spout_pending)
     if active_runs < MIN_ACTIVE_RUNS:
         raise InvalidDefinition(f"topology {topology.name}: max_active_runs must be at least 2")
     if topology.spout.timed and schedule is None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from airflow.providers.standard.hooks.subprocess import SubprocessHook
 from airflow.sdk import DAG, BaseOperator, DagRunState
 from airflow.sdk.exceptions import AirflowException
+from airflow.sdk.observability.stats import gauge
 
 from reliability.core.errors import SuccessNotDone
 from reliability.core.txids import format_ranges
@@ -65,6 +66,9 @@ class SweepOperator(BaseOperator):
         ended = self._process.run_command([sys.executable, "-m", "reliability", "sweep"])
         if ended.exit_code:
             raise AirflowException(f"reliability sweep: exit code {ended.exit_code}, see above")
+        with mapped_errors():
+            for row in _ask("blocked_txids"):
+                gauge(f"reliability.blocked_txids.{row['topology']}", row["blocked"])
 
     def on_kill(self) -> None:
         """End it with the task."""
@@ -79,14 +83,14 @@ class ReconcileOperator(BaseOperator):
         with mapped_errors():
             marked = [
                 f"run {run['run_id']} of {run['dag_id']}: txids {format_ranges(run['txids'])}"
-                for run in _runs_without_their_txids()
+                for run in _ask("runs_without_their_txids")
                 if _is_success(context, run["dag_id"], run["run_id"])
             ]
             if marked:
                 raise SuccessNotDone("; ".join(marked))
 
 
-def _runs_without_their_txids() -> list[Row]:
+def _ask(statement: str) -> list[Row]:
     from reliability.ledger.connection import LedgerConnection
     from reliability.settings import ledger_dsn
 
@@ -94,7 +98,7 @@ def _runs_without_their_txids() -> list[Row]:
         LedgerConnection(ledger_dsn()) as connection,
         connection.transaction(reads_only=True) as tx,
     ):
-        return tx.all("runs_without_their_txids")
+        return tx.all(statement)
 
 
 def _is_success(context: Context, dag_id: str, run_id: str) -> bool:

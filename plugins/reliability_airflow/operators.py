@@ -44,8 +44,8 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
     :param txid: the txid that emit returned (templated)
     :param step: the step that this task processes; others run only if they are missing. None for
         the task that commits the txid
-    :param wait_timeout: fail if the txid's turn does not come, or its source or the ledger is
-        unavailable, for so long
+    :param wait_timeout: fail if the txid's source or the ledger is unavailable for so long; how
+        long to wait for its turn is the topology's `blocked_timeout_seconds`
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "txid")
@@ -112,6 +112,9 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
     def wait(self, wait: Wait, task: TransactionTask) -> None:
         """Leave the worker slot; `resume` continues."""
         self.log.info("txid %s waits for %s", task.txid, wait.reason)
+        if wait.blocked is not None:
+            remedy = wait.blocked.remedy(self.topology.name)
+            self.log.warning("%s. What to do: %s", wait.blocked, remedy)
         carried = None
         if wait.for_source:
             carried = self.carried("source", SourceNotReady(f"txid {task.txid}: {wait.reason}"))
@@ -125,7 +128,6 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
             ),
             method_name="resume",
             kwargs=carried,
-            timeout=self.wait_timeout,
         )
 
     def check_connection(self) -> None:

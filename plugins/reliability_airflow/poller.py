@@ -23,6 +23,7 @@ from reliability.core.errors import LedgerRefusedLogin, ReliabilityError, Termin
 from reliability.core.request import Request, RequestStatus
 
 if TYPE_CHECKING:
+    from reliability.core.coordinator import Blocked
     from reliability.core.standing import Standing
     from reliability.ledger.connection import LedgerConnection
 
@@ -111,6 +112,13 @@ class Poller:
         """Forget a waiter, whether or not it was notified."""
         with self._lock:
             self._waiters.discard(waiter)
+
+    def blocked(self, topology: str, txid: int) -> Blocked | None:
+        """Return what blocks a txid, by the last reading of its topology."""
+        memory = self._topologies.get(topology)
+        if memory is None or memory.standing is None:
+            return None
+        return memory.standing.snapshot(txid).blocked
 
     # --- the threads -----------------------------------------------------------------------------
 

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
+if TYPE_CHECKING:
+    from reliability.core.coordinator import Blocked
+
 SOURCE_POLL_SECONDS = 30
+BLOCKED_POLL_SECONDS = 15
 LEDGER_POLL_SECONDS = 10
 
 
@@ -50,13 +54,33 @@ class TurnTrigger(BaseTrigger):
 
         if self.ask_source:  # only the task can ask the spout: this process has no pipeline code
             await asyncio.sleep(SOURCE_POLL_SECONDS)
-        await poller.wait(
-            topology=self.topology,
-            txid=self.txid,
-            request_id=self.request_id,
-            work=Work.from_json(self.work),
+        turn = asyncio.ensure_future(
+            poller.wait(
+                topology=self.topology,
+                txid=self.txid,
+                request_id=self.request_id,
+                work=Work.from_json(self.work),
+            )
         )
+        try:
+            blocked = None
+            while not turn.done():
+                await asyncio.wait([turn], timeout=BLOCKED_POLL_SECONDS)
+                blocked = self._log_change(blocked, poller.blocked(self.topology, self.txid))
+            await turn
+        finally:
+            turn.cancel()
         yield TriggerEvent({"txid": self.txid})  # type: ignore[no-untyped-call]
+
+    def _log_change(self, before: Blocked | None, now: Blocked | None) -> Blocked | None:
+        """Say in the task's log when the txid is blocked, and when it is no longer."""
+        if now is not None and now != before:
+            self.log.warning(
+                "txid %s waits: %s. What to do: %s", self.txid, now, now.remedy(self.topology)
+            )
+        elif now is None and before is not None:
+            self.log.info("txid %s is no longer blocked by txid %s", self.txid, before.txid)
+        return now
 
 
 class LedgerTrigger(BaseTrigger):

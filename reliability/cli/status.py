@@ -80,7 +80,7 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
         )
     blocked = one["blocked"]
     if blocked is not None and not one["held"]:
-        yield f"{topology}: {blocked.error().what}"
+        yield f"{topology}: {blocked}. What to do: {blocked.remedy(topology)}"
     for parked in one["parked"]:
         again = f"reliability replay {topology} {parked['txids']}"
         what = with_noun(parked["txids"])

@@ -24,6 +24,7 @@ from enum import Enum
 from typing import Any
 
 from reliability.core.errors import (
+    BlockedTooLong,
     ReliabilityError,
     ReplayNotPossible,
     RequestClosed,
@@ -143,17 +144,34 @@ class LiveAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """An uncommitted txid that no run is working on; it blocks all later ones."""
+    """An uncommitted txid that no run is working on; it blocks all later ones.
+
+    :param requested_by: the runs, as (dag_id, run_id), that have ever requested it
+    :param is_held: it was rolled back, and a person must release it
+    :param is_overdue: it has been blocked for longer than the topology's `blocked_timeout_seconds`
+    """
 
     txid: int
     run_id: str
     interval: str
     reason: str
+    requested_by: tuple[tuple[str, str], ...] = ()
+    is_held: bool = False
+    is_overdue: bool = False
 
-    def error(self) -> TxidBlocked:
+    def __str__(self) -> str:
         interval = f", interval {self.interval}" if self.interval else ""
         reason = f": {self.reason}" if self.reason else ""
-        return TxidBlocked(f"txid {self.txid} (run {self.run_id}{interval}) is blocked{reason}")
+        return f"txid {self.txid} (run {self.run_id}{interval}) is blocked{reason}"
+
+    def remedy(self, topology: str) -> str:
+        """Return what a person can do."""
+        if self.is_held:
+            return f"run `reliability release {topology}`, which says what to clear."
+        return (
+            f"clear the failed tasks of run {self.run_id}, or run `reliability resume-runs "
+            f"{topology}`. What waits behind it goes on by itself."
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -232,10 +250,15 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait without holding a worker slot; `for_source` if only the source can end the wait."""
+    """Wait without holding a worker slot.
+
+    :param for_source: only the source can end the wait
+    :param blocked: the txid that a person must see to, None if the wait ends by itself
+    """
 
     reason: str
     for_source: bool = False
+    blocked: Blocked | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,18 +284,18 @@ def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
         return Fail(_closed(snapshot.txid, request))
     live = snapshot.live
     if live is None:
-        return _begin_in_turn(snapshot)
+        return _begin_in_turn(snapshot, request)
     is_own = live.request_id == request.request_id
     if live.is_dry_run and live.is_processed:
         if is_own:
             return Done() if work.goal is Goal.PROCESSED else DryRun()
         if live.is_wanted:
             return Wait(f"dry run {snapshot.txid}:{live.attempt_id} to be reported")
-        return _begin_in_turn(snapshot)  # no other request can use its rows
+        return _begin_in_turn(snapshot, request)  # no other request can use its rows
     if live.is_processed:
         if work.goal is Goal.PROCESSED and _serves(live, request):
             return Done()
-        return _commit_in_turn(snapshot)
+        return _commit_in_turn(snapshot, request)
     if not is_own and not live.lease_expired:
         return Wait(
             f"attempt {snapshot.txid}:{live.attempt_id} of another request, which is processing"
@@ -283,7 +306,7 @@ def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
         or not live.has_the_steps_of(work)
     ):
         # begin_attempt fences it (R2)
-        return _begin_in_turn(snapshot)
+        return _begin_in_turn(snapshot, request)
     return _carry_on(snapshot.txid, live, work)
 
 
@@ -307,27 +330,28 @@ def _serves(live: LiveAttempt, request: Request) -> bool:
     return request.kind is RequestKind.COMMIT or live.attempt_id > request.granted_after
 
 
-def _commit_in_turn(snapshot: Snapshot) -> Action:
+def _commit_in_turn(snapshot: Snapshot, request: Request) -> Action:
     if snapshot.may_commit and snapshot.is_gathering:
         return Wait("the checkpoint interval to pass")
     if snapshot.may_commit:
         return Commit()
-    return _wait(snapshot, f"txid {snapshot.curr_txid} to commit first")
+    return _wait(snapshot, request, f"txid {snapshot.curr_txid} to commit first")
 
 
-def _begin_in_turn(snapshot: Snapshot) -> Action:
+def _begin_in_turn(snapshot: Snapshot, request: Request) -> Action:
     if snapshot.held is not None:
         return Fail(TxidHeld(f"txid {snapshot.txid} is held: {snapshot.held}"))
     if snapshot.is_replay and snapshot.replay_refusal is not None:
         return Fail(ReplayNotPossible(f"txid {snapshot.txid}: {snapshot.replay_refusal}"))
     if snapshot.paused is not None:
-        return _wait(snapshot, f"the topology to be resumed (paused: {snapshot.paused})")
+        return _wait(snapshot, request, f"the topology to be resumed (paused: {snapshot.paused})")
     if not snapshot.may_process:
-        return _wait(snapshot, _window(snapshot))
+        return _wait(snapshot, request, _window(snapshot))
     if snapshot.lacks_predecessor:
-        return _wait(snapshot, f"txid {snapshot.txid - 1} to begin, where this batch starts")
+        predecessor = f"txid {snapshot.txid - 1} to begin, where this batch starts"
+        return _wait(snapshot, request, predecessor)
     if snapshot.is_throttled:
-        return _wait(snapshot, "the emit interval to pass")
+        return _wait(snapshot, request, "the emit interval to pass")
     return Begin()
 
 
@@ -338,11 +362,17 @@ def _window(snapshot: Snapshot) -> str:
     return f"the window [{snapshot.curr_txid}, {end}) to reach txid {snapshot.txid}"
 
 
-def _wait(snapshot: Snapshot, reason: str) -> Action:
-    # Waiting for a txid that no run is working on would never end (E2).
-    if snapshot.blocked is not None:
-        return Fail(snapshot.blocked.error())
-    return Wait(reason)
+def _wait(snapshot: Snapshot, request: Request, reason: str) -> Action:
+    """Wait, and name the txid that a person must see to (E2).
+
+    A run that waits for what it gave up itself would never end and never turn red.
+    """
+    blocked = snapshot.blocked
+    if blocked is not None and (request.dag_id, request.run_id) in blocked.requested_by:
+        return Fail(TxidBlocked(str(blocked)))
+    if blocked is not None and blocked.is_overdue:
+        return Fail(BlockedTooLong(str(blocked)))
+    return Wait(reason, blocked=blocked)
 
 
 def _closed(txid: int, request: Request) -> ReliabilityError:

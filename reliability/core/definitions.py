@@ -33,6 +33,9 @@ class Topology:
         small txids share one; 0 commits each as soon as possible, otherwise at least 0.1
     :param lease_seconds: a running attempt without progress for this long is considered dead;
         progress is a finished Spark task, so set it to more than the longest task takes
+    :param blocked_timeout_seconds: a txid behind one that no run is working on waits, without a
+        worker slot or a retry, until the older one has been blocked for this long; then its task
+        fails. 7 days by default
     :param module: the module that defines this object; by default that of the first step's function
     """
 
@@ -46,6 +49,7 @@ class Topology:
     emit_interval_seconds: float = 0
     checkpoint_interval_seconds: float = 0
     lease_seconds: int = 900
+    blocked_timeout_seconds: float = 7 * 24 * 3600
     module: str = ""
 
     def __post_init__(self) -> None:
@@ -122,6 +126,10 @@ class Topology:
             raise InvalidDefinition(f"topology {self.name}: max_replay_pending must be at least 1")
         if self.lease_seconds < 1:
             raise InvalidDefinition(f"topology {self.name}: lease_seconds must be at least 1")
+        if self.blocked_timeout_seconds < 0:
+            raise InvalidDefinition(
+                f"topology {self.name}: blocked_timeout_seconds must be at least 0"
+            )
         if self.emit_interval_seconds < 0:
             raise InvalidDefinition(
                 f"topology {self.name}: emit_interval_seconds must be at least 0"

@@ -248,10 +248,17 @@ class TooManyBatches(Terminal):
 
 
 class TxidBlocked(Transient):
-    """An older txid is uncommitted, and no run is working on it."""
+    """The run has given up an older txid of its own, and txids commit in order."""
 
     code = "TXID_BLOCKED"
-    remedy = "clear the failed tasks of that run first; txids commit in order."
+    remedy = "clear the failed tasks of that txid, or run `reliability resume-runs`."
+
+
+class BlockedTooLong(Terminal):
+    """The txid has waited for `blocked_timeout` behind a txid that no run is working on."""
+
+    code = "BLOCKED_TOO_LONG"
+    remedy = "see to the blocked txid, then run `reliability resume-runs`."
 
 
 # --- corrections ---------------------------------------------------------------------------------

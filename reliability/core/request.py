@@ -32,6 +32,7 @@ class Request:
 
     A dry run is a replay request that reports what would change and changes nothing.
 
+    :param dag_id, run_id: the run that made it
     :param tasks_ended: all tasks of the run for the txid have ended since
     :param is_further: a task downstream of the asking one has already worked for it
     """
@@ -45,6 +46,8 @@ class Request:
     is_dry_run: bool = False
     tasks_ended: bool = False
     is_further: bool = False
+    dag_id: str = ""
+    run_id: str = ""
 
 
 class Contact(str, Enum):

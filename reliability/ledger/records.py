@@ -30,6 +30,8 @@ def request_of(row: Row) -> Request:
         is_dry_run=row["is_dry_run"],
         tasks_ended=row.get("tasks_ended", False),
         is_further=row.get("is_further", False),
+        dag_id=row.get("dag_id", ""),
+        run_id=row.get("run_id", ""),
     )
 
 
@@ -96,6 +98,9 @@ def blocked_of(row: Row | None) -> Blocked | None:
         run_id=row["run_id"],
         interval=str(interval) if interval else "",
         reason=row["reason"] or "",
+        requested_by=tuple((dag_id, run_id) for dag_id, run_id in row["requested_by"]),
+        is_held=row["is_held"],
+        is_overdue=row["is_overdue"],
     )
 
 

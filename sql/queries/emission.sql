@@ -44,11 +44,17 @@ SELECT DISTINCT txid FROM reliability.request
 
 -- blocked_txid --
 -- The oldest uncommitted txid below a bound that is not PROCESSED and that no run is working on.
-SELECT o.txid, o.run_id, o.interval_start, o.interval_end,
+SELECT o.txid, o.run_id, o.interval_start, o.interval_end, o.held_reason IS NOT NULL AS is_held,
        coalesce('held: ' || o.held_reason, (
            SELECT a.reason FROM reliability.attempt a
             WHERE a.topology = o.topology AND a.txid = o.txid
-            ORDER BY a.attempt_id DESC LIMIT 1)) AS reason
+            ORDER BY a.attempt_id DESC LIMIT 1)) AS reason,
+       ARRAY(SELECT DISTINCT ARRAY[r.dag_id, r.run_id] FROM reliability.request r
+              WHERE r.topology = o.topology AND r.txid = o.txid) AS requested_by,
+       coalesce((SELECT max(r.ended_at) FROM reliability.request r
+                  WHERE r.topology = o.topology AND r.txid = o.txid), o.emitted_at)
+           + (SELECT p.blocked_timeout FROM reliability.topology p WHERE p.topology = o.topology)
+           < clock_timestamp() AS is_overdue
   FROM reliability.transaction o
  WHERE o.topology = %(topology)s AND o.txid < %(below)s AND o.committed_attempt IS NULL
    AND (o.held_reason IS NOT NULL
@@ -57,6 +63,21 @@ SELECT o.txid, o.run_id, o.interval_start, o.interval_end,
            AND NOT EXISTS (SELECT FROM reliability.attempt a WHERE a.topology = o.topology
                               AND a.txid = o.txid AND a.status = 'PROCESSED'))
  ORDER BY o.txid LIMIT 1;
+
+-- blocked_txids --
+-- How many emitted txids of each topology cannot commit before a person has seen to one.
+SELECT p.topology, CASE WHEN b.txid IS NULL THEN 0 ELSE p.next_txid - b.txid END AS blocked
+  FROM reliability.topology p
+  LEFT JOIN LATERAL (
+       SELECT min(o.txid) AS txid FROM reliability.transaction o
+        WHERE o.topology = p.topology AND o.committed_attempt IS NULL
+          AND (o.held_reason IS NOT NULL
+               OR NOT EXISTS (SELECT FROM reliability.request r WHERE r.topology = o.topology
+                                 AND r.txid = o.txid AND r.status = 'OPEN')
+                  AND NOT EXISTS (SELECT FROM reliability.attempt a
+                                   WHERE a.topology = o.topology AND a.txid = o.txid
+                                     AND a.status = 'PROCESSED'))) AS b ON true
+ WHERE p.participant IS NULL ORDER BY p.topology;
 
 -- allocate_txids --
 -- Take the next txids from the topology's row, which the caller has locked.

@@ -32,7 +32,8 @@ SELECT t.txid, t.batch_meta IS NULL AS is_unfrozen, t.held_reason
 
 -- requests_that_changed --
 -- Which of these requests are no longer open, and those whose status the caller does not know yet.
-SELECT request_id, number, kind, status, granted_after, coalesce(reason, '') AS reason, is_dry_run
+SELECT request_id, number, kind, status, granted_after, coalesce(reason, '') AS reason, is_dry_run,
+       dag_id, run_id
   FROM reliability.request
  WHERE request_id = ANY(%(known)s::bigint[]) AND status <> 'OPEN'
     OR request_id = ANY(%(unknown)s::bigint[]);

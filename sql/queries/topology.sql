@@ -2,16 +2,16 @@
 -- Record a topology, or update its configuration.
 INSERT INTO reliability.topology
        (topology, max_spout_pending, max_replay_pending, module, spout_kind, emit_interval,
-        checkpoint_interval, groups_commits)
+        checkpoint_interval, groups_commits, blocked_timeout)
 VALUES (%(topology)s, %(max_spout_pending)s, %(max_replay_pending)s, %(module)s, %(spout_kind)s,
         %(emit_interval)s * interval '1 second', %(checkpoint_interval)s * interval '1 second',
-        %(groups_commits)s)
+        %(groups_commits)s, %(blocked_timeout)s * interval '1 second')
 ON CONFLICT (topology) DO UPDATE
    SET max_spout_pending = excluded.max_spout_pending,
        max_replay_pending = excluded.max_replay_pending, module = excluded.module,
        spout_kind = excluded.spout_kind,
        emit_interval = excluded.emit_interval, checkpoint_interval = excluded.checkpoint_interval,
-       groups_commits = excluded.groups_commits;
+       groups_commits = excluded.groups_commits, blocked_timeout = excluded.blocked_timeout;
 
 -- pause_topology --
 -- Pause a topology; a pause that is already in effect keeps its time.

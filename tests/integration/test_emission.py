@@ -10,7 +10,9 @@ from decimal import Decimal
 import pytest
 
 from reliability import Count, FileSpout, State
+from reliability.core.coordinator import Action, Fail, Wait
 from reliability.core.errors import (
+    BlockedTooLong,
     DataIntervalMissing,
     IntervalOverlap,
     NothingToEmit,
@@ -19,7 +21,6 @@ from reliability.core.errors import (
     StateDefinitionChanged,
     TargetTableTaken,
     TooManyBatches,
-    TxidBlocked,
 )
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
@@ -127,21 +128,44 @@ def test_more_batches_than_airflow_can_map_are_refused_before_allocating(emitter
     assert rows(connection, NOTHING) == [(0,)]
 
 
-def test_nothing_is_emitted_behind_a_txid_that_nobody_works_on(emitter, connection):
-    """E2: it could be computed, and never be committed."""
-    emitter.emit(month(1997, 1))
-    emitter.runner.close(1, emitter.run, "its tasks ended without it")
-    with pytest.raises(TxidBlocked, match=r"txid 1 \(run scheduled__1997-01, interval \[1997-01"):
-        emitter.again("scheduled__1997-02").emit(month(1997, 2))
-    assert rows(connection, NOTHING) == [(2,)]
-    assert emitter.again().emit(month(1997, 1)) == [1, 2]
-    assert emitter.again("scheduled__1997-02").emit(month(1997, 2)) == [3]
+def behind_a_blocked_txid(folder, connection, **options) -> tuple[Pipeline, Action]:
+    """February waits for the window, and nobody works on January's txid 1."""
+    topology = replace(shop(folder), max_spout_pending=1, **options)
+    january = Pipeline(TransactionRunner(topology, connection), None)
+    assert january.emit(month(1997, 1)) == [1, 2]
+    for txid in (1, 2):
+        january.runner.close(txid, january.run, "its tasks ended without it")
+    february = january.again("scheduled__1997-02")
+    assert february.emit(month(1997, 2)) == [3]
+    work = february.work()
+    return january, february.runner.next_action(3, february.request(3), work)
+
+
+def test_what_is_emitted_behind_a_blocked_txid_waits_for_it(folder, connection):
+    """E2: one truncated file must not turn the months behind it red."""
+    january, action = behind_a_blocked_txid(folder, connection)
+    assert isinstance(action, Wait)
+    assert action.blocked is not None
+    assert str(action.blocked).startswith("txid 1 (run scheduled__1997-01, interval [1997-01")
+    january.again().request(1)
+    february = january.again("scheduled__1997-02")
+    action = february.runner.next_action(3, february.request(3), february.work())
+    assert isinstance(action, Wait)
+    assert action.blocked is not None
+    assert action.blocked.txid == 2  # its run has asked for txid 1 only
+
+
+def test_a_wait_behind_a_blocked_txid_ends_after_the_topologys_timeout(folder, connection):
+    """E2: who sets a timeout wants to see red."""
+    _, action = behind_a_blocked_txid(folder, connection, blocked_timeout_seconds=0)
+    assert isinstance(action, Fail)
+    assert isinstance(action.error, BlockedTooLong)
 
 
 def test_two_red_runs_of_which_the_earlier_has_one_file_more_do_not_block_each_other(
     emitter, folder, connection
 ):
-    """E2: January waits to be emitted for February's txid, and February for January's."""
+    """E2: January's last txid waits for February's, and February's for January's first."""
     february = emitter.again("scheduled__1997-02")
     write_parquet(folder / "1997-02" / "a.parquet", ROW)
     assert emitter.emit(month(1997, 1)) == [1, 2]
@@ -157,7 +181,7 @@ def test_two_red_runs_of_which_the_earlier_has_one_file_more_do_not_block_each_o
 def test_after_a_rollback_a_late_file_and_a_release_the_runs_are_cleared_in_order(
     pipeline, tmp_path
 ):
-    """E2: each run's emit would be blocked by the other's txids, whichever is cleared first."""
+    """E2: each run waits for the other's txids, whichever is cleared first."""
     shop_ = pipeline(shop(tmp_path))
     months = {n: shop_.again(f"scheduled__1997-0{n}") for n in (1, 2, 3)}
     for number, run in months.items():

@@ -124,8 +124,8 @@ MUTANTS = (
         rule="R3",
         name="settle is content with what is not closed",
         path="reliability/transaction/emit/requests.py",
-        old="requests[txid].status is not RequestStatus.SATISFIED",
-        new="requests[txid].status is RequestStatus.CLOSED",
+        old='done = {row["txid"] for row in rows if row["is_done"]}',
+        new='done = {row["txid"] for row in rows if row["status"] != "CLOSED"}',
         tests=(
             REQUESTS
             + "test_settle_is_green_only_when_the_latest_request_of_each_txid_is_satisfied",
@@ -134,10 +134,10 @@ MUTANTS = (
     ),
     Mutant(
         rule="R3",
-        name="what nobody works on is waited for",
+        name="a run waits for what it gave up itself",
         path="reliability/core/coordinator.py",
-        old="    if snapshot.blocked is not None:\n",
-        new="    if snapshot.blocked is not None and snapshot.is_replay:\n",
+        old="(request.dag_id, request.run_id) in blocked.requested_by:",
+        new="snapshot.is_replay:",
         tests=(REQUESTS + "test_what_waits_for_a_closed_txid_fails_at_once_and_names_it",),
     ),
     Mutant(
@@ -191,23 +191,23 @@ MUTANTS = (
     ),
     Mutant(
         rule="E2",
-        name="emit allocates behind a blocked txid",
-        path="reliability/transaction/emit/emission.py",
-        old="    _check_blocked(tx, topology.name, below=min([*own, next_txid]))\n",
-        new="",
-        tests=(EMIT + "test_nothing_is_emitted_behind_a_txid_that_nobody_works_on",),
+        name="what is behind a blocked txid of another run fails",
+        path="reliability/core/coordinator.py",
+        old="(request.dag_id, request.run_id) in blocked.requested_by:",
+        new="blocked.requested_by:",
+        tests=(
+            EMIT + "test_what_is_emitted_behind_a_blocked_txid_waits_for_it",
+            EMIT
+            + "test_two_red_runs_of_which_the_earlier_has_one_file_more_do_not_block_each_other",
+        ),
     ),
     Mutant(
         rule="E2",
-        name="a run is blocked by what lies behind its own txids",
-        path="reliability/transaction/emit/emission.py",
-        old="below=min([*own, next_txid])",
-        new="below=next_txid",
-        tests=(
-            EMIT
-            + "test_two_red_runs_of_which_the_earlier_has_one_file_more_do_not_block_each_other",
-            EMIT + "test_after_a_rollback_a_late_file_and_a_release_the_runs_are_cleared_in_order",
-        ),
+        name="a wait behind a blocked txid never ends",
+        path="sql/queries/emission.sql",
+        old="           < clock_timestamp() AS is_overdue",
+        new="           < '-infinity' AS is_overdue",
+        tests=(EMIT + "test_a_wait_behind_a_blocked_txid_ends_after_the_topologys_timeout",),
     ),
     Mutant(
         rule="E3",

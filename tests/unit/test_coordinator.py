@@ -25,7 +25,13 @@ from reliability.core.coordinator import (
     Work,
     next_action,
 )
-from reliability.core.errors import ReplayNotPossible, RequestClosed, TxidBlocked, TxidHeld
+from reliability.core.errors import (
+    BlockedTooLong,
+    ReplayNotPossible,
+    RequestClosed,
+    TxidBlocked,
+    TxidHeld,
+)
 from reliability.core.request import Request, RequestKind, RequestStatus
 
 PROCESSING, SEALING, PROCESSED = (
@@ -120,9 +126,9 @@ REPLAY = request(RequestKind.REPLAY, granted_after=0)
         (snapshot(1), request(status=RequestStatus.SATISFIED), Goal.COMMITTED, Done),
         (snapshot(1), request(status=RequestStatus.CLOSED), Goal.COMMITTED, Fail),
         (snapshot(1), request(status=RequestStatus.GIVEN_UP), Goal.COMMITTED, Fail),
-        # E2: waiting for what nobody works on would never end
-        (snapshot(4, blocked=BLOCKED), request(), Goal.PROCESSED, Fail),
-        (snapshot(2, attempt=live(PROCESSED), blocked=BLOCKED), request(), Goal.COMMITTED, Fail),
+        # E2: behind what nobody works on, a task waits
+        (snapshot(4, blocked=BLOCKED), request(), Goal.PROCESSED, Wait),
+        (snapshot(2, attempt=live(PROCESSED), blocked=BLOCKED), request(), Goal.COMMITTED, Wait),
     ],
 )
 def test_next_action(situation, asked, goal, expected):
@@ -130,11 +136,31 @@ def test_next_action(situation, asked, goal, expected):
 
 
 def test_a_blocked_wait_names_txid_interval_and_run():
+    """E2: a wait that names nobody lasts for days, and nobody sees it."""
     action = next_action(snapshot(4, blocked=BLOCKED), request(), work(Goal.PROCESSED))
+    assert isinstance(action, Wait)
+    assert action.blocked == BLOCKED
+    for part in ("txid 1", "scheduled__1997-02-01", "[1997-01, 1997-02)"):
+        assert part in str(action.blocked)
+    assert "resume-runs shop" in BLOCKED.remedy("shop")
+    assert "release shop" in replace(BLOCKED, is_held=True).remedy("shop")
+
+
+def test_a_run_does_not_wait_for_a_txid_that_it_gave_up_itself():
+    """E2: the run would never end, and nobody would see a red run."""
+    blocked = replace(BLOCKED, requested_by=(("shop", "other"), ("shop", "own")))
+    own = replace(request(), dag_id="shop", run_id="own")
+    action = next_action(snapshot(4, blocked=blocked), own, work(Goal.PROCESSED))
     assert isinstance(action, Fail)
     assert isinstance(action.error, TxidBlocked)
-    for part in ("txid 1", "scheduled__1997-02-01", "[1997-01, 1997-02)"):
-        assert part in str(action.error)
+
+
+def test_what_has_been_blocked_for_too_long_is_no_longer_waited_for():
+    """E2: a topology may end its waits."""
+    blocked = replace(BLOCKED, is_overdue=True)
+    action = next_action(snapshot(4, blocked=blocked), request(), work(Goal.PROCESSED))
+    assert isinstance(action, Fail)
+    assert isinstance(action.error, BlockedTooLong)
 
 
 def test_a_closed_request_fails_without_retry():

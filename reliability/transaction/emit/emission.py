@@ -3,7 +3,7 @@
 1. ask whether the source is ready for the next txid
 2. plan without a lock: list the items that no txid has, read footers, cut, count
 3. lock the topology
-4. check before allocating: overlap, a blocked older txid, how many tasks Airflow can map
+4. check before allocating: overlap, how many tasks Airflow can map
 5. allocate txids from the topology's row and freeze each one's BatchMeta; an opaque spout's txids
    get theirs when they begin (E4)
 6. open the run's requests for old and new txids alike; those for committed txids are replays
@@ -23,7 +23,7 @@ from reliability.core.spout import BatchMeta, Interval, SpoutKind, check_overlap
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
-from reliability.ledger.records import blocked_of, interval_of
+from reliability.ledger.records import interval_of
 from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.emit.requests import Run, TaskContact, contact_in, renew_in
 from reliability.transaction.emit.source_items import LedgerItems, freeze, is_allocated
@@ -47,7 +47,7 @@ def emit(
     :param max_batches: how many txids Airflow can map for one run
     :param refreeze: first refreeze the interval's txids whose source was replaced
     :raises SourceNotReady, NothingToEmit, SourceUnreadable, SourceChanged: by the source
-    :raises IntervalOverlap, TxidBlocked, TooManyBatches: nothing was allocated
+    :raises IntervalOverlap, TooManyBatches: nothing was allocated
     """
     if topology.spout.timed and interval is None:
         raise DataIntervalMissing(
@@ -141,7 +141,6 @@ def _allocate(
     _check_overlap(tx, topology.name, interval)
     _check_room(topology.name, len(own) + len(metas), max_batches)
     new = range(next_txid, next_txid + len(metas))
-    _check_blocked(tx, topology.name, below=min([*own, next_txid]))
     if new:
         tx.one("allocate_txids", topology=topology.name, count=len(new), first=next_txid)
     for txid, meta in zip(new, metas, strict=True):
@@ -191,17 +190,6 @@ def _check_overlap(tx: DatabaseTransaction, topology: str, interval: Interval | 
 def _check_room(topology: str, wanted: int, max_batches: int) -> None:
     if wanted > max_batches:
         raise TooManyBatches(f"{topology}: {wanted} batches; Airflow maps at most {max_batches}")
-
-
-def _check_blocked(tx: DatabaseTransaction, topology: str, below: int) -> None:
-    """Raise TxidBlocked if no run works on an uncommitted txid below this one (E2).
-
-    Txids between the run's own and its new ones do not count: their run may be waiting to be
-    cleared, and would be blocked by this run's txids in turn.
-    """
-    row = tx.first("blocked_txid", topology=topology, below=below)
-    if (blocked := blocked_of(row)) is not None:
-        raise blocked.error()
 
 
 def _insert(

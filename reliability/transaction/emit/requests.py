@@ -173,7 +173,7 @@ def _close_in(tx: DatabaseTransaction, request_id: int, reason: str) -> bool:
 def settle(
     connection: LedgerConnection, topology: str, run: Run, txids: Sequence[int]
 ) -> list[int]:
-    """Check that the run's latest request for each txid is satisfied; if not, close and raise (R3).
+    """Check that what the run requested last of each txid is done; if not, close and raise (R3).
 
     :returns: the txids that the run has committed; none for a dry run
     """
@@ -182,14 +182,15 @@ def settle(
         rows = tx.all("latest_requests_of_run", **key)
         tx.run("record_tasks_ended", **key)
         requests = {row["txid"]: request_of(row) for row in rows}
-        unsatisfied = [
-            txid
-            for txid in sorted({*txids, *requests})
-            if txid not in requests or requests[txid].status is not RequestStatus.SATISFIED
-        ]
-        for txid in unsatisfied:
+        done = {row["txid"] for row in rows if row["is_done"]}
+        undone = sorted({*txids, *requests} - done)
+        for txid in undone:
             if txid in requests:
                 _close_in(tx, requests[txid].request_id, "the run ended without it")
-    if unsatisfied:
-        raise RunUnsatisfied(f"run {run.run_id} of {run.dag_id}: txids {unsatisfied} are not done")
-    return [txid for txid in sorted(requests) if not requests[txid].is_dry_run]
+    if undone:
+        raise RunUnsatisfied(f"run {run.run_id} of {run.dag_id}: txids {undone} are not done")
+    return [
+        txid
+        for txid, request in sorted(requests.items())
+        if request.status is RequestStatus.SATISFIED and not request.is_dry_run
+    ]

@@ -31,6 +31,7 @@ def declare(connection: LedgerConnection, topology: Topology) -> None:
             emit_interval=topology.emit_interval_seconds,
             checkpoint_interval=topology.checkpoint_interval_seconds,
             groups_commits=topology.groups_commits,
+            blocked_timeout=topology.blocked_timeout_seconds,
         )
         has_emitted = lock_topology(tx, topology.name)["next_txid"] > 1
         declare_states(tx, topology, COORDINATOR, has_emitted=has_emitted)
