@@ -17,6 +17,7 @@ IN_THE_ORDER_OF_THE_HELP = (
     "replay",
     "control",
     "reconcile",
+    "resume",
     "maintenance",
     "doctor",
 )

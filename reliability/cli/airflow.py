@@ -6,7 +6,7 @@ import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -15,7 +15,7 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from reliability.cli.app import NotPossible
-from reliability.cli.disagreement import DagRun
+from reliability.cli.disagreement import DagRun, TaskInstance
 
 URL = "RELIABILITY_AIRFLOW_URL"
 TOKEN = "RELIABILITY_AIRFLOW_TOKEN"
@@ -76,6 +76,32 @@ class Airflow:
             with suppress(ValueError):
                 value = json.loads(value)
         return value if isinstance(value, list) else None
+
+    def tasks(self, dag_id: str, run_id: str) -> list[TaskInstance]:
+        """Return the task instances of a run; none if Airflow no longer has the run."""
+        found: list[TaskInstance] = []
+        while True:
+            page = {"limit": PAGE, "offset": len(found), "order_by": "id"}
+            path = f"{_path_of(dag_id, run_id)}/taskInstances?{urlencode(page)}"
+            rows = (self._ask("GET", path) or {}).get("task_instances", [])
+            found += [
+                TaskInstance(task_id=r["task_id"], map_index=r["map_index"], state=r["state"])
+                for r in rows
+            ]
+            if len(rows) < PAGE:
+                return found
+
+    def clear_tasks(self, dag_id: str, run_id: str, tasks: Iterable[tuple[str, int]]) -> None:
+        """Clear some tasks of a run, each given with its map index or -1, and nothing else."""
+        body = {
+            "dag_run_id": run_id,
+            "task_ids": [task if index < 0 else [task, index] for task, index in tasks],
+            "dry_run": False,
+            "only_failed": False,
+        }
+        path = f"/dags/{quote(dag_id, safe='')}/clearTaskInstances"
+        if self._ask("POST", path, body) is None:
+            raise NotPossible(f"Airflow no longer has run {run_id} of {dag_id}")
 
     def clear(self, dag_id: str, run_id: str) -> None:
         """Clear all tasks of a run."""

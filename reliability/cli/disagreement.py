@@ -22,6 +22,15 @@ class DagRun:
     interval: tuple[str | None, str | None] = (None, None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInstance:
+    """A task of a run in Airflow; `map_index` is -1 if it is not mapped."""
+
+    task_id: str
+    map_index: int
+    state: str | None
+
+
 Emitted = Callable[[str], "list[int] | None"]
 
 

@@ -19,25 +19,29 @@ if TYPE_CHECKING:
     from reliability.cli.airflow import Airflow
 
 
+AirflowUrl = Annotated[
+    str,
+    typer.Option(metavar="URL", help="Airflow's address; by default RELIABILITY_AIRFLOW_URL."),
+]
+AllowHttp = Annotated[
+    bool,
+    typer.Option("--allow-http", help="Allow sending the token unencrypted to another host."),
+]
+
+
 @verb(
     "reliability reconcile --airflow http://localhost:8080",
     "reliability reconcile --repair",
 )
 def reconcile(
-    airflow: Annotated[
-        str,
-        typer.Option(metavar="URL", help="Airflow's address; by default RELIABILITY_AIRFLOW_URL."),
-    ] = "",
+    airflow: AirflowUrl = "",
     repair: Annotated[
         bool,
         typer.Option(
             "--repair", help="Clear the runs that Airflow shows as success and are not done."
         ),
     ] = False,
-    allow_http: Annotated[
-        bool,
-        typer.Option("--allow-http", help="Allow sending the token unencrypted to another host."),
-    ] = False,
+    allow_http: AllowHttp = False,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:

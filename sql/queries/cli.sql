@@ -157,6 +157,40 @@ SELECT topology AS dag_id FROM reliability.topology WHERE participant IS NULL
  UNION SELECT dag_id FROM reliability.request
  ORDER BY dag_id;
 
+-- dags_of_topology --
+-- The DAGs whose runs have requested txids of a topology, and the one with its name.
+SELECT %(topology)s AS dag_id
+ UNION SELECT dag_id FROM reliability.request WHERE topology = %(topology)s
+ ORDER BY dag_id;
+
+-- undone_of_dag --
+-- The runs of a DAG: txids that nobody works on, how many txids are not satisfied, and why the first
+-- undone one ended. Dry runs do not count. A held txid must be released first.
+SELECT r.run_id,
+       coalesce(array_agg(r.txid ORDER BY r.txid) FILTER (WHERE is_undone), '{}') AS undone,
+       count(*) FILTER (WHERE NOT is_satisfied) AS unsatisfied,
+       (array_agg(r.reason ORDER BY r.txid) FILTER (WHERE is_undone))[1] AS reason
+  FROM (SELECT DISTINCT ON (q.txid, q.run_id) q.txid, q.run_id, q.status, q.kind,
+               coalesce((SELECT a.reason FROM reliability.attempt a
+                          WHERE a.topology = q.topology AND a.txid = q.txid
+                            AND a.status IN ('FAILED', 'FENCED')
+                          ORDER BY a.attempt_id DESC LIMIT 1), q.reason) AS reason
+          FROM reliability.request q
+         WHERE q.topology = %(topology)s AND q.dag_id = %(dag_id)s AND NOT q.is_dry_run
+         ORDER BY q.txid, q.run_id, q.number DESC) AS r
+  JOIN reliability.transaction t ON t.topology = %(topology)s AND t.txid = r.txid
+  LEFT JOIN reliability.attempt a ON (a.topology, a.txid, a.attempt_id)
+                                   = (t.topology, t.txid, t.committed_attempt)
+ CROSS JOIN LATERAL (
+       SELECT r.status = 'SATISFIED'
+              OR (r.status IN ('CLOSED', 'GIVEN_UP') AND r.kind = 'COMMIT'
+                  AND a.attempt_id IS NOT NULL AND a.verdict IS DISTINCT FROM 'PARKED')
+           AS is_satisfied) AS s
+ CROSS JOIN LATERAL (
+       SELECT NOT is_satisfied AND r.status IN ('CLOSED', 'GIVEN_UP') AND t.held_reason IS NULL
+           AS is_undone) AS u
+ GROUP BY r.run_id;
+
 -- runs_of_dag --
 -- The latest request of each run for each txid, a dry run's if there is no other. It also counts as
 -- satisfied if the txid has committed since for another run, unless the txid was parked. A held

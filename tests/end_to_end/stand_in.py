@@ -3,7 +3,7 @@
 It reads the batch, fences, stages and acks as the driver's Spark tasks do (`StageTask`), so that an
 attempt takes a second instead of twelve. In `DATES_FOLDER/<topology>/`, the file `hold` keeps the
 attempt PROCESSING until it is gone, and `read_as.json` is the pipeline's code: which word to count
-as which.
+as which. The word `broken` fails the attempt, unless it is counted as another.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from reliability.transaction.process.attempt import (
 )
 
 PATIENCE = 300
+BROKEN = "broken"
 
 
 def main(arguments: Sequence[str]) -> None:
@@ -69,7 +70,9 @@ def count(meta: BatchMeta, read_as: dict[str, str]) -> dict[str, Fold]:
     for ordinal, item in enumerate(meta.items):
         assert isinstance(item, FileItem)
         for index, word in enumerate(pq.read_table(item.path)["word"].to_pylist()):
-            counted[read_as.get(word, word)] += fold_rows(ordinal, 1, first=index)
+            if (word := read_as.get(word, word)) == BROKEN:
+                raise ValueError(f"{item.path}: {BROKEN}")
+            counted[word] += fold_rows(ordinal, 1, first=index)
     return counted
 
 

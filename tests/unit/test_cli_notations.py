@@ -9,6 +9,7 @@ import sys
 import psutil
 import pytest
 import typer
+from typer.main import get_command
 from typer.testing import CliRunner
 
 from dev.services.processes import wait_until
@@ -21,7 +22,7 @@ from reliability.spark.submission import Submission
 from reliability.spark.submit import SparkSubmit, SubmitFailed
 from tests.support.fix_postgres import ROOT
 
-VERBS = sorted(command.callback.__name__ for command in app.registered_commands if command.callback)
+VERBS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
 GRANT = Grant(topology="shop", attempt=TransactionAttempt(7, 2), nonce="n")
 SUBMISSION = Submission(module="spark_apps.shop", grant=GRANT, step="process")
 

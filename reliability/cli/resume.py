@@ -1,0 +1,174 @@
+"""`reliability resume-runs`: clear in Airflow exactly what the ledger shows undone."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+import typer
+
+from reliability.cli.app import (
+    FOUND,
+    AsJson,
+    TopologyName,
+    Yes,
+    check_known,
+    ledger,
+    rows_of,
+    verb,
+)
+from reliability.cli.output import print_json, print_table
+from reliability.cli.reconcile import AirflowUrl, AllowHttp
+from reliability.core.txids import format_txids
+
+if TYPE_CHECKING:
+    from reliability.cli.airflow import Airflow
+    from reliability.cli.disagreement import DagRun
+    from reliability.ledger.connection import LedgerConnection, Row
+
+GROUP = "transaction."
+SETTLE = "settle"
+EMIT = "emit"
+Task = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunToResume:
+    """A run of Airflow, and the part of it to clear.
+
+    :param tasks: the tasks to clear, each with its map index or -1; empty for all tasks of the run
+    :param because: why, for a person
+    """
+
+    dag_id: str
+    run_id: str
+    interval: str
+    txids: tuple[int, ...]
+    tasks: tuple[Task, ...]
+    because: str
+
+    @property
+    def clears(self) -> str:
+        if not self.tasks:
+            return "all its tasks"
+        return f"the tasks of {format_txids(self.txids)}" if self.txids else SETTLE
+
+
+@verb(
+    "reliability resume-runs shop",
+    "reliability resume-runs shop --yes",
+)
+def resume_runs(
+    topology: TopologyName,
+    airflow: AirflowUrl = "",
+    allow_http: AllowHttp = False,
+    yes: Yes = False,
+    as_json: AsJson = False,
+) -> None:
+    """Clear what ended without being done: failed emissions, and txids that no run works on.
+
+    Committed txids are not cleared, so nothing is replayed. A run that is red although all its
+    txids have committed since gets its last task cleared, and turns green. Shows what it would
+    clear; `--yes` clears it. Exits with 3 if something is left to clear.
+    """
+    from reliability.cli.airflow import Airflow
+
+    api = Airflow.of(airflow, allow_http=allow_http)
+    with ledger() as connection:
+        check_known(connection, topology)
+        found = list(find_runs(connection, api, topology))
+    if yes:
+        for one in found:
+            resume(api, one)
+    if as_json:
+        print_json(
+            {"cleared": yes, "runs": [{**asdict(one), "clears": one.clears} for one in found]}
+        )
+    else:
+        _print(topology, found, cleared=yes)
+    if found and not yes:
+        raise typer.Exit(FOUND)
+
+
+def find_runs(connection: LedgerConnection, api: Airflow, topology: str) -> Iterator[RunToResume]:
+    """Yield what is undone, oldest run first; a txid that several runs want only once."""
+    asked: set[int] = set()
+    for row in rows_of(connection, "dags_of_topology", topology=topology):
+        dag_id = row["dag_id"]
+        known = {
+            r["run_id"]: r
+            for r in rows_of(connection, "undone_of_dag", topology=topology, dag_id=dag_id)
+        }
+        for run in api.runs(dag_id) or ():
+            judged = _judge(api, dag_id, run, known.get(run.run_id), asked)
+            if judged is not None:
+                asked.update(judged.txids)
+                yield judged
+
+
+def _judge(
+    api: Airflow, dag_id: str, run: DagRun, row: Row | None, asked: set[int]
+) -> RunToResume | None:
+    """Return what to clear of a run, None if nothing."""
+    undone = [txid for txid in (row["undone"] if row else ()) if txid not in asked]
+    if run.state == "queued" or (run.state != "failed" and not undone):
+        return None
+    tasks = api.tasks(dag_id, run.run_id)
+    emit = next((task.state for task in tasks if task.task_id == EMIT), None)
+    if emit != "success":
+        if run.state != "failed":  # it is emitting again
+            return None
+        return _to_resume(dag_id, run, undone, (), "emit did not succeed")
+    if not undone:
+        if row is not None and row["unsatisfied"]:  # at work, held, or cleared in another run
+            return None
+        return _to_resume(dag_id, run, (), ((SETTLE, -1),), "its txids are done")
+    indexes = _indexes(api.emitted(dag_id, run.run_id), undone)
+    if indexes is None:
+        return _to_resume(dag_id, run, undone, (), "Airflow no longer has what emit returned")
+    own = [(task.task_id, task.map_index) for task in tasks if task.map_index in indexes]
+    mapped = sorted(task for task in own if task[0].startswith(GROUP))
+    reason = row["reason"] if row else None
+    return _to_resume(dag_id, run, undone, (*mapped, (SETTLE, -1)), reason or "undone")
+
+
+def _indexes(emitted: Sequence[int] | None, txids: Sequence[int]) -> set[int] | None:
+    """Return the map indexes of txids; None if Airflow does not know one of them."""
+    if emitted is None or not set(txids) <= set(emitted):
+        return None
+    return {emitted.index(txid) for txid in txids}
+
+
+def _to_resume(
+    dag_id: str, run: DagRun, txids: Sequence[int], tasks: tuple[Task, ...], because: str
+) -> RunToResume:
+    start, end = run.interval
+    return RunToResume(
+        dag_id=dag_id,
+        run_id=run.run_id,
+        interval=f"[{start[:16]}, {end[:16]})" if start and end else "",
+        txids=tuple(txids),
+        tasks=tasks,
+        because=because,
+    )
+
+
+def resume(api: Airflow, run: RunToResume) -> None:
+    """Clear what `run` names."""
+    if run.tasks:
+        api.clear_tasks(run.dag_id, run.run_id, run.tasks)
+    else:
+        api.clear(run.dag_id, run.run_id)
+
+
+def _print(topology: str, found: Sequence[RunToResume], *, cleared: bool) -> None:
+    if not found:
+        return typer.echo(f"{topology}: no run is left undone")
+    print_table(
+        "",
+        dict.fromkeys(("run", "interval", "clears", "because"), "left"),
+        [(one.run_id, one.interval, one.clears, one.because) for one in found],
+    )
+    ending = "cleared" if cleared else "to clear; `--yes` clears them"
+    typer.echo(f"{len(found)} runs {ending}" if len(found) > 1 else f"1 run {ending}")
