@@ -29,7 +29,7 @@ def request_of(row: Row) -> Request:
         reason=row["reason"],
         is_dry_run=row["is_dry_run"],
         tasks_ended=row.get("tasks_ended", False),
-        is_further=row.get("is_further", False),
+        downstream_has_worked=row.get("downstream_has_worked", False),
     )
 
 

@@ -81,7 +81,7 @@ MUTANTS = (
         rule="R1",
         name="a step that is cleared alone adopts what was done without it",
         path="reliability/core/request.py",
-        old=" or latest.is_further\n",
+        old=" or latest.downstream_has_worked\n",
         new="\n",
         tests=(REQUESTS + "test_a_step_that_is_cleared_alone_after_its_commit_was_is_a_replay",),
     ),
