@@ -21,6 +21,7 @@ WAITING = "tests/integration/test_waiting.py::"
 HISTORY = "tests/rules/test_corrections.py::"
 SUMS = "tests/integration/test_sums.py::"
 OPAQUE = "tests/rules/test_opaque_sources.py::"
+OWN_SPOUT = "tests/integration/test_own_spout.py::"
 
 NOT_BUILT: dict[str, str] = {}
 
@@ -243,6 +244,14 @@ MUTANTS = (
         old="          AND b.attempt_id = a.predecessor_attempt AND b.status IN",
         new="          AND b.status IN",
         tests=(EMISSION + "test_a_batch_that_names_an_attempt_which_did_not_commit_is_refused",),
+    ),
+    Mutant(
+        rule="E4",
+        name="a batch records nothing of the items of an unknown class",
+        path="reliability/core/spout.py",
+        old="    return {**written, _PART: asdict(ItemPart.of(item))}\n",
+        new="    return written\n",
+        tests=(OWN_SPOUT + "test_a_sweep_commits_an_opaque_batch_of_items_that_it_does_not_know",),
     ),
     Mutant(
         rule="E5",

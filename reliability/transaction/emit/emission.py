@@ -224,7 +224,7 @@ def _insert(
         **_ends(interval),
     )
     if meta:
-        freeze(tx, topology, txid, meta)
+        freeze(tx, topology, txid, meta.items)
 
 
 def _ends(interval: Interval | None) -> dict[str, object]:
