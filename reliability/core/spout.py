@@ -302,6 +302,6 @@ class Spout(Protocol):
 
         It is called when a person replaced the source on purpose and refreezes the txid.
 
-        :raises RefreezeNotPossible: an item cannot be told from what other txids read
+        :raises RefreezeNotPossible: an item shares its source with other txids
         :raises SourceUnreadable: an item exists but cannot be read as a whole
         """
