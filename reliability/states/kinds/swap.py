@@ -74,7 +74,7 @@ def select_changed_keys(tables: StateTables) -> Composed:
 
 
 def _is_invertible(tables: StateTables) -> bool:
-    return all(column.swap is not None for column in tables.columns)
+    return all(column.is_exact_sum for column in tables.columns)
 
 
 def collect_changed_keys(tables: StateTables) -> Composed:
