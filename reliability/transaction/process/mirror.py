@@ -52,7 +52,8 @@ def take_grant(tx: DatabaseTransaction, grant: Grant, row: Row) -> bool:
                 f"already known here, {known['status']}"
             )
         return False
-    verdict = verdict_of(parts_of_batch(row)).value
+    # the verdict of a frozen batch is on record
+    verdict = row["verdict"] or verdict_of(parts_of_batch(row)).value
     tx.run("mirror_transaction", transaction_row=row["transaction_row"], verdict=verdict)
     tx.one("reach_txid", **grant)
     tx.run("fence_lower_attempts", **grant)
