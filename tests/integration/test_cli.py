@@ -489,7 +489,7 @@ def test_a_rollback_asks_first_holds_and_is_released(shop, tmp_path):
     (standing,) = read("status")
     assert standing["held"] == [{"reason": "a wrong delivery", "count": 2, "txids": "2..3"}]
     assert standing["blocked"]["txid"] == 2
-    assert "shop: txids 2..3 held" in say("status").stdout
+    assert "shop: txids 2..3 are held" in say("status").stdout
     assert [c["kind"] for c in read("show", "3")["changes"]] == ["COMMIT", "ROLLBACK"]
 
     said = say("release", "shop", "3,9")
