@@ -60,7 +60,10 @@ class EmitOperator(WaitingOperator):
 
 
 class CloseOperator(WaitingOperator):
-    """The teardown of a transaction: what is not done by then is no longer waited for."""
+    """The teardown of a transaction: close the run's open request for the txid.
+
+    So tasks that wait for the txid fail at once.
+    """
 
     template_fields: Sequence[str] = ("txid",)
 
@@ -87,8 +90,8 @@ class CloseOperator(WaitingOperator):
 class SettleOperator(WaitingOperator):
     """The last task of the DAG, which makes the run green or red.
 
-    A teardown that counts: if a person marks a run as failed or success by hand, Airflow ends its
-    other tasks, and would set the run's state by those that were skipped.
+    This teardown decides the run's state. Otherwise, when a person marks a run, Airflow would
+    derive the state from the skipped tasks.
     """
 
     template_fields: Sequence[str] = ("txids",)
@@ -122,7 +125,7 @@ class SettleOperator(WaitingOperator):
 def unanchored_task(topology: Topology, txids: Any, function: Callable[[str, int], None]) -> Any:
     """Return the tasks of side work, one per committed txid; not part of the transactions.
 
-    Teardowns that do not count: otherwise they, and not settle, would set the run's state.
+    These teardowns do not decide the run's state; settle does.
     """
 
     @task(task_id=function.__name__)

@@ -27,7 +27,7 @@ from reliability.cli.output import (
     print_json,
     read_txids,
 )
-from reliability.core.txids import format_txids, with_noun
+from reliability.core.txids import format_txids, with_noun, with_verb
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection
@@ -113,10 +113,11 @@ def _rollback_question(topology: str, would: RolledBack) -> str:
         [*format_differences(would.differences), *([_DROPPED] * bool(would.dropped))]
     )
     first, last = would.held
+    later = "txid after it" if first == last else f"{last - first + 1} txids after it"
     return (
-        f"{topology} will be rolled back to txid {would.to_txid}. The {last - first + 1} txids "
-        f"after it, {_held(would)}, are taken out and held, their attempts fenced and their "
-        f"requests closed. What would change:\n{changes}\nRoll back?"
+        f"{topology} will be rolled back to txid {would.to_txid}. The {later}, {_held(would)}, "
+        f"{'is' if first == last else 'are'} taken out and held; attempts are fenced and requests "
+        f"closed. What would change:\n{changes}\nRoll back?"
     )
 
 
@@ -148,7 +149,7 @@ def _print_rolled_back(topology: str, done: RolledBack, *, as_json: bool) -> Non
     if is_dry_run:
         typer.echo(f"{with_noun(_held(done))} would be held")
     else:
-        typer.echo(f"{with_noun(_held(done))} held. Next, when the cause is fixed:")
+        typer.echo(f"{with_verb(_held(done))} held. Next, when the cause is fixed:")
         typer.echo(f"  reliability release {topology}")
 
 

@@ -21,7 +21,7 @@ from reliability.cli.app import FAILED, AsJson, ledger, rows_of, verb
 from reliability.cli.output import print_json, print_table
 from reliability.core.errors import ReliabilityError
 from reliability.core.names import DISTRIBUTION
-from reliability.core.txids import format_ranges, with_noun
+from reliability.core.txids import format_ranges, with_verb
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection
@@ -292,7 +292,7 @@ def _topology(tx: Any, row: Any) -> Iterator[CheckResult]:
             _warning(check, f"paused: {row['paused_reason']}", f"reliability resume {name}")
         )
     for one in held:
-        what = f"{with_noun(format_ranges(one['txids']))} held: {one['reason']}"
+        what = f"{with_verb(format_ranges(one['txids']))} held: {one['reason']}"
         findings.append(_warning(check, what, f"reliability release {name}"))
     if blocked is not None and not held:
         findings.append(_warning(check, str(blocked), blocked.remedy(name)))

@@ -1,4 +1,4 @@
-"""`reliability reconcile`: find runs about which Airflow and the ledger disagree (K2).
+"""`reliability reconcile`: find runs about which Airflow and the ledger disagree (G9).
 
 After a restore from backup, the ledger may lack what Airflow shows as done.
 """

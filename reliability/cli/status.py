@@ -9,7 +9,7 @@ import typer
 
 from reliability.cli.app import FAILED, AsJson, OneOrAll, ledger, names, rows_of, verb, warn
 from reliability.cli.output import format_value, print_json, print_table
-from reliability.core.txids import format_ranges, with_noun
+from reliability.core.txids import format_ranges, with_verb
 
 if TYPE_CHECKING:
     from reliability.core.state import State
@@ -72,10 +72,13 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
     if one["paused"]:
         yield f"{topology} is paused: {one['paused']}"
     if one["checkpoint"] != "COMMITTED":
-        yield f"{topology}: a change is {one['checkpoint']}; every task and sweep continues it"
+        yield (
+            f"{topology}: a checkpoint is in phase {one['checkpoint']}; the next task or sweep "
+            "finishes it, or says why it cannot"
+        )
     for held in one["held"]:
         yield (
-            f"{topology}: {with_noun(held['txids'])} held, until `reliability release {topology}`: "
+            f"{topology}: {with_verb(held['txids'])} held, until `reliability release {topology}`: "
             f"{held['reason']}"
         )
     blocked = one["blocked"]
@@ -83,7 +86,7 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
         yield f"{topology}: {blocked}. What to do: {blocked.remedy(topology)}"
     for parked in one["parked"]:
         again = f"reliability replay {topology} {parked['txids']}"
-        what = with_noun(parked["txids"])
+        what = with_verb(parked["txids"])
         yield f"{topology}: {what} parked, until `{again}`: {parked['reason']}"
 
 

@@ -17,6 +17,8 @@ class Difference:
 
     >>> print(Difference(state="totals", rows_changed=2, moved={"revenue": Decimal("-1.50")}))
     totals: 2 rows changed; revenue -1.50
+    >>> print(Difference(state="totals", rows_added=1))
+    totals: 1 row added
     >>> print(Difference(state="totals"))
     totals: unchanged
     """
@@ -39,7 +41,11 @@ class Difference:
             "changed": self.rows_changed,
             "removed": self.rows_removed,
         }
-        rows = [f"{count:,} rows {what}" for what, count in counts.items() if count]
+        rows = [
+            f"{count:,} row{'' if count == 1 else 's'} {what}"
+            for what, count in counts.items()
+            if count
+        ]
         sums = [f"{name} {by:+,}" for name, by in self.moved.items()]
         return f"{self.state}: {', '.join(rows)}{'; ' if sums else ''}{', '.join(sums)}"
 

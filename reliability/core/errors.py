@@ -240,6 +240,16 @@ class SourceMoved(Transient):
     remedy = "do nothing: the next attempt reads the current source."
 
 
+class SourceItemUnknown(Transient):
+    """The class of a batch's source items is not imported in this process."""
+
+    code = "SOURCE_ITEM_UNKNOWN"
+    remedy = (
+        "do nothing: the tasks of the pipeline's DAG import it. If they fail with this error too, "
+        "define the class in the pipeline's module again, with the same `kind`."
+    )
+
+
 class TooManyBatches(Terminal):
     """The interval has more batches than Airflow can map."""
 

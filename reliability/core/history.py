@@ -11,10 +11,10 @@ from reliability.core.errors import InvalidDefinition
 class History:
     """A state's horizon; contributions beyond it are folded to one row a key.
 
-    If both numbers are given, a contribution is kept as long as either keeps it.
+    With both numbers, the longer applies.
 
-    :param txids: keep the last so many committed txids
-    :param days: keep what was committed or last replayed within so many days
+    :param txids: keep the last `txids` committed txids
+    :param days: keep what was committed or last replayed within the last `days` days
     """
 
     txids: int | None = None

@@ -34,7 +34,7 @@ class Request:
 
     :param dag_id, run_id: the run that made it
     :param tasks_ended: all tasks of the run for the txid have ended since
-    :param is_further: a task downstream of the asking one has already worked for it
+    :param downstream_has_worked: a task downstream of the asking one has already worked for it
     """
 
     request_id: int
@@ -45,7 +45,7 @@ class Request:
     reason: str = ""
     is_dry_run: bool = False
     tasks_ended: bool = False
-    is_further: bool = False
+    downstream_has_worked: bool = False
     dag_id: str = ""
     run_id: str = ""
 
@@ -107,7 +107,7 @@ def _was_cleared(latest: Request, recorded: TaskTry | None, now: TaskTry) -> boo
     if recorded is None:
         # The request is closed and this task never worked for it: keeping it could only fail. Or
         # the downstream tasks were cleared without this one, and now this one without them.
-        return latest.status is RequestStatus.CLOSED or latest.is_further
+        return latest.status is RequestStatus.CLOSED or latest.downstream_has_worked
     return (
         now.max_tries != recorded.max_tries
         or now.is_of_another_run(recorded)

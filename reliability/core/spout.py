@@ -8,13 +8,19 @@ from datetime import datetime, timezone
 from enum import Enum
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
-from reliability.core.errors import IntervalOverlap, InvalidDefinition, LedgerCorruption
+from reliability.core.errors import (
+    IntervalOverlap,
+    InvalidDefinition,
+    LedgerCorruption,
+    SourceItemUnknown,
+)
 from reliability.core.fold import Fold
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WHOLE = "{(,)}"  # all of an item, as an int8multirange
+_PART = "_part"  # where the ledger has the ItemPart of an item
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,6 +107,20 @@ class SourceItem(Protocol):
         """Return which part of `source` the item is, as an int8multirange; WHOLE is all of it."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemPart:
+    """What a commit needs of a source item, also where the item's class is not imported."""
+
+    source: str
+    part: str
+    is_counted: bool
+
+    @classmethod
+    def of(cls, item: SourceItem) -> ItemPart:
+        """Return the part of an item."""
+        return cls(source=item.source, part=item.part, is_counted=item.is_counted)
+
+
 _Item = TypeVar("_Item", bound=SourceItem)
 # kind -> class; importing any part of the library registers its own.
 _ITEM_TYPES: dict[str, type[SourceItem]] = {}
@@ -124,13 +144,37 @@ def source_item(item_type: type[_Item]) -> type[_Item]:
 def _read_item(values: Mapping[str, Any]) -> SourceItem:
     kind = values["kind"]
     if kind not in _ITEM_TYPES:
-        raise LedgerCorruption(
-            f"unreadable BatchMeta: no source item is of kind {kind!r}",
-            remedy="import the module that defines the spout, in the release that emitted the "
-            "batch or a later one.",
-        )
-    fields = {name: value for name, value in values.items() if name != "kind"}
+        raise SourceItemUnknown(f"this process knows no source items of kind {kind!r}")
+    fields = {name: value for name, value in values.items() if name not in ("kind", _PART)}
     return _ITEM_TYPES[kind](**fields)
+
+
+def _write_item(item: SourceItem) -> dict[str, Any]:
+    written = {"kind": item.kind, **asdict(item)}
+    if type(item).__module__.startswith("reliability."):  # every process imports its class
+        return written
+    return {**written, _PART: asdict(ItemPart.of(item))}
+
+
+def _read_part(values: Mapping[str, Any]) -> ItemPart:
+    return ItemPart(**values[_PART]) if _PART in values else ItemPart.of(_read_item(values))
+
+
+def read_parts(items: Sequence[Mapping[str, Any]]) -> tuple[ItemPart, ...]:
+    """Read the parts of the items that `BatchMeta.to_json` wrote.
+
+    :raises SourceItemUnknown: an earlier release wrote an item of a class that is not imported
+    :raises LedgerCorruption: they cannot be read
+    """
+    try:
+        return tuple(_read_part(item) for item in items)
+    except (KeyError, TypeError) as error:
+        raise LedgerCorruption(f"unreadable BatchMeta: {items!r}") from error
+
+
+def verdict_of(items: Iterable[SourceItem | ItemPart]) -> Verdict:
+    """Return COUNTED if any item has no row index."""
+    return Verdict.COUNTED if any(item.is_counted for item in items) else Verdict.EXACT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,17 +193,17 @@ class BatchMeta:
     @property
     def verdict(self) -> Verdict:
         """Return COUNTED if any item has no row index."""
-        counted = any(item.is_counted for item in self.items)
-        return Verdict.COUNTED if counted else Verdict.EXACT
+        return verdict_of(self.items)
 
     def to_json(self) -> list[dict[str, Any]]:
         """Return the items as plain data for the ledger."""
-        return [{"kind": item.kind, **asdict(item)} for item in self.items]
+        return [_write_item(item) for item in self.items]
 
     @classmethod
     def from_json(cls, items: Sequence[Mapping[str, Any]], emitted: Fold) -> BatchMeta:
         """Read what `to_json` wrote.
 
+        :raises SourceItemUnknown: the class of an item is not imported
         :raises LedgerCorruption: it cannot be read; it never becomes an empty batch
         """
         try:
@@ -258,6 +302,6 @@ class Spout(Protocol):
 
         It is called when a person replaced the source on purpose and refreezes the txid.
 
-        :raises RefreezeNotPossible: an item cannot be told from what other txids read
+        :raises RefreezeNotPossible: an item shares its source with other txids
         :raises SourceUnreadable: an item exists but cannot be read as a whole
         """

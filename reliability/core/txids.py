@@ -41,3 +41,12 @@ def with_noun(txids: str) -> str:
     ('txid 3', 'txids 3,7..9')
     """
     return f"txid {txids}" if txids.isdigit() else f"txids {txids}"
+
+
+def with_verb(txids: str) -> str:
+    """Put formatted txids into the subject of a sentence, with its verb.
+
+    >>> with_verb("3"), with_verb("3,7..9")
+    ('txid 3 is', 'txids 3,7..9 are')
+    """
+    return f"{with_noun(txids)} {'is' if txids.isdigit() else 'are'}"

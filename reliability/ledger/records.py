@@ -14,7 +14,7 @@ from reliability.core.coordinator import (
 )
 from reliability.core.fold import Fold
 from reliability.core.request import Request, RequestKind, RequestStatus, TaskTry
-from reliability.core.spout import BatchMeta, Interval
+from reliability.core.spout import BatchMeta, Interval, ItemPart, read_parts
 from reliability.ledger.connection import Row
 
 
@@ -29,7 +29,7 @@ def request_of(row: Row) -> Request:
         reason=row["reason"],
         is_dry_run=row["is_dry_run"],
         tasks_ended=row.get("tasks_ended", False),
-        is_further=row.get("is_further", False),
+        downstream_has_worked=row.get("downstream_has_worked", False),
         dag_id=row.get("dag_id", ""),
         run_id=row.get("run_id", ""),
     )
@@ -125,3 +125,8 @@ def sink_of(row: Row) -> Sink:
 def batch_of(row: Row) -> BatchMeta:
     """Convert a batch."""
     return BatchMeta.from_json(row["batch_meta"], Fold(row["emitted_xor"], row["emitted_count"]))
+
+
+def parts_of_batch(row: Row) -> tuple[ItemPart, ...]:
+    """Convert what a commit needs of a batch; it needs no class of source items."""
+    return read_parts(row["batch_meta"])

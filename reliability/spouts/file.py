@@ -69,14 +69,14 @@ class FileSpout:
     :param pattern: a glob, in which `{data_interval_start:…}` and `{data_interval_end:…}` stand
         for the run's interval in UTC. It is a path, absolute or relative to RELIABILITY_HOME, or a
         URI that both Spark and pyarrow or fsspec can read
-    :param max_files_per_batch: a txid reads at most so many files
+    :param max_files_per_batch: the most files that a txid reads
     :param allow_empty: an interval without files is not an error
     :param format: `parquet`, `csv` or `jsonl`
     :param schema: Spark's DDL, `id bigint, day date`. CSV and JSON lines need it, and so does an
         opaque spout, whose batch may be empty. Parquet files must match it if it is given
     :param header: the first record of each CSV file names the columns, which must be the schema's
-    :param max_rows_per_batch: a txid reads at most so many rows
-    :param max_bytes_per_batch: a txid reads at most so many stored bytes
+    :param max_rows_per_batch: the most rows that a txid reads
+    :param max_bytes_per_batch: the most stored bytes that a txid reads
     :param opaque: a new attempt of a txid may read other files, until the txid commits
     :param ready_file: a glob like `pattern`; nothing is emitted or begun until a file matches it
     """

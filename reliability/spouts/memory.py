@@ -59,7 +59,7 @@ class MemorySpout:
 
     :param schema: column name -> type, in the order of a row's values
     :param partitions: rows as tuples, or bare values if the schema has one column
-    :param take: a batch has at most so many rows of each partition
+    :param take: the most rows that a batch has of each partition
     :param opaque: a new attempt of a txid may read other rows, until the txid commits
     """
 

@@ -10,10 +10,10 @@ that no txid has yet (E5). If the source breaks these rules:
 - A row whose small key becomes visible late, because its transaction was slow to commit or because
   a person added it, gets a txid of its own at the next emission.
 
-Keys do not become visible in their order: 95 may follow 100. So a run waits until nobody writes to
-the table (LOCK TABLE … IN SHARE MODE, for at most 3 seconds) and releases the lock at once. If that
-is not granted or not wanted, the run ignores rows that are younger than a stated lag. Late rows are
-found in any case; the lock and the lag only make them rare.
+Keys do not become visible in ascending order: 95 may follow 100. So a run waits until nobody writes
+to the table (LOCK TABLE … IN SHARE MODE, for at most 3 seconds) and releases the lock at once. If
+that is not granted or not wanted, the run ignores rows that are younger than a stated lag. Late
+rows are found in any case; the lock and the lag only make them rare.
 
 Postgres computes the tuple ids, both for the count and for the read (V6). The ledger stores the
 keys of a txid as ranges: a few bytes for a txid without gaps, about 40 more for each gap.
@@ -96,7 +96,7 @@ class TableSpout:
     :param table: `table` or `schema.table`, in the upper and lower case that Postgres has
     :param key: its unique key, smallint, integer or bigint
     :param columns: the columns to read; the default is all
-    :param max_rows_per_batch: a txid reads at most so many rows
+    :param max_rows_per_batch: the most rows that a txid reads
     :param database: the name of the table's database: RELIABILITY_DSN_<NAME>, or a libpq service of
         that name; the default is the ledger's database
     :param lag_seconds: take no lock, and ignore rows that are younger by `lag_column`, a

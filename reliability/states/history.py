@@ -76,7 +76,7 @@ def crowded_rows(tables: StateTables, patterns: Iterable[Mapping[str, bool]]) ->
 
 def _limited_sums(tables: StateTables) -> dict[str, str]:
     """Return the columns whose sum may exceed their type, with the greatest value of the type."""
-    sums = [c for c in tables.columns if c.swap is not None and not c.is_count]
+    sums = [c for c in tables.columns if c.is_exact_sum and not c.is_count]
     return {c.name: most for c in sums if (most := greatest_of(c.type))}
 
 

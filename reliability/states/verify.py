@@ -69,7 +69,7 @@ def count_rows(tables: StateTables) -> Composed:
 
 def _expected(tables: StateTables) -> Composed:
     # In numeric: contributions that somebody has changed may exceed the type of their sum.
-    folded = [replace(c, type="numeric") if c.swap is not None else c for c in tables.columns]
+    folded = [replace(c, type="numeric") if c.is_exact_sum else c for c in tables.columns]
     scales = [
         Column(
             name=_scale(column.name),

@@ -79,7 +79,7 @@ SELECT topology_id::text AS topology_id, participant FROM reliability.topology
 -- attempt.
 SELECT coalesce(a.batch_meta, t.batch_meta) AS batch_meta,
        coalesce(a.emitted_xor, t.emitted_xor) AS emitted_xor,
-       coalesce(a.emitted_count, t.emitted_count) AS emitted_count,
+       coalesce(a.emitted_count, t.emitted_count) AS emitted_count, t.verdict,
        (to_jsonb(t) - '{committed_attempt,commit_number,committed_at}'::text[]
         || jsonb_build_object('batch_meta', coalesce(a.batch_meta, t.batch_meta),
                               'emitted_xor', coalesce(a.emitted_xor, t.emitted_xor),

@@ -149,7 +149,7 @@ UPDATE reliability.source_item s
          WHERE now.item = s.item), '{}')
  WHERE s.topology = %(topology)s AND s.txid = %(txid)s AND s.part <> '{(,)}';
 
--- settle_refrozen_parts --
+-- free_refrozen_parts --
 -- At the commit: keys that the txid no longer has are free, and can be emitted as new rows.
 WITH gone AS (
        DELETE FROM reliability.source_item

@@ -5,7 +5,7 @@ SELECT r.request_id, r.number, r.kind, r.status, r.granted_after, coalesce(r.rea
        r.is_dry_run, r.tasks_ended_at IS NOT NULL AS tasks_ended,
        EXISTS (SELECT FROM reliability.request_contact l
                 WHERE l.request_id = r.request_id AND l.task = ANY(%(later_tasks)s::text[])
-              ) AS is_further,
+              ) AS downstream_has_worked,
        c.max_tries, c.try_id, c.clear_number, c.run_started
   FROM reliability.request r
   LEFT JOIN reliability.request_contact c ON c.request_id = r.request_id AND c.task = %(task)s

@@ -37,7 +37,7 @@ dag = topology_dag(
 def stories(dates) -> dict[str, Dag]:
     """The DAGs, delivered to and running."""
     reshape(dates, "reshaped", "@monthly", "3, 1")
-    names = ("held", "placed", "early", "rehearsed", "reshaped")
+    names = ("held", "placed", "early", "dry_run", "reshaped")
     dags = {name: dates.dag(f"words_{name}") for name in names}
 
     held = dags["held"]
@@ -57,7 +57,7 @@ def stories(dates) -> dict[str, Dag]:
     early.deliver("2026-01-10", "dog")
     early.backfill("2026-01-05T00:00:00Z", "2026-01-06T00:00:00Z")
 
-    dags["rehearsed"].deliver("2026-01-01", "man", "dog")
+    dags["dry_run"].deliver("2026-01-01", "man", "dog")
 
     for day, word in {"2026-03-01": "man", "2026-03-29": "dog", "2026-04-05": "ape"}.items():
         dags["reshaped"].deliver(day, word)
@@ -169,7 +169,7 @@ def test_a_backfill_before_the_start_date_while_the_schedule_runs(stories):
 
 
 def test_a_dry_run_by_backfill_is_green_tells_the_difference_and_changes_nothing(stories):
-    dag = stories["rehearsed"]
+    dag = stories["dry_run"]
     assert dag.states() == ["success"]
     (dag.folder / "read_as.json").write_text(json.dumps({"man": "ape"}))
     day = "2026-01-01T00:00:00Z"
@@ -255,14 +255,14 @@ def test_the_conf_of_a_dry_run_stays_with_its_run_until_another_one_is_given(dat
     assert dag.states() == ["success"] * 3
     dag.backfill(day, day, "completed")
     assert dag.states() == ["success"] * 3
-    rehearsed = {f"1:{attempt}": "DRY_RUN" for attempt in (1, 2, 3, 4)}
-    assert dag.attempts() == {"1:0": "COMMITTED", **rehearsed}
+    dry_runs = {f"1:{attempt}": "DRY_RUN" for attempt in (1, 2, 3, 4)}
+    assert dag.attempts() == {"1:0": "COMMITTED", **dry_runs}
     assert dag.counted() == {"man": 1}
 
     dag.wait_for_backfills()
     dag.backfill(day, day, "completed", dag_run_conf={"dry_run": False})
     assert dag.states() == ["success"] * 3
-    assert dag.attempts() == {"1:0": "REPLACED", **rehearsed, "1:5": "COMMITTED"}
+    assert dag.attempts() == {"1:0": "REPLACED", **dry_runs, "1:5": "COMMITTED"}
     assert dag.counted() == {"ape": 1}
 
 

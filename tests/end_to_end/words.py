@@ -42,7 +42,7 @@ def note(topology: str, txid: int) -> None:
 held = words("words_held")
 placed = words("words_placed")
 early = words("words_early")
-rehearsed = words("words_rehearsed")
+dry_run = words("words_dry_run")
 reshaped = words("words_reshaped")
 cleared = words("words_cleared")
 twice = words("words_twice")

@@ -463,6 +463,15 @@ def test_a_refusal_that_comes_late_fails_nothing_that_is_decided(staged, connect
     assert_all_at(staged, 1)
 
 
+def test_a_batch_of_items_that_this_process_does_not_know_is_parked(staged, connection):
+    """C7: the command line does not import the pipeline's module."""
+    staged.grant(1)
+    items = """'[{"kind": "tape"}]'"""
+    run(staged, f"UPDATE reliability.transaction SET batch_meta = {items}", database="")
+    park(connection, staged.topology, 1, "it hangs")
+    assert_all_at(staged, 1)
+
+
 def test_what_is_decided_is_finished_and_not_parked(staged, connection):
     """C7, C2: fenced then, it could never commit here, and another database has it already."""
     staged.process(1, both(7))

@@ -489,7 +489,7 @@ def test_a_rollback_asks_first_holds_and_is_released(shop, tmp_path):
     (standing,) = read("status")
     assert standing["held"] == [{"reason": "a wrong delivery", "count": 2, "txids": "2..3"}]
     assert standing["blocked"]["txid"] == 2
-    assert "shop: txids 2..3 held" in say("status").stdout
+    assert "shop: txids 2..3 are held" in say("status").stdout
     assert [c["kind"] for c in read("show", "3")["changes"]] == ["COMMIT", "ROLLBACK"]
 
     said = say("release", "shop", "3,9")
@@ -726,7 +726,7 @@ def test_a_parked_txid_is_taken_in_by_a_real_spark_submit(connection):
     say("park", "global_count", "1", "--reason", "Spark was down", "--yes")
     conf = ("--conf", "spark.sql.shuffle.partitions=2")
     said = say("replay", "global_count", "1", "--master", "local[2]", *conf).stdout
-    assert said == "1:1 changed\n  global_count: 1 rows added; words +9\n"
+    assert said == "1:1 changed\n  global_count: 1 row added; words +9\n"
     assert rows(connection, "SELECT words FROM global_count") == [(9,)]
     (step,) = read("show", "1:1")["steps"]
     assert step["code"]["modules"].keys() >= {"spark_apps.global_count"}

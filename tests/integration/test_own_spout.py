@@ -7,8 +7,13 @@ import json
 import pytest
 
 from reliability import Count, State, Sum, Topology
-from reliability.core.errors import RowsUnaccounted, SourceChanged
+from reliability.core import spout as core_spout
+from reliability.core.errors import RowsUnaccounted, SourceChanged, SourceItemUnknown
+from reliability.core.spout import SpoutKind
+from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.records import batch_of
+from reliability.settings import Leases
+from reliability.transaction.maintain.sweep import sweep
 from tests.support.fix_postgres import rows
 from tests.support.json_document import JsonDocument, ListOfNumbers
 
@@ -37,10 +42,10 @@ def document(tmp_path):
     return path
 
 
-def topology(path, process=times):
+def topology(path, process=times, kind=SpoutKind.TRANSACTIONAL):
     return Topology(
         "numbers",
-        spout=JsonDocument(path),
+        spout=JsonDocument(path, kind),
         process=process,
         states=[State("numbers", values={"rows": Count(), "total": Sum("n")})],
         max_spout_pending=2,
@@ -78,7 +83,12 @@ def test_a_frozen_batch_of_ones_own_spout_is_read_from_the_ledger(document, pipe
             " WHERE txid = 1"
         )
         row = tx.cursor.fetchone()
-    assert row["batch_meta"][1] == {"kind": "json_document", "name": "b", "rows": 1}
+    assert row["batch_meta"][1] == {
+        "kind": "json_document",
+        "name": "b",
+        "rows": 1,
+        "_part": {"source": "json_document:b", "part": "{(,)}", "is_counted": False},
+    }
     meta = batch_of(row)
     assert meta.items == (ListOfNumbers(name="a", rows=2), ListOfNumbers(name="b", rows=1))
     assert meta.emitted == JsonDocument(document).count(meta.items)
@@ -101,3 +111,51 @@ def test_a_change_below_ones_own_spout_fails_the_attempt(document, pipeline):
     document.write_text(json.dumps({"a": [1], "b": [2], "c": []}))
     with pytest.raises(SourceChanged, match="other lists"):
         first.run_step(grant)
+
+
+def test_a_sweep_commits_an_opaque_batch_of_items_that_it_does_not_know(
+    document, pipeline, connection, monkeypatch
+):
+    """E4: a process without the pipeline's module freezes the batch, and fails no attempt."""
+    first = pipeline(topology(document, kind=SpoutKind.OPAQUE))
+    assert first.emit(None) == [1, 2]
+    first.process(1)
+    first.process(2)
+    with monkeypatch.context() as without_module:
+        without_module.delitem(core_spout._ITEM_TYPES, "json_document")
+        swept = sweep(LedgerConnection(connection.dsn), "numbers", Leases(overdue=0))
+    assert [str(one.attempt) for one in swept.committed] == ["1:0", "2:0"]
+    assert rows(connection, "SELECT rows, total FROM numbers") == [(6, 33)]
+    items = "SELECT txid, item, part::text FROM reliability.source_item ORDER BY txid, item"
+    assert rows(connection, items) == [
+        (1, "json_document:a", "{(,)}"),
+        (1, "json_document:b", "{(,)}"),
+        (2, "json_document:c", "{(,)}"),
+    ]
+    assert rows(connection, "SELECT DISTINCT verdict FROM reliability.transaction") == [("EXACT",)]
+
+    later = first.again("later")  # nothing is left for it
+    assert later.emit(None) == [3]
+    later.transact(3)
+    assert rows(connection, "SELECT rows, total FROM numbers") == [(6, 33)]
+
+
+def test_a_batch_of_an_earlier_release_waits_for_a_process_that_knows_its_items(
+    document, pipeline, connection, monkeypatch
+):
+    """E4: it does not say what a commit needs of its items; the attempt stays PROCESSED."""
+    first = pipeline(topology(document, kind=SpoutKind.OPAQUE))
+    first.emit(None)
+    first.process(1)
+    with connection.transaction() as tx:
+        tx.cursor.execute(
+            "UPDATE reliability.attempt SET batch_meta = (SELECT jsonb_agg(item - '_part')"
+            " FROM jsonb_array_elements(batch_meta) AS item)"
+        )
+    with monkeypatch.context() as without_module:
+        without_module.delitem(core_spout._ITEM_TYPES, "json_document")
+        with pytest.raises(SourceItemUnknown, match="json_document"):
+            sweep(LedgerConnection(connection.dsn), "numbers", Leases(overdue=0))
+    assert rows(connection, "SELECT status FROM reliability.attempt") == [("PROCESSED",)]
+    first.transact(1)
+    assert rows(connection, "SELECT status FROM reliability.attempt") == [("COMMITTED",)]

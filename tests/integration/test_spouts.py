@@ -186,8 +186,8 @@ def test_the_ledger_tells_what_is_taken(two_txids, connection):
     piece = BatchMeta(items=(file("b", 0, 100), file("b", 200, 50)), emitted=Fold())
     with connection.transaction() as tx:
         tx.cursor.execute("UPDATE reliability.transaction SET verdict = NULL")
-        freeze(tx, "sales", 1, whole)
-        freeze(tx, "sales", 2, piece)
+        freeze(tx, "sales", 1, whole.items)
+        freeze(tx, "sales", 2, piece.items)
         assert LedgerItems(tx, "sales").which(["a"]) == {"a"}
         assert is_allocated(tx, "sales", [file("b", 50, 100)])
         assert not is_allocated(tx, "sales", [file("b", 100, 100)])

@@ -21,6 +21,7 @@ WAITING = "tests/integration/test_waiting.py::"
 HISTORY = "tests/rules/test_corrections.py::"
 SUMS = "tests/integration/test_sums.py::"
 OPAQUE = "tests/rules/test_opaque_sources.py::"
+OWN_SPOUT = "tests/integration/test_own_spout.py::"
 
 NOT_BUILT: dict[str, str] = {}
 
@@ -81,7 +82,7 @@ MUTANTS = (
         rule="R1",
         name="a step that is cleared alone adopts what was done without it",
         path="reliability/core/request.py",
-        old=" or latest.is_further\n",
+        old=" or latest.downstream_has_worked\n",
         new="\n",
         tests=(REQUESTS + "test_a_step_that_is_cleared_alone_after_its_commit_was_is_a_replay",),
     ),
@@ -243,6 +244,14 @@ MUTANTS = (
         old="          AND b.attempt_id = a.predecessor_attempt AND b.status IN",
         new="          AND b.status IN",
         tests=(EMISSION + "test_a_batch_that_names_an_attempt_which_did_not_commit_is_refused",),
+    ),
+    Mutant(
+        rule="E4",
+        name="a batch records nothing of the items of an unknown class",
+        path="reliability/core/spout.py",
+        old="    return {**written, _PART: asdict(ItemPart.of(item))}\n",
+        new="    return written\n",
+        tests=(OWN_SPOUT + "test_a_sweep_commits_an_opaque_batch_of_items_that_it_does_not_know",),
     ),
     Mutant(
         rule="E5",
@@ -579,8 +588,8 @@ MUTANTS = (
         path="reliability/states/kinds/contribution.py",
         old="""\
         tx.one("move_contribution", **key, **self.header(sealed))
-        tx.run(changed_keys""",
-        new="        tx.run(changed_keys",
+        tx.run(collect_changed_keys""",
+        new="        tx.run(collect_changed_keys",
         tests=(HISTORY + "test_a_replay_moves_the_pointer_and_the_contribution_together",),
     ),
     Mutant(

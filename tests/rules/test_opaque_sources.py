@@ -308,7 +308,7 @@ def test_a_file_that_is_exchanged_under_a_committed_piece_is_a_persons_to_mend(
     grant = pieces.begin(1)
     meta = read_batch_meta(connection, grant)
     with connection.transaction() as tx:
-        freeze(tx, "pieces", 1, meta)
+        freeze(tx, "pieces", 1, meta.items)
     for group, why in ((4, "was emitted in pieces"), (3, "has other row groups now")):
         write(file, group)
         with pytest.raises(SourceChanged, match=why):

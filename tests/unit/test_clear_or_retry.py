@@ -98,7 +98,7 @@ def test_whoever_comes_after_all_tasks_had_ended_was_cleared(status, recorded):
 
 @pytest.mark.parametrize("status", list(RequestStatus))
 def test_a_task_that_comes_first_when_a_later_one_has_come_was_cleared_alone(status):
-    further = replace(latest(status), is_further=True)
+    further = replace(latest(status), downstream_has_worked=True)
     assert judge_contact(further, None, RETRY) is Contact.OPEN_NEXT
     retried = judge_contact(further, FIRST, RETRY)
     assert retried is judge_contact(latest(status), FIRST, RETRY)

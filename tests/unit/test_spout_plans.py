@@ -22,6 +22,7 @@ from reliability.core.errors import (
     NothingToEmit,
     SchemaMismatch,
     SourceChanged,
+    SourceItemUnknown,
     SourceUnreadable,
 )
 from reliability.core.fold import Fold
@@ -29,10 +30,12 @@ from reliability.core.spout import (
     WHOLE,
     BatchMeta,
     Interval,
+    ItemPart,
     NoItems,
     SpoutKind,
     Verdict,
     check_overlap,
+    read_parts,
     source_item,
 )
 from reliability.spouts.file_item import FileItem
@@ -43,6 +46,7 @@ from reliability.spouts.table import TableKeys
 from reliability.spouts.text import line_end
 from reliability.spouts.tuple_ids import fold_rows
 from spark_apps import global_count
+from tests.support.json_document import ListOfNumbers
 
 DAY = timedelta(days=1)
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
@@ -230,17 +234,29 @@ def test_two_classes_of_source_items_cannot_have_one_kind():
     assert source_item(MemorySlice) is MemorySlice  # its module may be imported again
 
 
-def test_an_unknown_source_item_says_which_kind():
-    with pytest.raises(
-        LedgerCorruption, match=r"'tape'.* import the module that defines the spout"
-    ):
-        BatchMeta.from_json([{"kind": "tape"}], Fold())
+@pytest.mark.parametrize("read", [lambda items: BatchMeta.from_json(items, Fold()), read_parts])
+def test_an_unknown_source_item_says_which_kind_and_is_worth_a_retry(read):
+    with pytest.raises(SourceItemUnknown, match=r"'tape'.* the tasks of the pipeline's DAG"):
+        read([{"kind": "tape"}])
 
 
-@pytest.mark.parametrize("broken", [[{"kind": "tape"}], [{"kind": "file", "path": "/a"}], [{}]])
+def test_a_commit_needs_no_class_of_somebody_elses_source_items():
+    """E4: the ledger says what they are a part of; for the library's own, their fields do."""
+    whole = ListOfNumbers(name="a", rows=3)
+    half = FileItem(path="/b", size=1, mtime_ns=2, rows=3, first_group=1, last_group=2, first_row=5)
+    written = json.loads(json.dumps(BatchMeta(items=(whole, half), emitted=Fold()).to_json()))
+    assert [set(item) & {"_part"} for item in written] == [{"_part"}, set()]
+    assert BatchMeta.from_json(written, Fold()).items == (whole, half)
+    unknown = written[0] | {"kind": "tape"}
+    assert read_parts([unknown, written[1]]) == (ItemPart.of(whole), ItemPart.of(half))
+
+
+@pytest.mark.parametrize("broken", [[{"kind": "file", "path": "/a"}], [{}]])
 def test_unreadable_batch_meta_is_corruption(broken):
     with pytest.raises(LedgerCorruption):
         BatchMeta.from_json(broken, Fold())
+    with pytest.raises(LedgerCorruption):
+        read_parts(broken)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""CombinerAggregators: combine rows to a value, and add or remove the part of one txid."""
+"""CombinerAggregators: combine rows to a value, and add the part of a txid to it."""
 
 from __future__ import annotations
 

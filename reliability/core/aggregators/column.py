@@ -4,8 +4,9 @@ An aggregator has one expression per place where it is computed:
 
 - `spark`: the SQL expression over the rows of a group, in the processing phase;
 - `fold`: how Postgres folds the staged rows of a key, `combine`: how it adds them to a target row;
-- `swap`: how Postgres exchanges an old contribution for a new one, exactly (rule H3); None if that
-  is impossible, and the value is recomputed from the kept contributions.
+- `swap`: how Postgres exchanges an old contribution for a new one, exactly (rule H3). Only counts
+  and exact sums have it (`is_exact_sum`). It is None for everything else, and the value is
+  recomputed from the kept contributions.
 
 In the last three `{row.column}` is a column of a row: `staged`, `target`, `added`, `old` or `new`.
 """
@@ -39,6 +40,11 @@ class Column:
     order: str = ""
     is_count: bool = False
     is_rounded: bool = False
+
+    @property
+    def is_exact_sum(self) -> bool:
+        """Say whether the column is a count or an exact sum, which alone have an inverse."""
+        return self.swap is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,12 +16,12 @@ from reliability.states.kinds.stored import StoredState
 from reliability.states.kinds.swap import (
     CHANGED,
     Pattern,
-    changed,
-    changed_keys,
-    count_changed,
+    analyze_changed_keys,
+    collect_changed_keys,
     from_contributions,
     patterns_of_changed,
     replace_rows,
+    select_changed_keys,
     swap,
 )
 from reliability.states.tables import StateTables
@@ -46,9 +46,9 @@ class StoredContributions(StoredState):
         found = tx.one(tables.staged_accounts(), **replaced)["rows"]
         self.check_taken_out(tables.contribution_table, key, header, found)
         tx.one("move_contribution", **key, **self.header(sealed))
-        tx.run(changed_keys(tables), **key)
+        tx.run(collect_changed_keys(tables), **key)
         patterns = self._look_at_changed(tx)
-        self.remember(tx, key, changed(tables))
+        self.remember(tx, key, select_changed_keys(tables))
         for statement in swap(tables, patterns):
             tx.run(statement, **key)
 
@@ -59,7 +59,7 @@ class StoredContributions(StoredState):
         check_headers(tx, tables, after=key.txid)
         tx.run(later_keys(tables), **key)
         patterns = self._look_at_changed(tx)
-        self.remember(tx, key, changed(tables))
+        self.remember(tx, key, select_changed_keys(tables))
         tx.run("drop_later_contributions", **key)
         for statement in recompute(tables, patterns):
             tx.run(statement, **key)
@@ -70,7 +70,7 @@ class StoredContributions(StoredState):
 
     def _look_at_changed(self, tx: DatabaseTransaction) -> Sequence[Pattern]:
         """Give the planner the number of keys; return which of their columns are NULL."""
-        tx.run(count_changed())
+        tx.run(analyze_changed_keys())
         found = tx.all(patterns_of_changed(self.tables))
         return found or [dict.fromkeys(self.tables.key, False)]
 

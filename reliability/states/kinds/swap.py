@@ -27,7 +27,7 @@ _SWAPPED = Identifier("pg_temp", "swapped")
 
 
 def swap(tables: StateTables, patterns: Sequence[Pattern]) -> list[Composed]:
-    """Replace the old contribution by the new one, for the keys that `changed_keys` found.
+    """Replace the old contribution by the new one, for the keys that `collect_changed_keys` found.
 
     If every column has an inverse, it is applied; otherwise the rows are recomputed from the kept
     contributions (H3). The old value is the *stored* one, never what today's code would compute.
@@ -55,7 +55,7 @@ def replace_rows(tables: StateTables, new_rows: Composed) -> list[Composed]:
     ]
 
 
-def count_changed() -> Composed:
+def analyze_changed_keys() -> Composed:
     """Give the planner statistics of the collected keys; a new table has none.
 
     Without them it reads all contributions for each key instead of using an index.
@@ -68,16 +68,16 @@ def patterns_of_changed(tables: StateTables) -> Composed:
     return null_patterns(tables.key, CHANGED)
 
 
-def changed(tables: StateTables) -> Composed:
+def select_changed_keys(tables: StateTables) -> Composed:
     """Read the collected keys."""
     return SQL("SELECT {} FROM {}").format(names(tables.key), CHANGED)
 
 
 def _is_invertible(tables: StateTables) -> bool:
-    return all(column.swap is not None for column in tables.columns)
+    return all(column.is_exact_sum for column in tables.columns)
 
 
-def changed_keys(tables: StateTables) -> Composed:
+def collect_changed_keys(tables: StateTables) -> Composed:
     """Collect the keys whose values differ between the replaced attempt and the new one."""
     columns = [
         SQL("coalesce(new.{0}, old.{0}) AS {0}").format(Identifier(name)) for name in tables.key

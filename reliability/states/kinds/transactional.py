@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 class StoredTransactional(StoredState):
     """Adds to the rows and does not keep the contribution."""
 
-    presence = "compacted"
+    presence = "compacted"  # as the ledger calls rows that are not kept one by one
 
     def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
         """Add the contribution and delete the staged rows; the header counts keys."""

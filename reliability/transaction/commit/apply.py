@@ -115,7 +115,7 @@ def record_differences(
         tx.one("record_difference", **{**key, **values, "moved": as_json(values["moved"])})
 
 
-def settle_requests(tx: DatabaseTransaction, topology: str, plan: Plan) -> None:
+def finish_requests(tx: DatabaseTransaction, topology: str, plan: Plan) -> None:
     """Satisfy or close the requests that the plan concerns, in the coordinator's ledger.
 
     Source items that a refrozen batch no longer contains may be emitted again from here on.
@@ -126,6 +126,6 @@ def settle_requests(tx: DatabaseTransaction, topology: str, plan: Plan) -> None:
             tx.run("close_later_requests", **key)
             tx.run("hold_later_txids", **key)
         else:
-            tx.run("settle_refrozen_parts", **key)
+            tx.run("free_refrozen_parts", **key)
             tx.all("satisfy_requests", **key)
             tx.run("close_requests_of_parked", **key)

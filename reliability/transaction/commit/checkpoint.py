@@ -31,7 +31,7 @@ from reliability.core.errors import (
 from reliability.core.plan import Plan, dropped_by
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
-from reliability.transaction.commit.apply import apply_plan, settle_requests
+from reliability.transaction.commit.apply import apply_plan, finish_requests
 from reliability.transaction.commit.participant import Participant, rolled_back
 from reliability.transaction.commit.plan import (
     REFUSALS,
@@ -305,7 +305,7 @@ class Checkpoint:
                     if message.action is CheckpointAction.COMMIT:
                         differences = apply_plan(tx, self.topology, self.plan)
                         self._record_differences(message, differences)
-                        settle_requests(tx, self.topology, self.plan)
+                        finish_requests(tx, self.topology, self.plan)
                     save_checkpoint(tx, self.topology, old, new)
         self._drive, self.plan = drive, new.plan
 

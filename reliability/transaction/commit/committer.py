@@ -15,9 +15,15 @@ from typing import Protocol
 from reliability.core.plan import Plan
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_topology
-from reliability.transaction.commit.apply import apply_plan, settle_requests
+from reliability.transaction.commit.apply import apply_plan, finish_requests
 from reliability.transaction.commit.checkpoint import driving
-from reliability.transaction.commit.plan import REFUSALS, AppliedPlan, Planner, RefusedPlan
+from reliability.transaction.commit.plan import (
+    REFUSALS,
+    AppliedPlan,
+    Planner,
+    RefusedPlan,
+    plan_nothing,
+)
 from reliability.transaction.commit.saved_checkpoint import (
     SavedCheckpoint,
     read_checkpoint,
@@ -58,6 +64,11 @@ def committer(
                 yield checkpoint.change
 
 
+def finish_unfinished_change(commit_change: Committer) -> None:
+    """Finish the change that a dead driver left, and make no other."""
+    commit_change(plan_nothing)
+
+
 def _change_here(
     connection: LedgerConnection,
     topology: str,
@@ -76,7 +87,7 @@ def _change_here(
             if not plan:
                 return None
             differences = apply_plan(tx, topology, plan)
-            settle_requests(tx, topology, plan)
+            finish_requests(tx, topology, plan)
             save_checkpoint(tx, topology, old, _at(old, plan[-1].commit_number))
     except REFUSALS as error:
         if not plan:

@@ -18,9 +18,9 @@ from reliability.core.errors import LedgerBusy, ParkNotPossible
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import lock_topology
-from reliability.transaction.commit.committer import committer
+from reliability.transaction.commit.committer import committer, finish_unfinished_change
 from reliability.transaction.commit.drain import drain
-from reliability.transaction.commit.plan import Committed, plan_nothing
+from reliability.transaction.commit.plan import Committed
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 from reliability.transaction.process.attempt import raise_if_fenced
 from reliability.transaction.process.mirror import mirror_grant
@@ -58,9 +58,7 @@ def _commit_empty(
     connection: LedgerConnection, topology: str, txid: int, verdict: EmptyVerdict, reason: str
 ) -> list[Committed]:
     with committer(connection, topology) as commit_change:
-        commit_change(
-            plan_nothing
-        )  # a dead driver's unfinished change may be a commit of this txid
+        finish_unfinished_change(commit_change)  # it may be a commit of this txid
     with TopologyDatabases.of(connection, topology) as participants:
         is_alone = not participants.others
         grant = _grant_empty(connection, topology, txid, verdict, reason, process=is_alone)

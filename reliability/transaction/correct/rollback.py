@@ -25,9 +25,9 @@ from reliability.core.rollback import drop_refusal
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import lock_topology
 from reliability.states.kinds.stored import DifferenceObserver
-from reliability.transaction.commit.committer import committer
+from reliability.transaction.commit.committer import committer, finish_unfinished_change
 from reliability.transaction.commit.dry_run import try_plan
-from reliability.transaction.commit.plan import AppliedPlan, Planner, plan_nothing
+from reliability.transaction.commit.plan import AppliedPlan, Planner
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 
 
@@ -114,7 +114,7 @@ def _dry_run(
     # driver's unfinished change is completed first, as before every change of the states.
     with committer(connection, topology) as commit_change:
         with suppress(CheckpointStuck):
-            commit_change(plan_nothing)
+            finish_unfinished_change(commit_change)
         return try_plan(connection, topology, planner, observer)
 
 

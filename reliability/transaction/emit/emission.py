@@ -92,7 +92,10 @@ def _ask_for_dry_run(
 def _refreeze_interval(
     connection: LedgerConnection, topology: Topology, interval: Interval | None, run: Run
 ) -> None:
-    """Refreeze once a run: its parameters are kept, and a clear of it is not a new wish."""
+    """Refreeze at most once per run.
+
+    A cleared run keeps its parameters, so they do not ask for another refreeze.
+    """
     reason = f"run {run.run_id} of {run.dag_id} requested it"
     with connection.transaction() as tx:
         own = [
@@ -212,7 +215,7 @@ def _insert(
         **_ends(interval),
     )
     if meta:
-        freeze(tx, topology, txid, meta)
+        freeze(tx, topology, txid, meta.items)
 
 
 def _ends(interval: Interval | None) -> dict[str, object]:

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
-from reliability.core.spout import WHOLE, AllocatedItems, BatchMeta, SourceItem
+from reliability.core.spout import (
+    WHOLE,
+    AllocatedItems,
+    BatchMeta,
+    ItemPart,
+    SourceItem,
+    verdict_of,
+)
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 
 
@@ -76,16 +83,18 @@ def is_allocated(tx: DatabaseTransaction, topology: str, items: Sequence[SourceI
     return bool(row["is_allocated"])
 
 
-def freeze(tx: DatabaseTransaction, topology: str, txid: int, meta: BatchMeta) -> None:
+def freeze(
+    tx: DatabaseTransaction, topology: str, txid: int, items: Sequence[SourceItem | ItemPart]
+) -> None:
     """Record the items of a txid for ever, and how its emitted side is verified.
 
     Called at emission, or, for an opaque spout, just before its commit. Postgres rejects a part
     that another txid has.
     """
-    tx.all("insert_source_items", topology=topology, txid=txid, **parts_of(meta.items))
-    tx.one("record_verdict", topology=topology, txid=txid, verdict=meta.verdict.value)
+    tx.all("insert_source_items", topology=topology, txid=txid, **parts_of(items))
+    tx.one("record_verdict", topology=topology, txid=txid, verdict=verdict_of(items).value)
 
 
-def parts_of(items: Sequence[SourceItem]) -> dict[str, list[str]]:
+def parts_of(items: Sequence[SourceItem | ItemPart]) -> dict[str, list[str]]:
     """Return the parameters that name these items and their parts in a statement."""
     return {"items": [item.source for item in items], "parts": [item.part for item in items]}

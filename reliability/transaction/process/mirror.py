@@ -7,9 +7,10 @@ from collections.abc import Callable
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import AttemptStatus
 from reliability.core.errors import AttemptFenced
+from reliability.core.spout import verdict_of
 from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.ledger.locks import lock_mirror
-from reliability.ledger.records import batch_of
+from reliability.ledger.records import parts_of_batch
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 
 _ENDED = frozenset({AttemptStatus.FAILED.value, AttemptStatus.FENCED.value})
@@ -51,7 +52,8 @@ def take_grant(tx: DatabaseTransaction, grant: Grant, row: Row) -> bool:
                 f"already known here, {known['status']}"
             )
         return False
-    verdict = batch_of(row).verdict.value
+    # the verdict of a frozen batch is on record
+    verdict = row["verdict"] or verdict_of(parts_of_batch(row)).value
     tx.run("mirror_transaction", transaction_row=row["transaction_row"], verdict=verdict)
     tx.one("reach_txid", **grant)
     tx.run("fence_lower_attempts", **grant)

@@ -16,7 +16,7 @@ from reliability.core.plan import ChangeKey
 from reliability.core.spout import BatchMeta, Interval, SourceItem
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.ledger.records import batch_of, interval_of
+from reliability.ledger.records import batch_of, interval_of, parts_of_batch
 from reliability.transaction.emit.source_items import LedgerItems, freeze, with_batches
 
 _WAYS_OUT = (
@@ -109,4 +109,4 @@ def freeze_batch(tx: DatabaseTransaction, key: ChangeKey) -> None:
             f"the batch of {key.txid}:{key.attempt_id} does not start where the committed batch of "
             f"txid {key.txid - 1} ended"
         )
-    freeze(tx, key.topology, key.txid, batch_of(row))
+    freeze(tx, key.topology, key.txid, parts_of_batch(row))
