@@ -92,7 +92,9 @@ def test_a_partly_overlapping_interval_is_refused_and_names_both(emitter, connec
     half = Interval(
         datetime(1997, 1, 15, tzinfo=timezone.utc), datetime(1997, 2, 15, tzinfo=timezone.utc)
     )
-    with pytest.raises(IntervalOverlap, match=r"1997-01-15.*1997-01-01.*scheduled__1997-01"):
+    with pytest.raises(
+        IntervalOverlap, match=r"1997-01-15/1997-02-15 overlaps 1997-01 of run scheduled__1997-01"
+    ):
         emitter.again("manual__1").emit(half)
 
 
@@ -131,7 +133,7 @@ def test_nothing_is_emitted_behind_a_txid_that_nobody_works_on(emitter, connecti
     """E2: it could be computed, and never be committed."""
     emitter.emit(month(1997, 1))
     emitter.runner.close(1, emitter.run, "its tasks ended without it")
-    with pytest.raises(TxidBlocked, match=r"txid 1 \(run scheduled__1997-01, interval \[1997-01"):
+    with pytest.raises(TxidBlocked, match=r"txid 1 \(run scheduled__1997-01, interval 1997-01\)"):
         emitter.again("scheduled__1997-02").emit(month(1997, 2))
     assert rows(connection, NOTHING) == [(2,)]
     assert emitter.again().emit(month(1997, 1)) == [1, 2]
