@@ -281,6 +281,11 @@ def _topologies(connection: LedgerConnection) -> Iterator[CheckResult]:
 
 def _topology(tx: Any, row: Any) -> Iterator[CheckResult]:
     from reliability.ledger.records import blocked_of
+    from reliability.transaction.inspect.intervals import (
+        NEVER_EMITTED,
+        format_counts,
+        intervals_without_commit,
+    )
 
     name = row["topology"]
     check = f"topology {name}"
@@ -297,4 +302,11 @@ def _topology(tx: Any, row: Any) -> Iterator[CheckResult]:
     if blocked is not None and not held:
         error = blocked.error()
         findings.append(_warning(check, error.what, error.remedy))
-    yield from findings or [_ok(check, f"{row['curr_txid'] - 1} txids committed")]
+    intervals = intervals_without_commit(tx, name)
+    lacking = format_counts(intervals.counts)
+    if not NEVER_EMITTED.isdisjoint(intervals.counts):
+        findings.append(_warning(check, lacking, f"`reliability lag {name}` lists them"))
+    unknown = intervals.unknown and f"expected intervals unknown: {intervals.unknown}"
+    committed = f"{row['curr_txid'] - 1} txids committed"
+    said = "; ".join(filter(None, (committed, lacking, unknown)))
+    yield from findings or [_ok(check, said)]
