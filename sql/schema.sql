@@ -179,6 +179,27 @@ CREATE TABLE reliability.difference (
 
 CREATE INDEX difference_by_txid ON reliability.difference USING btree (topology, txid);
 
+CREATE TABLE reliability.emission (
+    topology text NOT NULL,
+    dag_id text NOT NULL,
+    run_id text NOT NULL,
+    interval_start timestamp with time zone,
+    interval_end timestamp with time zone,
+    status text NOT NULL DEFAULT 'EMITTING'::text,
+    began_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    ended_at timestamp with time zone,
+    failing_since timestamp with time zone,
+    reason_code text,
+    reason text,
+    CONSTRAINT emission_pkey PRIMARY KEY (topology, dag_id, run_id),
+    CONSTRAINT emission_interval_has_both_ends CHECK (((interval_start IS NULL) = (interval_end IS NULL))),
+    CONSTRAINT emission_status CHECK ((status = ANY (ARRAY['EMITTING'::text, 'EMITTED'::text, 'FAILED'::text]))),
+    CONSTRAINT emission_that_ended_has_an_end CHECK (((status = 'EMITTING'::text) = (ended_at IS NULL))),
+    CONSTRAINT failed_emission_says_why CHECK ((((status = 'FAILED'::text) = (reason_code IS NOT NULL)) AND ((reason_code IS NULL) = (reason IS NULL)) AND ((status <> 'FAILED'::text) OR (failing_since IS NOT NULL))))
+);
+
+CREATE INDEX emission_by_interval ON reliability.emission USING btree (topology, interval_start, interval_end);
+
 CREATE TABLE reliability.migration (
     number integer NOT NULL,
     name text NOT NULL,
@@ -245,6 +266,23 @@ CREATE TABLE reliability.request_contact (
     run_started text NOT NULL DEFAULT ''::text,
     CONSTRAINT request_contact_pkey PRIMARY KEY (request_id, task),
     CONSTRAINT request_contact_request_id_fkey FOREIGN KEY (request_id) REFERENCES reliability.request(request_id)
+);
+
+CREATE TABLE reliability.schedule (
+    topology text NOT NULL,
+    dag_id text NOT NULL,
+    cron text,
+    time_zone text,
+    period interval,
+    not_evaluated text,
+    first_start timestamp with time zone,
+    last_start timestamp with time zone,
+    catchup boolean NOT NULL,
+    recorded_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT schedule_pkey PRIMARY KEY (topology),
+    CONSTRAINT cron_has_a_time_zone CHECK (((cron IS NULL) = (time_zone IS NULL))),
+    CONSTRAINT schedule_is_of_one_kind CHECK ((num_nonnulls(cron, period, not_evaluated) = 1)),
+    CONSTRAINT schedule_period_is_positive CHECK ((period > '00:00:00'::interval))
 );
 
 CREATE TABLE reliability.server (

@@ -18,6 +18,7 @@ from airflow.sdk.exceptions import AirflowSkipException
 from reliability.core.definitions import Topology
 from reliability.core.errors import RunUnsatisfied, SourceNotReady
 from reliability_airflow.context import REFREEZE, contact_of, interval_of, is_asked_for, run_of
+from reliability_airflow.schedule import schedule_of
 from reliability_airflow.triggers import SOURCE_POLL_SECONDS
 from reliability_airflow.waiting import WaitingOperator
 
@@ -50,6 +51,7 @@ class EmitOperator(WaitingOperator):
                     contact_of(context),
                     max_batches=conf.getint("core", "max_map_length"),
                     refreeze=is_asked_for(REFREEZE, context),
+                    schedule=schedule_of(context["ti"].task.dag),
                 )
         except SourceNotReady as error:
             kwargs = self.carried("source", error)

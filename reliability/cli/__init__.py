@@ -12,6 +12,7 @@ __all__ = ["app"]
 IN_THE_ORDER_OF_THE_HELP = (
     "status",
     "show",
+    "txids",
     "lag",
     "history",
     "replay",

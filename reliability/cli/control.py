@@ -25,16 +25,23 @@ from reliability.cli.output import (
     format_differences,
     plain_run,
     print_json,
-    read_txids,
 )
-from reliability.core.txids import format_txids, with_noun, with_verb
+from reliability.cli.select import (
+    FileOption,
+    IntervalOption,
+    Selected,
+    check_selection,
+    select_txids,
+    with_intervals,
+)
+from reliability.core.txids import format_intervals, format_txids
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection
     from reliability.transaction.commit.plan import Committed
     from reliability.transaction.correct.rollback import RolledBack
 
-Txid = Annotated[int, typer.Argument(metavar="TXID", min=1)]
+Txids = Annotated[str, typer.Argument(metavar="TXIDS", help="3, 3..5 or 3,7..9.")]
 
 
 @verb("reliability pause shop --reason 'the warehouse moves'")
@@ -63,13 +70,23 @@ def resume(topology: TopologyName) -> None:
 @verb(
     "reliability rollback shop 41 --reason 'May was delivered twice' --dry-run",
     "reliability rollback shop 41 --reason 'May was delivered twice'",
+    "reliability rollback shop --interval 2013-04 --reason 'May was delivered twice'",
 )
 def rollback(
     topology: TopologyName,
-    txid: Annotated[
-        int, typer.Argument(metavar="TXID", min=0, help="The last txid to keep; 0 for none.")
-    ],
     reason: Reason,
+    txid: Annotated[
+        int | None, typer.Argument(metavar="TXID", min=0, help="The last txid to keep; 0 for none.")
+    ] = None,
+    interval: Annotated[
+        str,
+        typer.Option(
+            metavar="INTERVAL", help="Instead: keep all up to the last txid of this interval."
+        ),
+    ] = "",
+    file: Annotated[
+        str, typer.Option(metavar="NAME", help="Instead: up to the last txid that reads this file.")
+    ] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only report what would change.")
     ] = False,
@@ -85,83 +102,102 @@ def rollback(
     """
     from reliability.transaction.correct.rollback import roll_back
 
+    check_selection("" if txid is None else "1", interval, file)
     check_target(diff, diff_table)
     if (diff or diff_table) and not dry_run:
         raise typer.BadParameter("rows are compared in a dry run: --diff needs --dry-run")
     with ledger() as connection, ExitStack() as closing:
         check_known(connection, topology)
+        if txid is None:
+            selected = select_txids(connection, topology, "", interval, file)
+            selected.show()
+            txid = selected.txids[-1]
         observer = None
         if diff or diff_table:
             rows = closing.enter_context(rows_into(connection, topology, diff, diff_table))
             observer = rows.observe
         if not dry_run and not yes:
             would = roll_back(connection, topology, txid, reason, dry_run=True)
-            check_asked(_rollback_question(topology, would), yes=False)
+            check_asked(
+                _rollback_question(_txids_of(connection, topology, would), would), yes=False
+            )
         done = roll_back(connection, topology, txid, reason, dry_run=dry_run, observer=observer)
-    _print_rolled_back(topology, done, as_json=as_json)
+        txids = _txids_of(connection, topology, done)
+    _print_rolled_back(txids, done, as_json=as_json)
+
+
+def _txids_of(connection: LedgerConnection, topology: str, done: RolledBack) -> Selected:
+    return with_intervals(connection, topology, [done.to_txid, *_held(done)])
 
 
 _DROPPED = "this drops a decided commit that a database could not carry out"
 
 
-def _held(done: RolledBack) -> str:
-    return format_txids(range(done.held[0], done.held[1] + 1))
+def _held(done: RolledBack) -> range:
+    return range(done.held[0], done.held[1] + 1)
 
 
-def _rollback_question(topology: str, would: RolledBack) -> str:
+def _rollback_question(txids: Selected, would: RolledBack) -> str:
     changes = "\n".join(
         [*format_differences(would.differences), *([_DROPPED] * bool(would.dropped))]
     )
     first, last = would.held
     later = "txid after it" if first == last else f"{last - first + 1} txids after it"
     return (
-        f"{topology} will be rolled back to txid {would.to_txid}. The {later}, {_held(would)}, "
-        f"{'is' if first == last else 'are'} taken out and held; attempts are fenced and requests "
-        f"closed. What would change:\n{changes}\nRoll back?"
+        f"{txids.topology} will be rolled back to {txids.named([would.to_txid])}. The {later}, "
+        f"{txids.named(_held(would))}, {'is' if first == last else 'are'} taken out and held; "
+        f"attempts are fenced and requests closed. What would change:\n{changes}\nRoll back?"
     )
 
 
-def _print_rolled_back(topology: str, done: RolledBack, *, as_json: bool) -> None:
+def _print_rolled_back(txids: Selected, done: RolledBack, *, as_json: bool) -> None:
     is_dry_run = done.commit_number is None
+    topology, to, held = txids.topology, txids.named([done.to_txid]), txids.named(_held(done))
     if as_json:
         return print_json(
             {
                 "topology": topology,
                 "to_txid": done.to_txid,
+                "to_interval": format_intervals([txids.intervals.get(done.to_txid)]) or None,
                 "is_dry_run": is_dry_run,
                 "commit_number": done.commit_number,
-                "held": _held(done),
+                "held": format_txids(_held(done)),
                 "dropped": done.dropped,
                 "differences": list(done.differences),
             }
         )
     if is_dry_run:
-        typer.echo(f"{topology} would be rolled back to txid {done.to_txid}. What would change:")
+        typer.echo(f"{topology} would be rolled back to {to}. What would change:")
     else:
         number = done.commit_number
-        typer.echo(
-            f"{topology} was rolled back to txid {done.to_txid} as c={number}. What changed:"
-        )
+        typer.echo(f"{topology} was rolled back to {to} as c={number}. What changed:")
     for line in format_differences(done.differences):
         typer.echo(line)
     if done.dropped:
         typer.echo(_DROPPED)
     if is_dry_run:
-        typer.echo(f"{with_noun(_held(done))} would be held")
+        typer.echo(f"{held} would be held")
     else:
-        typer.echo(f"{with_verb(_held(done))} held. Next, when the cause is fixed:")
+        is_ = "is" if done.held[0] == done.held[1] else "are"
+        typer.echo(f"{held} {is_} held. Next, when the cause is fixed:")
         typer.echo(f"  reliability release {topology}")
 
 
 # --- release -------------------------------------------------------------------------------------
 
 
-@verb("reliability release shop", "reliability release shop 42..44")
+@verb(
+    "reliability release shop",
+    "reliability release shop 42..44",
+    "reliability release shop --interval 2013-05",
+)
 def release(
     topology: TopologyName,
     txids: Annotated[
         str, typer.Argument(metavar="TXIDS", help="3, 3..5 or 3,7..9; all if left out.")
     ] = "",
+    interval: IntervalOption = "",
+    file: FileOption = "",
     as_json: AsJson = False,
 ) -> None:
     """Let held txids be processed again, and print the runs of Airflow that request them.
@@ -170,13 +206,18 @@ def release(
     """
     from reliability.transaction.correct.rollback import release
 
-    wanted = read_txids(txids) if txids else None
+    check_selection(txids, interval, file, optional=True)
     with ledger() as connection:
         check_known(connection, topology)
-        runs = release(connection, topology, wanted)
-    released = {txid for run in runs for txid in run.txids}
-    if left := set(wanted or ()) - released:
-        warn(f"{with_noun(format_txids(left))} not held")
+        wanted = None
+        if txids or interval or file:
+            wanted = select_txids(connection, topology, txids, interval, file)
+            wanted.show()
+        runs = release(connection, topology, wanted.txids if wanted else None)
+        released = [txid for run in runs for txid in run.txids]
+        named = with_intervals(connection, topology, released)
+    if wanted is not None and (left := set(wanted.txids) - set(released)):
+        warn(f"{wanted.named(left)} not held")
     if as_json:
         return print_json(
             {
@@ -188,10 +229,7 @@ def release(
     if not runs:
         typer.echo(f"no txid of {topology} was held")
         return
-    typer.echo(
-        f"{with_noun(format_txids(released))} released. Clear the runs that request them, in this "
-        "order:"
-    )
+    typer.echo(f"{named} released. Clear the runs that request them, in this order:")
     for line in commands_to_clear(runs):
         typer.echo(line)
 
@@ -199,46 +237,83 @@ def release(
 # --- park and skip -------------------------------------------------------------------------------
 
 
-@verb("reliability park shop 42 --reason 'a broken file, the supplier sends another'")
-def park(topology: TopologyName, txid: Txid, reason: Reason, yes: Yes = False) -> None:
+@verb(
+    "reliability park shop 42 --reason 'a broken file, the supplier sends another'",
+    "reliability park shop --interval 2013-05 --reason 'a broken file, the supplier sends another'",
+)
+def park(
+    topology: TopologyName,
+    reason: Reason,
+    txids: Txids = "",
+    interval: IntervalOption = "",
+    file: FileOption = "",
+    yes: Yes = False,
+) -> None:
     """Let later txids commit past one that cannot be processed; a replay can process it later.
 
     It commits as empty when its turn comes. Runs that requested it are told that it is not done.
     """
     from reliability.transaction.correct.park import park
 
-    _park_or_skip(park, topology, txid, reason, "its run fails until it is replayed", yes=yes)
+    check_selection(txids, interval, file)
+    with ledger() as connection:
+        check_known(connection, topology)
+        selected = select_txids(connection, topology, txids, interval, file)
+        _park_or_skip(
+            park, connection, selected, reason, "its run fails until it is replayed", yes=yes
+        )
 
 
-@verb("reliability skip shop 42 --reason 'a test file, not to be counted'")
-def skip(topology: TopologyName, txid: Txid, reason: Reason, yes: Yes = False) -> None:
+@verb(
+    "reliability skip shop 42 --reason 'a test file, not to be counted'",
+    "reliability skip shop --interval 2013-05 --reason 'a test file, not to be counted'",
+)
+def skip(
+    topology: TopologyName,
+    reason: Reason,
+    txids: Txids = "",
+    interval: IntervalOption = "",
+    file: FileOption = "",
+    yes: Yes = False,
+) -> None:
     """Let later txids commit past one for good; runs that requested it succeed without it.
 
     It commits as empty when its turn comes.
     """
     from reliability.transaction.correct.park import skip
 
-    _park_or_skip(skip, topology, txid, reason, "its run succeeds without it", yes=yes)
+    check_selection(txids, interval, file)
+    with ledger() as connection:
+        check_known(connection, topology)
+        selected = select_txids(connection, topology, txids, interval, file)
+        _park_or_skip(skip, connection, selected, reason, "its run succeeds without it", yes=yes)
 
 
 def _park_or_skip(
     pass_over: Callable[[LedgerConnection, str, int, str], list[Committed]],
-    topology: str,
-    txid: int,
+    connection: LedgerConnection,
+    selected: Selected,
     reason: str,
     consequence: str,
     *,
     yes: bool,
 ) -> None:
-    with ledger() as connection:
-        check_known(connection, topology)
-        check_asked(
-            f"Txid {txid} of {topology} commits as empty: nothing of its batch counts, attempts "
-            f"at it are fenced, and {consequence}. Continue?",
-            yes=yes,
-        )
-        committed = pass_over(connection, topology, txid, reason)
+    selected.show()
+    several = len(selected.txids) > 1
+    check_asked(
+        f"{selected} of {selected.topology} will commit as empty: nothing of "
+        f"{'their batches' if several else 'its batch'} counts, attempts at "
+        f"{'them' if several else 'it'} are fenced, and {consequence}. Continue?",
+        yes=yes,
+    )
+    committed = [
+        one
+        for txid in selected.txids
+        for one in pass_over(connection, selected.topology, txid, reason)
+    ]
+    named = with_intervals(connection, selected.topology, [one.attempt.txid for one in committed])
     for one in committed:
-        typer.echo(f"committed {one.attempt} as c={one.commit_number}")
-    if txid not in {one.attempt.txid for one in committed}:
-        typer.echo(f"txid {txid} commits as empty when its turn comes")
+        typer.echo(f"committed {named.with_interval(one.attempt)} as c={one.commit_number}")
+    if left := set(selected.txids) - set(named.txids):
+        what = "commits as empty when its turn comes"
+        typer.echo("\n".join(f"{selected.named([txid])} {what}" for txid in sorted(left)))

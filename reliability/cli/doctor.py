@@ -281,6 +281,11 @@ def _topologies(connection: LedgerConnection) -> Iterator[CheckResult]:
 
 def _topology(tx: Any, row: Any) -> Iterator[CheckResult]:
     from reliability.ledger.records import blocked_of
+    from reliability.transaction.inspect.intervals import (
+        NEVER_EMITTED,
+        format_counts,
+        intervals_without_commit,
+    )
 
     name = row["topology"]
     check = f"topology {name}"
@@ -296,4 +301,11 @@ def _topology(tx: Any, row: Any) -> Iterator[CheckResult]:
         findings.append(_warning(check, what, f"reliability release {name}"))
     if blocked is not None and not held:
         findings.append(_warning(check, str(blocked), blocked.remedy(name)))
-    yield from findings or [_ok(check, f"{row['curr_txid'] - 1} txids committed")]
+    intervals = intervals_without_commit(tx, name)
+    lacking = format_counts(intervals.counts)
+    if not NEVER_EMITTED.isdisjoint(intervals.counts):
+        findings.append(_warning(check, lacking, f"`reliability lag {name}` lists them"))
+    unknown = intervals.unknown and f"expected intervals unknown: {intervals.unknown}"
+    committed = f"{row['curr_txid'] - 1} txids committed"
+    said = "; ".join(filter(None, (committed, lacking, unknown)))
+    yield from findings or [_ok(check, said)]

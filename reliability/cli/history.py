@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from reliability.cli.app import FOUND, AsJson, OneOrAll, TopologyName, ledger, names, verb
 from reliability.cli.output import followed, format_value, plain, print_json, print_table
+from reliability.cli.select import FileOption, IntervalOption, check_selection, select_txids
 
 if TYPE_CHECKING:
     from reliability.transaction.inspect.explain import Explanation
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
 @verb(
     "reliability explain shop revenue_by_day day=2026-01-02",
     "reliability explain shop exact k=1 word --json",
+    "reliability explain shop revenue_by_day day=2026-01-02 --interval 2026-01",
 )
 def explain(
     topology: TopologyName,
@@ -29,13 +32,28 @@ def explain(
         list[str] | None,
         typer.Argument(metavar="COLUMN=VALUE", help="The row's key; COLUMN alone means NULL."),
     ] = None,
+    interval: IntervalOption = "",
+    file: FileOption = "",
     as_json: AsJson = False,
 ) -> None:
-    """Show a row of a state's table, what each txid contributed to it, and for which run."""
+    """Show a row of a state's table, what each txid contributed to it, and for which run.
+
+    With --interval or --file, only what the txids of that interval or file contributed.
+    """
     from reliability.transaction.inspect.explain import explain
 
+    check_selection("", interval, file, optional=True)
     with ledger() as connection:
         found = explain(connection, topology, state, read_key(key or []))
+        if interval or file:
+            own = select_txids(connection, topology, "", interval, file)
+            own.show()
+            found = replace(
+                found,
+                contributions=tuple(
+                    one for one in found.contributions if one.attempt.txid in own.intervals
+                ),
+            )
     if as_json:
         print_json(found)
     else:
@@ -60,6 +78,7 @@ def _print_explanation(found: Explanation) -> None:
         "",
         {
             "attempt": "left",
+            "interval": "left",
             **dict.fromkeys(columns, "right"),
             "committed (UTC)": "left",
             "run": "left",
@@ -68,6 +87,7 @@ def _print_explanation(found: Explanation) -> None:
         [
             (
                 one.attempt,
+                one.interval,
                 *(_value(one.values[name]) for name in columns),
                 one.committed_at,
                 one.run_id,

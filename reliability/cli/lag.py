@@ -1,4 +1,4 @@
-"""`reliability lag`: emitted uncommitted txids, and items of the source without a txid."""
+"""`reliability lag`: the intervals that lack a commit, and items of the source without a txid."""
 
 from __future__ import annotations
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from reliability.core.definitions import Topology
     from reliability.core.spout import AllocatedItems, Interval
     from reliability.ledger.connection import LedgerConnection
+    from reliability.transaction.inspect.intervals import IntervalReport, IntervalsReport
 
 
 @verb(
@@ -41,16 +42,17 @@ def lag(
         int | None,
         typer.Option(
             metavar="SECONDS",
-            help="Exit with 3 if the oldest uncommitted txid is older than this, or an item of a "
-            "closed interval has no txid.",
+            help="Exit with 3 if the oldest uncommitted txid is older than this, an interval has "
+            "been missing or failing for longer, or an item of a closed interval has no txid.",
         ),
     ] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Show how far every topology is behind its emission and behind its source.
+    """Show every interval that lacks a commit, with its run, the reason and the next step.
 
-    The source is read if the pipeline's module can be imported: it shows the items without a txid
-    in past intervals, or, with an untimed spout, everything that is not emitted yet.
+    An interval is missing if the DAG's schedule has it and no run has tried to emit it. The source
+    is read if the pipeline's module can be imported: it shows the items without a txid in past
+    intervals, or, with an untimed spout, everything that is not emitted yet.
     """
     with ledger() as connection:
         found = [_lag_of(connection, name) for name in names(connection, topology)]
@@ -65,6 +67,8 @@ def lag(
 def _lag_of(connection: LedgerConnection, topology: str) -> dict[str, Any]:
     (row,) = rows_of(connection, "lag", topology=topology)
     without_txid, error = _look_at_source(connection, topology)
+    report = read_intervals(connection, topology)
+    late = [_late(connection, topology, found) for found in without_txid or () if found["interval"]]
     return {
         "topology": topology,
         "uncommitted": row["uncommitted"],
@@ -73,13 +77,54 @@ def _lag_of(connection: LedgerConnection, topology: str) -> dict[str, Any]:
         "oldest_age_seconds": row["age"].total_seconds() if row["age"] else None,
         "without_txid": without_txid,
         "source_error": error,
+        "intervals": [plain_report(topology, found) for found in [*report.reports, *late]],
+        "expected_unknown": report.unknown,
+        "is_cut": report.is_cut,
     }
+
+
+def read_intervals(connection: LedgerConnection, topology: str) -> IntervalsReport:
+    """Return the intervals of a topology that lack a commit."""
+    from reliability.transaction.inspect.intervals import intervals_without_commit
+
+    with connection.transaction() as tx:
+        return intervals_without_commit(tx, topology)
+
+
+def plain_report(topology: str, report: IntervalReport) -> dict[str, Any]:
+    """Return an interval's report as plain data."""
+    return {
+        "topology": topology,
+        "interval": str(report.interval) if report.interval else None,
+        "count": report.count,
+        "state": report.state.value,
+        "txids": format_txids(report.txids),
+        "dag_id": report.dag_id,
+        "run_id": report.run_id or None,
+        "since": report.since,
+        "age_seconds": report.age.total_seconds(),
+        "why": report.why,
+        "next_step": report.next_step,
+    }
+
+
+def _late(connection: LedgerConnection, topology: str, found: dict[str, Any]) -> IntervalReport:
+    from reliability.core.spout import Interval
+    from reliability.transaction.inspect.intervals import IntervalKey, late_report
+
+    interval = Interval.parse(found["interval"])
+    rows = rows_of(connection, "last_run_of_interval", **IntervalKey.of(topology, interval))
+    return late_report(interval, rows[0], found["items"], found["rows"])
+
+
+_COUNTED = ("missing", "failed", "emitting", "waiting")
 
 
 def _is_late(one: dict[str, Any], fail_after: int) -> bool:
     # what an untimed spout has not emitted is left to the next run
     overdue = any(found["interval"] for found in one["without_txid"] or ())
-    return overdue or (one["oldest_age_seconds"] or 0) > fail_after
+    ages = [found["age_seconds"] for found in one["intervals"] if found["state"] in _COUNTED]
+    return overdue or max([one["oldest_age_seconds"] or 0, *ages]) > fail_after
 
 
 def _print(found: list[dict[str, Any]]) -> None:
@@ -103,15 +148,61 @@ def _print(found: list[dict[str, Any]]) -> None:
             for one in found
         ],
     )
+    _print_intervals([row for one in found for row in one["intervals"]])
     for one in found:
+        if one["expected_unknown"]:
+            typer.echo(f"{one['topology']}: expected intervals unknown: {one['expected_unknown']}")
+        if one["is_cut"]:
+            typer.echo(f"{one['topology']}: more intervals are missing than are listed")
         if one["source_error"]:
             typer.echo(f"{one['topology']}: its source could not be read: {one['source_error']}")
         for open_ in one["without_txid"] or ():
-            where = f"interval {open_['interval']}" if open_["interval"] else "not emitted yet"
-            typer.echo(
-                f"{one['topology']}: {where}: {format_value(open_['rows'])} rows in "
-                f"{format_value(len(open_['items']))} items, the first {open_['items'][0]}"
+            if not open_["interval"]:
+                typer.echo(f"{one['topology']}: not emitted yet: {describe_items(open_)}")
+
+
+def _print_intervals(rows: list[dict[str, Any]]) -> None:
+    """Print a table with a line for each, and below it why, and what to type: both are long."""
+    if not rows:
+        return
+    columns = ("topology", "interval", "state", "txids", "since (UTC)", "run")
+    print_table(
+        "intervals without a commit",
+        dict.fromkeys(columns, "left"),
+        [
+            (
+                row["topology"],
+                _interval(row),
+                row["state"],
+                row["txids"],
+                row["since"],
+                row["run_id"],
             )
+            for row in rows[:_SHOWN]
+        ],
+    )
+    for row in rows[:_SHOWN]:
+        typer.echo(f"{row['topology']} {_interval(row)} {row['state']}: {row['why']}")
+        if row["next_step"] != "nothing":
+            typer.echo(f"  next: {row['next_step']}")
+    if len(rows) > _SHOWN:
+        typer.echo(f"{len(rows) - _SHOWN} more are in --json")
+
+
+_SHOWN = 50
+
+
+def _interval(row: dict[str, Any]) -> str:
+    several = f" ({row['count']})" if row["count"] > 1 else ""
+    return (row["interval"] or "no interval") + several
+
+
+def describe_items(found: dict[str, Any]) -> str:
+    """Describe items that have no txid."""
+    return (
+        f"{format_value(found['rows'])} rows in {format_value(len(found['items']))} items, the "
+        f"first {found['items'][0]}"
+    )
 
 
 def _age(seconds: float | None) -> timedelta | None:

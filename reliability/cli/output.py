@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import shlex
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -15,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reliability.core.difference import Difference
-from reliability.core.txids import format_txids, with_noun
+from reliability.core.texts import clear_command
+from reliability.core.txids import format_intervals, format_txids, name_txids
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -165,19 +165,17 @@ def format_differences(differences: Sequence[Difference]) -> Iterator[str]:
 def commands_to_clear(runs: Iterable[RunToClear]) -> Iterator[str]:
     """Format the commands that clear runs, in the order in which to run them."""
     yield from (
-        f"  {_command_to_clear(run)}  # {with_noun(format_txids(run.txids))}" for run in runs
+        f"  {clear_command(run.dag_id, run.run_id)}  # {name_txids(run.txids, run.intervals)}"
+        for run in runs
     )
 
 
-def plain_run(run: RunToClear) -> dict[str, str]:
+def plain_run(run: RunToClear) -> dict[str, str | None]:
     """Return one of these commands as plain data."""
     return {
         "dag_id": run.dag_id,
         "run_id": run.run_id,
         "txids": format_txids(run.txids),
-        "command": _command_to_clear(run),
+        "interval": format_intervals(run.intervals) or None,
+        "command": clear_command(run.dag_id, run.run_id),
     }
-
-
-def _command_to_clear(run: RunToClear) -> str:
-    return f"airflow dags clear {run.dag_id} --run-id {shlex.quote(run.run_id)} --yes"

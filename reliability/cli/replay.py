@@ -35,11 +35,18 @@ from reliability.cli.output import (
     commands_to_clear,
     console,
     format_differences,
+    plain,
     plain_run,
     print_json,
-    read_txids,
 )
-from reliability.core.txids import format_txids, with_noun
+from reliability.cli.select import (
+    FileOption,
+    IntervalOption,
+    Selected,
+    check_selection,
+    select_txids,
+)
+from reliability.core.txids import format_intervals
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,10 +63,14 @@ DAG_ID = "cli"
     "reliability replay shop 3..5 --dry-run --diff rows.parquet",
     "reliability replay shop 3,7 --reason 'the price of May was net'",
     "reliability replay shop 3 --refreeze --reason 'the file was delivered anew'",
+    "reliability replay shop --interval 2013-05 --reason 'the price of May was net'",
+    "reliability replay shop --file 2013-05.csv --refreeze --reason 'it was delivered anew'",
 )
 def replay(
     topology: TopologyName,
-    txids: Annotated[str, typer.Argument(metavar="TXIDS", help="3, 3..5 or 3,7..9.")],
+    txids: Annotated[str, typer.Argument(metavar="TXIDS", help="3, 3..5 or 3,7..9.")] = "",
+    interval: IntervalOption = "",
+    file: FileOption = "",
     dry_run: Annotated[
         bool,
         typer.Option("--dry-run", help="Run Spark and report what would change; change nothing."),
@@ -94,7 +105,7 @@ def replay(
     rolled back, and its changes are printed. spark-submit runs on this host. With --refreeze,
     uncommitted txids are refrozen, and the runs to clear are printed.
     """
-    wanted = read_txids(txids)
+    check_selection(txids, interval, file)
     check_target(diff, diff_table)
     if (diff or diff_table) and not dry_run:
         raise typer.BadParameter("rows are compared in a dry run: --diff needs --dry-run")
@@ -104,6 +115,9 @@ def replay(
         )
     with ledger() as connection, ExitStack() as closing:
         check_known(connection, topology)
+        selected = select_txids(connection, topology, txids, interval, file)
+        selected.show()
+        wanted = list(selected.txids)
         submit = submit_with(master, conf or [])
         rows = None
         if diff or diff_table:
@@ -122,9 +136,11 @@ def replay(
         )
         to_clear = _refreeze_uncommitted(replaying, wanted, reason, report) if refreeze else []
         wanted = sorted(set(wanted) - {txid for run in to_clear for txid in run.txids})
-        replayed = _replay_all(replaying, wanted, reason, refreeze=refreeze, report=report)
+        replayed = _replay_all(
+            replaying, selected, wanted, reason, refreeze=refreeze, report=report
+        )
         closing.close()  # all that is written is there before anything is said of it
-    _print_results(topology, replayed, to_clear, is_dry_run=dry_run, as_json=as_json)
+    _print_results(selected, replayed, to_clear, is_dry_run=dry_run, as_json=as_json)
     if rows is not None and not as_json:
         typer.echo(f"{rows.count:,} rows are in {diff or diff_table}")
 
@@ -195,6 +211,7 @@ def _refreeze(replaying: ReplayRun, txid: int, reason: str, report: Callable[[st
 
 def _replay_all(
     replaying: ReplayRun,
+    selected: Selected,
     txids: Sequence[int],
     reason: str,
     *,
@@ -213,7 +230,7 @@ def _replay_all(
         _print_log_path(error)
         if left := set(txids) - {one.txid for one in done}:
             warn(
-                f"{with_noun(format_txids(left))} not replayed, {len(done)} replayed before; "
+                f"{selected.named(left)} not replayed, {len(done)} replayed before; "
                 "a PROCESSED one still commits in its turn"
             )
             replaying.give_up("reliability replay ended without it")
@@ -265,8 +282,12 @@ def _progress(txids: int) -> Iterator[Callable[[str], None]]:
         yield say
 
 
+def _interval(selected: Selected, one: ReplayResult) -> str | None:
+    return format_intervals([selected.intervals.get(one.txid)]) or None
+
+
 def _print_results(
-    topology: str,
+    selected: Selected,
     replayed: Sequence[ReplayResult],
     to_clear: Sequence[RunToClear],
     *,
@@ -276,20 +297,23 @@ def _print_results(
     if as_json:
         return print_json(
             {
-                "topology": topology,
+                "topology": selected.topology,
                 "is_dry_run": is_dry_run,
-                "replayed": list(replayed),
+                "replayed": [
+                    {**plain(one), "interval": _interval(selected, one)} for one in replayed
+                ],
                 "to_clear": [plain_run(run) for run in to_clear],
             }
         )
     for one in replayed:
-        typer.echo(f"{one.attempt} {'would change' if is_dry_run else 'changed'}")
+        what = "would change" if is_dry_run else "changed"
+        typer.echo(f"{selected.with_interval(one.attempt)} {what}")
         for line in format_differences(one.differences):
             typer.echo(line)
         if one.outdated_code:
             typer.echo(f"warning: {one.outdated_code}")
     if to_clear:
-        uncommitted = with_noun(format_txids(txid for run in to_clear for txid in run.txids))
+        uncommitted = selected.named(txid for run in to_clear for txid in run.txids)
         typer.echo(f"{uncommitted} not committed yet. Clear the runs that request them, in order:")
     for line in commands_to_clear(to_clear):
         typer.echo(line)

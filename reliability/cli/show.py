@@ -17,15 +17,25 @@ from reliability.cli.output import (
     print_json,
     print_table,
 )
+from reliability.cli.select import (
+    FileOption,
+    IntervalOption,
+    check_selection,
+    select_txids,
+    with_intervals,
+)
+from reliability.cli.txids import files_of
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.difference import Difference
 from reliability.core.errors import AttemptUnknown
 from reliability.core.statement_key import TxidKey
+from reliability.core.txids import format_intervals
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection
     from reliability.transaction.inspect.attempt_report import AttemptReport
 
+MAX_FILES = 10
 _WHAT = re.compile(r"^(?:([^/]+)/)?([1-9]\d*(?::\d+)?)$")
 
 
@@ -33,18 +43,30 @@ _WHAT = re.compile(r"^(?:([^/]+)/)?([1-9]\d*(?::\d+)?)$")
     "reliability show 7:2",
     "reliability show shop 7:2",
     "reliability show shop/7 --json",
+    "reliability show shop --interval 2013-03",
+    "reliability show shop --file 2013-03.csv",
 )
 def show(
-    what: Annotated[str, typer.Argument(metavar="TOPOLOGY", help="Optional if there is only one.")],
+    what: Annotated[
+        str, typer.Argument(metavar="TOPOLOGY", help="Optional if there is only one.")
+    ] = "",
     which: Annotated[
         str, typer.Argument(metavar="TXID:ATTEMPT", help="An attempt, 7:2, or a txid, 7.")
     ] = "",
+    interval: IntervalOption = "",
+    file: FileOption = "",
     as_json: AsJson = False,
 ) -> None:
     """Show everything that the ledger keeps of an attempt: its request, code and result.
 
-    For a txid: its batch, its requests, all its attempts, and what each replay changed.
+    For a txid: its batch, its requests, all its attempts, and what each replay changed. With
+    --interval or --file: each txid of that interval or file.
     """
+    check_selection("" if interval or file else "1", interval, file)
+    if interval or file:
+        if which:
+            raise typer.BadParameter("name a txid, or select txids by --interval and --file")
+        return _show_selected(what or None, interval, file, as_json=as_json)
     match = _WHAT.match(f"{what}/{which}" if which else what)
     if match is None:
         raise typer.BadParameter("write 7:2, shop 7:2 or shop/7:2, or a txid such as 7")
@@ -54,6 +76,17 @@ def show(
             _show_attempt(connection, topology, TransactionAttempt.parse(match[2]), as_json=as_json)
         else:
             _show_txid(connection, topology, int(match[2]), as_json=as_json)
+
+
+def _show_selected(name: str | None, interval: str, file: str, *, as_json: bool) -> None:
+    with ledger() as connection:
+        topology = _the_topology(connection, name)
+        selected = select_txids(connection, topology, "", interval, file)
+        selected.show()
+        if as_json:
+            return print_json([_story_of_txid(connection, topology, t) for t in selected.txids])
+        for txid in selected.txids:
+            _show_txid(connection, topology, txid, as_json=False)
 
 
 def _the_topology(connection: LedgerConnection, name: str | None) -> str:
@@ -76,9 +109,12 @@ def _show_attempt(
 
     report = attempt_report(connection, topology, attempt)
     warning = outdated_code(connection, topology, attempt)
+    own = with_intervals(connection, topology, [attempt.txid])
+    interval = format_intervals(own.intervals.values())
     if as_json:
-        return print_json({**report.to_json(), "outdated_code": warning})
-    for heading, text in _facts(report):
+        told = {"outdated_code": warning, "interval": interval or None}
+        return print_json({**report.to_json(), **told})
+    for heading, text in _facts(report, interval):
         if text:
             typer.echo(f"{heading:10} {text}")
     _print_steps(report)
@@ -95,10 +131,11 @@ def _show_attempt(
         typer.echo(f"warning: {warning}")
 
 
-def _facts(report: AttemptReport) -> Iterator[tuple[str, str]]:
+def _facts(report: AttemptReport, interval: str) -> Iterator[tuple[str, str]]:
     number = f" as c={report.commit_number}" if report.commit_number is not None else ""
     why = _why(report.reason_code, report.reason)
     yield "attempt", f"{report.attempt} of {report.topology}"
+    yield "interval", interval
     yield "status", f"{report.status.value}{number}{f': {why}' if why else ''}"
     if report.verdict:
         yield "verdict", f"{report.verdict}: {report.verdict_reason}"
@@ -235,8 +272,8 @@ def _show_txid(connection: LedgerConnection, topology: str, txid: int, *, as_jso
 
 
 def _facts_of_txid(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    yield "txid", f"{report['txid']} of {report['topology']}"
-    yield "interval", format_interval(report)
+    interval = format_interval(report)
+    yield "txid", f"{report['txid']}{f' ({interval})' if interval else ''} of {report['topology']}"
     yield (
         "emitted",
         f"{format_value(report['emitted_at'])} by run {report['run_id']} ({report['dag_id']})",
@@ -246,6 +283,9 @@ def _facts_of_txid(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     else:
         rows, items = format_value(report["emitted_count"]), len(report["items"])
         yield "batch", f"{rows} rows in {items} items, {report['accounting']}"
+        files = files_of(report["items"])
+        more = f" and {len(files) - MAX_FILES} more, in --json" * (len(files) > MAX_FILES)
+        yield "files", ", ".join(files[:MAX_FILES]) + more
     for row in report["refreezes"]:
         yield "refrozen", f"{format_value(row['refrozen_at'])}: {row['reason']}"
     if report["committed_attempt"] is not None:

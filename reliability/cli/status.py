@@ -39,8 +39,10 @@ def status(as_json: AsJson = False) -> None:
 
 def _standing(tx: DatabaseTransaction, row: Row) -> dict[str, Any]:
     from reliability.ledger.records import blocked_of
+    from reliability.transaction.inspect.intervals import intervals_without_commit
 
     topology = row["topology"]
+    intervals = intervals_without_commit(tx, topology)
     blocked = blocked_of(tx.first("blocked_txid", topology=topology, below=row["next_txid"]))
     return {
         "topology": topology,
@@ -55,6 +57,8 @@ def _standing(tx: DatabaseTransaction, row: Row) -> dict[str, Any]:
         "blocked": blocked,
         "held": [_with_txids(found) for found in tx.all("held_txids", topology=topology)],
         "parked": [_with_txids(found) for found in tx.all("parked_txids", topology=topology)],
+        "without_commit": intervals.counts,
+        "expected_unknown": intervals.unknown,
     }
 
 
@@ -68,6 +72,8 @@ def _moment(moment: Any) -> str:
 
 def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
     """Yield what does not continue by itself, or not at once."""
+    from reliability.transaction.inspect.intervals import format_counts
+
     topology = one["topology"]
     if one["paused"]:
         yield f"{topology} is paused: {one['paused']}"
@@ -84,6 +90,10 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
     blocked = one["blocked"]
     if blocked is not None and not one["held"]:
         yield f"{topology}: {blocked}. What to do: {blocked.remedy(topology)}"
+    if lacking := format_counts(one["without_commit"]):
+        yield f"{topology}: {lacking}; `reliability lag {topology}` lists them"
+    if one["expected_unknown"]:
+        yield f"{topology}: expected intervals unknown: {one['expected_unknown']}"
     for parked in one["parked"]:
         again = f"reliability replay {topology} {parked['txids']}"
         what = with_verb(parked["txids"])

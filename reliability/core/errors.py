@@ -9,6 +9,8 @@
 
 from __future__ import annotations
 
+import re
+
 
 class ReliabilityError(Exception):
     """Base of all errors of this package."""
@@ -20,6 +22,24 @@ class ReliabilityError(Exception):
         self.what = what or (self.__doc__ or "").splitlines()[0]
         self.remedy = remedy or self.remedy
         super().__init__(self.what)
+
+    def name_interval(self, txid: int | None, interval: str) -> None:
+        """Name the interval in the text, and the txid if there is one, unless they are there.
+
+        >>> error = ReliabilityError("txid 5 is held")
+        >>> error.name_interval(5, "1997-03")
+        >>> error.what
+        'txid 5 (1997-03) is held'
+        """
+        name = f"interval {interval}" if txid is None else f"txid {txid}"
+        named = name if txid is None else f"{name} ({interval})"
+        if named in self.what or (txid is None and interval in self.what):
+            return
+        if txid is not None and re.search(rf"\b{name}\b", self.what):
+            self.what = re.sub(rf"\b{name}\b", named, self.what, count=1)
+        else:
+            self.what = f"{named}: {self.what}"
+        self.args = (self.what,)
 
     def __str__(self) -> str:
         advice = f" What to do: {self.remedy}" if self.remedy else ""
@@ -279,6 +299,13 @@ class TxidHeld(Terminal):
 
     code = "TXID_HELD"
     remedy = "run `reliability release`, then clear the runs that it prints."
+
+
+class NothingSelected(Terminal):
+    """No txid has the interval or the file that was asked for."""
+
+    code = "NOTHING_SELECTED"
+    remedy = "`reliability txids` lists the txids with their intervals and files."
 
 
 class RollbackNotPossible(Terminal):

@@ -15,6 +15,7 @@ from reliability.core.errors import (
     SourceItemUnknown,
 )
 from reliability.core.fold import Fold
+from reliability.core.periods import format_period, read_period
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,7 +42,20 @@ class Interval:
             object.__setattr__(self, name, end.astimezone(timezone.utc))
 
     def __str__(self) -> str:
-        return f"[{self.start:%Y-%m-%dT%H:%M}, {self.end:%Y-%m-%dT%H:%M})"
+        """Return 2013-03 for a month, and for other periods what `parse` reads as well."""
+        return format_period(self.start, self.end)
+
+    @classmethod
+    def parse(cls, text: str) -> Interval:
+        """Read an interval; see read_period.
+
+        :raises ValueError: it is not written as an interval
+        """
+        return cls(*read_period(text))
+
+    def contains(self, other: Interval) -> bool:
+        """Say whether all of the other lies in this one."""
+        return self.start <= other.start and other.end <= self.end
 
     def overlaps(self, other: Interval) -> bool:
         """Say whether the two share a moment or are equal; one of length 0 shares none."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 from collections.abc import Mapping
 from typing import Any
 
@@ -38,3 +39,12 @@ def with_storable_prose(parameters: Mapping[str, Any], encoding: str) -> Mapping
         name: storable(value, encoding) if name in PROSE and isinstance(value, str) else value
         for name, value in parameters.items()
     }
+
+
+def clear_command(dag_id: str, run_id: str) -> str:
+    """Return the command that clears a run of Airflow.
+
+    >>> clear_command("shop", "scheduled__2013-04-01T00:00:00+00:00")
+    'airflow dags clear shop --run-id scheduled__2013-04-01T00:00:00+00:00 --yes'
+    """
+    return f"airflow dags clear {dag_id} --run-id {shlex.quote(run_id)} --yes"

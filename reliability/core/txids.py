@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reliability.core.keys import read_ranges
+from reliability.core.spout import Interval
 
 
 def format_txids(txids: Iterable[int]) -> str:
@@ -50,3 +51,26 @@ def with_verb(txids: str) -> str:
     ('txid 3 is', 'txids 3,7..9 are')
     """
     return f"{with_noun(txids)} {'is' if txids.isdigit() else 'are'}"
+
+
+def format_intervals(intervals: Iterable[Interval | None]) -> str:
+    """Name the intervals of some txids; empty if they have none.
+
+    >>> january, may = Interval.parse("2013-01"), Interval.parse("2013-05")
+    >>> format_intervals([january, january]), format_intervals([may, None, january])
+    ('2013-01', '2013-01 to 2013-05')
+    """
+    found = sorted({one for one in intervals if one}, key=lambda one: (one.start, one.end))
+    if len(found) < 2:
+        return str(found[0]) if found else ""
+    return f"{found[0]} to {found[-1]}"
+
+
+def name_txids(txids: Iterable[int], intervals: Iterable[Interval | None]) -> str:
+    """Name txids with their intervals.
+
+    >>> name_txids([5], [Interval.parse("1997-03")]), name_txids([5, 6], [None])
+    ('txid 5 (1997-03)', 'txids 5..6')
+    """
+    named = format_intervals(intervals)
+    return with_noun(format_txids(txids)) + (f" ({named})" if named else "")

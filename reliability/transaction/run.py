@@ -8,7 +8,8 @@ their executor: how it submits a step, how it waits, and where it reports.
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -27,7 +28,13 @@ from reliability.core.coordinator import (
     next_action,
 )
 from reliability.core.definitions import Topology
-from reliability.core.errors import AttemptIncomplete, PredecessorFailed
+from reliability.core.errors import (
+    AttemptIncomplete,
+    LedgerBusy,
+    LedgerUnavailable,
+    PredecessorFailed,
+    ReliabilityError,
+)
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import DEFAULT_LEASES, Leases
 from reliability.states.kinds.stored import DifferenceObserver
@@ -90,6 +97,30 @@ def run_transaction(
     :return: what a dry run has found
     :raises ReliabilityError: the task cannot be completed now, or at all; a retry starts again here
     """
+    with _naming_interval(connection, task):
+        return _run_until_done(connection, task, executor, observer)
+
+
+@contextmanager
+def _naming_interval(connection: LedgerConnection, task: TransactionTask) -> Iterator[None]:
+    """Name the txid's interval in errors: Airflow's run id has the date of the interval's end."""
+    try:
+        yield
+    except (LedgerUnavailable, LedgerBusy):  # it cannot be asked
+        raise
+    except ReliabilityError as error:
+        with suppress(ReliabilityError):  # it must not hide the first error
+            if (own := interval(connection, task.topology.name, task.txid)) is not None:
+                error.name_interval(task.txid, str(own))
+        raise
+
+
+def _run_until_done(
+    connection: LedgerConnection,
+    task: TransactionTask,
+    executor: Executor,
+    observer: DifferenceObserver | None,
+) -> DryRunResult | None:
     while True:
         action = decide(connection, task)
         match action:

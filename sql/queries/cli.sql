@@ -110,7 +110,7 @@ SELECT txid FROM reliability.transaction
 
 -- uncommitted_txids --
 -- Which of these txids have not committed, and which run requests each when it is cleared.
-SELECT txid, dag_id, run_id FROM reliability.transaction
+SELECT txid, dag_id, run_id, interval_start, interval_end FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[]) AND committed_attempt IS NULL
  ORDER BY txid;
 

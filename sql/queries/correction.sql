@@ -3,7 +3,7 @@
 UPDATE reliability.transaction t SET held_reason = NULL
  WHERE t.topology = %(topology)s AND t.held_reason IS NOT NULL
    AND (%(txids)s::bigint[] IS NULL OR t.txid = ANY (%(txids)s::bigint[]))
-RETURNING t.txid, t.dag_id, t.run_id;
+RETURNING t.txid, t.dag_id, t.run_id, t.interval_start, t.interval_end;
 
 -- history_of_states --
 -- The last txid that can no longer be taken out of each state, and the topology's position. With no

@@ -13,6 +13,7 @@ import pytest
 from dev.services.airflow_api import AirflowApiError
 from dev.services.processes import wait_until
 from tests.end_to_end.dates import PATIENCE, Dag
+from tests.support.fix_postgres import rows
 
 pytestmark = pytest.mark.timeout(420)
 
@@ -130,7 +131,7 @@ def test_a_run_by_hand_in_the_place_of_a_scheduled_one_is_refused(stories):
     _, too_early, in_its_place = dag.runs()
     log = dag.log(in_its_place)
     assert "LOGICAL_DATE_TAKEN" in log
-    assert "reads the interval before it, [2026-01-01T00:00, 2026-01-02T00:00)" in log
+    assert "reads the interval before it, 2026-01-01" in log
     assert "before it is over" in dag.log(too_early)
     assert dag.txids() == []
     # Airflow does not get past it by itself
@@ -151,9 +152,14 @@ def test_an_interval_that_overlaps_one_of_an_older_schedule_is_refused(dates, st
     month, overlapping, _ = dag.runs()
     log = dag.log(overlapping)
     assert "INTERVAL_OVERLAP" in log
-    assert "[2026-03-29T00:00, 2026-04-05T00:00) overlaps" in log
-    assert f"[2026-03-01T00:00, 2026-04-01T00:00) of run {month}" in log
+    assert "2026-03-29/2026-04-05 overlaps" in log
+    assert f"2026-03 of run {month}" in log
     assert dag.txids() == [(1, "2026-03-01"), (2, "2026-04-05")]
+    recorded = f"SELECT cron, time_zone FROM reliability.schedule WHERE topology = '{dag.dag_id}'"
+    assert rows(dates.ledger, recorded) == [("0 0 * * 0", "UTC")]
+    (lacking,) = json.loads(dates.reliability("lag", dag.dag_id, "--json"))[0]["intervals"]
+    assert (lacking["interval"], lacking["state"]) == ("2026-03-29/2026-04-05", "failed")
+    assert lacking["run_id"] == overlapping
     assert dag.counted() == {"ape": 1, "man": 1}
 
 

@@ -138,7 +138,7 @@ def test_a_daily_opaque_spout_reads_its_own_day_where_the_ledgers_zone_is_new_yo
     shop = pipeline(topology)
     second = datetime(2026, 1, 2, tzinfo=timezone.utc)
     [txid] = shop.emit(Interval(second, second + timedelta(days=1)))
-    assert str(begin.interval(connection, "shop", txid)) == "[2026-01-02T00:00, 2026-01-03T00:00)"
+    assert str(begin.interval(connection, "shop", txid)) == "2026-01-02"
     shop.transact(txid)
     assert rows(connection, "SELECT customer, orders FROM public.customers") == [(2, 2)]
 
@@ -146,7 +146,7 @@ def test_a_daily_opaque_spout_reads_its_own_day_where_the_ledgers_zone_is_new_yo
 def test_an_interval_is_in_utc_whatever_zone_it_came_in():
     tokyo = timezone(timedelta(hours=9))
     start = datetime(2026, 1, 2, 9, tzinfo=tokyo)
-    assert str(Interval(start, start + timedelta(days=1))) == "[2026-01-02T00:00, 2026-01-03T00:00)"
+    assert str(Interval(start, start + timedelta(days=1))) == "2026-01-02"
     with pytest.raises(ValueError, match="time zone"):
         Interval(datetime(2026, 1, 1), datetime(2026, 1, 2))
 

@@ -15,6 +15,7 @@ ATTEMPTS = "tests/rules/test_fence_and_lease.py::"
 COMMITS = "tests/rules/test_serial_commits.py::"
 WAY_OUT = "tests/integration/test_way_out.py::"
 EMIT = "tests/integration/test_emission.py::"
+INTERVALS = "tests/integration/test_intervals.py::"
 
 SESSIONS = "tests/integration/test_postgres_sessions.py::"
 WAITING = "tests/integration/test_waiting.py::"
@@ -276,6 +277,22 @@ MUTANTS = (
         old='        if row["is_frozen"]:\n',
         new="        if False:\n",
         tests=(OPAQUE + "test_what_changes_once_its_txid_has_committed_is_a_persons_to_mend",),
+    ),
+    Mutant(
+        rule="E7",
+        name="a failed emission is not recorded",
+        path="reliability/transaction/emit/recording.py",
+        old="        _record_failure(connection, key, error.code, error.what)\n",
+        new="",
+        tests=(INTERVALS + "test_what_never_came_is_seen",),
+    ),
+    Mutant(
+        rule="E7",
+        name="a try that was given up undoes a success",
+        path="sql/queries/interval.sql",
+        old=" AND status <> 'EMITTED'",
+        new="",
+        tests=(INTERVALS + "test_an_emission_is_recorded_as_it_ended",),
     ),
     Mutant(
         rule="A1",

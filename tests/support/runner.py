@@ -14,6 +14,7 @@ from reliability.core.coordinator import Action, Work
 from reliability.core.definitions import Topology
 from reliability.core.errors import ReliabilityError
 from reliability.core.request import Request
+from reliability.core.schedule import Schedule
 from reliability.core.spout import BatchMeta, Interval
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import Leases
@@ -60,6 +61,7 @@ class TransactionRunner:
         *,
         max_batches: int,
         refreeze: bool = False,
+        schedule: Schedule | None = None,
     ) -> list[int]:
         """Give the interval's items their txids and open the run's requests.
 
@@ -72,6 +74,7 @@ class TransactionRunner:
             who,
             max_batches=max_batches,
             refreeze=refreeze,
+            schedule=schedule,
         )
 
     def refreeze(self, txid: int, reason: str) -> BatchMeta | None:

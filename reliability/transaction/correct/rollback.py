@@ -22,8 +22,10 @@ from reliability.core.difference import Difference
 from reliability.core.errors import CheckpointStuck, CheckpointTakenOver, RollbackNotPossible
 from reliability.core.plan import Plan, PlannedRollback, dropped_by
 from reliability.core.rollback import drop_refusal
+from reliability.core.spout import Interval
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import lock_topology
+from reliability.ledger.records import interval_of
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.committer import committer, finish_unfinished_change
 from reliability.transaction.commit.dry_run import try_plan
@@ -49,11 +51,15 @@ class RolledBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunToClear:
-    """A run of Airflow that requests released txids again once it is cleared."""
+    """A run of Airflow that requests released txids again once it is cleared.
+
+    :param intervals: those of its txids
+    """
 
     dag_id: str
     run_id: str
     txids: tuple[int, ...]
+    intervals: tuple[Interval | None, ...] = ()
 
 
 def roll_back(
@@ -150,7 +156,15 @@ def release(
 
 def runs_to_clear(rows: Sequence[Row]) -> list[RunToClear]:
     """Return the runs that emitted these txids, ordered by their first txid."""
-    runs: dict[tuple[str, str], list[int]] = {}
+    runs: dict[tuple[str, str], list[Row]] = {}
     for row in sorted(rows, key=lambda row: row["txid"]):
-        runs.setdefault((row["dag_id"], row["run_id"]), []).append(row["txid"])
-    return [RunToClear(dag_id=d, run_id=r, txids=tuple(t)) for (d, r), t in runs.items()]
+        runs.setdefault((row["dag_id"], row["run_id"]), []).append(row)
+    return [
+        RunToClear(
+            dag_id=dag_id,
+            run_id=run_id,
+            txids=tuple(row["txid"] for row in own),
+            intervals=tuple(interval_of(row) for row in own),
+        )
+        for (dag_id, run_id), own in runs.items()
+    ]

@@ -19,11 +19,13 @@ from reliability.core.errors import (
     SourceNotReady,
     TooManyBatches,
 )
+from reliability.core.schedule import Schedule
 from reliability.core.spout import BatchMeta, Interval, SpoutKind, check_overlap
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import interval_of
+from reliability.transaction.emit.recording import EmissionKey, recorded_emission
 from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.emit.requests import Run, TaskContact, contact_in, renew_in
 from reliability.transaction.emit.source_items import LedgerItems, freeze, is_allocated
@@ -40,12 +42,14 @@ def emit(
     *,
     max_batches: int,
     refreeze: bool = False,
+    schedule: Schedule | None = None,
 ) -> list[int]:
     """Return the txids of the run, ascending; a repeated call returns the same ones.
 
     :param interval: the run's data interval; ignored by an untimed spout
     :param max_batches: how many txids Airflow can map for one run
     :param refreeze: first refreeze the interval's txids whose source was replaced
+    :param schedule: of the run's DAG; recorded, so that missing intervals are noticed
     :raises SourceNotReady, NothingToEmit, SourceUnreadable, SourceChanged: by the source
     :raises IntervalOverlap, TooManyBatches: nothing was allocated
     """
@@ -56,6 +60,24 @@ def emit(
     interval = interval if topology.spout.timed else None
     if contact.is_dry_run:
         return _ask_for_dry_run(connection, topology, interval, contact, max_batches)
+    key = _emission_key(topology, contact.run)
+    with recorded_emission(connection, key, interval, schedule):
+        return _emit(connection, topology, interval, contact, max_batches, refreeze=refreeze)
+
+
+def _emission_key(topology: Topology, run: Run) -> EmissionKey:
+    return EmissionKey(topology.name, run.dag_id, run.run_id)
+
+
+def _emit(
+    connection: LedgerConnection,
+    topology: Topology,
+    interval: Interval | None,
+    contact: TaskContact,
+    max_batches: int,
+    *,
+    refreeze: bool,
+) -> list[int]:
     declare(connection, topology)
     _check_ready(connection, topology, interval)
     if refreeze:  # before requests are opened: a refusal must leave none open
@@ -152,6 +174,7 @@ def _allocate(
     requests = [contact_in(tx, topology.name, t, contact, may_open_first=True) for t in txids]
     if requests:
         renew_in(tx, requests[0].request_id)
+    tx.one("complete_emission", **_emission_key(topology, contact.run))
     return txids
 
 

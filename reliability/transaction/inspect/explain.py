@@ -9,7 +9,9 @@ from typing import Any
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import ExplainNotPossible
+from reliability.core.spout import Interval
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.records import interval_of
 from reliability.states.explain import contributions_to, parameter, row_now
 from reliability.states.tables import StateTables
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
@@ -35,6 +37,7 @@ class Contribution:
     committed_at: datetime | None = None
     dag_id: str = ""
     run_id: str = ""
+    interval: Interval | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,4 +149,5 @@ def _contribution(
         committed_at=commit.get("committed_at"),
         dag_id=commit.get("dag_id", ""),
         run_id=commit.get("run_id", ""),
+        interval=interval_of(commit) if commit else None,
     )

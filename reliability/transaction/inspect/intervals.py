@@ -1,0 +1,349 @@
+"""The intervals that lack a commit: never emitted, failed, uncommitted, held or parked, and why."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import Enum
+from itertools import groupby
+
+from reliability.core.errors import error_types
+from reliability.core.schedule import Schedule
+from reliability.core.spout import Interval
+from reliability.core.statement_key import StatementKey
+from reliability.core.texts import clear_command
+from reliability.ledger.connection import DatabaseTransaction, Row
+from reliability.ledger.records import interval_of
+from reliability.transaction.inspect.expected import (
+    MOST,
+    ScheduleNotEvaluated,
+    missing_intervals,
+)
+
+WAITING = frozenset({"SOURCE_NOT_READY"})  # codes with which the task waits without failing
+
+
+class IntervalState(str, Enum):
+    """What is the matter with an interval that lacks a commit."""
+
+    MISSING = "missing"  # the schedule has it, and no run has tried to emit it
+    FAILED = "failed"  # its emission failed
+    EMITTING = "emitting"  # its emission began and has not ended
+    WAITING = "waiting"  # its emission waits for the source
+    LATE = "late"  # items came after its emission
+    BLOCKED = "blocked"  # emitted; no run works on it
+    OPEN = "open"  # emitted; a run works on it
+    HELD = "held"  # rolled back
+    PARKED = "parked"  # committed as empty, until a replay
+
+
+NEVER_EMITTED = frozenset({IntervalState.MISSING.value, IntervalState.FAILED.value})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalReport:
+    """An interval that lacks a commit; or several missing ones in a row.
+
+    :param interval: None for an untimed spout; of several, from the first start to the last end
+    :param count: how many intervals
+    :param last_start: the start of the last of them
+    :param txids: those of its txids to which this applies
+    :param since: since when it could have been committed
+    :param why: what is known of it, with the code of an error
+    :param next_step: what to do about it; the part after a colon is a command
+    """
+
+    state: IntervalState
+    interval: Interval | None
+    count: int = 1
+    last_start: datetime | None = None
+    txids: tuple[int, ...] = ()
+    dag_id: str = ""
+    run_id: str = ""
+    since: datetime | None = None
+    age: timedelta = timedelta()
+    why: str = ""
+    next_step: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalsReport:
+    """The intervals of a topology that lack a commit.
+
+    :param unknown: why the missing intervals are unknown; None if they are known
+    :param is_cut: there are more missing intervals than are named
+    """
+
+    reports: tuple[IntervalReport, ...]
+    unknown: str | None
+    is_cut: bool
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Return how many intervals lack a commit, by their state."""
+        found: dict[str, set[Interval | None]] = {}
+        for report in self.reports:
+            found.setdefault(report.state.value, set()).add(report.interval)
+        more = Counter[str]()
+        for report in self.reports:
+            more[report.state.value] += report.count - 1
+        return {state: len(intervals) + more[state] for state, intervals in found.items()}
+
+
+def format_counts(counts: Mapping[str, int]) -> str:
+    """Say how many intervals lack a commit; empty if none does.
+
+    >>> format_counts({"missing": 2, "failed": 1}), format_counts({})
+    ('3 intervals lack a commit: 2 missing, 1 failed', '')
+    """
+    total = sum(counts.values())
+    named = ", ".join(
+        f"{count:,} {state}{' or more' if count == MOST else ''}" for state, count in counts.items()
+    )
+    lack = "interval lacks" if total == 1 else "intervals lack"
+    return f"{total:,} {lack} a commit: {named}" if total else ""
+
+
+@dataclass(frozen=True, slots=True)
+class IntervalKey(StatementKey):
+    """An interval of a topology; both ends are None for an untimed spout."""
+
+    topology: str
+    interval_start: datetime | None
+    interval_end: datetime | None
+
+    @classmethod
+    def of(cls, topology: str, interval: Interval | None) -> IntervalKey:
+        """Return the key of an interval."""
+        if interval is None:
+            return cls(topology, None, None)
+        return cls(topology, interval.start, interval.end)
+
+
+def intervals_without_commit(tx: DatabaseTransaction, topology: str) -> IntervalsReport:
+    """Return what the ledger knows; it cannot know which items came late."""
+    missing, unknown = _missing(tx, topology)
+    reports = [
+        *missing[:MOST],
+        *(_unfinished(row) for row in tx.all("unfinished_emissions", topology=topology)),
+        *_open(topology, tx.all("open_txids", topology=topology)),
+        *_parked(topology, tx.all("parked_with_intervals", topology=topology)),
+    ]
+    return IntervalsReport(
+        reports=tuple(sorted(_in_rows(reports), key=_place)),
+        unknown=unknown,
+        is_cut=len(missing) > MOST,
+    )
+
+
+def _place(report: IntervalReport) -> tuple[bool, float, tuple[int, ...]]:
+    start = report.interval.start.timestamp() if report.interval else 0.0
+    return report.interval is not None, start, report.txids
+
+
+def late_report(interval: Interval, run: Row, items: Sequence[str], rows: int) -> IntervalReport:
+    """Report items that came after the emission of their interval.
+
+    :param run: the run that emitted it last
+    """
+    count = f"{rows:,} rows in {len(items):,} items"
+    return IntervalReport(
+        state=IntervalState.LATE,
+        interval=interval,
+        dag_id=run["dag_id"],
+        run_id=run["run_id"],
+        why=f"{count} came after its emission, the first {items[0]}",
+        next_step=f"to take them in: {clear_command(run['dag_id'], run['run_id'])}",
+    )
+
+
+# --- missing -------------------------------------------------------------------------------------
+
+
+def _missing(tx: DatabaseTransaction, topology: str) -> tuple[list[IntervalReport], str | None]:
+    gaps = tx.all("gaps_between_emissions", topology=topology)
+    row = tx.first("schedule", topology=topology)
+    if row is None:
+        is_untimed = len(gaps) == 1  # no emission has an interval
+        return [], None if is_untimed else "no run has recorded the DAG's schedule yet"
+    dag_id, now = row["dag_id"], gaps[0]["now"]
+    schedule = Schedule(**{name: row[name] for name in row if name != "dag_id"})
+    try:
+        found = missing_intervals(
+            schedule, [(gap["gap_start"], gap["gap_end"]) for gap in gaps], now
+        )
+    except ScheduleNotEvaluated as error:
+        return [], str(error)
+    return [_missing_report(dag_id, interval, now) for interval in found], None
+
+
+def _missing_report(dag_id: str, interval: Interval, now: datetime) -> IntervalReport:
+    return IntervalReport(
+        state=IntervalState.MISSING,
+        interval=interval,
+        last_start=interval.start,
+        dag_id=dag_id,
+        since=interval.end,
+        age=now - interval.end,
+        why="no run has emitted it",
+    )
+
+
+def _in_rows(reports: Sequence[IntervalReport]) -> Iterator[IntervalReport]:
+    """Join missing intervals that follow each other, and say what to type for each row."""
+    row: list[IntervalReport] = []
+    for report in reports:
+        if report.state is not IntervalState.MISSING:
+            yield report
+        elif row and _end(row[-1]) == _start(report):
+            row.append(report)
+        else:
+            yield from _joined(row)
+            row = [report]
+    yield from _joined(row)
+
+
+def _joined(row: Sequence[IntervalReport]) -> Iterator[IntervalReport]:
+    if not row:
+        return
+    first, last = row[0], row[-1]
+    yield IntervalReport(
+        state=IntervalState.MISSING,
+        interval=Interval(_start(first), _end(last)),
+        count=len(row),
+        last_start=_start(last),
+        dag_id=first.dag_id,
+        since=first.since,
+        age=first.age,
+        why=first.why,
+        next_step=(
+            "is the DAG paused, or the scheduler down? If not: airflow backfill create "
+            f"--dag-id {first.dag_id} --from-date {_start(first):%Y-%m-%dT%H:%M:%S} "
+            f"--to-date {_start(last):%Y-%m-%dT%H:%M:%S} --reprocess-behavior failed"
+        ),
+    )
+
+
+def _start(report: IntervalReport) -> datetime:
+    assert report.interval is not None
+    return report.interval.start
+
+
+def _end(report: IntervalReport) -> datetime:
+    assert report.interval is not None
+    return report.interval.end
+
+
+# --- not emitted ---------------------------------------------------------------------------------
+
+
+def _unfinished(row: Row) -> IntervalReport:
+    run = {"dag_id": row["dag_id"], "run_id": row["run_id"]}
+    since = row["failing_since"] or row["began_at"]
+    clear = clear_command(**run)
+    if row["status"] == "EMITTING":
+        state, why = IntervalState.EMITTING, "its emission has not ended"
+        step = f"nothing while its task runs; if the task is gone: {clear}"
+    elif row["reason_code"] in WAITING:
+        state, why = IntervalState.WAITING, f"[{row['reason_code']}] {row['reason']}"
+        step = error_types()[row["reason_code"]].remedy
+    else:
+        state, why = IntervalState.FAILED, f"[{row['reason_code']}] {row['reason']}"
+        error_type = error_types().get(row["reason_code"])
+        remedy = error_type.remedy.rstrip(".") if error_type else "mend the cause"
+        step = f"{remedy}; then: {clear}"
+    return IntervalReport(
+        state=state,
+        interval=interval_of(row),
+        since=since,
+        age=row["now"] - since,
+        why=why,
+        next_step=step,
+        **run,
+    )
+
+
+# --- emitted -------------------------------------------------------------------------------------
+
+
+def why_open(row: Row) -> tuple[IntervalState, str]:
+    """Say what an uncommitted txid waits for; `row` is one of open_txids."""
+    if row["held_reason"] is not None:
+        return IntervalState.HELD, row["held_reason"]
+    status, attempt = row["status"], f"{row['txid']}:{row['attempt_id']}"
+    if status == "PROCESSED":
+        if row["verdict"]:
+            what = f"{row['verdict'].lower()} ({row['verdict_reason']})"
+        else:
+            what = "processed"
+        is_first = row["txid"] == row["curr_txid"]
+        turn = "commits next" if is_first else f"waits for txid {row['curr_txid']}"
+        return IntervalState.OPEN, f"{what}; {turn}"
+    if not row["is_requested"]:
+        return IntervalState.BLOCKED, _why_failed(row) or "no run works on it"
+    if status in ("PROCESSING", "SEALING"):
+        return IntervalState.OPEN, f"attempt {attempt} is processing"
+    failed = _why_failed(row)
+    return IntervalState.OPEN, f"waits to begin again after {failed}" if failed else (
+        "waits to begin"
+    )
+
+
+def _why_failed(row: Row) -> str:
+    code = f"[{row['reason_code']}] " if row["reason_code"] else ""
+    return f"{code}{row['reason'] or ''}".strip()
+
+
+def _open(topology: str, rows: Sequence[Row]) -> Iterator[IntervalReport]:
+    """Report uncommitted txids, those of one run with the same reason together."""
+    judged = [(row, *why_open(row)) for row in rows]
+
+    def of_run(one: tuple[Row, IntervalState, str]) -> tuple[object, ...]:
+        row, state, why = one
+        without_txid = why if state is not IntervalState.OPEN else why.partition(" ")[0]
+        run = (row["dag_id"], row["run_id"])
+        return (*run, row["interval_start"], row["interval_end"], state, without_txid)
+
+    for _, same in groupby(judged, of_run):
+        together = list(same)
+        row, state, why = together[0]
+        yield _emitted(topology, [one[0] for one in together], row, state, why)
+
+
+def _emitted(
+    topology: str, rows: Sequence[Row], row: Row, state: IntervalState, why: str
+) -> IntervalReport:
+    txids = tuple(found["txid"] for found in rows)
+    clear = clear_command(row["dag_id"], row["run_id"])
+    steps = {
+        IntervalState.HELD: f"when the cause is mended: reliability release {topology}",
+        IntervalState.BLOCKED: f"mend the cause; then: {clear}",
+    }
+    return IntervalReport(
+        state=state,
+        interval=interval_of(row),
+        txids=txids,
+        dag_id=row["dag_id"],
+        run_id=row["run_id"],
+        since=row["emitted_at"],
+        age=row["now"] - row["emitted_at"],
+        why=why,
+        next_step=steps.get(state, "nothing"),
+    )
+
+
+def _parked(topology: str, rows: Sequence[Row]) -> Iterator[IntervalReport]:
+    for row in rows:
+        yield IntervalReport(
+            state=IntervalState.PARKED,
+            interval=interval_of(row),
+            txids=(row["txid"],),
+            dag_id=row["dag_id"],
+            run_id=row["run_id"],
+            since=row["emitted_at"],
+            age=row["now"] - row["emitted_at"],
+            why=row["verdict_reason"],
+            next_step=f"mend the cause; then: reliability replay {topology} {row['txid']}",
+        )

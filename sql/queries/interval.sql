@@ -1,0 +1,168 @@
+-- record_schedule --
+-- Record the schedule of the DAG, unless it is known.
+INSERT INTO reliability.schedule AS s
+       (topology, dag_id, cron, time_zone, period, not_evaluated, first_start, last_start, catchup)
+VALUES (%(topology)s, %(dag_id)s, %(cron)s, %(time_zone)s, %(period)s, %(not_evaluated)s,
+        %(first_start)s, %(last_start)s, %(catchup)s)
+ON CONFLICT (topology) DO UPDATE
+   SET dag_id = excluded.dag_id, cron = excluded.cron, time_zone = excluded.time_zone,
+       period = excluded.period, not_evaluated = excluded.not_evaluated,
+       first_start = excluded.first_start, last_start = excluded.last_start,
+       catchup = excluded.catchup, recorded_at = clock_timestamp()
+ WHERE (s.dag_id, s.cron, s.time_zone, s.period, s.not_evaluated, s.first_start, s.last_start,
+        s.catchup)
+       IS DISTINCT FROM
+       (excluded.dag_id, excluded.cron, excluded.time_zone, excluded.period,
+        excluded.not_evaluated, excluded.first_start, excluded.last_start, excluded.catchup);
+
+-- begin_emission --
+-- Record that a run tries to emit.
+INSERT INTO reliability.emission AS e (topology, dag_id, run_id, interval_start, interval_end)
+VALUES (%(topology)s, %(dag_id)s, %(run_id)s, %(interval_start)s, %(interval_end)s)
+ON CONFLICT (topology, dag_id, run_id) DO UPDATE
+   SET interval_start = excluded.interval_start, interval_end = excluded.interval_end,
+       status = 'EMITTING', began_at = clock_timestamp(), ended_at = NULL,
+       reason_code = NULL, reason = NULL;
+
+-- complete_emission --
+-- Record that the run has emitted, in the transaction that allocates its txids.
+UPDATE reliability.emission
+   SET status = 'EMITTED', ended_at = clock_timestamp(), failing_since = NULL,
+       reason_code = NULL, reason = NULL
+ WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s
+RETURNING run_id;
+
+-- fail_emission --
+-- Record why an emission failed. No row: another try of the task has emitted meanwhile.
+UPDATE reliability.emission
+   SET status = 'FAILED', ended_at = clock_timestamp(),
+       failing_since = coalesce(failing_since, clock_timestamp()),
+       reason_code = %(reason_code)s, reason = %(reason)s
+ WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s
+   AND status <> 'EMITTED';
+
+-- schedule --
+-- The recorded schedule of a topology's DAG.
+SELECT dag_id, cron, time_zone, period, not_evaluated, first_start, last_start, catchup
+  FROM reliability.schedule WHERE topology = %(topology)s;
+
+-- gaps_between_emissions --
+-- Where no run has tried to emit: before the first interval, between two, after the last. No end of
+-- a gap: NULL. The database's clock says what is past.
+WITH tried AS (
+       SELECT interval_start, interval_end FROM reliability.emission
+        WHERE topology = %(topology)s AND interval_start IS NOT NULL),
+     in_order AS (
+       SELECT interval_start,
+              max(interval_end) OVER (ORDER BY interval_start, interval_end
+                                      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS reached
+         FROM tried)
+SELECT reached AS gap_start, interval_start AS gap_end, clock_timestamp() AS now FROM in_order
+ WHERE reached IS NULL OR reached < interval_start
+ UNION ALL
+SELECT max(interval_end), NULL, clock_timestamp() FROM tried
+ ORDER BY gap_end NULLS LAST;
+
+-- unfinished_emissions --
+-- The last try of each interval, if it has not emitted. An untimed spout has no intervals: its last
+-- try of all. An interval that overlapped others is done when others cover all of it.
+SELECT dag_id, run_id, interval_start, interval_end, status, began_at, failing_since, reason_code,
+       reason, clock_timestamp() AS now
+  FROM (SELECT DISTINCT ON (interval_start, interval_end) e.*
+          FROM reliability.emission e WHERE topology = %(topology)s
+         ORDER BY interval_start, interval_end, began_at DESC) AS last_try
+ WHERE status <> 'EMITTED'
+   AND (interval_start IS NULL OR interval_start = interval_end
+        OR NOT coalesce((
+           SELECT range_agg(tstzrange(o.interval_start, o.interval_end))
+             FROM reliability.emission o
+            WHERE o.topology = %(topology)s AND o.status = 'EMITTED'
+              AND o.interval_start < last_try.interval_end
+              AND o.interval_end > last_try.interval_start
+              AND (o.interval_start, o.interval_end)
+                  <> (last_try.interval_start, last_try.interval_end)
+           ) @> tstzrange(interval_start, interval_end), false))
+ ORDER BY interval_start, began_at;
+
+-- open_txids --
+-- Emitted uncommitted txids with their last attempts, and whether any run still wants each.
+SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_at, t.held_reason,
+       p.curr_txid, a.attempt_id, a.status, a.reason_code, a.reason, a.verdict, a.verdict_reason,
+       EXISTS (SELECT FROM reliability.request r
+                WHERE r.topology = t.topology AND r.txid = t.txid AND r.status = 'OPEN'
+              ) AS is_requested,
+       clock_timestamp() AS now
+  FROM reliability.topology p
+  JOIN reliability.transaction t ON t.topology = p.topology AND t.txid >= p.curr_txid
+  LEFT JOIN LATERAL (
+       SELECT * FROM reliability.attempt a WHERE a.topology = t.topology AND a.txid = t.txid
+        ORDER BY a.attempt_id DESC LIMIT 1) AS a ON true
+ WHERE p.topology = %(topology)s
+ ORDER BY t.txid;
+
+-- parked_with_intervals --
+-- Parked txids, which have committed as empty and are not done.
+SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_at,
+       a.verdict_reason, clock_timestamp() AS now
+  FROM reliability.attempt a JOIN reliability.transaction t USING (topology, txid)
+ WHERE a.topology = %(topology)s AND a.status = 'COMMITTED' AND a.verdict = 'PARKED'
+ ORDER BY t.txid;
+
+-- last_run_of_interval --
+-- The run that last emitted an interval, or last tried to.
+SELECT dag_id, run_id, status, reason_code, reason FROM reliability.emission
+ WHERE topology = %(topology)s AND interval_start IS NOT DISTINCT FROM %(interval_start)s
+   AND interval_end IS NOT DISTINCT FROM %(interval_end)s
+ ORDER BY began_at DESC LIMIT 1;
+
+-- selected_txids --
+-- Txids by their number, by their interval, and by their source items. A NULL selects all.
+SELECT t.txid, t.interval_start, t.interval_end, t.run_id
+  FROM reliability.transaction t
+ WHERE t.topology = %(topology)s
+   AND (%(txids)s::bigint[] IS NULL OR t.txid = ANY (%(txids)s::bigint[]))
+   AND (%(interval_start)s::timestamptz IS NULL
+        OR t.interval_start >= %(interval_start)s::timestamptz
+           AND t.interval_end <= %(interval_end)s::timestamptz)
+   AND (%(file)s::text IS NULL
+        OR t.txid IN (SELECT s.txid FROM reliability.source_item s
+                       WHERE s.topology = %(topology)s AND s.item ~ %(file)s::text))
+ ORDER BY t.txid;
+
+-- intervals_beside --
+-- The nearest emitted interval before a moment, and the nearest after it.
+SELECT txid, interval_start, interval_end FROM (
+       (SELECT txid, interval_start, interval_end FROM reliability.transaction
+         WHERE topology = %(topology)s AND interval_start < %(moment)s
+         ORDER BY interval_start DESC, txid LIMIT 1)
+        UNION ALL
+       (SELECT txid, interval_start, interval_end FROM reliability.transaction
+         WHERE topology = %(topology)s AND interval_start >= %(moment)s
+         ORDER BY interval_start, txid LIMIT 1)) AS beside
+ ORDER BY interval_start;
+
+-- files_of_topology --
+-- The last source items that were emitted, for a person who has mistyped one.
+SELECT item FROM reliability.source_item WHERE topology = %(topology)s
+ ORDER BY item DESC LIMIT 3;
+
+-- page_of_txids --
+-- A page of txids with their states, the latest first. A replay leaves one REPLACED attempt.
+SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_at,
+       t.batch_meta AS items, t.emitted_count AS rows, t.committed_attempt, t.committed_at,
+       t.held_reason, p.curr_txid, a.attempt_id, a.status, a.reason_code, a.reason, a.verdict,
+       a.verdict_reason,
+       (SELECT count(*) FROM reliability.attempt r WHERE r.topology = t.topology
+           AND r.txid = t.txid AND r.status = 'REPLACED') AS replays,
+       EXISTS (SELECT FROM reliability.request r
+                WHERE r.topology = t.topology AND r.txid = t.txid AND r.status = 'OPEN'
+              ) AS is_requested
+  FROM reliability.topology p
+  JOIN reliability.transaction t USING (topology)
+  LEFT JOIN LATERAL (
+       SELECT * FROM reliability.attempt a WHERE a.topology = t.topology AND a.txid = t.txid
+          AND (t.committed_attempt IS NULL OR a.attempt_id = t.committed_attempt)
+        ORDER BY a.attempt_id DESC LIMIT 1) AS a ON true
+ WHERE t.topology = %(topology)s AND t.txid < %(before)s
+   AND (%(txids)s::bigint[] IS NULL OR t.txid = ANY (%(txids)s::bigint[]))
+ ORDER BY t.txid DESC LIMIT %(page)s;

@@ -1,0 +1,355 @@
+"""What never came is seen; and txids are found by their interval and by their files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import datetime, timedelta, timezone
+
+import pytest
+from psycopg2.sql import SQL
+from typer.testing import CliRunner
+
+from reliability.cli import app
+from reliability.core.errors import (
+    IntervalOverlap,
+    LedgerUnavailable,
+    NothingToEmit,
+    SourceNotReady,
+    TooManyBatches,
+    TxidHeld,
+)
+from reliability.core.schedule import Schedule
+from reliability.core.spout import Interval
+from reliability.transaction.correct.rollback import roll_back
+from reliability.transaction.emit.recording import EmissionKey, recorded_emission
+from reliability.transaction.inspect.intervals import intervals_without_commit
+from tests.support.fix_pipeline import Pipeline, month, shop, write_parquet
+from tests.support.fix_postgres import rows
+from tests.support.runner import TransactionRunner
+
+UTC = timezone.utc
+MONTHLY = Schedule(
+    cron="0 0 1 * *",
+    time_zone="UTC",
+    first_start=datetime(1997, 1, 1, tzinfo=UTC),
+    last_start=datetime(1997, 6, 1, tzinfo=UTC),
+)
+EMISSIONS = "SELECT run_id, status, reason_code, reason FROM reliability.emission ORDER BY run_id"
+
+
+@pytest.fixture
+def emitter(tmp_path, connection, monkeypatch):
+    """A pipeline over months of 1997, with files of January and April; it needs no Spark."""
+    monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
+    for name in ("1997-01/a", "1997-01/b", "1997-04/a"):
+        deliver(tmp_path, name)
+    return Pipeline(TransactionRunner(shop(tmp_path), connection), None)
+
+
+def deliver(folder, name):
+    write_parquet(folder / f"{name}.parquet", [{"customer": 1}])
+
+
+def emit(emitter, number, schedule=MONTHLY):
+    """Emit a month, as the run that Airflow names after the month's end."""
+    own = emitter.again(f"scheduled__1997-{number + 1:02d}-01T00:00:00+00:00")
+    who = own.who("emit")
+    return own.runner.emit(month(1997, number), who, max_batches=9, schedule=schedule)
+
+
+def say(*arguments, code=0):
+    result = CliRunner().invoke(app, list(arguments))
+    assert code is None or result.exit_code == code, result.output
+    return result
+
+
+def read(*arguments, code=0):
+    return json.loads(say(*arguments, "--json", code=code).stdout)
+
+
+def lacking(connection):
+    with connection.transaction() as tx:
+        return intervals_without_commit(tx, "shop")
+
+
+def states(connection):
+    return [(str(r.interval), r.state.value, r.count) for r in lacking(connection).reports]
+
+
+def test_what_never_came_is_seen(emitter, connection, tmp_path):
+    """E7: a month whose emission failed, and one for which no run ever came, were nowhere."""
+    emit(emitter, 1)
+    with pytest.raises(NothingToEmit):
+        emit(emitter, 2)
+    emit(emitter, 4)
+    found = read("lag", "--fail-after", str(100 * 365 * 86400))[0]
+    assert [(one["interval"], one["state"], one["count"]) for one in found["intervals"]] == [
+        ("1997-01", "open", 1),
+        ("1997-02", "failed", 1),
+        ("1997-03", "missing", 1),
+        ("1997-04", "open", 1),
+        ("1997-05-01/1997-07-01", "missing", 2),
+    ]
+    january, february, march, _, last = found["intervals"]
+    assert (january["txids"], january["why"]) == ("1..2", "waits to begin")
+    assert february["run_id"] == "scheduled__1997-03-01T00:00:00+00:00"
+    assert february["why"].startswith("[NOTHING_TO_EMIT] ")
+    assert february["next_step"].endswith(f"clear shop --run-id {february['run_id']} --yes")
+    assert "--from-date 1997-03-01T00:00:00 --to-date 1997-03-01T00:00:00" in march["next_step"]
+    assert "--from-date 1997-05-01T00:00:00 --to-date 1997-06-01T00:00:00" in last["next_step"]
+    assert found["expected_unknown"] is None
+
+    said = say("lag").stdout
+    assert "shop 1997-02 failed: [NOTHING_TO_EMIT]" in said
+    assert "shop 1997-05-01/1997-07-01 (2) missing: no run has emitted it" in said
+    assert "6 intervals lack a commit: 2 open, 1 failed, 3 missing" in say("status").stdout
+    assert read("status")[0]["without_commit"] == {"open": 2, "failed": 1, "missing": 3}
+    (told,) = [one for one in read("doctor", code=None) if one["check"] == "topology shop"]
+    assert (told["verdict"], "3 missing" in told["what"]) == ("warning", True)
+
+    deliver(tmp_path, "1997-02/a")
+    emit(emitter, 2)
+    assert ("1997-02", "open", 1) in states(connection)
+    assert "failed" not in read("status")[0]["without_commit"]
+
+
+def test_lag_fails_for_what_is_missing_or_has_failed_for_too_long(emitter, connection, tmp_path):
+    emit(emitter, 4, replace(MONTHLY, first_start=month(1997, 4).start, last_start=None))
+    with connection.transaction() as tx:  # no month is missing until next year
+        tx.run(SQL("UPDATE reliability.schedule SET last_start = '1997-04-01'"))
+    say("lag", "--fail-after", "3600")
+    with pytest.raises(NothingToEmit):
+        emit(emitter, 3, replace(MONTHLY, last_start=month(1997, 4).start, catchup=False))
+    say("lag", "--fail-after", "3600")
+    with connection.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.emission SET failing_since = now() - interval '2 hours'"))
+    say("lag", "--fail-after", "3600", code=3)
+    deliver(tmp_path, "1997-03/a")
+    emit(emitter, 3, replace(MONTHLY, last_start=month(1997, 4).start, catchup=False))
+    say("lag", "--fail-after", "3600")
+    with connection.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.schedule SET last_start = '1997-05-01'"))
+    say("lag", "--fail-after", "3600", code=3)
+
+
+def test_without_catchup_nothing_is_expected_before_the_first_emission(emitter, connection):
+    emit(emitter, 4, replace(MONTHLY, catchup=False))
+    assert states(connection) == [("1997-04", "open", 1), ("1997-05-01/1997-07-01", "missing", 2)]
+
+
+def test_an_interval_is_expected_when_it_has_ended_and_a_run_had_time_to_start(emitter, connection):
+    """By the clock of the database."""
+    ((now,),) = rows(connection, "SELECT clock_timestamp()")
+    hour = now.replace(minute=0, second=0, microsecond=0)
+    period = Schedule(period=timedelta(hours=1), first_start=hour - timedelta(hours=2))
+    emit(emitter, 1, period)
+    with connection.transaction() as tx:  # the last hour has ended when its end is 10 minutes ago
+        tx.run(
+            SQL("UPDATE reliability.schedule SET first_start = clock_timestamp() - %(ago)s"),
+            ago=timedelta(hours=2, minutes=9),
+        )
+    ((_, state, count),) = [one for one in states(connection) if one[1] != "open"]
+    assert (state, count) == ("missing", 1)
+    with connection.transaction() as tx:
+        tx.run(
+            SQL("UPDATE reliability.schedule SET first_start = clock_timestamp() - %(ago)s"),
+            ago=timedelta(hours=2, minutes=11),
+        )
+    ((_, state, count),) = [one for one in states(connection) if one[1] != "open"]
+    assert (state, count) == ("missing", 2)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "why"),
+    [
+        (None, "no run has recorded the DAG's schedule yet"),
+        (Schedule(not_evaluated="its schedule is an AssetTriggeredTimetable"), "AssetTriggered"),
+        (Schedule(cron="0 0 32 * *", time_zone="UTC"), "0 0 32"),
+        (Schedule(cron="@daily", time_zone="Mars/North"), "Mars/North"),
+    ],
+)
+def test_a_schedule_that_cannot_be_evaluated_is_said_in_words(emitter, connection, schedule, why):
+    emit(emitter, 1, schedule)
+    assert why in read("lag")[0]["expected_unknown"]
+    for verb in ("lag", "status", "doctor"):
+        assert "expected intervals unknown: " in say(verb, code=None).stdout
+
+
+def test_an_emission_is_recorded_as_it_ended(emitter, connection):
+    """E7: also if an earlier try of the task fails after a later one has emitted."""
+    key = EmissionKey("shop", "shop", "r")
+    january = month(1997, 1)
+
+    def fail_with(error):
+        with pytest.raises(type(error)), recorded_emission(connection, key, january, None):
+            raise error
+
+    fail_with(SourceNotReady("not yet"))
+    assert rows(connection, EMISSIONS) == [("r", "FAILED", "SOURCE_NOT_READY", "not yet")]
+    assert states(connection) == [("1997-01", "waiting", 1)]
+    fail_with(ValueError("of a spout"))
+    assert rows(connection, EMISSIONS) == [("r", "FAILED", "ValueError", "of a spout")]
+    fail_with(LedgerUnavailable("for a moment"))  # the task waits: nothing has failed
+    assert rows(connection, EMISSIONS) == [("r", "EMITTING", None, None)]
+    assert states(connection) == [("1997-01", "emitting", 1)]
+
+    emitter.again("r").emit(january)
+    assert rows(connection, EMISSIONS) == [("r", "EMITTED", None, None)]
+    with connection.transaction() as tx:  # an earlier try of the task, which was thought dead
+        tx.run("fail_emission", **key, reason_code="X", reason="too late")
+    assert rows(connection, EMISSIONS) == [("r", "EMITTED", None, None)]
+
+
+def test_an_interval_without_files_is_not_missing_if_that_is_normal(emitter, connection):
+    spout = replace(emitter.runner.topology.spout, allow_empty=True)
+    emitter.runner.topology = replace(emitter.runner.topology, spout=spout)
+    emit(emitter, 2, replace(MONTHLY, last_start=month(1997, 2).start, catchup=False))
+    assert states(connection) == []
+
+
+def test_each_open_txid_says_why(emitter, connection):
+    emit(emitter, 1)
+    emit(emitter, 4)
+    emitter = emitter.again("scheduled__1997-02-01T00:00:00+00:00")
+    emitter.runner.close(1, emitter.run, "its tasks ended without it")
+    say("park", "shop", "2", "--reason", "a broken file", "--yes")
+    with connection.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.schedule SET last_start = '1996-01-01'"))
+    found = {one["txids"]: one for one in read("lag")[0]["intervals"]}
+    assert (found["1"]["state"], found["1"]["next_step"][:20]) == (
+        "blocked",
+        "mend the cause; then",
+    )
+    assert found["2"]["why"] == "parked (a broken file); waits for txid 1"
+    say(
+        "skip",
+        "shop",
+        "--interval",
+        "1997-01-01/1997-02-01",
+        "--file",
+        "a.parquet",
+        "--reason",
+        "a test",
+        "--yes",
+    )
+    found = {one["txids"]: one for one in read("lag")[0]["intervals"]}
+    assert (found["2"]["state"], found["2"]["next_step"]) == (
+        "parked",
+        "mend the cause; then: reliability replay shop 2",
+    )
+    states = [(one["txid"], one["state"], one["why"]) for one in read("txids", "shop")["txids"]]
+    assert states == [
+        (1, "skipped", "a test"),
+        (2, "parked", "a broken file"),
+        (3, "open", "waits to begin"),
+    ]
+
+
+# --- by interval and by file ---------------------------------------------------------------------
+
+
+def test_txids_are_listed_and_found_by_interval_and_by_file(emitter, connection, tmp_path):
+    emit(emitter, 1)
+    emit(emitter, 4)
+
+    def of(*options):
+        return [one["txid"] for one in read("txids", "shop", *options)["txids"]]
+
+    assert of() == [1, 2, 3]
+    assert of("--interval", "1997-01") == of("--interval", "1997-01/1997-04") == [1, 2]
+    assert of("--interval", "1997") == [1, 2, 3]
+    assert of("--file", "1997-01/b.parquet") == [2]
+    assert of("--file", str(tmp_path / "1997-01" / "b.parquet")) == [2]
+    assert of("--file", "a.parquet") == of("--file", "[a]*") == [1, 3]
+    assert of("--file", "1997-0?/a.parquet", "--interval", "1997-04") == [3]
+    found = read("txids", "shop", "--last", "1")
+    assert (found["earlier"], [one["txid"] for one in found["txids"]]) == (2, [3])
+    (third,) = found["txids"]
+    assert (third["interval"], third["files"]) == ("1997-04", ["1997-04/a.parquet"])
+    assert (third["rows"], third["run_id"]) == (1, "scheduled__1997-05-01T00:00:00+00:00")
+    said = say("txids", "shop", "--last", "2").stdout
+    assert "1 earlier txids are not shown" in said
+    assert "scheduled__1997-05-01" in said
+
+
+def test_what_is_not_there_is_told_with_what_is_nearest(emitter, connection):
+    emit(emitter, 1)
+    with pytest.raises(NothingToEmit):
+        emit(emitter, 2)
+    emit(emitter, 4)
+    said = say("show", "shop", "--interval", "1997-02", code=1).stderr
+    assert "[NOTHING_SELECTED] no txid of shop lies in 1997-02; run scheduled__1997-03-01" in said
+    assert "did not emit it: [NOTHING_TO_EMIT]" in said
+    assert "the nearest are 1997-01 (txid 1) and 1997-04 (txid 3)" in said
+    assert "no run has emitted it" in say("show", "shop", "--interval", "1997-03", code=1).stderr
+    said = say("release", "shop", "--file", "c.parquet", code=1).stderr
+    assert "no txid of shop reads c.parquet; it has read, for example, 1997-04/a.parquet" in said
+
+
+def test_every_verb_names_the_interval(emitter, connection):
+    emit(emitter, 1)
+    emit(emitter, 4)
+    for txid in ("1", "2", "3"):
+        say("park", "shop", txid, "--reason", "a broken file", "--yes")
+    said = say("rollback", "shop", "--interval", "1997-01", "--reason", "x", "--yes").stdout
+    assert "was rolled back to txid 2 (1997-01)" in said
+    assert "txid 3 (1997-04) held" in said
+    assert read("lag")[0]["intervals"][-2]["state"] == "held"
+    result = say("release", "shop", "--interval", "1997-04")
+    assert result.stderr == "shop: txid 3 (1997-04)\n"
+    assert "txid 3 (1997-04) released" in result.stdout
+    assert result.stdout.endswith("+00:00 --yes  # txid 3 (1997-04)\n")
+    result = say("skip", "shop", "--file", "1997-04/*", "--reason", "x", "--yes")
+    assert "committed 3:1 (1997-04) as c=5" in result.stdout
+    said = say("show", "shop", "--interval", "1997-04").stdout
+    assert "txid       3 (1997-04) of shop" in said
+    assert "files      1997-04/a.parquet" in said
+    assert [one["txid"] for one in read("show", "shop", "--file", "1997-01/*")] == [1, 2]
+    assert read("show", "shop", "3:1")["interval"] == "1997-04"
+
+
+def test_a_question_names_the_interval(emitter, connection):
+    emit(emitter, 1)
+    asked = say("park", "shop", "--interval", "1997-01", "--reason", "x", code=1).stderr
+    assert "txids 1..2 (1997-01) of shop will commit as empty" in asked
+    say("park", "shop", "1..2", "--reason", "x", "--yes")
+    assert roll_back(connection, "shop", 1, "x", dry_run=True).held == (2, 2)
+    asked = say("rollback", "shop", "1", "--reason", "x", code=1).stderr
+    assert (
+        "shop will be rolled back to txid 1 (1997-01). All that came after it, txid 2 (1997-01)"
+        in asked
+    )
+
+
+def test_an_interval_that_was_emitted_by_another_schedule_is_not_missing(emitter, connection):
+    """It could not be emitted: it would overlap."""
+    emit(emitter, 1, replace(MONTHLY, last_start=month(1997, 1).start))
+    with connection.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.schedule SET cron = '0 0 1 1 *'"))
+    assert [state for _, state, _ in states(connection)] == ["open"]
+    assert Interval.parse("1997").contains(month(1997, 1))
+
+
+def test_an_error_names_the_interval_of_its_txid(emitter, connection):
+    """The run of April is scheduled__1997-05-01."""
+    emit(emitter, 4)
+    say("park", "shop", "1", "--reason", "x", "--yes")
+    roll_back(connection, "shop", 0, "x")
+    with pytest.raises(TxidHeld, match=r"txid 1 \(1997-04\) is held"):
+        emitter.again("scheduled__1997-05-01T00:00:00+00:00").transact(1)
+    with pytest.raises(TooManyBatches, match="interval 1997-01: shop: 2 batches"):
+        emitter.again("manual__1").emit(month(1997, 1), max_batches=1)
+
+
+def test_an_interval_that_overlapped_others_is_done_when_they_cover_it(
+    emitter, connection, tmp_path
+):
+    emit(emitter, 1, replace(MONTHLY, last_start=month(1997, 1).start))
+    both = Interval(month(1997, 1).start, month(1997, 2).end)
+    with pytest.raises(IntervalOverlap):
+        emitter.again("manual__1").emit(both)
+    assert ("1997-01-01/1997-03-01", "failed", 1) in states(connection)
+    deliver(tmp_path, "1997-02/a")
+    emit(emitter, 2, replace(MONTHLY, last_start=month(1997, 1).start))
+    assert {state for _, state, _ in states(connection)} == {"open"}

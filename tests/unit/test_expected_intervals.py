@@ -1,0 +1,178 @@
+"""How intervals are written and read, and which of them are missing."""
+
+from __future__ import annotations
+
+import re
+from datetime import datetime, timedelta, timezone
+
+import pytest
+import typer
+
+from reliability.cli.select import check_selection, file_pattern
+from reliability.cli.txids import files_of
+from reliability.core.errors import SourceChanged, TxidHeld
+from reliability.core.schedule import Schedule
+from reliability.core.spout import Interval
+from reliability.transaction.inspect.expected import (
+    MOST,
+    ScheduleNotEvaluated,
+    intervals,
+    missing_intervals,
+)
+
+UTC = timezone.utc
+NOW = datetime(2026, 6, 15, tzinfo=UTC)
+FIRST = datetime(2026, 1, 1, tzinfo=UTC)
+EVERYTHING = [(None, None)]  # nothing was ever emitted
+
+
+@pytest.mark.parametrize(
+    ("text", "start", "end"),
+    [
+        ("2013", "2013-01-01", "2014-01-01"),
+        ("2013-12", "2013-12-01", "2014-01-01"),
+        ("2013-02-28", "2013-02-28", "2013-03-01"),
+        ("2013-03-01T23", "2013-03-01T23:00", "2013-03-02"),
+        ("2013-03-01T06:30", "2013-03-01T06:30", "2013-03-01T06:31"),
+        ("2013-01/2013-04", "2013-01-01", "2013-04-01"),
+        ("2013-03-04/2013-03-11", "2013-03-04", "2013-03-11"),
+        ("2013-03-01T06:30:00+00:00/2013-03-01 07Z", "2013-03-01T06:30", "2013-03-01T07:00"),
+    ],
+)
+def test_an_interval_is_read_and_what_is_written_is_read_again(text, start, end):
+    found = Interval.parse(text)
+    wanted = [datetime.fromisoformat(moment).replace(tzinfo=UTC) for moment in (start, end)]
+    assert [found.start, found.end] == wanted
+    assert Interval.parse(str(found)) == found
+
+
+@pytest.mark.parametrize(
+    "text", ["", "13-03", "2013-3", "2013-13", "2013-02-30", "2013-04/2013-03", "2013/", "x/y"]
+)
+def test_what_is_no_interval_is_refused(text):
+    with pytest.raises(ValueError, match=r"2013-03-01T06 or START/END|ends before"):
+        Interval.parse(text)
+
+
+@pytest.mark.parametrize(
+    ("length", "text"),
+    [
+        (timedelta(days=31), "2026-01"),
+        (timedelta(days=1), "2026-01-01"),
+        (timedelta(hours=1), "2026-01-01T00"),
+        (timedelta(days=7), "2026-01-01/2026-01-08"),
+        (timedelta(minutes=20), "2026-01-01/2026-01-01T00:20"),
+        (timedelta(), "2026-01-01/2026-01-01"),
+    ],
+)
+def test_an_interval_is_written_short(length, text):
+    assert str(Interval(FIRST, FIRST + length)) == text
+
+
+# --- missing -------------------------------------------------------------------------------------
+
+
+def monthly(**options):
+    return Schedule(cron="0 0 1 * *", time_zone="UTC", first_start=FIRST, **options)
+
+
+def missing(schedule, gaps=EVERYTHING, now=NOW):
+    return [str(interval) for interval in missing_intervals(schedule, gaps, now)]
+
+
+def test_the_interval_that_has_not_ended_is_not_missing():
+    assert missing(monthly())[-1] == "2026-05"
+    assert missing(monthly(), now=datetime(2026, 6, 1, 0, 9, tzinfo=UTC))[-1] == "2026-04"
+    assert missing(monthly(), now=datetime(2026, 6, 1, 0, 10, tzinfo=UTC))[-1] == "2026-05"
+
+
+def test_what_lies_between_emissions_is_missing():
+    def first(month):
+        return datetime(2026, month, 1, tzinfo=UTC)
+
+    gaps = [(None, first(2)), (first(3), first(4)), (first(5), None)]
+    assert missing(monthly(), gaps) == ["2026-01", "2026-03", "2026-05"]
+    assert missing(monthly(catchup=False), gaps) == ["2026-03", "2026-05"]
+    assert missing(monthly(last_start=first(3)), gaps) == ["2026-01", "2026-03"]
+
+
+def test_a_gap_that_holds_no_whole_interval_misses_none():
+    gaps = [(datetime(2026, 2, 2, tzinfo=UTC), datetime(2026, 3, 31, tzinfo=UTC))]
+    assert missing(monthly(), gaps) == []
+
+
+def test_without_a_start_nothing_is_expected_before_the_first_emission():
+    assert missing(Schedule(cron="@daily", time_zone="UTC")) == []
+
+
+def test_a_long_time_without_emissions_is_cut():
+    schedule = Schedule(period=timedelta(minutes=1), first_start=FIRST)
+    assert len(missing(schedule)) == MOST + 1
+
+
+def test_a_start_between_two_ticks_begins_with_the_next_one():
+    found = next(intervals(monthly(), datetime(2026, 1, 15, tzinfo=UTC)))
+    assert str(found) == "2026-02"
+
+
+def test_what_is_not_evaluated_says_why():
+    with pytest.raises(ScheduleNotEvaluated, match="an asset"):
+        missing(Schedule(not_evaluated="an asset", first_start=FIRST))
+
+
+# --- by interval and by file ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("given", "path", "expected"),
+    [
+        ("a.csv", "a.csv", True),
+        ("a.csv", "2013/a.csv", True),
+        ("a.csv", "2013/ba.csv", False),
+        ("a.csv", "2013/a.csv.gz", False),
+        ("a.csv", "2013/axcsv", False),
+        ("2013/a.csv", "data/2013/a.csv", True),
+        ("*.csv", "2013/a.csv", True),
+        ("data/*.csv", "data/2013/a.csv", False),
+        ("data/**.csv", "data/2013/a.csv", True),
+        ("a[12].csv", "a2.csv", True),
+        ("a[!12].csv", "a2.csv", False),
+        ("a?.csv", "a2.csv", True),
+        ("a(1) é+.csv", "x/a(1) é+.csv", True),
+        ("s3://bucket/a.csv", "s3://bucket/a.csv", True),
+    ],
+)
+def test_a_file_is_found_by_its_path_by_its_end_and_by_a_glob(given, path, expected):
+    """The pattern is Postgres's; what it has of these is the same in Python."""
+    assert (re.search(file_pattern(given), path) is not None) is expected
+
+
+def test_an_absolute_path_is_that_of_the_ledger(monkeypatch, tmp_path):
+    monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
+    assert re.search(file_pattern(f"{tmp_path}/2013/a.csv"), "2013/a.csv")
+
+
+@pytest.mark.parametrize(
+    ("txids", "interval", "file"),
+    [("3", "2013", ""), ("3", "", "a"), ("", "", ""), ("x", "", ""), ("", "March", "")],
+)
+def test_txids_are_selected_in_one_way(txids, interval, file):
+    with pytest.raises(typer.BadParameter):
+        check_selection(txids, interval, file)
+
+
+def test_the_files_of_a_spout_that_is_not_here_are_shown_as_they_are():
+    assert files_of([{"kind": "of another house", "name": "x"}]) == [
+        "{'kind': 'of another house', 'name': 'x'}"
+    ]
+
+
+def test_an_error_names_the_interval_beside_its_txid_or_before_its_file():
+    error = TxidHeld("txid 5 is held: txid 50 was wrong")
+    error.name_interval(5, "1997-03")
+    assert str(error).startswith("[TXID_HELD] txid 5 (1997-03) is held: txid 50 was wrong")
+    error.name_interval(5, "1997-03")
+    assert error.what.count("1997-03") == 1
+    changed = SourceChanged("a.csv has another size")
+    changed.name_interval(5, "1997-03")
+    assert str(changed.args[0]) == "txid 5 (1997-03): a.csv has another size"
