@@ -295,6 +295,6 @@ def _topology(tx: Any, row: Any) -> Iterator[CheckResult]:
         what = f"{with_noun(format_ranges(one['txids']))} held: {one['reason']}"
         findings.append(_warning(check, what, f"reliability release {name}"))
     if blocked is not None and not held:
-        error = blocked.error()
+        error = blocked.error().fill_in(topology=name)
         findings.append(_warning(check, error.what, error.remedy))
     yield from findings or [_ok(check, f"{row['curr_txid'] - 1} txids committed")]

@@ -17,6 +17,7 @@ from reliability.core.errors import NothingToReplay, ReliabilityError, RunUnsati
 from reliability.core.request import Request, TaskTry
 from reliability.core.spout import BatchMeta
 from reliability.core.statement_key import TxidKey
+from reliability.core.txids import format_txids, with_noun
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.locks import lock_topology
 from reliability.spark.submission import Submission
@@ -103,7 +104,10 @@ class ReplayRun:
             lock_topology(tx, self._topology)
             committed = tx.all("committed_txids", txids=list(txids), topology=self._topology)
             if missing := sorted(set(txids) - {row["txid"] for row in committed}):
-                raise NothingToReplay(f"{self._topology}: txids {missing} have not committed")
+                have = "has" if len(missing) == 1 else "have"
+                raise NothingToReplay(
+                    f"{self._topology}: {with_noun(format_txids(missing))} {have} not committed"
+                )
             self._requests = {
                 txid: contact_in(tx, self._topology, txid, self._who, may_open_first=True)
                 for txid in txids
@@ -132,7 +136,11 @@ class ReplayRun:
             self._connection, task, self._submit_step, self._module, self._patience, self._report
         )
         sweep(self._connection, self._topology)
-        found = run_transaction(self._connection, task, executor, self._observer)
+        try:
+            found = run_transaction(self._connection, task, executor, self._observer)
+        except ReliabilityError as error:
+            error.fill_in(topology=self._topology, txid=txid)
+            raise
         if found is not None:
             attempt, differences = found.attempt, found.differences
         else:
@@ -197,7 +205,8 @@ class CommandLineExecutor:
         if waited >= self.patience:
             raise RunUnsatisfied(
                 f"txid {txid} of {topology} waited for {self.patience:g} s for {wait.reason}",
-                remedy="look at `reliability status`, and replay it again.",
+                remedy=f"look at `reliability status`, and run `reliability replay {topology} "
+                f"{txid}` again.",
             )
         self.print_progress(f"txid {txid} waits for {wait.reason}")
         if waited % SWEEP_INTERVAL_SECONDS < POLL_INTERVAL_SECONDS:

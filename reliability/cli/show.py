@@ -261,7 +261,7 @@ def _story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> di
     key = TxidKey(topology, txid)
     found = rows_of(connection, "transaction_details", **key)
     if not found:
-        remedy = "`reliability status` shows how many txids were emitted."
+        remedy = f"`reliability status` shows how many txids {topology} has emitted."
         raise AttemptUnknown(f"{topology} has no txid {txid}", remedy=remedy)
     return {
         "topology": topology,

@@ -70,7 +70,7 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
     """Yield what does not continue by itself, or not at once."""
     topology = one["topology"]
     if one["paused"]:
-        yield f"{topology} is paused: {one['paused']}"
+        yield f"{topology} is paused: {one['paused']} (until `reliability resume {topology}`)"
     if one["checkpoint"] != "COMMITTED":
         yield f"{topology}: a change is {one['checkpoint']}; every task and sweep continues it"
     for held in one["held"]:
@@ -80,7 +80,7 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
         )
     blocked = one["blocked"]
     if blocked is not None and not one["held"]:
-        yield f"{topology}: {blocked.error().what}"
+        yield f"{topology}: {blocked.error().fill_in(topology=topology).advice}"
     for parked in one["parked"]:
         again = f"reliability replay {topology} {parked['txids']}"
         what = with_noun(parked["txids"])

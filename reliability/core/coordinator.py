@@ -141,19 +141,31 @@ class LiveAttempt:
         return self.sealing_task == task or any(step.claimed_by == task for step in running)
 
 
+_AFTER_RELEASE = "`reliability resume-runs TOPOLOGY` shows what to clear, and clears it with --yes."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
-    """An uncommitted txid that no run is working on; it blocks all later ones."""
+    """An uncommitted txid that no run is working on; it blocks all later ones.
+
+    :param is_held: a person must release it
+    :param is_released: it was rolled back and released, and no run has requested it since
+    """
 
     txid: int
     run_id: str
     interval: str
     reason: str
+    is_held: bool = False
+    is_released: bool = False
 
     def error(self) -> TxidBlocked:
+        """Return the error; its remedy has the placeholder TOPOLOGY."""
         interval = f", interval {self.interval}" if self.interval else ""
         reason = f": {self.reason}" if self.reason else ""
-        return TxidBlocked(f"txid {self.txid} (run {self.run_id}{interval}) is blocked{reason}")
+        what = f"txid {self.txid} (run {self.run_id}{interval}) is blocked{reason}"
+        remedy = TxidHeld.remedy if self.is_held else _AFTER_RELEASE if self.is_released else ""
+        return TxidBlocked(what, remedy=remedy).fill_in(txid=self.txid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -317,7 +329,8 @@ def _commit_in_turn(snapshot: Snapshot) -> Action:
 
 def _begin_in_turn(snapshot: Snapshot) -> Action:
     if snapshot.held is not None:
-        return Fail(TxidHeld(f"txid {snapshot.txid} is held: {snapshot.held}"))
+        held = TxidHeld(f"txid {snapshot.txid} is held: {snapshot.held}")
+        return Fail(held.fill_in(txid=snapshot.txid))
     if snapshot.is_replay and snapshot.replay_refusal is not None:
         return Fail(ReplayNotPossible(f"txid {snapshot.txid}: {snapshot.replay_refusal}"))
     if snapshot.paused is not None:

@@ -95,7 +95,9 @@ def blocked_of(row: Row | None) -> Blocked | None:
         txid=row["txid"],
         run_id=row["run_id"],
         interval=str(interval) if interval else "",
-        reason=row["reason"] or "",
+        reason=row["reason"],
+        is_held=row["is_held"],
+        is_released=row["is_released"],
     )
 
 

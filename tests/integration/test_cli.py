@@ -439,7 +439,7 @@ def test_a_replay_that_fails_says_what_is_done_and_leaves_nothing_open(shop, mon
 def test_what_has_not_committed_is_not_replayed(shop):
     shop.deliver(made(4))
     said = say("replay", "shop", "3..5", code=1)
-    assert "[NOTHING_TO_REPLAY] shop: txids [4, 5] have not committed" in said.stderr
+    assert "[NOTHING_TO_REPLAY] shop: txids 4..5 have not committed" in said.stderr
     assert shop.ask("SELECT * FROM reliability.request WHERE dag_id = 'cli'") == []
 
 

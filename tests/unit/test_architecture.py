@@ -160,4 +160,4 @@ def test_every_error_says_whether_to_try_again_as_the_docs_do(code):
 
 def test_an_error_is_what_why_and_what_to_do():
     error = ReliabilityError("the file is gone", remedy="put it back.")
-    assert str(error) == "[RELIABILITY] the file is gone What to do: put it back."
+    assert str(error) == "[RELIABILITY] the file is gone. What to do: put it back."

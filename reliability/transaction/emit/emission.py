@@ -52,7 +52,7 @@ def emit(
     if topology.spout.timed and interval is None:
         raise DataIntervalMissing(
             f"run {contact.run.run_id} of {contact.run.dag_id} has no data interval"
-        )
+        ).fill_in(dag=contact.run.dag_id)
     interval = interval if topology.spout.timed else None
     if contact.is_dry_run:
         return _ask_for_dry_run(connection, topology, interval, contact, max_batches)
@@ -201,7 +201,7 @@ def _check_blocked(tx: DatabaseTransaction, topology: str, below: int) -> None:
     """
     row = tx.first("blocked_txid", topology=topology, below=below)
     if (blocked := blocked_of(row)) is not None:
-        raise blocked.error()
+        raise blocked.error().fill_in(topology=topology)
 
 
 def _insert(

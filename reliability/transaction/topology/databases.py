@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import NamedTuple
 
 from reliability.core.checkpoint import COORDINATOR
-from reliability.core.errors import ReliabilityError
+from reliability.core.errors import LedgerNotMigrated, ReliabilityError
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import check_known
 from reliability.ledger.migrations import check_migrated
@@ -113,7 +113,10 @@ def naming_database(database: str) -> Iterator[None]:
 
 def with_database_name(error: ReliabilityError, database: str) -> ReliabilityError:
     """Return the error with the name of the database in its text."""
-    return type(error)(f"database {format_database(database)}: {error.what}", remedy=error.remedy)
+    remedy = error.remedy
+    if database and isinstance(error, LedgerNotMigrated):
+        remedy = f"run `reliability migrate --database {database}`."
+    return type(error)(f"database {format_database(database)}: {error.what}", remedy=remedy)
 
 
 def format_database(database: str) -> str:

@@ -54,7 +54,7 @@ def check_states(tx: DatabaseTransaction, topology: Topology, database: str = CO
     declared = {row["state"] for row in tx.all("state_definitions", topology=topology.name)}
     if undeclared or declared != names:
         raise StateDefinitionChanged(
-            f"{topology.name} has emitted txids for the states {sorted(declared)}, and now has "
+            f"{topology.name} has committed txids for the states {sorted(declared)}, and now has "
             f"{sorted(names)}"
         )
 
@@ -128,10 +128,16 @@ def _declare_state(tx: DatabaseTransaction, tables: StateTables) -> None:
     owner = tx.first("owner_of_target_table", target_table=tables.target_name)
     if owner is not None:
         raise TargetTableTaken(
-            f"table {tables.target_name} belongs to state {owner['state']} of {owner['topology']}"
+            f"table {tables.target_name} belongs to state {owner['state']} of {owner['topology']}",
+            remedy=f"give the state another name or table; if {owner['topology']} is no longer "
+            f"needed, `reliability drop {owner['topology']}` removes it with its tables.",
         )
     if tx.one("table_exists", table=tables.target_name)["exists"]:
-        raise TargetTableTaken(f"table {tables.target_name} exists and belongs to no state")
+        raise TargetTableTaken(
+            f"table {tables.target_name} exists and belongs to no state",
+            remedy="rename or drop the table, or give the state another one: "
+            'State(…, table="schema.table").',
+        )
     schema = tables.state.target[0]
     if not tx.one("schema_exists", schema=schema)["exists"]:
         tx.run(tables.create_schema())
