@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,16 +17,19 @@ from reliability.cli.app import (
     check_asked,
     check_known,
     ledger,
+    rows_of,
     verb,
     warn,
 )
 from reliability.cli.different_rows import DiffFile, DiffTable, check_target, rows_into
 from reliability.cli.output import (
-    commands_to_clear,
     format_differences,
+    format_interval,
+    plain,
     plain_run,
     print_json,
     read_txids,
+    what_to_clear,
 )
 from reliability.core.txids import format_txids, with_noun
 
@@ -165,7 +169,7 @@ def release(
 ) -> None:
     """Let held txids be processed again, and print the runs of Airflow that request them.
 
-    Nothing starts by itself: clear the runs, in the order in which they are printed.
+    Nothing starts by itself: `reliability resume-runs` clears exactly what the runs lack.
     """
     from reliability.transaction.correct.rollback import release
 
@@ -187,12 +191,41 @@ def release(
     if not runs:
         typer.echo(f"no txid of {topology} was held")
         return
-    typer.echo(
-        f"{with_noun(format_txids(released))} released. Clear the runs that request them, in this "
-        "order:"
-    )
-    for line in commands_to_clear(runs):
+    typer.echo(f"{with_noun(format_txids(released))} released. Nothing starts by itself. Next:")
+    for line in what_to_clear(topology, runs):
         typer.echo(line)
+
+
+# --- drop ----------------------------------------------------------------------------------------
+
+
+@verb("reliability drop shop", "reliability drop shop --yes")
+def drop(topology: TopologyName, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Drop a topology with its tables, contributions and ledger rows, for development.
+
+    Nothing can bring it back. Refused while attempts are live, or if a view, a foreign key or
+    another topology uses one of its tables. The source and Airflow's runs stay as they are.
+    """
+    from reliability.transaction.correct.drop import drop_topology, what_would_go
+
+    with ledger() as connection:
+        going = what_would_go(connection, topology)
+        if not yes:
+            for one in going.tables:
+                where = f" in {one.database}" if one.database else ""
+                typer.echo(f"  {one.table}{where}: {one.rows:,} rows", err=True)
+            check_asked(
+                f"Drop {topology} with these tables and {going.emitted:,} txids, "
+                f"{going.committed:,} of them committed? Nothing can bring them back.",
+                yes=False,
+            )
+        drop_topology(connection, topology)
+    if as_json:
+        return print_json({"topology": topology, **plain(going)})
+    typer.echo(
+        f"{topology} is dropped, with {len(going.tables)} tables and {going.emitted:,} txids. To "
+        f"start anew, delete its runs in Airflow: airflow dags delete {topology} --yes"
+    )
 
 
 # --- park and skip -------------------------------------------------------------------------------
@@ -206,7 +239,7 @@ def park(topology: TopologyName, txid: Txid, reason: Reason, yes: Yes = False) -
     """
     from reliability.transaction.correct.park import park
 
-    _park_or_skip(park, topology, txid, reason, "its run fails until it is replayed", yes=yes)
+    _park_or_skip(park, topology, txid, reason, PARKED, yes=yes)
 
 
 @verb("reliability skip shop 42 --reason 'a test file, not to be counted'")
@@ -217,7 +250,30 @@ def skip(topology: TopologyName, txid: Txid, reason: Reason, yes: Yes = False) -
     """
     from reliability.transaction.correct.park import skip
 
-    _park_or_skip(skip, topology, txid, reason, "its run succeeds without it", yes=yes)
+    _park_or_skip(skip, topology, txid, reason, SKIPPED, yes=yes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verdict:
+    """How a verb that passes over a txid names what it did, and what follows."""
+
+    done: str
+    consequence: str
+    follows: str
+
+
+PARKED = _Verdict(
+    done="parked",
+    consequence="its run fails until it is replayed",
+    follows="Its runs fail, and stay red. To process it later: "
+    "reliability replay {topology} {txid}",
+)
+SKIPPED = _Verdict(
+    done="skipped",
+    consequence="its run succeeds without it",
+    follows="Its runs succeed without it. To process it all the same: "
+    "reliability replay {topology} {txid}",
+)
 
 
 def _park_or_skip(
@@ -225,19 +281,32 @@ def _park_or_skip(
     topology: str,
     txid: int,
     reason: str,
-    consequence: str,
+    verdict: _Verdict,
     *,
     yes: bool,
 ) -> None:
     with ledger() as connection:
         check_known(connection, topology)
+        what = _with_interval(connection, topology, txid)
         check_asked(
-            f"Txid {txid} of {topology} commits as empty: nothing of its batch counts, attempts "
-            f"at it are fenced, and {consequence}. Continue?",
+            f"{what} of {topology} commits as empty: nothing of its batch counts, attempts "
+            f"at it are fenced, and {verdict.consequence}. Continue?",
             yes=yes,
         )
-        committed = pass_over(connection, topology, txid, reason)
-    for one in committed:
-        typer.echo(f"committed {one.attempt} as c={one.commit_number}")
-    if txid not in {one.attempt.txid for one in committed}:
-        typer.echo(f"txid {txid} commits as empty when its turn comes")
+        committed = {one.attempt.txid: one for one in pass_over(connection, topology, txid, reason)}
+    own = committed.pop(txid, None)
+    when = (
+        f"It has committed as empty, as c={own.commit_number}"
+        if own
+        else ("It commits as empty when its turn comes")
+    )
+    typer.echo(f"{what} of {topology} is {verdict.done}: nothing of its batch counts. {when}.")
+    typer.echo(verdict.follows.format(topology=topology, txid=txid))
+    if committed:
+        typer.echo(f"{with_noun(format_txids(committed))} committed too: it was their turn.")
+
+
+def _with_interval(connection: LedgerConnection, topology: str, txid: int) -> str:
+    found = rows_of(connection, "transaction_details", topology=topology, txid=txid)
+    interval = format_interval(found[0]) if found else ""
+    return f"txid {txid}, {interval}," if interval else f"txid {txid}"

@@ -164,9 +164,16 @@ def format_differences(differences: Sequence[Difference]) -> Iterator[str]:
 
 def commands_to_clear(runs: Iterable[RunToClear]) -> Iterator[str]:
     """Format the commands that clear runs, in the order in which to run them."""
-    yield from (
-        f"  {_command_to_clear(run)}  # {with_noun(format_txids(run.txids))}" for run in runs
-    )
+    for run in runs:
+        also = f", and replays {with_noun(format_txids(run.replays))}" if run.replays else ""
+        yield f"  {_command_to_clear(run)}  # {with_noun(format_txids(run.txids))}{also}"
+
+
+def what_to_clear(topology: str, runs: Sequence[RunToClear]) -> Iterator[str]:
+    """Say how the runs are made to process what they lack, in the order in which to do it."""
+    yield f"  reliability resume-runs {topology}  # shows what they lack, and clears it with --yes"
+    yield "Or clear the whole runs, in this order:"
+    yield from commands_to_clear(runs)
 
 
 def plain_run(run: RunToClear) -> dict[str, str]:
@@ -175,6 +182,7 @@ def plain_run(run: RunToClear) -> dict[str, str]:
         "dag_id": run.dag_id,
         "run_id": run.run_id,
         "txids": format_txids(run.txids),
+        "replays": format_txids(run.replays),
         "command": _command_to_clear(run),
     }
 

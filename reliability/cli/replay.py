@@ -32,12 +32,12 @@ from reliability.cli.different_rows import (
     rows_into,
 )
 from reliability.cli.output import (
-    commands_to_clear,
     console,
     format_differences,
     plain_run,
     print_json,
     read_txids,
+    what_to_clear,
 )
 from reliability.core.txids import format_txids, with_noun
 
@@ -180,12 +180,10 @@ def _refreeze_uncommitted(
     replaying: ReplayRun, txids: Sequence[int], reason: str, report: Callable[[str], None]
 ) -> list[RunToClear]:
     """Refreeze the txids that have not committed; return the runs that must process them."""
-    from reliability.transaction.correct.rollback import runs_to_clear
-
-    rows = replaying.uncommitted(txids)
-    for row in rows:
-        _refreeze(replaying, row["txid"], reason, report)
-    return runs_to_clear(rows)
+    runs = replaying.uncommitted(txids)
+    for txid in sorted(txid for run in runs for txid in run.txids):
+        _refreeze(replaying, txid, reason, report)
+    return runs
 
 
 def _refreeze(replaying: ReplayRun, txid: int, reason: str, report: Callable[[str], None]) -> None:
@@ -290,6 +288,6 @@ def _print_results(
             typer.echo(f"warning: {one.outdated_code}")
     if to_clear:
         uncommitted = with_noun(format_txids(txid for run in to_clear for txid in run.txids))
-        typer.echo(f"{uncommitted} not committed yet. Clear the runs that request them, in order:")
-    for line in commands_to_clear(to_clear):
-        typer.echo(line)
+        typer.echo(f"{uncommitted} not committed yet. Next:")
+        for line in what_to_clear(topology, to_clear):
+            typer.echo(line)

@@ -18,11 +18,12 @@ from reliability.core.request import Request, TaskTry
 from reliability.core.spout import BatchMeta
 from reliability.core.statement_key import TxidKey
 from reliability.core.txids import format_txids, with_noun
-from reliability.ledger.connection import LedgerConnection, Row
+from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.spark.submission import Submission
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.plan import Committed
+from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.emit.requests import (
     Run,
@@ -116,10 +117,11 @@ class ReplayRun:
                 row: dict[str, Any] = {"request_id": request.request_id, "reason": reason or None}
                 tx.run("record_reason_of_request", **row)
 
-    def uncommitted(self, txids: Sequence[int]) -> list[Row]:
-        """Return those of the txids that have not committed, and the runs that request them."""
+    def uncommitted(self, txids: Sequence[int]) -> list[RunToClear]:
+        """Return the runs that request those of the txids that have not committed."""
         with self._connection.transaction() as tx:
-            return tx.all("uncommitted_txids", topology=self._topology, txids=list(txids))
+            rows = tx.all("uncommitted_txids", topology=self._topology, txids=list(txids))
+            return runs_to_clear(tx, self._topology, rows)
 
     def refreeze(self, txid: int, reason: str) -> BatchMeta | None:
         """Freeze the current source of a txid's items; None if nothing has changed."""

@@ -39,8 +39,8 @@ class ReliabilityError(Exception):
         [RELIABILITY] txid 7 is held. What to do: `reliability release shop`.
         """
         for placeholder, name in names.items():
-            word = rf"\b{placeholder.upper()}\b"
-            self.remedy = re.sub(word, lambda _, name=name: str(name), self.remedy)
+            plain = str(name).replace("\\", r"\\")
+            self.remedy = re.sub(rf"\b{placeholder.upper()}\b", plain, self.remedy)
         return self
 
     @property
@@ -339,6 +339,13 @@ class RefreezeNotPossible(Terminal):
 
     code = "REFREEZE_NOT_POSSIBLE"
     remedy = "restore the original source, or deliver the difference as a new batch."
+
+
+class DropNotPossible(Terminal):
+    """The topology is in use and cannot be dropped."""
+
+    code = "DROP_NOT_POSSIBLE"
+    remedy = "let its runs end, and drop what uses its tables first."
 
 
 class ExplainNotPossible(Terminal):

@@ -144,6 +144,7 @@ ABOUT_NOBODY = [
     ["release", "nosuch"],
     ["park", "nosuch", "1", "--reason", "x", "--yes"],
     ["skip", "nosuch", "1", "--reason", "x", "--yes"],
+    ["drop", "nosuch", "--yes"],
 ]
 
 
@@ -409,7 +410,7 @@ def test_an_exchanged_source_that_has_not_committed_is_frozen_anew_and_its_run_c
     options = ["--refreeze", "--reason", "a wrong delivery"]
     said = say("replay", "shop", "2,4", *options).stdout
     assert "2:1 changed" in said
-    assert "txid 4 not committed yet. Clear" in said
+    assert "txid 4 not committed yet. Next:\n  reliability resume-runs shop " in said
     assert "  airflow dags clear shop --run-id 'run 4' --yes  # txid 4" in said
     found = read("replay", "shop", "4", *options)
     assert (found["replayed"], found["to_clear"][0]["txids"]) == ([], "4")
@@ -507,7 +508,12 @@ def test_a_person_lets_order_go_on(shop):
     shop.process(5)
     assert say("park", "shop", "4", "--reason", "broken", input="n\n", code=1).stdout.strip() == "n"
     said = say("park", "shop", "4", "--reason", "broken", "--yes").stdout
-    assert said == "committed 4:0 as c=4\ncommitted 5:0 as c=5\n"
+    assert said == (
+        "txid 4 of shop is parked: nothing of its batch counts. "
+        "It has committed as empty, as c=4.\n"
+        "Its runs fail, and stay red. To process it later: reliability replay shop 4\n"
+        "txid 5 committed too: it was their turn.\n"
+    )
     assert "when its turn comes" not in said
     assert "its run succeeds" in say("skip", "shop", "6", "--reason", "x", input="y\n").stderr
     (standing,) = read("status")
@@ -518,6 +524,53 @@ def test_a_person_lets_order_go_on(shop):
     assert "[PARK_NOT_POSSIBLE]" in say(
         "park", "shop", "4", "--reason", "x", "--yes", code=1
     ).stderr  # fmt: skip
+
+
+TABLES_OF_LEDGER = """
+    SELECT table_name FROM information_schema.columns
+     WHERE table_schema = 'reliability' AND column_name = 'topology' ORDER BY 1
+"""
+
+
+def test_a_topology_is_dropped_with_all_that_it_has(shop):
+    shop.correct(2, made(102))
+    say("pause", "shop", "--reason", "enough")
+    asked = say("drop", "shop", input="n\n", code=1).stderr
+    assert "public.exact: " in asked
+    assert "3 txids, 3 of them committed" in asked
+    with shop.connection.transaction() as tx:
+        tx.run(SQL("CREATE VIEW mine AS SELECT n FROM exact"))
+    refused = say("drop", "shop", "--yes", code=1).stderr
+    assert "[DROP_NOT_POSSIBLE] table public.exact of shop is used by view mine" in refused
+    with shop.connection.transaction() as tx:
+        tx.run(SQL("DROP VIEW mine; INSERT INTO reliability.topology (topology, max_spout_pending)"
+                   " VALUES ('reader', 1); INSERT INTO reliability.transaction"
+                   " (topology, txid, dag_id, run_id) VALUES ('reader', 1, 'd', 'r');"
+                   "INSERT INTO reliability.source_item (topology, item, txid, part)"
+                   " VALUES ('reader', 'table:/public.exact', 1, '{[1,2)}')"))  # fmt: skip
+    assert "used by topology reader" in say("drop", "shop", "--yes", code=1).stderr
+    say("drop", "reader", "--yes")
+    told = read("drop", "shop", "--yes")
+    assert (told["emitted"], [table["table"] for table in told["tables"]]) == (
+        3,
+        ["public.exact", "public.log"],
+    )
+    for (table,) in shop.ask(TABLES_OF_LEDGER):
+        assert shop.ask(f"SELECT count(*) FROM reliability.{table}") == [(0,)], table
+    assert shop.ask("SELECT to_regclass('public.exact'), to_regclass('public.log')") == [
+        (None, None)
+    ]
+    commit_three(shop)  # it starts anew
+    assert read("status")[0]["committed"] == 3
+
+
+def test_a_topology_with_an_attempt_that_is_live_is_not_dropped(shop):
+    shop.deliver(made(4))
+    request_id = shop.runner.contact(4, shop.who(4)).request_id
+    shop.runner.begin(4, request_id, shop.topology.work("commit"))
+    refused = say("drop", "shop", "--yes", code=1).stderr
+    assert "[DROP_NOT_POSSIBLE] shop has 1 live attempts" in refused
+    assert read("status")[0]["committed"] == 3
 
 
 # --- Airflow -------------------------------------------------------------------------------------

@@ -49,11 +49,15 @@ class RolledBack:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunToClear:
-    """A run of Airflow that requests released txids again once it is cleared."""
+    """A run of Airflow that requests released txids again once it is cleared.
+
+    :param replays: its committed txids, which a clear of the whole run replays
+    """
 
     dag_id: str
     run_id: str
     txids: tuple[int, ...]
+    replays: tuple[int, ...] = ()
 
 
 def roll_back(
@@ -145,12 +149,27 @@ def release(
         rows = tx.all(
             "release_txids", topology=topology, txids=list(txids) if txids is not None else None
         )
-    return runs_to_clear(rows)
+        return runs_to_clear(tx, topology, rows)
 
 
-def runs_to_clear(rows: Sequence[Row]) -> list[RunToClear]:
+def runs_to_clear(tx: DatabaseTransaction, topology: str, rows: Sequence[Row]) -> list[RunToClear]:
     """Return the runs that emitted these txids, ordered by their first txid."""
     runs: dict[tuple[str, str], list[int]] = {}
     for row in sorted(rows, key=lambda row: row["txid"]):
         runs.setdefault((row["dag_id"], row["run_id"]), []).append(row["txid"])
-    return [RunToClear(dag_id=d, run_id=r, txids=tuple(t)) for (d, r), t in runs.items()]
+    return [
+        RunToClear(
+            dag_id=dag_id,
+            run_id=run_id,
+            txids=tuple(txids),
+            replays=_replayed_by_a_clear(tx, topology, dag_id, run_id),
+        )
+        for (dag_id, run_id), txids in runs.items()
+    ]
+
+
+def _replayed_by_a_clear(
+    tx: DatabaseTransaction, topology: str, dag_id: str, run_id: str
+) -> tuple[int, ...]:
+    run = {"dag_id": dag_id, "run_id": run_id}
+    return tuple(row["txid"] for row in tx.all("committed_txids_of_run", topology=topology, **run))

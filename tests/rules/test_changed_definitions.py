@@ -1,0 +1,98 @@
+"""C8 on the real ledger, without Spark: states may change until something has committed."""
+
+from __future__ import annotations
+
+import pytest
+from psycopg2.sql import SQL
+
+from reliability import OpaqueState, State
+from reliability.core.errors import AttemptFenced, StateDefinitionChanged
+from tests.integration.test_docs import Words
+from tests.support.fix_postgres import rows
+
+TEXT = "man man man  apple apple dog"
+
+
+@pytest.fixture
+def old(connection):
+    """Two txids are emitted, the second is processed, the first is in work."""
+    words = Words(connection, TEXT)
+    assert words.emit() == [1, 2]
+    words.process(2)
+    return words
+
+
+def changed(old, kind=OpaqueState):
+    return Words(old.connection, TEXT, kind=kind)
+
+
+def statuses(words):
+    asked = "SELECT txid, attempt_id, status FROM reliability.attempt ORDER BY 1, 2"
+    return {f"{txid}:{number}": status for txid, number, status in rows(words.connection, asked)}
+
+
+def kind_of(words):
+    return rows(words.connection, "SELECT definition ->> 'kind' FROM reliability.state")[0][0]
+
+
+def test_an_emission_takes_changed_states_while_nothing_has_committed(old):
+    """C8: what was sealed for the old states could never commit; it is fenced."""
+    zombie = old.begin(1)
+    new = changed(old)
+    assert new.emit() == [1, 2]
+    assert statuses(old) == {"1:0": "FENCED", "2:0": "FENCED"}
+    with pytest.raises(AttemptFenced):
+        old.stage(zombie)
+    new.process(1)
+    new.process(2)
+    assert new.commit() == ["1:1 as c=1", "2:1 as c=2"]
+    assert kind_of(new) == "OPAQUE"
+    assert rows(new.connection, "SELECT word, times FROM words ORDER BY 1") == [
+        ("apple", 2),
+        ("dog", 1),
+        ("man", 3),
+    ]
+
+
+def test_an_attempt_takes_changed_states_while_nothing_has_committed(old):
+    """C8: a person corrects the states and clears the one task that failed, not emit."""
+    new = changed(old)
+    new.process(1)
+    assert statuses(old) == {"1:0": "PROCESSED", "2:0": "FENCED"}
+    assert new.commit() == ["1:0 as c=1"]
+
+
+def test_after_a_commit_the_states_are_fixed_and_the_remedy_names_what_to_type(old):
+    """C8: the rows of the table were aggregated as the old states say."""
+    old.process(1)
+    old.commit()
+    with pytest.raises(StateDefinitionChanged) as refused:
+        changed(old).emit()
+    assert "`reliability alter words`" in str(refused.value)
+    assert statuses(old) == {"1:0": "COMMITTED", "2:0": "COMMITTED"}
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ("INSERT INTO words (word, times, _rows, _txid) VALUES ('mine', 1, 1, 1)", "has rows"),
+        ("CREATE VIEW mine AS SELECT word FROM words", "view mine depends on it"),
+    ],
+)
+def test_what_is_somebodys_own_is_not_dropped(old, own, said):
+    """C8: only empty tables that nobody else uses are made anew."""
+    with old.connection.transaction() as tx:
+        tx.run(SQL(own))
+    with pytest.raises(StateDefinitionChanged, match=said):
+        changed(old).emit()
+    assert kind_of(old) != "OPAQUE"
+
+
+def test_a_table_that_was_dropped_by_hand_is_made_anew(old):
+    """C8: as is common while a pipeline is written."""
+    with old.connection.transaction() as tx:
+        tx.run(SQL("DROP TABLE words"))
+    again = changed(old, State)
+    again.process(1)
+    assert again.commit() == ["1:0 as c=1"]
+    again.show()
