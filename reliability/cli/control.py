@@ -21,7 +21,13 @@ from reliability.cli.app import (
     verb,
     warn,
 )
-from reliability.cli.different_rows import DiffFile, DiffTable, check_target, rows_into
+from reliability.cli.different_rows import (
+    DiffFile,
+    DiffTable,
+    check_observable,
+    check_target,
+    rows_into,
+)
 from reliability.cli.output import (
     format_differences,
     format_interval,
@@ -90,12 +96,12 @@ def rollback(
     from reliability.transaction.correct.rollback import roll_back
 
     check_target(diff, diff_table)
-    if (diff or diff_table) and not dry_run:
-        raise typer.BadParameter("rows are compared in a dry run: --diff needs --dry-run")
     with ledger() as connection, ExitStack() as closing:
         check_known(connection, topology)
         observer = None
         if diff or diff_table:
+            if not dry_run:
+                check_observable(connection, topology)
             rows = closing.enter_context(rows_into(connection, topology, diff, diff_table))
             observer = rows.observe
         if not dry_run and not yes:

@@ -77,17 +77,42 @@ def plain(value: Any) -> Any:
 # --- for a person --------------------------------------------------------------------------------
 
 
+def print_entries(title: str, entries: Iterable[Sequence[str]]) -> None:
+    """Print a list whose entries are too long for a table: a line, and indented lines below it.
+
+    Long lines are left to the terminal, so that what a person copies is complete.
+    """
+    lines = [
+        f"{'    ' if place else '  '}{line}"
+        for entry in entries
+        for place, line in enumerate(filter(None, entry))
+    ]
+    if lines:
+        typer.echo("\n".join([title, *lines]))
+
+
 def print_table(
-    title: str, columns: Mapping[str, str], rows: Iterable[Sequence[object]], *, empty: str = ""
+    title: str,
+    columns: Mapping[str, str],
+    rows: Iterable[Sequence[object]],
+    *,
+    empty: str = "",
+    hide_empty: bool = False,
 ) -> None:
     """Print a table.
 
     :param columns: heading -> "left" or "right"
     :param empty: what to print if there are no rows
+    :param hide_empty: leave out columns in which no row has a value
     """
     from rich.table import Table
     from rich.text import Text
 
+    rows = list(rows)
+    if hide_empty:
+        filled = [any(format_value(row[place]) for row in rows) for place in range(len(columns))]
+        columns = {name: columns[name] for name, has in zip(columns, filled, strict=True) if has}
+        rows = [[v for v, has in zip(row, filled, strict=True) if has] for row in rows]
     table = Table(title=title or None, title_justify="left")
     for heading, justify in columns.items():
         right = justify == "right"

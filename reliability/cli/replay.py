@@ -28,6 +28,7 @@ from reliability.cli.different_rows import (
     DifferentRows,
     DiffFile,
     DiffTable,
+    check_observable,
     check_target,
     rows_into,
 )
@@ -96,8 +97,6 @@ def replay(
     """
     wanted = read_txids(txids)
     check_target(diff, diff_table)
-    if (diff or diff_table) and not dry_run:
-        raise typer.BadParameter("rows are compared in a dry run: --diff needs --dry-run")
     if refreeze and (dry_run or not reason):
         raise typer.BadParameter(
             "--refreeze cannot be combined with --dry-run, and needs a --reason"
@@ -107,7 +106,10 @@ def replay(
         submit = submit_with(master, conf or [])
         rows = None
         if diff or diff_table:
+            if not dry_run:
+                check_observable(connection, topology)
             rows = closing.enter_context(rows_into(connection, topology, diff, diff_table))
+            rows.txids = frozenset(wanted)
         report = closing.enter_context(_progress(len(wanted)))
         closing.enter_context(_signals_as_errors())
         replaying = _prepare(

@@ -71,7 +71,7 @@ def roll_back(
 ) -> RolledBack:
     """Take out of every state what txids after `to_txid` have added; 0 takes out everything.
 
-    :param observer: for `dry_run`: observes the rows that would differ
+    :param observer: observes the rows that differ; without `dry_run` see committer
     :raises RollbackNotPossible: a state does not keep enough history; nothing was changed
     :raises CheckpointStuck, CheckpointMismatch: see checkpoint.py
     """
@@ -96,7 +96,7 @@ def roll_back(
     if dry_run:
         plan, differences = _dry_run(connection, topology, planner, observer)
     else:
-        plan, differences = _carry_out(connection, topology, planner, to_txid)
+        plan, differences = _carry_out(connection, topology, planner, to_txid, observer)
     with connection.transaction() as tx:
         last = tx.one("next_txid", topology=topology)["next_txid"] - 1
     return RolledBack(
@@ -123,9 +123,13 @@ def _dry_run(
 
 
 def _carry_out(
-    connection: LedgerConnection, topology: str, planner: Planner, to_txid: int
+    connection: LedgerConnection,
+    topology: str,
+    planner: Planner,
+    to_txid: int,
+    observer: DifferenceObserver | None,
 ) -> tuple[Plan, list[Difference]]:
-    with committer(connection, topology) as commit_change:
+    with committer(connection, topology, observer=observer) as commit_change:
         while (outcome := commit_change(planner, may_drop=True)) is not None:
             if not isinstance(outcome, AppliedPlan):
                 raise outcome.error
