@@ -5,7 +5,8 @@ from __future__ import annotations
 import getpass
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any
@@ -89,7 +90,7 @@ def replay(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Process committed txids again with the current code, one after another.
+    """Process committed txids again with the current code, as many at once as max_replay_pending.
 
     Each new contribution replaces the old one. With --dry-run, the real commit is carried out and
     rolled back, and its changes are printed. spark-submit runs on this host. With --refreeze,
@@ -127,6 +128,7 @@ def replay(
         replayed = _replay_all(replaying, wanted, reason, refreeze=refreeze, report=report)
         closing.close()  # all that is written is there before anything is said of it
     _print_results(topology, replayed, to_clear, is_dry_run=dry_run, as_json=as_json)
+    _warn_of_unobserved(replayed, rows)
     if rows is not None and not as_json:
         typer.echo(f"{rows.count:,} rows are in {diff or diff_table}")
 
@@ -201,24 +203,56 @@ def _replay_all(
     refreeze: bool,
     report: Callable[[str], None],
 ) -> list[ReplayResult]:
-    done: list[ReplayResult] = []
+    """Replay the txids, as many at once as the topology allows.
+
+    If one fails, lower ones go on to their end and higher ones are given up, so that what came
+    before it is done.
+    """
+
+    def replay_one(txid: int) -> ReplayResult:
+        if refreeze:
+            _refreeze(replaying, txid, reason, report)
+        return replaying.replay(txid)
+
+    done: dict[int, ReplayResult] = {}
+    failed: dict[int, BaseException] = {}
     replaying.ask(txids, reason)
-    try:
-        for txid in txids:
-            if refreeze:
-                _refreeze(replaying, txid, reason, report)
-            done.append(replaying.replay(txid))
-            report(f"{len(done)} of {len(txids)} txids are done")
-    except BaseException as error:
-        _print_log_path(error)
-        if left := set(txids) - {one.txid for one in done}:
+    with ThreadPoolExecutor(replaying.window(), "replay") as pool:
+        running = {pool.submit(replay_one, txid): txid for txid in txids}
+        try:
+            for future in as_completed(running):
+                txid = running[future]
+                if future.cancelled():
+                    continue
+                if (failure := future.exception()) is not None:
+                    failed[txid] = failure
+                    _give_up_after(replaying, txid, running)
+                else:
+                    done[txid] = future.result()
+                    report(f"{len(done)} of {len(txids)} txids are done")
+        except BaseException as error:  # interrupted: nobody waits for the others
+            failed[0] = error
+            _give_up_after(replaying, 0, running)
+    if failed:
+        first = failed[min(failed)]
+        _print_log_path(first)
+        if left := set(txids) - done.keys():
             warn(
                 f"{with_noun(format_txids(left))} not replayed, {len(done)} replayed before; "
                 "a PROCESSED one still commits in its turn"
             )
-            replaying.give_up("reliability replay ended without it")
-        raise
-    return done
+        raise first
+    return [done[txid] for txid in sorted(done)]
+
+
+def _give_up_after(
+    replaying: ReplayRun, txid: int, running: Mapping[Future[ReplayResult], int]
+) -> None:
+    later = {other for other in running.values() if other >= txid}
+    for future, other in running.items():
+        if other in later:
+            future.cancel()
+    replaying.give_up("reliability replay ended without it", later)
 
 
 @contextmanager
@@ -244,6 +278,21 @@ def _print_log_path(error: BaseException) -> None:
 
 
 # --- output ------------------------------------------------
+
+
+def _warn_of_unobserved(replayed: Sequence[ReplayResult], rows: DifferentRows | None) -> None:
+    if rows is None:
+        return
+    changed = sum(
+        difference.rows_added + difference.rows_changed + difference.rows_removed
+        for one in replayed
+        for difference in one.differences
+    )
+    if changed != rows.count:
+        warn(
+            f"{changed:,} rows have changed and {rows.count:,} were compared: another process, "
+            "such as a sweep, has committed the rest"
+        )
 
 
 @contextmanager

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -125,56 +125,74 @@ class ReplayRun:
 
     def refreeze(self, txid: int, reason: str) -> BatchMeta | None:
         """Freeze the current source of a txid's items; None if nothing has changed."""
-        return refreeze(self._connection, self._definition, txid, reason)
+        with self._session() as connection:
+            return refreeze(connection, self._definition, txid, reason)
+
+    def window(self) -> int:
+        """Return how many txids of the topology may be replayed at once."""
+        with self._connection.transaction() as tx:
+            row = tx.one("topology_details", topology=self._topology)
+        return int(row["max_replay_pending"])
 
     def replay(self, txid: int) -> ReplayResult:
-        """Process the txid until it is replayed, and return what that changed."""
+        """Process the txid until it is replayed, and return what that changed.
+
+        It has a session of its own: several txids may be replayed at once, each in a thread.
+        """
+        with self._session() as connection:
+            try:
+                return self._replay(connection, txid)
+            except ReliabilityError as error:
+                error.fill_in(topology=self._topology, txid=txid)
+                raise
+
+    def _session(self) -> LedgerConnection:
+        name = self._connection.application_name
+        return LedgerConnection(self._connection.dsn, application_name=name)
+
+    def _replay(self, connection: LedgerConnection, txid: int) -> ReplayResult:
         # All txids were requested together, maybe long ago: a sweep may have given this one up.
-        request = contact(self._connection, self._topology, txid, self._who)
+        request = contact(connection, self._topology, txid, self._who)
         task = TransactionTask(
             topology=self._definition, txid=txid, request_id=request.request_id, work=self._work
         )
         executor = CommandLineExecutor(
-            self._connection, task, self._submit_step, self._module, self._patience, self._report
+            connection, task, self._submit_step, self._module, self._patience, self._report
         )
-        sweep(self._connection, self._topology)
-        try:
-            found = run_transaction(self._connection, task, executor, self._observer)
-        except ReliabilityError as error:
-            error.fill_in(topology=self._topology, txid=txid)
-            raise
+        sweep(connection, self._topology)
+        found = run_transaction(connection, task, executor, self._observer)
         if found is not None:
             attempt, differences = found.attempt, found.differences
         else:
-            attempt, differences = self._told_by_ledger(txid, request)
+            attempt, differences = self._told_by_ledger(connection, txid, request)
         return ReplayResult(
             txid=txid,
             attempt=attempt,
             differences=differences,
-            outdated_code=outdated_code(self._connection, self._topology, attempt),
+            outdated_code=outdated_code(connection, self._topology, attempt),
         )
 
-    def give_up(self, reason: str) -> None:
-        """Close all unsatisfied requests, and fence their attempts.
+    def give_up(self, reason: str, txids: Collection[int]) -> None:
+        """Close the unsatisfied requests for these txids, and fence their attempts.
 
         An unavailable ledger must not hide the first error; a sweep gives the requests up later.
         """
         try:
-            for txid in self._requests:
+            for txid in sorted(self._requests.keys() & set(txids)):
                 close(self._connection, self._topology, txid, self._who.run, reason)
         except ReliabilityError as error:
             logger.warning("ignored an error while closing requests: %s", error)
 
     def _told_by_ledger(
-        self, txid: int, request: Request
+        self, connection: LedgerConnection, txid: int, request: Request
     ) -> tuple[TransactionAttempt, tuple[Difference, ...]]:
         key = TxidKey(self._topology, txid)
-        with self._connection.transaction() as tx:
+        with connection.transaction() as tx:
             number = tx.one("first_replay_after", granted_after=request.granted_after, **key)[
                 "attempt_id"
             ]
         attempt = TransactionAttempt(txid, number)
-        return attempt, attempt_report(self._connection, self._topology, attempt).differences
+        return attempt, attempt_report(connection, self._topology, attempt).differences
 
 
 @dataclass(slots=True)

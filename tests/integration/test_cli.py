@@ -79,10 +79,13 @@ def find(shop, monkeypatch):
 
 
 def submit_by(monkeypatch, write):
-    monkeypatch.setattr(
-        "reliability.cli.replay.submit_with",
-        lambda master, conf: lambda submission, is_wanted: write(submission),
-    )
+    one_at_a_time = threading.Lock()  # the shop's session is no other thread's
+
+    def submit(submission, is_wanted):
+        with one_at_a_time:
+            write(submission)
+
+    monkeypatch.setattr("reliability.cli.replay.submit_with", lambda master, conf: submit)
 
 
 def say(*arguments, code=0, **options):
@@ -190,6 +193,8 @@ def test_the_story_of_an_attempt_and_of_a_txid(shop):
     said = say("show", "shop", "2:1").stdout
     assert "COMMITTED as c=4" in said
     assert "replaced   2:0" in said
+    assert "items\n  partition 1, offset 0, 6 rows\n" in said
+    assert max(map(len, said.splitlines())) <= 80
     txid = read("show", "shop", "2")
     assert [(a["attempt"], a["status"]) for a in txid["attempts"]] == [
         ("2:0", "REPLACED"),
@@ -437,6 +442,38 @@ def test_a_replay_that_fails_says_what_is_done_and_leaves_nothing_open(shop, mon
     assert shop.ask(asked) == [("COMMITTED",), ("FENCED",)]
 
 
+def test_several_txids_are_replayed_at_once(shop, monkeypatch):
+    """A year of months, one after another, took a night."""
+    together = threading.Barrier(3, timeout=60)
+    write = threading.Lock()
+
+    def submit(submission, is_wanted):
+        together.wait()
+        with write:
+            shop.write(submission.grant)
+
+    monkeypatch.setattr("reliability.cli.replay.submit_with", lambda master, conf: submit)
+    said = say("replay", "shop", "1..3")
+    assert [line for line in said.stdout.splitlines() if line.endswith("changed")] == [
+        "1:1 changed",
+        "2:1 changed",
+        "3:1 changed",
+    ]
+    assert "3 of 3 txids are done" in said.stderr
+
+
+def test_a_replay_tells_row_by_row_what_it_has_changed(shop, tmp_path):
+    shop.makes[2] = made(102)
+    would, did = tmp_path / "would.csv", tmp_path / "did.csv"
+    say("replay", "shop", "2", "--dry-run", "--diff", str(would))
+    said = say("replay", "shop", "2", "--diff", str(did))
+    assert rows_of_csv(did) == rows_of_csv(would) != []
+    assert f"rows are in {did}" in said.stdout
+    back = ("rollback", "shop", "1", "--reason", "x", "--yes", "--diff")
+    say(*back, str(tmp_path / "back.csv"))
+    assert {row["change"] for row in rows_of_csv(tmp_path / "back.csv")} >= {"removed"}
+
+
 def test_what_has_not_committed_is_not_replayed(shop):
     shop.deliver(made(4))
     said = say("replay", "shop", "3..5", code=1)
@@ -495,11 +532,18 @@ def test_a_rollback_asks_first_holds_and_is_released(shop, tmp_path):
 
     said = say("release", "shop", "3,9")
     assert "txid 9 not held" in said.stderr
-    assert "airflow dags clear shop --run-id 'run 1' --yes" in said.stdout
+    assert "airflow dags clear shop --run-id 'run 1' --yes  # txid 3, and replays txid 1" in (
+        said.stdout
+    )
+    assert "  reliability resume-runs shop " in said.stdout
     released = read("release", "shop")
     assert released["released"] == "2"
     assert [(run["dag_id"], run["txids"]) for run in released["runs"]] == [("shop", "2")]
     assert "no txid of shop was held" in say("release", "shop").stdout
+    assert "a wrong delivery" not in say("status").stdout  # why it was rolled back
+    assert "txid 2 (run run 1) is blocked: released after a rollback, and no run has" in (
+        say("status").stdout
+    )
     assert "[ROLLBACK_NOT_POSSIBLE]" in say(*back, "--yes", code=1).stderr
 
 
@@ -580,6 +624,7 @@ class FakeAirflow(BaseHTTPRequestHandler):
     """Answers as Airflow 3 does, as far as it is asked."""
 
     runs: Sequence[tuple[str, str]] = ()
+    housekeeping: Mapping[str, object] | None = None
     emitted: Mapping[str, list[int]] = MappingProxyType({})
     cleared: ClassVar[list[tuple[str, dict[str, object]]]]
     token = "hunter2"
@@ -587,6 +632,8 @@ class FakeAirflow(BaseHTTPRequestHandler):
     def do_GET(self):
         path = unquote(urlsplit(self.path).path).removeprefix("/api/v2/dags/")
         match path.split("/"):
+            case ["reliability_housekeeping"]:
+                self.answer(self.housekeeping)
             case ["shop"]:
                 self.answer({"dag_id": "shop"})
             case ["shop", "dagRuns"]:
@@ -756,6 +803,24 @@ def test_the_doctor_looks_at_what_will_be_needed(shop, tmp_path, monkeypatch):
     assert "hunter2" not in said
 
 
+def test_the_doctor_asks_airflow_for_the_housekeeping_dag(shop, monkeypatch):
+    def found():
+        return next(o for o in read("doctor", code=1) if o["check"] == "housekeeping DAG")
+
+    assert "not looked at: no address for Airflow" in found()["what"]
+    monkeypatch.setenv("RELIABILITY_AIRFLOW_TOKEN", "hunter2")
+    for dag, verdict, todo in (
+        (None, "warning", "put dags/reliability_housekeeping.py"),
+        ({"is_paused": True}, "warning", "airflow dags unpause reliability_housekeeping"),
+        ({"is_paused": False}, "ok", ""),
+    ):
+        with fake_airflow(housekeeping=dag) as (url, _):
+            monkeypatch.setenv("RELIABILITY_AIRFLOW_URL", url)
+            one = found()
+        assert one["verdict"] == verdict
+        assert one["todo"].startswith(todo)
+
+
 def test_the_doctor_says_what_waits_for_a_person(shop):
     shop.deliver(made(4))
     shop.runner.close(4, shop.run_of(4), "its tasks ended without it")
@@ -764,7 +829,10 @@ def test_the_doctor_says_what_waits_for_a_person(shop):
     assert [one["verdict"] for one in found] == ["warning", "warning"]
     assert found[0]["what"] == "paused: a move"
     assert "txid 4" in found[1]["what"]
-    assert "shop: txid 4" in say("status").stdout
+    said = say("status").stdout
+    assert "shop: txid 4 (run run 4) is blocked: no run requests it. What to do: " in said
+    assert "`reliability show shop 4`" in said
+    assert found[1]["todo"] in said
 
 
 # --- spark-submit --------------------------------------------------------------------------------
