@@ -168,12 +168,12 @@ def _databases() -> Iterator[CheckResult]:
 
 def _database(database: str) -> Iterator[CheckResult]:
     """Check one database: the ledger's own, or a target database."""
-    from reliability.transaction.topology.databases import format_database, naming_database
+    from reliability.transaction.topology.databases import format_database, naming_another_database
 
     where = f"database {format_database(database)}"
     asked: Sequence[Callable[[LedgerConnection, str], Iterator[CheckResult]]] = (_server, _migrated)
     try:
-        with naming_database(database), ledger(database, migrated=False) as connection:
+        with naming_another_database(database), ledger(database, migrated=False) as connection:
             for ask in asked:
                 yield from ask(connection, where)
     except ReliabilityError as error:

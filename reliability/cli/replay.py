@@ -5,8 +5,8 @@ from __future__ import annotations
 import getpass
 import signal
 import socket
-from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, as_completed
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any
@@ -233,9 +233,13 @@ def _replay_all(
         except BaseException as error:  # interrupted: nobody waits for the others
             failed[0] = error
             _give_up_after(replaying, 0, running)
+            for future in wait(running).done:
+                if not future.cancelled() and (failure := future.exception()) is not None:
+                    failed[running[future]] = failure
     if failed:
         first = failed[min(failed)]
         _print_log_path(first)
+        _delete_logs(failure for txid, failure in failed.items() if failure is not first)
         if left := set(txids) - done.keys():
             warn(
                 f"{with_noun(format_txids(left))} not replayed, {len(done)} replayed before; "
@@ -243,6 +247,15 @@ def _replay_all(
             )
         raise first
     return [done[txid] for txid in sorted(done)]
+
+
+def _delete_logs(failures: Iterable[BaseException]) -> None:
+    """Delete what spark-submit wrote for txids that were given up: nobody is told of it."""
+    from reliability.spark.submit import SubmitFailed
+
+    for failure in failures:
+        if isinstance(failure.__cause__, SubmitFailed):
+            failure.__cause__.log.unlink(missing_ok=True)
 
 
 def _give_up_after(

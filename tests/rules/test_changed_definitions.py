@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from psycopg2.sql import SQL
 
-from reliability import OpaqueState, State
+from reliability import Count, OpaqueState, State
 from reliability.core.errors import AttemptFenced, StateDefinitionChanged
 from tests.integration.test_docs import Words
+from tests.simulation.config import MONTHS
+from tests.simulation.contents import BEST
 from tests.support.fix_postgres import rows
+from tests.support.runner import TransactionRunner
 
 TEXT = "man man man  apple apple dog"
 
@@ -76,7 +81,7 @@ def test_after_a_commit_the_states_are_fixed_and_the_remedy_names_what_to_type(o
     ("own", "said"),
     [
         ("INSERT INTO words (word, times, _rows, _txid) VALUES ('mine', 1, 1, 1)", "has rows"),
-        ("CREATE VIEW mine AS SELECT word FROM words", "view mine depends on it"),
+        ("CREATE VIEW public.mine AS SELECT word FROM words", "view mine depends on it"),
     ],
 )
 def test_what_is_somebodys_own_is_not_dropped(old, own, said):
@@ -96,3 +101,25 @@ def test_a_table_that_was_dropped_by_hand_is_made_anew(old):
     again.process(1)
     assert again.commit() == ["1:0 as c=1"]
     again.show()
+
+
+def test_states_of_another_database_are_made_anew_there(new_world):
+    """C8: what is live in a participant is fenced there, too."""
+    world = new_world(databases=2)
+    world.work("A", 1, "process")
+    topology = world.runner.topology
+    best = world.states[BEST]
+    best = replace(best, values={**best.values, "also": Count()})
+    others = [state for state in topology.states if state.name != BEST]
+    changed = replace(topology, states=[*others, best], process=None)
+    runner = TransactionRunner(changed, world.connection, world.runner.leases)
+    assert runner.emit(MONTHS[0], world.who("A", 0, "emit"), max_batches=1000)[0] == 1
+    asked = "SELECT status FROM reliability.attempt WHERE topology = %(topology)s"
+    with world.connection_of(BEST) as there:
+        for connection in (world.connection, there):
+            with connection.transaction() as tx:
+                found = tx.all(SQL(asked), topology=world.name)
+            assert [row["status"] for row in found] == ["FENCED"]
+        with there.transaction() as tx:
+            [recorded] = tx.all("state_definitions", topology=world.name)
+    assert "also" in str(recorded["definition"])

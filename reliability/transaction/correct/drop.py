@@ -13,7 +13,7 @@ from reliability.core.errors import DropNotPossible
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.states.tables import StateTables
-from reliability.transaction.topology.databases import TopologyDatabases, naming_database
+from reliability.transaction.topology.databases import TopologyDatabases, naming_another_database
 from reliability.transaction.topology.declare import declared_tables
 from reliability.transaction.topology.redeclare import count_rows, dependents_of
 
@@ -52,7 +52,7 @@ def what_would_go(connection: LedgerConnection, topology: str) -> DroppedTopolog
         tables: list[DroppedTable] = []
         for database in databases.all:
             with (
-                naming_database(database),
+                naming_another_database(database),
                 databases.connection_of(database).transaction() as tx,
             ):
                 tables += _tables_in(tx, topology, database)
@@ -79,7 +79,7 @@ def drop_topology(connection: LedgerConnection, topology: str) -> None:
         _check_idle(topology, tx.one("live_attempts_of", topology=topology)["attempts"])
         for participant in databases:
             with (
-                naming_database(participant.name),
+                naming_another_database(participant.name),
                 participant.connection.transaction() as there,
             ):
                 _drop_in(there, topology)

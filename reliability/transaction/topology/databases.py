@@ -8,7 +8,7 @@ it, and their sinks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 from reliability.core.checkpoint import COORDINATOR
@@ -109,6 +109,11 @@ def naming_database(database: str) -> Iterator[None]:
         yield
     except ReliabilityError as error:
         raise with_database_name(error, database) from error
+
+
+def naming_another_database(database: str) -> AbstractContextManager[None]:
+    """Do the same, unless it is the ledger's own, which a person takes for granted."""
+    return naming_database(database) if database else nullcontext()
 
 
 def with_database_name(error: ReliabilityError, database: str) -> ReliabilityError:

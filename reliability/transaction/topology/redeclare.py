@@ -20,7 +20,7 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_mirror, lock_topology
 from reliability.states.migration import inspect
 from reliability.states.tables import StateTables
-from reliability.transaction.topology.databases import TopologyDatabases, naming_database
+from reliability.transaction.topology.databases import TopologyDatabases, naming_another_database
 
 WHY = "the definitions of the states have changed"
 
@@ -46,14 +46,14 @@ def forget_changed_states(connection: LedgerConnection, topology: Topology) -> N
     with TopologyDatabases(connection, topology.name, topology.databases) as databases:
         for name in databases.all:
             with (
-                naming_database(name),
+                naming_another_database(name),
                 databases.connection_of(name).transaction() as tx,
             ):
                 if _lock(tx, topology.name, name):
                     tx.run("fence_live_attempts", topology=topology.name, reason=WHY)
         for name in databases.all:
             with (
-                naming_database(name),
+                naming_another_database(name),
                 databases.connection_of(name).transaction() as tx,
             ):
                 if _lock(tx, topology.name, name):
@@ -76,7 +76,7 @@ def _is_free(tx: DatabaseTransaction, topology: str) -> bool:
 
 
 def _differs(databases: TopologyDatabases, topology: Topology, database: str) -> bool:
-    with naming_database(database), databases.connection_of(database).transaction() as tx:
+    with naming_another_database(database), databases.connection_of(database).transaction() as tx:
         recorded = tx.all("state_definitions", topology=topology.name)
         wanted = {state.name for state in topology.states if state.database == database}
         has_other = bool(recorded) and wanted != {row["state"] for row in recorded}
