@@ -10,8 +10,8 @@ from psycopg2.sql import SQL
 from reliability import Count, OpaqueState, State
 from reliability.core.errors import AttemptFenced, StateDefinitionChanged
 from tests.integration.test_docs import Words
-from tests.simulation.config import MONTHS
 from tests.simulation.contents import BEST
+from tests.simulation.source import MONTHS
 from tests.support.fix_postgres import rows
 from tests.support.runner import TransactionRunner
 
