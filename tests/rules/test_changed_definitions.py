@@ -9,11 +9,11 @@ from psycopg2.sql import SQL
 
 from reliability import Count, OpaqueState, State
 from reliability.core.errors import AttemptFenced, StateDefinitionChanged
-from tests.integration.test_docs import Words
 from tests.simulation.contents import BEST
 from tests.simulation.source import MONTHS
 from tests.support.fix_postgres import rows
 from tests.support.runner import TransactionRunner
+from tests.support.words import Words
 
 TEXT = "man man man  apple apple dog"
 
