@@ -41,6 +41,7 @@ from reliability.cli.output import (
     read_txids,
     what_to_clear,
 )
+from reliability.core.errors import RequestClosed
 from reliability.core.txids import format_txids, with_noun
 
 if TYPE_CHECKING:
@@ -210,9 +211,15 @@ def _replay_all(
     """
 
     def replay_one(txid: int) -> ReplayResult:
-        if refreeze:
-            _refreeze(replaying, txid, reason, report)
-        return replaying.replay(txid)
+        if failed and min(failed) < txid:
+            raise RequestClosed(f"txid {txid} is given up: txid {min(failed)} has failed")
+        try:
+            if refreeze:
+                _refreeze(replaying, txid, reason, report)
+            return replaying.replay(txid)
+        except BaseException as error:
+            failed[txid] = error  # before this thread takes the next txid
+            raise
 
     done: dict[int, ReplayResult] = {}
     failed: dict[int, BaseException] = {}
