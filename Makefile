@@ -8,7 +8,7 @@ SUITE := $(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder
 	tests/mutants tests/conformance tests/simulation
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down reset status run demo test test-all check lock verify-compose clean
+.PHONY: help setup up down reset status shell demo test test-all check lock verify-compose clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -28,8 +28,8 @@ reset: setup ## Stop everything and delete its data; .venv stays
 status: setup ## Say what runs
 	@$(PY) -m dev status
 
-run: setup ## Run CMD="airflow ..." (or reliability, psql, spark-submit) against what is up
-	@$(PY) -m dev run $(CMD)
+shell: setup ## A shell with airflow, reliability, psql, spark-submit; `dev/shell CMD …` runs one
+	@dev/shell
 
 demo: setup ## 18 months of purchases with a kill -9; KILL=driver|task|supervisor|postgres
 	@$(PY) -m dev.demo

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-import shutil
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,8 +18,10 @@ ROOT = Path(__file__).resolve().parents[1]
 def main() -> int:
     command, arguments = parse_arguments()
     try:
-        if command == "run":
-            run(arguments)
+        if command == "shell":
+            from dev.shell import become
+
+            become(_environment(), ROOT, arguments)
         else:
             COMMANDS[command]()
     except DevError as error:
@@ -38,8 +38,8 @@ def main() -> int:
 
 def parse_arguments() -> tuple[str, list[str]]:
     parser = argparse.ArgumentParser(prog="python -m dev", description=__doc__)
-    parser.add_argument("command", choices=sorted([*COMMANDS, "run"]))
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of `run`: a command line")
+    parser.add_argument("command", choices=sorted([*COMMANDS, "shell"]))
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of `shell`: a command")
     options = parser.parse_args()
     return options.command, options.arguments
 
@@ -65,24 +65,14 @@ def up() -> None:
     print(f"Airflow   {environment.airflow.url}")
     print(f"          user admin, password {environment.api().password}")
     print(f"Postgres  PGSERVICEFILE={environment.credentials.service_file} service=reliability")
+    print(f"Logs      {environment.state_dir / 'logs'}, {environment.postgres.log}")
+    print("`make shell` opens a shell for all of it.")
 
 
 def down() -> None:
     """Stop everything, that of the demo included; data stays."""
     for environment in _environments():
         environment.down(lambda line: print(f"  {line}", flush=True))
-
-
-def run(arguments: list[str]) -> None:
-    """Become a command inside the environment: airflow, reliability, psql, spark-submit."""
-    environment = _environment()
-    variables = environment.airflow_env()
-    folders = [variables["PATH"], str(environment.postgres.binaries.folder)]
-    variables["PATH"] = os.pathsep.join(folders)
-    if not arguments or shutil.which(arguments[0], path=variables["PATH"]) is None:
-        raise DevError(f"no such command: {' '.join(arguments) or '(none given)'}")
-    os.chdir(ROOT)
-    os.execvpe(arguments[0], arguments, variables)
 
 
 def status() -> None:

@@ -9,7 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk.exceptions import AirflowFailException
 
-from reliability.core.errors import InvalidDefinition, LogicalDateTaken, Terminal
+from reliability.core.errors import (
+    InvalidDefinition,
+    LogicalDateTaken,
+    ReliabilityError,
+    Terminal,
+)
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 
@@ -59,6 +64,22 @@ def is_asked_for(what: str, context: Mapping[str, Any]) -> bool:
     return asked
 
 
+def dry_run_notice(context: Mapping[str, Any]) -> str:
+    """Say that a run changes no table, and how to make it a real one.
+
+    Airflow keeps a run's conf: a clear, or a backfill without a conf, would be another dry run.
+    """
+    dag_run = context["dag_run"]
+    date = dag_run.logical_date
+    dates = f" --from-date {date:%Y-%m-%dT%H:%M} --to-date {date:%Y-%m-%dT%H:%M}" if date else ""
+    return (
+        f"THIS IS A DRY RUN: run {dag_run.run_id} changes no table, and a clear of it, or a "
+        "backfill without a conf, is another dry run. To change the tables: airflow backfill "
+        f"create --dag-id {dag_run.dag_id}{dates} --reprocess-behavior completed "
+        f"--dag-run-conf '{{\"{DRY_RUN}\": false}}'"
+    )
+
+
 def try_of(context: Mapping[str, Any]) -> TaskTry:
     """Return what distinguishes a clear from a retry; no part of it is enough alone."""
     ti, dag_run = context["ti"], context["dag_run"]
@@ -105,9 +126,15 @@ def _check_place(dag_run: Any, interval: Interval) -> None:
 
 
 @contextmanager
-def mapped_errors() -> Iterator[None]:
-    """Let Airflow retry transient errors and fail at once on terminal ones."""
+def mapped_errors(**names: object) -> Iterator[None]:
+    """Let Airflow retry transient errors and fail at once on terminal ones.
+
+    :param names: what the remedies of errors name: `topology`, `txid`
+    """
     try:
         yield
     except Terminal as error:
-        raise AirflowFailException(str(error)) from error
+        raise AirflowFailException(str(error.fill_in(**names))) from error
+    except ReliabilityError as error:
+        error.fill_in(**names)
+        raise

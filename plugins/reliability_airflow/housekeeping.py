@@ -6,6 +6,7 @@ It also reports runs that Airflow shows as success although the ledger disagrees
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -16,7 +17,7 @@ from airflow.sdk.exceptions import AirflowException
 from airflow.sdk.observability.stats import gauge
 
 from reliability.core.errors import SuccessNotDone
-from reliability.core.txids import format_ranges
+from reliability.core.txids import format_ranges, with_noun
 from reliability_airflow.context import mapped_errors
 
 if TYPE_CHECKING:
@@ -82,12 +83,23 @@ class ReconcileOperator(BaseOperator):
         """Fail if Airflow shows success for one; `reliability reconcile` checks all runs."""
         with mapped_errors():
             marked = [
-                f"run {run['run_id']} of {run['dag_id']}: txids {format_ranges(run['txids'])}"
+                run
                 for run in _ask("runs_without_their_txids")
                 if _is_success(context, run["dag_id"], run["run_id"])
             ]
             if marked:
-                raise SuccessNotDone("; ".join(marked))
+                raise _not_done(marked)
+
+
+def _not_done(runs: Sequence[Row]) -> SuccessNotDone:
+    what = "; ".join(
+        f"run {run['run_id']} of {run['dag_id']}: {with_noun(format_ranges(run['txids']))}"
+        for run in runs
+    )
+    names = sorted({run["topology"] for run in runs})
+    if len(names) == 1:
+        return SuccessNotDone(what).fill_in(topology=names[0])
+    return SuccessNotDone(f"{what} (topologies {', '.join(names)})")
 
 
 def _ask(statement: str) -> list[Row]:

@@ -82,7 +82,8 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
         topology, txid, who = self.topology, int(self.txid), contact_of(context)
         work = topology.work(who.task, self.step)
         purpose = f"{topology.name} {work.goal.value} {txid}"
-        with self.waiting_for_ledger(), open_ledger(purpose) as connection:
+        names = {"topology": topology.name, "txid": txid}
+        with self.waiting_for_ledger(**names), open_ledger(purpose) as connection:
             sweep(connection, topology.name)
             request = contact(connection, topology.name, txid, who)
             task = TransactionTask(
@@ -113,8 +114,7 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
         """Leave the worker slot; `resume` continues."""
         self.log.info("txid %s waits for %s", task.txid, wait.reason)
         if wait.blocked is not None:
-            remedy = wait.blocked.remedy(self.topology.name)
-            self.log.warning("%s. What to do: %s", wait.blocked, remedy)
+            self.log.warning("%s", wait.blocked.advice(self.topology.name))
         carried = None
         if wait.for_source:
             carried = self.carried("source", SourceNotReady(f"txid {task.txid}: {wait.reason}"))
@@ -135,7 +135,12 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
         try:
             BaseHook.get_connection(self._conn_id)
         except AirflowNotFoundException as error:
-            raise SparkConnectionMissing(f"there is no connection {self._conn_id}") from error
+            raise SparkConnectionMissing(
+                f"there is no connection {self._conn_id}",
+                remedy=f"create it, for example with `airflow connections add {self._conn_id} "
+                "--conn-type spark --conn-host 'local[*]'`; without it, the provider would submit "
+                "to YARN.",
+            ) from error
 
     def _get_hook(self) -> SparkSubmitHook:
         hook = super()._get_hook()

@@ -17,13 +17,23 @@ from airflow.sdk.exceptions import AirflowSkipException
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import RunUnsatisfied, SourceNotReady
-from reliability_airflow.context import REFREEZE, contact_of, interval_of, is_asked_for, run_of
+from reliability_airflow.context import (
+    DRY_RUN,
+    REFREEZE,
+    contact_of,
+    dry_run_notice,
+    interval_of,
+    is_asked_for,
+    run_of,
+)
 from reliability_airflow.schedule import schedule_of
 from reliability_airflow.triggers import SOURCE_POLL_SECONDS
 from reliability_airflow.waiting import WaitingOperator
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
+
+    from reliability.transaction.emit.requests import Run
 
 logger = logging.getLogger(__name__)
 
@@ -42,8 +52,14 @@ class EmitOperator(WaitingOperator):
         from reliability.transaction.emit.emission import emit
         from reliability.transaction.topology.databases import open_ledger
 
+        if is_asked_for(DRY_RUN, context):
+            self.log.warning("%s", dry_run_notice(context))
         try:
-            with self.waiting_for_ledger(), open_ledger(f"{self.topology.name} emit") as connection:
+            name = self.topology.name
+            with (
+                self.waiting_for_ledger(topology=name),
+                open_ledger(f"{name} emit") as connection,
+            ):
                 return emit(
                     connection,
                     self.topology,
@@ -79,11 +95,15 @@ class CloseOperator(WaitingOperator):
         from reliability.transaction.emit.requests import close
         from reliability.transaction.topology.databases import open_ledger
 
-        with self.waiting_for_ledger(), open_ledger(f"{self.topology.name} close") as connection:
+        name, txid = self.topology.name, int(self.txid)
+        with (
+            self.waiting_for_ledger(topology=name, txid=txid),
+            open_ledger(f"{name} close") as connection,
+        ):
             close(
                 connection,
-                self.topology.name,
-                int(self.txid),
+                name,
+                txid,
                 run_of(context),
                 "its tasks ended without it",
             )
@@ -111,17 +131,29 @@ class SettleOperator(WaitingOperator):
         from reliability.transaction.emit.requests import settle
         from reliability.transaction.topology.databases import open_ledger
 
-        with self.waiting_for_ledger(), open_ledger(f"{self.topology.name} settle") as connection:
+        name, run = self.topology.name, run_of(context)
+        with (
+            self.waiting_for_ledger(topology=name),
+            open_ledger(f"{name} settle") as connection,
+        ):
+            try:
+                committed = settle(connection, name, run, [int(txid) for txid in self.txids or []])
+            except RunUnsatisfied as error:
+                raise (_without_emit(run) if self.txids is None else error) from error
             # XCom is wiped when emit starts again: no ids means that emit did not succeed.
-            committed = settle(
-                connection,
-                self.topology.name,
-                run_of(context),
-                [int(txid) for txid in self.txids or []],
-            )
             if self.txids is None:
-                raise RunUnsatisfied("emit did not succeed")
+                raise _without_emit(run)
+        if is_asked_for(DRY_RUN, context):
+            self.log.warning("%s", dry_run_notice(context))
         return committed
+
+
+def _without_emit(run: Run) -> RunUnsatisfied:
+    return RunUnsatisfied(
+        f"run {run.run_id} of {run.dag_id}: its task `emit` did not succeed",
+        remedy="read the log of the run's task `emit`, mend what it names, and clear that task "
+        "with those behind it.",
+    )
 
 
 def unanchored_task(topology: Topology, txids: Any, function: Callable[[str, int], None]) -> Any:

@@ -75,9 +75,7 @@ class TurnTrigger(BaseTrigger):
     def _log_change(self, before: Blocked | None, now: Blocked | None) -> Blocked | None:
         """Say in the task's log when the txid is blocked, and when it is no longer."""
         if now is not None and now != before:
-            self.log.warning(
-                "txid %s waits: %s. What to do: %s", self.txid, now, now.remedy(self.topology)
-            )
+            self.log.warning("txid %s waits: %s", self.txid, now.advice(self.topology))
         elif now is None and before is not None:
             self.log.info("txid %s is no longer blocked by txid %s", self.txid, before.txid)
         return now

@@ -44,13 +44,15 @@ class WaitingOperator(BaseOperator):
         return {what: since or now.isoformat()}
 
     @contextmanager
-    def waiting_for_ledger(self) -> Iterator[None]:
+    def waiting_for_ledger(self, **names: object) -> Iterator[None]:
         """Leave the worker slot while the ledger is unavailable or busy; map all other errors.
 
         By default Airflow retries three times, 5 s apart, which is shorter than a server's restart.
+
+        :param names: what the remedies of errors name: `topology`, `txid`
         """
         try:
-            with mapped_errors():
+            with mapped_errors(**names):
                 yield
         except (LedgerUnavailable, LedgerBusy) as error:
             kwargs = self.carried("ledger", error)

@@ -46,9 +46,14 @@ class Airflow:
             )
         return cls(url=url.rstrip("/"), token=_token())
 
+    def dag(self, dag_id: str) -> dict[str, Any] | None:
+        """Return what Airflow tells of a DAG; None if it does not have it."""
+        found = self._ask("GET", f"/dags/{quote(dag_id, safe='')}")
+        return found if isinstance(found, dict) else None
+
     def runs(self, dag_id: str) -> Iterator[DagRun] | None:
         """Yield the runs of a DAG, oldest first; None if Airflow does not have the DAG."""
-        if self._ask("GET", f"/dags/{quote(dag_id, safe='')}") is None:
+        if self.dag(dag_id) is None:
             return None
         return self._pages(dag_id)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -57,7 +57,10 @@ def verb(*examples: str) -> Callable[[Verb], Verb]:
             _escape_unencodable_output()
             try:
                 function(*arguments, **options)
-            except (ReliabilityError, NotPossible) as error:
+            except ReliabilityError as error:
+                warn(str(error.fill_in(**_names_of(options))))
+                raise typer.Exit(FAILED) from error
+            except NotPossible as error:
                 warn(str(error))
                 raise typer.Exit(FAILED) from error
 
@@ -65,6 +68,11 @@ def verb(*examples: str) -> Callable[[Verb], Verb]:
         return function
 
     return register
+
+
+def _names_of(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a person has named, for the remedies of errors."""
+    return {name: options[name] for name in ("topology", "txid") if options.get(name)}
 
 
 def _escape_unencodable_output() -> None:

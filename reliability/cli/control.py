@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -19,12 +20,19 @@ from reliability.cli.app import (
     verb,
     warn,
 )
-from reliability.cli.different_rows import DiffFile, DiffTable, check_target, rows_into
+from reliability.cli.different_rows import (
+    DiffFile,
+    DiffTable,
+    check_observable,
+    check_target,
+    rows_into,
+)
 from reliability.cli.output import (
-    commands_to_clear,
     format_differences,
+    plain,
     plain_run,
     print_json,
+    what_to_clear,
 )
 from reliability.cli.select import (
     FileOption,
@@ -104,8 +112,6 @@ def rollback(
 
     check_selection("" if txid is None else "1", interval, file)
     check_target(diff, diff_table)
-    if (diff or diff_table) and not dry_run:
-        raise typer.BadParameter("rows are compared in a dry run: --diff needs --dry-run")
     with ledger() as connection, ExitStack() as closing:
         check_known(connection, topology)
         if txid is None:
@@ -114,6 +120,8 @@ def rollback(
             txid = selected.txids[-1]
         observer = None
         if diff or diff_table:
+            if not dry_run:
+                check_observable(connection, topology)
             rows = closing.enter_context(rows_into(connection, topology, diff, diff_table))
             observer = rows.observe
         if not dry_run and not yes:
@@ -202,7 +210,7 @@ def release(
 ) -> None:
     """Let held txids be processed again, and print the runs of Airflow that request them.
 
-    Nothing starts by itself: clear the runs, in the order in which they are printed.
+    Nothing starts by itself: `reliability resume-runs` clears exactly what the runs lack.
     """
     from reliability.transaction.correct.rollback import release
 
@@ -229,9 +237,41 @@ def release(
     if not runs:
         typer.echo(f"no txid of {topology} was held")
         return
-    typer.echo(f"{named} released. Clear the runs that request them, in this order:")
-    for line in commands_to_clear(runs):
+    typer.echo(f"{named} released. Nothing starts by itself. Next:")
+    for line in what_to_clear(topology, runs):
         typer.echo(line)
+
+
+# --- drop ----------------------------------------------------------------------------------------
+
+
+@verb("reliability drop shop", "reliability drop shop --yes")
+def drop(topology: TopologyName, yes: Yes = False, as_json: AsJson = False) -> None:
+    """Drop a topology with its tables, contributions and ledger rows, for development.
+
+    Nothing can bring it back. Refused while attempts are live, or if a view, a foreign key or
+    another topology uses one of its tables. The source and Airflow's runs stay as they are.
+    """
+    from reliability.transaction.correct.drop import drop_topology, what_would_go
+
+    with ledger() as connection:
+        going = what_would_go(connection, topology)
+        if not yes:
+            for one in going.tables:
+                where = f" in {one.database}" if one.database else ""
+                typer.echo(f"  {one.table}{where}: {one.rows:,} rows", err=True)
+            check_asked(
+                f"Drop {topology} with these tables and {going.emitted:,} txids, "
+                f"{going.committed:,} of them committed? Nothing can bring them back.",
+                yes=False,
+            )
+        drop_topology(connection, topology)
+    if as_json:
+        return print_json({"topology": topology, **plain(going)})
+    typer.echo(
+        f"{topology} is dropped, with {len(going.tables)} tables and {going.emitted:,} txids. To "
+        f"start anew, delete its runs in Airflow: airflow dags delete {topology} --yes"
+    )
 
 
 # --- park and skip -------------------------------------------------------------------------------
@@ -259,9 +299,7 @@ def park(
     with ledger() as connection:
         check_known(connection, topology)
         selected = select_txids(connection, topology, txids, interval, file)
-        _park_or_skip(
-            park, connection, selected, reason, "its run fails until it is replayed", yes=yes
-        )
+        _park_or_skip(park, connection, selected, reason, PARKED, yes=yes)
 
 
 @verb(
@@ -286,7 +324,30 @@ def skip(
     with ledger() as connection:
         check_known(connection, topology)
         selected = select_txids(connection, topology, txids, interval, file)
-        _park_or_skip(skip, connection, selected, reason, "its run succeeds without it", yes=yes)
+        _park_or_skip(skip, connection, selected, reason, SKIPPED, yes=yes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Verdict:
+    """How park and skip name what they did, and what follows."""
+
+    done: str
+    consequence: str
+    follows: str
+
+
+PARKED = _Verdict(
+    done="parked",
+    consequence="its run fails until it is replayed",
+    follows="Its runs fail, and stay red. To process it later: "
+    "reliability replay {topology} {txid}",
+)
+SKIPPED = _Verdict(
+    done="skipped",
+    consequence="its run succeeds without it",
+    follows="Its runs succeed without it. To process it all the same: "
+    "reliability replay {topology} {txid}",
+)
 
 
 def _park_or_skip(
@@ -294,26 +355,33 @@ def _park_or_skip(
     connection: LedgerConnection,
     selected: Selected,
     reason: str,
-    consequence: str,
+    verdict: _Verdict,
     *,
     yes: bool,
 ) -> None:
     selected.show()
-    several = len(selected.txids) > 1
+    topology, several = selected.topology, len(selected.txids) > 1
     check_asked(
-        f"{selected} of {selected.topology} will commit as empty: nothing of "
+        f"{selected} of {topology} will commit as empty: nothing of "
         f"{'their batches' if several else 'its batch'} counts, attempts at "
-        f"{'them' if several else 'it'} are fenced, and {consequence}. Continue?",
+        f"{'them' if several else 'it'} are fenced, and {verdict.consequence}. Continue?",
         yes=yes,
     )
-    committed = [
-        one
+    committed = {
+        one.attempt.txid: one.commit_number
         for txid in selected.txids
-        for one in pass_over(connection, selected.topology, txid, reason)
-    ]
-    named = with_intervals(connection, selected.topology, [one.attempt.txid for one in committed])
-    for one in committed:
-        typer.echo(f"committed {named.with_interval(one.attempt)} as c={one.commit_number}")
-    if left := set(selected.txids) - set(named.txids):
-        what = "commits as empty when its turn comes"
-        typer.echo("\n".join(f"{selected.named([txid])} {what}" for txid in sorted(left)))
+        for one in pass_over(connection, topology, txid, reason)
+    }
+    for txid in selected.txids:
+        number = committed.pop(txid, None)
+        when = (
+            "It commits as empty when its turn comes"
+            if number is None
+            else f"It has committed as empty, as c={number}"
+        )
+        what = selected.named([txid])
+        typer.echo(f"{what} of {topology} is {verdict.done}: nothing of its batch counts. {when}.")
+        typer.echo(verdict.follows.format(topology=topology, txid=txid))
+    if committed:
+        others = with_intervals(connection, topology, sorted(committed))
+        typer.echo(f"{others.named(others.txids)} committed too: it was their turn.")

@@ -1,4 +1,4 @@
-"""Write the rows that a dry run finds different, as a stream of any length.
+"""Write the rows that a replay or a rollback changes, or would change, as a stream of any length.
 
 Columns: `topology, txid, state, change, row`. The row is one JSON value with its key and each value
 before and after, because every state has its own columns.
@@ -31,28 +31,34 @@ DiffFile = Annotated[
     typer.Option(
         "--diff",
         metavar="FILE",
-        help="In a dry run, write each row that would change to a .csv, .jsonl or .parquet file.",
+        help="Write each row that changes, or would change, to a .csv, .jsonl or .parquet file.",
     ),
 ]
 DiffTable = Annotated[
     str,
     typer.Option(
         metavar="SCHEMA.TABLE",
-        help="In a dry run, write them into a table of the ledger's database.",
+        help="Write them into a table of the ledger's database.",
     ),
 ]
 
 
 class DifferentRows:
-    """Passes the different rows of each state to a writer, and counts them."""
+    """Passes the different rows of each state to a writer, and counts them.
+
+    :param txids: ignore changes of other txids, which a commit may include; None ignores none
+    """
 
     def __init__(self, topology: str, write: Write) -> None:
         self.count = 0
+        self.txids: frozenset[int] | None = None
         self._topology = topology
         self._write = write
 
     def observe(self, tx: DatabaseTransaction, state: StoredState, key: ChangeKey) -> None:
         """Write the rows of one change; a DifferenceObserver."""
+        if self.txids is not None and key.txid not in self.txids:
+            return
         for rows in self._read(tx, state, key):
             self._write(rows)
             self.count += len(rows)
@@ -91,6 +97,22 @@ def rows_into(
             spool.flush()
             # Its own transaction: the one that found the rows was rolled back.
             _copy(connection, table, Path(spool.name))
+
+
+def check_observable(connection: LedgerConnection, topology: str) -> None:
+    """Check that rows can be compared while a change is made: all states are in one database.
+
+    :raises NotPossible: they are in several
+    """
+    from reliability.cli.app import NotPossible
+    from reliability.transaction.topology.databases import TopologyDatabases
+
+    with TopologyDatabases.of(connection, topology) as databases:
+        if databases.others:
+            raise NotPossible(
+                f"the states of {topology} are in several databases, where rows are compared only "
+                "in a dry run. What to do: add --dry-run first, then repeat it without --diff."
+            )
 
 
 def check_target(file: Path | None, table: str) -> None:

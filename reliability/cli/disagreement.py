@@ -49,9 +49,12 @@ class Disagreement(str, Enum):
 
 
 NEXT = {
-    Disagreement.UNKNOWN: "clear the run: it emits and commits what is missing",
-    Disagreement.UNSATISFIED: "clear the run",
-    Disagreement.HELD: "`reliability release`, then clear the run",
+    Disagreement.UNKNOWN: "`reliability reconcile --repair` clears the run: it emits and commits",
+    Disagreement.UNSATISFIED: (
+        "`reliability resume-runs`; or `reliability reconcile --repair`, which clears the whole "
+        "run and so replays its committed txids"
+    ),
+    Disagreement.HELD: "`reliability release`, then `reliability resume-runs`",
     Disagreement.SATISFIED: "mark the run as success; a clear would replay it",
     Disagreement.GONE: "do nothing; a sweep gives the request up after 10 minutes without activity",
 }

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from reliability.cli.app import FAILED, AsJson, ledger, rows_of, verb
+from reliability.cli.app import FAILED, AsJson, NotPossible, ledger, rows_of, verb
 from reliability.cli.output import print_json, print_table
 from reliability.core.errors import ReliabilityError
 from reliability.core.names import DISTRIBUTION
@@ -26,6 +26,7 @@ from reliability.core.txids import format_ranges, with_verb
 if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection
 
+HOUSEKEEPING = "reliability_housekeeping"
 MIN_POSTGRES = 150000  # UNIQUE NULLS NOT DISTINCT
 MAX_CLOCK_SECONDS = 5
 _JAVA = re.compile(r'version "(?:1\.)?(\d+)')
@@ -156,23 +157,23 @@ def _databases() -> Iterator[CheckResult]:
         with ledger() as connection:
             others = [row["database"] for row in rows_of(connection, "databases_of_topologies")]
             topologies = list(_topologies(connection))
-            kept = _housekeeping(connection)
+            kept = list(_housekeeping(connection))
     except ReliabilityError:  # reported above
         return
     for database in others:
         yield from _database(database)
-    yield kept
+    yield from kept
     yield from topologies
 
 
 def _database(database: str) -> Iterator[CheckResult]:
     """Check one database: the ledger's own, or a target database."""
-    from reliability.transaction.topology.databases import format_database
+    from reliability.transaction.topology.databases import format_database, naming_another_database
 
     where = f"database {format_database(database)}"
     asked: Sequence[Callable[[LedgerConnection, str], Iterator[CheckResult]]] = (_server, _migrated)
     try:
-        with ledger(database, migrated=False) as connection:
+        with naming_another_database(database), ledger(database, migrated=False) as connection:
             for ask in asked:
                 yield from ask(connection, where)
     except ReliabilityError as error:
@@ -260,16 +261,37 @@ def _migrated(connection: LedgerConnection, where: str) -> Iterator[CheckResult]
 # --- topologies --------------------------------------------------------------------------------
 
 
-def _housekeeping(connection: LedgerConnection) -> CheckResult:
-    """The ledger does not record sweeps; report what a sweep would have found."""
+def _housekeeping(connection: LedgerConnection) -> Iterator[CheckResult]:
+    """The ledger does not record sweeps; report what one would have found, and ask Airflow."""
+    yield _left_behind(connection)
+    yield _housekeeping_dag()
+
+
+def _housekeeping_dag() -> CheckResult:
+    from reliability.cli.airflow import Airflow
+
+    check = "housekeeping DAG"
+    try:
+        dag = Airflow.of("").dag(HOUSEKEEPING)
+    except NotPossible as error:
+        return _ok(check, f"not looked at: {error}")
+    if dag is None:
+        todo = f"put dags/{HOUSEKEEPING}.py into the folder of the DAGs"
+        return _warning(check, f"Airflow has no DAG {HOUSEKEEPING}", todo)
+    if dag.get("is_paused"):
+        return _warning(check, "is paused", f"airflow dags unpause {HOUSEKEEPING}")
+    return _ok(check, "is not paused")
+
+
+def _left_behind(connection: LedgerConnection) -> CheckResult:
     from reliability.settings import Leases
 
     (row,) = rows_of(connection, "left_behind", silence=Leases().request + 300)
     found = [f"{count} {name.replace('_', ' ')}" for name, count in row.items() if count]
     if found:
-        todo = "unpause the DAG reliability_housekeeping, or run `reliability sweep` every minute"
+        todo = f"airflow dags unpause {HOUSEKEEPING}, or run `reliability sweep` every minute"
         return _warning("housekeeping", f"no sweep has run: {', '.join(found)}", todo)
-    how = "`airflow dags list-runs reliability_housekeeping` shows when it ran last"
+    how = f"`airflow dags list-runs {HOUSEKEEPING}` shows when it ran last"
     return _ok("housekeeping", f"nothing is overdue; {how}")
 
 
@@ -300,7 +322,8 @@ def _topology(tx: Any, row: Any) -> Iterator[CheckResult]:
         what = f"{with_verb(format_ranges(one['txids']))} held: {one['reason']}"
         findings.append(_warning(check, what, f"reliability release {name}"))
     if blocked is not None and not held:
-        findings.append(_warning(check, str(blocked), blocked.remedy(name)))
+        error = blocked.error().fill_in(topology=name)
+        findings.append(_warning(check, error.what, error.remedy))
     intervals = intervals_without_commit(tx, name)
     lacking = format_counts(intervals.counts)
     if not NEVER_EMITTED.isdisjoint(intervals.counts):

@@ -96,6 +96,7 @@ def _print_explanation(found: Explanation) -> None:
             for one in found.contributions
         ],
         empty="no txid has contributed to it",
+        hide_empty=True,
     )
 
 

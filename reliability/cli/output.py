@@ -15,7 +15,7 @@ import typer
 
 from reliability.core.difference import Difference
 from reliability.core.texts import clear_command
-from reliability.core.txids import format_intervals, format_txids, name_txids
+from reliability.core.txids import format_intervals, format_txids, name_txids, with_noun
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,17 +77,42 @@ def plain(value: Any) -> Any:
 # --- for a person --------------------------------------------------------------------------------
 
 
+def print_entries(title: str, entries: Iterable[Sequence[str]]) -> None:
+    """Print a list whose entries are too long for a table: a line, and indented lines below it.
+
+    Long lines are left to the terminal, so that what a person copies is complete.
+    """
+    lines = [
+        f"{'    ' if place else '  '}{line}"
+        for entry in entries
+        for place, line in enumerate(filter(None, entry))
+    ]
+    if lines:
+        typer.echo("\n".join([title, *lines]))
+
+
 def print_table(
-    title: str, columns: Mapping[str, str], rows: Iterable[Sequence[object]], *, empty: str = ""
+    title: str,
+    columns: Mapping[str, str],
+    rows: Iterable[Sequence[object]],
+    *,
+    empty: str = "",
+    hide_empty: bool = False,
 ) -> None:
     """Print a table.
 
     :param columns: heading -> "left" or "right"
     :param empty: what to print if there are no rows
+    :param hide_empty: leave out columns in which no row has a value
     """
     from rich.table import Table
     from rich.text import Text
 
+    rows = list(rows)
+    if hide_empty:
+        filled = [any(format_value(row[place]) for row in rows) for place in range(len(columns))]
+        columns = {name: columns[name] for name, has in zip(columns, filled, strict=True) if has}
+        rows = [[v for v, has in zip(row, filled, strict=True) if has] for row in rows]
     table = Table(title=title or None, title_justify="left")
     for heading, justify in columns.items():
         right = justify == "right"
@@ -164,10 +189,17 @@ def format_differences(differences: Sequence[Difference]) -> Iterator[str]:
 
 def commands_to_clear(runs: Iterable[RunToClear]) -> Iterator[str]:
     """Format the commands that clear runs, in the order in which to run them."""
-    yield from (
-        f"  {clear_command(run.dag_id, run.run_id)}  # {name_txids(run.txids, run.intervals)}"
-        for run in runs
-    )
+    for run in runs:
+        also = f", and replays {with_noun(format_txids(run.replays))}" if run.replays else ""
+        named = name_txids(run.txids, run.intervals)
+        yield f"  {clear_command(run.dag_id, run.run_id)}  # {named}{also}"
+
+
+def what_to_clear(topology: str, runs: Sequence[RunToClear]) -> Iterator[str]:
+    """Say how the runs are made to process what they lack, in the order in which to do it."""
+    yield f"  reliability resume-runs {topology}  # shows what they lack, and clears it with --yes"
+    yield "Or clear the whole runs, in this order:"
+    yield from commands_to_clear(runs)
 
 
 def plain_run(run: RunToClear) -> dict[str, str | None]:
@@ -176,6 +208,7 @@ def plain_run(run: RunToClear) -> dict[str, str | None]:
         "dag_id": run.dag_id,
         "run_id": run.run_id,
         "txids": format_txids(run.txids),
+        "replays": format_txids(run.replays),
         "interval": format_intervals(run.intervals) or None,
         "command": clear_command(run.dag_id, run.run_id),
     }

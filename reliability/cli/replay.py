@@ -5,7 +5,8 @@ from __future__ import annotations
 import getpass
 import signal
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any
@@ -28,16 +29,17 @@ from reliability.cli.different_rows import (
     DifferentRows,
     DiffFile,
     DiffTable,
+    check_observable,
     check_target,
     rows_into,
 )
 from reliability.cli.output import (
-    commands_to_clear,
     console,
     format_differences,
     plain,
     plain_run,
     print_json,
+    what_to_clear,
 )
 from reliability.cli.select import (
     FileOption,
@@ -46,6 +48,7 @@ from reliability.cli.select import (
     check_selection,
     select_txids,
 )
+from reliability.core.errors import RequestClosed
 from reliability.core.txids import format_intervals
 
 if TYPE_CHECKING:
@@ -99,7 +102,7 @@ def replay(
     ] = "",
     as_json: AsJson = False,
 ) -> None:
-    """Process committed txids again with the current code, one after another.
+    """Process committed txids again with the current code, as many at once as max_replay_pending.
 
     Each new contribution replaces the old one. With --dry-run, the real commit is carried out and
     rolled back, and its changes are printed. spark-submit runs on this host. With --refreeze,
@@ -107,8 +110,6 @@ def replay(
     """
     check_selection(txids, interval, file)
     check_target(diff, diff_table)
-    if (diff or diff_table) and not dry_run:
-        raise typer.BadParameter("rows are compared in a dry run: --diff needs --dry-run")
     if refreeze and (dry_run or not reason):
         raise typer.BadParameter(
             "--refreeze cannot be combined with --dry-run, and needs a --reason"
@@ -121,7 +122,10 @@ def replay(
         submit = submit_with(master, conf or [])
         rows = None
         if diff or diff_table:
+            if not dry_run:
+                check_observable(connection, topology)
             rows = closing.enter_context(rows_into(connection, topology, diff, diff_table))
+            rows.txids = frozenset(wanted)
         report = closing.enter_context(_progress(len(wanted)))
         closing.enter_context(_signals_as_errors())
         replaying = _prepare(
@@ -141,6 +145,7 @@ def replay(
         )
         closing.close()  # all that is written is there before anything is said of it
     _print_results(selected, replayed, to_clear, is_dry_run=dry_run, as_json=as_json)
+    _warn_of_unobserved(replayed, rows)
     if rows is not None and not as_json:
         typer.echo(f"{rows.count:,} rows are in {diff or diff_table}")
 
@@ -196,12 +201,10 @@ def _refreeze_uncommitted(
     replaying: ReplayRun, txids: Sequence[int], reason: str, report: Callable[[str], None]
 ) -> list[RunToClear]:
     """Refreeze the txids that have not committed; return the runs that must process them."""
-    from reliability.transaction.correct.rollback import runs_to_clear
-
-    rows = replaying.uncommitted(txids)
-    for row in rows:
-        _refreeze(replaying, row["txid"], reason, report)
-    return runs_to_clear(rows)
+    runs = replaying.uncommitted(txids)
+    for txid in sorted(txid for run in runs for txid in run.txids):
+        _refreeze(replaying, txid, reason, report)
+    return runs
 
 
 def _refreeze(replaying: ReplayRun, txid: int, reason: str, report: Callable[[str], None]) -> None:
@@ -218,24 +221,75 @@ def _replay_all(
     refreeze: bool,
     report: Callable[[str], None],
 ) -> list[ReplayResult]:
-    done: list[ReplayResult] = []
-    replaying.ask(txids, reason)
-    try:
-        for txid in txids:
+    """Replay the txids, as many at once as the topology allows.
+
+    If one fails, lower ones go on to their end and higher ones are given up, so that what came
+    before it is done.
+    """
+
+    def replay_one(txid: int) -> ReplayResult:
+        if failed and min(failed) < txid:
+            raise RequestClosed(f"txid {txid} is given up: txid {min(failed)} has failed")
+        try:
             if refreeze:
                 _refreeze(replaying, txid, reason, report)
-            done.append(replaying.replay(txid))
-            report(f"{len(done)} of {len(txids)} txids are done")
-    except BaseException as error:
-        _print_log_path(error)
-        if left := set(txids) - {one.txid for one in done}:
+            return replaying.replay(txid)
+        except BaseException as error:
+            failed[txid] = error  # before this thread takes the next txid
+            raise
+
+    done: dict[int, ReplayResult] = {}
+    failed: dict[int, BaseException] = {}
+    replaying.ask(txids, reason)
+    with ThreadPoolExecutor(replaying.window(), "replay") as pool:
+        running = {pool.submit(replay_one, txid): txid for txid in txids}
+        try:
+            for future in as_completed(running):
+                txid = running[future]
+                if future.cancelled():
+                    continue
+                if (failure := future.exception()) is not None:
+                    failed[txid] = failure
+                    _give_up_after(replaying, txid, running)
+                else:
+                    done[txid] = future.result()
+                    report(f"{len(done)} of {len(txids)} txids are done")
+        except BaseException as error:  # interrupted: nobody waits for the others
+            failed[0] = error
+            _give_up_after(replaying, 0, running)
+            for future in wait(running).done:
+                if not future.cancelled() and (failure := future.exception()) is not None:
+                    failed[running[future]] = failure
+    if failed:
+        first = failed[min(failed)]
+        _print_log_path(first)
+        _delete_logs(failure for txid, failure in failed.items() if failure is not first)
+        if left := set(txids) - done.keys():
             warn(
                 f"{selected.named(left)} not replayed, {len(done)} replayed before; "
                 "a PROCESSED one still commits in its turn"
             )
-            replaying.give_up("reliability replay ended without it")
-        raise
-    return done
+        raise first
+    return [done[txid] for txid in sorted(done)]
+
+
+def _delete_logs(failures: Iterable[BaseException]) -> None:
+    """Delete what spark-submit wrote for txids that were given up: nobody is told of it."""
+    from reliability.spark.submit import SubmitFailed
+
+    for failure in failures:
+        if isinstance(failure.__cause__, SubmitFailed):
+            failure.__cause__.log.unlink(missing_ok=True)
+
+
+def _give_up_after(
+    replaying: ReplayRun, txid: int, running: Mapping[Future[ReplayResult], int]
+) -> None:
+    later = {other for other in running.values() if other >= txid}
+    for future, other in running.items():
+        if other in later:
+            future.cancel()
+    replaying.give_up("reliability replay ended without it", later)
 
 
 @contextmanager
@@ -261,6 +315,21 @@ def _print_log_path(error: BaseException) -> None:
 
 
 # --- output ------------------------------------------------
+
+
+def _warn_of_unobserved(replayed: Sequence[ReplayResult], rows: DifferentRows | None) -> None:
+    if rows is None:
+        return
+    changed = sum(
+        difference.rows_added + difference.rows_changed + difference.rows_removed
+        for one in replayed
+        for difference in one.differences
+    )
+    if changed != rows.count:
+        warn(
+            f"{changed:,} rows have changed and {rows.count:,} were compared: another process, "
+            "such as a sweep, has committed the rest"
+        )
 
 
 @contextmanager
@@ -314,6 +383,6 @@ def _print_results(
             typer.echo(f"warning: {one.outdated_code}")
     if to_clear:
         uncommitted = selected.named(txid for run in to_clear for txid in run.txids)
-        typer.echo(f"{uncommitted} not committed yet. Clear the runs that request them, in order:")
-    for line in commands_to_clear(to_clear):
-        typer.echo(line)
+        typer.echo(f"{uncommitted} not committed yet. Next:")
+        for line in what_to_clear(selected.topology, to_clear):
+            typer.echo(line)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,11 +17,13 @@ from reliability.core.errors import NothingToReplay, ReliabilityError, RunUnsati
 from reliability.core.request import Request, TaskTry
 from reliability.core.spout import BatchMeta
 from reliability.core.statement_key import TxidKey
-from reliability.ledger.connection import LedgerConnection, Row
+from reliability.core.txids import format_txids, with_noun
+from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.spark.submission import Submission
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.plan import Committed
+from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.emit.requests import (
     Run,
@@ -103,7 +105,10 @@ class ReplayRun:
             lock_topology(tx, self._topology)
             committed = tx.all("committed_txids", txids=list(txids), topology=self._topology)
             if missing := sorted(set(txids) - {row["txid"] for row in committed}):
-                raise NothingToReplay(f"{self._topology}: txids {missing} have not committed")
+                have = "has" if len(missing) == 1 else "have"
+                raise NothingToReplay(
+                    f"{self._topology}: {with_noun(format_txids(missing))} {have} not committed"
+                )
             self._requests = {
                 txid: contact_in(tx, self._topology, txid, self._who, may_open_first=True)
                 for txid in txids
@@ -112,59 +117,82 @@ class ReplayRun:
                 row: dict[str, Any] = {"request_id": request.request_id, "reason": reason or None}
                 tx.run("record_reason_of_request", **row)
 
-    def uncommitted(self, txids: Sequence[int]) -> list[Row]:
-        """Return those of the txids that have not committed, and the runs that request them."""
+    def uncommitted(self, txids: Sequence[int]) -> list[RunToClear]:
+        """Return the runs that request those of the txids that have not committed."""
         with self._connection.transaction() as tx:
-            return tx.all("uncommitted_txids", topology=self._topology, txids=list(txids))
+            rows = tx.all("uncommitted_txids", topology=self._topology, txids=list(txids))
+            return runs_to_clear(tx, self._topology, rows)
 
     def refreeze(self, txid: int, reason: str) -> BatchMeta | None:
         """Freeze the current source of a txid's items; None if nothing has changed."""
-        return refreeze(self._connection, self._definition, txid, reason)
+        with self._session() as connection:
+            return refreeze(connection, self._definition, txid, reason)
+
+    def window(self) -> int:
+        """Return how many txids of the topology may be replayed at once."""
+        with self._connection.transaction() as tx:
+            row = tx.one("topology_details", topology=self._topology)
+        return int(row["max_replay_pending"])
 
     def replay(self, txid: int) -> ReplayResult:
-        """Process the txid until it is replayed, and return what that changed."""
+        """Process the txid until it is replayed, and return what that changed.
+
+        It has a session of its own: several txids may be replayed at once, each in a thread.
+        """
+        with self._session() as connection:
+            try:
+                return self._replay(connection, txid)
+            except ReliabilityError as error:
+                error.fill_in(topology=self._topology, txid=txid)
+                raise
+
+    def _session(self) -> LedgerConnection:
+        name = self._connection.application_name
+        return LedgerConnection(self._connection.dsn, application_name=name)
+
+    def _replay(self, connection: LedgerConnection, txid: int) -> ReplayResult:
         # All txids were requested together, maybe long ago: a sweep may have given this one up.
-        request = contact(self._connection, self._topology, txid, self._who)
+        request = contact(connection, self._topology, txid, self._who)
         task = TransactionTask(
             topology=self._definition, txid=txid, request_id=request.request_id, work=self._work
         )
         executor = CommandLineExecutor(
-            self._connection, task, self._submit_step, self._module, self._patience, self._report
+            connection, task, self._submit_step, self._module, self._patience, self._report
         )
-        sweep(self._connection, self._topology)
-        found = run_transaction(self._connection, task, executor, self._observer)
+        sweep(connection, self._topology)
+        found = run_transaction(connection, task, executor, self._observer)
         if found is not None:
             attempt, differences = found.attempt, found.differences
         else:
-            attempt, differences = self._told_by_ledger(txid, request)
+            attempt, differences = self._told_by_ledger(connection, txid, request)
         return ReplayResult(
             txid=txid,
             attempt=attempt,
             differences=differences,
-            outdated_code=outdated_code(self._connection, self._topology, attempt),
+            outdated_code=outdated_code(connection, self._topology, attempt),
         )
 
-    def give_up(self, reason: str) -> None:
-        """Close all unsatisfied requests, and fence their attempts.
+    def give_up(self, reason: str, txids: Collection[int]) -> None:
+        """Close the unsatisfied requests for these txids, and fence their attempts.
 
         An unavailable ledger must not hide the first error; a sweep gives the requests up later.
         """
         try:
-            for txid in self._requests:
+            for txid in sorted(self._requests.keys() & set(txids)):
                 close(self._connection, self._topology, txid, self._who.run, reason)
         except ReliabilityError as error:
             logger.warning("ignored an error while closing requests: %s", error)
 
     def _told_by_ledger(
-        self, txid: int, request: Request
+        self, connection: LedgerConnection, txid: int, request: Request
     ) -> tuple[TransactionAttempt, tuple[Difference, ...]]:
         key = TxidKey(self._topology, txid)
-        with self._connection.transaction() as tx:
+        with connection.transaction() as tx:
             number = tx.one("first_replay_after", granted_after=request.granted_after, **key)[
                 "attempt_id"
             ]
         attempt = TransactionAttempt(txid, number)
-        return attempt, attempt_report(self._connection, self._topology, attempt).differences
+        return attempt, attempt_report(connection, self._topology, attempt).differences
 
 
 @dataclass(slots=True)
@@ -197,7 +225,8 @@ class CommandLineExecutor:
         if waited >= self.patience:
             raise RunUnsatisfied(
                 f"txid {txid} of {topology} waited for {self.patience:g} s for {wait.reason}",
-                remedy="look at `reliability status`, and replay it again.",
+                remedy=f"look at `reliability status`, and run `reliability replay {topology} "
+                f"{txid}` again.",
             )
         self.print_progress(f"txid {txid} waits for {wait.reason}")
         if waited % SWEEP_INTERVAL_SECONDS < POLL_INTERVAL_SECONDS:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ from reliability.cli.output import (
     format_differences,
     format_interval,
     format_value,
+    print_entries,
     print_json,
     print_table,
 )
@@ -24,7 +25,6 @@ from reliability.cli.select import (
     select_txids,
     with_intervals,
 )
-from reliability.cli.txids import files_of
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.difference import Difference
 from reliability.core.errors import AttemptUnknown
@@ -33,9 +33,9 @@ from reliability.core.txids import format_intervals
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection
-    from reliability.transaction.inspect.attempt_report import AttemptReport
+    from reliability.transaction.inspect.attempt_report import AttemptReport, StepReport
 
-MAX_FILES = 10
+MAX_ITEMS = 20  # that are printed
 _WHAT = re.compile(r"^(?:([^/]+)/)?([1-9]\d*(?::\d+)?)$")
 
 
@@ -117,15 +117,18 @@ def _show_attempt(
     for heading, text in _facts(report, interval):
         if text:
             typer.echo(f"{heading:10} {text}")
+    print_entries("items", _items(report.items))
     _print_steps(report)
     _print_states(report)
     if report.differences:
         what = "changed" if report.commit_number is not None else "would have changed"
         typer.echo("\n".join([what, *format_differences(report.differences)]))
-    print_table(
-        "what happened",
-        {"at (UTC)": "left", "status": "left", "why": "left"},
-        [(e.happened_at, e.status.value, _why(e.reason_code, e.reason)) for e in report.events],
+    print_entries(
+        "what happened (UTC)",
+        [
+            (f"{format_value(e.happened_at)}  {e.status.value}", _why(e.reason_code, e.reason))
+            for e in report.events
+        ],
     )
     if warning:
         typer.echo(f"warning: {warning}")
@@ -141,7 +144,8 @@ def _facts(report: AttemptReport, interval: str) -> Iterator[tuple[str, str]]:
         yield "verdict", f"{report.verdict}: {report.verdict_reason}"
     if (asked := report.request) is not None:
         kind = "dry run" if asked.is_dry_run else asked.kind.value.lower()
-        yield "request", f"{kind} {asked.number} of run {asked.run_id} ({asked.dag_id})"
+        number = f", request {asked.number} of it" if asked.number > 1 else ""
+        yield "request", f"{kind}, by run {asked.run_id}{number} ({asked.dag_id})"
     yield "batch", f"{len(report.items)} items, digest {format_value(report.batch_digest)[:16]}"
     yield "granted", format_value(report.granted_at)
     yield "processed", format_value(report.processed_at)
@@ -156,22 +160,44 @@ def _facts(report: AttemptReport, interval: str) -> Iterator[tuple[str, str]]:
 
 
 def _print_steps(report: AttemptReport) -> None:
-    print_table(
+    print_entries(
         "steps",
-        dict.fromkeys(("step", "status", "task", "host", "application", "took", "code"), "left"),
         [
             (
-                s.step,
-                s.status,
-                s.task,
-                s.driver_host,
-                s.application_id,
-                s.ended_at - s.started_at if s.started_at and s.ended_at else None,
-                (s.code_digest or "")[:16],
+                f"{s.step}: {s.status}, by task {s.task}{_took(s)}",
+                _joined(host=s.driver_host, application=s.application_id),
+                _joined(code=(s.code_digest or "")[:16]),
             )
             for s in report.steps
         ],
     )
+
+
+def _took(step: StepReport) -> str:
+    if not step.started_at or not step.ended_at:
+        return ""
+    return f", took {format_value(step.ended_at - step.started_at)}"
+
+
+def _joined(**parts: object) -> str:
+    return ", ".join(f"{name} {value}" for name, value in parts.items() if value)
+
+
+def _items(items: Sequence[Mapping[str, Any]] | None) -> Iterator[Sequence[str]]:
+    """Name what a batch has read: its files, or the rows of a table."""
+    for item in (items or ())[:MAX_ITEMS]:
+        yield (f"{_item_name(item)}, {format_value(item.get('rows'))} rows",)
+    if (more := len(items or ()) - MAX_ITEMS) > 0:
+        yield (f"and {more:,} more; --json has all",)
+
+
+def _item_name(item: Mapping[str, Any]) -> str:
+    name = item.get("path")
+    if name is not None:
+        return str(name)
+    if "table" in item:
+        return f"{item['table']} keys {item.get('keys')}"
+    return ", ".join(f"{key} {item[key]}" for key in item if key not in ("kind", "rows"))
 
 
 def _print_states(report: AttemptReport) -> None:
@@ -195,6 +221,7 @@ def _print_states(report: AttemptReport) -> None:
             )
             for s in report.states
         ],
+        hide_empty=True,
     )
 
 
@@ -216,59 +243,49 @@ def _show_txid(connection: LedgerConnection, topology: str, txid: int, *, as_jso
     for heading, text in _facts_of_txid(report):
         if text:
             typer.echo(f"{heading:10} {text}")
-    print_table(
-        "requests",
-        dict.fromkeys(("request", "kind", "status", "DAG", "run", "opened (UTC)", "why"), "left"),
-        [
-            (
-                row["number"],
-                "dry run" if row["is_dry_run"] else row["kind"].lower(),
-                row["status"],
-                row["dag_id"],
-                row["run_id"],
-                row["opened_at"],
-                row["reason"],
-            )
-            for row in report["requests"]
-        ],
-    )
-    print_table(
-        "attempts",
-        dict.fromkeys(("attempt", "status", "granted (UTC)", "run", "why"), "left"),
-        [
-            (
-                row["attempt"],
-                row["status"],
-                row["granted_at"],
-                row["run_id"],
-                f"{row['verdict']}: {row['verdict_reason']}"
-                if row["verdict"]
-                else _why(row["reason_code"], row["reason"]),
-            )
-            for row in report["attempts"]
-        ],
-    )
-    print_table(
-        "changes of the states",
-        dict.fromkeys(("c", "change", "attempt", "replaced", "at (UTC)", "why"), "left"),
-        [
-            (
-                str(row["commit_number"]),
-                row["kind"].lower(),
-                row["attempt"],
-                row["replaced"],
-                row["committed_at"],
-                row["reason"],
-            )
-            for row in report["changes"]
-        ],
-    )
+    print_entries("items", _items(report["items"]))
+    print_entries("requests (UTC)", map(_request_entry, report["requests"]))
+    print_entries("attempts (UTC)", map(_attempt_entry, report["attempts"]))
+    print_entries("changes of the states (UTC)", map(_change_entry, report["changes"]))
     for (attempt, number), rows in groupby(
         report["differences"], lambda row: (row["attempt"], row["commit_number"])
     ):
         typer.echo(f"{attempt} {'changed' if number else 'would have changed'}")
         for line in format_differences([_difference_of(row) for row in rows]):
             typer.echo(line)
+
+
+def _request_entry(row: Mapping[str, Any]) -> Sequence[str]:
+    kind = "dry run" if row["is_dry_run"] else row["kind"].lower()
+    return (
+        f"{format_value(row['opened_at'])}  {kind}, {row['status']}",
+        f"{_nth_of_run(row)} ({row['dag_id']})",
+        row["reason"] or "",
+    )
+
+
+def _nth_of_run(row: Mapping[str, Any]) -> str:
+    """Name a request by its run, and by its number there if the run has asked more than once."""
+    number = f", request {row['number']} of it" if row["number"] > 1 else ""
+    return f"run {row['run_id']}{number}"
+
+
+def _attempt_entry(row: Mapping[str, Any]) -> Sequence[str]:
+    why = f"{row['verdict']}: {row['verdict_reason']}" if row["verdict"] else ""
+    return (
+        f"{row['attempt']}  {row['status']}, granted {format_value(row['granted_at'])}",
+        f"for {_nth_of_run(row)}" if row["run_id"] else "",
+        why or _why(row["reason_code"], row["reason"]),
+    )
+
+
+def _change_entry(row: Mapping[str, Any]) -> Sequence[str]:
+    replaced = f" replaced {row['replaced']}" if row["replaced"] else ""
+    return (
+        f"c={row['commit_number']}  {format_value(row['committed_at'])}  {row['kind'].lower()}"
+        f"{' by ' + row['attempt'] if row['attempt'] else ''}{replaced and ',' + replaced}",
+        row["reason"] or "",
+    )
 
 
 def _facts_of_txid(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -283,9 +300,6 @@ def _facts_of_txid(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     else:
         rows, items = format_value(report["emitted_count"]), len(report["items"])
         yield "batch", f"{rows} rows in {items} items, {report['accounting']}"
-        files = files_of(report["items"])
-        more = f" and {len(files) - MAX_FILES} more, in --json" * (len(files) > MAX_FILES)
-        yield "files", ", ".join(files[:MAX_FILES]) + more
     for row in report["refreezes"]:
         yield "refrozen", f"{format_value(row['refrozen_at'])}: {row['reason']}"
     if report["committed_attempt"] is not None:
@@ -301,7 +315,7 @@ def _story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> di
     key = TxidKey(topology, txid)
     found = rows_of(connection, "transaction_details", **key)
     if not found:
-        remedy = "`reliability status` shows how many txids were emitted."
+        remedy = f"`reliability status` shows how many txids {topology} has emitted."
         raise AttemptUnknown(f"{topology} has no txid {txid}", remedy=remedy)
     return {
         "topology": topology,

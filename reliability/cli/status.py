@@ -76,7 +76,7 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
 
     topology = one["topology"]
     if one["paused"]:
-        yield f"{topology} is paused: {one['paused']}"
+        yield f"{topology} is paused: {one['paused']} (until `reliability resume {topology}`)"
     if one["checkpoint"] != "COMMITTED":
         yield (
             f"{topology}: a checkpoint is in phase {one['checkpoint']}; the next task or sweep "
@@ -89,7 +89,7 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
         )
     blocked = one["blocked"]
     if blocked is not None and not one["held"]:
-        yield f"{topology}: {blocked}. What to do: {blocked.remedy(topology)}"
+        yield f"{topology}: {blocked.advice(topology)}"
     if lacking := format_counts(one["without_commit"]):
         yield f"{topology}: {lacking}; `reliability lag {topology}` lists them"
     if one["expected_unknown"]:

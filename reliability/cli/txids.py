@@ -116,13 +116,13 @@ def files_of(items: Sequence[Any]) -> list[str]:
     The items of a spout that is not installed here are returned as the ledger has them.
     """
     import reliability  # noqa: F401  # registers the spouts of this package
-    from reliability.core.errors import LedgerCorruption
+    from reliability.core.errors import LedgerCorruption, SourceItemUnknown
     from reliability.core.fold import Fold
     from reliability.core.spout import BatchMeta
 
     try:
         return [item.identity for item in BatchMeta.from_json(items, Fold()).items]
-    except LedgerCorruption:
+    except (LedgerCorruption, SourceItemUnknown):
         return [str(item) for item in items]
 
 

@@ -142,12 +142,16 @@ class LiveAttempt:
         return self.sealing_task == task or any(step.claimed_by == task for step in running)
 
 
+_AFTER_RELEASE = "`reliability resume-runs TOPOLOGY` shows what to clear, and clears it with --yes."
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Blocked:
     """An uncommitted txid that no run is working on; it blocks all later ones.
 
     :param requested_by: the runs, as (dag_id, run_id), that have ever requested it
     :param is_held: it was rolled back, and a person must release it
+    :param is_released: it was rolled back and released, and no run has requested it since
     :param is_overdue: it has been blocked for longer than the topology's `blocked_timeout_seconds`
     """
 
@@ -157,6 +161,7 @@ class Blocked:
     reason: str
     requested_by: tuple[tuple[str, str], ...] = ()
     is_held: bool = False
+    is_released: bool = False
     is_overdue: bool = False
 
     def __str__(self) -> str:
@@ -164,14 +169,14 @@ class Blocked:
         reason = f": {self.reason}" if self.reason else ""
         return f"txid {self.txid} (run {self.run_id}{interval}) is blocked{reason}"
 
-    def remedy(self, topology: str) -> str:
-        """Return what a person can do."""
-        if self.is_held:
-            return f"run `reliability release {topology}`, which says what to clear."
-        return (
-            f"clear the failed tasks of run {self.run_id}, or run `reliability resume-runs "
-            f"{topology}`. What waits behind it goes on by itself."
-        )
+    def error(self, kind: type[ReliabilityError] = TxidBlocked) -> ReliabilityError:
+        """Return it as an error; its remedy has the placeholder TOPOLOGY."""
+        remedy = TxidHeld.remedy if self.is_held else _AFTER_RELEASE if self.is_released else ""
+        return kind(str(self), remedy=remedy).fill_in(txid=self.txid)
+
+    def advice(self, topology: str) -> str:
+        """Say what is blocked and what a person can do."""
+        return self.error().fill_in(topology=topology).advice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -340,7 +345,8 @@ def _commit_in_turn(snapshot: Snapshot, request: Request) -> Action:
 
 def _begin_in_turn(snapshot: Snapshot, request: Request) -> Action:
     if snapshot.held is not None:
-        return Fail(TxidHeld(f"txid {snapshot.txid} is held: {snapshot.held}"))
+        held = TxidHeld(f"txid {snapshot.txid} is held: {snapshot.held}")
+        return Fail(held.fill_in(txid=snapshot.txid))
     if snapshot.is_replay and snapshot.replay_refusal is not None:
         return Fail(ReplayNotPossible(f"txid {snapshot.txid}: {snapshot.replay_refusal}"))
     if snapshot.paused is not None:
@@ -369,9 +375,9 @@ def _wait(snapshot: Snapshot, request: Request, reason: str) -> Action:
     """
     blocked = snapshot.blocked
     if blocked is not None and (request.dag_id, request.run_id) in blocked.requested_by:
-        return Fail(TxidBlocked(str(blocked)))
+        return Fail(blocked.error())
     if blocked is not None and blocked.is_overdue:
-        return Fail(BlockedTooLong(str(blocked)))
+        return Fail(blocked.error(BlockedTooLong))
     return Wait(reason, blocked=blocked)
 
 

@@ -5,11 +5,19 @@
     ReliabilityError
     ├── Transient   a retry may succeed: Airflow retries the task
     └── Terminal    a retry cannot succeed: Airflow fails the task at once
+
+A remedy names what to type. Its words TOPOLOGY, TXID, DAG and RUN are placeholders, which `fill_in`
+replaces: where the error is raised, or where a task or a command reports it.
 """
 
 from __future__ import annotations
 
 import re
+from typing import TypeVar
+
+Error = TypeVar("Error", bound="ReliabilityError")
+
+_ENDS = (".", "!", "?", "…")
 
 
 class ReliabilityError(Exception):
@@ -41,9 +49,27 @@ class ReliabilityError(Exception):
             self.what = f"{named}: {self.what}"
         self.args = (self.what,)
 
+    def fill_in(self: Error, **names: object) -> Error:
+        """Replace placeholders of the remedy by names, and return the error.
+
+        >>> error = ReliabilityError("txid 7 is held", remedy="`reliability release TOPOLOGY`.")
+        >>> print(error.fill_in(topology="shop"))
+        [RELIABILITY] txid 7 is held. What to do: `reliability release shop`.
+        """
+        for placeholder, name in names.items():
+            plain = str(name).replace("\\", r"\\")
+            self.remedy = re.sub(rf"\b{placeholder.upper()}\b", plain, self.remedy)
+        return self
+
+    @property
+    def advice(self) -> str:
+        """Return what happened and what to do, without the code."""
+        if not self.remedy:
+            return self.what
+        return f"{self.what}{'' if self.what.endswith(_ENDS) else '.'} What to do: {self.remedy}"
+
     def __str__(self) -> str:
-        advice = f" What to do: {self.remedy}" if self.remedy else ""
-        return f"[{self.code}] {self.what}{advice}"
+        return f"[{self.code}] {self.advice}"
 
 
 class Transient(ReliabilityError):
@@ -86,8 +112,8 @@ class StateDefinitionChanged(Terminal):
 
     code = "STATE_DEFINITION_CHANGED"
     remedy = (
-        "restore the old definition; if the pipeline needs another shape, define a topology with "
-        "another name and its own tables."
+        "restore the old definition, or change the tables with `reliability alter TOPOLOGY`; for "
+        "another key, kind or aggregator, define a topology with another name and its own tables."
     )
 
 
@@ -142,7 +168,7 @@ class LedgerNotMigrated(Terminal):
     """The ledger's schema is missing or older than this release."""
 
     code = "LEDGER_NOT_MIGRATED"
-    remedy = "run `reliability migrate`; for a target database, add --database NAME."
+    remedy = "run `reliability migrate`."
 
 
 class LedgerTooNew(Terminal):
@@ -187,6 +213,10 @@ class UnexpectedAnswer(Transient):
     """Postgres rejected a statement of this package."""
 
     code = "UNEXPECTED_ANSWER"
+    remedy = (
+        "the message is Postgres's own. If a constraint or a trigger of yours refuses the rows, "
+        "change it, or change the process function."
+    )
 
 
 # --- emission ------------------------------------------------------------------------------------
@@ -196,7 +226,10 @@ class DataIntervalMissing(Terminal):
     """The run has no data interval, and the spout reads by interval."""
 
     code = "DATA_INTERVAL_MISSING"
-    remedy = "use a backfill, or trigger a run with a logical date between two schedule ticks."
+    remedy = (
+        "use `airflow backfill create --dag-id DAG --from-date DATE --to-date DATE`, or trigger a "
+        "run with a logical date between two ticks of the schedule."
+    )
 
 
 class LogicalDateTaken(Terminal):
@@ -248,8 +281,9 @@ class SourceChanged(Terminal):
 
     code = "SOURCE_CHANGED"
     remedy = (
-        "restore the original file or rows and clear the task; if they were replaced on purpose, "
-        "replay the txid with --refreeze, or its interval with the run's parameter `refreeze`."
+        "restore the original file or rows, and run `reliability resume-runs TOPOLOGY`; if they "
+        "were replaced on purpose, run `reliability replay TOPOLOGY TXID --refreeze --reason '…'`, "
+        "or a backfill of the interval with the conf refreeze."
     )
 
 
@@ -281,14 +315,18 @@ class TxidBlocked(Transient):
     """The run has given up an older txid of its own, and txids commit in order."""
 
     code = "TXID_BLOCKED"
-    remedy = "clear the failed tasks of that txid, or run `reliability resume-runs`."
+    remedy = (
+        "find the cause with `reliability show TOPOLOGY TXID` and fix it; then `reliability "
+        "resume-runs TOPOLOGY` shows what to clear, and clears it with --yes. To go on without the "
+        "txid: `reliability park TOPOLOGY TXID --reason '…'`."
+    )
 
 
 class BlockedTooLong(Terminal):
-    """The txid has waited for `blocked_timeout` behind a txid that no run is working on."""
+    """The txid has waited for `blocked_timeout_seconds` behind a txid that no run is working on."""
 
     code = "BLOCKED_TOO_LONG"
-    remedy = "see to the blocked txid, then run `reliability resume-runs`."
+    remedy = TxidBlocked.remedy
 
 
 # --- corrections ---------------------------------------------------------------------------------
@@ -298,7 +336,10 @@ class TxidHeld(Terminal):
     """The txid was rolled back and is held until a person releases it."""
 
     code = "TXID_HELD"
-    remedy = "run `reliability release`, then clear the runs that it prints."
+    remedy = (
+        "when its cause is mended, run `reliability release TOPOLOGY`, then `reliability "
+        "resume-runs TOPOLOGY`."
+    )
 
 
 class NothingSelected(Terminal):
@@ -319,14 +360,20 @@ class ParkNotPossible(Terminal):
     """The txid cannot be parked or skipped."""
 
     code = "PARK_NOT_POSSIBLE"
-    remedy = "park or skip only uncommitted txids; replay or roll back a committed one."
+    remedy = (
+        "park or skip only uncommitted txids; `reliability replay TOPOLOGY TXID` processes a "
+        "committed one again."
+    )
 
 
 class NothingToReplay(Terminal):
     """There is no committed txid to replay."""
 
     code = "NOTHING_TO_REPLAY"
-    remedy = "only committed txids can be replayed; `reliability status` shows them."
+    remedy = (
+        "`reliability status` shows what has committed; `reliability resume-runs TOPOLOGY` "
+        "processes what has not."
+    )
 
 
 class RefreezeNotPossible(Terminal):
@@ -336,11 +383,18 @@ class RefreezeNotPossible(Terminal):
     remedy = "restore the original source, or deliver the difference as a new batch."
 
 
+class DropNotPossible(Terminal):
+    """The topology is in use and cannot be dropped."""
+
+    code = "DROP_NOT_POSSIBLE"
+    remedy = "let its runs end, and drop what uses its tables first."
+
+
 class ExplainNotPossible(Terminal):
     """The state does not record where its rows come from."""
 
     code = "EXPLAIN_NOT_POSSIBLE"
-    remedy = "check the definition of the topology's states."
+    remedy = "`reliability topologies TOPOLOGY` shows the states and their keys."
 
 
 # --- requests and attempts -----------------------------------------------------------------------
@@ -350,21 +404,27 @@ class NoRequest(Terminal):
     """The run has no request for this txid."""
 
     code = "NO_REQUEST"
-    remedy = "clear the run, starting with its emit task."
+    remedy = (
+        "clear the run from its task `emit` on; txids of the run that have committed are then "
+        "replayed."
+    )
 
 
 class AttemptUnknown(Terminal):
     """The ledger does not have this attempt."""
 
     code = "ATTEMPT_UNKNOWN"
-    remedy = "write an attempt as txid:attempt_id; the first attempt of a txid is 0."
+    remedy = "`reliability show TOPOLOGY TXID` lists the attempts of a txid; the first is TXID:0."
 
 
 class RequestClosed(Terminal):
     """The run's request for this txid is closed."""
 
     code = "REQUEST_CLOSED"
-    remedy = "clear the task or the run to make a new request."
+    remedy = (
+        "`reliability resume-runs TOPOLOGY` shows what to clear, and clears it with --yes; or "
+        "clear this task in Airflow."
+    )
 
 
 class RequestGivenUp(Transient):
@@ -378,6 +438,7 @@ class AttemptFenced(Transient):
     """The attempt was ended; nothing that it still does can count."""
 
     code = "ATTEMPT_FENCED"
+    remedy = "do nothing: the attempt that took its place counts."
 
 
 class PredecessorFailed(Transient):
@@ -401,13 +462,14 @@ class AlreadyAcked(Transient):
     """This partition has already acked: the work of another copy of the task counts."""
 
     code = "ALREADY_ACKED"
+    remedy = "do nothing: the rows of this copy were rolled back."
 
 
 class AttemptIncomplete(Transient):
     """spark-submit ended before the attempt was complete."""
 
     code = "ATTEMPT_INCOMPLETE"
-    remedy = "read the end of the task's log; the next try begins a new attempt."
+    remedy = "read the end of the output of spark-submit; the next try begins a new attempt."
 
 
 class RowsUnaccounted(Terminal):
@@ -431,7 +493,10 @@ class SchemaMismatch(Terminal):
     """The columns of a frame do not fit its state."""
 
     code = "SCHEMA_MISMATCH"
-    remedy = "cast in the process function, or change the state's definition before its first run."
+    remedy = (
+        "cast in the process function, or change the state's definition: freely before the "
+        "topology's first commit, with `reliability alter TOPOLOGY` after it."
+    )
 
 
 class EvaluationLost(Transient):
@@ -452,21 +517,27 @@ class ProcessFunctionFailed(Transient):
     """The process function, or Spark while running it, raised an error."""
 
     code = "PROCESS_FUNCTION_FAILED"
-    remedy = "read the whole error in the Spark log of this try."
+    remedy = "read the whole error in the output of spark-submit."
 
 
 class RunUnsatisfied(Terminal):
     """A txid that the run requested is not done."""
 
     code = "RUN_UNSATISFIED"
-    remedy = "look at the failed transaction in this run; clear it to try again."
+    remedy = (
+        "`reliability show TOPOLOGY TXID` says why; when that is mended, `reliability resume-runs "
+        "TOPOLOGY` shows what to clear, and clears it with --yes."
+    )
 
 
 class SuccessNotDone(Terminal):
     """Airflow shows success for a run whose txids are not done: marked by hand, or rolled back."""
 
     code = "SUCCESS_NOT_DONE"
-    remedy = "clear the run; if its txids are not wanted, run `reliability skip` for them."
+    remedy = (
+        "`reliability resume-runs TOPOLOGY` shows what to clear, and clears it with --yes; if "
+        "txids are not wanted, run `reliability skip TOPOLOGY TXID --reason '…'` for each."
+    )
 
 
 class SparkConnectionMissing(Terminal):
@@ -492,8 +563,8 @@ class CheckpointStuck(Transient):
     code = "CHECKPOINT_STUCK"
     remedy = (
         "repair the database that is named; every task and sweep of the topology tries again, and "
-        "no txid commits until one succeeds. If the database can never commit it, run `reliability "
-        "rollback` to an earlier txid."
+        "no txid commits until one succeeds. If the database can never commit it, go back to an "
+        "earlier txid: `reliability rollback TOPOLOGY EARLIER --reason '…'`."
     )
 
 

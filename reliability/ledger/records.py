@@ -97,9 +97,10 @@ def blocked_of(row: Row | None) -> Blocked | None:
         txid=row["txid"],
         run_id=row["run_id"],
         interval=str(interval) if interval else "",
-        reason=row["reason"] or "",
+        reason=row["reason"],
         requested_by=tuple((dag_id, run_id) for dag_id, run_id in row["requested_by"]),
         is_held=row["is_held"],
+        is_released=row["is_released"],
         is_overdue=row["is_overdue"],
     )
 

@@ -41,7 +41,10 @@ def check_source_columns(columns: Sequence[str]) -> None:
     """Raise SchemaMismatch if a source has a column that is called like one of the accounting."""
     # Spark takes _X for _x
     if reserved := [name for name in columns if name.lower() in ACCOUNTING]:
-        raise SchemaMismatch(f"the source has columns of its own called {reserved}")
+        raise SchemaMismatch(
+            f"the source has columns of its own called {reserved}",
+            remedy="rename them at the source; these names are reserved.",
+        )
 
 
 def check_accounting_columns(name: str, frame: DataFrame) -> None:

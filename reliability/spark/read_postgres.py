@@ -149,7 +149,10 @@ def _decimals(name: str, texts: pa.ChunkedArray, type_: pa.Decimal128Type) -> pa
     )
     if pc.all(fits).as_py() is False:
         value = texts.filter(pc.invert(fits))[0].as_py()
-        raise SchemaMismatch(f"column {name}: {value} is not a valid {type_}")
+        raise SchemaMismatch(
+            f"column {name}: {value} is not a valid {type_}",
+            remedy="correct the value at the source, or read the column as a string.",
+        )
     return texts.cast(type_)
 
 

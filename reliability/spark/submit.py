@@ -58,12 +58,16 @@ class SparkSubmit:
         :param is_wanted: called regularly; if it returns False, spark-submit is ended
         :raises SubmitFailed: spark-submit failed, or was ended
         """
-        handle, name = tempfile.mkstemp(prefix=f"reliability-{submission.grant.topology}-")
+        prefix = f"reliability-{submission.grant.topology}-"
+        handle, name = tempfile.mkstemp(prefix=prefix)
         log = Path(name)
-        with os.fdopen(handle, "wb") as output:
+        with (
+            os.fdopen(handle, "wb") as output,
+            tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder,
+        ):
             process = subprocess.Popen(
                 self.command(submission),
-                env=self._environment(),
+                env=with_temporary_folder(self._environment(), folder),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
@@ -113,6 +117,20 @@ class SparkSubmit:
                 dict.fromkeys(folder for folder in (*folders, *existing) if folder)
             )
         return environment
+
+
+def with_temporary_folder(environment: Mapping[str, str], folder: str) -> dict[str, str]:
+    """Return an environment in which the driver's JVM and its Python use this temporary folder.
+
+    A JVM that is killed deletes nothing itself. spark.local.dir, if it is set, wins for Spark's own
+    files.
+    """
+    options = environment.get("SPARK_SUBMIT_OPTS", "")
+    return {
+        **environment,
+        "TMPDIR": folder,
+        "SPARK_SUBMIT_OPTS": f"{options} -Djava.io.tmpdir={folder}".strip(),
+    }
 
 
 def find_spark_submit(environment: Mapping[str, str] = os.environ) -> str | None:

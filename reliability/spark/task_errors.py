@@ -7,7 +7,7 @@ import re
 from reliability.core.errors import ReliabilityError, error_types
 
 _RAISED = re.compile(
-    r"^reliability\.core\.errors\.\w+: \[([A-Z_]+)\] (.+?)(?: What to do: .*)?$", re.MULTILINE
+    r"^reliability\.core\.errors\.\w+: \[([A-Z_]+)\] (.+?)(?:\.? What to do: .*)?$", re.MULTILINE
 )
 
 
@@ -15,7 +15,7 @@ def raised_by_task(error: BaseException) -> ReliabilityError | None:
     """Return the error of this package that a task raised, None if it raised another.
 
     >>> raised = "reliability.core.errors.TextNotStorable: [TEXT_NOT_STORABLE] it lacks the euro"
-    >>> print(raised_by_task(RuntimeError(f"Traceback:\\n{raised} What to do: …\\n")).what)
+    >>> print(raised_by_task(RuntimeError(f"Traceback:\\n{raised}. What to do: …\\n")).what)
     it lacks the euro
     """
     found = _RAISED.search(str(error))

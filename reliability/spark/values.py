@@ -45,7 +45,9 @@ _MIDNIGHT = r"(?:[ T]00:00(?::00(?:\.0+)?)?)?"
 _TIME = r"[0-9]{1,2}:[0-9]{1,2}(?::[0-9]{1,2}(?:\.[0-9]{0,6}0*)?)?"
 _OFFSET = r"(?: ?(?:Z|UTC|GMT|[+-][0-9]{1,2}(?::?[0-9]{2}(?::?[0-9]{2})?)?))?"
 _BASE64 = r"[A-Za-z0-9+/]*={0,2}"  # in fours
-_MESSAGE = re.compile(rf"\[{SchemaMismatch.code}\] (.*?)(?: What to do: .*| SQLSTATE: \w+)?$", re.M)
+_MESSAGE = re.compile(
+    rf"\[{SchemaMismatch.code}\] (.*?)(?:\.? What to do: .*| SQLSTATE: \w+)?$", re.M
+)
 
 
 def as_text(schema: StructType) -> StructType:

@@ -115,7 +115,8 @@ def _check_schema(spark: SparkSession, schema: str, frame: DataFrame) -> None:
     wanted = spark.createDataFrame([], schema)
     if wanted.dtypes != frame.dtypes:
         raise SchemaMismatch(
-            f"the files have the columns {frame.dtypes}, the spout's schema has {wanted.dtypes}"
+            f"the files have the columns {frame.dtypes}, the spout's schema has {wanted.dtypes}",
+            remedy="correct the spout's schema, or the files at the source.",
         )
 
 

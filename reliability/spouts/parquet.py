@@ -95,4 +95,8 @@ def check_one_schema(meta: BatchMeta) -> None:
         schemas.append((path, pq.read_schema(inner, filesystem=filesystem)))
     for path, schema in schemas[1:]:
         if not schema.equals(schemas[0][1]):
-            raise SchemaMismatch(f"{path} and {schemas[0][0]} have different columns")
+            raise SchemaMismatch(
+                f"{path} and {schemas[0][0]} have different columns",
+                remedy="correct the files at the source, or put one file into each batch with "
+                "max_files_per_batch=1.",
+            )

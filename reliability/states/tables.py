@@ -126,6 +126,14 @@ class StateTables:
             + self._create_keys()
         )
 
+    def drop(self) -> Composed:
+        """Drop both tables; fail if something depends on the target."""
+        return SQL("DROP TABLE IF EXISTS {}, {}").format(self.target, self.contribution)
+
+    def count(self) -> Composed:
+        """Count the rows of the target."""
+        return SQL("SELECT count(*) AS rows FROM {}").format(self.target)
+
     def _create_keys(self) -> Composed:
         key = names(self.key)
         if self.state.is_append:

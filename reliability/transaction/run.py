@@ -93,7 +93,7 @@ def run_transaction(
 ) -> DryRunResult | None:
     """Do everything that is missing until the task is done, even another task's part (R4).
 
-    :param observer: called with the rows that a dry run finds different
+    :param observer: called with the rows that a dry run finds different, or that a commit changes
     :return: what a dry run has found
     :raises ReliabilityError: the task cannot be completed now, or at all; a retry starts again here
     """
@@ -131,7 +131,9 @@ def _run_until_done(
             case Wait():
                 executor.wait(action)
             case Commit():
-                committed = drain(connection, task.topology.name, own_txid=task.txid)
+                committed = drain(
+                    connection, task.topology.name, own_txid=task.txid, observer=observer
+                )
                 executor.committed(committed)
                 if not committed:  # another process was faster, or it is no longer due
                     executor.wait(Wait("its commit"))

@@ -21,3 +21,16 @@ SELECT array_agg(a.attname::text ORDER BY a.attname) AS columns
 -- schema_exists --
 -- Whether a schema exists.
 SELECT to_regnamespace(%(schema)s) IS NOT NULL AS exists;
+
+-- dependents_of_table --
+-- The views and the foreign keys of other tables that depend on a table; dropping it would fail.
+SELECT DISTINCT 'view ' || r.ev_class::regclass::text AS dependent
+  FROM pg_catalog.pg_depend d
+  JOIN pg_catalog.pg_rewrite r ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND r.oid = d.objid
+ WHERE d.refclassid = 'pg_catalog.pg_class'::regclass
+   AND d.refobjid = to_regclass(%(table)s)::oid AND r.ev_class <> d.refobjid
+ UNION
+SELECT 'foreign key ' || c.conname || ' of ' || c.conrelid::regclass::text
+  FROM pg_catalog.pg_constraint c
+ WHERE c.contype = 'f' AND c.confrelid = to_regclass(%(table)s)::oid AND c.conrelid <> c.confrelid
+ ORDER BY dependent;

@@ -5,6 +5,16 @@ UPDATE reliability.transaction t SET held_reason = NULL
    AND (%(txids)s::bigint[] IS NULL OR t.txid = ANY (%(txids)s::bigint[]))
 RETURNING t.txid, t.dag_id, t.run_id, t.interval_start, t.interval_end;
 
+-- committed_txids_of_run --
+-- The committed txids that a clear of a whole run replays: those that it has emitted or requested.
+SELECT t.txid FROM reliability.transaction t
+ WHERE t.topology = %(topology)s AND t.committed_attempt IS NOT NULL
+   AND (t.dag_id = %(dag_id)s AND t.run_id = %(run_id)s
+        OR EXISTS (SELECT FROM reliability.request r
+                    WHERE r.topology = t.topology AND r.txid = t.txid
+                      AND r.dag_id = %(dag_id)s AND r.run_id = %(run_id)s))
+ ORDER BY t.txid;
+
 -- history_of_states --
 -- The last txid that can no longer be taken out of each state, and the topology's position. With no
 -- state: the txid through which the topology has decided to compact, here or in another database,

@@ -43,12 +43,14 @@ SELECT DISTINCT txid FROM reliability.request
  WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s;
 
 -- blocked_txid --
--- The oldest uncommitted txid below a bound that is not PROCESSED and that no run is working on.
+-- The oldest uncommitted txid below a bound that is not PROCESSED and that no run is working on. Why
+-- its last attempt was rolled back says nothing about it once it was released.
 SELECT o.txid, o.run_id, o.interval_start, o.interval_end, o.held_reason IS NOT NULL AS is_held,
-       coalesce('held: ' || o.held_reason, (
-           SELECT a.reason FROM reliability.attempt a
-            WHERE a.topology = o.topology AND a.txid = o.txid
-            ORDER BY a.attempt_id DESC LIMIT 1)) AS reason,
+       o.held_reason IS NULL AND coalesce(last.reason_code = 'ROLLED_BACK', false) AS is_released,
+       CASE WHEN o.held_reason IS NOT NULL THEN 'held: ' || o.held_reason
+            WHEN last.reason_code = 'ROLLED_BACK'
+            THEN 'released after a rollback, and no run has requested it since'
+            ELSE coalesce(last.reason, 'no run requests it') END AS reason,
        ARRAY(SELECT DISTINCT ARRAY[r.dag_id, r.run_id] FROM reliability.request r
               WHERE r.topology = o.topology AND r.txid = o.txid) AS requested_by,
        coalesce((SELECT max(r.ended_at) FROM reliability.request r
@@ -56,6 +58,10 @@ SELECT o.txid, o.run_id, o.interval_start, o.interval_end, o.held_reason IS NOT 
            + (SELECT p.blocked_timeout FROM reliability.topology p WHERE p.topology = o.topology)
            < clock_timestamp() AS is_overdue
   FROM reliability.transaction o
+  LEFT JOIN LATERAL (
+       SELECT a.reason, a.reason_code FROM reliability.attempt a
+        WHERE a.topology = o.topology AND a.txid = o.txid
+        ORDER BY a.attempt_id DESC LIMIT 1) AS last ON true
  WHERE o.topology = %(topology)s AND o.txid < %(below)s AND o.committed_attempt IS NULL
    AND (o.held_reason IS NOT NULL
         OR NOT EXISTS (SELECT FROM reliability.request r WHERE r.topology = o.topology

@@ -54,10 +54,33 @@ SELECT topology, %(state)s, %(target_table)s, %(definition)s, %(definition_diges
   FROM reliability.topology WHERE topology = %(topology)s
 RETURNING state;
 
+-- has_committed --
+-- The number of the topology's last commit; 0 until something has committed.
+SELECT commit_number FROM reliability.topology WHERE topology = %(topology)s;
+
+-- fence_live_attempts --
+-- Fence every live attempt of a topology, even a PROCESSED one: its states have changed.
+UPDATE reliability.attempt
+   SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
+       reason_code = 'ATTEMPT_FENCED', reason = %(reason)s
+ WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');
+
+-- live_attempts_of --
+-- How many attempts of a topology are live.
+SELECT count(*) AS attempts FROM reliability.attempt
+ WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');
+
+-- forget_state --
+-- Remove the record of a state to which nothing has ever been committed.
+DELETE FROM reliability.state
+ WHERE topology = %(topology)s AND state = %(state)s AND commit_number = 0
+RETURNING state;
+
 -- table_exists --
 -- Whether a table exists.
 SELECT to_regclass(%(table)s) IS NOT NULL AS exists;
 
 -- state_definitions --
 -- The definitions of a topology's states in this database.
-SELECT state, definition FROM reliability.state WHERE topology = %(topology)s ORDER BY state;
+SELECT state, definition, definition_digest FROM reliability.state
+ WHERE topology = %(topology)s ORDER BY state;

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from datetime import datetime, timezone
 from types import SimpleNamespace
 
@@ -93,3 +94,56 @@ def test_a_conf_that_says_neither_yes_nor_no_is_refused(contexts, said):
 
     with pytest.raises(InvalidDefinition, match=r"conf of run run: dry_run is"):
         contact_of(contexts("emit", conf={"dry_run": said}))
+
+
+def test_a_dry_run_says_so_and_how_to_make_a_real_one(contexts):
+    """Airflow keeps the conf: the next clear is green and changes nothing."""
+    from reliability_airflow.context import dry_run_notice
+
+    context = contexts("settle", conf={"dry_run": True})
+    context["dag_run"].logical_date = datetime(2026, 1, 2, tzinfo=timezone.utc)
+    said = dry_run_notice(context)
+    assert said.startswith("THIS IS A DRY RUN: run run changes no table")
+    assert (
+        "airflow backfill create --dag-id two_steps --from-date 2026-01-02T00:00 --to-date "
+        "2026-01-02T00:00 --reprocess-behavior completed --dag-run-conf '{\"dry_run\": false}'"
+    ) in said
+
+
+def test_settle_points_at_emit_if_that_failed(contexts, monkeypatch):
+    """It said that its txids were not done, and sent people to a transaction that never was."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from reliability.core.errors import RunUnsatisfied
+
+    def settle(*_):
+        raise RunUnsatisfied("run run of two_steps: txid 1 not done")
+
+    monkeypatch.setattr("reliability.transaction.emit.requests.settle", settle)
+    monkeypatch.setattr(
+        "reliability.transaction.topology.databases.open_ledger", lambda _: nullcontext()
+    )
+    context = contexts("settle")
+    operator = context["ti"].task
+    operator.txids = None
+    said = r"its task `emit` did not succeed\. What to do: read the log of the run's task `emit`"
+    with pytest.raises(AirflowFailException, match=said):
+        operator.execute(context)
+    operator.txids = [1]
+    with pytest.raises(AirflowFailException, match="txid 1 not done"):
+        operator.execute(context)
+
+
+def test_what_a_task_raises_names_its_topology_and_txid():
+    from airflow.sdk.exceptions import AirflowFailException
+
+    from reliability.core.errors import LedgerBusy, SourceChanged
+    from reliability_airflow.context import mapped_errors
+
+    with (
+        pytest.raises(AirflowFailException, match="reliability replay shop 7 --refreeze"),
+        mapped_errors(topology="shop", txid=7),
+    ):
+        raise SourceChanged("a file is gone")
+    with pytest.raises(LedgerBusy), mapped_errors(topology="shop", txid=7):
+        raise LedgerBusy

@@ -6,6 +6,8 @@ import csv
 import itertools
 import json
 import os
+import re
+import signal
 import subprocess
 import sys
 import threading
@@ -18,10 +20,12 @@ from types import MappingProxyType
 from typing import ClassVar
 from urllib.parse import unquote, urlsplit
 
+import psutil
 import pytest
 from psycopg2.sql import SQL
 from typer.testing import CliRunner
 
+from dev.services.processes import wait_until
 from reliability import History
 from reliability.cli import app
 from reliability.core.attempt import TransactionAttempt
@@ -79,10 +83,13 @@ def find(shop, monkeypatch):
 
 
 def submit_by(monkeypatch, write):
-    monkeypatch.setattr(
-        "reliability.cli.replay.submit_with",
-        lambda master, conf: lambda submission, is_wanted: write(submission),
-    )
+    one_at_a_time = threading.Lock()  # the shop's session is no other thread's
+
+    def submit(submission, is_wanted):
+        with one_at_a_time:
+            write(submission)
+
+    monkeypatch.setattr("reliability.cli.replay.submit_with", lambda master, conf: submit)
 
 
 def say(*arguments, code=0, **options):
@@ -144,6 +151,7 @@ ABOUT_NOBODY = [
     ["release", "nosuch"],
     ["park", "nosuch", "1", "--reason", "x", "--yes"],
     ["skip", "nosuch", "1", "--reason", "x", "--yes"],
+    ["drop", "nosuch", "--yes"],
 ]
 
 
@@ -197,6 +205,8 @@ def test_the_story_of_an_attempt_and_of_a_txid(shop):
     said = say("show", "shop", "2:1").stdout
     assert "COMMITTED as c=4" in said
     assert "replaced   2:0" in said
+    assert re.search(r"\nitems\n  offset 0, partition \d, 6 rows\n", said)
+    assert max(map(len, said.splitlines())) <= 80
     txid = read("show", "shop", "2")
     assert [(a["attempt"], a["status"]) for a in txid["attempts"]] == [
         ("2:0", "REPLACED"),
@@ -417,7 +427,7 @@ def test_an_exchanged_source_that_has_not_committed_is_frozen_anew_and_its_run_c
     options = ["--refreeze", "--reason", "a wrong delivery"]
     said = say("replay", "shop", "2,4", *options).stdout
     assert "2:1 changed" in said
-    assert "txid 4 not committed yet. Clear" in said
+    assert "txid 4 not committed yet. Next:\n  reliability resume-runs shop " in said
     assert "  airflow dags clear shop --run-id 'run 4' --yes  # txid 4" in said
     found = read("replay", "shop", "4", *options)
     assert (found["replayed"], found["to_clear"][0]["txids"]) == ([], "4")
@@ -433,6 +443,8 @@ def test_a_replay_that_fails_says_what_is_done_and_leaves_nothing_open(shop, mon
         shop.write(submission.grant)
 
     submit_by(monkeypatch, write)
+    with shop.connection.transaction() as tx:  # otherwise 3 may have committed when 2 fails
+        tx.run(SQL("UPDATE reliability.topology SET max_replay_pending = 1"))
     before = shop.tables()
     said = say("replay", "shop", "1..3", code=1)
     assert "txids 2..3 not replayed, 1 replayed before" in said.stderr
@@ -444,10 +456,42 @@ def test_a_replay_that_fails_says_what_is_done_and_leaves_nothing_open(shop, mon
     assert shop.ask(asked) == [("COMMITTED",), ("FENCED",)]
 
 
+def test_several_txids_are_replayed_at_once(shop, monkeypatch):
+    """A year of months, one after another, took a night."""
+    together = threading.Barrier(3, timeout=60)
+    write = threading.Lock()
+
+    def submit(submission, is_wanted):
+        together.wait()
+        with write:
+            shop.write(submission.grant)
+
+    monkeypatch.setattr("reliability.cli.replay.submit_with", lambda master, conf: submit)
+    said = say("replay", "shop", "1..3")
+    assert [line for line in said.stdout.splitlines() if line.endswith("changed")] == [
+        "1:1 changed",
+        "2:1 changed",
+        "3:1 changed",
+    ]
+    assert "3 of 3 txids are done" in said.stderr
+
+
+def test_a_replay_tells_row_by_row_what_it_has_changed(shop, tmp_path):
+    shop.makes[2] = made(102)
+    would, did = tmp_path / "would.csv", tmp_path / "did.csv"
+    say("replay", "shop", "2", "--dry-run", "--diff", str(would))
+    said = say("replay", "shop", "2", "--diff", str(did))
+    assert rows_of_csv(did) == rows_of_csv(would) != []
+    assert f"rows are in {did}" in said.stdout
+    back = ("rollback", "shop", "1", "--reason", "x", "--yes", "--diff")
+    say(*back, str(tmp_path / "back.csv"))
+    assert {row["change"] for row in rows_of_csv(tmp_path / "back.csv")} >= {"removed"}
+
+
 def test_what_has_not_committed_is_not_replayed(shop):
     shop.deliver(made(4))
     said = say("replay", "shop", "3..5", code=1)
-    assert "[NOTHING_TO_REPLAY] shop: txids [4, 5] have not committed" in said.stderr
+    assert "[NOTHING_TO_REPLAY] shop: txids 4..5 have not committed" in said.stderr
     assert shop.ask("SELECT * FROM reliability.request WHERE dag_id = 'cli'") == []
 
 
@@ -502,11 +546,18 @@ def test_a_rollback_asks_first_holds_and_is_released(shop, tmp_path):
 
     said = say("release", "shop", "3,9")
     assert "txid 9 not held" in said.stderr
-    assert "airflow dags clear shop --run-id 'run 1' --yes" in said.stdout
+    assert "airflow dags clear shop --run-id 'run 1' --yes  # txid 3, and replays txid 1" in (
+        said.stdout
+    )
+    assert "  reliability resume-runs shop " in said.stdout
     released = read("release", "shop")
     assert released["released"] == "2"
     assert [(run["dag_id"], run["txids"]) for run in released["runs"]] == [("shop", "2")]
     assert "no txid of shop was held" in say("release", "shop").stdout
+    assert "a wrong delivery" not in say("status").stdout  # why it was rolled back
+    assert "txid 2 (run run 1) is blocked: released after a rollback, and no run has" in (
+        say("status").stdout
+    )
     assert "[ROLLBACK_NOT_POSSIBLE]" in say(*back, "--yes", code=1).stderr
 
 
@@ -515,7 +566,12 @@ def test_a_person_lets_order_go_on(shop):
     shop.process(5)
     assert say("park", "shop", "4", "--reason", "broken", input="n\n", code=1).stdout.strip() == "n"
     said = say("park", "shop", "4", "--reason", "broken", "--yes").stdout
-    assert said == "committed 4:0 as c=4\ncommitted 5:0 as c=5\n"
+    assert said == (
+        "txid 4 of shop is parked: nothing of its batch counts. "
+        "It has committed as empty, as c=4.\n"
+        "Its runs fail, and stay red. To process it later: reliability replay shop 4\n"
+        "txid 5 committed too: it was their turn.\n"
+    )
     assert "when its turn comes" not in said
     assert "its run succeeds" in say("skip", "shop", "6", "--reason", "x", input="y\n").stderr
     (standing,) = read("status")
@@ -528,6 +584,53 @@ def test_a_person_lets_order_go_on(shop):
     ).stderr  # fmt: skip
 
 
+TABLES_OF_LEDGER = """
+    SELECT table_name FROM information_schema.columns
+     WHERE table_schema = 'reliability' AND column_name = 'topology' ORDER BY 1
+"""
+
+
+def test_a_topology_is_dropped_with_all_that_it_has(shop):
+    shop.correct(2, made(102))
+    say("pause", "shop", "--reason", "enough")
+    asked = say("drop", "shop", input="n\n", code=1).stderr
+    assert "public.exact: " in asked
+    assert "3 txids, 3 of them committed" in asked
+    with shop.connection.transaction() as tx:
+        tx.run(SQL("CREATE VIEW public.mine AS SELECT n FROM exact"))
+    refused = say("drop", "shop", "--yes", code=1).stderr
+    assert "[DROP_NOT_POSSIBLE] table public.exact of shop is used by view mine" in refused
+    with shop.connection.transaction() as tx:
+        tx.run(SQL("DROP VIEW public.mine;"
+                   "INSERT INTO reliability.topology (topology, max_spout_pending)"
+                   " VALUES ('reader', 1); INSERT INTO reliability.transaction"
+                   " (topology, txid, dag_id, run_id) VALUES ('reader', 1, 'd', 'r');"
+                   "INSERT INTO reliability.source_item (topology, item, txid, part)"
+                   " VALUES ('reader', 'table:/public.exact', 1, '{[1,2)}')"))  # fmt: skip
+    assert "used by topology reader" in say("drop", "shop", "--yes", code=1).stderr
+    say("drop", "reader", "--yes")
+    told = read("drop", "shop", "--yes")
+    assert (told["emitted"], [table["table"] for table in told["tables"]]) == (
+        3,
+        ["public.exact", "public.log"],
+    )
+    for (table,) in shop.ask(TABLES_OF_LEDGER):
+        assert shop.ask(f"SELECT count(*) FROM reliability.{table}") == [(0,)], table
+    asked = "SELECT coalesce(to_regclass('public.exact'), to_regclass('public.log'))"
+    assert shop.ask(asked) == [(None,)]
+    commit_three(shop)  # it starts anew, with all that the source has
+    assert read("status")[0]["committed"] == 6
+
+
+def test_a_topology_with_an_attempt_that_is_live_is_not_dropped(shop):
+    shop.deliver(made(4))
+    request_id = shop.runner.contact(4, shop.who(4)).request_id
+    shop.runner.begin(4, request_id, shop.topology.work("commit"))
+    refused = say("drop", "shop", "--yes", code=1).stderr
+    assert "[DROP_NOT_POSSIBLE] shop has 1 live attempts" in refused
+    assert read("status")[0]["committed"] == 3
+
+
 # --- Airflow -------------------------------------------------------------------------------------
 
 
@@ -535,6 +638,7 @@ class FakeAirflow(BaseHTTPRequestHandler):
     """Answers as Airflow 3 does, as far as it is asked."""
 
     runs: Sequence[tuple[str, str]] = ()
+    housekeeping: Mapping[str, object] | None = None
     emitted: Mapping[str, list[int]] = MappingProxyType({})
     cleared: ClassVar[list[tuple[str, dict[str, object]]]]
     token = "hunter2"
@@ -542,6 +646,8 @@ class FakeAirflow(BaseHTTPRequestHandler):
     def do_GET(self):
         path = unquote(urlsplit(self.path).path).removeprefix("/api/v2/dags/")
         match path.split("/"):
+            case ["reliability_housekeeping"]:
+                self.answer(self.housekeeping)
             case ["shop"]:
                 self.answer({"dag_id": "shop"})
             case ["shop", "dagRuns"]:
@@ -711,6 +817,24 @@ def test_the_doctor_looks_at_what_will_be_needed(shop, tmp_path, monkeypatch):
     assert "hunter2" not in said
 
 
+def test_the_doctor_asks_airflow_for_the_housekeeping_dag(shop, monkeypatch):
+    def found():
+        return next(o for o in read("doctor", code=1) if o["check"] == "housekeeping DAG")
+
+    assert "not looked at: no address for Airflow" in found()["what"]
+    monkeypatch.setenv("RELIABILITY_AIRFLOW_TOKEN", "hunter2")
+    for dag, verdict, todo in (
+        (None, "warning", "put dags/reliability_housekeeping.py"),
+        ({"is_paused": True}, "warning", "airflow dags unpause reliability_housekeeping"),
+        ({"is_paused": False}, "ok", ""),
+    ):
+        with fake_airflow(housekeeping=dag) as (url, _):
+            monkeypatch.setenv("RELIABILITY_AIRFLOW_URL", url)
+            one = found()
+        assert one["verdict"] == verdict
+        assert one["todo"].startswith(todo)
+
+
 def test_the_doctor_says_what_waits_for_a_person(shop):
     shop.deliver(made(4))
     shop.runner.close(4, shop.run_of(4), "its tasks ended without it")
@@ -719,7 +843,10 @@ def test_the_doctor_says_what_waits_for_a_person(shop):
     assert [one["verdict"] for one in found] == ["warning", "warning"]
     assert found[0]["what"] == "paused: a move"
     assert "txid 4" in found[1]["what"]
-    assert "shop: txid 4" in say("status").stdout
+    said = say("status").stdout
+    assert "shop: txid 4 (run run 4) is blocked: no run requests it. What to do: " in said
+    assert "`reliability show shop 4`" in said
+    assert found[1]["todo"] in said
 
 
 # --- spark-submit --------------------------------------------------------------------------------
@@ -738,3 +865,39 @@ def test_a_parked_txid_is_taken_in_by_a_real_spark_submit(connection):
     assert rows(connection, "SELECT words FROM global_count") == [(9,)]
     (step,) = read("show", "1:1")["steps"]
     assert step["code"]["modules"].keys() >= {"spark_apps.global_count"}
+
+
+def test_an_interrupted_replay_leaves_no_jvm_and_no_temporary_files(connection, tmp_path):
+    runner = TransactionRunner(global_count.topology, connection)
+    who = TaskContact(
+        run=Run(dag_id="global_count", run_id="r"), task="emit", this_try=TaskTry(max_tries=0)
+    )
+    runner.emit(None, who, max_batches=9)
+    say("park", "global_count", "1", "--reason", "Spark was down", "--yes")
+    command = ("-m", "reliability", "replay", "global_count", "1", "--master", "local[1]")
+    with subprocess.Popen(
+        [sys.executable, *command],
+        cwd=ROOT,
+        env={**os.environ, "TMPDIR": str(tmp_path)},
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as replaying:
+        try:
+            wait_until(lambda: any(tmp_path.glob("*/spark-*")), "its JVM works", 120)
+            processes = psutil.Process(replaying.pid).children(recursive=True)
+            assert any("java" in process.name() for process in processes)
+            replaying.send_signal(signal.SIGINT)
+            _, said = replaying.communicate(timeout=60)
+        finally:
+            replaying.kill()
+    assert replaying.returncode == 130, said
+    assert "txid 1 not replayed" in said
+    wait_until(lambda: not any(map(is_alive, processes)), "they end", 30)
+    assert list(tmp_path.iterdir()) == []
+    assert rows(connection, "SELECT status FROM reliability.request WHERE dag_id = 'cli'") == [
+        ("CLOSED",)
+    ]
+
+
+def is_alive(process):
+    return process.is_running() and process.status() != psutil.STATUS_ZOMBIE

@@ -24,6 +24,7 @@ from reliability.core.errors import (
 )
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
+from reliability.transaction.correct.park import park
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.requests import Run
 from tests.support.fix_pipeline import Pipeline, month, shop, write_parquet
@@ -207,7 +208,7 @@ PER_DAY_BY_TEXT = State("per_day", key={"day": "text"}, values={"n": Count()})
 PER_YEAR = State("per_year", key={"year": "bigint"}, values={"n": Count()})
 
 
-@pytest.mark.parametrize(
+CHANGES = pytest.mark.parametrize(
     ("change", "named"),
     [
         (lambda states: [states[0], PER_DAY_BY_TEXT], "per_day"),
@@ -217,19 +218,39 @@ PER_YEAR = State("per_year", key={"year": "bigint"}, values={"n": Count()})
     ],
     ids=["another shape", "removed", "added", "renamed"],
 )
-def test_states_that_changed_are_refused_and_cost_nothing(
+
+
+@CHANGES
+def test_states_that_changed_after_a_commit_are_refused_and_cost_nothing(
     emitter, folder, connection, change, named
 ):
-    """A txid sealed for other states than the ledger's could never be committed."""
+    """C10: a txid sealed for other states than the ledger's could never be committed."""
     emitter.emit(month(1997, 1))
+    park(connection, "shop", 1, "a broken file")
+    emitter.emit(month(1997, 2))
     topology = shop(folder)
     changed = replace(topology, states=change(list(topology.states)))
     with pytest.raises(StateDefinitionChanged, match=named):
         Pipeline(TransactionRunner(changed, connection), None).emit(month(1997, 2))
     with pytest.raises(StateDefinitionChanged, match=named):
-        Pipeline(TransactionRunner(changed, connection), None).begin(1)
-    assert rows(connection, "SELECT count(*) FROM reliability.attempt") == [(0,)]
+        Pipeline(TransactionRunner(changed, connection), None).begin(2)
+    assert rows(connection, "SELECT txid FROM reliability.attempt") == [(1,)]
+    assert emitter.begin(2).attempt.attempt_id == 0
+
+
+@CHANGES
+def test_states_that_changed_before_the_first_commit_are_taken(
+    emitter, folder, connection, change, named
+):
+    """C10: a person who corrects a definition need not rename the topology."""
+    emitter.emit(month(1997, 1))
     assert emitter.begin(1).attempt.attempt_id == 0
+    topology = shop(folder)
+    changed = replace(topology, states=change(list(topology.states)))
+    attempt = Pipeline(TransactionRunner(changed, connection), None).begin(1).attempt
+    assert attempt.attempt_id == 1
+    recorded = rows(connection, "SELECT state FROM reliability.state ORDER BY 1")
+    assert recorded == sorted((state.name,) for state in changed.states)
 
 
 def test_files_of_a_clone_that_moved_are_the_same_files(tmp_path, connection, monkeypatch):

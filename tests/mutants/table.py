@@ -13,6 +13,7 @@ REQUESTS = "tests/rules/test_requests.py::"
 EMISSION = "tests/rules/test_txid_membership.py::"
 ATTEMPTS = "tests/rules/test_fence_and_lease.py::"
 COMMITS = "tests/rules/test_serial_commits.py::"
+CHANGED = "tests/rules/test_changed_definitions.py::"
 WAY_OUT = "tests/integration/test_way_out.py::"
 EMIT = "tests/integration/test_emission.py::"
 INTERVALS = "tests/integration/test_intervals.py::"
@@ -504,6 +505,15 @@ MUTANTS = (
         old='    if row is not None and row["definition_digest"] != state.digest():\n',
         new='    if row is not None and row["definition_digest"] == "":\n',
         tests=(COMMITS + "test_an_attempt_is_not_granted_for_other_states_than_the_ledgers",),
+    ),
+    Mutant(
+        rule="C10",
+        name="what was sealed for the old states stays live",
+        path="sql/queries/topology.sql",
+        old=" WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');\n"
+        "\n-- live_attempts_of --",
+        new=" WHERE topology = %(topology)s AND status = 'SEALING';\n\n-- live_attempts_of --",
+        tests=(CHANGED + "test_an_emission_takes_changed_states_while_nothing_has_committed",),
     ),
     Mutant(
         rule="C5",

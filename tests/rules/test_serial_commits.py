@@ -99,14 +99,15 @@ def test_a_state_that_has_the_commit_number_already_is_not_changed_again(new_wor
 
 def test_an_attempt_is_not_granted_for_other_states_than_the_ledgers(new_world):
     """C4: sealed for states of another shape it could never be committed."""
-    world = new_world()
+    world = processed(new_world(items=(2, 2)), 1)
+    world.runner.commit(1)
     topology = world.runner.topology
     other = State(TOTALS, {"key": "text"}, topology.states[0].values, topology.states[0].table)
     changed = replace(topology, states=[other, topology.states[1]], process=None)
     world.runner = TransactionRunner(changed, world.connection, world.runner.leases)
     with pytest.raises(StateDefinitionChanged, match=TOTALS):
-        world.claim("A", 1, "process")
-    assert statuses(world) == {}
+        world.claim("A", 2, "process")
+    assert statuses(world) == {"1:0": "COMMITTED"}
 
 
 def test_when_a_group_is_refused_only_the_guilty_txid_blocks(new_world):

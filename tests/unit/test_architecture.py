@@ -5,10 +5,12 @@ from __future__ import annotations
 import ast
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from reliability.core.coordinator import Blocked
 from reliability.core.errors import ReliabilityError, Terminal, Transient, error_types
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -160,4 +162,24 @@ def test_every_error_says_whether_to_try_again_as_the_docs_do(code):
 
 def test_an_error_is_what_why_and_what_to_do():
     error = ReliabilityError("the file is gone", remedy="put it back.")
-    assert str(error) == "[RELIABILITY] the file is gone What to do: put it back."
+    assert str(error) == "[RELIABILITY] the file is gone. What to do: put it back."
+
+
+def test_a_blocked_txid_says_why_and_what_to_type():
+    blocked = Blocked(txid=7, run_id="r", interval="", reason="a file is gone")
+    said = str(blocked.error().fill_in(topology="shop"))
+    assert "txid 7 (run r) is blocked: a file is gone. What to do: " in said
+    assert "`reliability show shop 7`" in said
+    assert "`reliability resume-runs shop`" in said
+    held = replace(blocked, is_held=True).error().fill_in(topology="shop")
+    assert "`reliability release shop`" in held.remedy
+    released = replace(blocked, is_released=True).error().fill_in(topology="shop")
+    assert released.remedy.startswith("`reliability resume-runs shop`")
+
+
+@pytest.mark.parametrize("code", sorted(error_types()))
+def test_a_remedy_is_for_a_task_and_for_the_command_line(code):
+    remedy = error_types()[code].remedy
+    assert "task's log" not in remedy
+    assert not remedy or remedy.endswith(".")
+    assert "clear the run" not in remedy or code == "NO_REQUEST"

@@ -142,8 +142,8 @@ def test_a_blocked_wait_names_txid_interval_and_run():
     assert action.blocked == BLOCKED
     for part in ("txid 1", "scheduled__1997-02-01", "[1997-01, 1997-02)"):
         assert part in str(action.blocked)
-    assert "resume-runs shop" in BLOCKED.remedy("shop")
-    assert "release shop" in replace(BLOCKED, is_held=True).remedy("shop")
+    assert "resume-runs shop" in BLOCKED.advice("shop")
+    assert "release shop" in replace(BLOCKED, is_held=True).advice("shop")
 
 
 def test_a_run_does_not_wait_for_a_txid_that_it_gave_up_itself():

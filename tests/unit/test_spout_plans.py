@@ -363,7 +363,7 @@ def test_verify_finds_that_a_piece_changed(grouped):
     meta = meta_of(spout, plan(spout)[1:2])
     spout.verify(meta)
     os.utime(grouped, ns=(1, 1))
-    with pytest.raises(SourceChanged, match=r"changed: mtime_ns [0-9]+ is now 1 "):
+    with pytest.raises(SourceChanged, match=r"changed: mtime_ns [0-9]+ is now 1\. "):
         spout.verify(meta)
 
 

@@ -15,6 +15,7 @@ from typing import Protocol
 from reliability.core.plan import Plan
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_topology
+from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.apply import apply_plan, finish_requests
 from reliability.transaction.commit.checkpoint import driving
 from reliability.transaction.commit.plan import (
@@ -46,19 +47,24 @@ class Committer(Protocol):
 
 @contextmanager
 def committer(
-    connection: LedgerConnection, topology: str, patience: int = PATIENCE_SECONDS
+    connection: LedgerConnection,
+    topology: str,
+    patience: int = PATIENCE_SECONDS,
+    observer: DifferenceObserver | None = None,
 ) -> Iterator[Committer]:
     """Return the committer for this topology's databases.
 
     It first finishes what a dead driver left, and may then return that change instead of the
     planner's.
 
+    :param observer: called with the rows that replays and rollbacks change, inside the transaction
+        that changes them; ignored if states lie in several databases
     :raises LedgerBusy: another process holds the lock for longer than `patience` seconds
     """
     with TopologyDatabases.of(connection, topology) as participants:
         if not participants.others:
             # one transaction decides and applies the change: there is never a change to drop
-            yield partial(_change_here, connection, topology, patience)
+            yield partial(_change_here, connection, topology, patience, observer)
         else:
             with driving(participants, patience) as checkpoint:
                 yield checkpoint.change
@@ -73,6 +79,7 @@ def _change_here(
     connection: LedgerConnection,
     topology: str,
     patience: int,
+    observer: DifferenceObserver | None,
     planner: Planner,
     *,
     may_drop: bool = False,
@@ -86,7 +93,7 @@ def _change_here(
             plan = planner(tx, locked)
             if not plan:
                 return None
-            differences = apply_plan(tx, topology, plan)
+            differences = apply_plan(tx, topology, plan, observer)
             finish_requests(tx, topology, plan)
             save_checkpoint(tx, topology, old, _at(old, plan[-1].commit_number))
     except REFUSALS as error:

@@ -21,6 +21,7 @@ from reliability.core.errors import CheckpointTakenOver
 from reliability.core.plan import PlannedCommit
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_topology
+from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.committer import committer
 from reliability.transaction.commit.plan import (
     AppliedPlan,
@@ -36,7 +37,12 @@ PASSING_PATIENCE_SECONDS = 1
 
 
 def drain(
-    connection: LedgerConnection, topology: str, *, own_txid: int | None = None, overdue: int = 0
+    connection: LedgerConnection,
+    topology: str,
+    *,
+    own_txid: int | None = None,
+    overdue: int = 0,
+    observer: DifferenceObserver | None = None,
 ) -> list[Committed]:
     """Commit all that is due, in order: first commits and processed replays (C5).
 
@@ -46,13 +52,14 @@ def drain(
     :param own_txid: raise if the commit of this txid is refused; refusals of others are logged
     :param overdue: for a caller that has no txid of its own: skip what was processed less than
         this many seconds ago, and do not wait long for another process
+    :param observer: called with the rows that replays change; see committer
     :raises CheckpointStuck, CheckpointMismatch: states lie in several databases, and one of them
         cannot commit
     """
     done: list[Committed] = []
     limits = DrainLimits(overdue=overdue)
     patience = PASSING_PATIENCE_SECONDS if overdue > 0 else PATIENCE_SECONDS
-    with committer(connection, topology, patience) as commit_change:
+    with committer(connection, topology, patience, observer) as commit_change:
         while (outcome := commit_change(partial(read_plan, topology, limits))) is not None:
             if isinstance(outcome, AppliedPlan):
                 committed = outcome.committed()

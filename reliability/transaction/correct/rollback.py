@@ -54,12 +54,14 @@ class RunToClear:
     """A run of Airflow that requests released txids again once it is cleared.
 
     :param intervals: those of its txids
+    :param replays: its committed txids, which a clear of the whole run replays
     """
 
     dag_id: str
     run_id: str
     txids: tuple[int, ...]
     intervals: tuple[Interval | None, ...] = ()
+    replays: tuple[int, ...] = ()
 
 
 def roll_back(
@@ -73,7 +75,7 @@ def roll_back(
 ) -> RolledBack:
     """Take out of every state what txids after `to_txid` have added; 0 takes out everything.
 
-    :param observer: for `dry_run`: observes the rows that would differ
+    :param observer: observes the rows that differ; without `dry_run` see committer
     :raises RollbackNotPossible: a state does not keep enough history; nothing was changed
     :raises CheckpointStuck, CheckpointMismatch: see checkpoint.py
     """
@@ -98,7 +100,7 @@ def roll_back(
     if dry_run:
         plan, differences = _dry_run(connection, topology, planner, observer)
     else:
-        plan, differences = _carry_out(connection, topology, planner, to_txid)
+        plan, differences = _carry_out(connection, topology, planner, to_txid, observer)
     with connection.transaction() as tx:
         last = tx.one("next_txid", topology=topology)["next_txid"] - 1
     return RolledBack(
@@ -125,9 +127,13 @@ def _dry_run(
 
 
 def _carry_out(
-    connection: LedgerConnection, topology: str, planner: Planner, to_txid: int
+    connection: LedgerConnection,
+    topology: str,
+    planner: Planner,
+    to_txid: int,
+    observer: DifferenceObserver | None,
 ) -> tuple[Plan, list[Difference]]:
-    with committer(connection, topology) as commit_change:
+    with committer(connection, topology, observer=observer) as commit_change:
         while (outcome := commit_change(planner, may_drop=True)) is not None:
             if not isinstance(outcome, AppliedPlan):
                 raise outcome.error
@@ -151,10 +157,10 @@ def release(
         rows = tx.all(
             "release_txids", topology=topology, txids=list(txids) if txids is not None else None
         )
-    return runs_to_clear(rows)
+        return runs_to_clear(tx, topology, rows)
 
 
-def runs_to_clear(rows: Sequence[Row]) -> list[RunToClear]:
+def runs_to_clear(tx: DatabaseTransaction, topology: str, rows: Sequence[Row]) -> list[RunToClear]:
     """Return the runs that emitted these txids, ordered by their first txid."""
     runs: dict[tuple[str, str], list[Row]] = {}
     for row in sorted(rows, key=lambda row: row["txid"]):
@@ -165,6 +171,14 @@ def runs_to_clear(rows: Sequence[Row]) -> list[RunToClear]:
             run_id=run_id,
             txids=tuple(row["txid"] for row in own),
             intervals=tuple(interval_of(row) for row in own),
+            replays=_replayed_by_a_clear(tx, topology, dag_id, run_id),
         )
         for (dag_id, run_id), own in runs.items()
     ]
+
+
+def _replayed_by_a_clear(
+    tx: DatabaseTransaction, topology: str, dag_id: str, run_id: str
+) -> tuple[int, ...]:
+    run = {"dag_id": dag_id, "run_id": run_id}
+    return tuple(row["txid"] for row in tx.all("committed_txids_of_run", topology=topology, **run))

@@ -56,7 +56,7 @@ def emit(
     if topology.spout.timed and interval is None:
         raise DataIntervalMissing(
             f"run {contact.run.run_id} of {contact.run.dag_id} has no data interval"
-        )
+        ).fill_in(dag=contact.run.dag_id)
     interval = interval if topology.spout.timed else None
     if contact.is_dry_run:
         return _ask_for_dry_run(connection, topology, interval, contact, max_batches)

@@ -16,6 +16,7 @@ from reliability.core.request import (
     kind_of_new_request,
 )
 from reliability.core.statement_key import StatementKey
+from reliability.core.txids import format_txids, with_noun
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import recorded_try_of, request_of
@@ -188,7 +189,9 @@ def settle(
             if txid in requests:
                 _close_in(tx, requests[txid].request_id, "the run ended without it")
     if undone:
-        raise RunUnsatisfied(f"run {run.run_id} of {run.dag_id}: txids {undone} are not done")
+        told = with_noun(format_txids(undone))
+        error = RunUnsatisfied(f"run {run.run_id} of {run.dag_id}: {told} not done")
+        raise error.fill_in(topology=topology, txid=undone[0])
     return [
         txid
         for txid, request in sorted(requests.items())

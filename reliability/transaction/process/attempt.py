@@ -150,7 +150,8 @@ def fail_and_raise(connection: LedgerConnection, grant: Grant, error: Reliabilit
 def error_of(connection: LedgerConnection, grant: Grant) -> ReliabilityError:
     """Return why an attempt ended, as the error that a task raises."""
     row = read_attempt(connection, grant)
-    return error_from_ledger(row["reason_code"], f"attempt {grant.attempt}: {row['reason']}")
+    error = error_from_ledger(row["reason_code"], f"attempt {grant.attempt}: {row['reason']}")
+    return error.fill_in(topology=grant.topology, txid=grant.attempt.txid)
 
 
 def is_processing(connection: LedgerConnection, grant: Grant) -> bool:

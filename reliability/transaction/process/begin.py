@@ -26,6 +26,7 @@ from reliability.transaction.process.opaque_batch import AttemptBatch, cut_batch
 from reliability.transaction.process.server import end_holders_of
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import check_states
+from reliability.transaction.topology.lifecycle import adopt_definitions
 
 
 def read_snapshot(
@@ -75,6 +76,7 @@ def begin_attempt(
     attempt_id with its nonce becomes durable, and each sink's ack_val starts as the emitted XOR. An
     opaque spout's batch is cut before that, without the lock, and belongs to the attempt (E4).
     """
+    adopt_definitions(connection, topology)
     batch = cut_batch(connection, topology, txid)
     try:
         grant = _grant_here(connection, topology, txid, request_id, work, batch, leases)

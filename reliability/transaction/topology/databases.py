@@ -8,11 +8,11 @@ it, and their sinks.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import NamedTuple
 
 from reliability.core.checkpoint import COORDINATOR
-from reliability.core.errors import ReliabilityError
+from reliability.core.errors import LedgerNotMigrated, ReliabilityError
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import check_known
 from reliability.ledger.migrations import check_migrated
@@ -111,9 +111,17 @@ def naming_database(database: str) -> Iterator[None]:
         raise with_database_name(error, database) from error
 
 
+def naming_another_database(database: str) -> AbstractContextManager[None]:
+    """Do the same, unless it is the ledger's own, which a person takes for granted."""
+    return naming_database(database) if database else nullcontext()
+
+
 def with_database_name(error: ReliabilityError, database: str) -> ReliabilityError:
     """Return the error with the name of the database in its text."""
-    return type(error)(f"database {format_database(database)}: {error.what}", remedy=error.remedy)
+    remedy = error.remedy
+    if database and isinstance(error, LedgerNotMigrated):
+        remedy = f"run `reliability migrate --database {database}`."
+    return type(error)(f"database {format_database(database)}: {error.what}", remedy=remedy)
 
 
 def format_database(database: str) -> str:

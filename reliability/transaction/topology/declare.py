@@ -13,15 +13,15 @@ from reliability.states.tables import StateTables
 
 
 def declare_states(
-    tx: DatabaseTransaction, topology: Topology, database: str, *, has_emitted: bool
+    tx: DatabaseTransaction, topology: Topology, database: str, *, has_committed: bool
 ) -> None:
     """Create the topology's states in one database, or check them; safe to repeat.
 
-    :param has_emitted: the topology has emitted txids, so its states cannot change
+    :param has_committed: something has committed, so the topology's states are fixed (C10)
     :raises StateDefinitionChanged: a state no longer has the shape of its table
     :raises TargetTableTaken: a state's table belongs to another state, or existed before
     """
-    if has_emitted:
+    if has_committed:
         check_states(tx, topology, database)
     for state in topology.states:
         if state.database == database:
@@ -54,9 +54,9 @@ def check_states(tx: DatabaseTransaction, topology: Topology, database: str = CO
     declared = {row["state"] for row in tx.all("state_definitions", topology=topology.name)}
     if undeclared or declared != names:
         raise StateDefinitionChanged(
-            f"{topology.name} has emitted txids for the states {sorted(declared)}, and now has "
+            f"{topology.name} was declared with the states {sorted(declared)}, and now has "
             f"{sorted(names)}"
-        )
+        ).fill_in(topology=topology.name)
 
 
 def declared_tables(tx: DatabaseTransaction, topology: str) -> list[StateTables]:
@@ -84,7 +84,7 @@ def _changed(
     why_not = obstacle(old, new)
     if why_not is not None:
         remedy = f"{StateDefinitionChanged.remedy} ALTER TABLE cannot make this change: {why_not}."
-        return StateDefinitionChanged(what, remedy=remedy)
+        return StateDefinitionChanged(what, remedy=remedy).fill_in(topology=topology)
     steps = _to_run(tx, migration(topology, old, new))
     return StateDefinitionChanged(what, remedy=f"restore the old definition; or {steps}")
 
@@ -128,10 +128,16 @@ def _declare_state(tx: DatabaseTransaction, tables: StateTables) -> None:
     owner = tx.first("owner_of_target_table", target_table=tables.target_name)
     if owner is not None:
         raise TargetTableTaken(
-            f"table {tables.target_name} belongs to state {owner['state']} of {owner['topology']}"
+            f"table {tables.target_name} belongs to state {owner['state']} of {owner['topology']}",
+            remedy=f"give the state another name or table; if {owner['topology']} is no longer "
+            f"needed, `reliability drop {owner['topology']}` removes it with its tables.",
         )
     if tx.one("table_exists", table=tables.target_name)["exists"]:
-        raise TargetTableTaken(f"table {tables.target_name} exists and belongs to no state")
+        raise TargetTableTaken(
+            f"table {tables.target_name} exists and belongs to no state",
+            remedy="rename or drop the table, or give the state another one: "
+            'State(…, table="schema.table").',
+        )
     schema = tables.state.target[0]
     if not tx.one("schema_exists", schema=schema)["exists"]:
         tx.run(tables.create_schema())

@@ -10,14 +10,38 @@ from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror, lock_topolog
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 from reliability.transaction.topology.declare import declare_states
 from reliability.transaction.topology.participants import declare_participants
+from reliability.transaction.topology.redeclare import forget_changed_states, has_changed_freely
 
 
 def declare(connection: LedgerConnection, topology: Topology) -> None:
     """Record the topology and create its states in every database; safe to repeat.
 
-    :raises StateDefinitionChanged, TargetTableTaken: see declare_states
+    :raises StateDefinitionChanged, TargetTableTaken: see declare_states, forget_changed_states
     :raises ParticipantTaken, CheckpointMismatch: see declare_participants
     """
+    _record(connection, topology)
+    with TopologyDatabases(connection, topology.name, topology.databases) as participants:
+        declare_participants(participants)
+        forget_changed_states(connection, topology)
+        with connection.transaction() as tx:
+            has_committed = lock_topology(tx, topology.name)["commit_number"] > 0
+            declare_states(tx, topology, COORDINATOR, has_committed=has_committed)
+        for participant in participants:
+            with naming_database(participant.name), participant.connection.transaction() as tx:
+                lock_mirror(tx, topology.name)
+                declare_states(tx, topology, participant.name, has_committed=has_committed)
+
+
+def adopt_definitions(connection: LedgerConnection, topology: Topology) -> None:
+    """Take the code's definitions of the states if nothing has committed; if not, do nothing (C10).
+
+    :raises StateDefinitionChanged, TargetTableTaken: see declare
+    """
+    if has_changed_freely(connection, topology):
+        declare(connection, topology)
+
+
+def _record(connection: LedgerConnection, topology: Topology) -> None:
     with connection.transaction() as tx:
         # the lock may wait for a commit of millions of rows (A3)
         tx.one("set_lock_timeout", seconds=PATIENCE_SECONDS)
@@ -33,14 +57,7 @@ def declare(connection: LedgerConnection, topology: Topology) -> None:
             groups_commits=topology.groups_commits,
             blocked_timeout=topology.blocked_timeout_seconds,
         )
-        has_emitted = lock_topology(tx, topology.name)["next_txid"] > 1
-        declare_states(tx, topology, COORDINATOR, has_emitted=has_emitted)
-    with TopologyDatabases(connection, topology.name, topology.databases) as participants:
-        declare_participants(participants)
-        for participant in participants:
-            with naming_database(participant.name), participant.connection.transaction() as tx:
-                lock_mirror(tx, topology.name)
-                declare_states(tx, topology, participant.name, has_emitted=has_emitted)
+        lock_topology(tx, topology.name)  # raises if another database has its ledger
 
 
 def pause(connection: LedgerConnection, topology: str, reason: str) -> None:

@@ -44,7 +44,9 @@ def _record(tx: DatabaseTransaction, databases: TopologyDatabases) -> None:
     if lock_topology(tx, topology)["next_txid"] > 1:
         raise StateDefinitionChanged(
             f"{topology} has emitted txids for states in the databases {known}, and now has them "
-            f"in {others}"
+            f"in {others}",
+            remedy="restore the old databases; or, if nothing that it has committed is needed, run "
+            f"`reliability drop {topology}`.",
         )
     tx.run("drop_other_participants", topology=topology, databases=others)
     tx.run("add_participants", topology=topology, databases=others)

@@ -1,0 +1,83 @@
+"""`make shell`: a shell, or one command, that finds Airflow, the ledger, Spark and Java by itself.
+
+Variables named RELIABILITY_* that the caller has exported win over those of the environment.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from dev.errors import DevError
+from dev.services.credentials import write_private
+
+if TYPE_CHECKING:
+    from dev.services.environment import Environment
+
+KEPT = "RELIABILITY_"
+PROMPT = "(reliability)"
+
+
+def become(environment: Environment, root: Path, command: Sequence[str]) -> None:
+    """Replace this process by the command, or by a shell if there is none.
+
+    :raises DevError: there is no such command
+    """
+    variables = shell_variables(environment, os.environ)
+    os.chdir(root)
+    if command:
+        program = shutil.which(command[0], path=variables["PATH"])
+        if program is None:
+            raise DevError(f"no such command: {command[0]}")
+        os.execve(program, list(command), variables)
+    print(greeting(environment, variables), flush=True)
+    program, arguments = shell_command(environment.state_dir)
+    os.execve(program, arguments, {**variables, "PS1": f"{PROMPT} $ "})
+
+
+def shell_variables(environment: Environment, callers: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables of the shell; a token for Airflow is among them while Airflow is up."""
+    variables = environment.airflow_env()
+    folders = [
+        variables["PATH"],
+        str(environment.postgres.binaries.folder),
+        str(Path(environment.java.home) / "bin"),
+    ]
+    variables["PATH"] = os.pathsep.join(folders)
+    variables["RELIABILITY_AIRFLOW_URL"] = environment.airflow.url
+    if "api-server" in environment.airflow.healthy():
+        variables["RELIABILITY_AIRFLOW_TOKEN"] = environment.api().token()
+    return {**variables, **{name: callers[name] for name in callers if name.startswith(KEPT)}}
+
+
+def greeting(environment: Environment, variables: Mapping[str, str]) -> str:
+    """Return two lines that say what is there."""
+    airflow = (
+        f"Airflow {environment.airflow.url} (user admin, password {environment.api().password})"
+        if "RELIABILITY_AIRFLOW_TOKEN" in variables
+        else "Airflow is down: `make up`, and start this shell again"
+    )
+    return (
+        "airflow, reliability, psql service=reliability, spark-submit, java and python are here.\n"
+        f"{airflow}; ledger {variables['RELIABILITY_DSN']}; `exit` leaves."
+    )
+
+
+def shell_command(state_dir: Path) -> tuple[str, list[str]]:
+    """Return the program of an interactive shell and its arguments: bash, otherwise sh."""
+    bash = shutil.which("bash")
+    if bash is None:
+        return "/bin/sh", ["sh", "-i"]
+    # The user's own file may set PATH and prompt anew.
+    start = state_dir / "shell.bash"
+    write_private(
+        start,
+        'path_of_shell="$PATH"\n'
+        "[ -f ~/.bashrc ] && . ~/.bashrc\n"
+        'PATH="$path_of_shell"; unset path_of_shell\n'
+        f'PS1="{PROMPT} ${{PS1:-$ }}"\n',
+    )
+    return bash, ["bash", "--rcfile", str(start), "-i"]

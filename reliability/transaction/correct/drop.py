@@ -1,0 +1,136 @@
+"""Drop a topology: its tables, its contributions, and its rows of the ledger, in all databases.
+
+For development: nothing can bring it back. The other databases come first, each in a transaction of
+its own, while the topology is locked in the ledger; a call that was interrupted can be repeated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reliability.core.errors import DropNotPossible
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.locks import lock_topology
+from reliability.states.tables import StateTables
+from reliability.transaction.topology.databases import TopologyDatabases, naming_another_database
+from reliability.transaction.topology.declare import declared_tables
+from reliability.transaction.topology.redeclare import count_rows, dependents_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedTable:
+    """A table that goes, with its contributions.
+
+    :param database: the name of its database; "" is the ledger's own
+    """
+
+    database: str
+    state: str
+    table: str
+    rows: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DroppedTopology:
+    """What a drop removes."""
+
+    emitted: int
+    committed: int
+    tables: tuple[DroppedTable, ...]
+
+
+def what_would_go(connection: LedgerConnection, topology: str) -> DroppedTopology:
+    """Return what `drop_topology` would remove.
+
+    :raises DropNotPossible: see drop_topology
+    """
+    with TopologyDatabases.of_known(connection, topology) as databases:
+        with connection.transaction() as tx:
+            position = tx.one("what_goes_with_topology", topology=topology)
+            _check_idle(topology, position["live_attempts"])
+        tables: list[DroppedTable] = []
+        for database in databases.all:
+            with (
+                naming_another_database(database),
+                databases.connection_of(database).transaction() as tx,
+            ):
+                tables += _tables_in(tx, topology, database)
+        with connection.transaction() as tx:
+            for table in tables:
+                _check_unread(tx, topology, table)
+    return DroppedTopology(
+        emitted=position["emitted"], committed=position["committed"], tables=tuple(tables)
+    )
+
+
+def drop_topology(connection: LedgerConnection, topology: str) -> None:
+    """Drop a topology with all that it has, in all its databases.
+
+    :raises DropNotPossible: an attempt is live, a view or a foreign key depends on a table, or
+        another topology has read one
+    """
+    what_would_go(connection, topology)  # refuse before the first database has changed
+    with (
+        TopologyDatabases.of_known(connection, topology) as databases,
+        connection.transaction() as tx,
+    ):
+        lock_topology(tx, topology)
+        _check_idle(topology, tx.one("live_attempts_of", topology=topology)["attempts"])
+        for participant in databases:
+            with (
+                naming_another_database(participant.name),
+                participant.connection.transaction() as there,
+            ):
+                _drop_in(there, topology)
+        _drop_in(tx, topology)
+
+
+def _check_idle(topology: str, live: int) -> None:
+    if live:
+        raise DropNotPossible(
+            f"{topology} has {live} live attempts",
+            remedy=f"pause its DAG in Airflow with `airflow dags pause {topology}`, wait until its "
+            "runs have ended, and call it again.",
+        )
+
+
+def _tables_in(tx: DatabaseTransaction, topology: str, database: str) -> list[DroppedTable]:
+    tables = declared_tables(tx, topology)
+    for one in tables:
+        _check_unused(tx, topology, one)
+    return [
+        DroppedTable(
+            database=database,
+            state=one.state.name,
+            table=one.target_name,
+            rows=count_rows(tx, one),
+        )
+        for one in tables
+    ]
+
+
+def _check_unused(tx: DatabaseTransaction, topology: str, tables: StateTables) -> None:
+    if users := dependents_of(tx, tables):
+        raise _used(topology, tables.target_name, users)
+
+
+def _check_unread(tx: DatabaseTransaction, topology: str, table: DroppedTable) -> None:
+    source = f"table:{table.database}/{table.table}"  # as TableSpout.source
+    readers = tx.all("topologies_that_read_table", source=source, topology=topology)
+    if readers:
+        raise _used(topology, table.table, [f"topology {row['topology']}" for row in readers])
+
+
+def _used(topology: str, table: str, users: Sequence[str]) -> DropNotPossible:
+    return DropNotPossible(
+        f"table {table} of {topology} is used by {', '.join(users)}",
+        remedy="drop what uses it first.",
+    )
+
+
+def _drop_in(tx: DatabaseTransaction, topology: str) -> None:
+    for tables in declared_tables(tx, topology):
+        _check_unused(tx, topology, tables)
+        tx.run(tables.drop())
+    tx.run("forget_topology", topology=topology)

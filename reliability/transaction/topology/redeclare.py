@@ -1,0 +1,143 @@
+"""Take changed definitions of states while nothing of the topology has committed (C10).
+
+1. compare the code's definitions with those of the ledger, in every database
+2. fence every live attempt: what it has staged is for the old definitions
+3. drop the tables of the states that differ; they must be empty, and nothing may depend on them
+
+The second step commits before the third: the fenced Spark tasks then release the tables, which they
+lock while they copy. `declare` creates the new tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from reliability.core.checkpoint import COORDINATOR
+from reliability.core.definitions import Topology
+from reliability.core.errors import LedgerBusy, StateDefinitionChanged
+from reliability.core.state import State
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.locks import lock_mirror, lock_topology
+from reliability.states.migration import inspect
+from reliability.states.tables import StateTables
+from reliability.transaction.topology.databases import TopologyDatabases, naming_another_database
+
+WHY = "the definitions of the states have changed"
+
+
+def has_changed_freely(connection: LedgerConnection, topology: Topology) -> bool:
+    """Say whether the code's states differ from the ledger's and nothing has committed yet."""
+    with connection.transaction() as tx:
+        if not _is_free(tx, topology.name):
+            return False
+    with TopologyDatabases(connection, topology.name, topology.databases) as databases:
+        return any(_differs(databases, topology, name) for name in databases.all)
+
+
+def forget_changed_states(connection: LedgerConnection, topology: Topology) -> None:
+    """Remove the states that differ from the code's, if nothing has committed; safe to repeat.
+
+    :raises StateDefinitionChanged: a table that has to be dropped has rows, or something depends on
+        it
+    :raises LedgerBusy: an attempt with the old definitions began meanwhile, or a commit is decided
+    """
+    if not has_changed_freely(connection, topology):
+        return
+    with TopologyDatabases(connection, topology.name, topology.databases) as databases:
+        for name in databases.all:
+            with (
+                naming_another_database(name),
+                databases.connection_of(name).transaction() as tx,
+            ):
+                if _lock(tx, topology.name, name):
+                    tx.run("fence_live_attempts", topology=topology.name, reason=WHY)
+        for name in databases.all:
+            with (
+                naming_another_database(name),
+                databases.connection_of(name).transaction() as tx,
+            ):
+                if _lock(tx, topology.name, name):
+                    _forget(tx, topology, name)
+
+
+def _lock(tx: DatabaseTransaction, topology: str, database: str) -> bool:
+    """Lock the topology in a database; return whether its states may still change."""
+    if database == COORDINATOR:
+        lock_topology(tx, topology)
+        if tx.one("checkpoint", topology=topology)["phase"] != "COMMITTED":
+            raise LedgerBusy(f"{topology}: a change of its states is in progress")
+    else:
+        lock_mirror(tx, topology)
+    return _is_free(tx, topology)
+
+
+def _is_free(tx: DatabaseTransaction, topology: str) -> bool:
+    return bool(tx.one("has_committed", topology=topology)["commit_number"] == 0)
+
+
+def _differs(databases: TopologyDatabases, topology: Topology, database: str) -> bool:
+    with naming_another_database(database), databases.connection_of(database).transaction() as tx:
+        recorded = tx.all("state_definitions", topology=topology.name)
+        wanted = {state.name for state in topology.states if state.database == database}
+        has_other = bool(recorded) and wanted != {row["state"] for row in recorded}
+        return has_other or bool(_changed(tx, topology, database))
+
+
+def _changed(tx: DatabaseTransaction, topology: Topology, database: str) -> list[StateTables]:
+    """Return the recorded states that the code no longer has, or whose tables are not as it says.
+
+    A table that a person has dropped or altered is made anew, too.
+    """
+    wanted = {s.name: s.digest() for s in topology.states if s.database == database}
+    found = []
+    for row in tx.all("state_definitions", topology=topology.name):
+        tables = StateTables(topology.name, State.from_definition(row["definition"]))
+        if wanted.get(row["state"]) != row["definition_digest"] or _is_altered(tx, tables):
+            found.append(tables)
+    return found
+
+
+def _is_altered(tx: DatabaseTransaction, tables: StateTables) -> bool:
+    return (
+        inspect(
+            tables,
+            target=tx.all("table_columns", table=tables.target_name),
+            contribution=tx.all("table_columns", table=tables.contribution_name),
+            keys=tx.all("unique_keys", table=tables.target_name),
+        )
+        is not None
+    )
+
+
+def _forget(tx: DatabaseTransaction, topology: Topology, database: str) -> None:
+    if tx.one("live_attempts_of", topology=topology.name)["attempts"]:
+        raise LedgerBusy(f"{topology.name}: an attempt began while its states were changed")
+    for tables in _changed(tx, topology, database):
+        if dependents := dependents_of(tx, tables):
+            raise StateDefinitionChanged(
+                f"state {tables.state.name} of {topology.name} has changed before its first "
+                f"commit, and its table {tables.target_name} cannot be made anew: "
+                f"{', '.join(dependents)} depends on it",
+                remedy="drop what depends on the table and create it again afterwards, or restore "
+                "the old definition.",
+            )
+        if count_rows(tx, tables):
+            raise StateDefinitionChanged(
+                f"state {tables.state.name} of {topology.name} has changed before its first "
+                f"commit, but its table {tables.target_name} has rows that no txid has added",
+                remedy=f"TRUNCATE {tables.target_name}, or restore the old definition.",
+            )
+        tx.run(tables.drop())
+        tx.one("forget_state", topology=topology.name, state=tables.state.name)
+
+
+def dependents_of(tx: DatabaseTransaction, tables: StateTables) -> Sequence[str]:
+    """Return the views and foreign keys of others that depend on a state's table."""
+    return [row["dependent"] for row in tx.all("dependents_of_table", table=tables.target_name)]
+
+
+def count_rows(tx: DatabaseTransaction, tables: StateTables) -> int:
+    """Count the rows of a state's table; 0 if a person has dropped it."""
+    if not tx.one("table_exists", table=tables.target_name)["exists"]:
+        return 0
+    return int(tx.one(tables.count())["rows"])

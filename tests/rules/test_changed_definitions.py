@@ -1,0 +1,125 @@
+"""C10 on the real ledger, without Spark: states may change until something has committed."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from psycopg2.sql import SQL
+
+from reliability import Count, OpaqueState, State
+from reliability.core.errors import AttemptFenced, StateDefinitionChanged
+from tests.simulation.contents import BEST
+from tests.simulation.source import MONTHS
+from tests.support.fix_postgres import rows
+from tests.support.runner import TransactionRunner
+from tests.support.words import Words
+
+TEXT = "man man man  apple apple dog"
+
+
+@pytest.fixture
+def old(connection):
+    """Two txids are emitted, the second is processed, the first is in work."""
+    words = Words(connection, TEXT)
+    assert words.emit() == [1, 2]
+    words.process(2)
+    return words
+
+
+def changed(old, kind=OpaqueState):
+    return Words(old.connection, TEXT, kind=kind)
+
+
+def statuses(words):
+    asked = "SELECT txid, attempt_id, status FROM reliability.attempt ORDER BY 1, 2"
+    return {f"{txid}:{number}": status for txid, number, status in rows(words.connection, asked)}
+
+
+def kind_of(words):
+    return rows(words.connection, "SELECT definition ->> 'kind' FROM reliability.state")[0][0]
+
+
+def test_an_emission_takes_changed_states_while_nothing_has_committed(old):
+    """C10: what was sealed for the old states could never commit; it is fenced."""
+    zombie = old.begin(1)
+    new = changed(old)
+    assert new.emit() == [1, 2]
+    assert statuses(old) == {"1:0": "FENCED", "2:0": "FENCED"}
+    with pytest.raises(AttemptFenced):
+        old.stage(zombie)
+    new.process(1)
+    new.process(2)
+    assert new.commit() == ["1:1 as c=1", "2:1 as c=2"]
+    assert kind_of(new) == "OPAQUE"
+    assert rows(new.connection, "SELECT word, times FROM words ORDER BY 1") == [
+        ("apple", 2),
+        ("dog", 1),
+        ("man", 3),
+    ]
+
+
+def test_an_attempt_takes_changed_states_while_nothing_has_committed(old):
+    """C10: a person corrects the states and clears the one task that failed, not emit."""
+    new = changed(old)
+    new.process(1)
+    assert statuses(old) == {"1:0": "PROCESSED", "2:0": "FENCED"}
+    assert new.commit() == ["1:0 as c=1"]
+
+
+def test_after_a_commit_the_states_are_fixed_and_the_remedy_names_what_to_type(old):
+    """C10: the rows of the table were aggregated as the old states say."""
+    old.process(1)
+    old.commit()
+    with pytest.raises(StateDefinitionChanged) as refused:
+        changed(old).emit()
+    assert "`reliability alter words`" in str(refused.value)
+    assert statuses(old) == {"1:0": "COMMITTED", "2:0": "COMMITTED"}
+
+
+@pytest.mark.parametrize(
+    ("own", "said"),
+    [
+        ("INSERT INTO words (word, times, _rows, _txid) VALUES ('mine', 1, 1, 1)", "has rows"),
+        ("CREATE VIEW public.mine AS SELECT word FROM words", "view mine depends on it"),
+    ],
+)
+def test_what_is_somebodys_own_is_not_dropped(old, own, said):
+    """C10: only empty tables that nobody else uses are made anew."""
+    with old.connection.transaction() as tx:
+        tx.run(SQL(own))
+    with pytest.raises(StateDefinitionChanged, match=said):
+        changed(old).emit()
+    assert kind_of(old) != "OPAQUE"
+
+
+def test_a_table_that_was_dropped_by_hand_is_made_anew(old):
+    """C10: as is common while a pipeline is written."""
+    with old.connection.transaction() as tx:
+        tx.run(SQL("DROP TABLE words"))
+    again = changed(old, State)
+    again.process(1)
+    assert again.commit() == ["1:0 as c=1"]
+    again.show()
+
+
+def test_states_of_another_database_are_made_anew_there(new_world):
+    """C10: what is live in a participant is fenced there, too."""
+    world = new_world(databases=2)
+    world.work("A", 1, "process")
+    topology = world.runner.topology
+    best = world.states[BEST]
+    best = replace(best, values={**best.values, "also": Count()})
+    others = [state for state in topology.states if state.name != BEST]
+    changed = replace(topology, states=[*others, best], process=None)
+    runner = TransactionRunner(changed, world.connection, world.runner.leases)
+    assert runner.emit(MONTHS[0], world.who("A", 0, "emit"), max_batches=1000)[0] == 1
+    asked = "SELECT status FROM reliability.attempt WHERE topology = %(topology)s"
+    with world.connection_of(BEST) as there:
+        for connection in (world.connection, there):
+            with connection.transaction() as tx:
+                found = tx.all(SQL(asked), topology=world.name)
+            assert [row["status"] for row in found] == ["FENCED"]
+        with there.transaction() as tx:
+            [recorded] = tx.all("state_definitions", topology=world.name)
+    assert "also" in str(recorded["definition"])
