@@ -1,9 +1,10 @@
-"""Commands that change what is processed: pause, resume, rollback, release, park, skip."""
+"""Commands that change what is processed: pause, resume, rollback, release, park, skip, unskip."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -16,6 +17,7 @@ from reliability.cli.app import (
     check_asked,
     check_known,
     ledger,
+    person,
     verb,
     warn,
 )
@@ -200,24 +202,67 @@ def release(
 
 @verb("reliability park shop 42 --reason 'a broken file, the supplier sends another'")
 def park(topology: TopologyName, txid: Txid, reason: Reason, yes: Yes = False) -> None:
-    """Let later txids commit past one that cannot be processed; a replay can process it later.
+    """Let later txids commit past one for now; a later clear or replay processes it.
 
     It commits as empty when its turn comes. Runs that requested it are told that it is not done.
+    `reliability skip` passes over a txid for good.
     """
     from reliability.transaction.correct.park import park
 
-    _park_or_skip(park, topology, txid, reason, "its run fails until it is replayed", yes=yes)
+    _park_or_skip(
+        park,
+        topology,
+        txid,
+        reason,
+        "its run fails until a clear or `reliability replay` processes it",
+        f"txid {txid} is parked: a clear of its run, or `reliability replay {topology} {txid}`, "
+        "processes it",
+        yes=yes,
+    )
 
 
 @verb("reliability skip shop 42 --reason 'a test file, not to be counted'")
 def skip(topology: TopologyName, txid: Txid, reason: Reason, yes: Yes = False) -> None:
     """Let later txids commit past one for good; runs that requested it succeed without it.
 
-    It commits as empty when its turn comes.
+    It commits as empty when its turn comes. Clears, retries, backfills and replays leave it out
+    until `reliability unskip`. `reliability park` passes over a txid for now.
     """
     from reliability.transaction.correct.park import skip
 
-    _park_or_skip(skip, topology, txid, reason, "its run succeeds without it", yes=yes)
+    _park_or_skip(
+        partial(skip, by=person()),
+        topology,
+        txid,
+        reason,
+        "its run succeeds without it, now and whenever it is cleared",
+        f"txid {txid} is skipped for good: `reliability unskip {topology} {txid}` takes it back",
+        yes=yes,
+    )
+
+
+@verb("reliability unskip shop 42 --reason 'it was no test file'")
+def unskip(topology: TopologyName, txid: Txid, reason: Reason, as_json: AsJson = False) -> None:
+    """Take a skip back, and print what processes the txid then; no table changes by itself."""
+    from reliability.transaction.correct.park import unskip
+
+    with ledger() as connection:
+        check_known(connection, topology)
+        done = unskip(connection, topology, txid, reason, person())
+    if as_json:
+        return print_json(
+            {
+                "topology": topology,
+                "txid": txid,
+                "has_committed": done.has_committed,
+                "run": plain_run(done.run),
+            }
+        )
+    typer.echo(f"txid {txid} of {topology} is no longer skipped. Clear its run to process it:")
+    for line in commands_to_clear([done.run]):
+        typer.echo(line)
+    if done.has_committed:
+        typer.echo(f"or replay it from here:\n  reliability replay {topology} {txid}")
 
 
 def _park_or_skip(
@@ -226,6 +271,7 @@ def _park_or_skip(
     txid: int,
     reason: str,
     consequence: str,
+    state_of_it: str,
     *,
     yes: bool,
 ) -> None:
@@ -241,3 +287,4 @@ def _park_or_skip(
         typer.echo(f"committed {one.attempt} as c={one.commit_number}")
     if txid not in {one.attempt.txid for one in committed}:
         typer.echo(f"txid {txid} commits as empty when its turn comes")
+    typer.echo(state_of_it)

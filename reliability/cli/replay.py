@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import signal
-import socket
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import datetime, timezone
@@ -20,6 +18,7 @@ from reliability.cli.app import (
     code_folders,
     ledger,
     module_of,
+    person,
     topology_from_code,
     verb,
     warn,
@@ -108,9 +107,9 @@ def replay(
         rows = None
         if diff or diff_table:
             rows = closing.enter_context(rows_into(connection, topology, diff, diff_table))
-        report = closing.enter_context(_progress(len(wanted)))
-        closing.enter_context(_signals_as_errors())
-        replaying = _prepare(
+        report = closing.enter_context(print_progress(len(wanted)))
+        closing.enter_context(signals_as_errors())
+        replaying = prepare_replay(
             connection,
             topology,
             submit,
@@ -122,7 +121,7 @@ def replay(
         )
         to_clear = _refreeze_uncommitted(replaying, wanted, reason, report) if refreeze else []
         wanted = sorted(set(wanted) - {txid for run in to_clear for txid in run.txids})
-        replayed = _replay_all(replaying, wanted, reason, refreeze=refreeze, report=report)
+        replayed = replay_all(replaying, wanted, reason, refreeze=refreeze, report=report)
         closing.close()  # all that is written is there before anything is said of it
     _print_results(topology, replayed, to_clear, is_dry_run=dry_run, as_json=as_json)
     if rows is not None and not as_json:
@@ -144,7 +143,7 @@ def submit_with(master: str, conf: Sequence[str]) -> SubmitStep:
     return SparkSubmit(program=program, master=master, conf=conf, code=code_folders())
 
 
-def _prepare(
+def prepare_replay(
     connection: LedgerConnection,
     topology: str,
     submit: SubmitStep,
@@ -154,6 +153,7 @@ def _prepare(
     module: str,
     **options: Any,
 ) -> ReplayRun:
+    """Return a run of its own; it has made no request yet."""
     from reliability.cli.replay_run import ReplayRun
     from reliability.transaction.emit.requests import Run
 
@@ -173,7 +173,7 @@ def _prepare(
 def _run_id() -> str:
     """Return the run's id; it is unique, or two calls would share their requests."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    return f"cli {getpass.getuser()}@{socket.gethostname()} {now}"
+    return f"cli {person()} {now}"
 
 
 def _refreeze_uncommitted(
@@ -193,7 +193,7 @@ def _refreeze(replaying: ReplayRun, txid: int, reason: str, report: Callable[[st
         report(f"txid {txid} is refrozen")
 
 
-def _replay_all(
+def replay_all(
     replaying: ReplayRun,
     txids: Sequence[int],
     reason: str,
@@ -201,6 +201,7 @@ def _replay_all(
     refreeze: bool,
     report: Callable[[str], None],
 ) -> list[ReplayResult]:
+    """Replay one txid after another; say which are left if one fails."""
     done: list[ReplayResult] = []
     replaying.ask(txids, reason)
     try:
@@ -222,7 +223,7 @@ def _replay_all(
 
 
 @contextmanager
-def _signals_as_errors() -> Iterator[None]:
+def signals_as_errors() -> Iterator[None]:
     """Turn a closed terminal or a kill into an error, so that no JVM and no request stays open."""
 
     def end(number: int, frame: object) -> None:
@@ -247,7 +248,7 @@ def _print_log_path(error: BaseException) -> None:
 
 
 @contextmanager
-def _progress(txids: int) -> Iterator[Callable[[str], None]]:
+def print_progress(txids: int) -> Iterator[Callable[[str], None]]:
     """Report progress on stderr: on a terminal the last message only, elsewhere all of them."""
     err = console(stderr=True)
     last: list[str] = []
@@ -263,6 +264,16 @@ def _progress(txids: int) -> Iterator[Callable[[str], None]]:
 
     with err.status(f"asking for {txids} txids") as status:
         yield say
+
+
+def print_replayed(replayed: Sequence[ReplayResult], *, is_dry_run: bool) -> None:
+    """Print what each replay changed, or would change."""
+    for one in replayed:
+        typer.echo(f"{one.attempt} {'would change' if is_dry_run else 'changed'}")
+        for line in format_differences(one.differences):
+            typer.echo(line)
+        if one.outdated_code:
+            typer.echo(f"warning: {one.outdated_code}")
 
 
 def _print_results(
@@ -282,12 +293,7 @@ def _print_results(
                 "to_clear": [plain_run(run) for run in to_clear],
             }
         )
-    for one in replayed:
-        typer.echo(f"{one.attempt} {'would change' if is_dry_run else 'changed'}")
-        for line in format_differences(one.differences):
-            typer.echo(line)
-        if one.outdated_code:
-            typer.echo(f"warning: {one.outdated_code}")
+    print_replayed(replayed, is_dry_run=is_dry_run)
     if to_clear:
         uncommitted = with_noun(format_txids(txid for run in to_clear for txid in run.txids))
         typer.echo(f"{uncommitted} not committed yet. Clear the runs that request them, in order:")

@@ -13,12 +13,19 @@ from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.coordinator import Wait, Work
 from reliability.core.definitions import Topology
 from reliability.core.difference import Difference
-from reliability.core.errors import NothingToReplay, ReliabilityError, RunUnsatisfied, Transient
+from reliability.core.errors import (
+    NothingToReplay,
+    ReliabilityError,
+    RunUnsatisfied,
+    Transient,
+    TxidSkipped,
+)
 from reliability.core.request import Request, TaskTry
 from reliability.core.spout import BatchMeta
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.locks import lock_topology
+from reliability.ledger.records import skipped_of
 from reliability.spark.submission import Submission
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.plan import Committed
@@ -65,6 +72,7 @@ class ReplayRun:
     :param patience: how many seconds to wait for a txid's turn
     :param report: called with progress messages
     :param observer: observes the rows that a dry run finds different
+    :param without: source items that a dry run leaves out
     """
 
     def __init__(
@@ -79,7 +87,9 @@ class ReplayRun:
         patience: float = 3600,
         report: Callable[[str], None] = logger.info,
         observer: DifferenceObserver | None = None,
+        without: frozenset[str] = frozenset(),
     ) -> None:
+        self._without = without
         self._connection = connection
         self._definition = topology
         self._topology = topology.name
@@ -98,12 +108,15 @@ class ReplayRun:
         """Open requests for all of these txids, or for none.
 
         :raises NothingToReplay: one of them has not committed
+        :raises TxidSkipped: one of them is skipped
         """
         with self._connection.transaction() as tx:
             lock_topology(tx, self._topology)
             committed = tx.all("committed_txids", txids=list(txids), topology=self._topology)
             if missing := sorted(set(txids) - {row["txid"] for row in committed}):
                 raise NothingToReplay(f"{self._topology}: txids {missing} have not committed")
+            if skip := tx.first("skipped_of_txids", txids=list(txids), topology=self._topology):
+                raise TxidSkipped(str(skipped_of(skip)))
             self._requests = {
                 txid: contact_in(tx, self._topology, txid, self._who, may_open_first=True)
                 for txid in txids
@@ -126,7 +139,11 @@ class ReplayRun:
         # All txids were requested together, maybe long ago: a sweep may have given this one up.
         request = contact(self._connection, self._topology, txid, self._who)
         task = TransactionTask(
-            topology=self._definition, txid=txid, request_id=request.request_id, work=self._work
+            topology=self._definition,
+            txid=txid,
+            request_id=request.request_id,
+            work=self._work,
+            without=self._without,
         )
         executor = CommandLineExecutor(
             self._connection, task, self._submit_step, self._module, self._patience, self._report

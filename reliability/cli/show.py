@@ -248,6 +248,14 @@ def _facts_of_txid(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "batch", f"{rows} rows in {items} items, {report['accounting']}"
     for row in report["refreezes"]:
         yield "refrozen", f"{format_value(row['refrozen_at'])}: {row['reason']}"
+    for row in report["skips"]:
+        when = format_value(row["skipped_at"])
+        yield "skipped", f"{when} by {row['skipped_by']}: {row['reason']}"
+        yield "unskipped", _ended(row)
+    for row in report["exclusions"]:
+        what = f"{row['item']}, {format_value(row['excluded_at'])} by {row['excluded_by']}"
+        yield "excluded", f"{what}: {row['reason']}"
+        yield "included", f"{row['item']}, {_ended(row)}" if row["ended_at"] else ""
     if report["committed_attempt"] is not None:
         yield (
             "committed",
@@ -255,6 +263,12 @@ def _facts_of_txid(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
             f"{format_value(report['committed_at'])}",
         )
     yield "held", report["held_reason"]
+
+
+def _ended(row: dict[str, Any]) -> str:
+    if row["ended_at"] is None:
+        return ""
+    return f"{format_value(row['ended_at'])} by {row['ended_by']}: {row['ended_reason']}"
 
 
 def _story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> dict[str, Any]:
@@ -267,6 +281,8 @@ def _story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> di
         "topology": topology,
         **found[0],
         "refreezes": rows_of(connection, "refreezes_of_txid", **key),
+        "skips": rows_of(connection, "skips_of_txid", **key),
+        "exclusions": rows_of(connection, "exclusions_of_txid", **key),
         "requests": rows_of(connection, "requests_of_txid", **key),
         "attempts": [_named(r, txid) for r in rows_of(connection, "attempts_of_txid", **key)],
         "changes": [_named(r, txid) for r in rows_of(connection, "changes_of_txid", **key)],

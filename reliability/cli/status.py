@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -55,6 +56,8 @@ def _standing(tx: DatabaseTransaction, row: Row) -> dict[str, Any]:
         "blocked": blocked,
         "held": [_with_txids(found) for found in tx.all("held_txids", topology=topology)],
         "parked": [_with_txids(found) for found in tx.all("parked_txids", topology=topology)],
+        "skipped": [_with_txids(found) for found in tx.all("skipped_txids", topology=topology)],
+        "excluded": tx.all("excluded_items", topology=topology),
     }
 
 
@@ -85,6 +88,12 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
         again = f"reliability replay {topology} {parked['txids']}"
         what = with_noun(parked["txids"])
         yield f"{topology}: {what} parked, until `{again}`: {parked['reason']}"
+    for skipped in one["skipped"]:
+        what, back = with_noun(skipped["txids"]), f"reliability unskip {topology} TXID"
+        yield f"{topology}: {what} skipped for good, until `{back}`: {skipped['reason']}"
+    for excluded in one["excluded"]:
+        back = f"reliability include {topology} {shlex.quote(excluded['item'])}"
+        yield f"{topology}: {excluded['item']} excluded, until `{back}`: {excluded['reason']}"
 
 
 # --- topologies ----------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ from reliability.core.coordinator import (
     Done,
     DryRun,
     Fail,
+    PassOver,
     Seal,
     Submit,
     Wait,
@@ -34,6 +35,7 @@ from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.drain import drain
 from reliability.transaction.commit.dry_run import DryRunResult, dry_run_replay
 from reliability.transaction.commit.plan import Committed
+from reliability.transaction.correct.park import skip_again
 from reliability.transaction.process.attempt import end_attempt, error_of
 from reliability.transaction.process.begin import (
     begin_attempt,
@@ -50,6 +52,7 @@ class TransactionTask:
     """The work of one Airflow task, or of one call of the command line, for a txid.
 
     :param work: process a step, or commit the txid
+    :param without: source items that its attempts leave out, beside those that are excluded
     """
 
     topology: Topology
@@ -57,6 +60,7 @@ class TransactionTask:
     request_id: int
     work: Work
     leases: Leases = DEFAULT_LEASES
+    without: frozenset[str] = frozenset()
 
 
 class Executor(Protocol):
@@ -93,7 +97,9 @@ def run_transaction(
     while True:
         action = decide(connection, task)
         match action:
-            case Done():
+            case Done(note=note):
+                if note:
+                    executor.report(note)
                 return None
             case Fail(error=error):
                 raise error
@@ -104,6 +110,8 @@ def run_transaction(
                 executor.committed(committed)
                 if not committed:  # another process was faster, or it is no longer due
                     executor.wait(Wait("its commit"))
+            case PassOver():
+                skip_again(connection, task.topology.name, task.txid)
             case DryRun():
                 return dry_run_replay(
                     connection, task.topology.name, task.txid, task.request_id, observer
@@ -144,7 +152,13 @@ def _process(
         case Begin():
             executor.check()
             grant = begin_attempt(
-                connection, task.topology, task.txid, task.request_id, task.work, task.leases
+                connection,
+                task.topology,
+                task.txid,
+                task.request_id,
+                task.work,
+                task.leases,
+                task.without,
             )
             if grant is not None:
                 executor.report(f"attempt {grant.attempt} begins")

@@ -22,12 +22,38 @@ SELECT t.held_reason AS reason, count(*) AS count,
  GROUP BY t.held_reason ORDER BY min(t.txid);
 
 -- parked_txids --
--- Txids that have committed as empty and wait for a replay to process them.
+-- Txids that have committed as empty and wait for a replay to process them: parked, or unskipped.
 SELECT verdict_reason AS reason, count(*) AS count,
        range_agg(int8range(txid, txid, '[]'))::text AS txids
-  FROM reliability.attempt
- WHERE topology = %(topology)s AND status = 'COMMITTED' AND verdict = 'PARKED'
+  FROM reliability.attempt a
+ WHERE topology = %(topology)s AND status = 'COMMITTED' AND verdict IS NOT NULL
+   AND NOT EXISTS (SELECT FROM reliability.skip k
+                    WHERE k.topology = a.topology AND k.txid = a.txid AND k.ended_at IS NULL)
  GROUP BY verdict_reason ORDER BY min(txid);
+
+-- skipped_txids --
+-- Txids that are skipped for good.
+SELECT reason, count(*) AS count, range_agg(int8range(txid, txid, '[]'))::text AS txids,
+       min(skipped_at) AS skipped_at
+  FROM reliability.skip
+ WHERE topology = %(topology)s AND ended_at IS NULL
+ GROUP BY reason ORDER BY min(txid);
+
+-- excluded_items --
+-- Source items that are excluded.
+SELECT item, reason, excluded_at, excluded_by FROM reliability.exclusion
+ WHERE topology = %(topology)s AND ended_at IS NULL ORDER BY item;
+
+-- skips_of_txid --
+-- When and why a txid was skipped and unskipped.
+SELECT skipped_at, skipped_by, reason, ended_at, ended_by, ended_reason FROM reliability.skip
+ WHERE topology = %(topology)s AND txid = %(txid)s ORDER BY skipped_at;
+
+-- exclusions_of_txid --
+-- Which source items of a txid were excluded and included again, and why.
+SELECT e.item, e.excluded_at, e.excluded_by, e.reason, e.ended_at, e.ended_by, e.ended_reason
+  FROM reliability.source_item s JOIN reliability.exclusion e USING (topology, item)
+ WHERE s.topology = %(topology)s AND s.txid = %(txid)s ORDER BY e.excluded_at, e.item;
 
 -- topology_details --
 -- The configuration and position of a topology.
