@@ -92,11 +92,13 @@ SELECT a.attempt_id, a.status, a.reason_code, a.reason, a.verdict, a.verdict_rea
  ORDER BY a.attempt_id;
 
 -- changes_of_txid --
--- Every change of the states that involved a txid; a rollback involves all later txids.
+-- Every change of the states that involved a txid. A rollback involves all later txids, a repair all
+-- that had committed.
 SELECT l.commit_number, l.kind, l.attempt_id, l.replaced_attempt, l.reason, l.committed_at
   FROM reliability.transaction t
   JOIN reliability.commit_log l ON l.topology = t.topology
-       AND (l.txid = t.txid AND l.kind <> 'ROLLBACK'
+       AND (l.txid = t.txid AND l.kind IN ('COMMIT', 'REPLAY')
+            OR l.txid >= t.txid AND l.kind = 'REPAIR' AND l.committed_at > t.emitted_at
             OR l.txid < t.txid AND l.kind = 'ROLLBACK' AND l.committed_at > t.emitted_at)
  WHERE t.topology = %(topology)s AND t.txid = %(txid)s
  ORDER BY l.commit_number;
@@ -108,10 +110,19 @@ SELECT refrozen_at, reason, batch_meta AS items_until_then FROM reliability.refr
 
 -- differences_of_txid --
 -- What the attempts at a txid changed in the rows of each state.
-SELECT attempt_id, commit_number, state, rows_added, rows_changed, rows_removed, moved,
+SELECT attempt_id, commit_number, state, rows_added, rows_changed, rows_removed, moved, by_hand,
        recorded_at
   FROM reliability.difference
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id IS NOT NULL
+ ORDER BY difference_id;
+
+-- differences_of_changes --
+-- What rollbacks and repairs changed in the rows of each state.
+SELECT attempt_id, commit_number, state, rows_added, rows_changed, rows_removed, moved, by_hand,
+       recorded_at
+  FROM reliability.difference
+ WHERE topology = %(topology)s AND commit_number = ANY(%(commit_numbers)s::bigint[])
+   AND attempt_id IS NULL
  ORDER BY difference_id;
 
 -- lag --

@@ -579,8 +579,8 @@ MUTANTS = (
         path="reliability/states/kinds/contribution.py",
         old="""\
         tx.one("move_contribution", **key, **self.header(sealed))
-        tx.run(changed_keys""",
-        new="        tx.run(changed_keys",
+        self.remember""",
+        new="        self.remember",
         tests=(HISTORY + "test_a_replay_moves_the_pointer_and_the_contribution_together",),
     ),
     Mutant(
