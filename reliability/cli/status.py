@@ -58,6 +58,7 @@ def _standing(tx: DatabaseTransaction, row: Row) -> dict[str, Any]:
         "parked": [_with_txids(found) for found in tx.all("parked_txids", topology=topology)],
         "skipped": [_with_txids(found) for found in tx.all("skipped_txids", topology=topology)],
         "excluded": tx.all("excluded_items", topology=topology),
+        "to_replay": [_with_txids(found) for found in tx.all("items_to_replay", topology=topology)],
     }
 
 
@@ -94,6 +95,10 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
     for excluded in one["excluded"]:
         back = f"reliability include {topology} {shlex.quote(excluded['item'])}"
         yield f"{topology}: {excluded['item']} excluded, until `{back}`: {excluded['reason']}"
+    for found in one["to_replay"]:
+        what = "is excluded and still counted" if found["is_excluded"] else "is not counted yet"
+        again = f"reliability replay {topology} {found['txids']}"
+        yield f"{topology}: {found['item']} {what}: `{again}`"
 
 
 # --- topologies ----------------------------------------------------------------------------------

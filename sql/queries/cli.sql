@@ -44,6 +44,27 @@ SELECT reason, count(*) AS count, range_agg(int8range(txid, txid, '[]'))::text A
 SELECT item, reason, excluded_at, excluded_by FROM reliability.exclusion
  WHERE topology = %(topology)s AND ended_at IS NULL ORDER BY item;
 
+-- items_to_replay --
+-- Items that a committed txid has counted although they are excluded, or has not counted although they
+-- are included again: its attempt was granted before that.
+SELECT item, is_excluded, range_agg(int8range(txid, txid, '[]'))::text AS txids
+  FROM (SELECT s.item, t.txid,
+               EXISTS (SELECT FROM reliability.exclusion e
+                        WHERE e.topology = s.topology AND e.item = s.item AND e.ended_at IS NULL)
+               AS is_excluded,
+               EXISTS (SELECT FROM reliability.exclusion e
+                        WHERE e.topology = s.topology AND e.item = s.item
+                          AND a.granted_at >= e.excluded_at
+                          AND (e.ended_at IS NULL OR a.granted_at < e.ended_at)) AS is_left_out
+          FROM (SELECT DISTINCT topology, item FROM reliability.exclusion
+                 WHERE topology = %(topology)s) AS known
+          JOIN reliability.source_item s USING (topology, item)
+          JOIN reliability.transaction t USING (topology, txid)
+          JOIN reliability.attempt a ON a.topology = t.topology AND a.txid = t.txid
+               AND a.attempt_id = t.committed_attempt AND a.verdict IS NULL) AS each
+ WHERE is_excluded <> is_left_out
+ GROUP BY item, is_excluded ORDER BY item;
+
 -- skips_of_txid --
 -- When and why a txid was skipped and unskipped.
 SELECT skipped_at, skipped_by, reason, ended_at, ended_by, ended_reason FROM reliability.skip

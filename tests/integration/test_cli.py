@@ -562,8 +562,12 @@ def test_a_file_is_excluded_by_a_replay_and_included_again(shop):
     assert "[EXCLUSION_NOT_POSSIBLE]" in say(*ask, "--yes", code=1).stderr
     back = say("include", "shop", "memory:1:0", "--reason", "mended").stdout
     assert "Next: reliability replay shop 2" in back
+    [pending] = read("status")[0]["to_replay"]
+    assert pending == {"item": "memory:1:0", "is_excluded": False, "txids": "2"}
+    assert "memory:1:0 is not counted yet: `reliability replay shop 2`" in say("status").stdout
     say("replay", "shop", "2")
     assert shop.tables() == before
+    assert read("status")[0]["to_replay"] == []
 
 
 def test_what_has_not_committed_is_excluded_and_its_run_cleared(shop):

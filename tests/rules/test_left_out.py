@@ -14,6 +14,7 @@ from reliability.core.errors import (
     UnskipNotPossible,
 )
 from reliability.core.spout import SpoutKind
+from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.correct.exclude import exclude, find_item, include
 from reliability.transaction.correct.park import park, skip, unskip
 from reliability.transaction.correct.rollback import release, roll_back
@@ -317,3 +318,21 @@ def test_an_item_is_found_by_its_last_parts(connection):
     assert find_item(connection, "shop", "b.csv", "x/b.csv") == "x/b.csv"
     with pytest.raises(ExclusionNotPossible, match="rows of a table"):
         find_item(connection, "shop", "table:/public.orders", "table:/public.orders")
+
+
+def test_an_item_that_is_excluded_while_its_opaque_batch_is_cut_is_not_read(
+    connection, monkeypatch
+):
+    """C9, E4: the batch is cut without the lock."""
+    shop = Shop(connection, spout_kind=SpoutKind.OPAQUE)
+    shop.deliver(made(1))
+    cut = shop.source.cut
+
+    def cut_slowly(items):
+        monkeypatch.setattr(shop.source, "cut", cut)
+        exclude(LedgerConnection(connection.dsn), "shop", "memory:0:0", "broken")
+        return cut(items)
+
+    monkeypatch.setattr(shop.source, "cut", cut_slowly)
+    shop.transact(1)
+    assert shop.ask("SELECT n FROM all_of_it") == []

@@ -20,6 +20,7 @@ from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import interval_of, request_of, snapshot_of
 from reliability.settings import Leases
 from reliability.states.headers import compacted_through
+from reliability.transaction.emit.source_items import excluded_among
 from reliability.transaction.process.attempt import fail_and_raise
 from reliability.transaction.process.mirror import mirror_grant
 from reliability.transaction.process.opaque_batch import (
@@ -116,8 +117,11 @@ def _grant_here(
         if not tx.run("hold_request", request_id=request_id):
             return None
         check_states(tx, topology)
-        if batch is None:  # under the lock, so that nothing is excluded meanwhile
+        # under the lock, so that nothing is excluded meanwhile
+        if batch is None:
             batch = batch_without_excluded(tx, topology, txid, without)
+        elif excluded_among(tx, topology.name, batch.meta.items):
+            return None  # excluded since it was cut: cut it again
         return _grant(tx, topology, txid, request, batch, leases)
 
 
