@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reliability.cli import replay as replaying
 from reliability.cli.app import (
     AsJson,
     Reason,
@@ -26,7 +28,6 @@ from reliability.cli.replay import (
     print_replayed,
     replay_all,
     signals_as_errors,
-    submit_with,
 )
 from reliability.core.txids import format_txids, with_noun
 
@@ -77,58 +78,71 @@ def exclude(
     from reliability.transaction.correct.exclude import check_exclusion
     from reliability.transaction.correct.exclude import exclude as exclude_item
 
-    with ledger() as connection, ExitStack() as closing:
+    with ledger() as connection:
         check_known(connection, topology)
         item = _find(connection, topology, file)
         found = check_exclusion(connection, topology, item)
-        replayed: list[ReplayResult] = []
-        report = None
-        if found.to_replay:
-            report = closing.enter_context(print_progress(len(found.to_replay)))
-            closing.enter_context(signals_as_errors())
-            submit = submit_with(master, conf or [])
-        if report and (dry_run or not yes):
-            trying = prepare_replay(
-                connection,
-                topology,
+        replays = _Replays(connection, topology, module, timeout, master, conf or [])
+        if found.to_replay:  # nothing is recorded if Spark is missing here
+            replaying.submit_with(master, conf or [])
+        done: list[ReplayResult] = []
+        if dry_run or not yes:
+            without = frozenset({item})
+            done = replays.run(found.to_replay, f"without {item}", is_dry_run=True, without=without)
+        if not dry_run:
+            check_asked(_question(topology, found, done), yes=yes)
+            found = exclude_item(connection, topology, item, reason, person())
+            done = _take_out(replays, found, reason)
+    _print_excluded(topology, found, done, dry_run=dry_run, as_json=as_json)
+
+
+def _take_out(replays: _Replays, found: ItemOfTxids, reason: str) -> list[ReplayResult]:
+    try:
+        return replays.run(found.to_replay, reason)
+    except BaseException:
+        warn(
+            f"{found.item} is excluded, and the tables still contain it: run `reliability replay "
+            f"{replays.topology} {format_txids(found.to_replay)}`"
+        )
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Replays:
+    """Replays txids of a topology on this host's spark-submit."""
+
+    connection: LedgerConnection
+    topology: str
+    module: str
+    timeout: int
+    master: str
+    conf: Sequence[str]
+
+    def run(
+        self,
+        txids: Sequence[int],
+        reason: str,
+        *,
+        is_dry_run: bool = False,
+        without: frozenset[str] = frozenset(),
+    ) -> list[ReplayResult]:
+        """Replay the txids, in a run of their own; nothing is shown any more when it returns."""
+        if not txids:
+            return []
+        submit = replaying.submit_with(self.master, self.conf)
+        with print_progress(len(txids)) as report, signals_as_errors():
+            replay_run = prepare_replay(
+                self.connection,
+                self.topology,
                 submit,
                 report,
                 None,
-                module=module,
-                is_dry_run=True,
-                patience=timeout,
-                without=frozenset({item}),
+                module=self.module,
+                is_dry_run=is_dry_run,
+                patience=self.timeout,
+                without=without,
             )
-            replayed = replay_all(
-                trying, found.to_replay, f"without {item}", refreeze=False, report=report
-            )
-        if not dry_run:
-            check_asked(_question(topology, found, replayed), yes=yes)
-            found = exclude_item(connection, topology, item, reason, person())
-            replayed = []
-            if found.to_replay and report:
-                correcting = prepare_replay(
-                    connection,
-                    topology,
-                    submit,
-                    report,
-                    None,
-                    module=module,
-                    is_dry_run=False,
-                    patience=timeout,
-                )
-                try:
-                    replayed = replay_all(
-                        correcting, found.to_replay, reason, refreeze=False, report=report
-                    )
-                except BaseException:
-                    warn(
-                        f"{item} is excluded, and the tables still contain it: run `reliability "
-                        f"replay {topology} {format_txids(found.to_replay)}`"
-                    )
-                    raise
-        closing.close()
-    _print_excluded(topology, found, replayed, dry_run=dry_run, as_json=as_json)
+            return replay_all(replay_run, txids, reason, refreeze=False, report=report)
 
 
 def _find(connection: LedgerConnection, topology: str, file: str) -> str:
