@@ -127,8 +127,7 @@ def unskip(
     refusal = refusal_of_replay(connection, topology, txid)
     with connection.transaction() as tx:
         curr_txid = lock_topology(tx, topology)["curr_txid"]
-        if not read_checkpoint(tx, topology).state.is_at_rest:
-            raise LedgerBusy(f"{topology}: a change of its states is in progress")
+        _check_at_rest(tx, topology)
         if refusal is not None:
             raise UnskipNotPossible(f"txid {txid} of {topology} stays skipped: {refusal}")
         if tx.first("end_skip", reason=reason, ended_by=by, **key) is None:
@@ -166,6 +165,7 @@ def _skip_parked(
         lock_topology(tx, topology)
         if tx.first("has_committed_empty", **key) is None:
             return False
+        _check_at_rest(tx, topology)
         tx.run("fence_for_empty", reason=f"skipped: {reason}", **key)
         tx.run("begin_skip", reason=reason, skipped_by=by, **key)
         tx.run("satisfy_requests_of_skipped", **key)
@@ -209,9 +209,7 @@ def _grant_empty(
     with connection.transaction() as tx:
         locked = lock_topology(tx, topology)
         _check_possible(locked, txid)
-        # An attempt that is fenced after the votes could never commit, nor could any later txid.
-        if not read_checkpoint(tx, topology).state.is_at_rest:
-            raise LedgerBusy(f"{topology}: a change of its states is in progress")
+        _check_at_rest(tx, topology)
         why = {"reason": f"{verdict.value.lower()}: {reason}"}
         tx.run("release_txids", topology=topology, txids=[txid])
         if verdict is EmptyVerdict.PARKED:
@@ -235,6 +233,12 @@ def _grant_empty(
         if process:
             tx.one("process_empty_attempt", **grant)
         return grant
+
+
+def _check_at_rest(tx: DatabaseTransaction, topology: str) -> None:
+    # An attempt that is fenced after the votes could never commit, nor could any later txid.
+    if not read_checkpoint(tx, topology).state.is_at_rest:
+        raise LedgerBusy(f"{topology}: a change of its states is in progress")
 
 
 def _check_possible(locked: Row, txid: int) -> None:
