@@ -20,7 +20,7 @@ class Standing:
     :param unfrozen: uncommitted txids whose batch is cut when they begin
     :param held: txid -> why a person must release it
     :param blocked: the oldest txid that no run is working on
-    :param skipped: uncommitted txids that a person has skipped
+    :param skipped: txids that a person has skipped
     """
 
     curr_txid: int
