@@ -140,9 +140,9 @@ CREATE TABLE reliability.commit_log (
     committed_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT commit_log_pkey PRIMARY KEY (topology, commit_number),
     CONSTRAINT commit_log_topology_txid_attempt_id_fkey FOREIGN KEY (topology, txid, attempt_id) REFERENCES reliability.attempt(topology, txid, attempt_id),
-    CONSTRAINT change_kind CHECK ((kind = ANY (ARRAY['COMMIT'::text, 'REPLAY'::text, 'ROLLBACK'::text]))),
+    CONSTRAINT change_kind CHECK ((kind = ANY (ARRAY['COMMIT'::text, 'REPLAY'::text, 'ROLLBACK'::text, 'REPAIR'::text]))),
     CONSTRAINT only_a_replay_replaces CHECK (((kind = 'REPLAY'::text) = (replaced_attempt IS NOT NULL))),
-    CONSTRAINT only_a_rollback_has_no_attempt CHECK (((kind = 'ROLLBACK'::text) = (attempt_id IS NULL)))
+    CONSTRAINT only_a_rollback_or_a_repair_has_no_attempt CHECK (((kind = ANY (ARRAY['ROLLBACK'::text, 'REPAIR'::text])) = (attempt_id IS NULL)))
 );
 
 CREATE UNIQUE INDEX one_first_commit_per_txid ON reliability.commit_log USING btree (topology, txid, rollbacks) WHERE (kind = 'COMMIT'::text);
@@ -173,6 +173,7 @@ CREATE TABLE reliability.difference (
     rows_removed bigint NOT NULL,
     moved jsonb NOT NULL,
     recorded_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    by_hand jsonb,
     CONSTRAINT difference_pkey PRIMARY KEY (difference_id),
     CONSTRAINT difference_topology_state_fkey FOREIGN KEY (topology, state) REFERENCES reliability.state(topology, state)
 );
@@ -199,6 +200,22 @@ CREATE TABLE reliability.emission (
 );
 
 CREATE INDEX emission_by_interval ON reliability.emission USING btree (topology, interval_start, interval_end);
+
+CREATE TABLE reliability.exclusion (
+    topology text NOT NULL,
+    item text NOT NULL,
+    excluded_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    excluded_by text NOT NULL,
+    reason text NOT NULL,
+    ended_at timestamp with time zone,
+    ended_by text,
+    ended_reason text,
+    CONSTRAINT exclusion_pkey PRIMARY KEY (topology, item, excluded_at),
+    CONSTRAINT exclusion_topology_fkey FOREIGN KEY (topology) REFERENCES reliability.topology(topology),
+    CONSTRAINT inclusion_is_whole CHECK ((((ended_at IS NULL) = (ended_by IS NULL)) AND ((ended_at IS NULL) = (ended_reason IS NULL))))
+);
+
+CREATE UNIQUE INDEX one_exclusion_per_item ON reliability.exclusion USING btree (topology, item) WHERE (ended_at IS NULL);
 
 CREATE TABLE reliability.migration (
     number integer NOT NULL,
@@ -307,6 +324,22 @@ CREATE TABLE reliability.sink (
     CONSTRAINT sink_topology_txid_attempt_id_fkey FOREIGN KEY (topology, txid, attempt_id) REFERENCES reliability.attempt(topology, txid, attempt_id),
     CONSTRAINT partitions_are_counted CHECK ((partitions >= 0))
 );
+
+CREATE TABLE reliability.skip (
+    topology text NOT NULL,
+    txid bigint NOT NULL,
+    skipped_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    skipped_by text NOT NULL,
+    reason text NOT NULL,
+    ended_at timestamp with time zone,
+    ended_by text,
+    ended_reason text,
+    CONSTRAINT skip_pkey PRIMARY KEY (topology, txid, skipped_at),
+    CONSTRAINT skip_topology_txid_fkey FOREIGN KEY (topology, txid) REFERENCES reliability.transaction(topology, txid),
+    CONSTRAINT unskip_is_whole CHECK ((((ended_at IS NULL) = (ended_by IS NULL)) AND ((ended_at IS NULL) = (ended_reason IS NULL))))
+);
+
+CREATE UNIQUE INDEX one_skip_per_txid ON reliability.skip USING btree (topology, txid) WHERE (ended_at IS NULL);
 
 CREATE TABLE reliability.source_item (
     topology text NOT NULL,

@@ -22,8 +22,6 @@ FROM "reliability_contribution"."one__revenue"
 WHERE _txid = %(txid)s
   AND _attempt_id = %(attempt_id)s;
 
--- the query move_contribution
-
 CREATE
 TEMPORARY TABLE "pg_temp"."changed" ON
 COMMIT
@@ -71,6 +69,8 @@ ANALYZE "pg_temp"."changed";
 
 SELECT DISTINCT "customer" IS NULL AS "customer"
 FROM "pg_temp"."changed";
+
+-- the query move_contribution
 
 CREATE
 TEMPORARY TABLE "pg_temp"."reached" ON

@@ -48,6 +48,77 @@ ANALYZE "pg_temp"."changed";
 SELECT DISTINCT "customer" IS NULL AS "customer"
 FROM "pg_temp"."changed";
 
+WITH differing AS MATERIALIZED
+  (SELECT expected."is there" IS NOT NULL AS is_expected,
+                                             found."is there" IS NOT NULL AS is_found,
+                                                                             coalesce(expected."customer", found."customer") AS "key customer",
+                                                                             "expected"."orders" AS "expected orders",
+                                                                             "found"."orders" AS "found orders",
+                                                                             "expected"."revenue" AS "expected revenue",
+                                                                             "found"."revenue" AS "found revenue",
+                                                                             "expected"."_revenue_count" AS "expected _revenue_count",
+                                                                             "found"."_revenue_count" AS "found _revenue_count",
+                                                                             "expected"."_rows" AS "expected _rows",
+                                                                             "found"."_rows" AS "found _rows",
+                                                                             "expected"."_txid" AS "expected _txid",
+                                                                             "found"."_txid" AS "found _txid"
+   FROM
+     (SELECT *,
+             true AS "is there"
+      FROM
+        (SELECT "customer",
+                CAST(sum("kept"."orders") AS numeric) AS "orders",
+                CAST(sum("kept"."revenue") AS numeric) AS "revenue",
+                CAST(sum("kept"."_revenue_count") AS numeric) AS "_revenue_count",
+                CAST(sum("kept"."_rows") AS numeric) AS "_rows",
+                max("kept"."_txid") AS _txid
+         FROM
+           (SELECT *
+            FROM
+              (SELECT changed._number,
+                      staged.*
+               FROM "pg_temp"."changed" AS changed
+               JOIN "reliability_contribution"."one__revenue" AS staged ON "changed"."customer" = "staged"."customer"
+               OFFSET 0) AS own
+            WHERE EXISTS
+                (SELECT
+                 FROM reliability.contribution AS header
+                 WHERE header.topology = E'one'
+                   AND header.state = E'revenue'
+                   AND header.txid = "own"."_txid"
+                   AND header.attempt_id = "own"."_attempt_id"
+                   OFFSET 0)) AS kept
+         GROUP BY "customer") AS folded) AS expected
+   FULL JOIN
+     (SELECT *,
+             true AS "is there"
+      FROM
+        (SELECT target.*
+         FROM "pg_temp"."changed" AS changed
+         JOIN "public"."revenue" AS target ON ("changed"."customer" = "target"."customer"
+                                               OR ("changed"."customer" IS NULL
+                                                   AND "target"."customer" IS NULL))) AS target) AS found ON ROW("expected"."customer")::record = ROW("found"."customer")::record
+   WHERE expected."is there" IS NULL
+     OR found."is there" IS NULL
+     OR ROW("expected"."orders", "expected"."revenue", "expected"."_revenue_count", "expected"."_rows", "expected"."_txid") IS DISTINCT
+     FROM ROW("found"."orders", "found"."revenue", "found"."_revenue_count", "found"."_rows", "found"."_txid"))
+SELECT counted.*,
+       shown.*
+FROM
+  (SELECT count(*) FILTER (
+                           WHERE NOT is_found) AS missing,
+          count(*) FILTER (
+                           WHERE NOT is_expected) AS surplus,
+          count(*) FILTER (
+                           WHERE is_expected
+                             AND is_found) AS different
+   FROM differing) AS counted
+LEFT JOIN
+  (SELECT *
+   FROM differing
+   ORDER BY "key customer"
+   LIMIT %(most)s) AS shown ON true;
+
 CREATE
 TEMPORARY TABLE "pg_temp"."reached" ON
 COMMIT

@@ -48,6 +48,88 @@ ANALYZE "pg_temp"."changed";
 SELECT DISTINCT "customer" IS NULL AS "customer"
 FROM "pg_temp"."changed";
 
+WITH differing AS MATERIALIZED
+  (SELECT expected."is there" IS NOT NULL AS is_expected,
+                                             found."is there" IS NOT NULL AS is_found,
+                                                                             coalesce(expected."customer", found."customer") AS "key customer",
+                                                                             "expected"."dearest" AS "expected dearest",
+                                                                             "found"."dearest" AS "found dearest",
+                                                                             "expected"."_mean_sum" AS "expected _mean_sum",
+                                                                             "found"."_mean_sum" AS "found _mean_sum",
+                                                                             "expected"."_mean_count" AS "expected _mean_count",
+                                                                             "found"."_mean_count" AS "found _mean_count",
+                                                                             "expected"."status" AS "expected status",
+                                                                             "found"."status" AS "found status",
+                                                                             "expected"."_status_by_1" AS "expected _status_by_1",
+                                                                             "found"."_status_by_1" AS "found _status_by_1",
+                                                                             "expected"."_status_tuple" AS "expected _status_tuple",
+                                                                             "found"."_status_tuple" AS "found _status_tuple",
+                                                                             "expected"."_rows" AS "expected _rows",
+                                                                             "found"."_rows" AS "found _rows",
+                                                                             "expected"."_txid" AS "expected _txid",
+                                                                             "found"."_txid" AS "found _txid"
+   FROM
+     (SELECT *,
+             true AS "is there"
+      FROM
+        (SELECT DISTINCT ON ("customer") "customer",
+                            CAST(max("kept"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
+                            CAST(sum("kept"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
+                            CAST(sum("kept"."_mean_count") OVER same_key AS numeric) AS "_mean_count",
+                            CAST(first_value("kept"."status") OVER (same_key
+                                                                    ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS text) AS "status",
+                            CAST(first_value("kept"."_status_by_1") OVER (same_key
+                                                                          ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS numeric(14, 2)) AS "_status_by_1",
+                            CAST(first_value("kept"."_status_tuple") OVER (same_key
+                                                                           ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS bigint) AS "_status_tuple",
+                            CAST(sum("kept"."_rows") OVER same_key AS numeric) AS "_rows",
+                            max("kept"."_txid") OVER same_key AS _txid
+         FROM
+           (SELECT *
+            FROM
+              (SELECT changed._number,
+                      staged.*
+               FROM "pg_temp"."changed" AS changed
+               JOIN "reliability_contribution"."one__revenue" AS staged ON "changed"."customer" = "staged"."customer"
+               OFFSET 0) AS own
+            WHERE EXISTS
+                (SELECT
+                 FROM reliability.contribution AS header
+                 WHERE header.topology = E'one'
+                   AND header.state = E'revenue'
+                   AND header.txid = "own"."_txid"
+                   AND header.attempt_id = "own"."_attempt_id"
+                   OFFSET 0)) AS kept WINDOW same_key AS (PARTITION BY "customer")) AS folded) AS expected
+   FULL JOIN
+     (SELECT *,
+             true AS "is there"
+      FROM
+        (SELECT target.*
+         FROM "pg_temp"."changed" AS changed
+         JOIN "public"."revenue" AS target ON ("changed"."customer" = "target"."customer"
+                                               OR ("changed"."customer" IS NULL
+                                                   AND "target"."customer" IS NULL))) AS target) AS found ON ROW("expected"."customer")::record = ROW("found"."customer")::record
+   WHERE expected."is there" IS NULL
+     OR found."is there" IS NULL
+     OR ROW("expected"."dearest", "expected"."_mean_sum", "expected"."_mean_count", "expected"."status", "expected"."_status_by_1", "expected"."_status_tuple", "expected"."_rows", "expected"."_txid") IS DISTINCT
+     FROM ROW("found"."dearest", "found"."_mean_sum", "found"."_mean_count", "found"."status", "found"."_status_by_1", "found"."_status_tuple", "found"."_rows", "found"."_txid"))
+SELECT counted.*,
+       shown.*
+FROM
+  (SELECT count(*) FILTER (
+                           WHERE NOT is_found) AS missing,
+          count(*) FILTER (
+                           WHERE NOT is_expected) AS surplus,
+          count(*) FILTER (
+                           WHERE is_expected
+                             AND is_found) AS different
+   FROM differing) AS counted
+LEFT JOIN
+  (SELECT *
+   FROM differing
+   ORDER BY "key customer"
+   LIMIT %(most)s) AS shown ON true;
+
 CREATE
 TEMPORARY TABLE "pg_temp"."reached" ON
 COMMIT

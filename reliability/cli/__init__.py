@@ -17,6 +17,7 @@ IN_THE_ORDER_OF_THE_HELP = (
     "history",
     "replay",
     "control",
+    "exclude",
     "reconcile",
     "resume",
     "maintenance",

@@ -5,8 +5,10 @@ A command imports what it needs when it is called: `reliability status` must not
 
 from __future__ import annotations
 
+import getpass
 import io
 import os
+import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -98,6 +100,11 @@ def check_asked(question: str, *, yes: bool) -> None:
     """Ask a person for confirmation before a change; exit if it is refused."""
     if not yes:
         typer.confirm(question, abort=True, err=True)
+
+
+def person() -> str:
+    """Return who uses this command line, for the ledger."""
+    return f"{getpass.getuser()}@{socket.gethostname()}"
 
 
 # --- the ledger ----------------------------------------------------------------------------------

@@ -1,10 +1,11 @@
-"""Commands that change what is processed: pause, resume, rollback, release, park, skip."""
+"""Commands that change what is processed: pause, resume, rollback, release, park, skip, unskip."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,6 +18,7 @@ from reliability.cli.app import (
     check_asked,
     check_known,
     ledger,
+    person,
     verb,
     warn,
 )
@@ -28,6 +30,7 @@ from reliability.cli.different_rows import (
     rows_into,
 )
 from reliability.cli.output import (
+    commands_to_clear,
     format_differences,
     plain,
     plain_run,
@@ -49,6 +52,7 @@ if TYPE_CHECKING:
     from reliability.transaction.commit.plan import Committed
     from reliability.transaction.correct.rollback import RolledBack
 
+Txid = Annotated[int, typer.Argument(metavar="TXID", min=1)]
 Txids = Annotated[str, typer.Argument(metavar="TXIDS", help="3, 3..5 or 3,7..9.")]
 
 
@@ -289,9 +293,10 @@ def park(
     file: FileOption = "",
     yes: Yes = False,
 ) -> None:
-    """Let later txids commit past one that cannot be processed; a replay can process it later.
+    """Let later txids commit past one for now; a later clear or replay processes it.
 
     It commits as empty when its turn comes. Runs that requested it are told that it is not done.
+    `reliability skip` passes over a txid for good.
     """
     from reliability.transaction.correct.park import park
 
@@ -316,7 +321,8 @@ def skip(
 ) -> None:
     """Let later txids commit past one for good; runs that requested it succeed without it.
 
-    It commits as empty when its turn comes.
+    It commits as empty when its turn comes. Clears, retries, backfills and replays leave it out
+    until `reliability unskip`. `reliability park` passes over a txid for now.
     """
     from reliability.transaction.correct.park import skip
 
@@ -324,7 +330,7 @@ def skip(
     with ledger() as connection:
         check_known(connection, topology)
         selected = select_txids(connection, topology, txids, interval, file)
-        _park_or_skip(skip, connection, selected, reason, SKIPPED, yes=yes)
+        _park_or_skip(partial(skip, by=person()), connection, selected, reason, SKIPPED, yes=yes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -338,16 +344,40 @@ class _Verdict:
 
 PARKED = _Verdict(
     done="parked",
-    consequence="its run fails until it is replayed",
-    follows="Its runs fail, and stay red. To process it later: "
+    consequence="its run fails until a clear or `reliability replay` processes it",
+    follows="Its runs fail, and stay red. To process it later, clear its run, or: "
     "reliability replay {topology} {txid}",
 )
 SKIPPED = _Verdict(
-    done="skipped",
-    consequence="its run succeeds without it",
-    follows="Its runs succeed without it. To process it all the same: "
-    "reliability replay {topology} {txid}",
+    done="skipped for good",
+    consequence="its run succeeds without it, now and whenever it is cleared",
+    follows="Its runs succeed without it. To take that back: reliability unskip {topology} {txid}",
 )
+
+
+@verb("reliability unskip shop 42 --reason 'it was no test file'")
+def unskip(topology: TopologyName, txid: Txid, reason: Reason, as_json: AsJson = False) -> None:
+    """Take a skip back, and print what processes the txid then; no table changes by itself."""
+    from reliability.transaction.correct.park import unskip
+
+    with ledger() as connection:
+        check_known(connection, topology)
+        done = unskip(connection, topology, txid, reason, person())
+        named = with_intervals(connection, topology, [txid])
+    if as_json:
+        return print_json(
+            {
+                "topology": topology,
+                "txid": txid,
+                "has_committed": done.has_committed,
+                "run": plain_run(done.run),
+            }
+        )
+    typer.echo(f"{named} of {topology} is no longer skipped. Clear its run to process it:")
+    for line in commands_to_clear([done.run]):
+        typer.echo(line)
+    if done.has_committed:
+        typer.echo(f"or replay it from here:\n  reliability replay {topology} {txid}")
 
 
 def _park_or_skip(

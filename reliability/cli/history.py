@@ -2,17 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reliability.cli.app import FOUND, AsJson, OneOrAll, TopologyName, ledger, names, verb
-from reliability.cli.output import followed, format_value, plain, print_json, print_table
+from reliability.cli.app import (
+    FOUND,
+    AsJson,
+    OneOrAll,
+    TopologyName,
+    check_known,
+    ledger,
+    names,
+    verb,
+)
+from reliability.cli.different_rows import DiffFile, check_target, rows_into
+from reliability.cli.output import (
+    followed,
+    format_differences,
+    format_value,
+    plain,
+    print_json,
+    print_table,
+)
 from reliability.cli.select import FileOption, IntervalOption, check_selection, select_txids
+from reliability.core.difference import format_cell, format_row
 
 if TYPE_CHECKING:
+    from reliability.transaction.correct.repair import Repaired
     from reliability.transaction.inspect.explain import Explanation
     from reliability.transaction.inspect.verify import Verified
 
@@ -72,8 +93,15 @@ def read_key(parts: Sequence[str]) -> dict[str, str | None]:
 
 def _print_explanation(found: Explanation) -> None:
     if found.row is not None:
-        typer.echo(f"now: {_format_values(found.row)}")
-    columns = list(dict.fromkeys(c for one in found.contributions for c in _visible(one.values)))
+        typer.echo(f"now: {format_row(found.row)}")
+    columns = list(
+        dict.fromkeys(
+            column
+            for one in found.contributions
+            for column in one.values
+            if not column.startswith("_")
+        )
+    )
     print_table(
         "",
         {
@@ -88,7 +116,7 @@ def _print_explanation(found: Explanation) -> None:
             (
                 one.attempt,
                 one.interval,
-                *(_value(one.values[name]) for name in columns),
+                *(format_cell(one.values[name]) for name in columns),
                 one.committed_at,
                 one.run_id,
                 "this txid and older ones" if one.presence == "compacted" else "",
@@ -100,31 +128,37 @@ def _print_explanation(found: Explanation) -> None:
     )
 
 
-def _visible(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if not name.startswith("_")}
-
-
-def _format_values(values: Mapping[str, Any] | None) -> str:
-    if values is None:
-        return "no row"
-    return ", ".join(f"{name} {_value(value)}" for name, value in _visible(values).items())
-
-
-def _value(value: Any) -> str:
-    return "NULL" if value is None else str(value)
-
-
 # --- verify --------------------------------------------------------------------------------------
 
 
-@verb("reliability verify", "reliability verify shop --json")
-def verify(topology: OneOrAll = "", as_json: AsJson = False) -> None:
+@verb(
+    "reliability verify",
+    "reliability verify shop --json",
+    "reliability verify shop --repair",
+    "reliability verify shop --repair --yes --reason 'an UPDATE by hand in the wrong database'",
+)
+def verify(
+    topology: OneOrAll = "",
+    repair: Annotated[
+        bool, typer.Option("--repair", help="Show what a repair would change; with --yes, do it.")
+    ] = False,
+    reason: Annotated[str, typer.Option(help="Why it is repaired; recorded in the ledger.")] = "",
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Carry the repair out.")] = False,
+    diff: DiffFile = None,
+    as_json: AsJson = False,
+) -> None:
     """Compute every row from the kept contributions, and compare it with its table.
 
-    Exits with 3 if a table differs from its contributions. Blocks no other session.
+    Exits with 3 if a table differs from its contributions. Blocks no other session. With --repair,
+    one topology's tables are brought back to their contributions: changed, missing and surplus
+    rows. Without --yes it only shows what would change.
     """
     from reliability.transaction.inspect.verify import verify
 
+    if repair:
+        return _repair(topology, reason, diff, yes=yes, as_json=as_json)
+    if yes or reason or diff:
+        raise typer.BadParameter("--yes, --reason and --diff need --repair")
     with ledger() as connection:
         every = followed(names(connection, topology), "verify")
         found = [(name, one) for name in every for one in verify(connection, name)]
@@ -134,6 +168,45 @@ def verify(topology: OneOrAll = "", as_json: AsJson = False) -> None:
         _print_verified(found)
     if any(one.is_exact is False for _, one in found):  # None: cannot be determined
         raise typer.Exit(FOUND)
+
+
+def _repair(topology: str, reason: str, diff: Path | None, *, yes: bool, as_json: bool) -> None:
+    from reliability.transaction.correct.repair import repair
+
+    if not topology:
+        raise typer.BadParameter("--repair needs a TOPOLOGY")
+    if yes and not reason:
+        raise typer.BadParameter("--repair --yes needs a --reason")
+    if yes and diff:
+        raise typer.BadParameter("rows are compared in a dry run: --diff cannot be used with --yes")
+    check_target(diff, "")
+    with ledger() as connection, ExitStack() as closing:
+        check_known(connection, topology)
+        observer = None
+        if diff:
+            observer = closing.enter_context(rows_into(connection, topology, diff, "")).observe
+        done = repair(connection, topology, reason, dry_run=not yes, observer=observer)
+    if as_json:
+        print_json({"topology": topology, "is_dry_run": not yes, **plain(done)})
+    else:
+        _print_repaired(topology, done, yes=yes)
+    if done.differences and not yes:
+        raise typer.Exit(FOUND)
+
+
+def _print_repaired(topology: str, done: Repaired, *, yes: bool) -> None:
+    if not done.differences:
+        typer.echo(f"{topology}: no row differs from its contributions")
+        return
+    if yes:
+        typer.echo(f"{topology} was repaired as c={done.commit_number}. What changed:")
+    else:
+        typer.echo(f"A repair of {topology} would change:")
+    for line in format_differences(done.differences):
+        typer.echo(line)
+    if not yes:
+        typer.echo("To do it:")
+        typer.echo(f"  reliability verify {topology} --repair --yes --reason '…'")
 
 
 def _print_verified(found: Sequence[tuple[str, Verified]]) -> None:
@@ -167,9 +240,7 @@ def _print_verified(found: Sequence[tuple[str, Verified]]) -> None:
 
 def _what_is_wrong(one: Verified) -> Iterator[str]:
     yield from one.headers
-    for row in one.examples:
-        key = ", ".join(f"{name}={_value(value)}" for name, value in row.key.items()) or "its row"
-        yield f"{key}: expected {_format_values(row.expected)}; found {_format_values(row.found)}"
+    yield from (row.describe() for row in one.examples)
 
 
 # --- compact -------------------------------------------------------------------------------------

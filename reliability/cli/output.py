@@ -182,6 +182,9 @@ def format_differences(differences: Sequence[Difference]) -> Iterator[str]:
         yield "  nothing"
     else:
         yield from (f"  {one}" for one in differences)
+    for one in differences:
+        if one.by_hand is not None:
+            yield f"  warning: {one.state}: {one.by_hand}"
 
 
 # --- next steps ---------------------------------------------------------------------

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import getpass
 import signal
-import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import ExitStack, contextmanager
@@ -21,6 +19,7 @@ from reliability.cli.app import (
     code_folders,
     ledger,
     module_of,
+    person,
     topology_from_code,
     verb,
     warn,
@@ -126,9 +125,9 @@ def replay(
                 check_observable(connection, topology)
             rows = closing.enter_context(rows_into(connection, topology, diff, diff_table))
             rows.txids = frozenset(wanted)
-        report = closing.enter_context(_progress(len(wanted)))
-        closing.enter_context(_signals_as_errors())
-        replaying = _prepare(
+        report = closing.enter_context(print_progress(len(wanted)))
+        closing.enter_context(signals_as_errors())
+        replaying = prepare_replay(
             connection,
             topology,
             submit,
@@ -140,9 +139,7 @@ def replay(
         )
         to_clear = _refreeze_uncommitted(replaying, wanted, reason, report) if refreeze else []
         wanted = sorted(set(wanted) - {txid for run in to_clear for txid in run.txids})
-        replayed = _replay_all(
-            replaying, selected, wanted, reason, refreeze=refreeze, report=report
-        )
+        replayed = replay_all(replaying, selected, wanted, reason, refreeze=refreeze, report=report)
         closing.close()  # all that is written is there before anything is said of it
     _print_results(selected, replayed, to_clear, is_dry_run=dry_run, as_json=as_json)
     _warn_of_unobserved(replayed, rows)
@@ -165,7 +162,7 @@ def submit_with(master: str, conf: Sequence[str]) -> SubmitStep:
     return SparkSubmit(program=program, master=master, conf=conf, code=code_folders())
 
 
-def _prepare(
+def prepare_replay(
     connection: LedgerConnection,
     topology: str,
     submit: SubmitStep,
@@ -175,6 +172,7 @@ def _prepare(
     module: str,
     **options: Any,
 ) -> ReplayRun:
+    """Return a run of its own; it has made no request yet."""
     from reliability.cli.replay_run import ReplayRun
     from reliability.transaction.emit.requests import Run
 
@@ -194,7 +192,7 @@ def _prepare(
 def _run_id() -> str:
     """Return the run's id; it is unique, or two calls would share their requests."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    return f"cli {getpass.getuser()}@{socket.gethostname()} {now}"
+    return f"cli {person()} {now}"
 
 
 def _refreeze_uncommitted(
@@ -212,7 +210,7 @@ def _refreeze(replaying: ReplayRun, txid: int, reason: str, report: Callable[[st
         report(f"txid {txid} is refrozen")
 
 
-def _replay_all(
+def replay_all(
     replaying: ReplayRun,
     selected: Selected,
     txids: Sequence[int],
@@ -293,7 +291,7 @@ def _give_up_after(
 
 
 @contextmanager
-def _signals_as_errors() -> Iterator[None]:
+def signals_as_errors() -> Iterator[None]:
     """Turn a closed terminal or a kill into an error, so that no JVM and no request stays open."""
 
     def end(number: int, frame: object) -> None:
@@ -333,7 +331,7 @@ def _warn_of_unobserved(replayed: Sequence[ReplayResult], rows: DifferentRows | 
 
 
 @contextmanager
-def _progress(txids: int) -> Iterator[Callable[[str], None]]:
+def print_progress(txids: int) -> Iterator[Callable[[str], None]]:
     """Report progress on stderr: on a terminal the last message only, elsewhere all of them."""
     err = console(stderr=True)
     last: list[str] = []
@@ -355,6 +353,19 @@ def _interval(selected: Selected, one: ReplayResult) -> str | None:
     return format_intervals([selected.intervals.get(one.txid)]) or None
 
 
+def print_replayed(
+    selected: Selected, replayed: Sequence[ReplayResult], *, is_dry_run: bool
+) -> None:
+    """Print what each replay changed, or would change."""
+    for one in replayed:
+        what = "would change" if is_dry_run else "changed"
+        typer.echo(f"{selected.with_interval(one.attempt)} {what}")
+        for line in format_differences(one.differences):
+            typer.echo(line)
+        if one.outdated_code:
+            typer.echo(f"warning: {one.outdated_code}")
+
+
 def _print_results(
     selected: Selected,
     replayed: Sequence[ReplayResult],
@@ -374,13 +385,7 @@ def _print_results(
                 "to_clear": [plain_run(run) for run in to_clear],
             }
         )
-    for one in replayed:
-        what = "would change" if is_dry_run else "changed"
-        typer.echo(f"{selected.with_interval(one.attempt)} {what}")
-        for line in format_differences(one.differences):
-            typer.echo(line)
-        if one.outdated_code:
-            typer.echo(f"warning: {one.outdated_code}")
+    print_replayed(selected, replayed, is_dry_run=is_dry_run)
     if to_clear:
         uncommitted = selected.named(txid for run in to_clear for txid in run.txids)
         typer.echo(f"{uncommitted} not committed yet. Next:")

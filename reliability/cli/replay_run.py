@@ -13,13 +13,20 @@ from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.coordinator import Wait, Work
 from reliability.core.definitions import Topology
 from reliability.core.difference import Difference
-from reliability.core.errors import NothingToReplay, ReliabilityError, RunUnsatisfied, Transient
+from reliability.core.errors import (
+    NothingToReplay,
+    ReliabilityError,
+    RunUnsatisfied,
+    Transient,
+    TxidSkipped,
+)
 from reliability.core.request import Request, TaskTry
 from reliability.core.spout import BatchMeta
 from reliability.core.statement_key import TxidKey
 from reliability.core.txids import format_txids, with_noun
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
+from reliability.ledger.records import skipped_of
 from reliability.spark.submission import Submission
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.plan import Committed
@@ -67,6 +74,7 @@ class ReplayRun:
     :param patience: how many seconds to wait for a txid's turn
     :param report: called with progress messages
     :param observer: observes the rows that a dry run finds different
+    :param without: source items that a dry run leaves out
     """
 
     def __init__(
@@ -81,7 +89,9 @@ class ReplayRun:
         patience: float = 3600,
         report: Callable[[str], None] = logger.info,
         observer: DifferenceObserver | None = None,
+        without: frozenset[str] = frozenset(),
     ) -> None:
+        self._without = without
         self._connection = connection
         self._definition = topology
         self._topology = topology.name
@@ -100,6 +110,7 @@ class ReplayRun:
         """Open requests for all of these txids, or for none.
 
         :raises NothingToReplay: one of them has not committed
+        :raises TxidSkipped: one of them is skipped
         """
         with self._connection.transaction() as tx:
             lock_topology(tx, self._topology)
@@ -109,6 +120,8 @@ class ReplayRun:
                 raise NothingToReplay(
                     f"{self._topology}: {with_noun(format_txids(missing))} {have} not committed"
                 )
+            if skip := tx.first("skipped_of_txids", txids=list(txids), topology=self._topology):
+                raise TxidSkipped(str(skipped_of(skip)))
             self._requests = {
                 txid: contact_in(tx, self._topology, txid, self._who, may_open_first=True)
                 for txid in txids
@@ -154,7 +167,11 @@ class ReplayRun:
         # All txids were requested together, maybe long ago: a sweep may have given this one up.
         request = contact(connection, self._topology, txid, self._who)
         task = TransactionTask(
-            topology=self._definition, txid=txid, request_id=request.request_id, work=self._work
+            topology=self._definition,
+            txid=txid,
+            request_id=request.request_id,
+            work=self._work,
+            without=self._without,
         )
         executor = CommandLineExecutor(
             connection, task, self._submit_step, self._module, self._patience, self._report

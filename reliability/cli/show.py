@@ -32,7 +32,7 @@ from reliability.core.statement_key import TxidKey
 from reliability.core.txids import format_intervals
 
 if TYPE_CHECKING:
-    from reliability.ledger.connection import LedgerConnection
+    from reliability.ledger.connection import LedgerConnection, Row
     from reliability.transaction.inspect.attempt_report import AttemptReport, StepReport
 
 MAX_ITEMS = 20  # that are printed
@@ -250,7 +250,8 @@ def _show_txid(connection: LedgerConnection, topology: str, txid: int, *, as_jso
     for (attempt, number), rows in groupby(
         report["differences"], lambda row: (row["attempt"], row["commit_number"])
     ):
-        typer.echo(f"{attempt} {'changed' if number else 'would have changed'}")
+        what = attempt or f"c={number}"
+        typer.echo(f"{what} {'changed' if number else 'would have changed'}")
         for line in format_differences([_difference_of(row) for row in rows]):
             typer.echo(line)
 
@@ -302,6 +303,14 @@ def _facts_of_txid(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "batch", f"{rows} rows in {items} items, {report['accounting']}"
     for row in report["refreezes"]:
         yield "refrozen", f"{format_value(row['refrozen_at'])}: {row['reason']}"
+    for row in report["skips"]:
+        when = format_value(row["skipped_at"])
+        yield "skipped", f"{when} by {row['skipped_by']}: {row['reason']}"
+        yield "unskipped", _ended(row)
+    for row in report["exclusions"]:
+        what = f"{row['item']}, {format_value(row['excluded_at'])} by {row['excluded_by']}"
+        yield "excluded", f"{what}: {row['reason']}"
+        yield "included", f"{row['item']}, {_ended(row)}" if row["ended_at"] else ""
     if report["committed_attempt"] is not None:
         yield (
             "committed",
@@ -311,34 +320,56 @@ def _facts_of_txid(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "held", report["held_reason"]
 
 
+def _ended(row: dict[str, Any]) -> str:
+    if row["ended_at"] is None:
+        return ""
+    return f"{format_value(row['ended_at'])} by {row['ended_by']}: {row['ended_reason']}"
+
+
 def _story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> dict[str, Any]:
     key = TxidKey(topology, txid)
     found = rows_of(connection, "transaction_details", **key)
     if not found:
         remedy = f"`reliability status` shows how many txids {topology} has emitted."
         raise AttemptUnknown(f"{topology} has no txid {txid}", remedy=remedy)
+    changes = rows_of(connection, "changes_of_txid", **key)
     return {
         "topology": topology,
         **found[0],
         "refreezes": rows_of(connection, "refreezes_of_txid", **key),
+        "skips": rows_of(connection, "skips_of_txid", **key),
+        "exclusions": rows_of(connection, "exclusions_of_txid", **key),
         "requests": rows_of(connection, "requests_of_txid", **key),
         "attempts": [_named(r, txid) for r in rows_of(connection, "attempts_of_txid", **key)],
-        "changes": [_named(r, txid) for r in rows_of(connection, "changes_of_txid", **key)],
-        "differences": [_named(r, txid) for r in _differences(connection, topology, txid)],
+        "changes": [_named(r, txid) for r in changes],
+        "differences": [_named(r, txid) for r in _differences(connection, topology, txid, changes)],
     }
 
 
-def _differences(connection: LedgerConnection, topology: str, txid: int) -> list[Any]:
-    """Read them in the databases of their states."""
+def _differences(
+    connection: LedgerConnection, topology: str, txid: int, changes: Sequence[Row]
+) -> list[Any]:
+    """Read them in the databases of their states, those of rollbacks and repairs too."""
     from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 
     key = TxidKey(topology, txid)
+    numbers = [row["commit_number"] for row in changes if row["attempt_id"] is None]
+    of_changes = {"topology": topology, "commit_numbers": numbers}
     found = rows_of(connection, "differences_of_txid", **key)
+    found += rows_of(connection, "differences_of_changes", **of_changes)
     with TopologyDatabases.of(connection, topology) as participants:
         for participant in participants:
             with naming_database(participant.name):
                 found += rows_of(participant.connection, "differences_of_txid", **key)
-    return sorted(found, key=lambda row: (row["attempt_id"], row["state"]))
+                found += rows_of(participant.connection, "differences_of_changes", **of_changes)
+    return sorted(
+        found,
+        key=lambda row: (
+            row["attempt_id"] is None,
+            row["attempt_id"] or row["commit_number"],
+            row["state"],
+        ),
+    )
 
 
 def _named(row: Any, txid: int) -> dict[str, Any]:
@@ -355,12 +386,5 @@ def _named(row: Any, txid: int) -> dict[str, Any]:
 
 
 def _difference_of(row: dict[str, Any]) -> Difference:
-    from decimal import Decimal
-
-    return Difference(
-        state=row["state"],
-        rows_added=row["rows_added"],
-        rows_changed=row["rows_changed"],
-        rows_removed=row["rows_removed"],
-        moved={name: Decimal(str(by)) for name, by in row["moved"].items()},
-    )
+    fields = ("state", "rows_added", "rows_changed", "rows_removed", "moved", "by_hand")
+    return Difference.from_json({name: row[name] for name in fields})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +10,7 @@ import typer
 
 from reliability.cli.app import FAILED, AsJson, OneOrAll, ledger, names, rows_of, verb, warn
 from reliability.cli.output import format_value, print_json, print_table
-from reliability.core.txids import format_ranges, with_verb
+from reliability.core.txids import format_ranges, with_noun, with_verb
 
 if TYPE_CHECKING:
     from reliability.core.state import State
@@ -59,6 +60,9 @@ def _standing(tx: DatabaseTransaction, row: Row) -> dict[str, Any]:
         "parked": [_with_txids(found) for found in tx.all("parked_txids", topology=topology)],
         "without_commit": intervals.counts,
         "expected_unknown": intervals.unknown,
+        "skipped": [_with_txids(found) for found in tx.all("skipped_txids", topology=topology)],
+        "excluded": tx.all("excluded_items", topology=topology),
+        "to_replay": [_with_txids(found) for found in tx.all("items_to_replay", topology=topology)],
     }
 
 
@@ -98,6 +102,16 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
         again = f"reliability replay {topology} {parked['txids']}"
         what = with_verb(parked["txids"])
         yield f"{topology}: {what} parked, until `{again}`: {parked['reason']}"
+    for skipped in one["skipped"]:
+        what, back = with_noun(skipped["txids"]), f"reliability unskip {topology} TXID"
+        yield f"{topology}: {what} skipped for good, until `{back}`: {skipped['reason']}"
+    for excluded in one["excluded"]:
+        back = f"reliability include {topology} {shlex.quote(excluded['item'])}"
+        yield f"{topology}: {excluded['item']} excluded, until `{back}`: {excluded['reason']}"
+    for found in one["to_replay"]:
+        what = "is excluded and still counted" if found["is_excluded"] else "is not counted yet"
+        again = f"reliability replay {topology} {found['txids']}"
+        yield f"{topology}: {found['item']} {what}: `{again}`"
 
 
 # --- topologies ----------------------------------------------------------------------------------

@@ -33,6 +33,7 @@ from reliability.core.errors import (
     TxidHeld,
 )
 from reliability.core.request import Request, RequestKind, RequestStatus
+from reliability.core.skip import Skipped
 
 
 class AttemptStatus(str, Enum):
@@ -191,6 +192,7 @@ class Snapshot:
         has no attempt to start from
     :param replay_refusal: why the topology's states cannot replace what this txid committed
     :param held: why a person must release the txid first: it was rolled back (H4)
+    :param skipped: a person has skipped the txid, so that nothing processes it (C8)
     """
 
     txid: int
@@ -205,6 +207,7 @@ class Snapshot:
     lacks_predecessor: bool = False
     replay_refusal: str | None = None
     held: str | None = None
+    skipped: Skipped | None = None
     max_replay_pending: int = 1
 
     @property
@@ -267,8 +270,15 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
+class PassOver:
+    """Commit a skipped txid as empty."""
+
+
+@dataclass(frozen=True, slots=True)
 class Done:
-    """The goal is reached."""
+    """The goal is reached; `note` says what the log should say about it."""
+
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -278,13 +288,13 @@ class Fail:
     error: ReliabilityError
 
 
-Action = Begin | Submit | Seal | Commit | DryRun | Wait | Done | Fail
+Action = Begin | Submit | Seal | Commit | DryRun | PassOver | Wait | Done | Fail
 
 
 def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
     """Decide what a task that works for `request` does next; a pure function."""
     if request.status is RequestStatus.SATISFIED:
-        return Done()
+        return Done(str(snapshot.skipped) if snapshot.skipped else "")
     if request.status is not RequestStatus.OPEN:
         return Fail(_closed(snapshot.txid, request))
     live = snapshot.live
@@ -351,6 +361,8 @@ def _begin_in_turn(snapshot: Snapshot, request: Request) -> Action:
         return Fail(ReplayNotPossible(f"txid {snapshot.txid}: {snapshot.replay_refusal}"))
     if snapshot.paused is not None:
         return _wait(snapshot, request, f"the topology to be resumed (paused: {snapshot.paused})")
+    if snapshot.skipped is not None and not snapshot.is_replay:
+        return _pass_over_in_turn(snapshot, request)
     if not snapshot.may_process:
         return _wait(snapshot, request, _window(snapshot))
     if snapshot.lacks_predecessor:
@@ -359,6 +371,12 @@ def _begin_in_turn(snapshot: Snapshot, request: Request) -> Action:
     if snapshot.is_throttled:
         return _wait(snapshot, request, "the emit interval to pass")
     return Begin()
+
+
+def _pass_over_in_turn(snapshot: Snapshot, request: Request) -> Action:
+    if snapshot.txid == snapshot.curr_txid:
+        return PassOver()
+    return _wait(snapshot, request, f"txid {snapshot.curr_txid} to commit first")
 
 
 def _window(snapshot: Snapshot) -> str:

@@ -1,11 +1,79 @@
-"""The rows of a state that a replay, a rollback or a dry run changes."""
+"""The rows of a state that a change of the topology, or a dry run of one, changes."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from decimal import Decimal
 from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Differing:
+    """A row that differs from its contributions.
+
+    :param expected: the row by its contributions, None if there should be no row
+    :param found: the row in the table, None if it is missing
+    """
+
+    key: Mapping[str, Any]
+    expected: Mapping[str, Any] | None
+    found: Mapping[str, Any] | None
+
+    def describe(self) -> str:
+        """Return it as a text, without hidden columns.
+
+        >>> Differing(key={"day": None}, expected={"n": 3, "_txid": 1}, found=None).describe()
+        'day=NULL: expected n 3; found no row'
+        """
+        key = ", ".join(f"{name}={format_cell(value)}" for name, value in self.key.items())
+        expected, found = format_row(self.expected), format_row(self.found)
+        return f"{key or 'its row'}: expected {expected}; found {found}"
+
+
+def format_row(values: Mapping[str, Any] | None) -> str:
+    """Format the visible columns of a row; None is a row that does not exist."""
+    if values is None:
+        return "no row"
+    visible = {name: value for name, value in values.items() if not name.startswith("_")}
+    return ", ".join(f"{name} {format_cell(value)}" for name, value in visible.items())
+
+
+def format_cell(value: Any) -> str:
+    """Format one value of a row."""
+    return "NULL" if value is None else str(value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ByHand:
+    """Rows that a change found other than their contributions say, and wrote as these say (H8).
+
+    :param examples: some of these rows, as texts
+
+    >>> str(ByHand(missing=1, examples=("k=1: expected n 3; found no row",))).partition(". ")[0]
+    'rows that were changed by hand are overwritten: 1 missing; k=1: expected n 3; found no row'
+    """
+
+    missing: int = 0
+    surplus: int = 0
+    different: int = 0
+    examples: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        counts = {
+            "missing": self.missing,
+            "surplus": self.surplus,
+            "different": self.different,
+        }
+        found = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+        shown = "".join(f"; {example}" for example in self.examples[:SHOWN_EXAMPLES])
+        return (
+            f"rows that were changed by hand are overwritten: {found}{shown}. They are no part of "
+            "the difference; `reliability verify` finds all such rows"
+        )
+
+
+SHOWN_EXAMPLES = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,6 +82,7 @@ class Difference:
 
     :param moved: value -> the change of its sum over the table; only of Count and Sum, and only if
         it is not 0
+    :param by_hand: rows that it met and that somebody had changed; they are not in the counts
 
     >>> print(Difference(state="totals", rows_changed=2, moved={"revenue": Decimal("-1.50")}))
     totals: 2 rows changed; revenue -1.50
@@ -28,6 +97,7 @@ class Difference:
     rows_changed: int = 0
     rows_removed: int = 0
     moved: Mapping[str, Decimal] = field(default_factory=dict)
+    by_hand: ByHand | None = None
 
     @property
     def is_nothing(self) -> bool:
@@ -53,7 +123,10 @@ class Difference:
     def from_json(cls, data: Mapping[str, Any]) -> Difference:
         """Read what `to_json` wrote."""
         moved = {name: Decimal(str(by)) for name, by in data["moved"].items()}
-        return cls(**{**data, "moved": moved})
+        by_hand = data.get("by_hand")
+        if by_hand is not None and not isinstance(by_hand, ByHand):
+            by_hand = ByHand(**{**by_hand, "examples": tuple(by_hand["examples"])})
+        return cls(**{**data, "moved": moved, "by_hand": by_hand})
 
     def to_json(self) -> dict[str, Any]:
         """Return it as plain data."""
@@ -63,4 +136,5 @@ class Difference:
             "rows_changed": self.rows_changed,
             "rows_removed": self.rows_removed,
             "moved": {name: str(by) for name, by in self.moved.items()},
+            "by_hand": None if self.by_hand is None else asdict(self.by_hand),
         }

@@ -366,6 +366,41 @@ class ParkNotPossible(Terminal):
     )
 
 
+class TxidSkipped(Terminal):
+    """The txid is skipped: nothing processes it."""
+
+    code = "TXID_SKIPPED"
+    remedy = "run `reliability unskip` first if it is to be processed."
+
+
+class TxidNotSkipped(Terminal):
+    """The txid is not skipped."""
+
+    code = "TXID_NOT_SKIPPED"
+    remedy = "`reliability status` lists the skipped txids."
+
+
+class UnskipNotPossible(Terminal):
+    """The txid has committed as empty, and a state could not replay it."""
+
+    code = "UNSKIP_NOT_POSSIBLE"
+    remedy = "deliver its files under other names: they get a txid of their own."
+
+
+class ExclusionNotPossible(Terminal):
+    """A source item cannot be excluded or included."""
+
+    code = "EXCLUSION_NOT_POSSIBLE"
+    remedy = "`reliability show TOPOLOGY TXID --json` lists the source items of a txid."
+
+
+class RepairNotPossible(Terminal):
+    """A table cannot be brought back to its contributions; nothing was changed."""
+
+    code = "REPAIR_NOT_POSSIBLE"
+    remedy = "`reliability verify` names the rows and the records that are wrong."
+
+
 class NothingToReplay(Terminal):
     """There is no committed txid to replay."""
 

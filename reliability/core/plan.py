@@ -77,11 +77,27 @@ class PlannedRollback:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedRepair:
+    """Rows that differ from their contributions become what these say (H9).
+
+    :param last_txid: the last txid that has committed
+    """
+
+    commit_number: int
+    last_txid: int
+    reason: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data for the ledger."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeKey(StatementKey):
     """What the statements of one change name.
 
-    :param txid: committed, replayed, or rolled back to
-    :param attempt_id: None for a rollback, as is `nonce`
+    :param txid: committed, replayed, or rolled back to; for a repair the last one that committed
+    :param attempt_id: None for a rollback or a repair, as is `nonce`
     :param commit_number: None for a dry run
     :param replaced_attempt: of a replay
     :param state: set while one state is changed
@@ -103,6 +119,8 @@ class ChangeKey(StatementKey):
         data = planned.to_json()
         if isinstance(planned, PlannedRollback):
             data["txid"] = data.pop("to_txid")
+        elif isinstance(planned, PlannedRepair):
+            data["txid"] = data.pop("last_txid")
         return cls(topology=topology, **data)
 
     def of_state(self, state: str) -> ChangeKey:
@@ -110,7 +128,7 @@ class ChangeKey(StatementKey):
         return replace(self, state=state)
 
 
-PlannedChange = PlannedCommit | PlannedRollback
+PlannedChange = PlannedCommit | PlannedRollback | PlannedRepair
 Plan = tuple[PlannedChange, ...]
 
 
@@ -122,7 +140,9 @@ def dropped_by(plan: Plan) -> int:
 def planned_from_json(data: Mapping[str, Any]) -> PlannedChange:
     """Read what `to_json` wrote; unreadable data is corruption, never an empty plan."""
     try:
-        return PlannedRollback(**data) if "to_txid" in data else PlannedCommit(**data)
+        if "to_txid" in data:
+            return PlannedRollback(**data)
+        return PlannedRepair(**data) if "last_txid" in data else PlannedCommit(**data)
     except TypeError as error:
         raise LedgerCorruption(f"unreadable plan of a commit: {data!r}") from error
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from reliability.core.plan import Plan, PlannedRollback
+from reliability.core.plan import Plan, PlannedCommit, PlannedRollback
 from reliability.core.state import State, beyond_history
 
 
@@ -53,7 +53,7 @@ def drop_refusal(decided: Plan, to_txid: int) -> str | None:
                 return (
                     f"a rollback to txid {planned.to_txid} is decided: roll back to it or earlier"
                 )
-        elif to_txid >= planned.txid:
+        elif isinstance(planned, PlannedCommit) and to_txid >= planned.txid:
             return (
                 f"txid {planned.txid} is decided and cannot be committed: "
                 f"roll back to txid {planned.txid - 1} or earlier"

@@ -306,7 +306,8 @@ class Spout(Protocol):
         `_x` is the row's tuple id and `_n` is 1; their folds equal `count`, except for `_x` in a
         batch that is COUNTED. `reliability.spark.frames` has functions that add both columns.
         Spark may read the batch several times, and must get the same rows with the same tuple ids.
-        A batch of an opaque spout may have no items: its frame has no rows and the same columns.
+        A batch may have no items, because the spout is opaque, or they are excluded, or gone when
+        it was refrozen: its frame has no rows and the same columns.
 
         :raises SchemaMismatch: the source does not have the columns or types that it should have
         """

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from reliability.core.coordinator import AttemptStatus, Blocked, LiveAttempt, Snapshot
+from reliability.core.skip import Skipped
 
 PROCESSING = (AttemptStatus.PROCESSING, AttemptStatus.SEALING)
 
@@ -19,6 +20,7 @@ class Standing:
     :param unfrozen: uncommitted txids whose batch is cut when they begin
     :param held: txid -> why a person must release it
     :param blocked: the oldest txid that no run is working on
+    :param skipped: txids that a person has skipped
     """
 
     curr_txid: int
@@ -31,6 +33,7 @@ class Standing:
     unfrozen: frozenset[int]
     held: Mapping[int, str]
     blocked: Blocked | None
+    skipped: Mapping[int, Skipped]
 
     def snapshot(self, txid: int) -> Snapshot:
         """Return the snapshot of one txid."""
@@ -47,6 +50,7 @@ class Standing:
             is_gathering=self.is_gathering and txid == self.curr_txid,
             lacks_predecessor=txid in self.unfrozen and not self._has_predecessor(txid),
             held=self.held.get(txid),
+            skipped=self.skipped.get(txid),
             max_replay_pending=self.max_replay_pending,
         )
 

@@ -14,6 +14,7 @@ from reliability.core.coordinator import (
 )
 from reliability.core.fold import Fold
 from reliability.core.request import Request, RequestKind, RequestStatus, TaskTry
+from reliability.core.skip import Skipped
 from reliability.core.spout import BatchMeta, Interval, ItemPart, read_parts
 from reliability.ledger.connection import Row
 
@@ -67,6 +68,7 @@ def snapshot_of(
         ),
         replay_refusal=replay_refusal,
         held=row["held_reason"],
+        skipped=skipped_of(row),
         max_replay_pending=row["max_replay_pending"],
     )
 
@@ -102,6 +104,21 @@ def blocked_of(row: Row | None) -> Blocked | None:
         is_held=row["is_held"],
         is_released=row["is_released"],
         is_overdue=row["is_overdue"],
+    )
+
+
+def skipped_of(row: Row) -> Skipped | None:
+    """Convert who skipped a txid and why; None if it is not skipped."""
+    if row["skipped_at"] is None:
+        return None
+    interval = interval_of(row)
+    return Skipped(
+        topology=row["topology"],
+        txid=row["txid"],
+        interval=str(interval) if interval else "",
+        by=row["skipped_by"],
+        at=row["skipped_at"],
+        reason=row["skipped_reason"],
     )
 
 

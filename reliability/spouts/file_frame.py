@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Protocol
 
 from reliability.core.aggregators.column import quoted
-from reliability.core.errors import SchemaMismatch
+from reliability.core.errors import SchemaMismatch, SourceUnreadable
 from reliability.core.spout import BatchMeta, Verdict
 from reliability.spark.frames import with_tuple_ids
 from reliability.spark.values import as_text, as_typed
 from reliability.spouts.file_item import FileItem, ordinals
+from reliability.spouts.filesystem import find_files
 from reliability.spouts.names import GLOB_IN_SPARK, locate, name_in_spark
-from reliability.spouts.parquet import check_one_schema
+from reliability.spouts.parquet import check_one_schema, read_file
+from reliability.spouts.patterns import for_any_interval
 from reliability.spouts.text import line_end
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
+    from pyspark.sql.types import StructType
 
 
 class Format(Protocol):
@@ -29,10 +33,18 @@ class Format(Protocol):
     def schema(self) -> str: ...
     @property
     def header(self) -> bool: ...
+    @property
+    def pattern(self) -> str: ...
 
 
 def file_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFrame:
-    """Read a batch of files; an opaque spout's batch may have none."""
+    """Read a batch of files.
+
+    It may have none: an opaque spout's, one whose files are all excluded, or one that was refrozen
+    after its files were deleted.
+
+    :raises SchemaMismatch: it has none, and nothing tells the columns
+    """
     if not meta.items:
         return _empty_frame(spark, spout)
     if meta.verdict is Verdict.COUNTED:
@@ -99,7 +111,22 @@ def _unused_name(columns: Sequence[str]) -> str:
 def _empty_frame(spark: SparkSession, spout: Format) -> DataFrame:
     from pyspark.sql import functions as F
 
-    return with_tuple_ids(spark.createDataFrame([], spout.schema), F.lit(0), F.lit(0))
+    schema = spout.schema or _schema_of_any_file(spark, spout.pattern)
+    return with_tuple_ids(spark.createDataFrame([], schema), F.lit(0), F.lit(0))
+
+
+def _schema_of_any_file(spark: SparkSession, pattern: str) -> StructType:
+    """Return the columns of the last readable file of the pattern, whatever its interval."""
+    for path in sorted(find_files(for_any_interval(pattern)), reverse=True):
+        with suppress(SourceUnreadable):
+            read_file(path)
+            return spark.read.parquet(_literal_path(locate(path))).schema
+    raise SchemaMismatch(
+        f"the batch has no files, and no file matches {for_any_interval(pattern)}, so nothing "
+        "tells its columns",
+        remedy="set schema= in the FileSpout, restore a file, or run `reliability skip` for the "
+        "txid.",
+    )
 
 
 def _paths(meta: BatchMeta) -> list[str]:

@@ -120,6 +120,21 @@ def spellings(found: Mapping[str, str]) -> dict[str, list[str]]:
     return known
 
 
+def identity_of_file(path: str) -> str:
+    """Return the name that the ledger gives to a file, from any spelling of it.
+
+    >>> identity_of_file("s3a://bucket/a.csv")
+    's3://bucket/a.csv'
+    """
+    path = without_file_scheme(path)
+    if is_uri(path):
+        scheme, _, rest = path.partition("://")
+        return f"{schemes_of_store(scheme)[0]}://{rest}"
+    folder, _, name = path.rpartition("/")
+    folder = identity_of_folder(folder or ("/" if path.startswith("/") else "."))
+    return f"{folder}/{name}" if folder else name
+
+
 def check_name(path: str) -> None:
     """Raise SourceUnreadable if Spark cannot read a file of this name, whatever is in it."""
     if reason := _why_unreadable(path):

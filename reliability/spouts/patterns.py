@@ -53,6 +53,15 @@ def for_interval(pattern: str, interval: Interval | None) -> str:
     return _PLACE.sub(lambda place: place[0].format(**ends), pattern)
 
 
+def for_any_interval(pattern: str) -> str:
+    """Replace the placeholders by wildcards.
+
+    >>> for_any_interval("in/{data_interval_start:%Y/%m}/a.csv")
+    'in/*/*/a.csv'
+    """
+    return _PLACE.sub(lambda place: "*" + "/*" * place[0].count("/"), pattern)
+
+
 def check_pattern(what: str, pattern: str) -> None:
     """Raise InvalidDefinition if a brace is not a placeholder; `what` names the parameter."""
     if why := _why_invalid(pattern):

@@ -21,6 +21,7 @@ from reliability.core.coordinator import (
     Done,
     DryRun,
     Fail,
+    PassOver,
     Seal,
     Submit,
     Wait,
@@ -41,6 +42,7 @@ from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.drain import drain
 from reliability.transaction.commit.dry_run import DryRunResult, dry_run_replay
 from reliability.transaction.commit.plan import Committed
+from reliability.transaction.correct.park import skip_again
 from reliability.transaction.process.attempt import end_attempt, error_of
 from reliability.transaction.process.begin import (
     begin_attempt,
@@ -57,6 +59,7 @@ class TransactionTask:
     """The work of one Airflow task, or of one call of the command line, for a txid.
 
     :param work: process a step, or commit the txid
+    :param without: source items that its attempts leave out, beside those that are excluded
     """
 
     topology: Topology
@@ -64,6 +67,7 @@ class TransactionTask:
     request_id: int
     work: Work
     leases: Leases = DEFAULT_LEASES
+    without: frozenset[str] = frozenset()
 
 
 class Executor(Protocol):
@@ -124,7 +128,9 @@ def _run_until_done(
     while True:
         action = decide(connection, task)
         match action:
-            case Done():
+            case Done(note=note):
+                if note:
+                    executor.report(note)
                 return None
             case Fail(error=error):
                 raise error
@@ -137,6 +143,8 @@ def _run_until_done(
                 executor.committed(committed)
                 if not committed:  # another process was faster, or it is no longer due
                     executor.wait(Wait("its commit"))
+            case PassOver():
+                skip_again(connection, task.topology.name, task.txid)
             case DryRun():
                 return dry_run_replay(
                     connection, task.topology.name, task.txid, task.request_id, observer
@@ -177,7 +185,13 @@ def _process(
         case Begin():
             executor.check()
             grant = begin_attempt(
-                connection, task.topology, task.txid, task.request_id, task.work, task.leases
+                connection,
+                task.topology,
+                task.txid,
+                task.request_id,
+                task.work,
+                task.leases,
+                task.without,
             )
             if grant is not None:
                 executor.report(f"attempt {grant.attempt} begins")

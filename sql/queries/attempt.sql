@@ -8,7 +8,7 @@ SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.paused_reason,
                   AND c.txid = p.curr_txid - 1 AND c.kind = 'COMMIT'
                   AND c.committed_at > clock_timestamp() - p.checkpoint_interval) AS is_gathering,
        t.interval_start, t.interval_end, t.batch_meta IS NOT NULL AS is_frozen, t.held_reason,
-       p.max_replay_pending,
+       p.max_replay_pending, k.skipped_at, k.skipped_by, k.reason AS skipped_reason,
        b.attempt_id AS predecessor_attempt,
        l.attempt_id AS live_attempt_id, l.status AS live_status, l.request_id AS live_request_id,
        l.sealing_task, coalesce(l.lease_until < clock_timestamp(), false) AS live_lease_expired,
@@ -22,6 +22,7 @@ SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.paused_reason,
   LEFT JOIN reliability.attempt l ON l.topology = t.topology AND l.txid = t.txid
         AND l.status IN ('PROCESSING', 'SEALING', 'PROCESSED')
   LEFT JOIN reliability.request q ON q.request_id = l.request_id
+  LEFT JOIN reliability.skip k ON k.topology = t.topology AND k.txid = t.txid AND k.ended_at IS NULL
   LEFT JOIN reliability.attempt b ON b.topology = t.topology AND b.txid = t.txid - 1
         AND (b.txid < p.curr_txid AND b.status = 'COMMITTED'
              OR b.txid >= p.curr_txid AND b.status IN ('PROCESSING', 'SEALING', 'PROCESSED'))

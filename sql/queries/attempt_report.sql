@@ -48,7 +48,7 @@ SELECT status, reason_code, reason, happened_at FROM reliability.attempt_event
 
 -- story_differences --
 -- The rows of each state that an attempt changed, or, as a dry run, would have changed.
-SELECT state, rows_added, rows_changed, rows_removed, moved FROM reliability.difference
+SELECT state, rows_added, rows_changed, rows_removed, moved, by_hand FROM reliability.difference
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
  ORDER BY difference_id;
 

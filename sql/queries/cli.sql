@@ -22,12 +22,59 @@ SELECT t.held_reason AS reason, count(*) AS count,
  GROUP BY t.held_reason ORDER BY min(t.txid);
 
 -- parked_txids --
--- Txids that have committed as empty and wait for a replay to process them.
+-- Txids that have committed as empty and wait for a replay to process them: parked, or unskipped.
 SELECT verdict_reason AS reason, count(*) AS count,
        range_agg(int8range(txid, txid, '[]'))::text AS txids
-  FROM reliability.attempt
- WHERE topology = %(topology)s AND status = 'COMMITTED' AND verdict = 'PARKED'
+  FROM reliability.attempt a
+ WHERE topology = %(topology)s AND status = 'COMMITTED' AND verdict IS NOT NULL
+   AND NOT EXISTS (SELECT FROM reliability.skip k
+                    WHERE k.topology = a.topology AND k.txid = a.txid AND k.ended_at IS NULL)
  GROUP BY verdict_reason ORDER BY min(txid);
+
+-- skipped_txids --
+-- Txids that are skipped for good.
+SELECT reason, count(*) AS count, range_agg(int8range(txid, txid, '[]'))::text AS txids,
+       min(skipped_at) AS skipped_at
+  FROM reliability.skip
+ WHERE topology = %(topology)s AND ended_at IS NULL
+ GROUP BY reason ORDER BY min(txid);
+
+-- excluded_items --
+-- Source items that are excluded.
+SELECT item, reason, excluded_at, excluded_by FROM reliability.exclusion
+ WHERE topology = %(topology)s AND ended_at IS NULL ORDER BY item;
+
+-- items_to_replay --
+-- Items that a committed txid has counted although they are excluded, or has not counted although they
+-- are included again: its attempt was granted before that.
+SELECT item, is_excluded, range_agg(int8range(txid, txid, '[]'))::text AS txids
+  FROM (SELECT s.item, t.txid,
+               EXISTS (SELECT FROM reliability.exclusion e
+                        WHERE e.topology = s.topology AND e.item = s.item AND e.ended_at IS NULL)
+               AS is_excluded,
+               EXISTS (SELECT FROM reliability.exclusion e
+                        WHERE e.topology = s.topology AND e.item = s.item
+                          AND a.granted_at >= e.excluded_at
+                          AND (e.ended_at IS NULL OR a.granted_at < e.ended_at)) AS is_left_out
+          FROM (SELECT DISTINCT topology, item FROM reliability.exclusion
+                 WHERE topology = %(topology)s) AS known
+          JOIN reliability.source_item s USING (topology, item)
+          JOIN reliability.transaction t USING (topology, txid)
+          JOIN reliability.attempt a ON a.topology = t.topology AND a.txid = t.txid
+               AND a.attempt_id = t.committed_attempt AND a.verdict IS NULL) AS each
+ WHERE is_excluded <> is_left_out
+ GROUP BY item, is_excluded ORDER BY item;
+
+-- skips_of_txid --
+-- When and why a txid was skipped and unskipped.
+SELECT skipped_at, skipped_by, reason, ended_at, ended_by, ended_reason FROM reliability.skip
+ WHERE topology = %(topology)s AND txid = %(txid)s ORDER BY skipped_at;
+
+-- exclusions_of_txid --
+-- Which source items of a txid were excluded and included again, and why.
+SELECT e.item, e.excluded_at, e.excluded_by, e.reason, e.ended_at, e.ended_by, e.ended_reason
+  FROM reliability.source_item s JOIN reliability.exclusion e USING (topology, item)
+ WHERE s.topology = %(topology)s AND s.txid = %(txid)s ORDER BY e.excluded_at, e.item;
 
 -- topology_details --
 -- The configuration and position of a topology.
@@ -66,11 +113,13 @@ SELECT a.attempt_id, a.status, a.reason_code, a.reason, a.verdict, a.verdict_rea
  ORDER BY a.attempt_id;
 
 -- changes_of_txid --
--- Every change of the states that involved a txid; a rollback involves all later txids.
+-- Every change of the states that involved a txid. A rollback involves all later txids, a repair all
+-- that had committed.
 SELECT l.commit_number, l.kind, l.attempt_id, l.replaced_attempt, l.reason, l.committed_at
   FROM reliability.transaction t
   JOIN reliability.commit_log l ON l.topology = t.topology
-       AND (l.txid = t.txid AND l.kind <> 'ROLLBACK'
+       AND (l.txid = t.txid AND l.kind IN ('COMMIT', 'REPLAY')
+            OR l.txid >= t.txid AND l.kind = 'REPAIR' AND l.committed_at > t.emitted_at
             OR l.txid < t.txid AND l.kind = 'ROLLBACK' AND l.committed_at > t.emitted_at)
  WHERE t.topology = %(topology)s AND t.txid = %(txid)s
  ORDER BY l.commit_number;
@@ -82,10 +131,19 @@ SELECT refrozen_at, reason, batch_meta AS items_until_then FROM reliability.refr
 
 -- differences_of_txid --
 -- What the attempts at a txid changed in the rows of each state.
-SELECT attempt_id, commit_number, state, rows_added, rows_changed, rows_removed, moved,
+SELECT attempt_id, commit_number, state, rows_added, rows_changed, rows_removed, moved, by_hand,
        recorded_at
   FROM reliability.difference
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id IS NOT NULL
+ ORDER BY difference_id;
+
+-- differences_of_changes --
+-- What rollbacks and repairs changed in the rows of each state.
+SELECT attempt_id, commit_number, state, rows_added, rows_changed, rows_removed, moved, by_hand,
+       recorded_at
+  FROM reliability.difference
+ WHERE topology = %(topology)s AND commit_number = ANY(%(commit_numbers)s::bigint[])
+   AND attempt_id IS NULL
  ORDER BY difference_id;
 
 -- lag --

@@ -171,6 +171,13 @@ SELECT topology, %(commit_number)s, 'ROLLBACK', %(txid)s, %(reason)s, rollbacks
   FROM reliability.topology WHERE topology = %(topology)s
 RETURNING commit_number;
 
+-- log_repair --
+-- Log a repair.
+INSERT INTO reliability.commit_log (topology, commit_number, kind, txid, reason, rollbacks)
+SELECT topology, %(commit_number)s, 'REPAIR', %(txid)s, %(reason)s, rollbacks
+  FROM reliability.topology WHERE topology = %(topology)s
+RETURNING commit_number;
+
 -- close_later_requests --
 -- Rolled back txids satisfy no request; once released, they must be requested again (H4).
 UPDATE reliability.request
@@ -183,9 +190,9 @@ UPDATE reliability.transaction SET held_reason = %(reason)s
  WHERE topology = %(topology)s AND txid > %(txid)s;
 
 -- record_difference --
--- Record what a replay, a rollback or a dry run changes in the rows of a state.
+-- Record what a replay, a rollback, a repair or a dry run changes in the rows of a state.
 INSERT INTO reliability.difference (topology, state, txid, attempt_id, commit_number,
-       rows_added, rows_changed, rows_removed, moved)
+       rows_added, rows_changed, rows_removed, moved, by_hand)
 VALUES (%(topology)s, %(state)s, %(txid)s, %(attempt_id)s, %(commit_number)s,
-        %(rows_added)s, %(rows_changed)s, %(rows_removed)s, %(moved)s)
+        %(rows_added)s, %(rows_changed)s, %(rows_removed)s, %(moved)s, %(by_hand)s)
 RETURNING difference_id;

@@ -32,6 +32,95 @@ UPDATE reliability.request
    SET status = 'PARKED', reason = %(reason)s, ended_at = clock_timestamp()
  WHERE topology = %(topology)s AND txid = %(txid)s AND status IN ('OPEN', 'GIVEN_UP');
 
+-- begin_skip --
+-- Record that a person has skipped a txid; one that is skipped stays as it is.
+INSERT INTO reliability.skip (topology, txid, skipped_by, reason)
+VALUES (%(topology)s, %(txid)s, %(skipped_by)s, %(reason)s)
+    ON CONFLICT (topology, txid) WHERE ended_at IS NULL DO NOTHING;
+
+-- end_skip --
+-- Take the skip of a txid back; no row: it is not skipped.
+UPDATE reliability.skip
+   SET ended_at = clock_timestamp(), ended_by = %(ended_by)s, ended_reason = %(reason)s
+ WHERE topology = %(topology)s AND txid = %(txid)s AND ended_at IS NULL
+RETURNING txid;
+
+-- skip_of_txid --
+-- Who has skipped a txid, when and why; no row: it is not skipped.
+SELECT k.topology, k.txid, k.skipped_at, k.skipped_by, k.reason AS skipped_reason,
+       t.interval_start, t.interval_end
+  FROM reliability.skip k JOIN reliability.transaction t USING (topology, txid)
+ WHERE k.topology = %(topology)s AND k.txid = %(txid)s AND k.ended_at IS NULL;
+
+-- skipped_of_txids --
+-- Which of these txids are skipped, by whom, when and why.
+SELECT k.topology, k.txid, k.skipped_at, k.skipped_by, k.reason AS skipped_reason,
+       t.interval_start, t.interval_end
+  FROM reliability.skip k JOIN reliability.transaction t USING (topology, txid)
+ WHERE k.topology = %(topology)s AND k.txid = ANY(%(txids)s::bigint[]) AND k.ended_at IS NULL
+ ORDER BY k.txid;
+
+-- has_committed_empty --
+-- Whether a txid was parked or skipped and has committed as empty.
+SELECT a.attempt_id FROM reliability.attempt a
+ WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.status = 'COMMITTED'
+   AND a.verdict IS NOT NULL;
+
+-- run_of_txid --
+-- The run that emitted a txid, which requests it when it is cleared.
+SELECT txid, dag_id, run_id, interval_start, interval_end FROM reliability.transaction
+ WHERE topology = %(topology)s AND txid = %(txid)s;
+
+-- items_named --
+-- The source items with this name, or whose name ends with it; also those that are excluded.
+SELECT DISTINCT item FROM (
+       SELECT item FROM reliability.source_item WHERE topology = %(topology)s
+        UNION ALL
+       SELECT item FROM reliability.exclusion WHERE topology = %(topology)s) AS known
+ WHERE item IN (%(item)s, %(identity)s)
+    OR right(item, length(%(item)s) + 1) = '/' || %(item)s
+ ORDER BY item;
+
+-- reads_table --
+-- Whether the items of a topology are rows of a table.
+SELECT EXISTS (SELECT FROM reliability.source_item
+                WHERE topology = %(topology)s AND starts_with(item, %(beginning)s)) AS reads_table;
+
+-- txids_of_item --
+-- The txids that read an item or a part of it, with the runs that emitted them.
+SELECT t.txid, t.dag_id, t.run_id, t.interval_start, t.interval_end,
+       t.committed_attempt IS NOT NULL AS has_committed,
+       EXISTS (SELECT FROM reliability.skip k WHERE k.topology = t.topology AND k.txid = t.txid
+                  AND k.ended_at IS NULL) AS is_skipped
+  FROM reliability.source_item s JOIN reliability.transaction t USING (topology, txid)
+ WHERE s.topology = %(topology)s AND s.item = %(item)s
+ ORDER BY t.txid;
+
+-- live_batches --
+-- What the live attempts of a topology read.
+SELECT a.txid, a.attempt_id, coalesce(a.batch_meta, t.batch_meta) AS batch_meta
+  FROM reliability.attempt a JOIN reliability.transaction t USING (topology, txid)
+ WHERE a.topology = %(topology)s AND a.status IN ('PROCESSING', 'SEALING', 'PROCESSED')
+   AND a.verdict IS NULL
+ ORDER BY a.txid;
+
+-- begin_exclusion --
+-- Record that a person has excluded a source item.
+INSERT INTO reliability.exclusion (topology, item, excluded_by, reason)
+VALUES (%(topology)s, %(item)s, %(excluded_by)s, %(reason)s)
+RETURNING item;
+
+-- end_exclusion --
+-- Take an exclusion back; no row: the item is not excluded.
+UPDATE reliability.exclusion
+   SET ended_at = clock_timestamp(), ended_by = %(ended_by)s, ended_reason = %(reason)s
+ WHERE topology = %(topology)s AND item = %(item)s AND ended_at IS NULL
+RETURNING item;
+
+-- topology_position --
+-- The only txid that may commit first, in this database.
+SELECT curr_txid FROM reliability.topology WHERE topology = %(topology)s;
+
 -- fence_for_empty --
 -- Fence the live attempt at a parked or skipped txid, even if it is PROCESSED.
 UPDATE reliability.attempt
@@ -123,10 +212,13 @@ SELECT batch_meta, emitted_xor, emitted_count FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = %(txid)s AND batch_meta IS NOT NULL;
 
 -- may_refreeze --
--- Whether the txid has a frozen batch and was not refrozen for this reason before.
+-- Whether the txid has a frozen batch, is not skipped, and was not refrozen for this reason before.
 SELECT t.batch_meta IS NOT NULL AND NOT EXISTS (
        SELECT FROM reliability.refreeze r
-        WHERE r.topology = t.topology AND r.txid = t.txid AND r.reason = %(reason)s) AS may
+        WHERE r.topology = t.topology AND r.txid = t.txid AND r.reason = %(reason)s)
+       AND NOT EXISTS (
+       SELECT FROM reliability.skip k
+        WHERE k.topology = t.topology AND k.txid = t.txid AND k.ended_at IS NULL) AS may
   FROM reliability.transaction t WHERE t.topology = %(topology)s AND t.txid = %(txid)s;
 
 -- batches_before --

@@ -3,9 +3,12 @@
 SELECT next_txid FROM reliability.topology WHERE topology = %(topology)s;
 
 -- whole_items --
--- Which of these source items belong to a txid as a whole.
+-- Which of these source items belong to a txid as a whole, or are excluded.
 SELECT item FROM reliability.source_item
- WHERE topology = %(topology)s AND item = ANY(%(items)s) AND part = '{(,)}';
+ WHERE topology = %(topology)s AND item = ANY(%(items)s) AND part = '{(,)}'
+ UNION
+SELECT item FROM reliability.exclusion
+ WHERE topology = %(topology)s AND item = ANY(%(items)s) AND ended_at IS NULL;
 
 -- parts_of_item --
 -- The parts of a source item and their txids. Txid 0: parts that refrozen batches no longer have;
@@ -19,11 +22,36 @@ HAVING count(*) > 0
  ORDER BY txid;
 
 -- any_part_is_allocated --
--- Whether another run has allocated any of these parts since they were planned.
+-- Whether another run has allocated any of these parts since they were planned, or a person has
+-- excluded them.
 SELECT EXISTS (
+       SELECT FROM reliability.exclusion e
+        WHERE e.topology = %(topology)s AND e.item = ANY(%(items)s::text[]) AND e.ended_at IS NULL)
+    OR EXISTS (
        SELECT FROM unnest(%(items)s::text[], %(parts)s::int8multirange[]) AS planned(item, part)
          JOIN reliability.source_item s ON s.topology = %(topology)s AND s.item = planned.item
               AND s.part && planned.part) AS is_allocated;
+
+-- are_left_out --
+-- Whether none of these txids needs its source: each is skipped, or all its items are excluded.
+SELECT count(*) > 0 AND bool_and(
+       EXISTS (SELECT FROM reliability.skip k WHERE k.topology = t.topology AND k.txid = t.txid
+                  AND k.ended_at IS NULL)
+       OR EXISTS (SELECT FROM reliability.source_item s
+                   WHERE s.topology = t.topology AND s.txid = t.txid)
+          AND NOT EXISTS (
+              SELECT FROM reliability.source_item s
+               WHERE s.topology = t.topology AND s.txid = t.txid AND NOT EXISTS (
+                     SELECT FROM reliability.exclusion e
+                      WHERE e.topology = s.topology AND e.item = s.item AND e.ended_at IS NULL)
+              )) AS are_left_out
+  FROM reliability.transaction t
+ WHERE t.topology = %(topology)s AND t.txid = ANY(%(txids)s::bigint[]);
+
+-- excluded_among --
+-- Which of these source items are excluded.
+SELECT item FROM reliability.exclusion
+ WHERE topology = %(topology)s AND item = ANY(%(items)s::text[]) AND ended_at IS NULL;
 
 -- emitted_intervals --
 -- Intervals of earlier emissions that could overlap this one.

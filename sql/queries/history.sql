@@ -16,7 +16,7 @@ SELECT state, keep_txids, keep_age, compacted_through AS after FROM reliability.
 -- horizon --
 -- In the coordinator's ledger: the last txid that a state compacts. With two limits, a contribution
 -- is kept as long as either keeps it. Never a txid that may still change: being replayed or to be
--- replayed, held, uncommitted, or parked, which a replay may process later.
+-- replayed, held, uncommitted, or committed as empty and not skipped, which a replay may process.
 WITH due AS (
        SELECT p.curr_txid,
               least(p.curr_txid - 1, p.curr_txid - 1 - %(keep_txids)s::bigint, (
@@ -31,7 +31,9 @@ WITH due AS (
         UNION ALL
        SELECT txid FROM reliability.attempt
         WHERE topology = %(topology)s AND (status IN ('PROCESSING', 'SEALING', 'PROCESSED')
-              OR status = 'COMMITTED' AND verdict = 'PARKED')
+              OR status = 'COMMITTED' AND verdict IS NOT NULL AND txid NOT IN (
+                 SELECT k.txid FROM reliability.skip k
+                  WHERE k.topology = %(topology)s AND k.ended_at IS NULL))
         UNION ALL
        SELECT txid FROM reliability.request
         WHERE topology = %(topology)s AND status = 'OPEN' AND kind = 'REPLAY'

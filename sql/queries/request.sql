@@ -17,6 +17,9 @@ SELECT r.request_id, r.number, r.kind, r.status, r.granted_after, coalesce(r.rea
 -- What decides the kind of a new request, and the newest attempt that a replay does not count as
 -- its own.
 SELECT t.committed_attempt,
+       t.committed_attempt IS NOT NULL AND EXISTS (
+           SELECT FROM reliability.skip k WHERE k.topology = t.topology AND k.txid = t.txid
+              AND k.ended_at IS NULL) AS is_skipped,
        coalesce((SELECT max(a.attempt_id) FROM reliability.attempt a
                   WHERE a.topology = t.topology AND a.txid = t.txid), -1) AS newest_attempt
   FROM reliability.transaction t
@@ -40,6 +43,17 @@ SELECT %(topology)s, %(txid)s, %(dag_id)s, %(run_id)s,
  WHERE topology = %(topology)s AND txid = %(txid)s
    AND dag_id = %(dag_id)s AND run_id = %(run_id)s
 RETURNING request_id, number, kind, status, granted_after, '' AS reason, is_dry_run;
+
+-- satisfy_skipped_request --
+-- Satisfy a new request for a skipped txid at once: nothing processes it (C8).
+UPDATE reliability.request SET status = 'SATISFIED', ended_at = clock_timestamp()
+ WHERE request_id = %(request_id)s AND status = 'OPEN'
+RETURNING request_id, number, kind, status, granted_after, '' AS reason, is_dry_run;
+
+-- satisfy_requests_of_skipped --
+-- Satisfy what still requests a txid that has committed as empty and is skipped now.
+UPDATE reliability.request SET status = 'SATISFIED', ended_at = clock_timestamp()
+ WHERE topology = %(topology)s AND txid = %(txid)s AND status IN ('OPEN', 'GIVEN_UP');
 
 -- reopen_request --
 -- Reopen a given-up request whose run shows activity again.

@@ -24,11 +24,14 @@ SELECT l.txid, l.attempt_id AS live_attempt_id, l.status AS live_status,
  WHERE l.topology = %(topology)s AND l.status IN ('PROCESSING', 'SEALING', 'PROCESSED');
 
 -- unfrozen_or_held --
--- Uncommitted txids without a frozen batch, and those that a person must release.
-SELECT t.txid, t.batch_meta IS NULL AS is_unfrozen, t.held_reason
+-- Uncommitted txids without a frozen batch, those that a person must release, and all skipped ones.
+SELECT t.topology, t.txid, t.batch_meta IS NULL AS is_unfrozen, t.held_reason,
+       t.interval_start, t.interval_end, k.skipped_at, k.skipped_by, k.reason AS skipped_reason
   FROM reliability.transaction t
- WHERE t.topology = %(topology)s AND t.txid >= %(curr_txid)s
-   AND (t.batch_meta IS NULL OR t.held_reason IS NOT NULL);
+  LEFT JOIN reliability.skip k ON k.topology = t.topology AND k.txid = t.txid AND k.ended_at IS NULL
+ WHERE t.topology = %(topology)s
+   AND (t.txid >= %(curr_txid)s AND (t.batch_meta IS NULL OR t.held_reason IS NOT NULL)
+        OR k.txid IS NOT NULL);
 
 -- requests_that_changed --
 -- Which of these requests are no longer open, and those whose status the caller does not know yet.

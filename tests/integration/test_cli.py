@@ -152,6 +152,10 @@ ABOUT_NOBODY = [
     ["park", "nosuch", "1", "--reason", "x", "--yes"],
     ["skip", "nosuch", "1", "--reason", "x", "--yes"],
     ["drop", "nosuch", "--yes"],
+    ["unskip", "nosuch", "1", "--reason", "x"],
+    ["exclude", "nosuch", "a.csv", "--reason", "x", "--yes"],
+    ["include", "nosuch", "a.csv", "--reason", "x"],
+    ["verify", "nosuch", "--repair"],
 ]
 
 
@@ -569,7 +573,8 @@ def test_a_person_lets_order_go_on(shop):
     assert said == (
         "txid 4 of shop is parked: nothing of its batch counts. "
         "It has committed as empty, as c=4.\n"
-        "Its runs fail, and stay red. To process it later: reliability replay shop 4\n"
+        "Its runs fail, and stay red. To process it later, clear its run, or: "
+        "reliability replay shop 4\n"
         "txid 5 committed too: it was their turn.\n"
     )
     assert "when its turn comes" not in said
@@ -629,6 +634,79 @@ def test_a_topology_with_an_attempt_that_is_live_is_not_dropped(shop):
     refused = say("drop", "shop", "--yes", code=1).stderr
     assert "[DROP_NOT_POSSIBLE] shop has 1 live attempts" in refused
     assert read("status")[0]["committed"] == 3
+
+
+def test_a_skipped_txid_is_shown_and_taken_back(shop):
+    shop.deliver(made(4))
+    said = say("skip", "shop", "4", "--reason", "a test file", "--yes").stdout
+    assert "txid 4 is skipped for good: `reliability unskip shop 4` takes it back" in said
+    [skipped] = read("status")[0]["skipped"]
+    assert (skipped["txids"], skipped["reason"]) == ("4", "a test file")
+    assert "txid 4 skipped for good, until `reliability unskip shop" in say("status").stdout
+    refused = say("replay", "shop", "4", code=1).stderr
+    assert "[TXID_SKIPPED] txid 4 was skipped on" in refused
+    again = say("replay", "shop", "4", "--refreeze", "--reason", "x", code=1)
+    assert "[TXID_SKIPPED]" in again.stderr
+    said = say("unskip", "shop", "4", "--reason", "it was none").stdout
+    assert "  airflow dags clear shop --run-id 'run 4' --yes  # txid 4" in said
+    assert "  reliability replay shop 4" in said
+    assert read("show", "4")["skips"][0]["ended_reason"] == "it was none"
+    assert "unskipped" in say("show", "4").stdout
+    assert [one["txids"] for one in read("status")[0]["parked"]] == ["4"]
+    assert say("replay", "shop", "4").stdout.startswith("4:1 changed")
+
+
+def test_a_file_is_excluded_by_a_replay_and_included_again(shop):
+    before = shop.tables()
+    ask = ("exclude", "shop", "memory:1:0", "--reason", "broken")
+    would = read(*ask, "--dry-run")
+    assert (would["item"], would["is_dry_run"]) == ("memory:1:0", True)
+    assert say(*ask, input="n\n", code=1).stderr.count("Without it txid 2 would change:") == 1
+    assert shop.tables() == before
+    assert read("status")[0]["excluded"] == []
+    said = say(*ask, input="y\n")
+    assert "2:4 changed\n  exact: " in said.stdout  # after three dry runs
+    assert "reliability include shop memory:1:0" in said.stdout
+    assert shop.ask("SELECT sum(n)::int FROM exact") == [(12,)]
+    assert "memory:1:0 excluded, until" in say("status").stdout
+    assert read("show", "2")["exclusions"][0]["reason"] == "broken"
+    assert "excluded   memory:1:0" in say("show", "2").stdout
+    assert "[EXCLUSION_NOT_POSSIBLE]" in say(*ask, "--yes", code=1).stderr
+    back = say("include", "shop", "memory:1:0", "--reason", "mended").stdout
+    assert "Next: reliability replay shop 2" in back
+    [pending] = read("status")[0]["to_replay"]
+    assert pending == {"item": "memory:1:0", "is_excluded": False, "txids": "2"}
+    assert "memory:1:0 is not counted yet: `reliability replay shop 2`" in say("status").stdout
+    say("replay", "shop", "2")
+    assert shop.tables() == before
+    assert read("status")[0]["to_replay"] == []
+
+
+def test_what_has_not_committed_is_excluded_and_its_run_cleared(shop):
+    shop.deliver(made(4))
+    found = read("exclude", "shop", "memory:3:0", "--reason", "broken", "--yes")
+    assert (found["replayed"], found["to_clear"][0]["txids"]) == ([], "4")
+    said = say("exclude", "shop", "in/later.csv", "--reason", "not wanted", "--yes").stdout
+    assert "No txid has it; no run will emit it." in said
+
+
+def test_a_repair_shows_what_it_would_change_and_is_a_change_of_its_own(shop):
+    assert "no row differs" in say("verify", "shop", "--repair").stdout
+    before = shop.tables()
+    with shop.connection.transaction() as tx:
+        tx.run(SQL("UPDATE exact SET n = n + 1 WHERE k = 1"))
+    said = say("verify", "shop", "--repair", code=3).stdout
+    assert "A repair of shop would change:\n  exact: " in said
+    assert "reliability verify shop --repair --yes" in said
+    assert "needs a --reason" in say("verify", "shop", "--repair", "--yes", code=2).stderr
+    warned = say("rollback", "shop", "1", "--reason", "x", "--dry-run").stdout
+    assert "warning: exact: rows that were changed by hand are overwritten: " in warned
+    done = read("verify", "shop", "--repair", "--yes", "--reason", "by hand")
+    assert (done["commit_number"], done["is_dry_run"]) == (4, False)
+    assert shop.tables() == before
+    story = read("show", "1")
+    assert [(c["kind"], c["reason"]) for c in story["changes"]][-1] == ("REPAIR", "by hand")
+    assert "c=4 changed\n  exact: " in say("show", "1").stdout
 
 
 # --- Airflow -------------------------------------------------------------------------------------

@@ -334,7 +334,13 @@ def test_what_may_still_change_is_not_passed(staged, connection):
     park = "UPDATE reliability.attempt SET verdict = {0}, verdict_reason = {0} WHERE txid = 4"
     change(connection, park.format("'PARKED'"))
     assert compacted(connection) == [(3, 4)]
-    change(connection, park.format("'SKIPPED'"))
+    change(connection, park.format("'SKIPPED'"))  # and unskipped since
+    assert compacted(connection) == [(3, 4)]
+    change(
+        connection,
+        "INSERT INTO reliability.skip (topology, txid, skipped_by, reason)"
+        " VALUES ('t', 4, 'x', 'x')",
+    )
     assert compacted(connection) == [(4, None)]
 
 

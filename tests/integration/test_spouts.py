@@ -674,6 +674,19 @@ def test_a_batch_without_items_has_the_same_columns(tmp_path, spark, orders):
         other.frame(spark, batches_of(other)[0])
 
 
+def test_a_batch_without_files_has_the_columns_of_the_patterns_other_files(tmp_path, spark):
+    """A refreeze that left no file gave a frame without columns: the process function failed."""
+    spout = FileSpout(f"{tmp_path}/{{data_interval_start:%Y/%m}}/*.parquet")
+    empty = BatchMeta(items=(), emitted=Fold())
+    with pytest.raises(SchemaMismatch, match=r"no files, and no file matches .*/\*/\*/\*\.parquet"):
+        spout.frame(spark, empty)
+    parquet(tmp_path / "2013" / "01" / "a.parquet", range(3))
+    (tmp_path / "2013" / "02").mkdir()
+    (tmp_path / "2013" / "02" / "broken.parquet").write_bytes(b"PAR1")
+    frame = spout.frame(spark, empty)
+    assert (frame.columns, fold_of(frame)) == (["n", "_x", "_n"], Fold())
+
+
 def test_a_file_that_is_gone_holds_an_opaque_spout_up_until_a_person_goes_on(
     tmp_path, connection, pipeline
 ):

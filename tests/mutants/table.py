@@ -24,6 +24,8 @@ HISTORY = "tests/rules/test_corrections.py::"
 SUMS = "tests/integration/test_sums.py::"
 OPAQUE = "tests/rules/test_opaque_sources.py::"
 OWN_SPOUT = "tests/integration/test_own_spout.py::"
+LEFT_OUT = "tests/rules/test_left_out.py::"
+BY_HAND = "tests/rules/test_by_hand.py::"
 
 NOT_BUILT: dict[str, str] = {}
 
@@ -610,13 +612,83 @@ MUTANTS = (
         tests=(OPAQUE + "test_a_txid_whose_source_is_gone_can_be_passed_over",),
     ),
     Mutant(
+        rule="C8",
+        name="a clear of a skipped txid opens a request like any other",
+        path="reliability/transaction/emit/requests.py",
+        old='    if facts["is_skipped"]:\n',
+        new="    if False:\n",
+        tests=(LEFT_OUT + "test_a_clear_of_a_skipped_txid_is_green_and_changes_nothing",),
+    ),
+    Mutant(
+        rule="C8",
+        name="a skipped txid is processed after a rollback",
+        path="reliability/core/coordinator.py",
+        old="    if snapshot.skipped is not None and not snapshot.is_replay:\n",
+        new="    if False:\n",
+        tests=(LEFT_OUT + "test_a_skipped_txid_commits_as_empty_again_after_a_rollback",),
+    ),
+    Mutant(
+        rule="C8",
+        name="the empty attempt of an unskipped txid commits",
+        path="reliability/transaction/correct/park.py",
+        old="        if txid >= curr_txid:  # its empty attempt must not commit\n",
+        new="        if False:\n",
+        tests=(LEFT_OUT + "test_an_unskip_before_its_turn_ends_the_empty_attempt",),
+    ),
+    Mutant(
+        rule="C9",
+        name="an attempt reads excluded items",
+        path="reliability/transaction/process/opaque_batch.py",
+        old="    left_out = excluded_among(tx, topology.name, frozen.items) | also\n",
+        new="    left_out = also\n",
+        tests=(
+            LEFT_OUT + "test_an_excluded_item_stays_out_of_replays_until_it_is_included",
+            LEFT_OUT + "test_in_two_databases_an_excluded_item_is_out_of_both",
+        ),
+    ),
+    Mutant(
+        rule="C9",
+        name="an excluded item is emitted",
+        path="sql/queries/emission.sql",
+        old=" WHERE topology = %(topology)s AND item = ANY(%(items)s) AND ended_at IS NULL;",
+        new=" WHERE topology = %(topology)s AND item = ANY(%(items)s) AND false;",
+        tests=(LEFT_OUT + "test_an_opaque_batch_is_cut_without_an_excluded_item",),
+    ),
+    Mutant(
+        rule="H8",
+        name="a rollback mends rows without a word",
+        path="reliability/states/kinds/contribution.py",
+        old="        if not found.examples:\n",
+        new="        if True:\n",
+        tests=(
+            BY_HAND + "test_a_rollback_says_what_it_overwrites_and_counts_its_own_effect_only",
+            BY_HAND + "test_a_replay_that_recomputes_rows_says_what_it_overwrites",
+        ),
+    ),
+    Mutant(
+        rule="H9",
+        name="wrong contributions repair a table",
+        path="reliability/states/kinds/stored.py",
+        old="        for wrong in wrong_headers(tx, self.tables):\n",
+        new="        for wrong in ():\n",
+        tests=(BY_HAND + "test_contributions_that_are_wrong_themselves_repair_nothing",),
+    ),
+    Mutant(
+        rule="H9",
+        name="a repair leaves surplus rows",
+        path="reliability/states/verify.py",
+        old=" FULL JOIN (SELECT *, true AS",
+        new=" LEFT JOIN (SELECT *, true AS",
+        tests=(BY_HAND + "test_a_repair_brings_changed_missing_and_surplus_rows_back",),
+    ),
+    Mutant(
         rule="H1",
         name="the header stays with the replaced attempt",
         path="reliability/states/kinds/contribution.py",
         old="""\
         tx.one("move_contribution", **key, **self.header(sealed))
-        tx.run(collect_changed_keys""",
-        new="        tx.run(collect_changed_keys",
+        self.remember""",
+        new="        self.remember",
         tests=(HISTORY + "test_a_replay_moves_the_pointer_and_the_contribution_together",),
     ),
     Mutant(

@@ -186,6 +186,15 @@ class Invariants(Books):
         committed = [t["txid"] for t in seen.transactions if t["committed_attempt"] is not None]
         assert committed == list(range(1, seen.curr_txid)), "G2: 1 … curr_txid - 1 are committed"
         self._held(seen)
+        self._skipped(seen)
+
+    def _skipped(self, seen: Observed) -> None:
+        """C8: what is skipped has committed as empty, if at all."""
+        verdicts = {key_of(a): a["verdict"] for a in seen.attempts}
+        skipped = {skip["txid"] for skip in seen.skips if skip["is_active"]}
+        for t in seen.transactions:
+            if t["txid"] in skipped and t["committed_attempt"] is not None:
+                assert verdicts[t["txid"], t["committed_attempt"]], "C8: a skipped txid came back"
 
     def _held(self, seen: Observed) -> None:
         held = {t["txid"] for t in seen.transactions if t["is_held"]}
@@ -310,13 +319,15 @@ class Invariants(Books):
                 commits[commit["txid"]].append(commit["attempt_id"])
         statuses = {key_of(a): a for a in seen.attempts}
         parked = {key for key, a in statuses.items() if a["verdict"] == "PARKED"}
+        skipped = {skip["txid"] for skip in seen.skips}  # C8: nothing need be done for a request
         dry = {a["request_id"] for a in seen.attempts if a["status"] == "DRY_RUN"}
         for r in seen.requests:
             most = 1 + self.raised[r["run_id"], 0] + self.raised[r["run_id"], r["txid"]]
             assert r["number"] <= most, "R1: a retry opened a request"
             if r["is_dry_run"]:
-                assert r["status"] != "SATISFIED" or r["request_id"] in dry, "H: a dry run"
-            elif r["status"] == "SATISFIED":
+                is_done = r["request_id"] in dry or r["txid"] in skipped
+                assert r["status"] != "SATISFIED" or is_done, "H: a dry run"
+            elif r["status"] == "SATISFIED" and r["txid"] not in skipped:
                 done = [n for n in commits[r["txid"]] if (r["txid"], n) not in parked]
                 newest = max(done, default=-1)
                 assert newest >= 0, "R3: satisfied, and not committed"

@@ -42,6 +42,7 @@ _LEDGER = {
     "commits": "SELECT commit_number, kind, txid, attempt_id, replaced_attempt"
     " FROM reliability.commit_log WHERE topology = $1 ORDER BY commit_number",
     "states": "SELECT state, commit_number FROM reliability.state WHERE topology = $1",
+    "skips": "SELECT txid, ended_at IS NULL AS is_active FROM reliability.skip WHERE topology = $1",
     "headers": "SELECT state, txid, attempt_id FROM reliability.contribution WHERE topology = $1",
 }
 
@@ -60,6 +61,7 @@ class Observed:
     sinks: Rows
     commits: Rows
     states: Rows
+    skips: Rows
     headers: Rows
     staged: Rows
     tables: dict[str, set[tuple[Any, ...]]]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptIncomplete, RunUnsatisfied
-from reliability.transaction.correct.park import park, skip
+from reliability.transaction.correct.park import park, skip, unskip
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.requests import Run
 from tests.simulation.connections import FAULTS, Fault, FaultKind
@@ -332,6 +332,16 @@ class PassOver(OfTxid):
 
 
 @dataclass(frozen=True)
+class Unskip(OfTxid):
+    """A person takes a skip back."""
+
+    fault: Fault | None = None
+
+    def act(self, world: World) -> None:
+        unskip(world.connection, world.name, self.of(world), "it is needed")
+
+
+@dataclass(frozen=True)
 class Stick(OfTxid):
     """Of two databases: a txid is processed and decided, and then a table refuses its rows (C6).
 
@@ -526,6 +536,7 @@ corrections = weighted(
     (4, _roll_back),
     (2, st.builds(Release, fault=few_faults)),
     (2, st.builds(PassOver, txid=near, park=st.booleans(), fault=faults)),
+    (2, st.builds(Unskip, txid=st.sampled_from([-1, 0]), fault=few_faults)),
     (3, _dry_run),
     (3, st.builds(Stick, txid=st.sampled_from([0, 0, -1]), run=runs, sink=sinks)),
     (1, st.builds(Mend)),

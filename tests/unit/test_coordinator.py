@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from datetime import datetime
 
 import pytest
 
@@ -17,6 +18,7 @@ from reliability.core.coordinator import (
     Fail,
     Goal,
     LiveAttempt,
+    PassOver,
     Seal,
     Snapshot,
     StepProgress,
@@ -33,6 +35,7 @@ from reliability.core.errors import (
     TxidHeld,
 )
 from reliability.core.request import Request, RequestKind, RequestStatus
+from reliability.core.skip import Skipped
 
 PROCESSING, SEALING, PROCESSED = (
     AttemptStatus.PROCESSING,
@@ -251,6 +254,26 @@ def test_what_is_held_waits_for_a_person():
     action = next_action(held, request(), work(Goal.PROCESSED))
     assert isinstance(action, Fail)
     assert isinstance(action.error, TxidHeld)
+
+
+SKIPPED = Skipped(
+    topology="shop", txid=1, interval="", by="ann@etl", at=datetime(2026, 11, 22), reason="a test"
+)
+
+
+def test_a_skipped_txid_is_passed_over_in_its_turn_and_never_begun():
+    """C8."""
+    commits = work(Goal.COMMITTED)
+    assert next_action(snapshot(1, skipped=SKIPPED), request(), commits) == PassOver()
+    early = next_action(snapshot(2, skipped=SKIPPED), request(), commits)
+    assert isinstance(early, Wait)
+    held = next_action(snapshot(1, skipped=SKIPPED, held="back"), request(), commits)
+    assert isinstance(held, Fail)
+    done = request(status=RequestStatus.SATISFIED)
+    assert next_action(snapshot(1, curr_txid=5, skipped=SKIPPED), done, commits) == Done(
+        "txid 1 was skipped on 2026-11-22 by ann@etl, because: a test. "
+        "`reliability unskip shop 1` takes it back"
+    )
 
 
 def test_a_dry_run_is_of_use_to_its_own_request_alone():

@@ -12,7 +12,7 @@ from reliability.core.errors import NothingToEmit, SourceUnreadable
 from reliability.core.spout import NoItems
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.filesystem import find_files
-from reliability.spouts.names import check_name, spellings
+from reliability.spouts.names import check_name, identity_of_file, spellings
 
 
 @pytest.fixture
@@ -24,6 +24,16 @@ def home(tmp_path, monkeypatch):
         (tmp_path / "current" / name).write_text("1\n")
     monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path / "current"))
     return tmp_path
+
+
+@pytest.mark.parametrize(
+    "name", ["in/a.csv", "./in//a.csv", "{home}/in/a.csv", "file:{home}/in/a.csv"]
+)
+def test_a_file_has_the_name_of_the_ledger_before_it_exists(home, name):
+    spelled = name.format(home=home / "current")
+    assert identity_of_file(spelled) == "in/a.csv"
+    assert identity_of_file("top.csv") == "top.csv"
+    assert identity_of_file("/elsewhere/a.csv") == "/elsewhere/a.csv"
 
 
 def spout(pattern):

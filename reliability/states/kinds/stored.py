@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from psycopg2.sql import Composable, Composed
 
-from reliability.core.difference import Difference
-from reliability.core.errors import LedgerCorruption, ReplayNotPossible
+from reliability.core.difference import ByHand, Difference
+from reliability.core.errors import LedgerCorruption, RepairNotPossible, ReplayNotPossible
 from reliability.core.plan import ChangeKey
 from reliability.core.state import replay_refusal
-from reliability.states.headers import compacted_through
+from reliability.states.headers import compacted_through, format_header, wrong_headers
 from reliability.states.kinds import difference
 from reliability.states.tables import StateTables
 
@@ -67,8 +67,8 @@ class StoredState(ABC):
         tx.one("advance_state", **key)
         sealed = self._sealed_rows(tx, key)
         self._check_replayable(tx, key)
-        self.replace(tx, key, tx.one("contribution", **key), sealed)
-        return self._compare(tx, key, observer)
+        by_hand = self.replace(tx, key, tx.one("contribution", **key), sealed)
+        return self._compare(tx, key, observer, by_hand)
 
     def roll_back(
         self, tx: DatabaseTransaction, key: ChangeKey, observer: DifferenceObserver | None = None
@@ -79,8 +79,39 @@ class StoredState(ABC):
         """
         key = key.of_state(self.name)
         tx.one("advance_state", **key)
-        self.take_out_later(tx, key)
-        return self._compare(tx, key, observer)
+        by_hand = self.take_out_later(tx, key)
+        return self._compare(tx, key, observer, by_hand)
+
+    def repair(
+        self, tx: DatabaseTransaction, key: ChangeKey, observer: DifferenceObserver | None = None
+    ) -> Difference | None:
+        """Take the next commit number, and bring the rows back to their contributions (H9).
+
+        :returns: None if no row differs, or if the state keeps no contributions to compare with
+        :raises RepairNotPossible: it cannot be told what the contributions are
+        """
+        key = key.of_state(self.name)
+        tx.one("advance_state", **key)
+        if not self.has_headers:
+            return None
+        for wrong in wrong_headers(tx, self.tables):
+            raise self._not_repairable(format_header(wrong))
+        for row in tx.all("txids_without_header", **key):
+            txid, attempt_id = row["txid"], row["attempt_id"]
+            raise self._not_repairable(f"attempt {txid}:{attempt_id} is not recorded")
+        if self.differing_rows() is None:
+            return None
+        is_wrong = self.mend(tx, key)
+        found = self._compare(tx, key, observer if is_wrong else None)
+        return found if is_wrong else None
+
+    def _not_repairable(self, why: str) -> RepairNotPossible:
+        kept = "appended rows" if self.tables.state.is_append else "contributions"
+        return RepairNotPossible(
+            f"state {self.name}: {why}, so the {kept} themselves are wrong",
+            remedy="restore the missing rows from a backup, or delete the surplus ones: "
+            "`reliability verify` compares their numbers.",
+        )
 
     def drop_commit_number(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
         """Take the next commit number for a rollback of changes that this database lacks (C6)."""
@@ -96,12 +127,27 @@ class StoredState(ABC):
         """
 
     @abstractmethod
-    def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
-        """Replace the contribution that `header` describes; save the rows that this can change."""
+    def replace(
+        self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int
+    ) -> ByHand | None:
+        """Replace the contribution that `header` describes; save the rows that this can change.
+
+        :returns: the rows that it has found changed by hand and has overwritten
+        """
 
     @abstractmethod
-    def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
-        """Take out the contributions after the key's txid; save the rows that this can change."""
+    def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> ByHand | None:
+        """Take out the contributions after the key's txid; save the rows that this can change.
+
+        :returns: as `replace`
+        """
+
+    def mend(self, tx: DatabaseTransaction, key: ChangeKey) -> bool:
+        """Save the rows that differ from their contributions, and correct them; say if any did.
+
+        Called only if `differing_rows` returns a query.
+        """
+        raise NotImplementedError
 
     # --- what a change does to the rows ----------------------------------------------------------
 
@@ -121,13 +167,17 @@ class StoredState(ABC):
         tx.run(difference.remember(self.tables, rows), **key)
 
     def _compare(
-        self, tx: DatabaseTransaction, key: ChangeKey, observer: DifferenceObserver | None
+        self,
+        tx: DatabaseTransaction,
+        key: ChangeKey,
+        observer: DifferenceObserver | None,
+        by_hand: ByHand | None = None,
     ) -> Difference:
         row = tx.one(self.count_changed_rows(), **key)
         if observer is not None:
             observer(tx, self, key)
         tx.run(difference.forget())
-        return Difference.from_json({"state": self.name, **row})
+        return Difference.from_json({"state": self.name, **row, "by_hand": by_hand})
 
     # --- checks ----------------------------------------------------------------------------------
 

@@ -34,7 +34,7 @@ def swap(tables: StateTables, patterns: Sequence[Pattern]) -> list[Composed]:
 
     :param patterns: the rows of `patterns_of_changed`
     """
-    if _is_invertible(tables):
+    if is_invertible(tables):
         return replace_rows(tables, _by_inverse(tables))
     return replace_rows(tables, from_contributions(tables, patterns))
 
@@ -73,7 +73,31 @@ def select_changed_keys(tables: StateTables) -> Composed:
     return SQL("SELECT {} FROM {}").format(names(tables.key), CHANGED)
 
 
-def _is_invertible(tables: StateTables) -> bool:
+def contributions_of_changed(tables: StateTables, patterns: Iterable[Pattern]) -> Composed:
+    """Read the kept contributions of the collected keys."""
+    return SQL("SELECT * FROM ({rows} OFFSET 0) AS own WHERE {counts}").format(
+        rows=SQL(" UNION ALL ").join(_rows_of(tables, pattern) for pattern in patterns),
+        counts=counts(tables, "own"),
+    )
+
+
+def rows_of_changed(tables: StateTables) -> Composed:
+    """Read the target's rows of the collected keys."""
+    return SQL("SELECT target.* FROM {} AS changed JOIN {} AS target ON {}").format(
+        CHANGED, tables.target, same_key(tables.key, "changed", "target")
+    )
+
+
+def collect(tables: StateTables, keys: Composable) -> Composed:
+    """Collect the keys that a query reads."""
+    return SQL(
+        "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS"
+        " SELECT row_number() OVER () AS _number, found.* FROM ({}) AS found"
+    ).format(CHANGED, keys)
+
+
+def is_invertible(tables: StateTables) -> bool:
+    """Return whether a replay computes new − old, and so carries a hand-made change along."""
     return all(column.is_exact_sum for column in tables.columns)
 
 
@@ -82,7 +106,7 @@ def collect_changed_keys(tables: StateTables) -> Composed:
     columns = [
         SQL("coalesce(new.{0}, old.{0}) AS {0}").format(Identifier(name)) for name in tables.key
     ]
-    if _is_invertible(tables):
+    if is_invertible(tables):
         columns += [
             SQL("{} AS {}").format(Identifier(row, name), Identifier(f"{row} {name}"))
             for name in tables.value_names()
@@ -149,14 +173,8 @@ def _greatest_txid_left(tables: StateTables) -> Composed:
 def from_contributions(tables: StateTables, patterns: Iterable[Pattern]) -> Composed:
     """Recompute the rows of the changed keys from their kept contributions."""
     source = SQL(
-        "{changed} AS changed LEFT JOIN"
-        " (SELECT * FROM ({rows} OFFSET 0) AS own WHERE {counts}) AS kept"
-        " ON kept._number = changed._number"
-    ).format(
-        changed=CHANGED,
-        rows=SQL(" UNION ALL ").join(_rows_of(tables, pattern) for pattern in patterns),
-        counts=counts(tables, "own"),
-    )
+        "{changed} AS changed LEFT JOIN ({kept}) AS kept ON kept._number = changed._number"
+    ).format(changed=CHANGED, kept=contributions_of_changed(tables, patterns))
     return fold_by_key(
         tables.columns,
         qualified("changed", tables.key),

@@ -11,7 +11,13 @@ from typing import TYPE_CHECKING
 
 from reliability.core.difference import Difference
 from reliability.core.errors import RollbackNotPossible
-from reliability.core.plan import ChangeKey, Plan, PlannedCommit, PlannedRollback
+from reliability.core.plan import (
+    ChangeKey,
+    Plan,
+    PlannedCommit,
+    PlannedRepair,
+    PlannedRollback,
+)
 from reliability.core.rollback import rollback_refusal
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction
@@ -31,7 +37,8 @@ def apply_plan(
 ) -> list[Difference]:
     """Apply the changes of a plan in order: change every state of this database, move the pointers.
 
-    Returns the differences that replays and rollbacks made; they are recorded in this database.
+    Returns the differences that replays, rollbacks and repairs made; they are recorded in this
+    database.
     """
     states = [stored_state(tables) for tables in declared_tables(tx, topology)]
     differences: list[Difference] = []
@@ -47,6 +54,8 @@ def apply_plan(
                 differences += _replay(tx, states, key, observer)
             case PlannedRollback():
                 differences += _roll_back(tx, states, key, observer)
+            case PlannedRepair():
+                differences += _repair(tx, states, key, observer)
     return differences
 
 
@@ -94,6 +103,20 @@ def _roll_back(
     return differences
 
 
+def _repair(
+    tx: DatabaseTransaction,
+    states: Sequence[StoredState],
+    key: ChangeKey,
+    observer: DifferenceObserver | None,
+) -> list[Difference]:
+    repaired = [state.repair(tx, key, observer) for state in states]
+    differences = [difference for difference in repaired if difference is not None]
+    tx.one("advance_topology", **key)
+    tx.one("log_repair", **key)
+    record_differences(tx, differences, key)
+    return differences
+
+
 def _check_rollback(tx: DatabaseTransaction, states: Sequence[StoredState], key: ChangeKey) -> None:
     rows = tx.all("history_of_states", **key)
     refusal = rollback_refusal(
@@ -112,6 +135,8 @@ def record_differences(
     """Record the differences; the key of a dry run has no commit number."""
     for difference in differences:
         values = difference.to_json()
+        by_hand = values["by_hand"]
+        values["by_hand"] = None if by_hand is None else as_json(by_hand)
         tx.one("record_difference", **{**key, **values, "moved": as_json(values["moved"])})
 
 
@@ -125,7 +150,7 @@ def finish_requests(tx: DatabaseTransaction, topology: str, plan: Plan) -> None:
         if isinstance(planned, PlannedRollback):
             tx.run("close_later_requests", **key)
             tx.run("hold_later_txids", **key)
-        else:
+        elif isinstance(planned, PlannedCommit):
             tx.run("free_refrozen_parts", **key)
             tx.all("satisfy_requests", **key)
             tx.run("close_requests_of_parked", **key)

@@ -1,6 +1,7 @@
 """Plan one physical commit under the topology's lock; describe its outcome.
 
-A commit, a replay and a rollback are changes of the states. Each takes the next commit number.
+A commit, a replay, a rollback and a repair are changes of the states. Each takes the next commit
+number.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from reliability.core.difference import Difference
 from reliability.core.errors import (
     LedgerCorruption,
     ReliabilityError,
+    RepairNotPossible,
     ReplayNotPossible,
     RollbackNotPossible,
     UnexpectedAnswer,
@@ -27,7 +29,13 @@ from reliability.core.plan import (
 from reliability.ledger.connection import DatabaseTransaction, Row
 
 # Errors that the data of an attempt cause, not the availability of a database or a lock.
-REFUSALS = (UnexpectedAnswer, LedgerCorruption, ReplayNotPossible, RollbackNotPossible)
+REFUSALS = (
+    UnexpectedAnswer,
+    LedgerCorruption,
+    ReplayNotPossible,
+    RollbackNotPossible,
+    RepairNotPossible,
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,7 @@ from reliability.core.definitions import Topology
 from reliability.core.errors import (
     DataIntervalMissing,
     LedgerBusy,
+    NothingToEmit,
     NothingToReplay,
     SourceNotReady,
     TooManyBatches,
@@ -83,7 +84,7 @@ def _emit(
     if refreeze:  # before requests are opened: a refusal must leave none open
         _refreeze_interval(connection, topology, interval, contact.run)
     for _ in range(MAX_PLANS):
-        batches = _plan(connection, topology, interval)
+        batches = _plan(connection, topology, interval, contact.run)
         with connection.transaction() as tx:
             next_txid = lock_topology(tx, topology.name)["next_txid"]
             # Another run may have allocated some of these items since the plan was made.
@@ -139,11 +140,25 @@ def _check_ready(
 
 
 def _plan(
-    connection: LedgerConnection, topology: Topology, interval: Interval | None
+    connection: LedgerConnection, topology: Topology, interval: Interval | None, run: Run
 ) -> list[BatchMeta]:
     spout = topology.spout
-    new = spout.plan(interval, LedgerItems(connection, topology.name))
+    try:
+        new = spout.plan(interval, LedgerItems(connection, topology.name))
+    except NothingToEmit:
+        if not _is_left_out(connection, topology.name, interval, run):
+            raise
+        return []
     return [BatchMeta(items=batch, emitted=spout.count(batch)) for batch in spout.cut(new)]
+
+
+def _is_left_out(
+    connection: LedgerConnection, topology: str, interval: Interval | None, run: Run
+) -> bool:
+    """Say whether the run's txids need no source: each is skipped, or all its items excluded."""
+    with connection.transaction() as tx:
+        txids = _earlier_txids(tx, topology, interval, run)
+        return bool(tx.one("are_left_out", topology=topology, txids=txids)["are_left_out"])
 
 
 def _any_is_allocated(

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from reliability.core.definitions import Topology
-from reliability.core.errors import NothingToReplay, RefreezeNotPossible
+from reliability.core.errors import NothingToReplay, RefreezeNotPossible, TxidSkipped
 from reliability.core.fold import Fold
 from reliability.core.spout import WHOLE, BatchMeta, SourceItem
 from reliability.core.state import replay_refusal
@@ -19,9 +19,9 @@ from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
-from reliability.ledger.records import batch_of
+from reliability.ledger.records import batch_of, skipped_of
 from reliability.states.headers import compacted_through
-from reliability.transaction.emit.source_items import parts_of
+from reliability.transaction.emit.source_items import excluded_among, parts_of
 
 
 def refreeze(
@@ -30,8 +30,10 @@ def refreeze(
     """Freeze the current source of a txid's items; None if it has not changed.
 
     A file that was missing at an earlier refreeze and is back is read again. Keys of a table that
-    are gone belong to no txid once this one has committed again.
+    are gone belong to no txid once this one has committed again. Excluded items stay as they are:
+    nothing reads them.
 
+    :raises TxidSkipped: the txid is skipped, so nothing reads its batch
     :raises RefreezeNotPossible: the txid is being processed, or several txids read pieces of one
         file
     :raises NothingToReplay: the txid was never emitted, or its batch is not frozen yet
@@ -44,11 +46,16 @@ def refreeze(
             raise NothingToReplay(f"txid {txid} of {topology.name} has no frozen batch")
         old = batch_of(row)
         earlier = [found["batch_meta"] for found in tx.all("batches_before", **key)]
-    ever = BatchMeta(items=(*old.items, *_gone(old, earlier)), emitted=old.emitted)
-    items = tuple(topology.spout.refresh(ever))
-    new = BatchMeta(items=items, emitted=topology.spout.count(items))
-    if new == old:
+        if (skip := tx.first("skip_of_txid", **key)) is not None:
+            raise TxidSkipped(str(skipped_of(skip)))
+        ever = (*old.items, *_gone(old, earlier))
+        excluded = excluded_among(tx, topology.name, ever)
+    read = BatchMeta(items=_without(ever, excluded), emitted=old.emitted)
+    kept = tuple(item for item in old.items if item.source in excluded)
+    items = (*topology.spout.refresh(read), *kept)
+    if items == (*_without(old.items, excluded), *kept):
         return None
+    new = BatchMeta(items=items, emitted=topology.spout.count(items))
     with connection.transaction() as tx:
         _check_replayable(tx, topology, txid, lock_topology(tx, topology.name)["curr_txid"])
         changed = tx.first(
@@ -76,6 +83,10 @@ def _check_replayable(
     refusal = replay_refusal(topology.states, txid, curr_txid, through)
     if refusal is not None:
         raise RefreezeNotPossible(f"txid {txid} of {topology.name} cannot be replayed: {refusal}")
+
+
+def _without(items: Sequence[SourceItem], excluded: frozenset[str]) -> tuple[SourceItem, ...]:
+    return tuple(item for item in items if item.source not in excluded)
 
 
 def _gone(batch: BatchMeta, earlier: Sequence[Any]) -> list[SourceItem]:

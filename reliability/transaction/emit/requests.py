@@ -129,15 +129,16 @@ def _open_next(tx: DatabaseTransaction, key: RequestKey, *, is_dry_run: bool) ->
     kind = kind_of_new_request(facts["committed_attempt"])
     if is_dry_run and kind is not RequestKind.REPLAY:
         raise NothingToReplay(f"txid {key.txid} of {key.topology} has not committed")
-    return request_of(
-        tx.one(
-            "open_request",
-            kind=kind.value,
-            granted_after=facts["newest_attempt"],
-            is_dry_run=is_dry_run,
-            **key,
-        )
+    opened = tx.one(
+        "open_request",
+        kind=kind.value,
+        granted_after=facts["newest_attempt"],
+        is_dry_run=is_dry_run,
+        **key,
     )
+    if facts["is_skipped"]:
+        opened = tx.one("satisfy_skipped_request", request_id=opened["request_id"])
+    return request_of(opened)
 
 
 def renew(connection: LedgerConnection, *request_ids: int) -> None:

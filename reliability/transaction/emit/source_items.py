@@ -83,6 +83,15 @@ def is_allocated(tx: DatabaseTransaction, topology: str, items: Sequence[SourceI
     return bool(row["is_allocated"])
 
 
+def excluded_among(
+    tx: DatabaseTransaction, topology: str, items: Sequence[SourceItem]
+) -> frozenset[str]:
+    """Return the sources of those of these items that are excluded."""
+    sources = [item.source for item in items]
+    rows = tx.all("excluded_among", topology=topology, items=sources)
+    return frozenset(row["item"] for row in rows)
+
+
 def freeze(
     tx: DatabaseTransaction, topology: str, txid: int, items: Sequence[SourceItem | ItemPart]
 ) -> None:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
+from reliability.core.difference import Differing
 from reliability.core.statement_key import StateKey
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.states.headers import format_header, wrong_headers
 from reliability.states.kinds import StoredState, stored_state
 from reliability.states.tables import StateTables
-from reliability.states.verify import compared, count_rows
+from reliability.states.verify import count_rows, examples
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 from reliability.transaction.topology.declare import declared_tables
 
@@ -21,19 +22,6 @@ if TYPE_CHECKING:
     from psycopg2.sql import Composed
 
 MAX_EXAMPLES = 5
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Differing:
-    """A row that differs from its contributions.
-
-    :param expected: the row by its contributions, None if there should be no row
-    :param found: the row in the table, None if it is missing
-    """
-
-    key: Mapping[str, Any]
-    expected: Mapping[str, Any] | None
-    found: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,18 +95,8 @@ def _with_rows(
         missing=rows[0]["missing"],
         surplus=rows[0]["surplus"],
         different=rows[0]["different"],
-        examples=tuple(_examples(tables, rows)),
+        examples=tuple(examples(tables, rows)),
     )
-
-
-def _expected(tables: StateTables, row: Row) -> dict[str, Any]:
-    """Return the expected row; sums are computed in numeric."""
-    integers = {column.name for column in tables.columns if column.type == "bigint"}
-    found = {name: row[f"expected {name}"] for name in compared(tables)}
-    return {
-        name: int(value) if name in integers and value is not None else value
-        for name, value in found.items()
-    }
 
 
 def _with_headers(tx: DatabaseTransaction, state: StoredState, verified: Verified) -> Verified:
@@ -136,15 +114,3 @@ def _unrecorded(tx: DatabaseTransaction, tables: StateTables) -> Iterator[str]:
     for row in tx.all("txids_without_header", **key):
         attempt = TransactionAttempt(row["txid"], row["attempt_id"])
         yield f"attempt {attempt} has committed but is not recorded"
-
-
-def _examples(tables: StateTables, rows: Sequence[Row]) -> Iterator[Differing]:
-    columns = compared(tables)
-    for row in rows:
-        if row["is_found"] is None:  # there are none
-            continue
-        yield Differing(
-            key={name: row[f"key {name}"] for name in tables.state.key},
-            expected=_expected(tables, row) if row["is_expected"] else None,
-            found={c: row[f"found {c}"] for c in columns} if row["is_found"] else None,
-        )

@@ -20,9 +20,14 @@ from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import interval_of, request_of, snapshot_of
 from reliability.settings import Leases
 from reliability.states.headers import compacted_through
+from reliability.transaction.emit.source_items import excluded_among
 from reliability.transaction.process.attempt import fail_and_raise
 from reliability.transaction.process.mirror import mirror_grant
-from reliability.transaction.process.opaque_batch import AttemptBatch, cut_batch
+from reliability.transaction.process.opaque_batch import (
+    AttemptBatch,
+    batch_without_excluded,
+    cut_batch,
+)
 from reliability.transaction.process.server import end_holders_of
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import check_states
@@ -69,17 +74,21 @@ def begin_attempt(
     request_id: int,
     work: Work,
     leases: Leases,
+    without: frozenset[str] = frozenset(),
 ) -> Grant | None:
     """Grant the next attempt if that is the next action now; otherwise None: decide again (R2).
 
     Under the topology's lock: the decision is repeated, a live attempt is fenced, the next
     attempt_id with its nonce becomes durable, and each sink's ack_val starts as the emitted XOR. An
-    opaque spout's batch is cut before that, without the lock, and belongs to the attempt (E4).
+    opaque spout's batch is cut before that, without the lock, and belongs to the attempt (E4). So
+    does a frozen batch without its excluded items (C9).
+
+    :param without: source items that are left out, beside those that are excluded
     """
     adopt_definitions(connection, topology)
     batch = cut_batch(connection, topology, txid)
     try:
-        grant = _grant_here(connection, topology, txid, request_id, work, batch, leases)
+        grant = _grant_here(connection, topology, txid, request_id, work, batch, leases, without)
     except LedgerBusy:
         _end_holders(connection, topology, txid, request_id, work)
         raise
@@ -96,6 +105,7 @@ def _grant_here(
     work: Work,
     batch: AttemptBatch | None,
     leases: Leases,
+    without: frozenset[str],
 ) -> Grant | None:
     with connection.transaction() as tx:
         lock_topology(tx, topology.name)
@@ -109,6 +119,11 @@ def _grant_here(
         if not tx.run("hold_request", request_id=request_id):
             return None
         check_states(tx, topology)
+        # under the lock, so that nothing is excluded meanwhile
+        if batch is None:
+            batch = batch_without_excluded(tx, topology, txid, without)
+        elif excluded_among(tx, topology.name, batch.meta.items):
+            return None  # excluded since it was cut: cut it again
         return _grant(tx, topology, txid, request, batch, leases)
 
 

@@ -17,7 +17,12 @@ from reliability.core.spout import BatchMeta, Interval, SourceItem
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.records import batch_of, interval_of, parts_of_batch
-from reliability.transaction.emit.source_items import LedgerItems, freeze, with_batches
+from reliability.transaction.emit.source_items import (
+    LedgerItems,
+    excluded_among,
+    freeze,
+    with_batches,
+)
 
 _WAYS_OUT = (
     "deliver the files again; or continue without them: `reliability park` or `reliability skip` "
@@ -93,6 +98,22 @@ def _plan(
     except SourceChanged as error:
         topology.spout.plan(interval, frozen)  # raises if the change concerns a committed txid
         raise SourceMoved(error.what) from error
+
+
+def batch_without_excluded(
+    tx: DatabaseTransaction, topology: Topology, txid: int, also: frozenset[str]
+) -> AttemptBatch | None:
+    """Return the frozen batch without its excluded items; None if none of them is excluded (C9).
+
+    :param also: the sources of further items to leave out
+    """
+    frozen = batch_of(tx.one("frozen_batch", topology=topology.name, txid=txid))
+    left_out = excluded_among(tx, topology.name, frozen.items) | also
+    items = tuple(item for item in frozen.items if item.source not in left_out)
+    if items == frozen.items:
+        return None
+    meta = BatchMeta(items=items, emitted=topology.spout.count(items))
+    return AttemptBatch(topology=topology.name, txid=txid, meta=meta, predecessor_attempt=None)
 
 
 def freeze_batch(tx: DatabaseTransaction, key: ChangeKey) -> None:

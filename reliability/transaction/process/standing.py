@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from reliability.core.request import Request
 from reliability.core.standing import Standing
 from reliability.ledger.connection import DatabaseTransaction
-from reliability.ledger.records import blocked_of, live_attempt_of, request_of
+from reliability.ledger.records import blocked_of, live_attempt_of, request_of, skipped_of
 
 
 def read_standing(tx: DatabaseTransaction, topology: str) -> Standing:
@@ -31,6 +31,7 @@ def read_standing(tx: DatabaseTransaction, topology: str) -> Standing:
         unfrozen=frozenset(one["txid"] for one in others if one["is_unfrozen"]),
         held={one["txid"]: one["held_reason"] for one in others if one["held_reason"] is not None},
         blocked=blocked_of(blocked),
+        skipped={one["txid"]: found for one in others if (found := skipped_of(one))},
     )
 
 

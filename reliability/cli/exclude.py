@@ -1,0 +1,237 @@
+"""`reliability exclude` and `include`: leave one file out of its txid, or take it in again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reliability.cli import replay as replaying
+from reliability.cli.app import (
+    AsJson,
+    Reason,
+    TopologyName,
+    Yes,
+    check_asked,
+    check_known,
+    ledger,
+    person,
+    verb,
+    warn,
+)
+from reliability.cli.output import commands_to_clear, format_differences, plain_run, print_json
+from reliability.cli.replay import (
+    prepare_replay,
+    print_progress,
+    print_replayed,
+    replay_all,
+    signals_as_errors,
+)
+from reliability.cli.select import Selected, with_intervals
+from reliability.core.txids import format_txids, with_noun
+
+if TYPE_CHECKING:
+    from reliability.cli.replay_run import ReplayResult
+    from reliability.ledger.connection import LedgerConnection
+    from reliability.transaction.correct.exclude import ItemOfTxids
+
+Item = Annotated[
+    str,
+    typer.Argument(metavar="FILE", help="Its name in the ledger, its path, or its last parts."),
+]
+
+
+@verb(
+    "reliability exclude shop 2013-02/part-7.csv --reason 'its prices are in pence' --dry-run",
+    "reliability exclude shop 2013-02/part-7.csv --reason 'its prices are in pence'",
+)
+def exclude(
+    topology: TopologyName,
+    file: Item,
+    reason: Reason,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only report what would change.")
+    ] = False,
+    yes: Yes = False,
+    master: Annotated[
+        str, typer.Option(help="For spark-submit; by default that of spark-defaults.conf.")
+    ] = "",
+    conf: Annotated[
+        list[str] | None,
+        typer.Option(metavar="KEY=VALUE", help="For spark-submit; never a secret."),
+    ] = None,
+    timeout: Annotated[
+        int, typer.Option(metavar="SECONDS", help="How long to wait for the turn of a txid.")
+    ] = 3600,
+    module: Annotated[
+        str, typer.Option(help="The topology's module, if it is not the one in the ledger.")
+    ] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Leave one file out of its txid, and out of everything later, until `reliability include`.
+
+    If its txid has committed, a replay without the file takes it out of the tables. Without --yes,
+    a dry run first shows what would change and asks for confirmation. If the txid has not
+    committed, the runs to clear are printed.
+    """
+    from reliability.transaction.correct.exclude import check_exclusion
+    from reliability.transaction.correct.exclude import exclude as exclude_item
+
+    with ledger() as connection:
+        check_known(connection, topology)
+        item = _find(connection, topology, file)
+        found = check_exclusion(connection, topology, item)
+        replays = _Replays(connection, topology, module, timeout, master, conf or [])
+        if found.to_replay:  # nothing is recorded if Spark is missing here
+            replaying.submit_with(master, conf or [])
+        done: list[ReplayResult] = []
+        if dry_run or not yes:
+            without = frozenset({item})
+            done = replays.run(found.to_replay, f"without {item}", is_dry_run=True, without=without)
+        if not dry_run:
+            check_asked(_question(topology, found, done), yes=yes)
+            found = exclude_item(connection, topology, item, reason, person())
+            done = _take_out(replays, found, reason)
+        selected = with_intervals(connection, topology, found.to_replay)
+    _print_excluded(selected, found, done, dry_run=dry_run, as_json=as_json)
+
+
+def _take_out(replays: _Replays, found: ItemOfTxids, reason: str) -> list[ReplayResult]:
+    try:
+        return replays.run(found.to_replay, reason)
+    except BaseException:
+        warn(
+            f"{found.item} is excluded, and the tables still contain it: run `reliability replay "
+            f"{replays.topology} {format_txids(found.to_replay)}`"
+        )
+        raise
+
+
+@dataclass(frozen=True, slots=True)
+class _Replays:
+    """Replays txids of a topology on this host's spark-submit."""
+
+    connection: LedgerConnection
+    topology: str
+    module: str
+    timeout: int
+    master: str
+    conf: Sequence[str]
+
+    def run(
+        self,
+        txids: Sequence[int],
+        reason: str,
+        *,
+        is_dry_run: bool = False,
+        without: frozenset[str] = frozenset(),
+    ) -> list[ReplayResult]:
+        """Replay the txids, in a run of their own; nothing is shown any more when it returns."""
+        if not txids:
+            return []
+        submit = replaying.submit_with(self.master, self.conf)
+        with print_progress(len(txids)) as report, signals_as_errors():
+            replay_run = prepare_replay(
+                self.connection,
+                self.topology,
+                submit,
+                report,
+                None,
+                module=self.module,
+                is_dry_run=is_dry_run,
+                patience=self.timeout,
+                without=without,
+            )
+            selected = with_intervals(self.connection, self.topology, txids)
+            return replay_all(replay_run, selected, txids, reason, refreeze=False, report=report)
+
+
+def _find(connection: LedgerConnection, topology: str, file: str) -> str:
+    from reliability.spouts.names import identity_of_file
+    from reliability.transaction.correct.exclude import find_item
+
+    return find_item(connection, topology, file, identity_of_file(file))
+
+
+def _question(topology: str, found: ItemOfTxids, would: list[ReplayResult]) -> str:
+    changes = "".join(
+        f"\nWithout it txid {one.txid} would change:\n"
+        + "\n".join(format_differences(one.differences))
+        for one in would
+    )
+    return f"{_says(topology, found)}{changes}\nExclude it?"
+
+
+def _says(topology: str, found: ItemOfTxids) -> str:
+    if found.to_replay:
+        return f"{found.item}: {with_noun(format_txids(found.to_replay))} of {topology} counted it."
+    if found.to_clear:
+        txids = format_txids(txid for run in found.to_clear for txid in run.txids)
+        return f"{found.item}: {with_noun(txids)} of {topology} not committed yet."
+    return f"{found.item}: no txid of {topology} has it."
+
+
+def _print_excluded(
+    selected: Selected,
+    found: ItemOfTxids,
+    replayed: list[ReplayResult],
+    *,
+    dry_run: bool,
+    as_json: bool,
+) -> None:
+    topology = selected.topology
+    if as_json:
+        return print_json(
+            {
+                "topology": topology,
+                "item": found.item,
+                "is_dry_run": dry_run,
+                "replayed": replayed,
+                "to_clear": [plain_run(run) for run in found.to_clear],
+            }
+        )
+    print_replayed(selected, replayed, is_dry_run=dry_run)
+    if dry_run:
+        typer.echo(_says(topology, found))
+        return
+    typer.echo(
+        f"{found.item} is excluded from {topology}: `reliability include {topology} {found.item}` "
+        "takes it in again"
+    )
+    if found.to_clear:
+        typer.echo("Clear the runs whose txids have not committed yet, in order:")
+    for line in commands_to_clear(found.to_clear):
+        typer.echo(line)
+    if not found.to_clear and not found.to_replay:
+        typer.echo("No txid has it; no run will emit it.")
+
+
+@verb("reliability include shop 2013-02/part-7.csv --reason 'the supplier confirmed its prices'")
+def include(topology: TopologyName, file: Item, reason: Reason, as_json: AsJson = False) -> None:
+    """Take an excluded file in again, and print what processes it; no table changes by itself."""
+    from reliability.transaction.correct.exclude import include as include_item
+
+    with ledger() as connection:
+        check_known(connection, topology)
+        item = _find(connection, topology, file)
+        found = include_item(connection, topology, item, reason, person())
+    if as_json:
+        return print_json(
+            {
+                "topology": topology,
+                "item": item,
+                "to_replay": format_txids(found.to_replay),
+                "to_clear": [plain_run(run) for run in found.to_clear],
+            }
+        )
+    typer.echo(f"{item} is no longer excluded from {topology}.")
+    if found.to_replay:
+        typer.echo(f"Next: reliability replay {topology} {format_txids(found.to_replay)}")
+    if found.to_clear:
+        typer.echo("Clear the runs whose txids have not committed yet, in order:")
+    for line in commands_to_clear(found.to_clear):
+        typer.echo(line)
+    if not found.to_clear and not found.to_replay:
+        typer.echo("No txid has it; the next run of its interval emits it.")

@@ -1,0 +1,153 @@
+"""Exclude a source item: attempts read their batches without it, and no run emits it (C9).
+
+The frozen batch and the item's txid stay as they are, so that `include` needs nothing but a replay.
+Each attempt gets its batch without the excluded items when it is granted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reliability.core.errors import ExclusionNotPossible
+from reliability.core.fold import Fold
+from reliability.core.spout import BatchMeta
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.locks import lock_topology
+from reliability.transaction.correct.park import NOT_RECORDED, refusal_of_replay
+from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
+
+TABLE = "table:"  # the first part of the name of a table's rows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ItemOfTxids:
+    """A source item, and the txids that read it or a part of it; skipped ones do not count.
+
+    :param to_replay: have committed: a replay takes the item out, or in again
+    :param to_clear: the runs that process the others when they are cleared
+    """
+
+    item: str
+    to_replay: tuple[int, ...]
+    to_clear: tuple[RunToClear, ...]
+
+
+def find_item(connection: LedgerConnection, topology: str, name: str, identity: str) -> str:
+    """Return the name that the ledger has for a source item.
+
+    :param name: as a person writes it: the whole name, or its last parts
+    :param identity: the name that the ledger would give to such a file
+    :raises ExclusionNotPossible: several items end with this name; or it means rows of a table
+    """
+    with connection.transaction() as tx:
+        rows = tx.all("items_named", topology=topology, item=name, identity=identity)
+        reads_table = tx.one("reads_table", topology=topology, beginning=TABLE)["reads_table"]
+    if reads_table or name.startswith(TABLE):
+        raise ExclusionNotPossible(
+            f"{topology} reads a table, and rows of a table cannot be excluded",
+            remedy="delete the rows at the source, and run `reliability replay --refreeze` for "
+            "their txids.",
+        )
+    found = [row["item"] for row in rows]
+    if exact := [item for item in found if item in (name, identity)]:
+        return str(exact[0])
+    if len(found) > 1:
+        raise ExclusionNotPossible(
+            f"several items of {topology} end with {name}: {', '.join(found)}",
+            remedy="write one of these names in full.",
+        )
+    return str(found[0]) if found else identity
+
+
+def check_exclusion(connection: LedgerConnection, topology: str, item: str) -> ItemOfTxids:
+    """Return what excluding an item concerns, or raise why it cannot be excluded.
+
+    :raises ExclusionNotPossible: it is excluded already; a state could not replay one of its txids;
+        or an attempt that reads it is live
+    """
+    _check_replayable(connection, topology, item)
+    with connection.transaction() as tx:
+        lock_topology(tx, topology)
+        return _check(tx, topology, item)
+
+
+def exclude(
+    connection: LedgerConnection, topology: str, item: str, reason: str, by: str = NOT_RECORDED
+) -> ItemOfTxids:
+    """Exclude an item from every later attempt and emission, and return what is to be done next.
+
+    Committed txids still contain it until they are replayed.
+
+    :raises: as check_exclusion
+    """
+    _check_replayable(connection, topology, item)
+    with connection.transaction() as tx:
+        lock_topology(tx, topology)
+        found = _check(tx, topology, item)
+        tx.one("begin_exclusion", topology=topology, item=item, reason=reason, excluded_by=by)
+        return found
+
+
+def include(
+    connection: LedgerConnection, topology: str, item: str, reason: str, by: str = NOT_RECORDED
+) -> ItemOfTxids:
+    """Take an exclusion back, and return what is to be done next; without txids, a run emits it.
+
+    :raises ExclusionNotPossible: it is not excluded
+    """
+    with connection.transaction() as tx:
+        lock_topology(tx, topology)
+        ended = tx.first("end_exclusion", topology=topology, item=item, reason=reason, ended_by=by)
+        if ended is None:
+            raise ExclusionNotPossible(
+                f"{item} is not excluded from {topology}",
+                remedy="`reliability status` lists what is excluded.",
+            )
+        return _item_of_txids(
+            tx, topology, item, tx.all("txids_of_item", topology=topology, item=item)
+        )
+
+
+def _check_replayable(connection: LedgerConnection, topology: str, item: str) -> None:
+    with connection.transaction() as tx:
+        found = _item_of_txids(
+            tx, topology, item, tx.all("txids_of_item", topology=topology, item=item)
+        )
+    for txid in found.to_replay:
+        if why := refusal_of_replay(connection, topology, txid):
+            raise ExclusionNotPossible(
+                f"txid {txid} of {topology} has counted {item}, and cannot be replayed: {why}",
+                remedy="deliver the difference as a new file.",
+            )
+
+
+def _check(tx: DatabaseTransaction, topology: str, item: str) -> ItemOfTxids:
+    if tx.all("excluded_among", topology=topology, items=[item]):
+        raise ExclusionNotPossible(
+            f"{item} is excluded from {topology} already",
+            remedy="`reliability status` says since when and why.",
+        )
+    found = _item_of_txids(
+        tx, topology, item, tx.all("txids_of_item", topology=topology, item=item)
+    )
+    for row in tx.all("live_batches", topology=topology):
+        batch = BatchMeta.from_json(row["batch_meta"], Fold())
+        if item in {one.source for one in batch.items}:
+            raise ExclusionNotPossible(
+                f"attempt {row['txid']}:{row['attempt_id']} of {topology} reads {item}",
+                remedy="wait until it has ended, or end its tasks in Airflow, and ask again.",
+            )
+    return found
+
+
+def _item_of_txids(
+    tx: DatabaseTransaction, topology: str, item: str, rows: Sequence[Row]
+) -> ItemOfTxids:
+    counted = [row for row in rows if not row["is_skipped"]]
+    uncommitted = [row for row in counted if not row["has_committed"]]
+    return ItemOfTxids(
+        item=item,
+        to_replay=tuple(row["txid"] for row in counted if row["has_committed"]),
+        to_clear=tuple(runs_to_clear(tx, topology, uncommitted)),
+    )

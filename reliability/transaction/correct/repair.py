@@ -1,0 +1,90 @@
+"""Repair: bring the tables back to their contributions, after somebody changed them by hand (H9).
+
+A repair is a change of the states with a commit number, a reason and differences, like a rollback:
+one transaction per database, and through the checkpoint if there are several.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reliability.core.difference import Difference
+from reliability.core.errors import CheckpointTakenOver, RepairNotPossible
+from reliability.core.plan import Plan, PlannedRepair
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.states.kinds import stored_state
+from reliability.states.kinds.stored import DifferenceObserver
+from reliability.transaction.commit.committer import committer
+from reliability.transaction.commit.dry_run import try_plan
+from reliability.transaction.commit.plan import AppliedPlan, plan_nothing
+from reliability.transaction.topology.databases import TopologyDatabases, naming_database
+from reliability.transaction.topology.declare import declared_tables
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Repaired:
+    """The result of a repair or of its dry run.
+
+    :param commit_number: None for a dry run, or if no row differed
+    :param differences: of the states whose rows differed
+    """
+
+    commit_number: int | None
+    differences: tuple[Difference, ...]
+
+
+def repair(
+    connection: LedgerConnection,
+    topology: str,
+    reason: str,
+    *,
+    dry_run: bool = False,
+    observer: DifferenceObserver | None = None,
+) -> Repaired:
+    """Write every row that differs as its contributions say: changed, missing and surplus rows.
+
+    Nothing is changed, and no commit number is taken, if no row differs.
+
+    :param observer: for `dry_run`: observes the rows that would differ
+    :raises RepairNotPossible: no state keeps contributions, or those of a state are wrong
+    :raises CheckpointStuck, CheckpointMismatch: see checkpoint.py
+    """
+
+    def planner(tx: DatabaseTransaction, locked: Row) -> Plan:
+        return (
+            PlannedRepair(
+                commit_number=locked["commit_number"] + 1,
+                last_txid=locked["curr_txid"] - 1,
+                reason=reason,
+            ),
+        )
+
+    _check_keeps_contributions(connection, topology)
+    with committer(connection, topology) as commit_change:
+        commit_change(plan_nothing)  # a dead driver's unfinished change comes first
+        _, differences = try_plan(connection, topology, planner, observer)
+        if dry_run or not differences:
+            return Repaired(commit_number=None, differences=tuple(differences))
+        while (outcome := commit_change(planner)) is not None:
+            if not isinstance(outcome, AppliedPlan):
+                raise outcome.error
+            [*_, last] = outcome.plan
+            if isinstance(last, PlannedRepair):
+                return Repaired(commit_number=last.commit_number, differences=outcome.differences)
+    raise CheckpointTakenOver(f"{topology}: another driver has taken over")
+
+
+def _check_keeps_contributions(connection: LedgerConnection, topology: str) -> None:
+    with TopologyDatabases.of(connection, topology) as participants:
+        for database in participants.all:
+            with (
+                naming_database(database),
+                participants.connection_of(database).transaction() as tx,
+            ):
+                states = [stored_state(tables) for tables in declared_tables(tx, topology)]
+                if any(state.has_headers for state in states):
+                    return
+    raise RepairNotPossible(
+        f"no state of {topology} keeps contributions that its table could be compared with",
+        remedy="correct the rows by hand, or process the source again under another topology name.",
+    )

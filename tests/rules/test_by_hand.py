@@ -1,0 +1,154 @@
+"""H8, H9 on the real ledger: what becomes of rows that somebody has changed by hand."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliability import Count, TransactionalState
+from reliability.core.errors import RepairNotPossible
+from reliability.transaction.correct.repair import repair
+from reliability.transaction.correct.rollback import roll_back
+from reliability.transaction.inspect.verify import verify
+from tests.replay.shop import Shop, made
+
+WRONG = (
+    "UPDATE recomputed SET n = n + 5 WHERE word = 'a';"
+    "DELETE FROM recomputed WHERE word = 'b';"
+    "INSERT INTO recomputed (word, n, _rows, _txid) VALUES ('z', 9, 9, 1)"
+)
+
+
+def committed(connection, **parameters):
+    shop = Shop(connection, **parameters)
+    for txid in shop.deliver(made(1), made(2), made(3)):
+        shop.transact(txid)
+    return shop
+
+
+def by_hand(connection, statements):
+    with connection.transaction() as tx:
+        tx.cursor.execute(statements)
+
+
+def of(differences, state):
+    return next(one for one in differences if one.state == state)
+
+
+def is_exact(connection):
+    return [one.is_exact for one in verify(connection, "shop")]
+
+
+# --- H8: what a rollback and a replay meet -------------------------------------------------------
+
+
+def test_a_rollback_says_what_it_overwrites_and_counts_its_own_effect_only(connection):
+    """H8: it mended the row silently, and counted that as its own difference."""
+    shop = committed(connection)
+    expected = of(roll_back(connection, "shop", 1, "x", dry_run=True).differences, "recomputed")
+    assert expected.by_hand is None
+    by_hand(connection, WRONG)
+    would = of(roll_back(connection, "shop", 1, "x", dry_run=True).differences, "recomputed")
+    done = of(roll_back(connection, "shop", 1, "x").differences, "recomputed")
+    assert done == would
+    assert str(done) == str(expected)
+    found = done.by_hand
+    assert (found.missing, found.surplus, found.different) == (1, 0, 1)
+    assert any(one.startswith("word=a: expected n ") for one in found.examples)
+    assert any(one.endswith("found no row") for one in found.examples)
+    asked = "SELECT by_hand ->> 'missing' FROM reliability.difference WHERE state = 'recomputed'"
+    assert shop.ask(asked) == [("1",)]
+    with connection.transaction() as tx:
+        left = tx.all("differences_of_changes", topology="shop", commit_numbers=[4])
+    assert [row["state"] for row in left if row["by_hand"]] == ["recomputed"]
+    # nobody touched the row that is no txid's: it is still there, and verify finds it
+    assert shop.ask("SELECT n FROM recomputed WHERE word = 'z'") == [(9,)]
+
+
+def test_a_replay_that_recomputes_rows_says_what_it_overwrites(connection):
+    """H8: as a rollback does."""
+    shop, other = committed(connection), made(22)
+    by_hand(connection, "UPDATE recomputed SET n = n + 5 WHERE word = 'a'")
+    done = of(shop.correct(2, other), "recomputed")
+    assert (done.by_hand.missing, done.by_hand.different) == (0, 1)
+    assert "n" in done.moved or done.rows_changed
+    assert is_exact(connection) == [True] * 5
+
+
+def test_a_replay_that_adds_the_difference_carries_a_change_by_hand_along(connection):
+    """H8: it neither mends the row nor counts what somebody else did."""
+    shop = committed(connection)
+    right = of(shop.correct(2, made(22)), "all_of_it")
+    shop.correct(2, made(2))
+    by_hand(connection, "UPDATE all_of_it SET total = total + 1000")
+    done = of(shop.correct(2, made(22)), "all_of_it")
+    assert (str(done), done.by_hand) == (str(right), None)
+    assert is_exact(connection).count(False) == 1
+
+
+# --- H9: repair ----------------------------------------------------------------------------------
+
+
+def test_a_repair_brings_changed_missing_and_surplus_rows_back(connection):
+    """H9: as one change with a commit number, a reason and its differences."""
+    shop = committed(connection)
+    before = shop.tables()
+    by_hand(connection, WRONG + "; UPDATE exact SET total = 1 WHERE k = 1")
+    wrong = shop.tables()
+    would = repair(connection, "shop", "an UPDATE by hand", dry_run=True)
+    assert (would.commit_number, shop.tables()) == (None, wrong)
+    done = repair(connection, "shop", "an UPDATE by hand")
+    assert done.differences == would.differences
+    assert shop.tables() == before
+    assert is_exact(connection) == [True] * 5
+    found = of(done.differences, "recomputed")
+    assert (found.rows_added, found.rows_changed, found.rows_removed) == (1, 1, 1)
+    log = "SELECT commit_number, txid, reason FROM reliability.commit_log WHERE kind = 'REPAIR'"
+    assert shop.ask(log) == [(4, 3, "an UPDATE by hand")]
+    assert done.commit_number == 4
+    shop.correct(2, made(22))
+    roll_back(connection, "shop", 1, "the topology goes on")
+    assert is_exact(connection) == [True] * 5
+
+
+def test_a_repair_of_what_is_right_takes_no_commit_number(connection):
+    """H9."""
+    shop = committed(connection)
+    done = repair(connection, "shop", "why not")
+    assert (done.commit_number, done.differences) == (None, ())
+    assert shop.ask("SELECT commit_number FROM reliability.topology") == [(3,)]
+
+
+def test_contributions_that_are_wrong_themselves_repair_nothing(connection):
+    """H9, H2: the table may be what is right."""
+    shop = committed(connection)
+    by_hand(
+        connection,
+        "DELETE FROM reliability_contribution.shop__recomputed WHERE _txid = 2 AND word = 'a'",
+    )
+    before = shop.tables()
+    with pytest.raises(RepairNotPossible, match="attempt 2:0 is recorded with"):
+        repair(connection, "shop", "no")
+    assert shop.tables() == before
+
+
+def test_a_state_that_keeps_nothing_cannot_be_repaired(connection):
+    """H9: there is nothing to compare it with."""
+    committed(connection, kinds=lambda _: [TransactionalState("t", values={"n": Count()})])
+    with pytest.raises(RepairNotPossible, match="keeps contributions"):
+        repair(connection, "shop", "no")
+
+
+def test_two_databases_are_repaired_as_one_change(connection, add_database):
+    """H9, C6."""
+    add_database("elsewhere")
+    shop = committed(connection, elsewhere="elsewhere")
+    before = shop.tables()
+    with Shop.connection_to("elsewhere") as other:
+        by_hand(other, WRONG)
+    by_hand(connection, "UPDATE exact SET total = 1 WHERE k = 1")
+    done = repair(connection, "shop", "by hand")
+    assert {one.state for one in done.differences} == {"exact", "recomputed"}
+    assert shop.tables() == before
+    with Shop.connection_to("elsewhere") as other, other.transaction() as tx:
+        assert tx.one("topology_position", topology="shop")["curr_txid"] == 4
+        assert tx.one("checkpoint", topology="shop")["commit_number"] == 4

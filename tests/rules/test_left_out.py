@@ -1,0 +1,338 @@
+"""C8, C9 on the real ledger, without Spark: skipped txids and excluded items stay out."""
+
+from __future__ import annotations
+
+import pytest
+
+from reliability import History
+from reliability.core.errors import (
+    ExclusionNotPossible,
+    NothingToEmit,
+    TxidHeld,
+    TxidNotSkipped,
+    TxidSkipped,
+    UnskipNotPossible,
+)
+from reliability.core.spout import SpoutKind
+from reliability.ledger.connection import LedgerConnection
+from reliability.transaction.correct.exclude import exclude, find_item, include
+from reliability.transaction.correct.park import park, skip, unskip
+from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.maintain.compaction import compact
+from tests.replay.shop import Shop, made, opaque_states, states
+
+SECOND = "memory:1:0"
+ATTEMPTS = "SELECT count(*) FROM reliability.attempt WHERE txid = %(txid)s"
+WHY = "a test file"
+
+
+def three(connection, **parameters):
+    """Three txids; the first has committed, the second was skipped, the third has committed."""
+    shop = Shop(connection, **parameters)
+    shop.deliver(made(1), made(2), made(3))
+    shop.transact(1)
+    shop.runner.contact(2, shop.who(2))  # its task came, and failed
+    skip(connection, "shop", 2, WHY, "ann@etl")
+    shop.transact(3)
+    return shop
+
+
+def committed(connection, **parameters):
+    shop = Shop(connection, **parameters)
+    for txid in shop.deliver(made(1), made(2), made(3)):
+        shop.transact(txid)
+    return shop
+
+
+def without(connection, *left_out, **parameters):
+    """Return the tables of a shop that never had these txids' rows."""
+    other = Shop(connection, name="right", kinds=lambda _: renamed(parameters))
+    other.deliver(*(made(n) for n in (1, 2, 3)))
+    for txid in (1, 2, 3):
+        if txid in left_out:
+            park(connection, "right", txid, "never")
+        else:
+            other.transact(txid)
+    return list(other.tables().values())
+
+
+def renamed(parameters):
+    kinds = parameters.get("kinds", states)
+    return [
+        type(state)(state.name, key=state.key, values=state.values, table=f"right_{state.name}")
+        for state in kinds("")
+    ]
+
+
+def latest(shop, txid):
+    return shop.ask(
+        "SELECT kind, status FROM reliability.request WHERE txid = %(txid)s"
+        " ORDER BY request_id DESC LIMIT 1",
+        txid=txid,
+    )
+
+
+class Listening:
+    """Records what a task logs."""
+
+    def __init__(self, shop, monkeypatch):
+        self.said: list[str] = []
+        monkeypatch.setattr(
+            "tests.replay.shop._Executor.report", lambda _, what, level=0: self.said.append(what)
+        )
+
+
+# --- C8: skip ------------------------------------------------------------------------------------
+
+
+def test_a_clear_of_a_skipped_txid_is_green_and_changes_nothing(connection, monkeypatch):
+    """C8: it brought the txid back, without a word."""
+    shop = three(connection)
+    before, attempts = shop.tables(), shop.ask(ATTEMPTS, txid=2)
+    listening = Listening(shop, monkeypatch)
+    shop.source.gone.add(1)
+    assert shop.replay(2) == []
+    assert latest(shop, 2) == [("REPLAY", "SATISFIED")]
+    assert shop.runner.settle(shop.run_of(2), [2]) == [1, 2, 3]
+    assert (shop.tables(), shop.ask(ATTEMPTS, txid=2)) == (before, attempts)
+    [said] = listening.said
+    assert said.startswith("txid 2 was skipped on 2")
+    assert said.endswith(
+        "by ann@etl, because: a test file. `reliability unskip shop 2` takes it back"
+    )
+
+
+def test_a_backfill_and_a_dry_run_leave_a_skipped_txid_out(connection):
+    """C8: another run asks for it, too."""
+    shop = three(connection)
+    before, attempts = shop.tables(), shop.ask(ATTEMPTS, txid=2)
+    assert shop.dry_run(2) == []
+    shop.runner.emit(None, shop.who(2), max_batches=9, refreeze=True)
+    assert (shop.tables(), shop.ask(ATTEMPTS, txid=2)) == (before, attempts)
+    with pytest.raises(TxidSkipped, match="unskip shop 2"):
+        shop.runner.refreeze(2, "why not")
+
+
+def test_an_interval_whose_txids_are_skipped_needs_no_source(connection):
+    """C8: its files were deleted, and its run was red for ever."""
+    shop = Shop(connection)
+    shop.deliver(made(1))
+    shop.source.gone.add(0)
+    with pytest.raises(NothingToEmit):
+        shop.runner.emit(None, shop.who(1), max_batches=9)
+    skip(connection, "shop", 1, WHY)
+    assert shop.runner.emit(None, shop.who(1), max_batches=9) == [1]
+
+
+@pytest.mark.parametrize("kind", SpoutKind)
+def test_a_skipped_txid_commits_as_empty_again_after_a_rollback(connection, kind):
+    """C8: skip is for good, and a rollback is no unskip."""
+    shop = three(connection, spout_kind=kind)
+    before = shop.tables()
+    roll_back(connection, "shop", 0, "once more")
+    shop.clear(1, 2, 3)
+    with pytest.raises(TxidHeld):
+        shop.transact(2)
+    release(connection, "shop")
+    shop.clear(1, 2, 3)
+    for txid in (1, 2, 3):
+        shop.transact(txid)
+    assert shop.tables() == before
+    verdicts = "SELECT status, verdict FROM reliability.attempt WHERE txid = 2 ORDER BY attempt_id"
+    assert shop.ask(verdicts) == [("ROLLED_BACK", "SKIPPED"), ("COMMITTED", "SKIPPED")]
+
+
+def test_an_unskipped_txid_is_processed_when_it_is_asked_for(connection):
+    """C8: and only then."""
+    shop = three(connection)
+    before = shop.tables()
+    done = unskip(connection, "shop", 2, "it was no test file", "bob@etl")
+    assert (done.has_committed, done.run.run_id, done.run.txids) == (True, "run 1", (2,))
+    assert shop.tables() == before
+    shop.replay(2)
+    assert list(shop.tables().values()) == without(connection)
+    asked = "SELECT skipped_by, reason, ended_by, ended_reason FROM reliability.skip"
+    assert shop.ask(asked) == [("ann@etl", WHY, "bob@etl", "it was no test file")]
+    with pytest.raises(TxidNotSkipped):
+        unskip(connection, "shop", 2, "again")
+
+
+def test_an_unskip_before_its_turn_ends_the_empty_attempt(connection):
+    """C8: else it would commit as empty after all."""
+    shop = Shop(connection)
+    shop.deliver(made(1), made(2), made(3))
+    skip(connection, "shop", 2, WHY)
+    assert not unskip(connection, "shop", 2, "needed").has_committed
+    for txid in (1, 2, 3):
+        shop.transact(txid)
+    assert list(shop.tables().values()) == without(connection)
+
+
+def test_a_parked_txid_can_be_skipped_for_good_afterwards(connection):
+    """C8: park is for now, skip is for good."""
+    shop = Shop(connection)
+    shop.deliver(made(1), made(2))
+    shop.runner.contact(1, shop.who(1))
+    park(connection, "shop", 1, "broken")
+    assert skip(connection, "shop", 1, "it never comes") == []
+    shop.replay(1)
+    assert shop.ask("SELECT sum(n)::int FROM exact") == [(None,)]
+    assert latest(shop, 1)[0][1] == "SATISFIED"
+
+
+def test_what_cannot_be_replayed_any_more_stays_skipped(connection):
+    """C8, H2: it would be neither skipped nor processed."""
+
+    def kinds(_):
+        [exact, *_rest] = states()
+        return [type(exact)("exact", key=exact.key, values=exact.values, keep=History(txids=1))]
+
+    shop = three(connection, kinds=kinds)
+    compact(connection, "shop")
+    with pytest.raises(UnskipNotPossible, match="compacted"):
+        unskip(connection, "shop", 2, "needed")
+    assert shop.replay(2) == []
+
+
+# --- C9: exclude ---------------------------------------------------------------------------------
+
+
+def test_an_excluded_item_stays_out_of_replays_until_it_is_included(connection):
+    """C9: a file is taken out of its txid, not the whole txid's place in the order."""
+    shop = committed(connection)
+    before = shop.tables()
+    found = exclude(connection, "shop", SECOND, "a broken file", "ann@etl")
+    assert (found.to_replay, found.to_clear) == ((2,), ())
+    assert shop.tables() == before
+    shop.replay(2)
+    assert list(shop.tables().values()) == without(connection, 2)
+    asked = (
+        "SELECT emitted_count FROM reliability.attempt WHERE topology = %(topology)s AND txid = 2"
+        " ORDER BY attempt_id"
+    )
+    assert shop.ask(asked) == [(None,), (0,)]
+    now = shop.tables()
+    shop.source.gone.add(1)
+    shop.replay(2)
+    assert shop.tables() == now
+    shop.source.gone.clear()
+    assert include(connection, "shop", SECOND, "mended", "bob@etl").to_replay == (2,)
+    shop.replay(2)
+    assert shop.tables() == before
+
+
+def test_an_excluded_item_is_emitted_by_no_run(connection):
+    """C9: nor under another txid."""
+    shop = Shop(connection)
+    shop.deliver(made(1))
+    shop.source.sizes += [6, 6]
+    shop.makes |= {2: made(3)}
+    found = exclude(connection, "shop", SECOND, "not to be read")
+    assert (found.to_replay, found.to_clear) == ((), ())
+    assert shop.deliver() == [2]
+    asked = "SELECT item FROM reliability.source_item ORDER BY txid"
+    assert shop.ask(asked) == [("memory:0:0",), ("memory:2:0",)]
+    include(connection, "shop", SECOND, "wanted after all")
+    shop.source.sizes.append(6)
+    assert shop.deliver() == [3, 4]
+
+
+def test_an_uncommitted_txid_is_processed_without_an_excluded_item(connection):
+    """C9."""
+    shop = Shop(connection)
+    shop.deliver(made(1), made(2), made(3))
+    shop.transact(1)
+    [run] = exclude(connection, "shop", SECOND, "a broken file").to_clear
+    assert (run.run_id, run.txids) == ("run 1", (2,))
+    shop.source.gone.add(1)
+    for txid in (2, 3):
+        shop.transact(txid)
+    now = shop.tables()
+    assert list(now.values()) == without(connection, 2)
+    roll_back(connection, "shop", 1, "once more")
+    release(connection, "shop")
+    shop.clear(2, 3)
+    for txid in (2, 3):
+        shop.transact(txid)
+    assert shop.tables() == now
+
+
+def test_in_two_databases_an_excluded_item_is_out_of_both(connection, add_database):
+    """C9, C6."""
+    add_database("elsewhere")
+    shop = committed(connection, elsewhere="elsewhere")
+    exclude(connection, "shop", SECOND, "a broken file")
+    shop.replay(2)
+    assert shop.ask("SELECT n FROM all_of_it") == [(12,)]
+    recomputed = next(state for state in shop.topology.states if state.name == "recomputed")
+    assert sum(row[1] for row in shop.contents(recomputed)) == 12
+
+
+def test_an_opaque_batch_is_cut_without_an_excluded_item(connection):
+    """C9, E4."""
+    shop = Shop(connection, spout_kind=SpoutKind.OPAQUE)
+    shop.deliver(made(1), made(2))
+    shop.transact(1)
+    exclude(connection, "shop", SECOND, "a broken file")
+    shop.transact(2)
+    assert shop.ask("SELECT n FROM all_of_it") == [(6,)]
+    exclude(connection, "shop", "memory:0:0", "broken, too")
+    shop.replay(1)
+    assert shop.ask("SELECT n FROM all_of_it") == []
+
+
+def test_what_an_attempt_reads_or_no_replay_can_take_out_is_not_excluded(connection):
+    """C9: the attempt would bring it in after all."""
+    shop = Shop(connection)
+    shop.deliver(made(1), made(2))
+    shop.process(2)
+    with pytest.raises(ExclusionNotPossible, match="attempt 2:0 of shop reads memory:1:0"):
+        exclude(connection, "shop", SECOND, "no")
+    shop.transact(1)
+    exclude(connection, "shop", SECOND, "now")
+    with pytest.raises(ExclusionNotPossible, match="already"):
+        exclude(connection, "shop", SECOND, "twice")
+    with pytest.raises(ExclusionNotPossible, match="not excluded"):
+        include(connection, "shop", "memory:9:0", "no")
+
+
+def test_what_is_beyond_the_history_is_not_excluded(connection):
+    """C9, H5: the tables would keep it."""
+    committed(connection, kinds=opaque_states)
+    with pytest.raises(ExclusionNotPossible, match="OpaqueState"):
+        exclude(connection, "shop", SECOND, "no")
+
+
+def test_an_item_is_found_by_its_last_parts(connection):
+    """C9: rows of a table have no name that a person could write."""
+    shop = Shop(connection)
+    shop.deliver(made(1))
+    with connection.transaction() as tx:
+        tx.cursor.execute(
+            "INSERT INTO reliability.source_item (topology, item, txid, part) VALUES"
+            " ('shop', 'in/2013-01/a.csv', 1, '{(,)}'), ('shop', 'in/2013-02/a.csv', 1, '{(,)}')"
+        )
+    assert find_item(connection, "shop", "2013-02/a.csv", "x/2013-02/a.csv") == "in/2013-02/a.csv"
+    with pytest.raises(ExclusionNotPossible, match=r"in/2013-01/a.csv, in/2013-02/a.csv"):
+        find_item(connection, "shop", "a.csv", "x/a.csv")
+    assert find_item(connection, "shop", "b.csv", "x/b.csv") == "x/b.csv"
+    with pytest.raises(ExclusionNotPossible, match="rows of a table"):
+        find_item(connection, "shop", "table:/public.orders", "table:/public.orders")
+
+
+def test_an_item_that_is_excluded_while_its_opaque_batch_is_cut_is_not_read(
+    connection, monkeypatch
+):
+    """C9, E4: the batch is cut without the lock."""
+    shop = Shop(connection, spout_kind=SpoutKind.OPAQUE)
+    shop.deliver(made(1))
+    cut = shop.source.cut
+
+    def cut_slowly(items):
+        monkeypatch.setattr(shop.source, "cut", cut)
+        exclude(LedgerConnection(connection.dsn), "shop", "memory:0:0", "broken")
+        return cut(items)
+
+    monkeypatch.setattr(shop.source, "cut", cut_slowly)
+    shop.transact(1)
+    assert shop.ask("SELECT n FROM all_of_it") == []
