@@ -10,7 +10,7 @@ import typer
 
 from reliability.cli.app import FAILED, AsJson, OneOrAll, ledger, names, rows_of, verb, warn
 from reliability.cli.output import format_value, print_json, print_table
-from reliability.core.txids import format_ranges, with_noun, with_verb
+from reliability.core.txids import format_ranges, with_verb
 
 if TYPE_CHECKING:
     from reliability.core.state import State
@@ -103,7 +103,7 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
         what = with_verb(parked["txids"])
         yield f"{topology}: {what} parked, until `{again}`: {parked['reason']}"
     for skipped in one["skipped"]:
-        what, back = with_noun(skipped["txids"]), f"reliability unskip {topology} TXID"
+        what, back = with_verb(skipped["txids"]), f"reliability unskip {topology} TXID"
         yield f"{topology}: {what} skipped for good, until `{back}`: {skipped['reason']}"
     for excluded in one["excluded"]:
         back = f"reliability include {topology} {shlex.quote(excluded['item'])}"

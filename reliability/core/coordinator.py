@@ -165,7 +165,8 @@ class Blocked:
     is_released: bool = False
     is_overdue: bool = False
 
-    def __str__(self) -> str:
+    def describe(self) -> str:
+        """Name the txid with its run and interval, and say why it is blocked."""
         interval = f", interval {self.interval}" if self.interval else ""
         reason = f": {self.reason}" if self.reason else ""
         return f"txid {self.txid} (run {self.run_id}{interval}) is blocked{reason}"
@@ -173,7 +174,7 @@ class Blocked:
     def error(self, kind: type[ReliabilityError] = TxidBlocked) -> ReliabilityError:
         """Return it as an error; its remedy has the placeholder TOPOLOGY."""
         remedy = TxidHeld.remedy if self.is_held else _AFTER_RELEASE if self.is_released else ""
-        return kind(str(self), remedy=remedy).fill_in(txid=self.txid)
+        return kind(self.describe(), remedy=remedy).fill_in(txid=self.txid)
 
     def advice(self, topology: str) -> str:
         """Say what is blocked and what a person can do."""

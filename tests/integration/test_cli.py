@@ -535,7 +535,7 @@ def test_a_rollback_asks_first_holds_and_is_released(shop, tmp_path):
     counts = [sum(v for k, v in d.items() if k.startswith("rows_")) for d in would["differences"]]
     assert len(rows_of_csv(file)) == sum(counts)
     said = say(*back, input="n\n", code=1)
-    assert "All that came after it, txids 2..3," in said.stderr
+    assert "The 2 txids after it, txids 2..3, are taken out and held" in said.stderr
     assert "log: 12 rows removed" in said.stderr
     assert shop.tables() == before
     said = say(*back, input="y\n").stdout
@@ -639,10 +639,10 @@ def test_a_topology_with_an_attempt_that_is_live_is_not_dropped(shop):
 def test_a_skipped_txid_is_shown_and_taken_back(shop):
     shop.deliver(made(4))
     said = say("skip", "shop", "4", "--reason", "a test file", "--yes").stdout
-    assert "txid 4 is skipped for good: `reliability unskip shop 4` takes it back" in said
+    assert "To take that back: reliability unskip shop 4" in said
     [skipped] = read("status")[0]["skipped"]
     assert (skipped["txids"], skipped["reason"]) == ("4", "a test file")
-    assert "txid 4 skipped for good, until `reliability unskip shop" in say("status").stdout
+    assert "txid 4 is skipped for good, until `reliability unskip shop" in say("status").stdout
     refused = say("replay", "shop", "4", code=1).stderr
     assert "[TXID_SKIPPED] txid 4 was skipped on" in refused
     again = say("replay", "shop", "4", "--refreeze", "--reason", "x", code=1)

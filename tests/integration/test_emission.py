@@ -149,7 +149,7 @@ def test_what_is_emitted_behind_a_blocked_txid_waits_for_it(folder, connection):
     january, action = behind_a_blocked_txid(folder, connection)
     assert isinstance(action, Wait)
     assert action.blocked is not None
-    assert str(action.blocked).startswith("txid 1 (run scheduled__1997-01, interval 1997-01)")
+    assert action.blocked.describe().startswith("txid 1 (run scheduled__1997-01, interval 1997-01)")
     january.again().request(1)
     february = january.again("scheduled__1997-02")
     action = february.runner.next_action(3, february.request(3), february.work())

@@ -145,7 +145,7 @@ def test_what_is_held_is_neither_processed_nor_passed_by(shop):
     with shop.connection.transaction() as tx:
         snapshot = read_snapshot_in(tx, "shop", later, shop.topology.states)
     assert snapshot.blocked is not None
-    assert "held: a wrong delivery" in str(snapshot.blocked)
+    assert "held: a wrong delivery" in snapshot.blocked.describe()
 
 
 def test_a_dry_run_tells_what_a_replay_does_and_changes_nothing(shop):

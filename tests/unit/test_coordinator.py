@@ -144,7 +144,7 @@ def test_a_blocked_wait_names_txid_interval_and_run():
     assert isinstance(action, Wait)
     assert action.blocked == BLOCKED
     for part in ("txid 1", "scheduled__1997-02-01", "[1997-01, 1997-02)"):
-        assert part in str(action.blocked)
+        assert part in action.blocked.describe()
     assert "resume-runs shop" in BLOCKED.advice("shop")
     assert "release shop" in replace(BLOCKED, is_held=True).advice("shop")
 
