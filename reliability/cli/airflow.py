@@ -108,6 +108,11 @@ class Airflow:
         if self._ask("POST", path, body) is None:
             raise NotPossible(f"Airflow no longer has run {run_id} of {dag_id}")
 
+    def queue_again(self, dag_id: str, run_id: str) -> None:
+        """Take the run slot from a run; its tasks are kept, and go on when it has one again."""
+        if self._ask("PATCH", _path_of(dag_id, run_id), {"state": "queued"}) is None:
+            raise NotPossible(f"Airflow no longer has run {run_id} of {dag_id}")
+
     def clear(self, dag_id: str, run_id: str) -> None:
         """Clear all tasks of a run."""
         body = {"dry_run": False, "only_failed": False}

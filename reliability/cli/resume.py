@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
@@ -37,7 +38,8 @@ Task = tuple[str, int]
 class RunToResume:
     """A run of Airflow, and the part of it to clear.
 
-    :param tasks: the tasks to clear, each with its map index or -1; empty for all tasks of the run
+    :param tasks: the tasks to clear, each with its map index or -1; empty for all tasks of the run,
+        None for a run that is cleared already and needs a slot
     :param because: why, for a person
     """
 
@@ -45,11 +47,13 @@ class RunToResume:
     run_id: str
     interval: str
     txids: tuple[int, ...]
-    tasks: tuple[Task, ...]
+    tasks: tuple[Task, ...] | None
     because: str
 
     @property
     def clears(self) -> str:
+        if self.tasks is None:
+            return "nothing"
         if not self.tasks:
             return "all its tasks"
         return f"the tasks of {format_txids(self.txids)}" if self.txids else SETTLE
@@ -78,9 +82,11 @@ def resume_runs(
     with ledger() as connection:
         check_known(connection, topology)
         found = list(find_runs(connection, api, topology))
+        waiting = rows_of(connection, "waiting_runs", topology=topology)
     if yes:
         for one in found:
             resume(api, one)
+        make_room(api, found, waiting)
     if as_json:
         print_json(
             {"cleared": yes, "runs": [{**asdict(one), "clears": one.clears} for one in found]}
@@ -112,8 +118,10 @@ def _judge(
 ) -> RunToResume | None:
     """Return what to clear of a run, None if nothing."""
     undone = [txid for txid in (row["undone"] if row else ()) if txid not in asked]
-    if run.state == "queued" or (run.state != "failed" and not undone):
+    if run.state != "failed" and not undone:
         return None
+    if run.state == "queued":
+        return _to_resume(dag_id, run, undone, None, "cleared, and waits for a run slot")
     tasks = api.tasks(dag_id, run.run_id)
     emit = next((task.state for task in tasks if task.task_id == EMIT), None)
     if emit != "success":
@@ -141,7 +149,7 @@ def _indexes(emitted: Sequence[int] | None, txids: Sequence[int]) -> set[int] | 
 
 
 def _to_resume(
-    dag_id: str, run: DagRun, txids: Sequence[int], tasks: tuple[Task, ...], because: str
+    dag_id: str, run: DagRun, txids: Sequence[int], tasks: tuple[Task, ...] | None, because: str
 ) -> RunToResume:
     start, end = run.interval
     return RunToResume(
@@ -156,10 +164,30 @@ def _to_resume(
 
 def resume(api: Airflow, run: RunToResume) -> None:
     """Clear what `run` names."""
+    if run.tasks is None:
+        return
     if run.tasks:
         api.clear_tasks(run.dag_id, run.run_id, run.tasks)
     else:
         api.clear(run.dag_id, run.run_id)
+
+
+def make_room(api: Airflow, resumed: Sequence[RunToResume], waiting: Sequence[Row]) -> None:
+    """Queue as many waiting runs again as were resumed, the latest first.
+
+    Runs that wait behind a blocked txid may hold all run slots of their DAG, or of their backfill;
+    the run that they wait for could never start. A queued run goes on when a slot is free.
+    """
+    rooms = Counter((one.dag_id, _is_backfill(one.run_id)) for one in resumed)
+    for row in waiting:
+        kind = row["dag_id"], _is_backfill(row["run_id"])
+        if rooms[kind]:
+            rooms[kind] -= 1
+            api.queue_again(row["dag_id"], row["run_id"])
+
+
+def _is_backfill(run_id: str) -> bool:
+    return run_id.startswith("backfill__")  # backfills have run slots of their own
 
 
 def _print(topology: str, found: Sequence[RunToResume], *, cleared: bool) -> None:

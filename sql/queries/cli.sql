@@ -249,6 +249,20 @@ SELECT r.run_id,
            AS is_undone) AS u
  GROUP BY r.run_id;
 
+-- waiting_runs --
+-- The runs that only wait behind an older txid of a topology, the last ones first.
+SELECT r.dag_id, r.run_id
+  FROM reliability.request r
+  JOIN reliability.transaction t USING (topology, txid)
+  JOIN reliability.topology p USING (topology)
+ WHERE r.topology = %(topology)s AND r.status = 'OPEN'
+ GROUP BY r.dag_id, r.run_id
+HAVING min(r.txid) > max(p.curr_txid) AND bool_and(t.committed_attempt IS NULL)
+   AND NOT bool_or(EXISTS (
+       SELECT FROM reliability.attempt a WHERE a.topology = r.topology AND a.txid = r.txid
+          AND a.status IN ('PROCESSING', 'SEALING')))
+ ORDER BY min(r.txid) DESC;
+
 -- runs_of_dag --
 -- The latest request of each run for each txid, a dry run's if there is no other. It also counts as
 -- satisfied if the txid has committed since for another run, unless the txid was parked. A held

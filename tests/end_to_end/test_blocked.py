@@ -25,13 +25,14 @@ dag = topology_dag(
     catchup=False,
     conn_id="stand_in",
     default_args={{"retries": 1, "retry_delay": timedelta(seconds=1)}},
+    max_active_runs={slots},
 )
 """
 DAYS = [f"2026-01-0{day}" for day in range(1, 6)]
 
 
-def deploy(dates, name: str) -> Dag:
-    (dates.folder / "dags" / f"{name}.py").write_text(DAG_FILE.format(name=name))
+def deploy(dates, name: str, slots: int = 16) -> Dag:
+    (dates.folder / "dags" / f"{name}.py").write_text(DAG_FILE.format(name=name, slots=slots))
     dag: Dag = dates.dag(f"words_{name}")
     for day in DAYS:
         dag.deliver(day, "broken" if day == DAYS[1] else "man")
@@ -94,13 +95,26 @@ def test_one_broken_day_turns_no_other_red_and_one_command_resumes_what_is_undon
     assert "no run is left undone" in dates.reliability("resume-runs", dag.dag_id)
 
 
-def test_a_run_that_is_red_though_another_has_done_its_txids_turns_green(dates):
-    """G9: green follows the ledger, and nothing is replayed for it."""
-    dag = deploy(dates, "crowded")
-    for number in range(1, 3):
+def test_the_runs_that_wait_make_room_for_the_one_that_they_wait_for(dates):
+    """E2, G9: with two run slots, and two runs that wait, a cleared run could never start."""
+    dag = deploy(dates, "crowded", slots=2)
+    for number in range(1, 5):
         trigger(dag, number)
-    assert dag.states(2) == ["success", "failed"]
-    dates.reliability("skip", dag.dag_id, "2", "--reason", "a broken file", "--yes")
+    expected = ["success", "failed", "running", "running"]
+    wait_until(lambda: by_day(dag) == expected, "the days behind to wait", PATIENCE)
+    wait_until(lambda: waits(dag, 3) and waits(dag, 4), "their tasks to wait", PATIENCE)
+    mend(dag)
+    dag.clear("day_2")
     dates.reliability("resume-runs", dag.dag_id, "--yes")
-    assert dag.states(2) == ["success", "success"]
-    assert dag.commits() == ["1:0", "2:2"]
+    assert dag.states(4) == ["success"] * 4
+    assert dag.counted() == {"man": 3, "mended": 1}
+
+    dag.deliver(DAYS[4], "broken")
+    (dag.folder / "read_as.json").unlink()
+    trigger(dag, 5)
+    assert dag.states(5)[-1] == "failed"
+    dates.reliability("skip", dag.dag_id, "5", "--reason", "a broken file", "--yes")
+    dates.reliability("resume-runs", dag.dag_id, "--yes")  # green follows the ledger
+    assert dag.states(5) == ["success"] * 5
+    assert {txid.split(":")[0] for txid in dag.commits()} == set("12345")
+    assert len(dag.commits()) == 5, "nothing is replayed for it"
