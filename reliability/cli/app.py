@@ -40,6 +40,18 @@ OneOrAll = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="One topology;
 Reason = Annotated[
     str, typer.Option(help="The reason; recorded in the ledger and shown to waiting tasks.")
 ]
+Master = Annotated[
+    str, typer.Option(help="For spark-submit; by default that of spark-defaults.conf.")
+]
+SparkConf = Annotated[
+    list[str] | None, typer.Option(metavar="KEY=VALUE", help="For spark-submit; never a secret.")
+]
+Timeout = Annotated[
+    int, typer.Option(metavar="SECONDS", help="How long to wait for the turn of a txid.")
+]
+Module = Annotated[
+    str, typer.Option(help="The topology's module, if it is not the one in the ledger.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 

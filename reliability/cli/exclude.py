@@ -11,7 +11,11 @@ import typer
 from reliability.cli import replay as replaying
 from reliability.cli.app import (
     AsJson,
+    Master,
+    Module,
     Reason,
+    SparkConf,
+    Timeout,
     TopologyName,
     Yes,
     check_asked,
@@ -55,19 +59,10 @@ def exclude(
         bool, typer.Option("--dry-run", help="Only report what would change.")
     ] = False,
     yes: Yes = False,
-    master: Annotated[
-        str, typer.Option(help="For spark-submit; by default that of spark-defaults.conf.")
-    ] = "",
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="For spark-submit; never a secret."),
-    ] = None,
-    timeout: Annotated[
-        int, typer.Option(metavar="SECONDS", help="How long to wait for the turn of a txid.")
-    ] = 3600,
-    module: Annotated[
-        str, typer.Option(help="The topology's module, if it is not the one in the ledger.")
-    ] = "",
+    master: Master = "",
+    conf: SparkConf = None,
+    timeout: Timeout = 3600,
+    module: Module = "",
     as_json: AsJson = False,
 ) -> None:
     """Leave one file out of its txid, and out of everything later, until `reliability include`.

@@ -13,7 +13,11 @@ import typer
 
 from reliability.cli.app import (
     AsJson,
+    Master,
+    Module,
     NotPossible,
+    SparkConf,
+    Timeout,
     TopologyName,
     check_known,
     code_folders,
@@ -86,19 +90,10 @@ def replay(
     ] = False,
     diff: DiffFile = None,
     diff_table: DiffTable = "",
-    master: Annotated[
-        str, typer.Option(help="For spark-submit; by default that of spark-defaults.conf.")
-    ] = "",
-    conf: Annotated[
-        list[str] | None,
-        typer.Option(metavar="KEY=VALUE", help="For spark-submit; never a secret."),
-    ] = None,
-    timeout: Annotated[
-        int, typer.Option(metavar="SECONDS", help="How long to wait for the turn of a txid.")
-    ] = 3600,
-    module: Annotated[
-        str, typer.Option(help="The topology's module, if it is not the one in the ledger.")
-    ] = "",
+    master: Master = "",
+    conf: SparkConf = None,
+    timeout: Timeout = 3600,
+    module: Module = "",
     as_json: AsJson = False,
 ) -> None:
     """Process committed txids again with the current code, as many at once as max_replay_pending.
