@@ -151,7 +151,7 @@ class SettleOperator(WaitingOperator):
 def _without_emit(run: Run) -> RunUnsatisfied:
     return RunUnsatisfied(
         f"run {run.run_id} of {run.dag_id}: its task `emit` did not succeed",
-        remedy="read the log of the run's task `emit`, mend what it names, and clear that task "
+        remedy="read the log of the run's task `emit`, fix what it names, and clear that task "
         "with those behind it.",
     )
 

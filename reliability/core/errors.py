@@ -337,7 +337,7 @@ class TxidHeld(Terminal):
 
     code = "TXID_HELD"
     remedy = (
-        "when its cause is mended, run `reliability release TOPOLOGY`, then `reliability "
+        "when its cause is fixed, run `reliability release TOPOLOGY`, then `reliability "
         "resume-runs TOPOLOGY`."
     )
 
@@ -560,7 +560,7 @@ class RunUnsatisfied(Terminal):
 
     code = "RUN_UNSATISFIED"
     remedy = (
-        "`reliability show TOPOLOGY TXID` says why; when that is mended, `reliability resume-runs "
+        "`reliability show TOPOLOGY TXID` says why; when that is fixed, `reliability resume-runs "
         "TOPOLOGY` shows what to clear, and clears it with --yes."
     )
 

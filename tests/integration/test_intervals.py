@@ -217,9 +217,9 @@ def test_each_open_txid_says_why(emitter, connection):
     with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.schedule SET last_start = '1996-01-01'"))
     found = {one["txids"]: one for one in read("lag")[0]["intervals"]}
-    assert (found["1"]["state"], found["1"]["next_step"][:20]) == (
+    assert (found["1"]["state"], found["1"]["next_step"][:19]) == (
         "blocked",
-        "mend the cause; then",
+        "fix the cause; then",
     )
     assert found["2"]["why"] == "parked (a broken file); waits for txid 1"
     say(
@@ -236,7 +236,7 @@ def test_each_open_txid_says_why(emitter, connection):
     found = {one["txids"]: one for one in read("lag")[0]["intervals"]}
     assert (found["2"]["state"], found["2"]["next_step"]) == (
         "parked",
-        "mend the cause; then: reliability replay shop 2",
+        "fix the cause; then: reliability replay shop 2",
     )
     states = [(one["txid"], one["state"], one["why"]) for one in read("txids", "shop")["txids"]]
     assert states == [

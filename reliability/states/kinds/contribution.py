@@ -79,7 +79,7 @@ class StoredContributions(StoredState):
             tx.run(statement, **key)
         return by_hand
 
-    def mend(self, tx: DatabaseTransaction, key: ChangeKey) -> bool:
+    def rewrite_differing(self, tx: DatabaseTransaction, key: ChangeKey) -> bool:
         """Recompute all rows that differ from their contributions."""
         tables = self.tables
         tx.run(collect(tables, differing_keys(tables)))
@@ -99,8 +99,8 @@ class StoredContributions(StoredState):
     ) -> ByHand | None:
         """Recompute the collected rows if any of them differs from its contributions (H8).
 
-        Otherwise a change that recomputes rows would mend them silently, and count that as its own
-        effect.
+        Otherwise a change that recomputes rows would repair them silently, and count that as its
+        own effect.
         """
         tables = self.tables
         contributions = contributions_of_changed(tables, patterns)

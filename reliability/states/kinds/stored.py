@@ -101,7 +101,7 @@ class StoredState(ABC):
             raise self._not_repairable(f"attempt {txid}:{attempt_id} is not recorded")
         if self.differing_rows() is None:
             return None
-        is_wrong = self.mend(tx, key)
+        is_wrong = self.rewrite_differing(tx, key)
         found = self._compare(tx, key, observer if is_wrong else None)
         return found if is_wrong else None
 
@@ -142,7 +142,7 @@ class StoredState(ABC):
         :returns: as `replace`
         """
 
-    def mend(self, tx: DatabaseTransaction, key: ChangeKey) -> bool:
+    def rewrite_differing(self, tx: DatabaseTransaction, key: ChangeKey) -> bool:
         """Save the rows that differ from their contributions, and correct them; say if any did.
 
         Called only if `differing_rows` returns a query.

@@ -252,7 +252,7 @@ def _unfinished(row: Row) -> IntervalReport:
     else:
         state, why = IntervalState.FAILED, f"[{row['reason_code']}] {row['reason']}"
         error_type = error_types().get(row["reason_code"])
-        remedy = error_type.remedy.rstrip(".") if error_type else "mend the cause"
+        remedy = error_type.remedy.rstrip(".") if error_type else "fix the cause"
         step = f"{remedy}; then: {clear}"
     return IntervalReport(
         state=state,
@@ -318,8 +318,8 @@ def _emitted(
     txids = tuple(found["txid"] for found in rows)
     clear = clear_command(row["dag_id"], row["run_id"])
     steps = {
-        IntervalState.HELD: f"when the cause is mended: reliability release {topology}",
-        IntervalState.BLOCKED: f"mend the cause; then: {clear}",
+        IntervalState.HELD: f"when the cause is fixed: reliability release {topology}",
+        IntervalState.BLOCKED: f"fix the cause; then: {clear}",
     }
     return IntervalReport(
         state=state,
@@ -345,5 +345,5 @@ def _parked(topology: str, rows: Sequence[Row]) -> Iterator[IntervalReport]:
             since=row["emitted_at"],
             age=row["now"] - row["emitted_at"],
             why=row["verdict_reason"],
-            next_step=f"mend the cause; then: reliability replay {topology} {row['txid']}",
+            next_step=f"fix the cause; then: reliability replay {topology} {row['txid']}",
         )
