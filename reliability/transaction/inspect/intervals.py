@@ -127,7 +127,7 @@ def intervals_without_commit(tx: DatabaseTransaction, topology: str) -> Interval
     missing, unknown = _missing(tx, topology)
     reports = [
         *missing[:MOST],
-        *(_unfinished(row) for row in tx.all("unfinished_emissions", topology=topology)),
+        *(_unfinished(topology, row) for row in tx.all("unfinished_emissions", topology=topology)),
         *_open(topology, tx.all("open_txids", topology=topology)),
         *_parked(topology, tx.all("parked_with_intervals", topology=topology)),
     ]
@@ -239,21 +239,21 @@ def _end(report: IntervalReport) -> datetime:
 # --- not emitted ---------------------------------------------------------------------------------
 
 
-def _unfinished(row: Row) -> IntervalReport:
+def _unfinished(topology: str, row: Row) -> IntervalReport:
     run = {"dag_id": row["dag_id"], "run_id": row["run_id"]}
     since = row["failing_since"] or row["began_at"]
-    clear = clear_command(**run)
     if row["status"] == "EMITTING":
         state, why = IntervalState.EMITTING, "its emission has not ended"
-        step = f"nothing while its task runs; if the task is gone: {clear}"
+        step = f"nothing while its task runs; if the task is gone: {clear_command(**run)}"
     elif row["reason_code"] in WAITING:
         state, why = IntervalState.WAITING, f"[{row['reason_code']}] {row['reason']}"
         step = error_types()[row["reason_code"]].remedy
     else:
         state, why = IntervalState.FAILED, f"[{row['reason_code']}] {row['reason']}"
         error_type = error_types().get(row["reason_code"])
-        remedy = error_type.remedy.rstrip(".") if error_type else "fix the cause"
-        step = f"{remedy}; then: {clear}"
+        error = error_type("").fill_in(topology=topology) if error_type else None
+        remedy = error.remedy.rstrip(".") if error else "fix the cause"
+        step = f"{remedy}; then: reliability resume-runs {topology}"
     return IntervalReport(
         state=state,
         interval=interval_of(row),
@@ -316,10 +316,9 @@ def _emitted(
     topology: str, rows: Sequence[Row], row: Row, state: IntervalState, why: str
 ) -> IntervalReport:
     txids = tuple(found["txid"] for found in rows)
-    clear = clear_command(row["dag_id"], row["run_id"])
     steps = {
         IntervalState.HELD: f"when the cause is fixed: reliability release {topology}",
-        IntervalState.BLOCKED: f"fix the cause; then: {clear}",
+        IntervalState.BLOCKED: f"fix the cause; then: reliability resume-runs {topology}",
     }
     return IntervalReport(
         state=state,
