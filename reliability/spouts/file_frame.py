@@ -13,7 +13,7 @@ from reliability.spark.frames import with_tuple_ids
 from reliability.spark.values import as_text, as_typed
 from reliability.spouts.file_item import FileItem, ordinals
 from reliability.spouts.names import GLOB_IN_SPARK, locate, name_in_spark
-from reliability.spouts.parquet import check_one_schema
+from reliability.spouts.parquet import check_one_schema, read_file
 from reliability.spouts.text import line_end
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def file_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFrame
 
 
 def _parquet_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFrame:
-    check_one_schema(meta)
+    if len(paths := ordinals(meta.items)) > 1:
+        check_one_schema(read_file(path) for path in paths)
     frame = spark.read.parquet(*_paths(meta))
     if spout.schema:
         _check_schema(spark, spout.schema, frame)
