@@ -158,9 +158,7 @@ def check_one_schema(items: Iterable[FileItem]) -> None:
     for item in by_path.values():
         if first is None:
             first = item
-        elif why := difference(
-            first.columns, item.columns, locate(first.path), locate(item.path)
-        ):
+        elif why := difference(first.columns, item.columns, locate(first.path), locate(item.path)):
             what = f"the files of a batch need the same columns, but {why}"
             remedy = (
                 "write one of the files again with the columns of the other, or give each a batch "

@@ -21,7 +21,6 @@ from reliability.core.errors import (
     InvalidDefinition,
     LedgerCorruption,
     NothingToEmit,
-    SchemaMismatch,
     SourceChanged,
     SourceItemUnknown,
     SourceUnreadable,
