@@ -104,10 +104,17 @@ def _plan_files(
 
 
 def _as_pattern(file: str) -> str:
-    """Return a pattern for a file that exists here, or a glob as it is."""
-    if not is_uri(file) and Path(file).exists():
-        return _SPECIAL.sub(r"[\1]", str(Path(file).absolute()))
-    return file
+    """Return a pattern for a file, or for a glob, in the current folder or the home."""
+    if is_uri(file):
+        return file
+    if Path(file).exists():
+        return _literal(Path(file).absolute())
+    here = f"{_literal(Path.cwd())}/{file}"
+    return here if not Path(file).is_absolute() and find_files(here) else file
+
+
+def _literal(path: Path) -> str:
+    return _SPECIAL.sub(r"[\1]", str(path))
 
 
 def _of_batch(spout: Spout, batch: Sequence[SourceItem], rows: int) -> Sample:
