@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from reliability.core.definitions import Topology
     from reliability.core.spout import Interval
     from reliability.spark.check import Checked, CheckedState
-    from reliability.spark.sample import Sample
+    from reliability.spouts.sample import Sample
 
 WIDTH = 80
 _NO_LEDGER = (LedgerNotMigrated, LedgerRefusedLogin, LedgerUnavailable, TopologyUnknown)
@@ -107,7 +107,7 @@ def _check_all(
     topology: Topology, interval: Interval | None, files: Sequence[str], rows: int
 ) -> list[Checked]:
     from reliability.spark.check import Checked, check_sample, local_spark
-    from reliability.spark.sample import take_samples
+    from reliability.spouts.sample import take_samples
 
     try:
         samples: list[Sample] = take_samples(topology.spout, interval, files, rows)

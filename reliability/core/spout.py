@@ -296,11 +296,15 @@ class Spout(Protocol):
 
         :raises NothingToEmit: the source is empty, and must not be
         :raises SourceUnreadable: a part of the source cannot be read
+        :raises FileRefused: a file can never be read as it is
         :raises SourceChanged: the source has lost or changed something that a txid has
         """
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
-        """Cut the items of `plan` into batches, within the spout's limits."""
+        """Cut the items of `plan` into batches, within the spout's limits.
+
+        :raises FileRefused: the files of a batch do not have the same columns
+        """
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
         """Fold the tuple ids of one batch, from the source and without Spark (G5)."""

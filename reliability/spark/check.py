@@ -38,7 +38,6 @@ from reliability.spark.driver import as_error
 from reliability.spark.imports import prefer_installed_pyspark
 from reliability.spark.one_evaluation import persist_shared
 from reliability.spark.reduce import check_frames, reduce_frame, with_spark_types
-from reliability.spark.sample import Sample
 from reliability.spark.session import pin_settings, pin_zone
 from reliability.spark.submit import driver_environment
 from reliability.spark.values import translate_value_errors
@@ -46,6 +45,8 @@ from reliability.states.tables import StateTables
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
+
+    from reliability.spouts.sample import Sample
 
 PREVIEW_ROWS = 5
 _UUID = re.compile(r"\{?[0-9a-fA-F]{4}(?:-?[0-9a-fA-F]{4}){7}\}?")

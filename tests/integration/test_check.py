@@ -5,17 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from reliability.cli import app
+from tests.support.fix_postgres import own_session
 
 CODE = """
-import datetime
-from decimal import Decimal
-from reliability import Append, Count, FileSpout, Latest, MemorySpout, State, Step, Sum, Topology
+from reliability import Count, FileSpout, MemorySpout, State, Step, Sum
+from reliability import TableSpout, Topology
 
 FILES = "{folder}/in/{{data_interval_start:%Y-%m}}/*.parquet"
 
@@ -42,6 +43,9 @@ good = Topology("good", FileSpout(FILES), states(), both)
 python = Topology("python", FileSpout(FILES), states(), in_python)
 losing = Topology("losing", FileSpout(FILES), states(), lossy)
 narrow = Topology("narrow", FileSpout(FILES), states("bigint"), both)
+csv = Topology("csv", FileSpout("{folder}/*.csv", format="csv", schema="day date, price int"),
+               states("bigint"), both)
+table = Topology("table", TableSpout("sold", key="k", columns=["day", "price"]), states(), both)
 full = Topology("full", FileSpout(FILES), states("numeric(2,2)"), both)
 failing = Topology("failing", FileSpout(FILES), states(), lambda batch: 1 / 0)
 no_frame = Topology("no_frame", FileSpout(FILES), states(), lambda batch: {{"days": batch}})
@@ -102,7 +106,7 @@ def errors(topology, *arguments):
 
 def test_a_pipeline_is_checked_in_a_process_of_its_own_without_a_ledger(pipeline):
     """The command itself: its Spark, and its Python functions that Spark's workers import."""
-    program = Path(sys.executable).parent / "reliability"
+    program = str(Path(sys.executable).parent / "reliability")
     call = [program, "check", "python", "--module", "checked_pipeline", "--rows", "10"]
     before = sorted(pipeline.rglob("*"))
     done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=pipeline)
@@ -164,6 +168,27 @@ def test_steps_and_a_memory_spout_are_checked_too(spark, pipeline):
     words, lengths = sample["states"]
     assert (sample["rows"], words["arrived"], lengths["arrived"]) == (4, 4, 4)
     assert {row["length"]: row["words"] for row in lengths["preview"]} == {1: 1, 2: 2, 3: 1}
+
+
+def test_a_csv_file_and_a_table_are_checked_too(spark, pipeline, dsn, monkeypatch):
+    days = "".join(f"2013-01-0{n},{n}\n" for n in range(1, 10))
+    (pipeline / "a.csv").write_text(days)
+    out = check("csv", "--rows", "4")
+    assert "the first 4 of 9 rows" in out
+    assert "4 of 4 rows arrive, as 1 row\n" in out
+
+    monkeypatch.setenv("RELIABILITY_DSN", dsn)
+    with closing(own_session(dsn)) as session, session.cursor() as cursor:
+        cursor.execute("CREATE TABLE sold (k bigint PRIMARY KEY, day date, price numeric(4,2))")
+        cursor.execute(
+            "INSERT INTO sold SELECT 3 * k, '2013-01-01', k FROM generate_series(1, 9) AS k"
+        )
+        session.commit()
+        out = check("table", "--rows", "4")
+        cursor.execute("SELECT count(*) FROM reliability.topology")
+        assert cursor.fetchone() == (0,)
+    assert "the first 4 of 9 rows" in out
+    assert "  2013-01-01  4       10.00" in out
 
 
 def test_without_a_module_and_a_ledger_check_says_what_to_type(pipeline):

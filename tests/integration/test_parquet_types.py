@@ -195,7 +195,7 @@ def test_an_encrypted_file_is_refused_and_does_not_end_the_process(tmp_path, pla
     import pyarrow.parquet as pq
     from pyarrow.parquet import encryption as pe
 
-    class Keys(pe.KmsClient):
+    class Keys(pe.KmsClient):  # type: ignore[misc]
         def wrap_key(self, key, master):
             return base64.b64encode(key)
 
