@@ -23,7 +23,7 @@ from reliability.spouts.table import TableKeys, TableSpout
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_ALL_KEYS = "{(,)}"
+_ALL_KEYS = "{[-9223372036854775808,)}"  # the statements need a lower end
 _SPECIAL = re.compile(r"([*?\[{])")
 
 
