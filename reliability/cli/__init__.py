@@ -15,6 +15,7 @@ IN_THE_ORDER_OF_THE_HELP = (
     "txids",
     "lag",
     "history",
+    "check",
     "replay",
     "control",
     "exclude",

@@ -171,16 +171,20 @@ def code_folders() -> list[str]:
     return list(dict.fromkeys([os.getcwd(), str(home())]))
 
 
-def topology_from_code(connection: LedgerConnection, topology: str, module: str = "") -> Topology:
+def topology_from_code(
+    connection: LedgerConnection | None, topology: str, module: str = ""
+) -> Topology:
     """Import a topology from the module in the ledger, or from another one.
 
+    :param connection: None if the module is given
     :raises TopologyNotFound: the module cannot be imported here, or does not define it
     """
     from reliability.topologies import load_topology
 
     # Last, so that a local file calendar.py does not shadow Python's module.
     sys.path += [folder for folder in code_folders() if folder not in sys.path]
-    module = module or module_of(connection, topology)
+    if connection is not None:
+        module = module or module_of(connection, topology)
     try:
         return load_topology(module, topology)
     except ReliabilityError:

@@ -276,6 +276,16 @@ class SourceUnreadable(Transient):
     )
 
 
+class FileRefused(Terminal):
+    """A file of the source cannot be processed as it is."""
+
+    code = "FILE_REFUSED"
+    remedy = (
+        "deliver the file again, corrected, and clear the run; or leave it out: `reliability "
+        "exclude TOPOLOGY FILE --reason …`."
+    )
+
+
 class SourceChanged(Terminal):
     """A file or a table has changed since its batch was emitted."""
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
 
 from reliability.core.errors import (
     IntervalOverlap,
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 WHOLE = "{(,)}"  # all of an item, as an int8multirange
+STORED = "stored"  # False in the metadata of an item's field that the ledger does not store
 _PART = "_part"  # where the ledger has the ItemPart of an item
 
 
@@ -164,7 +165,9 @@ def _read_item(values: Mapping[str, Any]) -> SourceItem:
 
 
 def _write_item(item: SourceItem) -> dict[str, Any]:
-    written = {"kind": item.kind, **asdict(item)}
+    stored = {field.name for field in fields(item) if field.metadata.get(STORED, True)}
+    values = {name: value for name, value in asdict(item).items() if name in stored}
+    written = {"kind": item.kind, **values}
     if type(item).__module__.startswith("reliability."):  # every process imports its class
         return written
     return {**written, _PART: asdict(ItemPart.of(item))}
@@ -241,6 +244,14 @@ class AllocatedItems(Protocol):
         """
 
 
+@runtime_checkable
+class ComparesColumns(Protocol):
+    """A spout whose source can have other columns than it had before."""
+
+    def changed_columns(self, items: Sequence[SourceItem], earlier: BatchMeta) -> list[str]:
+        """Say how the columns of new items differ from those of a committed batch."""
+
+
 class NoItems:
     """No txid has anything yet."""
 
@@ -285,11 +296,15 @@ class Spout(Protocol):
 
         :raises NothingToEmit: the source is empty, and must not be
         :raises SourceUnreadable: a part of the source cannot be read
+        :raises FileRefused: a file can never be read as it is
         :raises SourceChanged: the source has lost or changed something that a txid has
         """
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
-        """Cut the items of `plan` into batches, within the spout's limits."""
+        """Cut the items of `plan` into batches, within the spout's limits.
+
+        :raises FileRefused: the files of a batch do not have the same columns
+        """
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
         """Fold the tuple ids of one batch, from the source and without Spark (G5)."""

@@ -84,7 +84,7 @@ def main(arguments: Sequence[str]) -> int:
             # Only the process that watches spark-submit knows the state of the attempt.
             logger.error("the JVM is gone")
             return 1
-        return _report(connection, submission.grant, _translate(error))
+        return _report(connection, submission.grant, as_error(error))
     finally:
         connection.close()
     return 0
@@ -195,7 +195,8 @@ def _lost_jvm(error: Exception) -> bool:
     return isinstance(error, Py4JNetworkError | ConnectionError)
 
 
-def _translate(error: Exception) -> ReliabilityError:
+def as_error(error: Exception) -> ReliabilityError:
+    """Return the error that the ledger records for what the step raised."""
     if is_lost_evaluation(error):
         return EvaluationLost("an executor was lost that held rows which several states share")
     return raised_by_task(error) or ProcessFunctionFailed(_summary(error))

@@ -46,6 +46,18 @@ def reduce_frame(frame: DataFrame, tables: StateTables, grant: Grant) -> DataFra
     """Group by the state's key and apply its aggregators; return the columns in COPY's order.
 
     A state with Append groups nothing: each row of the frame is staged as it is.
+
+    :raises SchemaMismatch: a column is missing, or its type does not fit its Postgres type
+    """
+    staged = with_spark_types(frame, tables, grant)
+    _check_types(staged, tables)
+    return _as_json(staged, tables.column_types())
+
+
+def with_spark_types(frame: DataFrame, tables: StateTables, grant: Grant) -> DataFrame:
+    """Return what `reduce_frame` returns, before any type is compared with Postgres's.
+
+    :raises SchemaMismatch: a column is missing
     """
     from pyspark.sql import functions as F
 
@@ -58,11 +70,9 @@ def reduce_frame(frame: DataFrame, tables: StateTables, grant: Grant) -> DataFra
         )
     else:
         reduced = _group(frame, state, values)
-    staged = reduced.withColumns(
+    return reduced.withColumns(
         {"_txid": F.lit(grant.attempt.txid), "_attempt_id": F.lit(grant.attempt.attempt_id)}
     ).select(*tables.staged_columns())
-    _check_types(staged, tables)
-    return _as_json(staged, tables.column_types())
 
 
 def _group(frame: DataFrame, state: State, values: list[Column]) -> DataFrame:

@@ -6,6 +6,8 @@ must stay until nobody wants to replay its txid. If the source breaks these rule
 - A file that is incomplete or not of its format raises SOURCE_UNREADABLE at emission, and nothing
   is allocated. The same goes for a file whose name Spark cannot read, and for text that Spark
   would read differently from how it is counted here.
+- A Parquet file that has been incomplete for a while, or that Spark cannot read because of its
+  columns, raises FILE_REFUSED at emission: no retry can help.
 - A file that changed or is gone fails the attempt before any of it counts: SOURCE_CHANGED, or
   SOURCE_MOVED if an opaque spout's next attempt may read another batch. Files are compared with
   BatchMeta when an attempt begins to read and again when it is sealed (E6).
@@ -26,9 +28,11 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reliability.core.errors import (
+    FileRefused,
     InvalidDefinition,
     NothingToEmit,
     RefreezeNotPossible,
+    ReliabilityError,
     SourceChanged,
     SourceUnreadable,
 )
@@ -145,7 +149,9 @@ class FileSpout:
         new = {path: names for path, names in files.items() if known.isdisjoint(names)}
         for path in new:
             check_name(path)
-        return [item for path, names in new.items() for item in self._new(path, names, allocated)]
+        items = [item for path, names in new.items() for item in self._new(path, names, allocated)]
+        self._check_columns(items)
+        return [*items]
 
     def _new(self, path: str, names: Sequence[str], allocated: AllocatedItems) -> list[FileItem]:
         if self.format != "parquet":
@@ -161,8 +167,14 @@ class FileSpout:
         return _new_groups(groups, [rows for part in parts for rows in read_ranges(part)])
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
-        """Fill batches up to the limits, in the order of the paths."""
-        return list(cut_files(_files(items), self.limits))
+        """Fill batches up to the limits, in the order of the paths.
+
+        :raises FileRefused: Parquet files of a batch do not have the same columns
+        """
+        batches = list(cut_files(_files(items), self.limits))
+        for batch in batches:
+            parquet.check_one_schema(_files(batch))
+        return [*batches]
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
         """Fold the tuple ids of a batch from the footers' row counts; text has only a count."""
@@ -178,7 +190,7 @@ class FileSpout:
             assert isinstance(item, FileItem)
             try:
                 found = _current(item)
-            except (SourceUnreadable, OSError) as error:
+            except (SourceUnreadable, FileRefused, OSError) as error:
                 raise SourceChanged(f"{item.path} was emitted and is now unreadable") from error
             if found != item:
                 raise SourceChanged(f"{item.path} changed: {_difference(item, found)}")
@@ -189,11 +201,33 @@ class FileSpout:
         for item in files:
             if not item.is_whole:
                 raise RefreezeNotPossible(f"{item.path} is cut into pieces that several txids read")
-        return [self._describe(path) for path in ordinals(files) if _exists(path)]
+        found = [self._describe(path) for path in ordinals(files) if _exists(path)]
+        self._check_columns(found)
+        parquet.check_one_schema(found)
+        return [*found]
+
+    def changed_columns(self, items: Sequence[SourceItem], earlier: BatchMeta) -> list[str]:
+        """Say which Parquet files have other columns than the last file of a committed batch.
+
+        Spark reads each batch by its own columns, so this is not an error.
+        """
+        before = [item for item in _files(earlier.items) if not item.is_text]
+        if self.format != "parquet" or not before:
+            return []
+        try:
+            last = parquet.read_file(before[-1].path)
+        except ReliabilityError:
+            return []  # it was archived
+        new = {item.path: item for item in _files(items)}.values()
+        return [said for item in new if (said := parquet.changed_columns(item, last))]
 
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
         """Read the files; a record or a value that does not fit the schema fails the job."""
         return file_frame(spark, self, meta)
+
+    def _check_columns(self, files: Sequence[FileItem]) -> None:
+        if self.schema and self.format == "parquet":
+            parquet.check_schema(files, self.schema)
 
     def _describe(self, path: str) -> FileItem:
         if self.format == "parquet":

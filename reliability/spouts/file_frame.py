@@ -16,7 +16,7 @@ from reliability.spouts.file_item import FileItem, ordinals
 from reliability.spouts.filesystem import find_files
 from reliability.spouts.names import GLOB_IN_SPARK, locate, name_in_spark
 from reliability.spouts.parquet import check_one_schema, read_file
-from reliability.spouts.patterns import for_any_interval
+from reliability.spouts.patterns import match_any_interval
 from reliability.spouts.text import line_end
 
 if TYPE_CHECKING:
@@ -53,7 +53,8 @@ def file_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFrame
 
 
 def _parquet_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFrame:
-    check_one_schema(meta)
+    if len(paths := ordinals(meta.items)) > 1:
+        check_one_schema(read_file(path) for path in paths)
     frame = spark.read.parquet(*_paths(meta))
     if spout.schema:
         _check_schema(spark, spout.schema, frame)
@@ -117,12 +118,12 @@ def _empty_frame(spark: SparkSession, spout: Format) -> DataFrame:
 
 def _schema_of_any_file(spark: SparkSession, pattern: str) -> StructType:
     """Return the columns of the last readable file of the pattern, whatever its interval."""
-    for path in sorted(find_files(for_any_interval(pattern)), reverse=True):
+    for path in sorted(find_files(match_any_interval(pattern)), reverse=True):
         with suppress(SourceUnreadable):
             read_file(path)
             return spark.read.parquet(_literal_path(locate(path))).schema
     raise SchemaMismatch(
-        f"the batch has no files, and no file matches {for_any_interval(pattern)}, so nothing "
+        f"the batch has no files, and no file matches {match_any_interval(pattern)}, so nothing "
         "tells its columns",
         remedy="set schema= in the FileSpout, restore a file, or run `reliability skip` for the "
         "txid.",

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
-from reliability.core.spout import WHOLE, SourceItem, source_item
+from reliability.core.spout import STORED, WHOLE, SourceItem, source_item
 from reliability.spouts.names import schemes_of_store
+from reliability.spouts.parquet_columns import Columns
 
 
 @source_item
@@ -24,6 +25,7 @@ class FileItem:
     :param last_group: None for the whole file
     :param first_row: the index in the file of the item's first row
     :param group_bytes: the stored size of these row groups
+    :param columns: of a Parquet file that was just read; the ledger does not store them
     """
 
     kind: ClassVar[str] = "file"
@@ -38,6 +40,7 @@ class FileItem:
     last_group: int | None = None
     first_row: int = 0
     group_bytes: int = 0
+    columns: Columns = field(default=(), compare=False, repr=False, metadata={STORED: False})
 
     @property
     def is_whole(self) -> bool:

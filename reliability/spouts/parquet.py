@@ -3,51 +3,94 @@
 from __future__ import annotations
 
 import hashlib
+import time
+from collections.abc import Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from reliability.core.errors import SchemaMismatch, SourceUnreadable
-from reliability.core.spout import BatchMeta
+from reliability.core.errors import FileRefused, ReliabilityError, SourceUnreadable
+from reliability.spouts.ddl import read_ddl
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.filesystem import open_filesystem, stat
 from reliability.spouts.names import locate
+from reliability.spouts.parquet_columns import columns_of, difference, why_unreadable
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
 MAGIC = b"PAR1"
+ENCRYPTED_MAGIC = b"PARE"
+SIGNATURE_BYTES = 28  # what follows a plain footer if columns are encrypted
+UNCHANGED_SECONDS = 300  # a file that nobody has written to for so long is not being written
+_DELIVER = "deliver the complete file again"
+
+
+class _NotParquet(Exception):
+    """The contents of a file are not those of a complete Parquet file."""
 
 
 def read_file(path: str) -> FileItem:
-    """Describe a Parquet file; raise SourceUnreadable if it is missing or not complete."""
+    """Describe a Parquet file; raises as `read_with_groups`."""
     return read_with_groups(path)[0]
 
 
 def read_with_groups(path: str) -> tuple[FileItem, list[FileItem]]:
     """Describe a Parquet file as a whole, and each of its row groups that has rows.
 
-    :raises SourceUnreadable: the file is missing or not complete
+    :raises SourceUnreadable: the file is missing, or incomplete and possibly still being written
+    :raises FileRefused: it is incomplete for good, or Spark cannot read it
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
         info = stat(path)
         filesystem, inner = open_filesystem(path)
         with filesystem.open_input_file(inner) as file:
-            digest = _footer_digest(file)
-            footer = pq.read_metadata(file)
+            tail = _read_tail(path, file)
     except (OSError, pa.ArrowException) as error:
-        raise SourceUnreadable(f"{locate(path)} is not a complete Parquet file: {error}") from error
+        raise SourceUnreadable(f"{locate(path)} cannot be read: {error}") from error
+    except _NotParquet as error:
+        raise _incomplete(path, info.mtime_ns, error) from error
+    try:
+        footer = _parse(tail)
+    except (OSError, pa.ArrowException) as error:
+        raise _incomplete(path, info.mtime_ns, error) from error
+    _check_readable(path, footer, len(tail))
     whole = FileItem(
         path=path,
         size=info.size,
         mtime_ns=info.mtime_ns,
         etag=info.etag,
         rows=footer.num_rows,
-        footer_digest=digest,
+        footer_digest=hashlib.sha256(tail).hexdigest()[:16],
+        columns=columns_of(footer),
     )
     return whole, _groups(whole, footer)
+
+
+def _incomplete(path: str, mtime_ns: int, error: Exception) -> ReliabilityError:
+    what = f"{locate(path)} is not a complete Parquet file: {error}"
+    is_final = time.time_ns() - mtime_ns > UNCHANGED_SECONDS * 10**9
+    return _refused(path, what, _DELIVER) if is_final else SourceUnreadable(what)
+
+
+def _refused(path: str, what: str, remedy: str) -> FileRefused:
+    leave_out = f"or leave it out: `reliability exclude TOPOLOGY {path} --reason …`."
+    return FileRefused(what, remedy=f"{remedy}, and clear the run; {leave_out}")
+
+
+def _check_readable(path: str, footer: pq.FileMetaData, size: int) -> None:
+    # pyarrow ends the process if it looks at the metadata of an encrypted column.
+    if size - footer.serialized_size == SIGNATURE_BYTES:
+        raise _encrypted(path)
+    if why := why_unreadable(footer):
+        what, remedy = why
+        raise _refused(path, f"{locate(path)}: {what}", remedy)
+
+
+def _encrypted(path: str) -> FileRefused:
+    remedy = "deliver it without Parquet's encryption, and encrypt the storage instead"
+    return _refused(path, f"{locate(path)} is encrypted", remedy)
 
 
 def _groups(whole: FileItem, footer: pq.FileMetaData) -> list[FileItem]:
@@ -70,33 +113,64 @@ def _groups(whole: FileItem, footer: pq.FileMetaData) -> list[FileItem]:
     return [group for group in groups if group.rows]
 
 
-def _footer_digest(file: Any) -> str:
-    """Return a digest of a Parquet footer: schema, row groups, offsets and statistics."""
+def _read_tail(path: str, file: Any) -> bytes:
+    """Return the bytes of a Parquet footer: schema, row groups, offsets and statistics."""
     size = file.seek(0, 2)
     file.seek(max(size - 8, 0))
     tail = file.read(8)
     length = int.from_bytes(tail[:4], "little")
+    if tail[4:] == ENCRYPTED_MAGIC:
+        raise _encrypted(path)
     if tail[4:] != MAGIC or length + 12 > size:
-        raise OSError("it does not end as a Parquet file does; it may be truncated")
+        raise _NotParquet("it does not end as a Parquet file does; it may be truncated")
     file.seek(size - 8 - length)
-    return hashlib.sha256(file.read(length)).hexdigest()[:16]
+    read: bytes = file.read(length)
+    return read
 
 
-def check_one_schema(meta: BatchMeta) -> None:
-    """Raise SchemaMismatch if the files of a batch differ in their columns.
-
-    Spark reads all of them by the schema of the first, and reads missing columns as NULL.
-    """
+def _parse(tail: bytes) -> pq.FileMetaData:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schemas: list[tuple[str, Any]] = []
-    for path in dict.fromkeys(item.path for item in meta.items if isinstance(item, FileItem)):
-        filesystem, inner = open_filesystem(path)
-        schemas.append((path, pq.read_schema(inner, filesystem=filesystem)))
-    for path, schema in schemas[1:]:
-        if not schema.equals(schemas[0][1]):
-            raise SchemaMismatch(
-                f"{path} and {schemas[0][0]} have different columns",
-                remedy="correct the files at the source, or put one file into each batch with "
-                "max_files_per_batch=1.",
+    length = len(tail).to_bytes(4, "little")
+    return pq.read_metadata(pa.BufferReader(MAGIC + tail + length + MAGIC))
+
+
+def check_schema(items: Iterable[FileItem], schema: str) -> None:
+    """Raise FileRefused unless each file has the columns of the spout's schema, in its order."""
+    wanted = read_ddl(schema)
+    for item in items:
+        if wanted is None or item.is_text:
+            continue
+        found = tuple((name, type_ if _is_flat(type_) else "") for name, type_ in item.columns)
+        if why := difference(found, wanted, locate(item.path), "the spout's schema", in_order=True):
+            remedy = "deliver it with these columns, or change the spout's schema="
+            raise _refused(item.path, why, remedy)
+
+
+def check_one_schema(items: Iterable[FileItem]) -> None:
+    """Raise FileRefused if the files of a batch differ in their columns.
+
+    Spark reads all of them by the schema of one, and reads missing columns as NULL.
+    """
+    by_path = {item.path: item for item in items if not item.is_text}
+    first: FileItem | None = None
+    for item in by_path.values():
+        if first is None:
+            first = item
+        elif why := difference(first.columns, item.columns, locate(first.path), locate(item.path)):
+            what = f"the files of a batch need the same columns, but {why}"
+            remedy = (
+                "write one of the files again with the columns of the other, or give each a batch "
+                "of its own with max_files_per_batch=1"
             )
+            raise _refused(item.path, what, remedy)
+
+
+def changed_columns(item: FileItem, earlier: FileItem) -> str:
+    """Say how the columns of two files differ; empty if not."""
+    return difference(item.columns, earlier.columns, locate(item.path), locate(earlier.path))
+
+
+def _is_flat(type_: str) -> bool:
+    return not type_.startswith(("list<", "struct<", "map<", "large_list<", "fixed_size_list<"))

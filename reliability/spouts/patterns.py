@@ -53,13 +53,18 @@ def for_interval(pattern: str, interval: Interval | None) -> str:
     return _PLACE.sub(lambda place: place[0].format(**ends), pattern)
 
 
-def for_any_interval(pattern: str) -> str:
-    """Replace the placeholders by wildcards.
+def match_any_interval(pattern: str) -> str:
+    """Return a glob that matches the files of every interval, and maybe others.
 
-    >>> for_any_interval("in/{data_interval_start:%Y/%m}/a.csv")
-    'in/*/*/a.csv'
+    >>> match_any_interval("in/{data_interval_start:%Y/%m}/a-{data_interval_end:%d}.csv")
+    'in/*/*/a-*.csv'
     """
-    return _PLACE.sub(lambda place: "*" + "/*" * place[0].count("/"), pattern)
+    return _PLACE.sub(lambda place: _any_of(place[0]), pattern)
+
+
+def _any_of(place: str) -> str:
+    form = place.strip("{}").partition(":")[2]
+    return re.sub(r"(?:%-?.)+", "*", form) or "*"
 
 
 def check_pattern(what: str, pattern: str) -> None:

@@ -119,6 +119,14 @@ UPDATE reliability.topology SET next_txid = next_txid + %(count)s
  WHERE topology = %(topology)s AND next_txid = %(first)s
 RETURNING next_txid;
 
+-- last_committed_batch --
+-- The batch of the newest committed txid that has read something.
+SELECT t.txid, t.batch_meta, t.emitted_xor, t.emitted_count
+  FROM reliability.topology p
+  JOIN reliability.transaction t ON t.topology = p.topology AND t.txid < p.curr_txid
+ WHERE p.topology = %(topology)s AND t.batch_meta <> '[]'
+ ORDER BY t.txid DESC LIMIT 1;
+
 -- insert_transaction --
 -- Insert a newly emitted txid.
 INSERT INTO reliability.transaction (topology, txid, batch_meta, emitted_xor, emitted_count,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import replace
 from datetime import date, datetime, timezone
@@ -14,12 +15,14 @@ from reliability.core.coordinator import Action, Fail, Wait
 from reliability.core.errors import (
     BlockedTooLong,
     DataIntervalMissing,
+    FileRefused,
     IntervalOverlap,
     NothingToEmit,
     SourceNotReady,
     SourceUnreadable,
     StateDefinitionChanged,
     TargetTableTaken,
+    Terminal,
     TooManyBatches,
 )
 from reliability.core.spout import Interval
@@ -56,6 +59,42 @@ def test_known_items_keep_their_txids_and_late_ones_get_new_ones(emitter, folder
     write_parquet(folder / "1997-01" / "late.parquet", ROW)
     assert emitter.again().emit(month(1997, 1)) == [1, 2, 4]
     assert [txid for txid, *_ in rows(connection, TXIDS)] == [1, 2, 3, 4]
+
+
+def test_a_file_that_spark_cannot_read_is_refused_at_once_and_allocates_nothing(
+    emitter, folder, connection
+):
+    """A nanosecond timestamp costs no Spark job, no retry and no txid."""
+    import pyarrow as pa
+
+    schema = pa.schema([("customer", pa.int64()), ("day", pa.timestamp("ns"))])
+    row = [{"customer": 1, "day": datetime(1997, 2, 1)}]
+    write_parquet(folder / "1997-02" / "b.parquet", row, schema)
+    with pytest.raises(FileRefused) as refused:
+        emitter.emit(month(1997, 2))
+    assert isinstance(refused.value, Terminal)
+    assert re.search(
+        r"1997-02/b\.parquet: column day is INT64 TIMESTAMP\(NANOS\).*"
+        r'coerce_timestamps="us"',
+        str(refused.value),
+    )
+    assert rows(connection, NOTHING) == [(0,)]
+
+
+def test_columns_that_differ_from_the_last_committed_batch_are_logged(
+    emitter, folder, connection, caplog
+):
+    import pyarrow as pa
+
+    emitter.emit(month(1997, 1))
+    with connection.transaction() as tx:
+        tx.cursor.execute("UPDATE reliability.topology SET curr_txid = 2")
+    schema = pa.schema([("customer", pa.string()), ("day", pa.date32())])
+    write_parquet(folder / "1997-02" / "a.parquet", [{"customer": "x"}], schema)
+    assert emitter.again("scheduled__1997-02").emit(month(1997, 2)) == [3]
+    assert "column customer is string in" in caplog.text
+    assert "has no column price, which" in caplog.text
+    assert "txid 1 was the last to commit" in caplog.text
 
 
 def test_emit_repeated_returns_the_same_and_opens_nothing_new(emitter, connection):

@@ -16,11 +16,11 @@ import pytest
 
 from reliability import FileSpout, MemorySpout, TableSpout
 from reliability.core.errors import (
+    FileRefused,
     IntervalOverlap,
     InvalidDefinition,
     LedgerCorruption,
     NothingToEmit,
-    SchemaMismatch,
     SourceChanged,
     SourceItemUnknown,
     SourceUnreadable,
@@ -41,7 +41,6 @@ from reliability.core.spout import (
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.filesystem import find_files
 from reliability.spouts.memory import MemorySlice
-from reliability.spouts.parquet import check_one_schema
 from reliability.spouts.table import TableKeys
 from reliability.spouts.text import line_end
 from reliability.spouts.tuple_ids import fold_rows
@@ -158,8 +157,38 @@ def test_files_of_one_batch_must_have_the_same_columns(tmp_path):
     parquet(tmp_path / "a.parquet")
     parquet(tmp_path / "b.parquet", column="other")
     spout = FileSpout(f"{tmp_path}/*.parquet", max_files_per_batch=2)
-    with pytest.raises(SchemaMismatch, match=r"b\.parquet"):
-        check_one_schema(meta_of(spout, plan(spout)))
+    with pytest.raises(FileRefused, match=r"b\.parquet has no column n, which .*a\.parquet has"):
+        spout.cut(plan(spout))
+    spout = FileSpout(f"{tmp_path}/*.parquet")
+    kept = meta_of(spout, plan(spout))
+    parquet(tmp_path / "b.parquet")  # the source was corrected, and is refrozen
+    assert len(spout.refresh(kept)) == 2
+    parquet(tmp_path / "b.parquet", column="third")
+    with pytest.raises(FileRefused, match="has no column third"):
+        spout.refresh(kept)
+
+
+def test_a_truncated_file_that_nobody_writes_to_is_refused_for_good(tmp_path):
+    path = parquet(tmp_path / "a.parquet")
+    path.write_bytes(path.read_bytes()[:-20])
+    spout = FileSpout(str(path))
+    with pytest.raises(SourceUnreadable, match="may be truncated"):  # it may still be written
+        plan(spout)
+    hour_ago = path.stat().st_mtime - 3600
+    os.utime(path, (hour_ago, hour_ago))
+    with pytest.raises(FileRefused, match=r"may be truncated .*exclude TOPOLOGY .*a\.parquet"):
+        plan(spout)
+
+
+def test_the_ledger_does_not_store_the_columns_of_a_file(tmp_path):
+    path = parquet(tmp_path / "a.parquet")
+    spout = FileSpout(str(path))
+    meta = meta_of(spout, plan(spout))
+    assert meta.items[0].columns == (("n", "bigint"),)
+    assert "columns" not in meta.to_json()[0]
+    stored = BatchMeta.from_json(meta.to_json(), meta.emitted)
+    assert stored == meta
+    spout.verify(stored)
 
 
 def test_memory_spout_cuts_the_batches_of_the_global_count():

@@ -11,6 +11,8 @@
 
 from __future__ import annotations
 
+import logging
+
 from reliability.core.definitions import Topology
 from reliability.core.errors import (
     DataIntervalMissing,
@@ -21,11 +23,11 @@ from reliability.core.errors import (
     TooManyBatches,
 )
 from reliability.core.schedule import Schedule
-from reliability.core.spout import BatchMeta, Interval, SpoutKind, check_overlap
+from reliability.core.spout import BatchMeta, ComparesColumns, Interval, SpoutKind, check_overlap
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
-from reliability.ledger.records import interval_of
+from reliability.ledger.records import batch_of, interval_of
 from reliability.transaction.emit.recording import EmissionKey, recorded_emission
 from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.emit.requests import Run, TaskContact, contact_in, renew_in
@@ -33,6 +35,7 @@ from reliability.transaction.emit.source_items import LedgerItems, freeze, is_al
 from reliability.transaction.topology.lifecycle import declare
 
 MAX_PLANS = 5
+logger = logging.getLogger(__name__)
 
 
 def emit(
@@ -51,7 +54,8 @@ def emit(
     :param max_batches: how many txids Airflow can map for one run
     :param refreeze: first refreeze the interval's txids whose source was replaced
     :param schedule: of the run's DAG; recorded, so that missing intervals are noticed
-    :raises SourceNotReady, NothingToEmit, SourceUnreadable, SourceChanged: by the source
+    :raises SourceNotReady, NothingToEmit, SourceUnreadable, FileRefused, SourceChanged: by the
+        source
     :raises IntervalOverlap, TooManyBatches: nothing was allocated
     """
     if topology.spout.timed and interval is None:
@@ -85,6 +89,7 @@ def _emit(
         _refreeze_interval(connection, topology, interval, contact.run)
     for _ in range(MAX_PLANS):
         batches = _plan(connection, topology, interval, contact.run)
+        _warn_of_changed_columns(connection, topology, batches)
         with connection.transaction() as tx:
             next_txid = lock_topology(tx, topology.name)["next_txid"]
             # Another run may have allocated some of these items since the plan was made.
@@ -159,6 +164,24 @@ def _is_left_out(
     with connection.transaction() as tx:
         txids = _earlier_txids(tx, topology, interval, run)
         return bool(tx.one("are_left_out", topology=topology, txids=txids)["are_left_out"])
+
+
+def _warn_of_changed_columns(
+    connection: LedgerConnection, topology: Topology, batches: list[BatchMeta]
+) -> None:
+    """Log how new items differ from the last committed batch; they may still be right."""
+    if not batches or not isinstance(topology.spout, ComparesColumns):
+        return
+    with connection.transaction() as tx:
+        row = tx.first("last_committed_batch", topology=topology.name)
+    if row is not None:
+        items = [item for batch in batches for item in batch.items]
+        for said in topology.spout.changed_columns(items, batch_of(row)):
+            logger.warning(
+                "%s; txid %s was the last to commit. Spark reads each batch by its own columns: "
+                "`reliability check %s FILE` says whether the process function takes them",
+                said, row["txid"], topology.name,
+            )  # fmt: skip
 
 
 def _any_is_allocated(

@@ -38,6 +38,7 @@ def refreeze(
         file
     :raises NothingToReplay: the txid was never emitted, or its batch is not frozen yet
     :raises SourceUnreadable: an item exists, but is not complete
+    :raises FileRefused: it can never be read as it is
     """
     key = TxidKey(topology.name, txid)
     with connection.transaction() as tx:

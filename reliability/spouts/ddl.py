@@ -1,0 +1,61 @@
+"""The columns of a spout's `schema=`, read without Spark, to compare them with a file's."""
+
+from __future__ import annotations
+
+import re
+
+_TYPES = {
+    "boolean": "boolean",
+    **dict.fromkeys(("tinyint", "byte"), "tinyint"),
+    **dict.fromkeys(("smallint", "short"), "smallint"),
+    **dict.fromkeys(("int", "integer"), "int"),
+    **dict.fromkeys(("bigint", "long"), "bigint"),
+    **dict.fromkeys(("float", "real"), "float"),
+    "double": "double",
+    "date": "date",
+    **dict.fromkeys(("timestamp", "timestamp_ltz"), "timestamp"),
+    "timestamp_ntz": "timestamp_ntz",
+    "string": "string",
+    "binary": "binary",
+}
+_COLUMN = re.compile(r"\s*(?:`([^`]+)`|(\w+))(?:\s*:\s*|\s+)(\S(?:.*\S)?)\s*", re.S)
+_DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", re.I)
+_CLOSING = {"(": ")", "<": ">"}
+
+
+def read_ddl(schema: str) -> tuple[tuple[str, str], ...] | None:
+    """Return the columns of a schema in Spark's DDL; None if it needs Spark to be read.
+
+    A type that needs Spark, such as a nested one, is empty.
+
+    >>> read_ddl("id long, `a b` dec(4), tags array<struct<a: int, b: int>>")
+    (('id', 'bigint'), ('a b', 'decimal(4,0)'), ('tags', ''))
+    >>> read_ddl("id bigint COMMENT 'x, y'") is None
+    True
+    """
+    if "'" in schema or '"' in schema or "``" in schema:
+        return None
+    found = [_COLUMN.fullmatch(part) for part in _split(schema)]
+    if not all(found):
+        return None
+    return tuple((match[1] or match[2], _type(match[3])) for match in found if match)
+
+
+def _split(schema: str) -> list[str]:
+    """Split at the commas between columns."""
+    parts, depth, is_quoted = [""], 0, False
+    for character in schema:
+        is_quoted ^= character == "`"
+        if not is_quoted:
+            depth += (character in _CLOSING) - (character in _CLOSING.values())
+        if character == "," and not depth and not is_quoted:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def _type(text: str) -> str:
+    if match := _DECIMAL.fullmatch(text):
+        return f"decimal({match[1] or 10},{match[2] or 0})"
+    return _TYPES.get(text.lower(), "")

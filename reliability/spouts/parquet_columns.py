@@ -1,0 +1,174 @@
+"""The columns of a Parquet file as Spark 4.3 reads them, from the footer and without Spark.
+
+A file is refused at emission only for what makes the Spark job fail for sure. tests/integration/
+test_parquet_types.py compares each type here with Spark.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from reliability.core.fold import ACCOUNTING
+
+if TYPE_CHECKING:
+    import pyarrow.parquet as pq
+
+Columns = tuple[tuple[str, str], ...]
+"""Names and types in the file's order; a nested type is written as Arrow writes it."""
+
+MAX_DIGITS = 38  # of a decimal in Spark
+_PLAIN = {
+    "BOOLEAN": "boolean",
+    "INT32": "int",
+    "INT64": "bigint",
+    "INT96": "timestamp",
+    "FLOAT": "float",
+    "DOUBLE": "double",
+    "BYTE_ARRAY": "binary",
+    "FIXED_LEN_BYTE_ARRAY": "binary",
+}
+_ANNOTATED = {"String": "string", "Enum": "string", "JSON": "string", "Date": "date"}
+_INTEGERS = {
+    (8, True): "tinyint",
+    (8, False): "smallint",
+    (16, True): "smallint",
+    (16, False): "int",
+    (32, True): "int",
+    (32, False): "bigint",
+    (64, True): "bigint",
+    (64, False): "decimal(20,0)",
+}
+_WRITE_MICROSECONDS = (
+    'write it in microseconds: pandas.to_parquet(…, coerce_timestamps="us", '
+    "allow_truncated_timestamps=True)"
+)
+_WRITE_OTHERWISE = {
+    "Time": "write the time of day as a string or an integer",
+    "Float16": "write it as a float: frame.astype({column: 'float32'}) in pandas",
+    "UUID": "write the uuid as a string",
+    "Decimal": f"write it with at most {MAX_DIGITS} digits",
+}
+
+
+def columns_of(footer: pq.FileMetaData) -> Columns:
+    """Return the columns of a file; Spark's type of each that is not nested."""
+    import pyarrow as pa
+
+    leaves = {leaf.path: leaf for leaf in _leaves(footer)}
+    return tuple(
+        (
+            field.name,
+            _without_item_names(str(field.type))
+            if pa.types.is_nested(field.type) or field.name not in leaves
+            else _spark_type(leaves[field.name]),
+        )
+        for field in footer.schema.to_arrow_schema()
+    )
+
+
+def why_unreadable(footer: pq.FileMetaData) -> tuple[str, str] | None:
+    """Return what makes Spark fail on each such file and what to do, None if there is nothing."""
+    names = [field.name for field in footer.schema.to_arrow_schema()]
+    if not names:
+        return "it has no columns", "write it with columns"
+    if reserved := [name for name in names if name.lower() in ACCOUNTING]:
+        what = f"it has columns of its own called {reserved}, which the library adds"
+        return what, "rename them"
+    times = Counter(name.lower() for name in names)
+    if alike := [name for name in names if times[name.lower()] > 1]:
+        return f"Spark does not tell its columns {alike} apart", "rename all but one of them"
+    for leaf in _leaves(footer):
+        if remedy := _remedy(leaf):
+            return f"column {leaf.path} is {written_type(leaf)}, which Spark does not read", remedy
+    return None
+
+
+def difference(
+    one: Columns, other: Columns, first: str, second: str, *, in_order: bool = False
+) -> str:
+    """Say where the columns of two files, or of a file and a schema, differ; empty if nowhere.
+
+    An empty type is unknown and differs from none.
+
+    :param first: what `one` is called in the text
+    :param in_order: the order of the columns counts too
+    """
+    types, others = dict(one), dict(other)
+    said = [
+        f"column {name} is {type_} in {first}, and {others[name]} in {second}"
+        for name, type_ in one
+        if name in others and type_ and others[name] and others[name] != type_
+    ]
+    said += _missing(types, others, first, second) + _missing(others, types, second, first)
+    if in_order and not said and [name for name, _ in one] != [name for name, _ in other]:
+        said = [f"the columns of {first} and of {second} are not in the same order"]
+    return "; ".join(said)
+
+
+def written_type(leaf: Any) -> str:
+    """Return a leaf's type as Parquet's tools write it, `INT64 TIMESTAMP(NANOS)`."""
+    logical = _logical(leaf)
+    match logical:
+        case {"Type": "Timestamp" | "Time" as type_, "timeUnit": unit}:
+            annotation = f"{type_.upper()}({unit[:-7].upper()}S)"
+        case {"Type": "Decimal", "precision": precision, "scale": scale}:
+            annotation = f"DECIMAL({precision},{scale})"
+        case {"Type": "None"}:
+            annotation = ""
+        case _:
+            annotation = str(logical["Type"]).upper()
+    return f"{leaf.physical_type} {annotation}".strip()
+
+
+def _missing(
+    types: Mapping[str, str], others: Mapping[str, str], first: str, second: str
+) -> list[str]:
+    names = [name for name in types if name not in others]
+    lower = {name.lower(): name for name in others}
+    spelled = [(name, lower[name.lower()]) for name in names if name.lower() in lower]
+    if spelled:
+        return [f"column {name} in {first} is {other} in {second}" for name, other in spelled]
+    columns = f"column {names[0]}" if len(names) == 1 else f"columns {', '.join(names)}"
+    return [f"{second} has no {columns}, which {first} has"] if names else []
+
+
+def _leaves(footer: pq.FileMetaData) -> Sequence[Any]:
+    return [footer.schema.column(number) for number in range(footer.num_columns)]
+
+
+def _logical(leaf: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(leaf.logical_type.to_json())
+    return found
+
+
+def _spark_type(leaf: Any) -> str:
+    logical = _logical(leaf)
+    match logical:
+        case {"Type": "Int", "bitWidth": bits, "isSigned": is_signed}:
+            return _INTEGERS[bits, is_signed]
+        case {"Type": "Decimal", "precision": precision, "scale": scale}:
+            return f"decimal({precision},{scale})"
+        case {"Type": "Timestamp", "isAdjustedToUTC": is_utc}:
+            return "timestamp" if is_utc else "timestamp_ntz"
+        case {"Type": "None" | "Null"}:
+            return _PLAIN[leaf.physical_type]
+    return _ANNOTATED.get(logical["Type"], written_type(leaf))
+
+
+def _remedy(leaf: Any) -> str:
+    """Return what to write instead of a type that Spark refuses; empty if Spark reads it."""
+    logical = _logical(leaf)
+    match logical:
+        case {"Type": "Timestamp", "timeUnit": "nanoseconds"}:
+            return _WRITE_MICROSECONDS
+        case {"Type": "Decimal", "precision": precision} if precision <= MAX_DIGITS:
+            return ""
+    return _WRITE_OTHERWISE.get(logical["Type"], "")
+
+
+def _without_item_names(nested: str) -> str:
+    # Writers call the element of a list differently; Spark takes all of these names.
+    return nested.replace("list<item: ", "list<element: ")

@@ -1,0 +1,156 @@
+"""A small part of a source, for `reliability check`: read as a batch is, and recorded nowhere."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reliability.core.errors import DataIntervalMissing, NothingToEmit
+from reliability.core.fold import Fold
+from reliability.core.keys import cut_ranges, read_ranges, write_ranges
+from reliability.core.spout import BatchMeta, Interval, NoItems, SourceItem, Spout
+from reliability.spouts.file import FileSpout
+from reliability.spouts.file_item import FileItem
+from reliability.spouts.filesystem import find_files
+from reliability.spouts.names import is_uri, locate
+from reliability.spouts.patterns import for_interval, match_any_interval
+from reliability.spouts.source_table import NEWEST_ID
+from reliability.spouts.table import TableKeys, TableSpout
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ALL_KEYS = "{[-9223372036854775808,)}"  # the statements need a lower end
+_SPECIAL = re.compile(r"([*?\[{])")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """Some rows of one batch.
+
+    :param rows: how many rows there are at most; None if `meta` has exactly the sample
+    :param of: how many rows the source items have
+    """
+
+    spout: Spout
+    meta: BatchMeta
+    rows: int | None
+    of: int
+
+    def frame(self, spark: SparkSession) -> DataFrame:
+        """Return the rows as the process function gets them."""
+        frame = self.spout.frame(spark, self.meta)
+        return frame if self.rows is None else frame.limit(self.rows)
+
+    @property
+    def places(self) -> list[str]:
+        """Return the source items by name."""
+        return list(dict.fromkeys(item.source for item in self.meta.items))
+
+
+def take_samples(
+    spout: Spout, interval: Interval | None, files: Sequence[str], rows: int
+) -> list[Sample]:
+    """Return a sample of the first batch of an interval, or of each batch of the given files.
+
+    :param files: paths or globs, for a FileSpout
+    :param rows: the most rows of each sample
+    :raises NothingToEmit: there is nothing to read
+    :raises DataIntervalMissing: the spout needs an interval
+    :raises ValueError: files are given, but the spout does not read files
+    """
+    if isinstance(spout, TableSpout):
+        _refuse(files, spout)
+        return [_of_table(spout, rows)]
+    if isinstance(spout, FileSpout):
+        spout, items = _plan_files(spout, interval, files)
+    else:
+        _refuse(files, spout)
+        if spout.timed and interval is None:
+            raise DataIntervalMissing("the spout reads by interval", remedy="add --interval.")
+        items = list(spout.plan(interval if spout.timed else None, NoItems()))
+    batches = spout.cut(items)
+    if not batches:
+        raise NothingToEmit("the source has no rows for a sample")
+    return [_of_batch(spout, batch, rows) for batch in (batches if files else batches[:1])]
+
+
+def _refuse(files: Sequence[str], spout: Spout) -> None:
+    if files:
+        raise ValueError(f"the topology reads from a {type(spout).__name__}, which has no files")
+
+
+def _plan_files(
+    spout: FileSpout, interval: Interval | None, files: Sequence[str]
+) -> tuple[FileSpout, list[SourceItem]]:
+    """Describe the given files, or the first of the pattern; no other file is opened."""
+    given = bool(files)
+    if not given:
+        wanted = for_interval(spout.pattern, interval)
+        if interval is None:
+            wanted = match_any_interval(spout.pattern)
+        found = find_files(wanted)
+        files = [locate(path) for path in found[: spout.max_files_per_batch]]
+        if not files:
+            raise NothingToEmit(f"no file matches {locate(wanted)}")
+    items: list[SourceItem] = []
+    for file in files:
+        one = replace(spout, pattern=_as_pattern(file), ready_file="", allow_empty=False)
+        items += one.plan(None, NoItems())
+    return spout, items
+
+
+def _as_pattern(file: str) -> str:
+    """Return a pattern for a file, or for a glob, in the current folder or the home."""
+    if is_uri(file):
+        return file
+    if Path(file).exists():
+        return _literal(Path(file).absolute())
+    here = f"{_literal(Path.cwd())}/{file}"
+    return here if not Path(file).is_absolute() and find_files(here) else file
+
+
+def _literal(path: Path) -> str:
+    return _SPECIAL.sub(r"[\1]", str(path))
+
+
+def _of_batch(spout: Spout, batch: Sequence[SourceItem], rows: int) -> Sample:
+    total = sum(item.rows for item in batch)
+    is_text = any(item.is_counted for item in batch)
+    if total > rows and not is_text and isinstance(spout, FileSpout):
+        batch = _first_rows(batch, rows)
+    taken = sum(item.rows for item in batch)
+    meta = BatchMeta(items=tuple(batch), emitted=spout.count(batch))
+    return Sample(spout=spout, meta=meta, rows=rows if taken > rows else None, of=total)
+
+
+def _first_rows(batch: Sequence[SourceItem], rows: int) -> list[SourceItem]:
+    """Cut a batch of Parquet files after some rows: Spark then skips the others by their index."""
+    taken: list[SourceItem] = []
+    for item in batch:
+        assert isinstance(item, FileItem)
+        if rows > 0:
+            last = item.last_group or 1
+            part = replace(item, rows=min(rows, item.rows), last_group=last)
+            taken.append(item if item.rows <= rows else part)
+            rows -= item.rows
+    return taken
+
+
+def _of_table(spout: TableSpout, rows: int) -> Sample:
+    """Take the first keys of a table, without the lock that an emission takes."""
+    table = spout.source_table
+    table.columns(spout.columns, spout.lag_column)
+    keys, total = table.present(_ALL_KEYS, NEWEST_ID)
+    if not total.count:
+        raise NothingToEmit(f"table {spout.table} is empty")
+    first = write_ranges(cut_ranges(read_ranges(keys), rows)[0])
+    fold: Fold = table.fold(first, NEWEST_ID)
+    item = TableKeys(
+        table=spout.source, keys=first, rows=fold.count, xor=fold.xor, id_version=NEWEST_ID
+    )
+    meta = BatchMeta(items=(item,), emitted=fold)
+    return Sample(spout=spout, meta=meta, rows=None, of=total.count)

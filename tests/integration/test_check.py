@@ -1,0 +1,197 @@
+"""`reliability check`: what the real run would do, without a ledger and without writing."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from reliability.cli import app
+from tests.support.fix_postgres import own_session
+
+CODE = """
+from reliability import Count, FileSpout, MemorySpout, State, Step, Sum
+from reliability import TableSpout, Topology
+
+FILES = "{folder}/in/{{data_interval_start:%Y-%m}}/*.parquet"
+
+def both(batch):
+    return {{"days": batch, "months": batch.selectExpr("*", "date_format(day, 'yyyy-MM') month")}}
+
+def in_python(batch):
+    from pyspark.sql import functions as F
+    month = F.udf(month_of, "string")
+    return {{"days": batch, "months": batch.withColumn("month", month("day"))}}
+
+def month_of(day):
+    return f"{{day:%Y-%m}}"
+
+def lossy(batch):
+    return both(batch) | {{"days": batch.where("price > 1")}}
+
+def states(price="numeric(14,2)"):
+    totals = {{"orders": Count(), "revenue": Sum("price", price)}}
+    return [State("days", key={{"day": "date"}}, values=totals),
+            State("months", key={{"month": "text"}}, values=totals)]
+
+good = Topology("good", FileSpout(FILES), states(), both)
+python = Topology("python", FileSpout(FILES), states(), in_python)
+losing = Topology("losing", FileSpout(FILES), states(), lossy)
+narrow = Topology("narrow", FileSpout(FILES), states("bigint"), both)
+csv = Topology("csv", FileSpout("{folder}/*.csv", format="csv", schema="day date, price int"),
+               states("bigint"), both)
+table = Topology("table", TableSpout("sold", key="k", columns=["day", "price"]), states(), both)
+full = Topology("full", FileSpout(FILES), states("numeric(2,2)"), both)
+failing = Topology("failing", FileSpout(FILES), states(), lambda batch: 1 / 0)
+no_frame = Topology("no_frame", FileSpout(FILES), states(), lambda batch: {{"days": batch}})
+
+def words(batch):
+    return {{"words": batch}}
+
+def lengths(words):
+    return {{"lengths": words.selectExpr("length(word) AS length", "count", "_x", "_n")}}
+
+memory = Topology(
+    "memory",
+    MemorySpout({{"word": "string"}}, [["a", "bb", "a\\0", "ccc", None]], take=4),
+    [State("words", key={{"word": "text"}}, values={{"count": Count()}}),
+     State("lengths", key={{"length": "integer"}}, values={{"words": Sum("count", "bigint")}})],
+    steps=[Step("words", words, feeds=["words"]),
+           Step("lengths", lengths, feeds=["lengths"], reads=["words"])],
+)
+"""
+
+
+@pytest.fixture
+def pipeline(tmp_path, monkeypatch):
+    """A module `checked_pipeline` in the current folder, and two months of files."""
+    import datetime
+    from decimal import Decimal
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    (tmp_path / "checked_pipeline.py").write_text(CODE.format(folder=tmp_path))
+    for month in (1, 2):
+        folder = tmp_path / "in" / f"2013-0{month}"
+        folder.mkdir(parents=True)
+        day = [datetime.date(2013, month, 1 + n % 7) for n in range(20)]
+        price = [Decimal(n + 1) for n in range(20)]
+        table = pa.table({"day": day, "price": pa.array(price, pa.decimal128(10, 2))})
+        pq.write_table(table, folder / "a.parquet", row_group_size=8)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("RELIABILITY_DSN", "host=/nowhere")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    sys.modules.pop("checked_pipeline", None)
+
+
+def check(topology, *arguments, code=0):
+    call = ["check", topology, "--module", "checked_pipeline", *arguments]
+    result = CliRunner().invoke(app, call)
+    assert result.exit_code == code, result.output
+    return result.output
+
+
+def errors(topology, *arguments):
+    """Return the codes of a check that finds errors."""
+    [sample] = json.loads(check(topology, "--json", *arguments, code=3))["samples"]
+    return [(error["code"], error["what"]) for error in sample["errors"]]
+
+
+def test_a_pipeline_is_checked_in_a_process_of_its_own_without_a_ledger(pipeline):
+    """The command itself: its Spark, and its Python functions that Spark's workers import."""
+    program = str(Path(sys.executable).parent / "reliability")
+    call = [program, "check", "python", "--module", "checked_pipeline", "--rows", "10"]
+    before = sorted(pipeline.rglob("*"))
+    done = subprocess.run(call, capture_output=True, text=True, check=False, cwd=pipeline)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [line.rstrip() for line in done.stdout.splitlines()]
+    assert "in/2013-01/a.parquet" in lines[0]
+    assert lines[1] == "the first 10 of 20 rows"
+    assert "  revenue      decimal(20,2)  numeric(14,2)" in lines
+    assert "  10 of 10 rows arrive, as 7 rows" in lines
+    assert "  2013-01  10      55.00" in lines
+    assert lines[-1] == "ok"
+    assert max(map(len, lines[1:])) <= 80
+    assert {*pipeline.rglob("*")} - {*before} <= {*pipeline.rglob("__pycache__/**")} | {
+        *pipeline.rglob("__pycache__")
+    }
+
+
+def test_the_sample_is_the_interval_or_the_file_that_is_asked_for(spark, pipeline):
+    assert "all of its 20 rows" in check("good", "--interval", "2013-02")
+    out = check("good", "in/2013-02/a.parquet", "in/2013-01/*.parquet")
+    assert out.index("2013-02/a.parquet") < out.index("2013-01/a.parquet")
+    assert "no file matches" in check("good", "--interval", "2013-03", code=1)
+    assert "has no files" in check("memory", "in/2013-02/a.parquet", code=2)
+
+
+def test_check_finds_what_the_real_run_would_raise(spark, pipeline):
+    [lost] = errors("losing")
+    assert lost == (
+        "ROWS_UNACCOUNTED",
+        "state days: 1 of 20 emitted rows did not reach it",
+    )
+    assert "lost: day=2013-01-01, price=1.00" in check("losing", code=3)
+    assert [code for code, _ in errors("narrow")] == ["SCHEMA_MISMATCH"] * 2
+    assert "does not fit" in check("narrow", code=3)
+    assert (
+        "UNEXPECTED_ANSWER",
+        "state months: column revenue: 210.00 is too large for numeric(2,2)",
+    ) in errors("full")
+    assert "division by zero" in errors("failing")[0][1]
+    assert errors("no_frame")[0][0] == "SCHEMA_MISMATCH"
+
+
+def test_check_refuses_a_file_as_emission_does(spark, pipeline):
+    import datetime
+
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    day = pa.array([datetime.datetime(2013, 3, 1)], pa.timestamp("ns"))
+    pq.write_table(pa.table({"day": day}), "nanos.parquet")
+    [(code, what)] = errors("good", "nanos.parquet")
+    assert code == "FILE_REFUSED"
+    assert "column day is INT64 TIMESTAMP(NANOS)" in what
+
+
+def test_steps_and_a_memory_spout_are_checked_too(spark, pipeline):
+    [sample] = json.loads(check("memory", "--json", code=3))["samples"]
+    assert [error["code"] for error in sample["errors"]] == ["TEXT_NOT_STORABLE"]
+    words, lengths = sample["states"]
+    assert (sample["rows"], words["arrived"], lengths["arrived"]) == (4, 4, 4)
+    assert {row["length"]: row["words"] for row in lengths["preview"]} == {1: 1, 2: 2, 3: 1}
+
+
+def test_a_csv_file_and_a_table_are_checked_too(spark, pipeline, dsn, monkeypatch):
+    days = "".join(f"2013-01-0{n},{n}\n" for n in range(1, 10))
+    (pipeline / "a.csv").write_text(days)
+    out = check("csv", "--rows", "4")
+    assert "the first 4 of 9 rows" in out
+    assert "4 of 4 rows arrive, as 1 row\n" in out
+
+    monkeypatch.setenv("RELIABILITY_DSN", dsn)
+    with closing(own_session(dsn)) as session, session.cursor() as cursor:
+        cursor.execute("CREATE TABLE sold (k bigint PRIMARY KEY, day date, price numeric(4,2))")
+        cursor.execute(
+            "INSERT INTO sold SELECT 3 * k, '2013-01-01', k FROM generate_series(1, 9) AS k"
+        )
+        session.commit()
+        out = check("table", "--rows", "4")
+        cursor.execute("SELECT count(*) FROM reliability.topology")
+        assert cursor.fetchone() == (0,)
+    assert "the first 4 of 9 rows" in out
+    assert "  2013-01-01  4       10.00" in out
+
+
+def test_without_a_module_and_a_ledger_check_says_what_to_type(pipeline):
+    result = CliRunner().invoke(app, ["check", "good"])
+    assert result.exit_code == 1
+    assert "give it with --module" in result.output
