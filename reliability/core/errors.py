@@ -281,8 +281,8 @@ class FileRefused(Terminal):
 
     code = "FILE_REFUSED"
     remedy = (
-        "deliver the file again, corrected, and clear the run; or leave it out: `reliability "
-        "exclude TOPOLOGY FILE --reason …`."
+        "deliver the file again, corrected, and run `reliability resume-runs TOPOLOGY`; or leave "
+        "it out: `reliability exclude TOPOLOGY FILE --reason …`."
     )
 
 

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import TYPE_CHECKING, Protocol
 
 from reliability.core.aggregators.column import quoted
-from reliability.core.errors import SchemaMismatch, SourceUnreadable
+from reliability.core.errors import FileRefused, SchemaMismatch, SourceUnreadable
 from reliability.core.spout import BatchMeta, Verdict
 from reliability.spark.frames import with_tuple_ids
 from reliability.spark.values import as_text, as_typed
@@ -119,7 +119,7 @@ def _empty_frame(spark: SparkSession, spout: Format) -> DataFrame:
 def _schema_of_any_file(spark: SparkSession, pattern: str) -> StructType:
     """Return the columns of the last readable file of the pattern, whatever its interval."""
     for path in sorted(find_files(match_any_interval(pattern)), reverse=True):
-        with suppress(SourceUnreadable):
+        with suppress(SourceUnreadable, FileRefused):
             read_file(path)
             return spark.read.parquet(_literal_path(locate(path))).schema
     raise SchemaMismatch(

@@ -18,6 +18,7 @@ from reliability.spouts.parquet_columns import columns_of, difference, why_unrea
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
 
+RESUME = "`reliability resume-runs TOPOLOGY`"
 MAGIC = b"PAR1"
 ENCRYPTED_MAGIC = b"PARE"
 SIGNATURE_BYTES = 28  # what follows a plain footer if columns are encrypted
@@ -76,7 +77,7 @@ def _incomplete(path: str, mtime_ns: int, error: Exception) -> ReliabilityError:
 
 def _refused(path: str, what: str, remedy: str) -> FileRefused:
     leave_out = f"or leave it out: `reliability exclude TOPOLOGY {path} --reason …`."
-    return FileRefused(what, remedy=f"{remedy}, and clear the run; {leave_out}")
+    return FileRefused(what, remedy=f"{remedy}, and run {RESUME}; {leave_out}")
 
 
 def _check_readable(path: str, footer: pq.FileMetaData, size: int) -> None:
