@@ -20,6 +20,7 @@ WITH acks AS (DELETE FROM reliability.ack WHERE topology = %(topology)s),
      log AS (DELETE FROM reliability.commit_log WHERE topology = %(topology)s),
      contributions AS (DELETE FROM reliability.contribution WHERE topology = %(topology)s),
      differences AS (DELETE FROM reliability.difference WHERE topology = %(topology)s),
+     alterations AS (DELETE FROM reliability.alteration WHERE topology = %(topology)s),
      refreezes AS (DELETE FROM reliability.refreeze WHERE topology = %(topology)s),
      items AS (DELETE FROM reliability.source_item WHERE topology = %(topology)s),
      contacts AS (DELETE FROM reliability.request_contact c USING reliability.request r
