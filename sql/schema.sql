@@ -19,6 +19,31 @@ CREATE TABLE reliability.ack (
     CONSTRAINT ack_topology_txid_attempt_id_sink_fkey FOREIGN KEY (topology, txid, attempt_id, sink) REFERENCES reliability.sink(topology, txid, attempt_id, sink)
 );
 
+CREATE TABLE reliability.alteration (
+    alteration_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    topology text NOT NULL,
+    state text NOT NULL,
+    altered_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    reason text NOT NULL,
+    commit_number bigint NOT NULL,
+    counts_from bigint NOT NULL,
+    differences text[] NOT NULL,
+    statements text[] NOT NULL,
+    added text[] NOT NULL,
+    definition_before jsonb,
+    digest_before text,
+    definition_after jsonb,
+    digest_after text,
+    CONSTRAINT alteration_pkey PRIMARY KEY (alteration_id),
+    CONSTRAINT alteration_topology_fkey FOREIGN KEY (topology) REFERENCES reliability.topology(topology),
+    CONSTRAINT alteration_changes_something CHECK ((digest_before IS DISTINCT FROM digest_after)),
+    CONSTRAINT alteration_digests_its_definitions CHECK ((((definition_before IS NULL) = (digest_before IS NULL)) AND ((definition_after IS NULL) = (digest_after IS NULL)))),
+    CONSTRAINT alteration_says_why CHECK ((reason <> ''::text)),
+    CONSTRAINT only_what_stays_has_added_values CHECK (((definition_after IS NOT NULL) OR (added = '{}'::text[])))
+);
+
+CREATE INDEX alteration_by_state ON reliability.alteration USING btree (topology, state);
+
 CREATE TABLE reliability.attempt (
     topology text NOT NULL,
     txid bigint NOT NULL,
@@ -174,8 +199,7 @@ CREATE TABLE reliability.difference (
     moved jsonb NOT NULL,
     recorded_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     by_hand jsonb,
-    CONSTRAINT difference_pkey PRIMARY KEY (difference_id),
-    CONSTRAINT difference_topology_state_fkey FOREIGN KEY (topology, state) REFERENCES reliability.state(topology, state)
+    CONSTRAINT difference_pkey PRIMARY KEY (difference_id)
 );
 
 CREATE INDEX difference_by_txid ON reliability.difference USING btree (topology, txid);

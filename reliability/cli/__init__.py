@@ -21,6 +21,7 @@ IN_THE_ORDER_OF_THE_HELP = (
     "exclude",
     "reconcile",
     "resume",
+    "alter",
     "maintenance",
     "doctor",
 )

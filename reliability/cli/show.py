@@ -317,6 +317,8 @@ def _facts_of_txid(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
             f"{report['txid']}:{report['committed_attempt']} as c={report['commit_number']}, "
             f"{format_value(report['committed_at'])}",
         )
+    if report["lacking"]:
+        yield "not in", f"{', '.join(report['lacking'])}, added after it had committed"
     yield "held", report["held_reason"]
 
 
@@ -343,6 +345,10 @@ def _story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> di
         "attempts": [_named(r, txid) for r in rows_of(connection, "attempts_of_txid", **key)],
         "changes": [_named(r, txid) for r in changes],
         "differences": [_named(r, txid) for r in _differences(connection, topology, txid, changes)],
+        "lacking": [
+            f"{row['state']}.{row['value']}"
+            for row in rows_of(connection, "values_without_txid", **key)
+        ],
     }
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reliability.cli.app import FAILED, AsJson, OneOrAll, ledger, names, rows_of, verb, warn
-from reliability.cli.output import format_value, print_json, print_table
-from reliability.core.txids import format_ranges, with_verb
+from reliability.cli.output import format_value, print_entries, print_json, print_table
+from reliability.core.txids import format_ranges, format_txids, with_verb
 
 if TYPE_CHECKING:
     from reliability.core.state import State
@@ -148,7 +148,34 @@ def _describe(connection: LedgerConnection, topology: str, failures: list[str]) 
                 for database in ("", *databases)
                 for state in _states_in(participants, topology, database, failures)
             ],
+            "alterations": rows_of(connection, "alterations", topology=topology),
+            "lacking": _lacking(connection, topology, failures),
         }
+
+
+def _lacking(
+    connection: LedgerConnection, topology: str, failures: list[str]
+) -> list[dict[str, Any]]:
+    """Read which values lack txids; if a database is unavailable, nobody can say."""
+    from reliability.core.errors import ReliabilityError
+    from reliability.transaction.inspect.lacking_values import how_to_fill, lacking_values
+
+    try:
+        found = lacking_values(connection, topology)
+    except ReliabilityError as error:
+        failures.append(f"{topology}: {error}")
+        return []
+    return [
+        {
+            "state": one.state,
+            "value": one.value,
+            "counts_from": one.counts_from,
+            "fillable": format_txids(one.fillable),
+            "unfillable": format_txids(one.unfillable),
+            "next_step": how_to_fill(topology, one.fillable, one.unfillable),
+        }
+        for one in found
+    ]
 
 
 def _states_in(
@@ -205,5 +232,26 @@ def _print_topology(one: dict[str, Any]) -> None:
                 state["database"] or "the ledger's",
             )
             for state in one["states"]
+        ],
+    )
+    print_entries(
+        "alterations (UTC)",
+        [
+            (
+                f"{format_value(row['altered_at'])}  {row['state']}, before txid "
+                f"{row['counts_from']}: {row['reason']}",
+                *row["differences"],
+            )
+            for row in one["alterations"]
+        ],
+    )
+    print_entries(
+        "values that lack txids",
+        [
+            (
+                f"{row['state']}.{row['value']} counts from txid {row['counts_from']}",
+                row["next_step"],
+            )
+            for row in one["lacking"]
         ],
     )

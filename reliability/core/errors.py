@@ -112,9 +112,16 @@ class StateDefinitionChanged(Terminal):
 
     code = "STATE_DEFINITION_CHANGED"
     remedy = (
-        "restore the old definition, or change the tables with `reliability alter TOPOLOGY`; for "
-        "another key, kind or aggregator, define a topology with another name and its own tables."
+        "restore the old definition; or run `reliability alter TOPOLOGY`, which shows what the "
+        "change takes, and makes it with --yes."
     )
+
+
+class AlterNotPossible(Terminal):
+    """The tables of a state cannot be altered to its new definition; nothing was changed."""
+
+    code = "ALTER_NOT_POSSIBLE"
+    remedy = "restore the old definition; `reliability alter TOPOLOGY` says what is in the way."
 
 
 class TargetTableTaken(Terminal):

@@ -42,7 +42,6 @@ _WIDER: dict[str, tuple[str, ...]] = {
     "smallint": ("integer", "bigint", "numeric"),
     "integer": ("bigint", "numeric", "double precision"),
     "bigint": ("numeric",),
-    "real": ("double precision",),
     "character varying": ("text",),
     "text": ("character varying",),
 }
@@ -195,26 +194,27 @@ def in_order(term: str, postgres_type: str) -> str:
 
 
 def widens(old: str, new: str) -> bool:
-    """Say whether a column can change from one type to the other without losing a value.
+    """Say whether a column can change from one type to the other and each value keep its text.
 
-    >>> widens("numeric(14,2)", "numeric(18,2)"), widens("numeric(14,2)", "numeric(14,4)")
+    The digests of contributions are made of texts. So a number may not get more digits after the
+    point, and a real may not become a double precision: 0.1 would become 0.10000000149011612.
+
+    >>> widens("numeric(14,2)", "numeric(18,2)"), widens("numeric(14,2)", "numeric(18,4)")
     (True, False)
     >>> widens("bigint", "numeric"), widens("bigint", "numeric(10,0)"), widens("text", "bigint")
     (True, False, False)
+    >>> widens("real", "double precision"), widens("numeric(4,2)", "numeric")
+    (False, True)
     """
     one, other = _parse(old), _parse(new)
     if one is None or other is None or one.is_array != other.is_array:
         return False
     if one.base == other.base == "numeric":
-        return _has_room(one, other)
+        return other.precision is None or (
+            one.precision is not None
+            and other.scale == one.scale
+            and other.precision >= one.precision
+        )
     return one.base == other.base or (
         other.base in _WIDER.get(one.base, ()) and other.precision is None
     )
-
-
-def _has_room(one: _Type, other: _Type) -> bool:
-    if other.precision is None or one.precision is None:
-        return other.precision is None
-    assert one.scale is not None
-    assert other.scale is not None
-    return other.scale >= one.scale and other.precision - other.scale >= one.precision - one.scale

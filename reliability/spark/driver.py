@@ -1,6 +1,7 @@
 """The driver of one step of an attempt: read its input, run its function, stage its states.
 
 1. Record the processes and the code of the step (start_step). From here, progress renews the lease.
+   Check that the code has the ledger's definitions of the states (C11).
 2. Set the session's settings that affect values, so that they are the same on every host.
 3. Read BatchMeta, check that the source has not changed, and make the batch's frame. A step that
    reads states gets the rows that earlier steps of the attempt have staged for them.
@@ -55,6 +56,7 @@ from reliability.transaction.process.attempt import (
     verify_source,
 )
 from reliability.transaction.topology.databases import TopologyDatabases
+from reliability.transaction.topology.declare import check_states
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -119,6 +121,8 @@ def process_with(
     step = topology.step(step_name)
     states = [state for state in topology.states if state.name in step.feeds]
     start_step(connection, grant, step.name, _this_driver(spark, topology))
+    with connection.transaction() as tx:
+        check_states(tx, topology)  # this host may have older code (C11)
     databases = TopologyDatabases(connection, topology.name, topology.databases)
     progress = Progress(
         spark, LedgerConnection(connection.dsn, f"reliability {grant} progress"), grant

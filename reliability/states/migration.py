@@ -1,19 +1,18 @@
-"""The SQL that a person can run when a state's tables differ from its definition.
+"""The SQL that makes a state's tables what its definition says.
 
-Nothing here changes a table by itself: only a person changes a table that has history.
+If somebody has altered a table, a person runs it: nothing here repairs a table by itself.
+`reliability alter` runs it for a changed definition (alteration.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
+from psycopg2.sql import SQL, Composable, Composed, Identifier
 
-from reliability.core.state import State
-from reliability.core.texts import as_json
-from reliability.core.types import canonical, widens
+from reliability.core.types import canonical
 from reliability.states.tables import StateTables, TableColumn
 
 Columns = Mapping[str, TableColumn]
@@ -35,83 +34,6 @@ class TableMigration:
 
 Found = tuple[str, TableMigration]
 """The differences of a state's tables, and their repair."""
-
-
-# --- a changed definition ------------------------------------------------------------------------
-
-
-def obstacle(old: State, new: State) -> str | None:
-    """Return why ALTER TABLE cannot change one definition to the other, None if it can."""
-    frames = [(s.kind, s.target, s.database, list(s.key), s.is_append) for s in (old, new)]
-    if frames[0] != frames[1]:
-        return "its kind, table, database or key differs"
-    for name in old.values.keys() & new.values.keys():
-        one, other = (_without_types(s.values[name].definition()) for s in (old, new))
-        if one != other:
-            return f"the stored values of {name} were aggregated in another way"
-    have, want = (StateTables("", s).target_columns() for s in (old, new))
-    for name in have.keys() & want.keys():
-        if not want[name].is_generated and not _keeps(have[name].type, want[name].type):
-            return f"column {name}: not every {have[name].type} value fits {want[name].type}"
-    return None
-
-
-def _without_types(definition: Mapping[str, Any]) -> dict[str, Any]:
-    by = [name for name, _ in definition.get("by", ())]
-    return {**definition, "type": None, "by": by}
-
-
-def _keeps(old: str, new: str) -> bool:
-    return canonical(old) == canonical(new) or widens(old, new)
-
-
-def migration(topology: str, old: State, new: State) -> TableMigration:
-    """Return the migration from one definition to another that has no `obstacle`."""
-    before, after = StateTables(topology, old), StateTables(topology, new)
-    have, want = before.target_columns(), after.target_columns()
-    return TableMigration(
-        statements=(
-            *_alter(after.target, have, want),
-            *_alter(
-                after.contribution, before.contribution_columns(), after.contribution_columns()
-            ),
-            _redeclare(topology, old, new),
-        ),
-        leaves=_leaves(new, want.keys() - have.keys(), have.keys() - want.keys()),
-    )
-
-
-def _redeclare(topology: str, old: State, new: State) -> Composed:
-    return SQL(
-        "UPDATE reliability.state SET definition = {new}, definition_digest = {digest}"
-        " WHERE topology = {topology} AND state = {state} AND definition_digest = {old}"
-    ).format(
-        new=Literal(as_json(new.definition())),
-        digest=Literal(new.digest()),
-        topology=Literal(topology),
-        state=Literal(new.name),
-        old=Literal(old.digest()),
-    )
-
-
-def _leaves(new: State, added: Iterable[str], dropped: Iterable[str]) -> str:
-    notes = []
-    if list(dropped):
-        notes.append("The values of the dropped columns are lost.")
-    if list(added) and new.cannot_replay(1, last=2) is None:
-        notes.append(
-            "The new columns do not contain the txids that have committed: replay all of these by "
-            "clearing their runs; until then the columns contain only later txids."
-        )
-    elif list(added):
-        notes.append(
-            "The new columns do not contain the txids that have committed, and this kind of state "
-            "cannot replay them: the columns will contain only later txids."
-        )
-    return " ".join(notes)
-
-
-# --- a changed table -----------------------------------------------------------------------------
 
 
 def inspect(tables: StateTables, *, target: Rows, contribution: Rows, keys: Rows) -> Found | None:
@@ -179,31 +101,54 @@ def _repair(table: Identifier, actual: Rows, want: Columns) -> list[Composed]:
         for c in actual
         if c["is_required"] and c["name"] not in want
     ]
-    return _alter(table, have, want) + optional
+    return alter_table(table, have, want) + optional
 
 
-def _alter(table: Identifier, have: Columns, want: Columns) -> list[Composed]:
-    """Return the ALTER TABLE that changes some columns to others; empty if none differ."""
-    changed = [
+def alter_table(table: Identifier, have: Columns, want: Columns) -> list[Composed]:
+    """Return the statements that change some columns to others; empty if none differ.
+
+    An added count is 0 in the rows that are there, as in an empty row, so that sums over it hold.
+    """
+    again = columns_made_anew(have, want)
+    added = [
+        name
+        for name in sorted(want, key=lambda n: want[n].is_generated)
+        if name not in have or name in again
+    ]
+    actions = [
+        *[SQL("DROP COLUMN {}").format(Identifier(n)) for n in have if n not in want or n in again],
+        *[
+            SQL("ALTER COLUMN {} TYPE {}").format(Identifier(n), SQL(want[n].type))
+            for n in _changed(have, want)
+            if n not in again
+        ],
+        *[
+            SQL("ADD COLUMN {} {}").format(Identifier(n), SQL(want[n].type + want[n].when_added))
+            for n in added
+        ],
+    ]
+    plain = [
+        SQL("ALTER COLUMN {} DROP DEFAULT").format(Identifier(name))
+        for name in added
+        if want[name].has_default_when_added
+    ]
+    return [
+        SQL("ALTER TABLE {} ").format(table) + SQL(", ").join(parts)
+        for parts in (actions, plain)
+        if parts
+    ]
+
+
+def columns_made_anew(have: Columns, want: Columns) -> list[str]:
+    """Return the columns to drop and add: a new type would keep a generated column's expression."""
+    return [n for n in _changed(have, want) if want[n].is_generated or have[n].is_generated]
+
+
+def _changed(have: Columns, want: Columns) -> list[str]:
+    return [
         name
         for name in want
         if name in have
         and (canonical(have[name].type), have[name].is_generated)
         != (canonical(want[name].type), want[name].is_generated)
     ]
-    # Changing the type of a generated column keeps its old expression, so it is added again.
-    again = [n for n in changed if want[n].is_generated or have[n].is_generated]
-    actions = [
-        *[SQL("DROP COLUMN {}").format(Identifier(n)) for n in have if n not in want or n in again],
-        *[
-            SQL("ALTER COLUMN {} TYPE {}").format(Identifier(n), SQL(want[n].type))
-            for n in changed
-            if n not in again
-        ],
-        *[
-            SQL("ADD COLUMN {} {}").format(Identifier(n), SQL(want[n].type + want[n].when_added))
-            for n in sorted(want, key=lambda n: want[n].is_generated)
-            if n not in have or n in again
-        ],
-    ]
-    return [SQL("ALTER TABLE {} ").format(table) + SQL(", ").join(actions)] if actions else []

@@ -38,6 +38,11 @@ class TableColumn:
     def is_generated(self) -> bool:
         return "GENERATED" in self.rest
 
+    @property
+    def has_default_when_added(self) -> bool:
+        """Return whether rows that are there get a value; later rows need no default."""
+        return "DEFAULT" in self.when_added
+
 
 _BOOKKEEPING = {
     "_txid": TableColumn("bigint", " NOT NULL"),
@@ -97,13 +102,14 @@ class StateTables:
             return found | _BOOKKEEPING
         found[TXID] = _BOOKKEEPING[TXID]
         if self.state.keeps_previous:
-            types = {column.name: column.type for column in self.columns} | {TXID: "bigint"}
-            found |= {previous(name): TableColumn(type_) for name, type_ in types.items()}
+            found |= {previous(column.name): _table_column(column) for column in self.columns}
+            found[previous(TXID)] = TableColumn("bigint")
         return found
 
     def contribution_columns(self) -> dict[str, TableColumn]:
         """Return the columns of the contributions' table."""
-        types = {name: TableColumn(type_) for name, type_ in self.column_types().items()}
+        types = {name: TableColumn(type_) for name, type_ in self._key_types().items()}
+        types |= {column.name: _table_column(column) for column in self.columns}
         return {name: (types | _BOOKKEEPING)[name] for name in self.staged_columns()}
 
     def create_schema(self) -> Composed:

@@ -20,6 +20,8 @@ from reliability import (
     Upsert,
 )
 from reliability.core.errors import StateDefinitionChanged, TargetTableTaken
+from reliability.core.texts import as_json
+from reliability.states.alteration import StateChange
 from reliability.states.tables import StateTables
 from reliability.transaction.topology.declare import init_state
 from tests.support.fix_postgres import rolled_back
@@ -141,27 +143,40 @@ def test_columns_and_indexes_of_ones_own_are_nobody_elses_business(tx):
 
 
 def changed(tx, old, new, *batches):
-    """Commit batches under one definition, change it, run the remedy, and go on."""
+    """Commit batches under one definition, alter the tables, and go on; return what differs."""
     one = OneState(tx, old)
     for batch in batches:
         one.commit(batch)
-    with pytest.raises(StateDefinitionChanged, match="was declared as") as refused:
+    with pytest.raises(StateDefinitionChanged, match="has changed") as refused:
         declare(tx, new)
-    run_remedy(tx, refused.value)
+    assert "`reliability alter one`" in refused.value.remedy
+    change = StateChange(one.tables, StateTables(TOPOLOGY, new))
+    assert change.obstacle() is None
+    for statement in change.statements():
+        tx.run(statement)
+    tx.one(
+        "redefine_state",
+        topology=TOPOLOGY,
+        state="s",
+        definition=as_json(new.definition()),
+        definition_digest=new.digest(),
+        digest_before=old.digest(),
+    )
     declare(tx, new)
     one.state, one.tables = new, StateTables(TOPOLOGY, new)
-    return one, refused.value.remedy
+    return one, change
 
 
 def test_a_type_widens_without_losing_anything(tx):
     wider = {"n": Count(), "total": Sum("v", "numeric(14,2)")}
     old, new = (State("s", key=KEY, values=values) for values in (OLD, wider))
-    one, remedy = changed(tx, old, new, rows(1, 2))
+    one, change = changed(tx, old, new, rows(1, 2))
     one.commit(rows(99_999_999_999))
     assert one.select("total") == [(2,), (100_000_000_000,)]
     one.replay(1, rows(5))
     assert one.select("total") == [(100_000_000_004,)]
-    assert "replay" not in remedy
+    assert change.added_values() == []
+    assert change.retyped_columns() == ["total"]
 
 
 NEW = {
@@ -177,8 +192,8 @@ NEW = {
 def test_values_that_are_added_are_right_once_history_was_replayed(tx, values):
     old, new = (State("s", key=KEY, values=v) for v in (OLD, values))
     batches = [rows(1, 2, None), rows(3)]
-    one, remedy = changed(tx, old, new, *batches)
-    assert "replay all of these" in remedy
+    one, change = changed(tx, old, new, *batches)
+    assert change.added_values() == ["mean", "greatest", "note", "known"]
     for txid, batch in enumerate(batches, start=1):
         one.replay(txid, batch)
     columns = "k, n, total, mean, greatest, note, known"
@@ -197,16 +212,20 @@ def test_a_sum_added_to_sums_is_replayed_by_inverse(tx):
     assert one.select("k, n, total") == [(0, 3, 4), (1, 1, 2)]
 
 
-def test_what_keeps_no_history_cannot_fill_a_new_value(tx):
-    old, new = (TransactionalState("s", key=KEY, values=v) for v in (OLD, NEW))
-    _, remedy = changed(tx, old, new, rows(1))
-    assert "cannot replay them" in remedy
+def test_an_appended_value_is_unknown_until_its_txid_is_replayed(tx):
+    old, new = (
+        State("s", key=KEY, values={name: Append(name, type_) for name, type_ in values.items()})
+        for values in ({"v": "bigint"}, {"v": "bigint", "note": "text"})
+    )
+    one, _ = changed(tx, old, new, rows(1), rows(2))
+    one.replay(2, rows(2))
+    assert one.select("v, note") == [(1, None), (2, "note 2")]
 
 
 def test_a_value_that_goes_takes_its_hidden_columns_along(tx):
     old, new = (OpaqueState("s", key=KEY, values=v) for v in (NEW, OLD))
-    one, remedy = changed(tx, old, new, rows(1, 2))
-    assert "are lost" in remedy
+    one, change = changed(tx, old, new, rows(1, 2))
+    assert change.dropped_values() == ["mean", "greatest", "note", "known"]
     one.replay(1, rows(7))
     assert one.select("k, n, total") == [(0, 1, 7)]
 
@@ -215,8 +234,9 @@ def test_a_mean_of_more_digits_is_generated_anew(tx):
     old, new = (
         State("s", values={"mean": Avg("v", type_)}) for type_ in ("numeric(6,1)", "numeric(8,3)")
     )
-    one, _ = changed(tx, old, new, rows(1, 2, 2))
+    one, change = changed(tx, old, new, rows(1, 2, 2))
     assert one.select("mean::text") == [("1.667",)]
+    assert change.dropped_columns() == ["mean"]
 
 
 @pytest.mark.parametrize(
@@ -226,24 +246,38 @@ def test_a_mean_of_more_digits_is_generated_anew(tx):
         (State("s", key=KEY, values=OLD, table="t"), "table"),
         (OpaqueState("s", key=KEY, values=OLD), "kind"),
         (State("s", key=KEY, values=OLD, database="other"), "database"),
-        (State("s", key={"k": "integer"}, values=OLD), "not every bigint value fits integer"),
+        (State("s", key={"k": "integer"}, values=OLD), "key differs"),
         (State("s", key=KEY, values={**OLD, "n": Count("v")}), "aggregated in another way"),
         (State("s", key=KEY, values={"n": Append("v")}), "differs"),
+        (
+            State("s", key=KEY, values={**OLD, "total": Sum("v", "numeric(8,2)")}),
+            r"not every numeric(10,2) value is the same as numeric(8,2)",
+        ),
+        (State("s", key=KEY, values={**OLD, "total": Sum("v", "numeric(12,4)")}), "the same as"),
     ],
 )
-def test_where_no_alter_table_leads_the_error_says_so(tx, new, why):
-    OneState(tx, State("s", key=KEY, values=OLD))
-    with pytest.raises(StateDefinitionChanged) as refused:
-        declare(tx, new)
-    assert why in refused.value.remedy
-    assert "ALTER TABLE " not in refused.value.remedy.replace("ALTER TABLE cannot", "")
+def test_where_no_alter_table_leads_there_is_an_obstacle(new, why):
+    """C11: what is stored would get another meaning, or another text."""
+    old = State("s", key=KEY, values=OLD)
+    change = StateChange(*(StateTables(TOPOLOGY, state) for state in (old, new)))
+    assert why in str(change.obstacle())
+    assert change.differences()
 
 
-def test_another_order_is_another_aggregate(tx):
-    old, new = (
-        State("s", values={"note": Upsert("note", {by: "date"}, "text")}) for by in ("day", "night")
+def test_another_order_is_another_aggregate():
+    old, new, other = (
+        StateTables(TOPOLOGY, State("s", values={name: Upsert("note", {by: "date"}, "text")}))
+        for name, by in (("note", "day"), ("note", "night"), ("text", "night"))
     )
-    OneState(tx, old)
-    with pytest.raises(StateDefinitionChanged) as refused:
-        declare(tx, new)
-    assert "aggregated in another way" in refused.value.remedy
+    assert "aggregated in another way" in str(StateChange(old, new).obstacle())
+    assert "chosen by another order" in str(StateChange(old, other).obstacle())
+
+
+def test_only_another_order_of_the_values_changes_no_table():
+    one, other = (
+        StateTables(TOPOLOGY, State("s", values=dict(items)))
+        for items in (OLD.items(), reversed(OLD.items()))
+    )
+    change = StateChange(one, other)
+    assert change.differences() == ["the values have another order"]
+    assert change.statements() == []

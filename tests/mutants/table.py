@@ -14,6 +14,7 @@ EMISSION = "tests/rules/test_txid_membership.py::"
 ATTEMPTS = "tests/rules/test_fence_and_lease.py::"
 COMMITS = "tests/rules/test_serial_commits.py::"
 CHANGED = "tests/rules/test_changed_definitions.py::"
+ALTERED = "tests/rules/test_altered_states.py::"
 WAY_OUT = "tests/integration/test_way_out.py::"
 EMIT = "tests/integration/test_emission.py::"
 INTERVALS = "tests/integration/test_intervals.py::"
@@ -516,6 +517,62 @@ MUTANTS = (
         "\n-- live_attempts_of --",
         new=" WHERE topology = %(topology)s AND status = 'SEALING';\n\n-- live_attempts_of --",
         tests=(CHANGED + "test_an_emission_takes_changed_states_while_nothing_has_committed",),
+    ),
+    Mutant(
+        rule="C11",
+        name="an attempt that has begun meanwhile goes on with the old shape",
+        path="reliability/transaction/topology/alter.py",
+        old='tx.one("live_attempts_of", topology=topology.name)["attempts"]:\n',
+        new='tx.one("live_attempts_of", topology=topology.name)["attempts"] > 99:\n',
+        tests=(ALTERED + "test_attempts_of_old_code_that_go_on_beginning_are_named",),
+    ),
+    Mutant(
+        rule="C11",
+        name="a driver stages with any code",
+        path="reliability/spark/driver.py",
+        old="        check_states(tx, topology)  # this host may have older code (C11)\n",
+        new="        pass\n",
+        tests=(ALTERED + "test_a_driver_with_older_code_than_its_task_stages_nothing",),
+    ),
+    Mutant(
+        rule="C11",
+        name="a count that is added is unknown in history",
+        path="reliability/states/tables.py",
+        old="""when_added=" DEFAULT 0" if column.is_count else "")""",
+        new="""when_added="")""",
+        tests=(
+            ALTERED
+            + "test_a_value_that_is_added_is_as_if_it_had_been_there_once_history_is_replayed",
+        ),
+    ),
+    Mutant(
+        rule="C11",
+        name="a number may get more digits after the point",
+        path="reliability/core/types.py",
+        old="            and other.scale == one.scale\n",
+        new="",
+        tests=(
+            "tests/integration/test_init_state.py::"
+            "test_where_no_alter_table_leads_there_is_an_obstacle",
+        ),
+    ),
+    Mutant(
+        rule="C11",
+        name="a state that is added has no headers of what has committed",
+        path="sql/queries/alter.sql",
+        old=" WHERE topology = %(topology)s AND committed_attempt IS NOT NULL;",
+        new=" WHERE topology = %(topology)s AND committed_attempt < 0;",
+        tests=(
+            ALTERED + "test_a_state_beside_the_old_one_is_filled_by_replays_and_the_old_one_goes",
+        ),
+    ),
+    Mutant(
+        rule="C11",
+        name="older code is not told that it is older",
+        path="sql/queries/alter.sql",
+        old="   AND digest_before IS NOT DISTINCT FROM %(digests)s::jsonb ->> state\n",
+        new="   AND digest_after IS NOT DISTINCT FROM %(digests)s::jsonb ->> state\n",
+        tests=(ALTERED + "test_older_code_beside_the_new_is_refused_and_told_so",),
     ),
     Mutant(
         rule="C5",

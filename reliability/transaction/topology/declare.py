@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from datetime import timezone
+
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
 from reliability.core.errors import StateDefinitionChanged, TargetTableTaken
 from reliability.core.state import State
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction
-from reliability.states.migration import TableMigration, inspect, migration, obstacle
+from reliability.states.alteration import StateChange
+from reliability.states.migration import TableMigration, inspect
 from reliability.states.tables import StateTables
 
 
@@ -36,10 +40,10 @@ def init_state(tx: DatabaseTransaction, tables: StateTables) -> None:
     :raises TargetTableTaken: its table belongs to another state, or existed before (H7)
     """
     if _is_declared(tx, tables.topology, tables.state):
-        _check_tables(tx, tables)
+        check_tables(tx, tables)
     else:
-        _declare_state(tx, tables)
-    _keep_history(tx, tables)
+        declare_state(tx, tables)
+    keep_history(tx, tables)
 
 
 def check_states(tx: DatabaseTransaction, topology: Topology, database: str = COORDINATOR) -> None:
@@ -49,14 +53,13 @@ def check_states(tx: DatabaseTransaction, topology: Topology, database: str = CO
     that only one of them has could never be committed.
     """
     states = [state for state in topology.states if state.database == database]
-    undeclared = [s.name for s in states if not _is_declared(tx, topology.name, s)]
     names = {state.name for state in states}
     declared = {row["state"] for row in tx.all("state_definitions", topology=topology.name)}
-    if undeclared or declared != names:
-        raise StateDefinitionChanged(
-            f"{topology.name} was declared with the states {sorted(declared)}, and now has "
-            f"{sorted(names)}"
-        ).fill_in(topology=topology.name)
+    if declared != names:
+        what = f"{topology.name} was declared with the states {sorted(declared)}, and now has "
+        raise _changed(tx, topology.name, states, declared | names, what + str(sorted(names)))
+    for state in states:
+        _is_declared(tx, topology.name, state)
 
 
 def declared_tables(tx: DatabaseTransaction, topology: str) -> list[StateTables]:
@@ -70,26 +73,36 @@ def declared_tables(tx: DatabaseTransaction, topology: str) -> list[StateTables]
 def _is_declared(tx: DatabaseTransaction, topology: str, state: State) -> bool:
     row = tx.first("state_definition", topology=topology, state=state.name)
     if row is not None and row["definition_digest"] != state.digest():
-        raise _changed(tx, topology, State.from_definition(row["definition"]), state)
+        old = StateTables(topology, State.from_definition(row["definition"]))
+        change = StateChange(old, StateTables(topology, state))
+        what = f"state {state.name} of {topology} has changed: {'; '.join(change.differences())}"
+        raise _changed(tx, topology, [state], {state.name}, what)
     return row is not None
 
 
 def _changed(
-    tx: DatabaseTransaction, topology: str, old: State, new: State
+    tx: DatabaseTransaction, topology: str, states: Sequence[State], differing: set[str], what: str
 ) -> StateDefinitionChanged:
-    what = (
-        f"state {new.name} of {topology} was declared as {as_json(old.definition())} "
-        f"and is now {as_json(new.definition())}"
+    """Return the error; it says if the code has a definition that was altered since (C11)."""
+    digests = {state.name: state.digest() for state in states}
+    altered = tx.first(
+        "alteration_after_code",
+        topology=topology,
+        states=sorted(differing),
+        digests=as_json(digests),
     )
-    why_not = obstacle(old, new)
-    if why_not is not None:
-        remedy = f"{StateDefinitionChanged.remedy} ALTER TABLE cannot make this change: {why_not}."
-        return StateDefinitionChanged(what, remedy=remedy).fill_in(topology=topology)
-    steps = _to_run(tx, migration(topology, old, new))
-    return StateDefinitionChanged(what, remedy=f"restore the old definition; or {steps}")
+    if altered is None:
+        return StateDefinitionChanged(what).fill_in(topology=topology)
+    when = f"{altered['altered_at'].astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC"
+    return StateDefinitionChanged(
+        f"{what}. This code is older than the ledger's definitions: state {altered['state']} was "
+        f"altered at {when} ({altered['reason']})",
+        remedy="deploy the code with the new definition here, and clear the task; if the old "
+        "definition is wanted again, `reliability alter TOPOLOGY`.",
+    ).fill_in(topology=topology)
 
 
-def _check_tables(tx: DatabaseTransaction, tables: StateTables) -> None:
+def check_tables(tx: DatabaseTransaction, tables: StateTables) -> None:
     """Compare the tables of a declared state, as the catalogs show them, with its definition."""
     found = inspect(
         tables,
@@ -105,7 +118,7 @@ def _check_tables(tx: DatabaseTransaction, tables: StateTables) -> None:
         )
 
 
-def _keep_history(tx: DatabaseTransaction, tables: StateTables) -> None:
+def keep_history(tx: DatabaseTransaction, tables: StateTables) -> None:
     """Record the horizon, which is not part of the definition and may change."""
     keep = tables.state.keep
     tx.run(
@@ -124,7 +137,31 @@ def _to_run(tx: DatabaseTransaction, steps: TableMigration) -> str:
     )
 
 
-def _declare_state(tx: DatabaseTransaction, tables: StateTables) -> None:
+def declare_state(tx: DatabaseTransaction, tables: StateTables) -> None:
+    """Create the tables of a new state, and record its definition.
+
+    :raises TargetTableTaken: see check_table_is_free
+    """
+    check_table_is_free(tx, tables)
+    schema = tables.state.target[0]
+    if not tx.one("schema_exists", schema=schema)["exists"]:
+        tx.run(tables.create_schema())
+    tx.run(tables.create())
+    tx.one(
+        "declare_state",
+        topology=tables.topology,
+        state=tables.state.name,
+        target_table=tables.target_name,
+        definition=as_json(tables.state.definition()),
+        definition_digest=tables.state.digest(),
+    )
+
+
+def check_table_is_free(tx: DatabaseTransaction, tables: StateTables) -> None:
+    """Check that a state's table belongs to nobody.
+
+    :raises TargetTableTaken: it belongs to another state, or exists (H7)
+    """
     owner = tx.first("owner_of_target_table", target_table=tables.target_name)
     if owner is not None:
         raise TargetTableTaken(
@@ -138,15 +175,3 @@ def _declare_state(tx: DatabaseTransaction, tables: StateTables) -> None:
             remedy="rename or drop the table, or give the state another one: "
             'State(…, table="schema.table").',
         )
-    schema = tables.state.target[0]
-    if not tx.one("schema_exists", schema=schema)["exists"]:
-        tx.run(tables.create_schema())
-    tx.run(tables.create())
-    tx.one(
-        "declare_state",
-        topology=tables.topology,
-        state=tables.state.name,
-        target_table=tables.target_name,
-        definition=as_json(tables.state.definition()),
-        definition_digest=tables.state.digest(),
-    )

@@ -49,26 +49,30 @@ def forget_changed_states(connection: LedgerConnection, topology: Topology) -> N
                 naming_another_database(name),
                 databases.connection_of(name).transaction() as tx,
             ):
-                if _lock(tx, topology.name, name):
+                lock_at_rest(tx, topology.name, name)
+                if _is_free(tx, topology.name):
                     tx.run("fence_live_attempts", topology=topology.name, reason=WHY)
         for name in databases.all:
             with (
                 naming_another_database(name),
                 databases.connection_of(name).transaction() as tx,
             ):
-                if _lock(tx, topology.name, name):
+                lock_at_rest(tx, topology.name, name)
+                if _is_free(tx, topology.name):
                     _forget(tx, topology, name)
 
 
-def _lock(tx: DatabaseTransaction, topology: str, database: str) -> bool:
-    """Lock the topology in a database; return whether its states may still change."""
+def lock_at_rest(tx: DatabaseTransaction, topology: str, database: str) -> None:
+    """Lock the topology in a database.
+
+    :raises LedgerBusy: a change of its states is in progress
+    """
     if database == COORDINATOR:
         lock_topology(tx, topology)
         if tx.one("checkpoint", topology=topology)["phase"] != "COMMITTED":
             raise LedgerBusy(f"{topology}: a change of its states is in progress")
     else:
         lock_mirror(tx, topology)
-    return _is_free(tx, topology)
 
 
 def _is_free(tx: DatabaseTransaction, topology: str) -> bool:

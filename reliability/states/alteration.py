@@ -1,0 +1,166 @@
+"""How a state's definition differs from the one in the ledger, and the SQL that takes the new one.
+
+History stays as it is: a contribution that was staged before a value existed has NULL or 0 there,
+which adds nothing. A replay of its txid stages it anew, with the value.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from psycopg2.sql import SQL, Composable, Composed, Identifier
+
+from reliability.core.aggregators import CombinerAggregator, Upsert
+from reliability.core.state import State
+from reliability.core.types import canonical, widens
+from reliability.states.migration import alter_table, columns_made_anew
+from reliability.states.tables import StateTables
+
+
+@dataclass(frozen=True, slots=True)
+class StateChange:
+    """A state as the ledger has it, and as the code has it.
+
+    :param old: None for a state that the code adds
+    :param new: None for a state that the code no longer has
+    """
+
+    old: StateTables | None
+    new: StateTables | None
+
+    @property
+    def tables(self) -> StateTables:
+        found = self.new or self.old
+        assert found is not None
+        return found
+
+    @property
+    def name(self) -> str:
+        return self.tables.state.name
+
+    def differences(self) -> list[str]:
+        """Return what differs, for a person; never empty."""
+        if self.old is None or self.new is None:
+            return [f"the state is {'added' if self.old is None else 'removed'}"]
+        old, new = self.old.state, self.new.state
+        found = [
+            f"{what}: {_known(one)} becomes {_known(other)}"
+            for what, one, other in (
+                ("kind", old.kind.value, new.kind.value),
+                ("table", ".".join(old.target), ".".join(new.target)),
+                ("database", old.database or "the ledger's", new.database or "the ledger's"),
+                ("key", _key(old), _key(new)),
+            )
+            if one != other
+        ]
+        for name in {**old.values, **new.values}:
+            found += _value_difference(name, old.values.get(name), new.values.get(name))
+        return found or ["the values have another order"]
+
+    def obstacle(self) -> str | None:
+        """Return why the tables cannot be altered to the new definition, None if they can."""
+        if self.old is None or self.new is None:
+            return None
+        old, new = self.old.state, self.new.state
+        frames = [(s.kind, s.target, s.database, _key(s), s.is_append) for s in (old, new)]
+        if frames[0] != frames[1]:
+            return "its kind, table, database or key differs"
+        for name in old.values.keys() & new.values.keys():
+            one, other = (_without_types(s.values[name].definition()) for s in (old, new))
+            if one != other:
+                return f"the stored values of {name} were aggregated in another way"
+        orders = [_order_of_upserts(state) for state in (old, new)]
+        if all(orders) and orders[0] != orders[1]:
+            return "the stored rows of its Upserts were chosen by another order"
+        have, want = self.old.target_columns(), self.new.target_columns()
+        for name in have.keys() & want.keys():
+            if not want[name].is_generated and not _keeps(have[name].type, want[name].type):
+                return (
+                    f"column {name}: not every {have[name].type} value is the same as "
+                    f"{want[name].type}"
+                )
+        return None
+
+    def statements(self) -> list[Composable]:
+        """Return the statements that change the tables of a state without an obstacle."""
+        if self.old is None:
+            return [self.tables.create()]
+        if self.new is None:
+            return [self.tables.drop()]
+        contributions = self.old.contribution_columns(), self.new.contribution_columns()
+        return [
+            *alter_table(self.new.target, self.old.target_columns(), self.new.target_columns()),
+            *alter_table(self.new.contribution, *contributions),
+        ]
+
+    def added_values(self) -> list[str]:
+        """Return the values that the committed txids know nothing of."""
+        before = self.old.state.values if self.old else {}
+        return [n for n in (self.new.state.values if self.new else {}) if n not in before]
+
+    def dropped_values(self) -> list[str]:
+        """Return the values of a state that stays which the code no longer has."""
+        if self.old is None or self.new is None:
+            return []
+        return [name for name in self.old.state.values if name not in self.new.state.values]
+
+    def dropped_columns(self) -> list[str]:
+        """Return the columns of the target that are dropped, or dropped and made anew."""
+        if self.old is None or self.new is None:
+            return []
+        have, want = self.old.target_columns(), self.new.target_columns()
+        return [*(n for n in have if n not in want), *columns_made_anew(have, want)]
+
+    def retyped_columns(self) -> list[str]:
+        """Return the columns of the target that get another type in place."""
+        if self.old is None or self.new is None:
+            return []
+        have, want = self.old.target_columns(), self.new.target_columns()
+        return [
+            name
+            for name in have.keys() & want.keys()
+            if not (have[name].is_generated or want[name].is_generated)
+            and canonical(have[name].type) != canonical(want[name].type)
+        ]
+
+
+def count_values(tables: StateTables, values: Iterable[str]) -> Composed:
+    """Count the rows of the target in which each of these values is not NULL."""
+    counted = [SQL("count({0}) AS {0}").format(Identifier(name)) for name in values]
+    return SQL("SELECT {} FROM {}").format(SQL(", ").join(counted), tables.target)
+
+
+def _known(text: object) -> object:
+    return text or "none"
+
+
+def _key(state: State) -> str:
+    return ", ".join(f"{name} {type_}" for name, type_ in state.key.items())
+
+
+def _value_difference(
+    name: str, old: CombinerAggregator | None, new: CombinerAggregator | None
+) -> list[str]:
+    if old is None:
+        return [f"value {name} is added: {new}"]
+    if new is None:
+        return [f"value {name} is removed: {old}"]
+    if old.definition() == new.definition():
+        return []
+    return [f"value {name}: {old} becomes {new}"]
+
+
+def _without_types(definition: Mapping[str, Any]) -> dict[str, Any]:
+    by = [name for name, _ in definition.get("by", ())]
+    return {**definition, "type": None, "by": by}
+
+
+def _order_of_upserts(state: State) -> list[str]:
+    upserts = [value for value in state.values.values() if isinstance(value, Upsert)]
+    return list(upserts[0].by) if upserts else []
+
+
+def _keeps(old: str, new: str) -> bool:
+    return canonical(old) == canonical(new) or widens(old, new)
