@@ -141,8 +141,8 @@ WITH differing AS MATERIALIZED
                                                    AND "target"."customer" IS NULL))) AS target) AS found ON ROW("expected"."customer")::record = ROW("found"."customer")::record
    WHERE expected."is there" IS NULL
      OR found."is there" IS NULL
-     OR ROW("expected"."dearest", "expected"."_mean_sum", "expected"."_mean_count", "expected"."status", "expected"."_status_by_1", "expected"."_status_tuple", "expected"."_rows", "expected"."_txid") IS DISTINCT
-     FROM ROW("found"."dearest", "found"."_mean_sum", "found"."_mean_count", "found"."status", "found"."_status_by_1", "found"."_status_tuple", "found"."_rows", "found"."_txid"))
+     OR ROW("expected"."dearest", "expected"."_mean_sum", "expected"."_mean_count", "expected"."status" COLLATE "C", "expected"."_status_by_1", "expected"."_status_tuple", "expected"."_rows", "expected"."_txid") IS DISTINCT
+     FROM ROW("found"."dearest", "found"."_mean_sum", "found"."_mean_count", "found"."status" COLLATE "C", "found"."_status_by_1", "found"."_status_tuple", "found"."_rows", "found"."_txid"))
 SELECT counted.*,
        shown.*
 FROM

@@ -10,7 +10,8 @@ from psycopg2.sql import SQL, Composable, Composed, Identifier
 
 from reliability.core.aggregators import Column
 from reliability.core.difference import Differing
-from reliability.states.compose import fold_by_key, names, qualified, same_key_as_record
+from reliability.core.types import in_order
+from reliability.states.compose import fold_by_key, names, same_key_as_record
 from reliability.states.history import kept
 from reliability.states.tables import TXID, StateTables
 
@@ -150,10 +151,19 @@ def _differs(tables: StateTables) -> Composed:
     return SQL(" OR ").join(
         [
             SQL("ROW({}) IS DISTINCT FROM ROW({})").format(
-                qualified("expected", exact), qualified("found", exact)
+                _by_bytes(tables, "expected", exact), _by_bytes(tables, "found", exact)
             ),
             *map(_differs_by_more_than_digits, rounded),
         ]
+    )
+
+
+def _by_bytes(tables: StateTables, row: str, columns: Sequence[str]) -> Composed:
+    # a column of the user's table may have a collation of its own, which Postgres does not mix
+    types = tables.column_types()
+    return SQL(", ").join(
+        SQL(in_order("{}", types.get(name, "bigint"))).format(Identifier(row, name))
+        for name in columns
     )
 
 
