@@ -52,14 +52,14 @@ class EmitOperator(WaitingOperator):
         from reliability.transaction.emit.emission import emit
         from reliability.transaction.topology.databases import open_ledger
 
-        if is_asked_for(DRY_RUN, context):
-            self.log.warning("%s", dry_run_notice(context))
         try:
             name = self.topology.name
             with (
                 self.waiting_for_ledger(topology=name),
                 open_ledger(f"{name} emit") as connection,
             ):
+                if is_asked_for(DRY_RUN, context):
+                    self.log.warning("%s", dry_run_notice(context))
                 return emit(
                     connection,
                     self.topology,

@@ -186,7 +186,7 @@ def test_a_manual_run_without_a_data_interval_is_red_and_says_why(airflow, ledge
     assert api.get(path)["state"] == "failed"
     log = api.get(f"{path}/taskInstances/emit/logs/1")
     assert "DATA_INTERVAL_MISSING" in str(log)
-    assert "use a backfill" in str(log)
+    assert "airflow backfill create --dag-id cdnow_revenue" in str(log)
     assert rows(ledger, "SELECT count(*) FROM reliability.transaction") == before
 
 

@@ -168,7 +168,7 @@ def test_a_red_run_that_is_marked_success_is_told_and_cleared(clears, dates, hou
     assert [one["what"] for one in told["findings"] if one["dag_id"] == dag.dag_id] == [
         "UNSATISFIED"
     ]
-    assert "run first of words_overridden: txids 1" in housekeeping("failed")
+    assert "run first of words_overridden: txid 1" in housekeeping("failed")
     (dag.folder / "hold").unlink()
     dag.clear("first")
     assert dag.state("first") == "success"

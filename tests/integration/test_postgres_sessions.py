@@ -288,9 +288,8 @@ def test_an_error_of_copy_names_line_and_column_and_shows_no_row(connection):
         tx.run(SQL("CREATE TABLE public.people (name text, age integer)"))
     with pytest.raises(UnexpectedAnswer) as raised, connection.transaction() as tx:
         tx.copy("COPY public.people FROM STDIN (FORMAT csv)", io.BytesIO(b"ann,1\nbob,x,secret\n"))
-    assert str(raised.value) == (
-        "[UNEXPECTED_ANSWER] extra data after last expected column; COPY people, line 2"
-    )
+    assert raised.value.what == "extra data after last expected column; COPY people, line 2"
+    assert "secret" not in str(raised.value)
 
 
 def test_a_row_that_breaks_a_constraint_is_not_shown_and_a_key_is(connection):

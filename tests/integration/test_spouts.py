@@ -706,7 +706,7 @@ def test_a_file_that_is_gone_holds_an_opaque_spout_up_until_a_person_goes_on(
     shop = pipeline(sales(spout, kind=State))
     assert shop.emit(january()) == [1]
     path.unlink()
-    with pytest.raises(NothingToEmit, match=r"txid 1: no file matches .* `reliability park`"):
+    with pytest.raises(NothingToEmit, match=r"txid 1 .*: no file matches .* `reliability park`"):
         shop.transact(1)
     [done] = park(connection, "sales", 1, "it does not come back")
     assert str(done.attempt) == "1:0"

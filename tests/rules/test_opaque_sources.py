@@ -80,7 +80,7 @@ def test_a_txid_whose_source_is_gone_can_be_passed_over(connection, elsewhere, p
     """C7, E4: else the topology would wait for ever for what does not come back."""
     shop = delivered(connection, 2, elsewhere, committed=1)
     goes(shop, 0, 1)
-    with pytest.raises(NothingToEmit, match=r"txid 2: nothing is there .*deliver.*park.*skip"):
+    with pytest.raises(NothingToEmit, match=r"txid 2: nothing is there\. .*deliver.*park.*skip"):
         shop.process(2)
     done = pass_over(connection, "shop", 2, "it does not come back")
     assert [str(one.attempt) for one in done] == ["2:0"]
