@@ -1,4 +1,4 @@
-"""`reliability alter`: take the code's definitions of states that live."""
+"""`reliability alter`: take the code's definitions of states after the first commit."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reliability.cli.app import AsJson, TopologyName, ledger, topology_from_code, verb
+from reliability.cli.app import AsJson, Module, TopologyName, ledger, topology_from_code, verb
 from reliability.cli.output import print_json
 from reliability.core.errors import AlterNotPossible
 from reliability.core.txids import format_txids
@@ -27,9 +27,7 @@ def alter(
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Make the change.")] = False,
     reason: Annotated[str, typer.Option(help="The reason; recorded in the ledger.")] = "",
-    module: Annotated[
-        str, typer.Option(help="The topology's module, if it is not the one in the ledger.")
-    ] = "",
+    module: Module = "",
     as_json: AsJson = False,
 ) -> None:
     """Take the states as the pipeline's code defines them, after the first commit.

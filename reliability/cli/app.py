@@ -37,9 +37,7 @@ app = typer.Typer(
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 TopologyName = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="The topology's name.")]
 OneOrAll = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="One topology; by default all.")]
-Reason = Annotated[
-    str, typer.Option(help="The reason; recorded in the ledger and shown to waiting tasks.")
-]
+Reason = Annotated[str, typer.Option(help="The reason; recorded in the ledger.")]
 Master = Annotated[
     str, typer.Option(help="For spark-submit; by default that of spark-defaults.conf.")
 ]

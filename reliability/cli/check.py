@@ -11,11 +11,11 @@ import typer
 from reliability.cli.app import (
     FOUND,
     AsJson,
+    Module,
     NotPossible,
     TopologyName,
     code_folders,
     ledger,
-    module_of,
     topology_from_code,
     verb,
 )
@@ -51,9 +51,7 @@ def check(
         list[str] | None,
         typer.Argument(metavar="FILE", help="Files or globs; by default the spout's first batch."),
     ] = None,
-    module: Annotated[
-        str, typer.Option(help="The topology's module, if it is not the one in the ledger.")
-    ] = "",
+    module: Module = "",
     interval: Annotated[
         str, typer.Option(help="Take the first batch of this interval: 2013-03, 2013-03-01.")
     ] = "",
@@ -94,7 +92,7 @@ def _load(topology: str, module: str) -> Topology:
     if not module:
         try:
             with ledger() as connection:
-                return topology_from_code(connection, topology, module_of(connection, topology))
+                return topology_from_code(connection, topology)
         except _NO_LEDGER as error:
             raise NotPossible(
                 f"the module of {topology} is not known: {error.what}. What to do: give it with "

@@ -1,4 +1,4 @@
-"""Commands that change what is processed: pause, resume, rollback, release, park, skip, unskip."""
+"""Commands that change what is processed, from pause to drop."""
 
 from __future__ import annotations
 
@@ -293,10 +293,10 @@ def park(
     file: FileOption = "",
     yes: Yes = False,
 ) -> None:
-    """Let later txids commit past one for now; a later clear or replay processes it.
+    """Commit txids as empty for now; a later clear or replay processes them.
 
-    It commits as empty when its turn comes. Runs that requested it are told that it is not done.
-    `reliability skip` passes over a txid for good.
+    Later txids can commit then. Runs that requested it are told that it is not done.
+    `reliability skip` commits a txid as empty for good.
     """
     from reliability.transaction.correct.park import park
 
@@ -319,10 +319,10 @@ def skip(
     file: FileOption = "",
     yes: Yes = False,
 ) -> None:
-    """Let later txids commit past one for good; runs that requested it succeed without it.
+    """Commit txids as empty for good; runs that requested them succeed without them.
 
-    It commits as empty when its turn comes. Clears, retries, backfills and replays leave it out
-    until `reliability unskip`. `reliability park` passes over a txid for now.
+    Later txids can commit then. Clears, retries, backfills and replays leave it out
+    until `reliability unskip`. `reliability park` commits it as empty for now.
     """
     from reliability.transaction.correct.park import skip
 
@@ -351,7 +351,8 @@ PARKED = _Verdict(
 SKIPPED = _Verdict(
     done="skipped for good",
     consequence="its run succeeds without it, now and whenever it is cleared",
-    follows="Its runs succeed without it. To take that back: reliability unskip {topology} {txid}",
+    follows="Its runs succeed without it. To take that back: "
+    "reliability unskip {topology} {txid} --reason '…'",
 )
 
 
@@ -381,7 +382,7 @@ def unskip(topology: TopologyName, txid: Txid, reason: Reason, as_json: AsJson =
 
 
 def _park_or_skip(
-    pass_over: Callable[[LedgerConnection, str, int, str], list[Committed]],
+    commit_empty: Callable[[LedgerConnection, str, int, str], list[Committed]],
     connection: LedgerConnection,
     selected: Selected,
     reason: str,
@@ -400,7 +401,7 @@ def _park_or_skip(
     committed = {
         one.attempt.txid: one.commit_number
         for txid in selected.txids
-        for one in pass_over(connection, topology, txid, reason)
+        for one in commit_empty(connection, topology, txid, reason)
     }
     for txid in selected.txids:
         number = committed.pop(txid, None)

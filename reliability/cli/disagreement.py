@@ -49,7 +49,9 @@ class Disagreement(str, Enum):
 
 
 NEXT = {
-    Disagreement.UNKNOWN: "`reliability reconcile --repair` clears the run: it emits and commits",
+    Disagreement.UNKNOWN: (
+        "`reliability reconcile --repair`: it clears the run, which then emits and commits"
+    ),
     Disagreement.UNSATISFIED: (
         "`reliability resume-runs`; or `reliability reconcile --repair`, which clears the whole "
         "run and so replays its committed txids"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
@@ -192,7 +193,8 @@ def _print_excluded(
         typer.echo(_says(topology, found))
         return
     typer.echo(
-        f"{found.item} is excluded from {topology}: `reliability include {topology} {found.item}` "
+        f"{found.item} is excluded from {topology}: `reliability include {topology} "
+        f"{shlex.quote(found.item)} --reason '…'` "
         "takes it in again"
     )
     if found.to_clear:
@@ -200,7 +202,9 @@ def _print_excluded(
     for line in commands_to_clear(found.to_clear):
         typer.echo(line)
     if not found.to_clear and not found.to_replay:
-        typer.echo("No txid has it; no run will emit it.")
+        typer.echo(
+            f"No txid has it. If a run failed because of it: reliability resume-runs {topology}"
+        )
 
 
 @verb("reliability include shop 2013-02/part-7.csv --reason 'the supplier confirmed its prices'")

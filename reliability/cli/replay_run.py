@@ -73,7 +73,7 @@ class ReplayRun:
     :param module: the module that spark-submit imports
     :param patience: how many seconds to wait for a txid's turn
     :param report: called with progress messages
-    :param observer: observes the rows that a dry run finds different
+    :param observer: observes the rows that a dry run finds different, or that a commit changes
     :param without: source items that a dry run leaves out
     """
 

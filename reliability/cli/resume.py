@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import typer
@@ -21,6 +22,7 @@ from reliability.cli.app import (
 )
 from reliability.cli.output import print_json, print_table
 from reliability.cli.reconcile import AirflowUrl, AllowHttp
+from reliability.core.spout import Interval
 from reliability.core.txids import format_txids
 
 if TYPE_CHECKING:
@@ -155,11 +157,17 @@ def _to_resume(
     return RunToResume(
         dag_id=dag_id,
         run_id=run.run_id,
-        interval=f"[{start[:16]}, {end[:16]})" if start and end else "",
+        interval=_interval(start, end),
         txids=tuple(txids),
         tasks=tasks,
         because=because,
     )
+
+
+def _interval(start: str | None, end: str | None) -> str:
+    if not start or not end:
+        return ""
+    return str(Interval(datetime.fromisoformat(start), datetime.fromisoformat(end)))
 
 
 def resume(api: Airflow, run: RunToResume) -> None:

@@ -111,16 +111,6 @@ def with_intervals(connection: LedgerConnection, topology: str, txids: Sequence[
     return Selected(topology=topology, txids=tuple(txids), intervals=found)
 
 
-def the_one(selected: Selected) -> int:
-    """Return the only txid; for a verb that takes one.
-
-    :raises BadParameter: there are several
-    """
-    if len(selected.txids) > 1:
-        raise typer.BadParameter(f"this takes one txid; {selected} were selected")
-    return selected.txids[0]
-
-
 def _read_interval(text: str) -> Interval:
     try:
         return Interval.parse(text)

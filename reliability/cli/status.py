@@ -103,10 +103,10 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
         what = with_verb(parked["txids"])
         yield f"{topology}: {what} parked, until `{again}`: {parked['reason']}"
     for skipped in one["skipped"]:
-        what, back = with_verb(skipped["txids"]), f"reliability unskip {topology} TXID"
+        what, back = with_verb(skipped["txids"]), f"reliability unskip {topology} TXID --reason '…'"
         yield f"{topology}: {what} skipped for good, until `{back}`: {skipped['reason']}"
     for excluded in one["excluded"]:
-        back = f"reliability include {topology} {shlex.quote(excluded['item'])}"
+        back = f"reliability include {topology} {shlex.quote(excluded['item'])} --reason '…'"
         yield f"{topology}: {excluded['item']} excluded, until `{back}`: {excluded['reason']}"
     for found in one["to_replay"]:
         what = "is excluded and still counted" if found["is_excluded"] else "is not counted yet"

@@ -271,7 +271,7 @@ class Wait:
 
 
 @dataclass(frozen=True, slots=True)
-class PassOver:
+class CommitEmpty:
     """Commit a skipped txid as empty."""
 
 
@@ -289,7 +289,7 @@ class Fail:
     error: ReliabilityError
 
 
-Action = Begin | Submit | Seal | Commit | DryRun | PassOver | Wait | Done | Fail
+Action = Begin | Submit | Seal | Commit | DryRun | CommitEmpty | Wait | Done | Fail
 
 
 def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
@@ -363,7 +363,7 @@ def _begin_in_turn(snapshot: Snapshot, request: Request) -> Action:
     if snapshot.paused is not None:
         return _wait(snapshot, request, f"the topology to be resumed (paused: {snapshot.paused})")
     if snapshot.skipped is not None and not snapshot.is_replay:
-        return _pass_over_in_turn(snapshot, request)
+        return _commit_empty_in_turn(snapshot, request)
     if not snapshot.may_process:
         return _wait(snapshot, request, _window(snapshot))
     if snapshot.lacks_predecessor:
@@ -374,9 +374,9 @@ def _begin_in_turn(snapshot: Snapshot, request: Request) -> Action:
     return Begin()
 
 
-def _pass_over_in_turn(snapshot: Snapshot, request: Request) -> Action:
+def _commit_empty_in_turn(snapshot: Snapshot, request: Request) -> Action:
     if snapshot.txid == snapshot.curr_txid:
-        return PassOver()
+        return CommitEmpty()
     return _wait(snapshot, request, f"txid {snapshot.curr_txid} to commit first")
 
 

@@ -288,8 +288,8 @@ class FileRefused(Terminal):
 
     code = "FILE_REFUSED"
     remedy = (
-        "deliver the file again, corrected, and run `reliability resume-runs TOPOLOGY`; or leave "
-        "it out: `reliability exclude TOPOLOGY FILE --reason …`."
+        "deliver the file again, corrected, or leave it out with `reliability exclude TOPOLOGY "
+        "FILE --reason '…'`; then run `reliability resume-runs TOPOLOGY`."
     )
 
 
@@ -363,7 +363,7 @@ class NothingSelected(Terminal):
     """No txid has the interval or the file that was asked for."""
 
     code = "NOTHING_SELECTED"
-    remedy = "`reliability txids` lists the txids with their intervals and files."
+    remedy = "`reliability txids TOPOLOGY` lists the txids with their intervals and files."
 
 
 class RollbackNotPossible(Terminal):
@@ -387,7 +387,7 @@ class TxidSkipped(Terminal):
     """The txid is skipped: nothing processes it."""
 
     code = "TXID_SKIPPED"
-    remedy = "run `reliability unskip` first if it is to be processed."
+    remedy = "if it is to be processed, run `reliability unskip TOPOLOGY TXID --reason '…'` first."
 
 
 class TxidNotSkipped(Terminal):

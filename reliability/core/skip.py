@@ -12,10 +12,10 @@ class Skipped:
 
     :param interval: the txid's data interval; empty for an untimed one
 
-    >>> print(Skipped(topology="shop", txid=3, interval="[2013-02-01T00:00, 2013-03-01T00:00)",
+    >>> print(Skipped(topology="shop", txid=3, interval="2013-02",
     ...               by="ann@etl", at=datetime(2026, 11, 22), reason="a test file"))
-    txid 3 ([2013-02-01T00:00, 2013-03-01T00:00)) was skipped on 2026-11-22 by ann@etl, because: \
-a test file. `reliability unskip shop 3` takes it back
+    txid 3 (2013-02) was skipped on 2026-11-22 by ann@etl, because: \
+a test file. `reliability unskip shop 3 --reason '…'` takes it back
     """
 
     topology: str
@@ -29,5 +29,6 @@ a test file. `reliability unskip shop 3` takes it back
         interval = f" ({self.interval})" if self.interval else ""
         return (
             f"txid {self.txid}{interval} was skipped on {self.at:%Y-%m-%d} by {self.by}, because: "
-            f"{self.reason}. `reliability unskip {self.topology} {self.txid}` takes it back"
+            f"{self.reason}. `reliability unskip {self.topology} {self.txid} --reason '…'` takes "
+            "it back"
         )

@@ -76,8 +76,8 @@ def _incomplete(path: str, mtime_ns: int, error: Exception) -> ReliabilityError:
 
 
 def _refused(path: str, what: str, remedy: str) -> FileRefused:
-    leave_out = f"or leave it out: `reliability exclude TOPOLOGY {path} --reason …`."
-    return FileRefused(what, remedy=f"{remedy}, and run {RESUME}; {leave_out}")
+    leave_out = f"or leave it out with `reliability exclude TOPOLOGY {path} --reason '…'`"
+    return FileRefused(what, remedy=f"{remedy}, {leave_out}; then run {RESUME}.")
 
 
 def _check_readable(path: str, footer: pq.FileMetaData, size: int) -> None:

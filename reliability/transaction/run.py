@@ -18,10 +18,10 @@ from reliability.core.coordinator import (
     Action,
     Begin,
     Commit,
+    CommitEmpty,
     Done,
     DryRun,
     Fail,
-    PassOver,
     Seal,
     Submit,
     Wait,
@@ -143,7 +143,7 @@ def _run_until_done(
                 executor.committed(committed)
                 if not committed:  # another process was faster, or it is no longer due
                     executor.wait(Wait("its commit"))
-            case PassOver():
+            case CommitEmpty():
                 skip_again(connection, task.topology.name, task.txid)
             case DryRun():
                 return dry_run_replay(

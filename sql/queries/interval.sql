@@ -101,11 +101,13 @@ SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_a
  ORDER BY t.txid;
 
 -- parked_with_intervals --
--- Parked txids, which have committed as empty and are not done.
+-- Txids that have committed as empty and wait for a replay: parked, or unskipped.
 SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_at,
        a.verdict_reason, clock_timestamp() AS now
   FROM reliability.attempt a JOIN reliability.transaction t USING (topology, txid)
- WHERE a.topology = %(topology)s AND a.status = 'COMMITTED' AND a.verdict = 'PARKED'
+ WHERE a.topology = %(topology)s AND a.status = 'COMMITTED' AND a.verdict IS NOT NULL
+   AND NOT EXISTS (SELECT FROM reliability.skip k
+                    WHERE k.topology = a.topology AND k.txid = a.txid AND k.ended_at IS NULL)
  ORDER BY t.txid;
 
 -- last_run_of_interval --

@@ -51,9 +51,10 @@ UPDATE reliability.request SET status = 'SATISFIED', ended_at = clock_timestamp(
 RETURNING request_id, number, kind, status, granted_after, '' AS reason, is_dry_run;
 
 -- satisfy_requests_of_skipped --
--- Satisfy what still requests a txid that has committed as empty and is skipped now.
+-- Satisfy the requests for a txid that has committed as empty and is skipped now, those that parking
+-- it has closed too.
 UPDATE reliability.request SET status = 'SATISFIED', ended_at = clock_timestamp()
- WHERE topology = %(topology)s AND txid = %(txid)s AND status IN ('OPEN', 'GIVEN_UP');
+ WHERE topology = %(topology)s AND txid = %(txid)s AND status IN ('OPEN', 'GIVEN_UP', 'PARKED');
 
 -- reopen_request --
 -- Reopen a given-up request whose run shows activity again.

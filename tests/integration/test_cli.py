@@ -687,7 +687,7 @@ def test_what_has_not_committed_is_excluded_and_its_run_cleared(shop):
     found = read("exclude", "shop", "memory:3:0", "--reason", "broken", "--yes")
     assert (found["replayed"], found["to_clear"][0]["txids"]) == ([], "4")
     said = say("exclude", "shop", "in/later.csv", "--reason", "not wanted", "--yes").stdout
-    assert "No txid has it; no run will emit it." in said
+    assert "No txid has it. If a run failed because of it: reliability resume-runs shop" in said
 
 
 def test_a_repair_shows_what_it_would_change_and_is_a_change_of_its_own(shop):

@@ -98,7 +98,7 @@ def test_a_clear_of_a_skipped_txid_is_green_and_changes_nothing(connection, monk
     [said] = listening.said
     assert said.startswith("txid 2 was skipped on 2")
     assert said.endswith(
-        "by ann@etl, because: a test file. `reliability unskip shop 2` takes it back"
+        "by ann@etl, because: a test file. `reliability unskip shop 2 --reason '…'` takes it back"
     )
 
 

@@ -75,14 +75,14 @@ def counted(shop):
 # --- C7: a txid that never had a batch -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("pass_over", [park, skip])
-def test_a_txid_whose_source_is_gone_can_be_passed_over(connection, elsewhere, pass_over):
+@pytest.mark.parametrize("commit_empty", [park, skip])
+def test_a_txid_whose_source_is_gone_can_be_passed_over(connection, elsewhere, commit_empty):
     """C7, E4: else the topology would wait for ever for what does not come back."""
     shop = delivered(connection, 2, elsewhere, committed=1)
     goes(shop, 0, 1)
     with pytest.raises(NothingToEmit, match=r"txid 2: nothing is there\. .*deliver.*park.*skip"):
         shop.process(2)
-    done = pass_over(connection, "shop", 2, "it does not come back")
+    done = commit_empty(connection, "shop", 2, "it does not come back")
     assert [str(one.attempt) for one in done] == ["2:0"]
     assert (batches(shop), follows(shop, 2)) == ({1: [0], 2: []}, (0, 0))
     assert shop.deliver(made(3), run="next") == [3]

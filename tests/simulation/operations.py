@@ -321,7 +321,7 @@ class Release:
 
 
 @dataclass(frozen=True)
-class PassOver(OfTxid):
+class CommitEmpty(OfTxid):
     """A person parks a txid, or skips it."""
 
     park: bool = True
@@ -535,7 +535,7 @@ corrections = weighted(
     (24, operations),
     (4, _roll_back),
     (2, st.builds(Release, fault=few_faults)),
-    (2, st.builds(PassOver, txid=near, park=st.booleans(), fault=faults)),
+    (2, st.builds(CommitEmpty, txid=near, park=st.booleans(), fault=faults)),
     (2, st.builds(Unskip, txid=st.sampled_from([-1, 0]), fault=few_faults)),
     (3, _dry_run),
     (3, st.builds(Stick, txid=st.sampled_from([0, 0, -1]), run=runs, sink=sinks)),

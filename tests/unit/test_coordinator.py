@@ -13,12 +13,12 @@ from reliability.core.coordinator import (
     Begin,
     Blocked,
     Commit,
+    CommitEmpty,
     Done,
     DryRun,
     Fail,
     Goal,
     LiveAttempt,
-    PassOver,
     Seal,
     Snapshot,
     StepProgress,
@@ -264,7 +264,7 @@ SKIPPED = Skipped(
 def test_a_skipped_txid_is_passed_over_in_its_turn_and_never_begun():
     """C8."""
     commits = work(Goal.COMMITTED)
-    assert next_action(snapshot(1, skipped=SKIPPED), request(), commits) == PassOver()
+    assert next_action(snapshot(1, skipped=SKIPPED), request(), commits) == CommitEmpty()
     early = next_action(snapshot(2, skipped=SKIPPED), request(), commits)
     assert isinstance(early, Wait)
     held = next_action(snapshot(1, skipped=SKIPPED, held="back"), request(), commits)
@@ -272,7 +272,7 @@ def test_a_skipped_txid_is_passed_over_in_its_turn_and_never_begun():
     done = request(status=RequestStatus.SATISFIED)
     assert next_action(snapshot(1, curr_txid=5, skipped=SKIPPED), done, commits) == Done(
         "txid 1 was skipped on 2026-11-22 by ann@etl, because: a test. "
-        "`reliability unskip shop 1` takes it back"
+        "`reliability unskip shop 1 --reason '…'` takes it back"
     )
 
 

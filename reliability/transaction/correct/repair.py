@@ -14,9 +14,9 @@ from reliability.core.plan import Plan, PlannedRepair
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.states.kinds import stored_state
 from reliability.states.kinds.stored import DifferenceObserver
-from reliability.transaction.commit.committer import committer
+from reliability.transaction.commit.committer import committer, finish_unfinished_change
 from reliability.transaction.commit.dry_run import try_plan
-from reliability.transaction.commit.plan import AppliedPlan, plan_nothing
+from reliability.transaction.commit.plan import AppliedPlan
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 from reliability.transaction.topology.declare import declared_tables
 
@@ -61,7 +61,7 @@ def repair(
 
     _check_keeps_contributions(connection, topology)
     with committer(connection, topology) as commit_change:
-        commit_change(plan_nothing)  # a dead driver's unfinished change comes first
+        finish_unfinished_change(commit_change)
         _, differences = try_plan(connection, topology, planner, observer)
         if dry_run or not differences:
             return Repaired(commit_number=None, differences=tuple(differences))

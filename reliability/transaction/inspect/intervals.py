@@ -48,7 +48,6 @@ class IntervalReport:
 
     :param interval: None for an untimed spout; of several, from the first start to the last end
     :param count: how many intervals
-    :param last_start: the start of the last of them
     :param txids: those of its txids to which this applies
     :param since: since when it could have been committed
     :param why: what is known of it, with the code of an error
@@ -58,7 +57,6 @@ class IntervalReport:
     state: IntervalState
     interval: Interval | None
     count: int = 1
-    last_start: datetime | None = None
     txids: tuple[int, ...] = ()
     dag_id: str = ""
     run_id: str = ""
@@ -183,7 +181,6 @@ def _missing_report(dag_id: str, interval: Interval, now: datetime) -> IntervalR
     return IntervalReport(
         state=IntervalState.MISSING,
         interval=interval,
-        last_start=interval.start,
         dag_id=dag_id,
         since=interval.end,
         age=now - interval.end,
@@ -213,7 +210,6 @@ def _joined(row: Sequence[IntervalReport]) -> Iterator[IntervalReport]:
         state=IntervalState.MISSING,
         interval=Interval(_start(first), _end(last)),
         count=len(row),
-        last_start=_start(last),
         dag_id=first.dag_id,
         since=first.since,
         age=first.age,
@@ -253,7 +249,8 @@ def _unfinished(topology: str, row: Row) -> IntervalReport:
         error_type = error_types().get(row["reason_code"])
         error = error_type("").fill_in(topology=topology) if error_type else None
         remedy = error.remedy.rstrip(".") if error else "fix the cause"
-        step = f"{remedy}; then: reliability resume-runs {topology}"
+        resume = f"reliability resume-runs {topology}"
+        step = remedy if resume in remedy else f"{remedy}; then: {resume}"
     return IntervalReport(
         state=state,
         interval=interval_of(row),

@@ -126,7 +126,8 @@ def alter(connection: LedgerConnection, topology: Topology, reason: str) -> Alte
                 return found
     raise LedgerBusy(
         f"{topology.name}: attempts went on beginning while its states were to change",
-        remedy=f"`reliability pause {topology.name}`, call it again, then resume.",
+        remedy=f"run `reliability pause {topology.name} --reason '…'`, alter again, then "
+        f"`reliability resume {topology.name}`.",
     )
 
 

@@ -35,7 +35,7 @@ def declare_states(
 def init_state(tx: DatabaseTransaction, tables: StateTables) -> None:
     """Create a state's tables, or check that they match its definition.
 
-    :raises StateDefinitionChanged: the definition differs from the ledger's, or a table was
+    :raises StateDefinitionChanged: the definition differs from the ledger's; or a table was
         altered; the error contains the statements to run
     :raises TargetTableTaken: its table belongs to another state, or existed before (H7)
     """
