@@ -91,7 +91,13 @@ SELECT EXISTS (SELECT FROM reliability.source_item
 SELECT t.txid, t.dag_id, t.run_id, t.interval_start, t.interval_end,
        t.committed_attempt IS NOT NULL AS has_committed,
        EXISTS (SELECT FROM reliability.skip k WHERE k.topology = t.topology AND k.txid = t.txid
-                  AND k.ended_at IS NULL) AS is_skipped
+                  AND k.ended_at IS NULL) AS is_skipped,
+       EXISTS (SELECT FROM reliability.attempt a JOIN reliability.exclusion e
+                   ON e.topology = a.topology AND e.item = s.item
+                WHERE a.topology = t.topology AND a.txid = t.txid
+                  AND a.attempt_id = t.committed_attempt AND a.verdict IS NULL
+                  AND a.granted_at >= e.excluded_at
+                  AND (e.ended_at IS NULL OR a.granted_at < e.ended_at)) AS is_left_out
   FROM reliability.source_item s JOIN reliability.transaction t USING (topology, txid)
  WHERE s.topology = %(topology)s AND s.item = %(item)s
  ORDER BY t.txid;

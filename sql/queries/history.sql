@@ -37,6 +37,19 @@ WITH due AS (
         UNION ALL
        SELECT txid FROM reliability.request
         WHERE topology = %(topology)s AND status = 'OPEN' AND kind = 'REPLAY'
+        UNION ALL  -- has counted an excluded item, or has not counted one that is included again
+       SELECT a.txid
+         FROM (SELECT DISTINCT topology, item FROM reliability.exclusion
+                WHERE topology = %(topology)s) AS known
+         JOIN reliability.source_item s USING (topology, item)
+         JOIN reliability.attempt a ON a.topology = s.topology AND a.txid = s.txid
+              AND a.status = 'COMMITTED' AND a.verdict IS NULL
+        WHERE EXISTS (SELECT FROM reliability.exclusion e
+                       WHERE e.topology = s.topology AND e.item = s.item AND e.ended_at IS NULL)
+           <> EXISTS (SELECT FROM reliability.exclusion e
+                       WHERE e.topology = s.topology AND e.item = s.item
+                         AND a.granted_at >= e.excluded_at
+                         AND (e.ended_at IS NULL OR a.granted_at < e.ended_at))
 )
 SELECT least(due.txid, held.txid - 1) AS through,
        CASE WHEN held.txid <= due.txid THEN held.txid END AS held_up_by

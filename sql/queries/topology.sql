@@ -70,6 +70,13 @@ UPDATE reliability.attempt
 SELECT count(*) AS attempts FROM reliability.attempt
  WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');
 
+-- waiting_empty_attempts --
+-- Parked and skipped txids that have not committed as empty yet.
+SELECT txid, verdict, verdict_reason FROM reliability.attempt
+ WHERE topology = %(topology)s AND status = 'PROCESSED' AND verdict IS NOT NULL
+   AND request_id IS NULL
+ ORDER BY txid;
+
 -- forget_state --
 -- Remove the record of a state to which nothing has ever been committed.
 DELETE FROM reliability.state

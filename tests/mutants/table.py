@@ -506,6 +506,26 @@ MUTANTS = (
         tests=(COMMITS + "test_an_attempt_is_not_granted_for_other_states_than_the_ledgers",),
     ),
     Mutant(
+        rule="C9",
+        name="compaction passes a txid that counts an excluded item",
+        path="sql/queries/history.sql",
+        old="""\
+              AND a.status = 'COMMITTED' AND a.verdict IS NULL
+        WHERE EXISTS""",
+        new="""\
+              AND false
+        WHERE EXISTS""",
+        tests=(LEFT_OUT + "test_compaction_waits_for_the_replay_that_takes_an_excluded_item_out",),
+    ),
+    Mutant(
+        rule="C10",
+        name="the attempt of a txid that waits to commit as empty is fenced",
+        path="reliability/transaction/topology/redeclare.py",
+        old="                    _check_nothing_empty_waits(tx, topology.name)\n",
+        new="",
+        tests=(LEFT_OUT + "test_no_definition_changes_while_a_txid_waits_to_commit_as_empty",),
+    ),
+    Mutant(
         rule="C10",
         name="what was sealed for the old states stays live",
         path="sql/queries/topology.sql",

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
-from reliability import History
+from reliability import Count, History
 from reliability.core.errors import (
+    AlterNotPossible,
     ExclusionNotPossible,
     NothingToEmit,
+    StateDefinitionChanged,
     TxidHeld,
     TxidNotSkipped,
     TxidSkipped,
@@ -19,6 +23,8 @@ from reliability.transaction.correct.exclude import exclude, find_item, include
 from reliability.transaction.correct.park import park, skip, unskip
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.maintain.compaction import compact
+from reliability.transaction.topology.alter import alter
+from reliability.transaction.topology.lifecycle import declare
 from tests.replay.shop import Shop, made, opaque_states, states
 
 SECOND = "memory:1:0"
@@ -336,3 +342,61 @@ def test_an_item_that_is_excluded_while_its_opaque_batch_is_cut_is_not_read(
     monkeypatch.setattr(shop.source, "cut", cut_slowly)
     shop.transact(1)
     assert shop.ask("SELECT n FROM all_of_it") == []
+
+
+def keeping(_):
+    [exact, *_rest] = states()
+    return [replace(exact, keep=History(txids=1))]
+
+
+def test_compaction_waits_for_the_replay_that_takes_an_excluded_item_out(connection):
+    """C9: a sweep came before the replay, and the broken file counted for ever."""
+    shop = committed(connection, kinds=keeping)
+    shop.deliver(made(4))
+    exclude(connection, "shop", SECOND, "broken")
+    shop.transact(4)
+    compact(connection, "shop")
+    assert shop.ask("SELECT compacted_through FROM reliability.topology") == [(1,)]
+    shop.replay(2)
+    assert shop.ask("SELECT sum(n)::int FROM exact") == [(len([*made(1), *made(3), *made(4)]),)]
+    compact(connection, "shop")
+    assert shop.ask("SELECT compacted_through FROM reliability.topology") == [(3,)]
+
+
+def test_an_item_that_could_never_be_counted_again_stays_excluded(connection):
+    """C9: the answer named a replay that is refused, and the item was forgotten."""
+    shop = Shop(connection, kinds=keeping)
+    shop.deliver(made(1), made(2), made(3))
+    exclude(connection, "shop", SECOND, "broken")
+    for txid in (1, 2, 3):
+        shop.transact(txid)
+    compact(connection, "shop")
+    shop.deliver(made(4))
+    shop.transact(4)
+    compact(connection, "shop")
+    with pytest.raises(ExclusionNotPossible, match="txid 2 of shop has left it out, and cannot be"):
+        include(connection, "shop", SECOND, "it is whole again")
+    assert shop.ask("SELECT ended_at FROM reliability.exclusion") == [(None,)]
+
+
+@pytest.mark.parametrize("commit_empty", [park, skip])
+def test_no_definition_changes_while_a_txid_waits_to_commit_as_empty(connection, commit_empty):
+    """C8, C10, C11: its attempt would be fenced, and nobody would begin another."""
+    shop = Shop(connection)
+    shop.deliver(made(1), made(2), made(3))
+    commit_empty(connection, "shop", 2, "broken")
+    changed = [
+        replace(one, values={**one.values, "more": Count("k")}) if one.name == "exact" else one
+        for one in shop.topology.states
+    ]
+    other = replace(shop.topology, states=changed)
+    with pytest.raises(StateDefinitionChanged, match=r"txid 2 \(.*broken\) still has to commit"):
+        declare(connection, other)
+    shop.transact(1)
+    commit_empty(connection, "shop", 3, "broken too")
+    shop.deliver(made(4), made(5))
+    commit_empty(connection, "shop", 5, "broken as well")
+    with pytest.raises(AlterNotPossible, match=r"txid 5 .* still has to commit as empty"):
+        alter(connection, other, "more")
+    shop.transact(4)
+    assert shop.ask("SELECT curr_txid FROM reliability.topology") == [(6,)]

@@ -94,8 +94,10 @@ def include(
 ) -> ItemOfTxids:
     """Take an exclusion back, and return what is to be done next; without txids, a run emits it.
 
-    :raises ExclusionNotPossible: it is not excluded
+    :raises ExclusionNotPossible: it is not excluded; or a committed txid that has left it out can
+        no longer be replayed, so nothing would ever count it
     """
+    _check_can_come_back(connection, topology, item)
     with connection.transaction() as tx:
         lock_topology(tx, topology)
         ended = tx.first("end_exclusion", topology=topology, item=item, reason=reason, ended_by=by)
@@ -107,6 +109,20 @@ def include(
         return _item_of_txids(
             tx, topology, item, tx.all("txids_of_item", topology=topology, item=item)
         )
+
+
+def _check_can_come_back(connection: LedgerConnection, topology: str, item: str) -> None:
+    with connection.transaction() as tx:
+        rows = tx.all("txids_of_item", topology=topology, item=item)
+    for row in rows:
+        if not row["is_left_out"] or row["is_skipped"]:
+            continue
+        if why := refusal_of_replay(connection, topology, row["txid"]):
+            raise ExclusionNotPossible(
+                f"{item} stays excluded: txid {row['txid']} of {topology} has left it out, and "
+                f"cannot be replayed: {why}",
+                remedy="deliver it under another name; it gets a txid of its own.",
+            )
 
 
 def _check_replayable(connection: LedgerConnection, topology: str, item: str) -> None:

@@ -31,7 +31,13 @@ from reliability.transaction.topology.declare import (
     declared_tables,
     keep_history,
 )
-from reliability.transaction.topology.redeclare import WHY, count_rows, dependents_of, lock_at_rest
+from reliability.transaction.topology.redeclare import (
+    WHY,
+    count_rows,
+    dependents_of,
+    empty_that_waits,
+    lock_at_rest,
+)
 
 # Attempts of other processes may begin between the second step and the third.
 _ROUNDS = 5
@@ -107,6 +113,8 @@ def alter(connection: LedgerConnection, topology: Topology, reason: str) -> Alte
     _check_possible(planned)
     if planned.is_free or not planned.states:
         return planned
+    with connection.transaction() as tx:
+        _check_nothing_empty_waits(tx, topology.name)
     with TopologyDatabases.of_known(connection, topology.name) as databases:
         elsewhere = _elsewhere(databases, topology)
         fenced = 0
@@ -129,6 +137,14 @@ def alter(connection: LedgerConnection, topology: Topology, reason: str) -> Alte
         remedy=f"run `reliability pause {topology.name} --reason '…'`, alter again, then "
         f"`reliability resume {topology.name}`.",
     )
+
+
+def _check_nothing_empty_waits(tx: DatabaseTransaction, topology: str) -> None:
+    if waiting := empty_that_waits(tx, topology):
+        raise AlterNotPossible(
+            f"{topology}: {waiting} still has to commit as empty, for the states as they are",
+            remedy="let the txids before it commit, and alter again.",
+        )
 
 
 def _check_possible(planned: Alteration) -> None:

@@ -51,6 +51,7 @@ def forget_changed_states(connection: LedgerConnection, topology: Topology) -> N
             ):
                 lock_at_rest(tx, topology.name, name)
                 if _is_free(tx, topology.name):
+                    _check_nothing_empty_waits(tx, topology.name)
                     tx.run("fence_live_attempts", topology=topology.name, reason=WHY)
         for name in databases.all:
             with (
@@ -60,6 +61,17 @@ def forget_changed_states(connection: LedgerConnection, topology: Topology) -> N
                 lock_at_rest(tx, topology.name, name)
                 if _is_free(tx, topology.name):
                     _forget(tx, topology, name)
+
+
+def empty_that_waits(tx: DatabaseTransaction, topology: str) -> str:
+    """Name the parked and skipped txids that still have to commit as empty; empty if none.
+
+    Their attempts are for the old definitions. Nobody would begin them again after a fence.
+    """
+    rows = tx.all("waiting_empty_attempts", topology=topology)
+    return ", ".join(
+        f"txid {row['txid']} ({row['verdict'].lower()}: {row['verdict_reason']})" for row in rows
+    )
 
 
 def lock_at_rest(tx: DatabaseTransaction, topology: str, database: str) -> None:
@@ -73,6 +85,16 @@ def lock_at_rest(tx: DatabaseTransaction, topology: str, database: str) -> None:
             raise LedgerBusy(f"{topology}: a change of its states is in progress")
     else:
         lock_mirror(tx, topology)
+
+
+def _check_nothing_empty_waits(tx: DatabaseTransaction, topology: str) -> None:
+    if waiting := empty_that_waits(tx, topology):
+        raise StateDefinitionChanged(
+            f"the states of {topology} have changed before its first commit, and {waiting} still "
+            "has to commit as empty",
+            remedy="restore the old definitions until that has committed, then run `reliability "
+            f"alter {topology}`; or, if nothing of it is needed, `reliability drop {topology}`.",
+        )
 
 
 def _is_free(tx: DatabaseTransaction, topology: str) -> bool:
