@@ -73,6 +73,8 @@ class Environment:
     def up(self, progress: Progress = print) -> None:
         """Start all that does not run yet and return when all of it answers."""
         started = time.monotonic()
+        if not self.postgres.is_ready():
+            self.airflow.stop()  # what has just lost its database looks alive, and dies later
         self.up_postgres(progress)
         with ThreadPoolExecutor() as pool:
             # None of these needs another: on two cores they take little more than the longest.

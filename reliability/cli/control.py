@@ -73,7 +73,7 @@ def resume(topology: TopologyName) -> None:
 
     with ledger() as connection:
         resume(connection, topology)
-    typer.echo(f"{topology} is not paused")
+    typer.echo(f"{topology} is resumed: attempts may begin")
 
 
 # --- rollback ------------------------------------------------------------------------------------

@@ -104,7 +104,7 @@ def _state(row: Row) -> tuple[str, str]:
         state, why = why_open(row)
         return state.value, why
     if row["verdict"]:
-        return row["verdict"].lower(), row["verdict_reason"]
+        return "skipped" if row["is_skipped"] else "parked", row["verdict_reason"]
     if row["replays"]:
         return f"replayed {row['replays']} time{'s' * (row['replays'] > 1)}", ""
     return "committed", ""

@@ -31,6 +31,7 @@ from reliability.core.errors import (
     RequestGivenUp,
     TxidBlocked,
     TxidHeld,
+    error_types,
 )
 from reliability.core.request import Request, RequestKind, RequestStatus
 from reliability.core.skip import Skipped
@@ -160,6 +161,7 @@ class Blocked:
     run_id: str
     interval: str
     reason: str
+    reason_code: str = ""
     requested_by: tuple[tuple[str, str], ...] = ()
     is_held: bool = False
     is_released: bool = False
@@ -168,13 +170,26 @@ class Blocked:
     def describe(self) -> str:
         """Name the txid with its run and interval, and say why it is blocked."""
         interval = f", interval {self.interval}" if self.interval else ""
-        reason = f": {self.reason}" if self.reason else ""
+        code = f"[{self.reason_code}] " if self.reason_code else ""
+        reason = f": {code}{self.reason}" if self.reason else ""
         return f"txid {self.txid} (run {self.run_id}{interval}) is blocked{reason}"
 
     def error(self, kind: type[ReliabilityError] = TxidBlocked) -> ReliabilityError:
         """Return it as an error; its remedy has the placeholder TOPOLOGY."""
-        remedy = TxidHeld.remedy if self.is_held else _AFTER_RELEASE if self.is_released else ""
-        return kind(self.describe(), remedy=remedy).fill_in(txid=self.txid)
+        return kind(self.describe(), remedy=self._remedy()).fill_in(txid=self.txid)
+
+    def _remedy(self) -> str:
+        """Return the remedy of the error that ended the last attempt, and how the run goes on."""
+        if self.is_held:
+            return TxidHeld.remedy
+        if self.is_released:
+            return _AFTER_RELEASE
+        cause = error_types().get(self.reason_code)
+        if cause is None or not cause.remedy:
+            return ""
+        if "resume-runs" in cause.remedy:
+            return cause.remedy
+        return f"{cause.remedy} Then {_AFTER_RELEASE}"
 
     def advice(self, topology: str) -> str:
         """Say what is blocked and what a person can do."""

@@ -100,6 +100,7 @@ def blocked_of(row: Row | None) -> Blocked | None:
         run_id=row["run_id"],
         interval=str(interval) if interval else "",
         reason=row["reason"],
+        reason_code=row["reason_code"] or "",
         requested_by=tuple((dag_id, run_id) for dag_id, run_id in row["requested_by"]),
         is_held=row["is_held"],
         is_released=row["is_released"],

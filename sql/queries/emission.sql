@@ -79,6 +79,8 @@ SELECT o.txid, o.run_id, o.interval_start, o.interval_end, o.held_reason IS NOT 
             WHEN last.reason_code = 'ROLLED_BACK'
             THEN 'released after a rollback, and no run has requested it since'
             ELSE coalesce(last.reason, 'no run requests it') END AS reason,
+       CASE WHEN o.held_reason IS NULL AND last.reason_code <> 'ROLLED_BACK' THEN last.reason_code
+       END AS reason_code,
        ARRAY(SELECT DISTINCT ARRAY[r.dag_id, r.run_id] FROM reliability.request r
               WHERE r.topology = o.topology AND r.txid = o.txid) AS requested_by,
        coalesce((SELECT max(r.ended_at) FROM reliability.request r

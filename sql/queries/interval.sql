@@ -46,6 +46,11 @@ UPDATE reliability.emission
 SELECT dag_id, cron, time_zone, period, not_evaluated, first_start, last_start, catchup
   FROM reliability.schedule WHERE topology = %(topology)s;
 
+-- first_scheduled_interval --
+-- Where the intervals begin for which Airflow's schedule has made runs; NULL if there is none.
+SELECT min(interval_start) AS interval_start FROM reliability.emission
+ WHERE topology = %(topology)s AND starts_with(run_id, 'scheduled__');
+
 -- gaps_between_emissions --
 -- Where no run has tried to emit: before the first interval, between two, after the last. No end of
 -- a gap: NULL. The database's clock says what is past.
@@ -154,6 +159,8 @@ SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_a
        t.batch_meta AS items, t.emitted_count AS rows, t.committed_attempt, t.committed_at,
        t.held_reason, p.curr_txid, a.attempt_id, a.status, a.reason_code, a.reason, a.verdict,
        a.verdict_reason,
+       EXISTS (SELECT FROM reliability.skip k WHERE k.topology = t.topology AND k.txid = t.txid
+                  AND k.ended_at IS NULL) AS is_skipped,
        (SELECT count(*) FROM reliability.attempt r WHERE r.topology = t.topology
            AND r.txid = t.txid AND r.status = 'REPLACED') AS replays,
        EXISTS (SELECT FROM reliability.request r

@@ -190,7 +190,7 @@ def test_where_a_topology_stands_and_what_it_is(shop):
     assert said == "shop is paused: the disk is full\n"
     assert "shop is paused: the disk is full" in say("status").stdout
     assert read("status")[0]["paused"] == "the disk is full"
-    assert "not paused" in say("resume", "shop").stdout
+    assert "is resumed" in say("resume", "shop").stdout
     assert shop.ask("SELECT paused_reason FROM reliability.topology") == [(None,)]
 
 
@@ -653,6 +653,8 @@ def test_a_skipped_txid_is_shown_and_taken_back(shop):
     assert read("show", "4")["skips"][0]["ended_reason"] == "it was none"
     assert "unskipped" in say("show", "4").stdout
     assert [one["txids"] for one in read("status")[0]["parked"]] == ["4"]
+    assert [one["state"] for one in read("lag")[0]["intervals"]] == ["parked"]
+    assert read("txids", "shop")["txids"][-1]["state"] == "parked"
     assert say("replay", "shop", "4").stdout.startswith("4:1 changed")
 
 

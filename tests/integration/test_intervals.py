@@ -201,6 +201,16 @@ def test_an_emission_is_recorded_as_it_ended(emitter, connection):
     assert rows(connection, EMISSIONS) == [("r", "EMITTED", None, None)]
 
 
+def test_a_backfill_of_one_day_makes_no_other_missing_without_catchup(emitter, connection):
+    """E7: the first backfill by hand made every month since then missing, for ever."""
+    own = emitter.again("backfill__1997-02-01T00:00:00+00:00")
+    schedule = replace(MONTHLY, catchup=False)
+    own.runner.emit(month(1997, 1), own.who("emit"), max_batches=9, schedule=schedule)
+    assert {state for _, state, _ in states(connection)} == {"open"}
+    emit(emitter, 4, schedule)
+    assert "missing" in {state for _, state, _ in states(connection)}
+
+
 def test_an_interval_without_files_is_not_missing_if_that_is_normal(emitter, connection):
     spout = replace(emitter.runner.topology.spout, allow_empty=True)
     emitter.runner.topology = replace(emitter.runner.topology, spout=spout)

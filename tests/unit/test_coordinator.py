@@ -149,6 +149,16 @@ def test_a_blocked_wait_names_txid_interval_and_run():
     assert "release shop" in replace(BLOCKED, is_held=True).advice("shop")
 
 
+def test_what_is_blocked_says_the_remedy_of_its_own_error():
+    """E2: to run resume-runs again and again does not help where a file was replaced."""
+    said = replace(BLOCKED, reason_code="SOURCE_CHANGED", reason="a.csv").advice("shop")
+    assert "is blocked: [SOURCE_CHANGED] a.csv" in said
+    assert "`reliability replay shop 1 --refreeze --reason" in said
+    said = replace(BLOCKED, reason_code="ROWS_UNACCOUNTED", reason="2 rows").advice("shop")
+    assert "look for an inner join" in said.lower() or "join" in said
+    assert "resume-runs shop" in said
+
+
 def test_a_run_does_not_wait_for_a_txid_that_it_gave_up_itself():
     """E2: the run would never end, and nobody would see a red run."""
     blocked = replace(BLOCKED, requested_by=(("shop", "other"), ("shop", "own")))

@@ -168,10 +168,12 @@ def _missing(tx: DatabaseTransaction, topology: str) -> tuple[list[IntervalRepor
         return [], None if is_untimed else "no run has recorded the DAG's schedule yet"
     dag_id, now = row["dag_id"], gaps[0]["now"]
     schedule = Schedule(**{name: row[name] for name in row if name != "dag_id"})
+    spans = [(gap["gap_start"], gap["gap_end"]) for gap in gaps]
+    if not schedule.catchup:  # backfills of the past oblige nobody to fill what lies between
+        first = tx.one("first_scheduled_interval", topology=topology)["interval_start"]
+        spans = [(start, end) for start, end in spans if first and start and start >= first]
     try:
-        found = missing_intervals(
-            schedule, [(gap["gap_start"], gap["gap_end"]) for gap in gaps], now
-        )
+        found = missing_intervals(schedule, spans, now)
     except ScheduleNotEvaluated as error:
         return [], str(error)
     return [_missing_report(dag_id, interval, now) for interval in found], None
@@ -235,6 +237,15 @@ def _end(report: IntervalReport) -> datetime:
 # --- not emitted ---------------------------------------------------------------------------------
 
 
+def remedy_then_resume(code: str | None, topology: str, txid: int | None = None) -> str:
+    """Say how to fix what an error names, and how the run goes on then."""
+    error_type = error_types().get(code or "")
+    error = error_type("").fill_in(topology=topology, txid=txid or "TXID") if error_type else None
+    remedy = error.remedy.rstrip(".") if error and error.remedy else "fix the cause"
+    resume = f"reliability resume-runs {topology}"
+    return remedy if resume in remedy else f"{remedy}; then: {resume}"
+
+
 def _unfinished(topology: str, row: Row) -> IntervalReport:
     run = {"dag_id": row["dag_id"], "run_id": row["run_id"]}
     since = row["failing_since"] or row["began_at"]
@@ -246,11 +257,7 @@ def _unfinished(topology: str, row: Row) -> IntervalReport:
         step = error_types()[row["reason_code"]].remedy
     else:
         state, why = IntervalState.FAILED, f"[{row['reason_code']}] {row['reason']}"
-        error_type = error_types().get(row["reason_code"])
-        error = error_type("").fill_in(topology=topology) if error_type else None
-        remedy = error.remedy.rstrip(".") if error else "fix the cause"
-        resume = f"reliability resume-runs {topology}"
-        step = remedy if resume in remedy else f"{remedy}; then: {resume}"
+        step = remedy_then_resume(row["reason_code"], topology)
     return IntervalReport(
         state=state,
         interval=interval_of(row),
@@ -315,7 +322,7 @@ def _emitted(
     txids = tuple(found["txid"] for found in rows)
     steps = {
         IntervalState.HELD: f"when the cause is fixed: reliability release {topology}",
-        IntervalState.BLOCKED: f"fix the cause; then: reliability resume-runs {topology}",
+        IntervalState.BLOCKED: remedy_then_resume(row["reason_code"], topology, txids[0]),
     }
     return IntervalReport(
         state=state,
