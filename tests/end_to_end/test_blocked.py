@@ -95,6 +95,7 @@ def test_one_broken_day_turns_no_other_red_and_one_command_resumes_what_is_undon
     assert "no run is left undone" in dates.reliability("resume-runs", dag.dag_id)
 
 
+@pytest.mark.slow
 def test_the_runs_that_wait_make_room_for_the_one_that_they_wait_for(dates):
     """E2, G9: with two run slots, and two runs that wait, a cleared run could never start."""
     dag = deploy(dates, "crowded", slots=2)
