@@ -105,18 +105,37 @@ def _check_all(
     topology: Topology, interval: Interval | None, files: Sequence[str], rows: int
 ) -> list[Checked]:
     from reliability.spark.check import Checked, check_sample, local_spark
+
+    found = _samples(topology, interval, files, rows)
+    if len(files) > 1 and any(isinstance(one, Checked) for one in found):
+        # one file that is refused must not hide what is wrong with the others
+        alone = [one for file in files for one in _samples(topology, interval, [file], rows)]
+        found = alone if any(isinstance(one, Checked) for one in alone) else found
+    refused = [one for one in found if isinstance(one, Checked)]
+    if len(refused) == len(found):
+        return refused
+    with local_spark(code_folders()) as spark:
+        return [
+            one if isinstance(one, Checked) else check_sample(spark, topology, one) for one in found
+        ]
+
+
+def _samples(
+    topology: Topology, interval: Interval | None, files: Sequence[str], rows: int
+) -> list[Sample | Checked]:
+    """Return the samples to check, or why there is none."""
+    from reliability.spark.check import Checked
     from reliability.spouts.sample import take_samples
 
     try:
-        samples: list[Sample] = take_samples(topology.spout, interval, files, rows)
+        return [*take_samples(topology.spout, interval, files, rows)]
     except ValueError as error:
         raise typer.BadParameter(str(error)) from error
     except (DataIntervalMissing, NothingToEmit):  # there is nothing to check
         raise
     except ReliabilityError as error:
+        error.fill_in(topology=topology.name)
         return [Checked(places=list(files), of=0, errors=[error])]
-    with local_spark(code_folders()) as spark:
-        return [check_sample(spark, topology, sample) for sample in samples]
 
 
 # --- for a program -------------------------------------------------------------------------------

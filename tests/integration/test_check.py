@@ -160,6 +160,11 @@ def test_check_refuses_a_file_as_emission_does(spark, pipeline):
     [(code, what)] = errors("good", "nanos.parquet")
     assert code == "FILE_REFUSED"
     assert "column day is INT64 TIMESTAMP(NANOS)" in what
+    pq.write_table(pa.table({"day": day}), "more.parquet")
+    said = check("good", "nanos.parquet", "more.parquet", "in/2013-01/a.parquet", code=3)
+    assert said.count("TIMESTAMP(NANOS)") == 2  # the first must not hide the second
+    assert "resume-runs good" in said
+    assert "all of its 20 rows" in said
 
 
 def test_steps_and_a_memory_spout_are_checked_too(spark, pipeline):
