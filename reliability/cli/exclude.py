@@ -205,6 +205,10 @@ def _print_excluded(
         typer.echo(
             f"No txid has it. If a run failed because of it: reliability resume-runs {topology}"
         )
+        from reliability.settings import home
+
+        if "://" not in found.item and not (home() / found.item).exists():
+            warn(f"there is no file {found.item} now; check the name")
 
 
 @verb("reliability include shop 2013-02/part-7.csv --reason 'the supplier confirmed its prices'")
