@@ -544,3 +544,7 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     RETURN NULL;
 END $function$;
+
+CREATE VIEW reliability.blocked_transaction (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, dag_id text, run_id text, emitted_at timestamp with time zone, held_reason text) AS ...;
+
+CREATE VIEW reliability.request_outcome (request_id bigint, topology text, txid bigint, dag_id text, run_id text, number integer, kind text, is_dry_run boolean, status text, reason text, granted_after integer, is_done boolean) AS ...;

@@ -226,26 +226,19 @@ SELECT %(topology)s AS dag_id
 -- undone one ended. Dry runs do not count. A held txid must be released first.
 SELECT r.run_id,
        coalesce(array_agg(r.txid ORDER BY r.txid) FILTER (WHERE is_undone), '{}') AS undone,
-       count(*) FILTER (WHERE NOT is_satisfied) AS unsatisfied,
+       count(*) FILTER (WHERE NOT is_done) AS unsatisfied,
        (array_agg(r.reason ORDER BY r.txid) FILTER (WHERE is_undone))[1] AS reason
-  FROM (SELECT DISTINCT ON (q.txid, q.run_id) q.txid, q.run_id, q.status, q.kind,
+  FROM (SELECT DISTINCT ON (q.txid, q.run_id) q.txid, q.run_id, q.status, q.is_done,
                coalesce((SELECT a.reason FROM reliability.attempt a
                           WHERE a.topology = q.topology AND a.txid = q.txid
                             AND a.status IN ('FAILED', 'FENCED')
                           ORDER BY a.attempt_id DESC LIMIT 1), q.reason) AS reason
-          FROM reliability.request q
+          FROM reliability.request_outcome q
          WHERE q.topology = %(topology)s AND q.dag_id = %(dag_id)s AND NOT q.is_dry_run
          ORDER BY q.txid, q.run_id, q.number DESC) AS r
   JOIN reliability.transaction t ON t.topology = %(topology)s AND t.txid = r.txid
-  LEFT JOIN reliability.attempt a ON (a.topology, a.txid, a.attempt_id)
-                                   = (t.topology, t.txid, t.committed_attempt)
  CROSS JOIN LATERAL (
-       SELECT r.status = 'SATISFIED'
-              OR (r.status IN ('CLOSED', 'GIVEN_UP') AND r.kind = 'COMMIT'
-                  AND a.attempt_id IS NOT NULL AND a.verdict IS DISTINCT FROM 'PARKED')
-           AS is_satisfied) AS s
- CROSS JOIN LATERAL (
-       SELECT NOT is_satisfied AND r.status IN ('CLOSED', 'GIVEN_UP') AND t.held_reason IS NULL
+       SELECT NOT is_done AND r.status IN ('CLOSED', 'GIVEN_UP') AND t.held_reason IS NULL
            AS is_undone) AS u
  GROUP BY r.run_id;
 
@@ -264,27 +257,19 @@ HAVING min(r.txid) > max(p.curr_txid) AND bool_and(t.committed_attempt IS NULL)
  ORDER BY min(r.txid) DESC;
 
 -- runs_of_dag --
--- The latest request of each run for each txid, a dry run's if there is no other. It also counts as
--- satisfied if the txid has committed since for another run, unless the txid was parked. A held
--- txid must be released first.
+-- The latest request of each run for each txid, a dry run's if there is no other. A held txid must be
+-- released first.
 SELECT r.run_id, count(*) AS txids,
-       count(*) FILTER (WHERE is_satisfied) AS satisfied,
+       count(*) FILTER (WHERE is_done) AS satisfied,
        count(*) FILTER (WHERE r.status = 'OPEN') AS open,
        count(*) FILTER (WHERE t.held_reason IS NOT NULL) AS held,
-       coalesce(range_agg(int8range(r.txid, r.txid, '[]')) FILTER (WHERE NOT is_satisfied),
+       coalesce(range_agg(int8range(r.txid, r.txid, '[]')) FILTER (WHERE NOT is_done),
                 '{}')::text AS unsatisfied,
        min(t.interval_start) AS interval_start, max(t.interval_end) AS interval_end
-  FROM (SELECT DISTINCT ON (topology, txid, run_id) topology, txid, run_id, status, kind
-          FROM reliability.request WHERE dag_id = %(dag_id)s
+  FROM (SELECT DISTINCT ON (topology, txid, run_id) topology, txid, run_id, status, is_done
+          FROM reliability.request_outcome WHERE dag_id = %(dag_id)s
          ORDER BY topology, txid, run_id, is_dry_run, number DESC) AS r
   JOIN reliability.transaction t USING (topology, txid)
-  LEFT JOIN reliability.attempt a ON (a.topology, a.txid, a.attempt_id)
-                                   = (t.topology, t.txid, t.committed_attempt)
- CROSS JOIN LATERAL (
-       SELECT r.status = 'SATISFIED'
-              OR (r.status IN ('CLOSED', 'GIVEN_UP') AND r.kind = 'COMMIT'
-                  AND a.attempt_id IS NOT NULL AND a.verdict IS DISTINCT FROM 'PARKED')
-           AS is_satisfied) AS s
  GROUP BY r.run_id ORDER BY r.run_id;
 
 -- server_facts --

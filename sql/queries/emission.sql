@@ -71,8 +71,8 @@ SELECT DISTINCT txid FROM reliability.request
  WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s;
 
 -- blocked_txid --
--- The oldest uncommitted txid below a bound that is not PROCESSED and that no run is working on. Why
--- its last attempt was rolled back says nothing about it once it was released.
+-- The oldest blocked txid below a bound. Why its last attempt was rolled back says nothing about it
+-- once it was released.
 SELECT o.txid, o.run_id, o.interval_start, o.interval_end, o.held_reason IS NOT NULL AS is_held,
        o.held_reason IS NULL AND coalesce(last.reason_code = 'ROLLED_BACK', false) AS is_released,
        CASE WHEN o.held_reason IS NOT NULL THEN 'held: ' || o.held_reason
@@ -87,17 +87,12 @@ SELECT o.txid, o.run_id, o.interval_start, o.interval_end, o.held_reason IS NOT 
                   WHERE r.topology = o.topology AND r.txid = o.txid), o.emitted_at)
            + (SELECT p.blocked_timeout FROM reliability.topology p WHERE p.topology = o.topology)
            < clock_timestamp() AS is_overdue
-  FROM reliability.transaction o
+  FROM reliability.blocked_transaction o
   LEFT JOIN LATERAL (
        SELECT a.reason, a.reason_code FROM reliability.attempt a
         WHERE a.topology = o.topology AND a.txid = o.txid
         ORDER BY a.attempt_id DESC LIMIT 1) AS last ON true
- WHERE o.topology = %(topology)s AND o.txid < %(below)s AND o.committed_attempt IS NULL
-   AND (o.held_reason IS NOT NULL
-        OR NOT EXISTS (SELECT FROM reliability.request r WHERE r.topology = o.topology
-                          AND r.txid = o.txid AND r.status = 'OPEN')
-           AND NOT EXISTS (SELECT FROM reliability.attempt a WHERE a.topology = o.topology
-                              AND a.txid = o.txid AND a.status = 'PROCESSED'))
+ WHERE o.topology = %(topology)s AND o.txid < %(below)s
  ORDER BY o.txid LIMIT 1;
 
 -- blocked_txids --
@@ -105,14 +100,8 @@ SELECT o.txid, o.run_id, o.interval_start, o.interval_end, o.held_reason IS NOT 
 SELECT p.topology, CASE WHEN b.txid IS NULL THEN 0 ELSE p.next_txid - b.txid END AS blocked
   FROM reliability.topology p
   LEFT JOIN LATERAL (
-       SELECT min(o.txid) AS txid FROM reliability.transaction o
-        WHERE o.topology = p.topology AND o.committed_attempt IS NULL
-          AND (o.held_reason IS NOT NULL
-               OR NOT EXISTS (SELECT FROM reliability.request r WHERE r.topology = o.topology
-                                 AND r.txid = o.txid AND r.status = 'OPEN')
-                  AND NOT EXISTS (SELECT FROM reliability.attempt a
-                                   WHERE a.topology = o.topology AND a.txid = o.txid
-                                     AND a.status = 'PROCESSED'))) AS b ON true
+       SELECT min(o.txid) AS txid FROM reliability.blocked_transaction o
+        WHERE o.topology = p.topology) AS b ON true
  WHERE p.participant IS NULL ORDER BY p.topology;
 
 -- allocate_txids --

@@ -131,17 +131,10 @@ UPDATE reliability.request
 RETURNING request_id;
 
 -- latest_requests_of_run --
--- The run's latest request for each txid. A commit that it asked for is also done if the txid has
--- committed since for another run or by a skip, unless it was parked.
+-- The run's latest request for each txid.
 SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.number, r.kind, r.status, r.granted_after,
-       coalesce(r.reason, '') AS reason, r.is_dry_run,
-       r.status = 'SATISFIED'
-           OR (r.status IN ('CLOSED', 'GIVEN_UP') AND r.kind = 'COMMIT'
-               AND a.attempt_id IS NOT NULL AND a.verdict IS DISTINCT FROM 'PARKED') AS is_done
-  FROM reliability.request r
-  JOIN reliability.transaction t USING (topology, txid)
-  LEFT JOIN reliability.attempt a ON (a.topology, a.txid, a.attempt_id)
-                                   = (t.topology, t.txid, t.committed_attempt)
+       coalesce(r.reason, '') AS reason, r.is_dry_run, r.is_done
+  FROM reliability.request_outcome r
  WHERE r.topology = %(topology)s AND r.dag_id = %(dag_id)s AND r.run_id = %(run_id)s
  ORDER BY r.txid, r.number DESC;
 

@@ -1,5 +1,6 @@
 -- The ledger's schemas, one statement per row, in an order that reads well: each table with its
--- indexes and triggers, then the functions.
+-- indexes and triggers, then the functions, then the views with their columns only: each version of
+-- Postgres prints their definitions in its own way.
 WITH ours AS (
     SELECT oid, nspname FROM pg_namespace WHERE nspname IN ('reliability', 'reliability_contribution')
 ), tables AS (
@@ -46,5 +47,11 @@ WITH ours AS (
     UNION ALL
     SELECT 3, p.proname, 0, p.oid::text, rtrim(pg_get_functiondef(p.oid), E'\n') || ';'
       FROM pg_proc p JOIN ours n ON n.oid = p.pronamespace
+    UNION ALL
+    SELECT 4, c.relname, 0, '',
+           format(E'CREATE VIEW %s.%s (%s) AS ...;', n.nspname, c.relname,
+                  string_agg(a.line, ', ' ORDER BY a.place))
+      FROM pg_class c JOIN ours n ON n.oid = c.relnamespace JOIN columns a ON a.oid = c.oid
+     WHERE c.relkind = 'v' GROUP BY n.nspname, c.relname
 )
 SELECT text FROM statements ORDER BY section, name COLLATE "C", place, part COLLATE "C";
