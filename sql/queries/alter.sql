@@ -1,7 +1,3 @@
--- position_to_alter --
--- Where a topology stands when its states change.
-SELECT curr_txid, commit_number FROM reliability.topology WHERE topology = %(topology)s;
-
 -- dependents_of_columns --
 -- What depends on some columns of a table, beside the state's own columns. A dropped column takes
 -- along what `goes_with_it` and is stopped by the rest; a new type is stopped by what `fixes_type`.

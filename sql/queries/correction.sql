@@ -123,10 +123,6 @@ UPDATE reliability.exclusion
  WHERE topology = %(topology)s AND item = %(item)s AND ended_at IS NULL
 RETURNING item;
 
--- topology_position --
--- The only txid that may commit first, in this database.
-SELECT curr_txid FROM reliability.topology WHERE topology = %(topology)s;
-
 -- fence_for_empty --
 -- Fence the live attempt at a parked or skipped txid, even if it is PROCESSED.
 UPDATE reliability.attempt

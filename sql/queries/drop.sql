@@ -1,9 +1,7 @@
 -- what_goes_with_topology --
 -- How much of a topology a person is about to drop.
-SELECT p.next_txid - 1 AS emitted, p.curr_txid - 1 AS committed,
-       (SELECT count(*) FROM reliability.attempt a WHERE a.topology = p.topology
-           AND a.status IN ('PROCESSING', 'SEALING', 'PROCESSED')) AS live_attempts
-  FROM reliability.topology p WHERE p.topology = %(topology)s;
+SELECT next_txid - 1 AS emitted, curr_txid - 1 AS committed
+  FROM reliability.topology WHERE topology = %(topology)s;
 
 -- topologies_that_read_table --
 -- Other topologies whose batches have rows of a table of the ledger's own database.

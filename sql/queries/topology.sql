@@ -54,9 +54,9 @@ SELECT topology, %(state)s, %(target_table)s, %(definition)s, %(definition_diges
   FROM reliability.topology WHERE topology = %(topology)s
 RETURNING state;
 
--- has_committed --
--- The number of the topology's last commit; 0 until something has committed.
-SELECT commit_number FROM reliability.topology WHERE topology = %(topology)s;
+-- topology_position --
+-- The only txid that may commit first, and the number of the last commit: 0 before the first.
+SELECT curr_txid, commit_number FROM reliability.topology WHERE topology = %(topology)s;
 
 -- fence_live_attempts --
 -- Fence every live attempt of a topology, even a PROCESSED one: its states have changed.

@@ -48,7 +48,7 @@ def what_would_go(connection: LedgerConnection, topology: str) -> DroppedTopolog
     with TopologyDatabases.of_known(connection, topology) as databases:
         with connection.transaction() as tx:
             position = tx.one("what_goes_with_topology", topology=topology)
-            _check_idle(topology, position["live_attempts"])
+            _check_idle(tx, topology)
         tables: list[DroppedTable] = []
         for database in databases.all:
             with (
@@ -76,7 +76,7 @@ def drop_topology(connection: LedgerConnection, topology: str) -> None:
         connection.transaction() as tx,
     ):
         lock_topology(tx, topology)
-        _check_idle(topology, tx.one("live_attempts_of", topology=topology)["attempts"])
+        _check_idle(tx, topology)
         for participant in databases:
             with (
                 naming_another_database(participant.name),
@@ -86,8 +86,8 @@ def drop_topology(connection: LedgerConnection, topology: str) -> None:
         _drop_in(tx, topology)
 
 
-def _check_idle(topology: str, live: int) -> None:
-    if live:
+def _check_idle(tx: DatabaseTransaction, topology: str) -> None:
+    if live := tx.one("live_attempts_of", topology=topology)["attempts"]:
         raise DropNotPossible(
             f"{topology} has {live} live attempts",
             remedy=f"pause its DAG in Airflow with `airflow dags pause {topology}`, wait until its "

@@ -6,13 +6,12 @@ Each attempt gets its batch without the excluded items when it is granted.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reliability.core.errors import ExclusionNotPossible
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.transaction.correct.park import NOT_RECORDED, refusal_of_replay
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
@@ -106,9 +105,7 @@ def include(
                 f"{item} is not excluded from {topology}",
                 remedy="`reliability status` lists what is excluded.",
             )
-        return _item_of_txids(
-            tx, topology, item, tx.all("txids_of_item", topology=topology, item=item)
-        )
+        return _item_of_txids(tx, topology, item)
 
 
 def _check_can_come_back(connection: LedgerConnection, topology: str, item: str) -> None:
@@ -127,9 +124,7 @@ def _check_can_come_back(connection: LedgerConnection, topology: str, item: str)
 
 def _check_replayable(connection: LedgerConnection, topology: str, item: str) -> None:
     with connection.transaction() as tx:
-        found = _item_of_txids(
-            tx, topology, item, tx.all("txids_of_item", topology=topology, item=item)
-        )
+        found = _item_of_txids(tx, topology, item)
     for txid in found.to_replay:
         if why := refusal_of_replay(connection, topology, txid):
             raise ExclusionNotPossible(
@@ -144,9 +139,7 @@ def _check(tx: DatabaseTransaction, topology: str, item: str) -> ItemOfTxids:
             f"{item} is excluded from {topology} already",
             remedy="`reliability status` says since when and why.",
         )
-    found = _item_of_txids(
-        tx, topology, item, tx.all("txids_of_item", topology=topology, item=item)
-    )
+    found = _item_of_txids(tx, topology, item)
     for row in tx.all("live_batches", topology=topology):
         batch = BatchMeta.from_json(row["batch_meta"], Fold())
         if item in {one.source for one in batch.items}:
@@ -157,9 +150,8 @@ def _check(tx: DatabaseTransaction, topology: str, item: str) -> ItemOfTxids:
     return found
 
 
-def _item_of_txids(
-    tx: DatabaseTransaction, topology: str, item: str, rows: Sequence[Row]
-) -> ItemOfTxids:
+def _item_of_txids(tx: DatabaseTransaction, topology: str, item: str) -> ItemOfTxids:
+    rows = tx.all("txids_of_item", topology=topology, item=item)
     counted = [row for row in rows if not row["is_skipped"]]
     uncommitted = [row for row in counted if not row["has_committed"]]
     return ItemOfTxids(

@@ -41,7 +41,7 @@ def lacking_values(connection: LedgerConnection, topology: str) -> list[LackingV
     states = _states(connection, topology)
     found = []
     with connection.transaction() as tx:
-        curr_txid = tx.one("position_to_alter", topology=topology)["curr_txid"]
+        curr_txid = tx.one("topology_position", topology=topology)["curr_txid"]
         for row in added:
             fillable, unfillable = lacking_txids(
                 tx, topology, states, curr_txid=curr_txid, commit_number=row["commit_number"]

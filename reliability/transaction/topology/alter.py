@@ -173,7 +173,7 @@ def _plan(
     elsewhere: Iterable[AlteredState],
     fenced: int | None = None,
 ) -> Alteration:
-    position = tx.one("position_to_alter", topology=topology.name)
+    position = tx.one("topology_position", topology=topology.name)
     live = tx.one("live_attempts_of", topology=topology.name)["attempts"]
     is_free = position["commit_number"] == 0
     changes = _changes(

@@ -98,7 +98,7 @@ def _check_nothing_empty_waits(tx: DatabaseTransaction, topology: str) -> None:
 
 
 def _is_free(tx: DatabaseTransaction, topology: str) -> bool:
-    return bool(tx.one("has_committed", topology=topology)["commit_number"] == 0)
+    return bool(tx.one("topology_position", topology=topology)["commit_number"] == 0)
 
 
 def _differs(databases: TopologyDatabases, topology: Topology, database: str) -> bool:
