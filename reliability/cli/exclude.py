@@ -197,18 +197,26 @@ def _print_excluded(
         f"{shlex.quote(found.item)} --reason '…'` "
         "takes it in again"
     )
-    if found.to_clear:
-        typer.echo("Clear the runs whose txids have not committed yet, in order:")
-    for line in commands_to_clear(found.to_clear):
-        typer.echo(line)
+    _print_runs_to_clear(found)
     if not found.to_clear and not found.to_replay:
         typer.echo(
             f"No txid has it. If a run failed because of it: reliability resume-runs {topology}"
         )
-        from reliability.settings import home
+        _warn_if_absent(found.item)
 
-        if "://" not in found.item and not (home() / found.item).exists():
-            warn(f"there is no file {found.item} now; check the name")
+
+def _print_runs_to_clear(found: ItemOfTxids) -> None:
+    if found.to_clear:
+        typer.echo("Clear the runs whose txids have not committed yet, in order:")
+    for line in commands_to_clear(found.to_clear):
+        typer.echo(line)
+
+
+def _warn_if_absent(item: str) -> None:
+    from reliability.settings import home
+
+    if "://" not in item and not (home() / item).exists():
+        warn(f"there is no file {item} now; check the name")
 
 
 @verb("reliability include shop 2013-02/part-7.csv --reason 'the supplier confirmed its prices'")
@@ -232,9 +240,6 @@ def include(topology: TopologyName, file: Item, reason: Reason, as_json: AsJson 
     typer.echo(f"{item} is no longer excluded from {topology}.")
     if found.to_replay:
         typer.echo(f"Next: reliability replay {topology} {format_txids(found.to_replay)}")
-    if found.to_clear:
-        typer.echo("Clear the runs whose txids have not committed yet, in order:")
-    for line in commands_to_clear(found.to_clear):
-        typer.echo(line)
+    _print_runs_to_clear(found)
     if not found.to_clear and not found.to_replay:
         typer.echo("No txid has it; the next run of its interval emits it.")
