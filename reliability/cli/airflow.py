@@ -51,6 +51,11 @@ class Airflow:
         found = self._ask("GET", f"/dags/{quote(dag_id, safe='')}")
         return found if isinstance(found, dict) else None
 
+    def health(self) -> dict[str, str]:
+        """Return the status of each of Airflow's components that it has: healthy or unhealthy."""
+        found = self._ask("GET", "/monitor/health") or {}
+        return {name: part["status"] for name, part in found.items() if part and part.get("status")}
+
     def runs(self, dag_id: str) -> Iterator[DagRun] | None:
         """Yield the runs of a DAG, oldest first; None if Airflow does not have the DAG."""
         if self.dag(dag_id) is None:

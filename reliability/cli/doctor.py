@@ -24,6 +24,7 @@ from reliability.core.names import DISTRIBUTION
 from reliability.core.txids import format_ranges, with_verb
 
 if TYPE_CHECKING:
+    from reliability.cli.airflow import Airflow
     from reliability.ledger.connection import LedgerConnection
 
 HOUSEKEEPING = "reliability_housekeeping"
@@ -263,18 +264,30 @@ def _migrated(connection: LedgerConnection, where: str) -> Iterator[CheckResult]
 
 def _housekeeping(connection: LedgerConnection) -> Iterator[CheckResult]:
     """The ledger does not record sweeps; report what one would have found, and ask Airflow."""
-    yield _left_behind(connection)
-    yield _housekeeping_dag()
-
-
-def _housekeeping_dag() -> CheckResult:
     from reliability.cli.airflow import Airflow
 
-    check = "housekeeping DAG"
+    yield _left_behind(connection)
     try:
-        dag = Airflow.of("").dag(HOUSEKEEPING)
+        airflow = Airflow.of("")
+        yield _components(airflow)
+        yield _housekeeping_dag(airflow)
     except NotPossible as error:
-        return _ok(check, f"not looked at: {error}")
+        yield _ok("Airflow's components and housekeeping DAG", f"not looked at: {error}")
+
+
+def _components(airflow: Airflow) -> CheckResult:
+    check = "Airflow's components"
+    health = airflow.health()
+    ill = [name.replace("_", " ") for name, status in health.items() if status != "healthy"]
+    if ill:
+        todo = "restart what has died; on this machine: make up"
+        return _warning(check, f"no sign of life from: {', '.join(ill)}", todo)
+    return _ok(check, f"{', '.join(health).replace('_', ' ')}: healthy")
+
+
+def _housekeeping_dag(airflow: Airflow) -> CheckResult:
+    check = "housekeeping DAG"
+    dag = airflow.dag(HOUSEKEEPING)
     if dag is None:
         todo = f"put dags/{HOUSEKEEPING}.py into the folder of the DAGs"
         return _warning(check, f"Airflow has no DAG {HOUSEKEEPING}", todo)

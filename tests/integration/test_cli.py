@@ -721,6 +721,7 @@ class FakeAirflow(BaseHTTPRequestHandler):
 
     runs: Sequence[tuple[str, str]] = ()
     housekeeping: Mapping[str, object] | None = None
+    scheduler = "healthy"
     emitted: Mapping[str, list[int]] = MappingProxyType({})
     cleared: ClassVar[list[tuple[str, dict[str, object]]]]
     token = "hunter2"
@@ -728,6 +729,10 @@ class FakeAirflow(BaseHTTPRequestHandler):
     def do_GET(self):
         path = unquote(urlsplit(self.path).path).removeprefix("/api/v2/dags/")
         match path.split("/"):
+            case ["", "api", "v2", "monitor", "health"]:
+                health = {name: {"status": "healthy"} for name in ("metadatabase", "dag_processor")}
+                scheduler = {"status": self.scheduler, "latest_scheduler_heartbeat": None}
+                self.answer({**health, "scheduler": scheduler, "triggerer": {"status": None}})
             case ["reliability_housekeeping"]:
                 self.answer(self.housekeeping)
             case ["shop"]:
@@ -899,11 +904,29 @@ def test_the_doctor_looks_at_what_will_be_needed(shop, tmp_path, monkeypatch):
     assert "hunter2" not in said
 
 
-def test_the_doctor_asks_airflow_for_the_housekeeping_dag(shop, monkeypatch):
-    def found():
-        return next(o for o in read("doctor", code=1) if o["check"] == "housekeeping DAG")
+@pytest.fixture
+def examined(shop):
+    def found(check):
+        return next(o for o in read("doctor", code=1) if o["check"] == check)
 
-    assert "not looked at: no address for Airflow" in found()["what"]
+    return found
+
+
+def test_the_doctor_looks_for_components_of_airflow_that_have_died(examined, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_AIRFLOW_TOKEN", "hunter2")
+    for status, verdict, what in (
+        ("healthy", "ok", "metadatabase, dag processor, scheduler: healthy"),
+        ("unhealthy", "warning", "no sign of life from: scheduler"),
+    ):
+        with fake_airflow(scheduler=status, housekeeping={}) as (url, _):
+            monkeypatch.setenv("RELIABILITY_AIRFLOW_URL", url)
+            one = examined("Airflow's components")
+        assert (one["verdict"], one["what"]) == (verdict, what)
+
+
+def test_the_doctor_asks_airflow_for_the_housekeeping_dag(examined, monkeypatch):
+    unasked = examined("Airflow's components and housekeeping DAG")
+    assert "not looked at: no address for Airflow" in unasked["what"]
     monkeypatch.setenv("RELIABILITY_AIRFLOW_TOKEN", "hunter2")
     for dag, verdict, todo in (
         (None, "warning", "put dags/reliability_housekeeping.py"),
@@ -912,7 +935,7 @@ def test_the_doctor_asks_airflow_for_the_housekeeping_dag(shop, monkeypatch):
     ):
         with fake_airflow(housekeeping=dag) as (url, _):
             monkeypatch.setenv("RELIABILITY_AIRFLOW_URL", url)
-            one = found()
+            one = examined("housekeeping DAG")
         assert one["verdict"] == verdict
         assert one["todo"].startswith(todo)
 
