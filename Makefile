@@ -2,8 +2,9 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 export KILL
-# two processes, each with a server of its own; Airflow's tests, the longest, start first
-SUITE := $(PY) -m pytest --numprocesses 2 --dist loadfile --no-loadscope-reorder \
+# Three processes, each with a server of its own, keep two cores busy: the tests of Airflow, which start
+# first, mostly wait.
+SUITE := $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
 	tests/end_to_end tests/unit tests/dags tests/integration tests/rules tests/replay \
 	tests/mutants tests/conformance tests/simulation
 
