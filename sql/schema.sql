@@ -15,6 +15,7 @@ CREATE TABLE reliability.ack (
     count bigint NOT NULL,
     rows bigint NOT NULL,
     acked_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    digest bigint,
     CONSTRAINT ack_once_per_partition PRIMARY KEY (topology, txid, attempt_id, sink, partition),
     CONSTRAINT ack_topology_txid_attempt_id_sink_fkey FOREIGN KEY (topology, txid, attempt_id, sink) REFERENCES reliability.sink(topology, txid, attempt_id, sink)
 );
@@ -463,7 +464,7 @@ CREATE INDEX transaction_by_interval ON reliability.transaction USING btree (top
 
 CREATE INDEX transaction_by_run ON reliability.transaction USING btree (dag_id, run_id);
 
-CREATE OR REPLACE FUNCTION reliability.acknowledge(p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_sink text, p_partition integer, p_write_id uuid, p_xor bigint, p_count bigint, p_rows bigint)
+CREATE OR REPLACE FUNCTION reliability.acknowledge(p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_sink text, p_partition integer, p_write_id uuid, p_xor bigint, p_count bigint, p_rows bigint, p_digest bigint)
  RETURNS void
  LANGUAGE plpgsql
 AS $function$
@@ -477,9 +478,9 @@ BEGIN
             USING ERRCODE = 'RL001';
     END IF;
     INSERT INTO reliability.ack
-           (topology, txid, attempt_id, sink, partition, write_id, xor, count, rows)
+           (topology, txid, attempt_id, sink, partition, write_id, xor, count, rows, digest)
     VALUES (p_topology, p_txid, p_attempt_id, p_sink, p_partition, p_write_id,
-            p_xor, p_count, p_rows);
+            p_xor, p_count, p_rows, p_digest);
     UPDATE reliability.sink
        SET ack_val = ack_val # p_xor, unacked = unacked - p_count
      WHERE topology = p_topology AND txid = p_txid AND attempt_id = p_attempt_id

@@ -93,6 +93,17 @@ def canonical(postgres_type: str) -> str:
     return parsed.base + digits + ("[]" if parsed.is_array else "")
 
 
+def base_type(postgres_type: str) -> tuple[str, bool]:
+    """Return a supported type without its digits, and whether it is an array of them.
+
+    >>> base_type("numeric(14,2)[]"), base_type("timestamptz")
+    (('numeric', True), ('timestamp with time zone', False))
+    """
+    parsed = _parse(postgres_type)
+    assert parsed is not None, postgres_type
+    return parsed.base, parsed.is_array
+
+
 def fits(spark_type: str, postgres_type: str) -> bool:
     """Say whether every value of a Spark type is a value of the Postgres type.
 
@@ -196,8 +207,8 @@ def in_order(term: str, postgres_type: str) -> str:
 def widens(old: str, new: str) -> bool:
     """Say whether a column can change from one type to the other and each value keep its text.
 
-    The digests of contributions are made of texts. So a number may not get more digits after the
-    point, and a real may not become a double precision: 0.1 would become 0.10000000149011612.
+    A number may not get more digits after the point, and a real may not become a double precision:
+    0.1 would become 0.10000000149011612, which is not what a replay of the same row would write.
 
     >>> widens("numeric(14,2)", "numeric(18,2)"), widens("numeric(14,2)", "numeric(18,4)")
     (True, False)

@@ -33,6 +33,21 @@ class CopySource(Protocol):
         """Return the next bytes, empty at the end."""
 
 
+class _Source:
+    """Reads rows for COPY, and keeps the error that ends them."""
+
+    def __init__(self, rows: CopySource) -> None:
+        self._rows = rows
+        self.error: BaseException | None = None
+
+    def read(self, size: int = -1) -> bytes:
+        try:
+            return self._rows.read(size)
+        except BaseException as error:
+            self.error = error
+            raise
+
+
 class DatabaseTransaction:
     """An open transaction; runs statements by name with named parameters."""
 
@@ -46,9 +61,15 @@ class DatabaseTransaction:
         self.is_committed = True
 
     def copy(self, statement: str, rows: CopySource) -> None:
-        """COPY rows in; calls `rows.read` until it returns nothing."""
-        # psycopg2's stubs require readline too; its code only calls read
-        self.cursor.copy_expert(statement, rows, COPY_CHUNK_BYTES)  # type: ignore[arg-type]
+        """COPY rows in; calls `rows.read` until it returns nothing, and raises what that raises."""
+        source = _Source(rows)
+        try:
+            # psycopg2's stubs require readline too; its code only calls read
+            self.cursor.copy_expert(statement, source, COPY_CHUNK_BYTES)  # type: ignore[arg-type]
+        except psycopg2.Error:
+            if source.error is not None:  # psycopg2 makes a text of it
+                raise source.error from None
+            raise
 
     def run(self, statement: str | Composable, **parameters: Any) -> int:
         """Run a statement and return how many rows it affected."""

@@ -12,7 +12,7 @@ from importlib import import_module
 from reliability.spark.imports import find_code, prefer_installed_pyspark
 from reliability.spark.session import pin_zone
 
-NEEDED = ("pandas", "psycopg2", "pyarrow.csv", "reliability.spark.stage")
+NEEDED = ("pandas", "pgpq", "psycopg2", "pyarrow.compute", "reliability.spark.stage")
 
 
 def run() -> None:

@@ -163,10 +163,7 @@ def _stage(
     connection: LedgerConnection, tables: StateTables, frame: DataFrame, grant: Grant
 ) -> None:
     staged = reduce_frame(frame, tables, grant)
-    with connection.transaction() as tx:
-        copy = tables.copy().as_string(tx.cursor)
-    task = stage_task(connection.dsn, copy, grant, tables.state.name)
-    partitions = write(staged, task)
+    partitions = write(staged, stage_task(connection, tables, grant))
     declare_partitions(connection, grant, tables.state.name, partitions)
     logger.info("%s staged %s in %s partitions", grant, tables.state.name, partitions)
 

@@ -1,87 +1,180 @@
-"""Encode Arrow batches as the CSV that COPY reads: every string is quoted, NULL is empty.
+"""Encode Arrow batches as the binary rows that COPY reads.
 
-pyarrow writes scalars in a form that Postgres reads. Arrays and bytes become strings in Postgres's
-own notation first.
+pgpq writes Arrow's own types as Postgres's receive functions read them. A column of another width
+is cast first. Where Arrow has no such type, the column becomes the bytes that Postgres expects.
 """
 
 from __future__ import annotations
 
-import io
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
+from reliability.core.errors import SchemaMismatch
+from reliability.core.types import base_type
+
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
+MAX_CHARACTERS_IN_ERROR = 60
+EMPTY = b"PGCOPY\n\xff\r\n\0" + bytes(8) + b"\xff\xff"  # a COPY without rows: header, trailer
+_BARE_UUID = "(?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4}"
+_EPOCH_MICROSECONDS = 946_684_800_000_000  # from 1970 to 2000, where Postgres's times begin
+_UUID = rf"^(?:{_BARE_UUID}|\{{{_BARE_UUID}\}})$"
+_ARROW = {
+    "smallint": "int16",
+    "integer": "int32",
+    "bigint": "int64",
+    "real": "float32",
+    "double precision": "float64",
+}
+# An array names the type of its elements, and pgpq names another one for these (pg_type.oid).
+_ELEMENTS = {"uuid": 2950, "character varying": 1043, "timestamp with time zone": 1184}
 
-def encode_csv(batch: pa.RecordBatch) -> io.BytesIO:
-    """Return the rows of a batch as CSV, positioned at the start."""
+
+def encode(batches: Iterator[pa.RecordBatch], types: Mapping[str, str]) -> Iterator[bytes]:
+    """Yield a binary COPY of the batches' columns.
+
+    :param types: column -> Postgres type, in COPY's order
+    :raises SchemaMismatch: a value does not fit its type; others are rejected by Postgres
+    """
+    import pgpq
+
+    encoder = None
+    for batch in batches:
+        try:
+            rows = with_postgres_types(batch, types)
+            if encoder is None:
+                encoder = pgpq.ArrowToPostgresBinaryEncoder(rows.schema)
+                yield encoder.write_header()
+            yield encoder.write_batch(rows)
+        except ValueError as error:
+            raise SchemaMismatch(
+                f"a value does not fit its column: {error}",
+                remedy="correct the value at the source; the first day of Postgres is in 4713 BC.",
+            ) from error
+    yield EMPTY if encoder is None else encoder.finish()
+
+
+def with_postgres_types(batch: pa.RecordBatch, types: Mapping[str, str]) -> pa.RecordBatch:
+    """Return the columns that `types` names, as pgpq writes them for these Postgres types."""
     import pyarrow as pa
-    from pyarrow import csv
 
-    columns = [_for_postgres(column) for column in batch.columns]
-    rows = pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
-    buffer = io.BytesIO()
-    csv.write_csv(rows, buffer, csv.WriteOptions(include_header=False))
-    buffer.seek(0)
-    return buffer
+    columns = [_column(name, batch.column(name), type_) for name, type_ in types.items()]
+    return pa.RecordBatch.from_arrays(columns, names=list(types))
 
 
-def _for_postgres(column: pa.Array) -> pa.Array:
+def _column(name: str, column: pa.Array, type_: str) -> pa.Array:
+    base, is_array = base_type(type_)
+    if not is_array:
+        return _scalars(name, column, base)
+    elements = _scalars(name, column.flatten(), base)
+    if base in _ELEMENTS:
+        return _array_bytes(column, elements, _ELEMENTS[base])
+    return _lists(column, elements)
+
+
+def _scalars(name: str, column: pa.Array, base: str) -> pa.Array:
     import pyarrow as pa
 
-    if pa.types.is_list(column.type) or pa.types.is_large_list(column.type):
-        return _array_literals(column)
-    if pa.types.is_binary(column.type) or pa.types.is_large_binary(column.type):
-        return pa.array(
-            [None if value is None else "\\x" + value.hex() for value in column.to_pylist()],
-            pa.large_string(),
-        )
-    return _in_utc(column)
-
-
-def _in_utc(column: pa.Array) -> pa.Array:
-    # pyarrow writes offsets in minutes; before about 1900, offsets of zones other than UTC had
-    # seconds, which would be lost.
-    import pyarrow as pa
-
-    if pa.types.is_timestamp(column.type) and column.type.tz is not None:
-        return column.cast(pa.timestamp(column.type.unit, "UTC"))
+    match base:
+        case "smallint" | "integer" | "bigint" | "real" | "double precision":
+            return column.cast(getattr(pa, _ARROW[base])())
+        case "numeric" if pa.types.is_integer(column.type):
+            return column.cast(pa.int64()).cast(pa.decimal128(19, 0))
+        case "uuid":
+            return _uuids(name, column)
+        case "jsonb":  # its format has a version in front
+            return _joined(b"\x01", column)
     return column
 
 
-def _array_literals(column: pa.Array) -> pa.Array:
-    """Write arrays of scalars as {"a","b",NULL}; the quotes make every element unambiguous.
+def _uuids(name: str, column: pa.Array) -> pa.Array:
+    """Read strings as Postgres does: braces, hyphens and upper case do not matter."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
 
-    >>> import pyarrow as pa
-    >>> _array_literals(pa.array([["a,b", None, "NULL"], [], None])).to_pylist()
-    ['{"a,b",NULL,"NULL"}', '{}', None]
-    """
+    wrong = column.filter(pc.invert(pc.match_substring_regex(column, _UUID)))
+    if len(wrong):
+        raise SchemaMismatch(
+            f"column {name}: {wrong[0].as_py()[:MAX_CHARACTERS_IN_ERROR]!r} is not a valid uuid",
+            remedy="correct the value at the source, or make the column text.",
+        )
+    digits = pc.fill_null(pc.replace_substring_regex(column, "[-{}]", ""), "0" * 32)
+    data = pa.py_buffer(bytes.fromhex("".join(digits.to_pylist())))
+    values = pa.Array.from_buffers(pa.binary(16), len(column), [None, data])
+    return pc.if_else(column.is_valid(), values, pa.scalar(None, values.type))
+
+
+def _lists(column: pa.Array, elements: pa.Array) -> pa.Array:
+    """Return a list column with other elements."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    offsets = _offsets(column)
+    is_missing = pa.concat_arrays([column.is_null(), pa.array([False])])
+    offsets = pc.if_else(is_missing, pa.scalar(None, offsets.type), offsets)
+    return pa.LargeListArray.from_arrays(offsets, elements)
+
+
+def _offsets(column: pa.Array) -> pa.Array:
+    """Return where each list begins among the elements, and where the last one ends."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     lengths = pc.fill_null(pc.list_value_length(column), 0)
     ends = pc.cumulative_sum(lengths.cast(pa.int64()))
-    offsets = pa.concat_arrays([pa.array([0], pa.int64()), ends])
-    elements = _quoted(column.flatten())
-    comma = pa.scalar(",", elements.type)
-    joined = pc.binary_join(pa.LargeListArray.from_arrays(offsets, elements), comma)
-    literals = _enclosed("{", joined, "}")
-    return pc.if_else(column.is_valid(), literals, pa.scalar(None, literals.type))
+    return pa.concat_arrays([pa.array([0], pa.int64()), ends])
 
 
-def _quoted(elements: pa.Array) -> pa.Array:
+def _array_bytes(column: pa.Array, elements: pa.Array, oid: int) -> pa.Array:
+    """Return what array_recv reads: dimensions, a flag, the elements' type, length and lower bound.
+
+    Each element follows with its length; an array without elements has no dimension.
+    """
+    import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    text = _in_utc(elements).cast(pa.large_string())
-    for character in ("\\", '"'):
-        text = pc.replace_substring(text, character, "\\" + character)
-    return pc.fill_null(_enclosed('"', text, '"'), "NULL")
+    payload = _element_bytes(elements)
+    size = pc.fill_null(pc.binary_length(payload), -1).to_numpy(zero_copy_only=False)
+    framed = _joined(_big_endian(size.reshape(-1, 1)), pc.fill_null(payload, b""))
+    lists = pa.LargeListArray.from_arrays(_offsets(column), framed)
+    length = pc.fill_null(pc.list_value_length(column), 0).to_numpy(zero_copy_only=False)
+    ones = np.ones_like(length)
+    head = _big_endian(np.stack([ones, ones, ones * oid, length, ones], axis=1))
+    empty = pa.scalar(np.array([0, 0, oid], ">i4").tobytes(), head.type)
+    contents = pc.binary_join(lists, pa.scalar(b"", framed.type))
+    whole = _joined(pc.if_else(pa.array(length > 0), head, empty), contents)
+    return pc.if_else(column.is_valid(), whole, pa.scalar(None, whole.type))
 
 
-def _enclosed(left: str, text: pa.Array, right: str) -> pa.Array:
+def _element_bytes(elements: pa.Array) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    before, after, nothing = (pa.scalar(part, text.type) for part in (left, right, ""))
-    return pc.binary_join_element_wise(before, text, after, nothing)
+    if not pa.types.is_timestamp(elements.type):
+        return elements.cast(pa.large_binary())
+    since_2000 = pc.subtract_checked(elements.cast(pa.int64()), _EPOCH_MICROSECONDS)
+    values = _big_endian(pc.fill_null(since_2000, 0).to_numpy().reshape(-1, 1), ">i8")
+    return pc.if_else(elements.is_valid(), values, pa.scalar(None, values.type))
+
+
+def _big_endian(numbers: np.ndarray, type_: str = ">i4") -> pa.Array:
+    """Return each row's numbers as bytes."""
+    import numpy as np
+    import pyarrow as pa
+
+    rows, columns = numbers.shape
+    width = columns * np.dtype(type_).itemsize
+    data = pa.py_buffer(numbers.astype(type_).tobytes())
+    return pa.Array.from_buffers(pa.binary(width), rows, [None, data]).cast(pa.large_binary())
+
+
+def _joined(left: bytes | pa.Array, right: pa.Array) -> pa.Array:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    bytes_ = pa.large_binary()
+    before = pa.scalar(left, bytes_) if isinstance(left, bytes) else left.cast(bytes_)
+    return pc.binary_join_element_wise(before, right.cast(bytes_), pa.scalar(b"", bytes_))

@@ -14,6 +14,7 @@ from reliability.core.errors import SchemaMismatch
 from reliability.core.state import State
 from reliability.core.types import fits, is_written_as_json
 from reliability.spark.frames import FOLD_N, FOLD_X, check_accounting_columns
+from reliability.states.digest import DIGEST
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 
 if TYPE_CHECKING:
@@ -43,7 +44,9 @@ def check_frames(frames: Mapping[str, Any], states: Sequence[State]) -> None:
 
 
 def reduce_frame(frame: DataFrame, tables: StateTables, grant: Grant) -> DataFrame:
-    """Group by the state's key and apply its aggregators; return the columns in COPY's order.
+    """Group by the state's key and apply its aggregators; return the columns to stage.
+
+    Besides the staged columns it has each row's digest.
 
     A state with Append groups nothing: each row of the frame is staged as it is.
 
@@ -51,7 +54,21 @@ def reduce_frame(frame: DataFrame, tables: StateTables, grant: Grant) -> DataFra
     """
     staged = with_spark_types(frame, tables, grant)
     _check_types(staged, tables)
-    return _as_json(staged, tables.column_types())
+    types = tables.column_types()
+    written = _as_json(staged, types)
+    return written.withColumn(DIGEST, _digest(written, list(types)))
+
+
+def _digest(staged: DataFrame, names: Sequence[str]) -> Column:
+    """Hash the values of a row; the hash passes over NULL, so that is hashed too."""
+    from pyspark.sql import functions as F
+
+    found = dict(staged.dtypes)
+    values = [
+        F.to_json(name, JSON_OPTIONS) if found[name].startswith("array<") else F.col(name)
+        for name in names
+    ]
+    return F.xxhash64(*values, *(F.isnull(name) for name in names))
 
 
 def with_spark_types(frame: DataFrame, tables: StateTables, grant: Grant) -> DataFrame:

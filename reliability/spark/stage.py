@@ -8,8 +8,7 @@ back. A zombie finds that its attempt has ended.
 
 from __future__ import annotations
 
-import io
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,8 +16,10 @@ from reliability.core.attempt import Grant
 from reliability.core.errors import AlreadyAcked, AttemptFenced
 from reliability.core.fold import Fold
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.spark.encode import encode_csv
+from reliability.spark.encode import encode
 from reliability.spark.spool import spooled
+from reliability.states.digest import DIGEST, plus
+from reliability.states.tables import StateTables
 from reliability.transaction.process.attempt import new_write_id
 
 if TYPE_CHECKING:
@@ -30,10 +31,14 @@ RESULT = "partition int, stage int"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageTask:
-    """What a Spark task needs, as plain values: Spark pickles it, and it has no secret."""
+    """What a Spark task needs, as plain values: Spark pickles it, and it has no secret.
+
+    :param types: the Postgres type of each column, in the order of `copy`
+    """
 
     dsn: str
     copy: str
+    types: Mapping[str, str]
     grant: Grant
     sink: str
     write_id: str
@@ -46,7 +51,7 @@ class StageTask:
         context = TaskContext.get()
         assert context is not None
         with spooled(batches) as ready:
-            self.stage(context.partitionId(), CsvStream(ready))
+            self.stage(context.partitionId(), ready)
         yield pa.RecordBatch.from_pydict(
             {
                 "partition": pa.array([context.partitionId()], pa.int32()),
@@ -54,11 +59,13 @@ class StageTask:
             }
         )
 
-    def stage(self, partition: int, rows: CsvStream) -> None:
+    def stage(self, partition: int, batches: Iterator[pa.RecordBatch]) -> None:
         """COPY the rows, fence, ack; the rows count once, however often it runs.
 
         :raises AttemptFenced: the attempt was ended meanwhile; the rows are rolled back
+        :raises SchemaMismatch: a value does not fit its column
         """
+        rows = BinaryRows(batches, self.types)
         with LedgerConnection(self.dsn, f"reliability {self.grant}") as connection:
             try:
                 with connection.transaction() as tx:
@@ -67,7 +74,7 @@ class StageTask:
             except AlreadyAcked:
                 self._check_own_write(connection, partition)
 
-    def _acknowledge(self, tx: DatabaseTransaction, partition: int, rows: CsvStream) -> None:
+    def _acknowledge(self, tx: DatabaseTransaction, partition: int, rows: BinaryRows) -> None:
         tx.run_and_commit(
             "acknowledge",
             sink=self.sink,
@@ -76,6 +83,7 @@ class StageTask:
             xor=rows.fold.xor,
             count=rows.fold.count,
             rows=rows.rows,
+            digest=rows.digest,
             **self.grant,
         )
 
@@ -86,32 +94,38 @@ class StageTask:
             raise AttemptFenced(f"{self.grant}: another write of {self.sink} has acked")
 
 
-class CsvStream:
-    """Convert Arrow batches to the CSV that COPY reads, and fold their `_x` and `_n`."""
+class BinaryRows:
+    """Convert Arrow batches to a binary COPY; fold their `_x` and `_n`, and digest them."""
 
-    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
-        self._batches = batches
-        self._buffer = io.BytesIO()
+    def __init__(self, batches: Iterator[pa.RecordBatch], types: Mapping[str, str]) -> None:
+        self._chunks = encode(map(self._count, batches), types)
+        self._chunk = memoryview(b"")
         self.fold = Fold()
         self.rows = 0
+        self.digest = 0
 
     def read(self, size: int = -1) -> bytes:
         """Return the next bytes, empty at the end."""
-        while not (chunk := self._buffer.read(size)):
-            batch = next(self._batches, None)
-            if batch is None:
+        while not self._chunk:
+            chunk = next(self._chunks, None)
+            if chunk is None:
                 return b""
-            self._count(batch)
-            self._buffer = encode_csv(batch)
-        return chunk
+            self._chunk = memoryview(chunk)
+        size = len(self._chunk) if size < 0 else size
+        taken, self._chunk = self._chunk[:size], self._chunk[size:]
+        return bytes(taken)
 
-    def _count(self, batch: pa.RecordBatch) -> None:
+    def _count(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import numpy as np
 
-        xor = int(np.bitwise_xor.reduce(batch.column("_x").to_numpy(zero_copy_only=False)))
-        count = int(batch.column("_n").to_numpy(zero_copy_only=False).sum())
-        self.fold += Fold(xor if batch.num_rows else 0, count)
-        self.rows += batch.num_rows
+        if batch.num_rows:
+            xor = int(np.bitwise_xor.reduce(batch.column("_x").to_numpy(zero_copy_only=False)))
+            self.fold += Fold(xor, int(batch.column("_n").to_numpy(zero_copy_only=False).sum()))
+            self.digest = plus(
+                self.digest, int(batch.column(DIGEST).to_numpy(zero_copy_only=False).sum())
+            )
+            self.rows += batch.num_rows
+        return batch
 
 
 def write(
@@ -129,6 +143,15 @@ def write(
     return stage.numTasks if stage is not None else len(results)
 
 
-def stage_task(dsn: str, copy: str, grant: Grant, sink: str) -> StageTask:
+def stage_task(connection: LedgerConnection, tables: StateTables, grant: Grant) -> StageTask:
     """Return the task of a new write action."""
-    return StageTask(dsn=dsn, copy=copy, grant=grant, sink=sink, write_id=new_write_id())
+    with connection.transaction() as tx:
+        copy = tables.copy().as_string(tx.cursor)
+    return StageTask(
+        dsn=connection.dsn,
+        copy=copy,
+        types=tables.staged_types(),
+        grant=grant,
+        sink=tables.state.name,
+        write_id=new_write_id(),
+    )

@@ -160,14 +160,18 @@ class StateTables:
     # --- staging ---------------------------------------------------------------------------------
 
     def copy(self) -> Composed:
-        """COPY staged rows as CSV: NULL is bare, an empty string is quoted."""
-        return SQL("COPY {} ({}) FROM STDIN WITH (FORMAT csv, ENCODING 'UTF8')").format(
+        """COPY staged rows in Postgres's binary format."""
+        return SQL("COPY {} ({}) FROM STDIN WITH (FORMAT binary)").format(
             self.contribution, names(self.staged_columns())
         )
 
     def staged_columns(self) -> tuple[str, ...]:
         """Return the columns of a staged row, in COPY's order."""
         return ("_txid", "_attempt_id", *self.column_types(), "_x", "_n")
+
+    def staged_types(self) -> dict[str, str]:
+        """Return the columns of a staged row with their Postgres types, in COPY's order."""
+        return {name: column.type for name, column in self.contribution_columns().items()}
 
     def staged_accounts(self) -> Composed:
         """Fold the rows that are physically staged for an attempt (V1)."""

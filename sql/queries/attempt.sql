@@ -158,7 +158,7 @@ RETURNING s.sink;
 -- acknowledge --
 -- Fence, then ack; the caller sends it in one round trip with COMMIT.
 SELECT reliability.acknowledge(%(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(sink)s,
-       %(partition)s, %(write_id)s, %(xor)s, %(count)s, %(rows)s);
+       %(partition)s, %(write_id)s, %(xor)s, %(count)s, %(rows)s, %(digest)s);
 
 -- existing_ack --
 -- The write id of a partition's ack, if it has acked.
@@ -177,6 +177,12 @@ SELECT s.sink, s.step, s.partitions, s.ack_val, s.unacked,
  WHERE s.topology = %(topology)s AND s.txid = %(txid)s AND s.attempt_id = %(attempt_id)s
  GROUP BY s.sink, s.step, s.partitions, s.ack_val, s.unacked
  ORDER BY s.sink;
+
+-- digests_of_sink --
+-- The digest of each partition's rows, NULL if an earlier release has acked it.
+SELECT digest FROM reliability.ack
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+   AND sink = %(sink)s;
 
 -- begin_seal --
 -- First step of the seal: from now on an ack finds no PROCESSING row.

@@ -6,6 +6,7 @@ import itertools
 import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
@@ -16,13 +17,14 @@ from reliability.core.attempt import Grant
 from reliability.fingerprint import CodeFingerprint
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.migrations import migrate
-from reliability.spark.stage import CsvStream, StageTask
+from reliability.spark.stage import stage_task
 from reliability.states.tables import StateTables
 from reliability.transaction.emit.requests import Run
 from reliability.transaction.process.attempt import DriverProcess, start_step
 from tests.support.fix_pipeline import Pipeline
 from tests.support.fix_postgres import new_session
 from tests.support.runner import TransactionRunner
+from tests.support.spark_rows import spark_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -109,15 +111,9 @@ def stage(
 
     :raises AttemptFenced: the attempt was ended, or was never there
     """
-    import pyarrow as pa
-
-    with connection.transaction() as tx:
-        copy = tables.copy().as_string(tx.cursor)
-    batches = [pa.RecordBatch.from_pylist(rows)] if rows else []
-    task = StageTask(
-        dsn=connection.dsn, copy=copy, grant=grant, sink=tables.state.name, write_id=write_id
-    )
-    task.stage(partition, CsvStream(iter(batches)))
+    batches = [spark_batch(tables, rows)] if rows else []
+    task = replace(stage_task(connection, tables, grant), write_id=write_id)
+    task.stage(partition, iter(batches))
 
 
 def staged_row(

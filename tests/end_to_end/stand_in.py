@@ -25,7 +25,7 @@ from reliability.fingerprint import fingerprint
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import ledger_dsn
 from reliability.spark.imports import find_code
-from reliability.spark.stage import CsvStream, stage_task
+from reliability.spark.stage import stage_task
 from reliability.spark.submission import Submission
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.tuple_ids import fold_rows
@@ -38,6 +38,7 @@ from reliability.transaction.process.attempt import (
     start_step,
     verify_source,
 )
+from tests.support.spark_rows import spark_batch
 
 PATIENCE = 300
 BROKEN = "broken"
@@ -80,8 +81,6 @@ def stage(
     connection: LedgerConnection, topology: Topology, grant: Grant, counted: dict[str, Fold]
 ) -> None:
     """Stage a row a word, fence, ack: one partition."""
-    import pyarrow as pa
-
     (state,) = topology.states
     tables = StateTables(topology.name, state)
     place = {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id}
@@ -90,11 +89,7 @@ def stage(
         | {"_x": fold.xor, "_n": fold.count}
         for word, fold in counted.items()
     ]
-    columns = tables.staged_columns()
-    batch = pa.RecordBatch.from_pylist([{name: row[name] for name in columns} for row in staged])
-    with connection.transaction() as tx:
-        copy = tables.copy().as_string(tx.cursor)
-    stage_task(connection.dsn, copy, grant, state.name).stage(0, CsvStream(iter([batch])))
+    stage_task(connection, tables, grant).stage(0, iter([spark_batch(tables, staged)]))
     declare_partitions(connection, grant, state.name, 1)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 
@@ -22,7 +23,7 @@ from reliability.core.graph import THE_STEP
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import Leases
 from reliability.spark import spool
-from reliability.spark.stage import CsvStream, stage_task
+from reliability.spark.stage import stage_task
 from reliability.states.tables import StateTables
 from reliability.transaction.emit.requests import close
 from reliability.transaction.maintain.sweep import sweep
@@ -30,6 +31,7 @@ from reliability.transaction.process.attempt import declare_partitions, renew_le
 from reliability.transaction.process.server import fence_after_restore
 from tests.support.fix_pipeline import month, shop, write_parquet
 from tests.support.fix_postgres import rows
+from tests.support.spark_rows import spark_batch
 
 ROWS = [
     {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
@@ -54,15 +56,12 @@ def emitted(folder, pipeline):
 
 def staged_batch(grant, rows_of_customer=((7, 1, 5, 1),)):
     """One Arrow batch in COPY's order for per_customer: (customer, orders, x, n)."""
-    import pyarrow as pa
-
-    columns = StateTables("shop", shop_state()).staged_columns()
     values = [
         {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id}
         | {"customer": c, "orders": o, "_revenue_count": 0, "_rows": o, "_x": x, "_n": n}
         for c, o, x, n in rows_of_customer
     ]
-    return pa.RecordBatch.from_pylist([{name: v.get(name) for name in columns} for v in values])
+    return spark_batch(StateTables("shop", shop_state()), values)
 
 
 def shop_state():
@@ -70,13 +69,11 @@ def shop_state():
 
 
 def task_of(connection, grant, sink="per_customer"):
-    with connection.transaction() as tx:
-        copy = StateTables("shop", shop_state()).copy().as_string(tx.cursor)
-    return stage_task(connection.dsn, copy, grant, sink)
+    return replace(stage_task(connection, StateTables("shop", shop_state()), grant), sink=sink)
 
 
 def stage(connection, grant, partition=0, task=None):
-    (task or task_of(connection, grant)).stage(partition, CsvStream(iter([staged_batch(grant)])))
+    (task or task_of(connection, grant)).stage(partition, iter([staged_batch(grant)]))
 
 
 # --- A1, G4: fencing --------------------------------------------------------------------------
@@ -130,7 +127,7 @@ def test_the_fence_comes_last_so_a_zombie_in_mid_copy_leaves_nothing(emitted, co
         yield staged_batch(zombie)
 
     with pytest.raises(AttemptFenced):
-        task_of(connection, zombie).stage(0, CsvStream(batches()))
+        task_of(connection, zombie).stage(0, batches())
     assert rows(connection, STAGED) == [(0,)]
 
 
@@ -534,7 +531,7 @@ def test_a_stalled_copy_of_an_ended_attempt_is_ended(emitted, connection):
         yield staged_batch(dead)
 
     with pytest.raises(LedgerUnavailable):
-        task_of(connection, dead).stage(0, CsvStream(stalled()))
+        task_of(connection, dead).stage(0, stalled())
     assert rows(connection, STAGED) == [(0,)]
 
 

@@ -13,7 +13,8 @@ from reliability import Append, Count, First, Latest, Max, State, Sum
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.errors import SchemaMismatch
 from reliability.spark.reduce import reduce_frame
-from reliability.spark.stage import CsvStream
+from reliability.spark.stage import BinaryRows
+from reliability.states.digest import DIGEST, format_digest
 from reliability.states.tables import StateTables
 from tests.integration.test_states import STATES, expected, found
 from tests.support.fix_postgres import rolled_back
@@ -54,7 +55,7 @@ def grant(txid, attempt_id=0):
 def stage(one, frame, txid, attempt_id=0):
     """Reduce a frame in Spark and COPY what comes out, as the write action's tasks do."""
     staged = reduce_frame(frame, one.tables, grant(txid, attempt_id)).toArrow()
-    stream = CsvStream(iter(staged.to_batches()))
+    stream = BinaryRows(iter(staged.to_batches()), one.tables.staged_types())
     one.tx.copy(one.tables.copy().as_string(one.tx.cursor), stream)
     one.make_attempt(txid, attempt_id, stream.rows)
     return stream.fold
@@ -168,3 +169,58 @@ def test_a_frame_that_does_not_fit_is_refused_before_spark_runs(spark, values, s
     frame = frame.drop("d").withColumnRenamed("e", "d")
     with pytest.raises(SchemaMismatch, match=said):
         reduce_frame(frame, StateTables(TOPOLOGY, State("s", values=values)), grant(1))
+
+
+# --- the digest of a contribution ----------------------------------------------------------------
+
+DIGESTED = State(
+    "digested",
+    key={"k": "text"},
+    values={"v": Append("v", "bigint"), "w": Append("w", "bigint"), "l": Append("l", "text[]")},
+)
+ONE = "('a', 1, NULL, array('x'))"
+
+
+def digest_of(spark, *rows, partitions=1):
+    """Return the digest of what several partitions of Spark stage."""
+    columns = "k string, v long, w long, l array<string>, _x long, _n long"
+    frame = spark.createDataFrame([], columns)
+    if rows:
+        values = ", ".join(rows)
+        frame = spark.sql(
+            "SELECT k, CAST(v AS long) AS v, CAST(w AS long) AS w, CAST(l AS array<string>) AS l,"
+            f" 0L AS _x, 1L AS _n FROM VALUES {values} AS t(k, v, w, l)"
+        )
+    staged = reduce_frame(frame, StateTables(TOPOLOGY, DIGESTED), grant(1))
+    found = [row[DIGEST] for row in staged.repartition(partitions).select(DIGEST).collect()]
+    return format_digest(len(found), found)
+
+
+def test_a_digest_does_not_depend_on_order_and_partitions(spark):
+    other = "('b', 2, 3, array())"
+    assert digest_of(spark, ONE, other) == digest_of(spark, other, ONE, partitions=3)
+    assert digest_of(spark) == "0:0"
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        "('b', 1, NULL, array('x'))",
+        "('a', 2, NULL, array('x'))",
+        "('a', NULL, 1, array('x'))",
+        "('a', 1, NULL, array('x', NULL))",
+        "('a', 1, NULL, array('x,'))",
+        "('a', 1, NULL, NULL)",
+    ],
+)
+def test_a_digest_differs_if_one_value_does(spark, other):
+    assert digest_of(spark, ONE) != digest_of(spark, other)
+
+
+def test_a_row_that_is_appended_twice_is_digested_twice(spark):
+    assert digest_of(spark, ONE, ONE) not in (digest_of(spark, ONE), digest_of(spark))
+
+
+def test_acks_of_an_earlier_release_have_no_digest():
+    assert format_digest(2, [5, None]) is None
+    assert format_digest(2, [2**63 - 1, 1]) == f"2:{-(2**63)}"

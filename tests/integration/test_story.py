@@ -9,15 +9,12 @@ from dataclasses import replace
 from importlib import import_module, invalidate_caches
 
 import pytest
-from psycopg2.sql import SQL
 
-from reliability import Append, Count, Latest, MemorySpout, State, Sum, Topology
+from reliability import Count, MemorySpout, State, Sum, Topology
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.coordinator import AttemptStatus
 from reliability.core.errors import AttemptIncomplete, AttemptUnknown
 from reliability.core.request import RequestKind
-from reliability.states.digest import digest
-from reliability.states.tables import StateTables
 from reliability.transaction.inspect.attempt_report import (
     Replaced,
     RequestReport,
@@ -175,70 +172,3 @@ def test_the_part_of_another_database(words, connection, add_database):
     assert [state.state for state in told.states] == ["per_word", "total"]
     assert all(state.contribution_digest for state in told.states)
     assert rows(there, "SELECT batch_digest FROM reliability.attempt") == [(told.batch_digest,)]
-
-
-# --- the digest of a contribution ----------------------------------------------------------------
-
-SUMS = State(
-    "sums",
-    {"k": "text", "at": "timestamptz"},
-    {
-        "n": Count(),
-        "total": Sum("v", "double precision"),
-        "raw": Latest("b", {"v": "bigint"}, "bytea"),
-    },
-)
-ROWS = State("rows", {"k": "text"}, {"v": Append("v", "numeric(14,2)")})
-
-
-def staged(connection, state, *partitions):
-    """Return the digest of rows that several partitions have staged."""
-    tables = StateTables("t", state)
-    with connection.transaction() as tx:
-        if not tx.one("table_exists", table=tables.contribution_name)["exists"]:
-            tx.run(tables.create())
-        tx.run(SQL("TRUNCATE {}").format(tables.contribution))
-        for x, row in enumerate(row for partition in partitions for row in partition):
-            values = ", ".join(f"'{value}'" for value in (1, 0, *row, x, 1))
-            tx.run(SQL("INSERT INTO {} VALUES (" + values + ")").format(tables.contribution))
-    with connection.transaction() as tx:
-        return tx.one(digest(tables), txid=1, attempt_id=0)["digest"]
-
-
-def row(key="a", n=1, total=0.5, count=1, raw="x", by=1):
-    """A staged row of SUMS: key, at, n, total, its count, raw, its order and tuple id, the rows."""
-    return (key, "1997-01-01 00:00+00", n, total, count, raw, by, 7, n)
-
-
-def test_the_digest_does_not_depend_on_partitions(connection):
-    whole = staged(connection, SUMS, [row("a", 3, 1.5, 3, "y", 2), row("b")])
-    assert whole == staged(connection, SUMS, [row("b")], [], [row("a", 3, 1.5, 3, "y", 2)])
-    assert whole.startswith("2:")
-
-
-@pytest.mark.parametrize(
-    "other", [row("b"), row(n=2), row(total=0.75), row(count=2), row(raw="y"), row(by=2)]
-)
-def test_the_digest_differs_if_one_value_does(connection, other):
-    assert staged(connection, SUMS, [row(), row("c")]) != staged(
-        connection, SUMS, [other, row("c")]
-    )
-
-
-def test_a_row_that_is_appended_twice_is_there_twice(connection):
-    once, twice = [("a", "1.50")], [("a", "1.50"), ("a", "1.50")]
-    assert staged(connection, ROWS, once) == staged(connection, ROWS, [], [("a", "1.5")])
-    assert staged(connection, ROWS, once) != staged(connection, ROWS, twice)
-    assert staged(connection, ROWS, twice) == staged(connection, ROWS, once, once)
-    assert staged(connection, ROWS) == "0:0"
-
-
-def test_the_digest_does_not_depend_on_the_sessions_settings(connection):
-    before = staged(connection, SUMS, [row(total=0.1)])
-    with connection.transaction() as tx:
-        for setting in (
-            "TimeZone = 'Asia/Tokyo'", "DateStyle = 'German'", "extra_float_digits = -3",
-            "bytea_output = 'escape'",
-        ):  # fmt: skip
-            tx.run(SQL(f"SET {setting}"))
-    assert staged(connection, SUMS, [row(total=0.1)]) == before

@@ -15,8 +15,9 @@ from psycopg2.extras import register_uuid
 from psycopg2.sql import SQL
 
 from reliability import Count, Latest, Max, State
-from reliability.core.errors import TextNotStorable, UnexpectedAnswer
-from reliability.spark.stage import CsvStream
+from reliability.core.errors import SchemaMismatch, TextNotStorable, UnexpectedAnswer
+from reliability.spark.stage import BinaryRows
+from reliability.states.digest import DIGEST
 from tests.support.fix_postgres import rolled_back
 from tests.support.one_state import OneState
 
@@ -91,9 +92,11 @@ def copy_in(one, txid, attempt_id, columns):
     own = {"_txid": [txid] * number, "_attempt_id": [attempt_id] * number}
     rest = {c: [1] * number for c in one.tables.staged_columns() if c not in own | columns.keys()}
     data = {**own, **columns, **rest}
-    batch = pa.RecordBatch.from_pydict({c: data[c] for c in one.tables.staged_columns()})
+    data[DIGEST] = [0] * number
+    names = (*one.tables.staged_columns(), DIGEST)
+    batch = pa.RecordBatch.from_pydict({name: data[name] for name in names})
     one.make_attempt(txid, attempt_id, number)
-    stream = CsvStream(iter([batch.slice(0, 1), batch.slice(1)]))
+    stream = BinaryRows(iter([batch.slice(0, 1), batch.slice(1)]), one.tables.staged_types())
     one.tx.copy(one.tables.copy().as_string(one.tx.cursor), stream)
     assert stream.rows == number
 
@@ -177,20 +180,52 @@ def test_values_are_as_large_as_postgres_takes_them(connection):
 @pytest.mark.parametrize(
     ("type_", "value", "error"),
     [
-        ("uuid", "no uuid", UnexpectedAnswer),
+        ("uuid", "no uuid", SchemaMismatch),
+        ("uuid", "{" + IDS[0], SchemaMismatch),
+        ("uuid[]", [IDS[0], "no uuid"], SchemaMismatch),
         ("jsonb", "{", UnexpectedAnswer),
         ("text", "a\0b", TextNotStorable),
-        ("bigint[]", ["x"], UnexpectedAnswer),
+        ("numeric(5,2)", Decimal("1234.5"), UnexpectedAnswer),
     ],
 )
-def test_what_is_no_value_of_the_type_is_refused_by_postgres(connection, type_, value, error):
+def test_what_is_no_value_of_the_type_is_refused(connection, type_, value, error):
     with pytest.raises(error):
         stage_one_value(connection, type_, value)
+
+
+@pytest.mark.parametrize(
+    ("type_", "number", "error"),
+    [
+        ("date", 2**31 - 1, UnexpectedAnswer),
+        ("date", -(2**31), SchemaMismatch),
+        ("timestamp", -211_810_204_800_000_000, UnexpectedAnswer),  # before 4713 BC
+        ("timestamp", -(2**63), SchemaMismatch),
+        ("timestamptz", -(2**63), SchemaMismatch),
+        ("timestamptz[]", -(2**63), SchemaMismatch),
+    ],
+)
+def test_a_time_before_or_after_those_of_postgres_is_refused(connection, type_, number, error):
+    import pyarrow as pa
+
+    is_date = type_ == "date"
+    zone = "UTC" if type_.startswith("timestamptz") else None
+    column = pa.array([number], pa.int32() if is_date else pa.int64())
+    column = column.cast(pa.date32() if is_date else pa.timestamp("us", zone))
+    if type_.endswith("[]"):
+        column = pa.ListArray.from_arrays([0, 1], column)
+    with pytest.raises(error):
+        stage_one(connection, type_, column)
 
 
 def stage_one_value(connection, type_, value):
     import pyarrow as pa
 
+    stage_one(connection, type_, pa.array([value]))
+
+
+def stage_one(connection, type_, column):
+    import pyarrow as pa
+
     with rolled_back(connection) as tx:
         one = OneState(tx, State("s", values={"v": Latest("v", {"d": "bigint"}, type_)}))
-        copy_in(one, 1, 0, {"_key": pa.array([True]), "v": pa.array([value])})
+        copy_in(one, 1, 0, {"_key": pa.array([True]), "v": column})

@@ -297,7 +297,7 @@ MUTANTS = (
     Mutant(
         rule="A1",
         name="an ack without the nonce counts",
-        path="sql/migrations/0001_ledger.sql",
+        path="sql/migrations/0007_digest_of_acks.sql",
         old="AND nonce = p_nonce AND status = 'PROCESSING';",
         new="AND status = 'PROCESSING';",
         tests=(ATTEMPTS + "test_the_same_attempt_id_with_another_nonce_is_somebody_else",),
@@ -323,7 +323,7 @@ MUTANTS = (
     Mutant(
         rule="A2",
         name="a Spark task is not fenced",
-        path="sql/migrations/0001_ledger.sql",
+        path="sql/migrations/0007_digest_of_acks.sql",
         old="AND nonce = p_nonce AND status = 'PROCESSING';",
         new="AND nonce = p_nonce AND status <> 'COMMITTED';",
         tests=(ATTEMPTS + "test_a_zombie_in_mid_copy_leaves_nothing",),
@@ -398,7 +398,7 @@ MUTANTS = (
     Mutant(
         rule="A6",
         name="an ack counts while the attempt is sealed",
-        path="sql/migrations/0001_ledger.sql",
+        path="sql/migrations/0007_digest_of_acks.sql",
         old="AND nonce = p_nonce AND status = 'PROCESSING';",
         new="AND nonce = p_nonce AND status IN ('PROCESSING', 'SEALING');",
         tests=(ATTEMPTS + "test_nothing_acks_while_the_attempt_is_sealed",),

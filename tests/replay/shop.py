@@ -6,7 +6,6 @@ batch keep their tuple ids when the code that makes something else of them is co
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
@@ -40,7 +39,7 @@ from reliability.core.request import TaskTry
 from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, SpoutKind
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import database_dsn
-from reliability.spark.stage import CsvStream, StageTask
+from reliability.spark.stage import stage_task
 from reliability.spouts.memory import MemorySlice
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
@@ -55,6 +54,7 @@ from reliability.transaction.process.attempt import (
 )
 from tests.support.one_state import Row, reduce_rows
 from tests.support.runner import TransactionRunner
+from tests.support.spark_rows import spark_batch
 from tests.support.without_spark import WithoutSpark
 
 if TYPE_CHECKING:
@@ -301,19 +301,9 @@ class Shop:
         for state in self.topology.states:
             tables = StateTables(self.name, state)
             with closing(LedgerConnection(self.dsn_of(state.database))) as connection:
-                with connection.transaction() as tx:
-                    copy = tables.copy().as_string(tx.cursor)
-                task = StageTask(
-                    dsn=connection.dsn,
-                    copy=copy,
-                    grant=grant,
-                    sink=state.name,
-                    write_id=str(uuid.uuid4()),
-                )
+                task = stage_task(connection, tables, grant)
                 for part in range(partitions):
-                    task.stage(
-                        part, CsvStream(iter([_batch(tables, grant, whole[part::partitions])]))
-                    )
+                    task.stage(part, iter([_batch(tables, grant, whole[part::partitions])]))
                 declare_partitions(connection, grant, state.name, partitions)
 
     def dsn_of(self, database: str) -> str:
@@ -384,20 +374,11 @@ def _identifier(name: str) -> Any:
 
 
 def _batch(tables: StateTables, grant: Grant, rows: Sequence[Row]) -> pa.RecordBatch:
-    import pyarrow as pa
-
     own = {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id}
     staged: list[Mapping[str, Any]] = [
         {**row, **own} for row in reduce_rows(tables.state, [{**r, **own} for r in rows])
     ]
-    price = pa.decimal128(14, 2)
-    arrow = {"bigint": pa.int64(), "text": pa.string(), "date": pa.date32(), "boolean": pa.bool_()}
-    arrow["double precision"] = pa.float64()
-    types = tables.column_types()
-    schema = pa.schema(
-        [(name, arrow.get(types.get(name, "bigint"), price)) for name in tables.staged_columns()]
-    )
-    return pa.RecordBatch.from_pylist([dict(row) for row in staged], schema=schema)
+    return spark_batch(tables, staged)
 
 
 def _never(*_: Any) -> dict[str, Any]:

@@ -34,7 +34,7 @@ from reliability.core.errors import (
 from reliability.core.graph import THE_STEP
 from reliability.fingerprint import fingerprint
 from reliability.spark import driver
-from reliability.spark.stage import CsvStream, stage_task
+from reliability.spark.stage import stage_task
 from reliability.spouts.memory import MemorySlice
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
@@ -56,6 +56,7 @@ from tests.support.fix_pipeline import Pipeline
 from tests.support.fix_postgres import rows
 from tests.support.one_state import reduce_rows
 from tests.support.runner import TransactionRunner
+from tests.support.spark_rows import spark_batch
 
 TEXT = "man man dog  apple man dog  dog cat cat  man cat egg"
 OLD = {"times": Count()}
@@ -99,18 +100,12 @@ class Library:
         self.pipeline.runner.seal(grant, THE_STEP)
 
     def stage(self, grant):
-        import pyarrow as pa
-
         for state in self.topology.states:
             tables = StateTables(self.topology.name, state)
             place = {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id}
             staged = [row | place for row in reduce_rows(state, self._source(grant))]
-            columns = tables.staged_columns()
-            batch = pa.RecordBatch.from_pylist([{c: row[c] for c in columns} for row in staged])
-            with self.connection.transaction() as tx:
-                copy = tables.copy().as_string(tx.cursor)
-            task = stage_task(self.connection.dsn, copy, grant, state.name)
-            task.stage(0, CsvStream(iter([batch])))
+            task = stage_task(self.connection, tables, grant)
+            task.stage(0, iter([spark_batch(tables, staged)]))
             declare_partitions(self.connection, grant, state.name, 1)
 
     def _source(self, grant):

@@ -29,8 +29,8 @@ from reliability.core.errors import (
 from reliability.core.request import TaskTry
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import Leases, database_dsn
-from reliability.spark.stage import CsvStream, StageTask
-from reliability.states.tables import SINGLE_ROW_KEY, StateTables
+from reliability.spark.stage import StageTask
+from reliability.states.tables import StateTables
 from reliability.transaction import run as run_module
 from reliability.transaction.commit.checkpoint import Checkpoint
 from reliability.transaction.commit.plan import Committed, DrainLimits, read_plan
@@ -58,6 +58,7 @@ from tests.simulation.invariants import Invariants, Mirror
 from tests.simulation.observed import Observed, Observer
 from tests.simulation.source import MONTHS, Source
 from tests.support.runner import TransactionRunner
+from tests.support.spark_rows import spark_batch
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -315,25 +316,24 @@ class World:
 
     def stage(self, grant: Grant, sink: str, partition: int, write: int = 0) -> None:
         """Run one Spark task: COPY, fence, ack; in the middle of the COPY another may come in."""
-        import pyarrow as pa
 
         tables, attempt = self.tables[sink], grant.attempt
         own = partition_of(self._contents(grant), sink, partition)
         rows = staged(tables, attempt, own)
-        schema = pa.schema([(name, _arrow_type(name)) for name in tables.staged_columns()])
 
         def batches() -> Iterator[pa.RecordBatch]:
-            yield pa.RecordBatch.from_pylist(rows, schema=schema)
+            yield spark_batch(tables, rows)
             self.source.meanwhile()
 
         task = StageTask(
             dsn=self.dsn_of(sink),
             copy=self.copies[sink],
+            types=tables.staged_types(),
             grant=grant,
             sink=sink,
             write_id=str(uuid.uuid5(WRITES, f"{grant}:{sink}:{write}")),
         )
-        task.stage(partition, CsvStream(batches()))
+        task.stage(partition, batches())
 
     def dsn_of(self, sink: str) -> str:
         database = self.states[sink].database
@@ -446,12 +446,6 @@ class Silent(str, Enum):
 
 def _nothing() -> None:
     pass
-
-
-def _arrow_type(column: str) -> pa.DataType:
-    import pyarrow as pa
-
-    return pa.bool_() if column == SINGLE_ROW_KEY else pa.int64()
 
 
 _HOURS_PASS = {

@@ -9,7 +9,7 @@ from reliability import Count, MemorySpout, State, Topology
 from reliability.core.attempt import Grant
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
-from reliability.spark.stage import CsvStream, stage_task
+from reliability.spark.stage import stage_task
 from reliability.spouts.memory import MemorySlice
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
@@ -17,6 +17,7 @@ from reliability.transaction.process.attempt import declare_partitions, read_bat
 from tests.support.fix_pipeline import Pipeline
 from tests.support.fix_postgres import rows
 from tests.support.runner import TransactionRunner
+from tests.support.spark_rows import spark_batch
 
 
 class Words:
@@ -42,8 +43,6 @@ class Words:
 
     def stage(self, grant: Grant, read_as: Mapping[str, str] | None = None, lose: str = "") -> None:
         """Stage the attempt's batch; `read_as` is code that reads a word as another one."""
-        import pyarrow as pa
-
         meta = read_batch_meta(self.connection, grant)
         counted: dict[str, Fold] = defaultdict(Fold)
         for ordinal, item in enumerate(meta.items):
@@ -57,13 +56,8 @@ class Words:
             | {"_x": fold.xor, "_n": fold.count}
             for word, fold in counted.items()
         ]
-        columns = self.tables.staged_columns()
-        batch = pa.RecordBatch.from_pylist(
-            [{name: row[name] for name in columns} for row in staged]
-        )
-        with self.connection.transaction() as tx:
-            copy = self.tables.copy().as_string(tx.cursor)
-        stage_task(self.connection.dsn, copy, grant, "words").stage(0, CsvStream(iter([batch])))
+        batch = spark_batch(self.tables, staged)
+        stage_task(self.connection, self.tables, grant).stage(0, iter([batch]))
         declare_partitions(self.connection, grant, "words", 1)
 
     def seal(self, grant: Grant) -> None:

@@ -16,7 +16,7 @@ from reliability.core.errors import AttemptIncomplete, ReliabilityError
 from reliability.core.fold import Fold
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.records import sink_of
-from reliability.states.digest import digest
+from reliability.states.digest import format_digest
 from reliability.states.tables import StateTables
 from reliability.transaction.process.attempt import (
     error_of,
@@ -87,7 +87,7 @@ def _begin_seal_there(connection: LedgerConnection, grant: Grant, task: str) -> 
 @dataclass(frozen=True, slots=True)
 class _Staged:
     rows: int
-    digest: str
+    digest: str | None
 
 
 def _audit(
@@ -102,9 +102,7 @@ def _audit(
     for state in topology.states:
         tables = StateTables(topology.name, state)
         connection = databases.connection_of(state.database)
-        folds[state.name], rows = _fold(connection, tables, grant)
-        renew_lease(databases.coordinator, grant)
-        found[state.database][state.name] = _Staged(rows, _digest(connection, tables, grant))
+        folds[state.name], found[state.database][state.name] = _staged(connection, tables, grant)
         renew_lease(databases.coordinator, grant)
     check_accounting(meta.emitted, sinks, folds, meta.verdict)
     verify_source(databases.coordinator, grant, topology.spout, meta)
@@ -120,16 +118,14 @@ def _sinks(databases: TopologyDatabases, grant: Grant) -> list[Sink]:
     return sinks
 
 
-def _fold(connection: LedgerConnection, tables: StateTables, grant: Grant) -> tuple[Fold, int]:
+def _staged(
+    connection: LedgerConnection, tables: StateTables, grant: Grant
+) -> tuple[Fold, _Staged]:
     with connection.transaction() as tx:
         row = tx.one(tables.staged_accounts(), **grant)
-    return Fold(row["xor"], row["count"]), row["rows"]
-
-
-def _digest(connection: LedgerConnection, tables: StateTables, grant: Grant) -> str:
-    with connection.transaction() as tx:
-        found: str = tx.one(digest(tables), **grant)["digest"]
-    return found
+        acks = tx.all("digests_of_sink", sink=tables.state.name, **grant)
+    digest = format_digest(row["rows"], [ack["digest"] for ack in acks])
+    return Fold(row["xor"], row["count"]), _Staged(row["rows"], digest)
 
 
 def _end_seal(connection: LedgerConnection, grant: Grant, staged: dict[str, _Staged]) -> None:

@@ -1,0 +1,112 @@
+"""Rows in Postgres's binary format and as CSV are the same rows."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+from io import BytesIO
+from json import dumps
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg2.sql import SQL
+
+from reliability.spark.encode import encode
+from tests.support.csv_rows import encode_csv
+from tests.support.fix_postgres import rolled_back
+from tests.support.spark_rows import arrow_type
+
+DAY = 86_400_000_000
+TEXT = st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=9)
+# years 1 to 9999, where the CSV writer has dates at all
+DAYS = st.integers(-719_162, 2_932_896)
+TIMES = st.integers(-719_162 * DAY, 2_932_896 * DAY)
+SCALARS = {
+    "smallint": st.integers(-(2**15), 2**15 - 1),
+    "integer": st.integers(-(2**31), 2**31 - 1),
+    "bigint": st.integers(-(2**63), 2**63 - 1),
+    "numeric": st.integers(-(10**38) + 1, 10**38 - 1).map(lambda n: Decimal(f"{n}E-2")),
+    "numeric(14,2)": st.integers(-(10**14) + 1, 10**14 - 1).map(lambda n: Decimal(f"{n}E-2")),
+    "real": st.floats(width=32),
+    "double precision": st.floats(),
+    "text": TEXT,
+    "varchar": TEXT,
+    "date": DAYS,
+    "timestamp": TIMES,
+    "timestamptz": TIMES,
+    "boolean": st.booleans(),
+    "uuid": st.uuids().map(str),
+}
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | TEXT,
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXT, inner, max_size=3),
+)
+SHAPES = {
+    **SCALARS,
+    **{f"{type_}[]": st.lists(st.none() | values, max_size=4) for type_, values in SCALARS.items()},
+    "bytea": st.binary(max_size=9),
+    "jsonb": JSON.map(lambda value: dumps(value)),
+}
+
+
+@pytest.mark.parametrize("type_", SHAPES)
+def test_the_binary_way_and_the_csv_way_write_the_same(connection, type_):
+    with rolled_back(connection) as tx:
+        tx.run(SQL(f"CREATE TEMPORARY TABLE one (n integer, v {type_}) ON COMMIT DROP"))
+        tx.run(SQL(f"CREATE TEMPORARY TABLE other (n integer, v {type_}) ON COMMIT DROP"))
+
+        @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+        @given(st.lists(st.none() | SHAPES[type_], max_size=8), st.integers(0, 3))
+        def compare(values, skipped):
+            write_both(tx, type_, values, skipped)
+            differ = SQL(
+                "SELECT one.v::text AS one, other.v::text AS other FROM one FULL JOIN other"
+                " USING (n) WHERE one.v::text IS DISTINCT FROM other.v::text"
+            )
+            assert tx.all(differ) == []
+            found = tx.one(SQL("SELECT count(*) AS rows FROM one"))["rows"]
+            assert found == max(len(values) - skipped, 0)
+
+        compare()
+
+
+def write_both(tx, type_, values, skipped):
+    """Fill both tables, in two batches, of which the first is a slice of Arrow arrays."""
+    import pyarrow as pa
+
+    arrow = arrow_type(type_)
+    if pa.types.is_temporal(arrow) or (pa.types.is_list(arrow) and temporal(arrow.value_type)):
+        column = from_numbers(arrow, values)
+    else:
+        column = pa.array(values, arrow)
+    batch = pa.RecordBatch.from_pydict({"n": pa.array(range(len(values)), pa.int32()), "v": column})
+    rest = batch.slice(skipped)
+    tx.run(SQL("TRUNCATE one, other"))
+    batches = [rest.slice(0, 1), rest.slice(1)]
+    binary = b"".join(encode(iter(batches), {"n": "integer", "v": type_}))
+    tx.copy("COPY one FROM STDIN (FORMAT binary)", BytesIO(binary))
+    for each in batches:
+        tx.copy("COPY other FROM STDIN (FORMAT csv)", encode_csv(each))
+
+
+def temporal(arrow):
+    import pyarrow as pa
+
+    return pa.types.is_temporal(arrow)
+
+
+def from_numbers(arrow, values):
+    """Make days and microseconds since 1970 dates and times: Python's own have other bounds."""
+    import pyarrow as pa
+
+    if pa.types.is_list(arrow):
+        flat = from_numbers(arrow.value_type, [e for value in values if value for e in value])
+        ends = [0]
+        for value in values:
+            ends.append(ends[-1] + len(value or ()))
+        missing = [value is None for value in values]
+        offsets = pa.array([None if m else e for m, e in zip([*missing, False], ends, strict=True)],
+                           pa.int32())  # fmt: skip
+        return pa.ListArray.from_arrays(offsets, flat).cast(arrow)
+    width = pa.int32() if pa.types.is_date32(arrow) else pa.int64()
+    return pa.array(values, width).cast(arrow)
