@@ -588,7 +588,7 @@ def test_a_newer_grant_fences_the_older_one_before_it_returns(staged):
     with pytest.raises(AttemptFenced), staged.participants.connection_of(EAST).transaction() as tx:
         tx.run(
             "acknowledge", sink=EAST, partition=0, write_id=older.nonce, xor=0, count=1, rows=1,
-            **older,
+            digest=0, **older,
         )  # fmt: skip
 
 
