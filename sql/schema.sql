@@ -132,6 +132,18 @@ CREATE TABLE reliability.attempt_step (
     CONSTRAINT step_status CHECK ((status = ANY (ARRAY['OPEN'::text, 'RUNNING'::text, 'DONE'::text])))
 );
 
+CREATE TABLE reliability.attempt_table (
+    table_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    topology text NOT NULL,
+    state text NOT NULL,
+    txid bigint NOT NULL,
+    attempt_id integer NOT NULL,
+    bytes bigint,
+    CONSTRAINT attempt_table_pkey PRIMARY KEY (table_id),
+    CONSTRAINT one_table_per_attempt_and_state UNIQUE (topology, state, txid, attempt_id),
+    CONSTRAINT attempt_table_topology_txid_attempt_id_fkey FOREIGN KEY (topology, txid, attempt_id) REFERENCES reliability.attempt(topology, txid, attempt_id)
+);
+
 CREATE TABLE reliability.checkpoint (
     topology text NOT NULL,
     phase text NOT NULL DEFAULT 'COMMITTED'::text,

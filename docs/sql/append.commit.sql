@@ -2,6 +2,8 @@
 
 -- the query staged_rows
 
+-- the query attempt_table
+
 SELECT coalesce(bit_xor(_x), 0) AS xor,
        coalesce(sum(_n), 0)::bigint AS count,
        count(*) AS rows
@@ -12,6 +14,8 @@ WHERE _txid = %(txid)s
 SELECT count(*) AS rows
 FROM "public"."revenue"
 WHERE _txid >= %(txid)s;
+
+-- the query attempt_table
 
 WITH moved AS
   (DELETE

@@ -2,6 +2,8 @@
 
 -- the query staged_rows
 
+-- the query attempt_table
+
 SELECT coalesce(bit_xor(_x), 0) AS xor,
        coalesce(sum(_n), 0)::bigint AS count,
        count(*) AS rows
@@ -14,6 +16,8 @@ WHERE _txid = %(txid)s
 -- the query history_of_states
 
 -- the query contribution
+
+-- the query stages_the_same
 
 CREATE
 TEMPORARY TABLE "pg_temp"."reached" ON
@@ -29,6 +33,8 @@ DELETE
 FROM "public"."revenue"
 WHERE _txid = %(txid)s
   AND _attempt_id = %(replaced_attempt)s;
+
+-- the query attempt_table
 
 WITH moved AS
   (DELETE

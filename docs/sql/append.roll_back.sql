@@ -47,8 +47,7 @@ SELECT
      (SELECT "customer",
              "price"
       FROM "public"."revenue"
-      WHERE _txid = %(txid)s
-        AND _attempt_id = %(attempt_id)s
+      WHERE false
       EXCEPT ALL SELECT "customer",
                         "price"
       FROM "pg_temp"."reached") AS a) AS rows_added,
@@ -62,8 +61,7 @@ SELECT
       EXCEPT ALL SELECT "customer",
                         "price"
       FROM "public"."revenue"
-      WHERE _txid = %(txid)s
-        AND _attempt_id = %(attempt_id)s) AS r) AS rows_removed,
+      WHERE false) AS r) AS rows_removed,
        '{}'::jsonb AS moved;
 
 DROP TABLE "pg_temp"."reached";

@@ -45,6 +45,7 @@ from reliability.spark.stage import stage_task, write
 from reliability.spark.submission import Submission
 from reliability.spark.task_errors import raised_by_task
 from reliability.spark.values import translate_value_errors
+from reliability.states import attempt_table
 from reliability.states.tables import StateTables
 from reliability.topologies import load_topology
 from reliability.transaction.process.attempt import (
@@ -134,9 +135,11 @@ def process_with(
         pin_settings(spark)  # the function may have changed some
         check_frames(frames, states)
         persist_shared(inputs, list(frames.values()))
+        emitted = read_batch_meta(databases.coordinator, grant).emitted.count
         for state in states:
             tables = StateTables(topology.name, state)
-            _stage(databases.connection_of(state.database), tables, frames[state.name], grant)
+            connection_there = databases.connection_of(state.database)
+            _stage(connection_there, tables, frames[state.name], grant, emitted)
 
 
 def _inputs(
@@ -160,9 +163,15 @@ def _inputs(
 
 
 def _stage(
-    connection: LedgerConnection, tables: StateTables, frame: DataFrame, grant: Grant
+    connection: LedgerConnection,
+    tables: StateTables,
+    frame: DataFrame,
+    grant: Grant,
+    emitted: int,
 ) -> None:
     staged = reduce_frame(frame, tables, grant)
+    with connection.transaction() as tx:
+        tables = attempt_table.open_table(tx, tables, grant, emitted)
     partitions = write(staged, stage_task(connection, tables, grant))
     declare_partitions(connection, grant, tables.state.name, partitions)
     logger.info("%s staged %s in %s partitions", grant, tables.state.name, partitions)

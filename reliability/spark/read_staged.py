@@ -13,6 +13,7 @@ from reliability.core.state import State
 from reliability.core.types import read_as
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark.read_postgres import read_postgres
+from reliability.states import attempt_table
 from reliability.states.tables import StateTables
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def staged_frame(
     parts = spark.sparkContext.defaultParallelism
     place = {"txid": grant.attempt.txid, "attempt_id": grant.attempt.attempt_id}
     with connection.transaction() as tx:
+        tables = attempt_table.find_table(tx, tables, grant)
         queries = [
             tx.cursor.mogrify(
                 tables.staged_part(list(columns)), place | {"part": n, "parts": parts}

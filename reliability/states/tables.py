@@ -4,6 +4,8 @@ Each state has two tables:
 
 - the target `<schema>.<table>`: key, values, hidden columns, `_txid` (the greatest in the row);
 - the contributions `reliability_contribution.<topology>__<state>`: the staged rows of each attempt.
+
+An attempt with many rows to append has a table of its own for them (attempt_table.py).
 """
 
 from __future__ import annotations
@@ -53,11 +55,16 @@ _BOOKKEEPING = {
 
 
 class StateTables:
-    """The two tables of one state of one topology."""
+    """The tables of one state of one topology.
 
-    def __init__(self, topology: str, state: State) -> None:
+    :param attempt_table: the number of the attempt's own table, None if its rows are staged in the
+        contributions' table
+    """
+
+    def __init__(self, topology: str, state: State, attempt_table: int | None = None) -> None:
         self.topology = topology
         self.state = state
+        self.attempt_table = attempt_table
         self.columns = state.columns()
         self.key = tuple(state.key) or (() if state.is_append else (SINGLE_ROW_KEY,))
         self.target = Identifier(*state.target)
@@ -67,6 +74,17 @@ class StateTables:
     @property
     def target_name(self) -> str:
         return ".".join(self.state.target)
+
+    def with_attempt_table(self, number: int) -> StateTables:
+        """Return the same tables, with this one for the attempt's rows."""
+        return StateTables(self.topology, self.state, number)
+
+    @property
+    def staged(self) -> Identifier:
+        """Return the table in which the attempt's rows are staged."""
+        if self.attempt_table is None:
+            return self.contribution
+        return attempt_table_of(self.attempt_table)
 
     @property
     def contribution_name(self) -> str:
@@ -162,7 +180,7 @@ class StateTables:
     def copy(self) -> Composed:
         """COPY staged rows in Postgres's binary format."""
         return SQL("COPY {} ({}) FROM STDIN WITH (FORMAT binary)").format(
-            self.contribution, names(self.staged_columns())
+            self.staged, names(self.staged_columns())
         )
 
     def staged_columns(self) -> tuple[str, ...]:
@@ -178,14 +196,14 @@ class StateTables:
         return SQL(
             "SELECT coalesce(bit_xor(_x), 0) AS xor, coalesce(sum(_n), 0)::bigint AS count,"
             " count(*) AS rows FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s"
-        ).format(self.contribution)
+        ).format(self.staged)
 
     def staged_part(self, columns: Iterable[str]) -> Composed:
         """Read one of `parts` parts of an attempt's rows; a row is always in the same part."""
         return SQL(
             "SELECT {} FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s"
             " AND abs(_x %% %(parts)s) = %(part)s"
-        ).format(names(columns), self.contribution)
+        ).format(names(columns), self.staged)
 
     def clean(self) -> Composed:
         """Delete the staged rows of an attempt that can never count or that count already."""
@@ -199,6 +217,11 @@ class StateTables:
             self.contribution, SQL(parameter)
         )
         return fold_by_key(self.columns, names(self.key), source, staged="staged")
+
+
+def attempt_table_of(number: int) -> Identifier:
+    """Return the name of an attempt's own table."""
+    return Identifier(CONTRIBUTION_SCHEMA, f"attempt_{number}")
 
 
 def previous(column: str) -> str:

@@ -37,6 +37,13 @@ SELECT staged_rows FROM reliability.sink
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND sink = %(state)s;
 
+-- stages_the_same --
+-- Whether a replay has staged the same rows for a state as the attempt that it replaces.
+SELECT count(DISTINCT contribution_digest) = 1 AND count(contribution_digest) = 2 AS is_same
+  FROM reliability.sink
+ WHERE topology = %(topology)s AND txid = %(txid)s AND sink = %(state)s
+   AND attempt_id IN (%(attempt_id)s, %(replaced_attempt)s);
+
 -- contribution --
 -- The header of a txid's contribution to a state.
 SELECT attempt_id, presence, rows FROM reliability.contribution

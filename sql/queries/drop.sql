@@ -13,6 +13,7 @@ SELECT DISTINCT topology FROM reliability.source_item
 -- are checked at its end.
 WITH acks AS (DELETE FROM reliability.ack WHERE topology = %(topology)s),
      sinks AS (DELETE FROM reliability.sink WHERE topology = %(topology)s),
+     tables AS (DELETE FROM reliability.attempt_table WHERE topology = %(topology)s),
      steps AS (DELETE FROM reliability.attempt_step WHERE topology = %(topology)s),
      events AS (DELETE FROM reliability.attempt_event WHERE topology = %(topology)s),
      log AS (DELETE FROM reliability.commit_log WHERE topology = %(topology)s),

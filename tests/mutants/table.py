@@ -27,6 +27,7 @@ OPAQUE = "tests/rules/test_opaque_sources.py::"
 OWN_SPOUT = "tests/integration/test_own_spout.py::"
 LEFT_OUT = "tests/rules/test_left_out.py::"
 BY_HAND = "tests/rules/test_by_hand.py::"
+TABLES = "tests/integration/test_attempt_tables.py::"
 
 NOT_BUILT: dict[str, str] = {}
 
@@ -753,6 +754,34 @@ MUTANTS = (
         old=" FULL JOIN (SELECT *, true AS",
         new=" LEFT JOIN (SELECT *, true AS",
         tests=(BY_HAND + "test_a_repair_brings_changed_missing_and_surplus_rows_back",),
+    ),
+    Mutant(
+        rule="H10",
+        name="an attempt's table is committed whatever its size is",
+        path="reliability/states/attempt_table.py",
+        old='row["sealed_bytes"] != row["bytes"]:',
+        new='row["sealed_bytes"] == -1:',
+        tests=(TABLES + "test_a_table_that_is_not_what_was_sealed_is_not_committed",),
+    ),
+    Mutant(
+        rule="H10",
+        name="the table of an attempt that cannot count stays",
+        path="sql/queries/attempt_table.sql",
+        old=" WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s\n"
+        " ORDER BY table_id;",
+        new=" WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = -1\n"
+        " ORDER BY table_id;",
+        tests=(TABLES + "test_the_table_of_an_attempt_that_cannot_count_is_dropped_by_a_sweep",),
+    ),
+    Mutant(
+        rule="H10",
+        name="a replay with another contribution changes nothing",
+        path="sql/queries/commit.sql",
+        old="SELECT count(DISTINCT contribution_digest) = 1 AND",
+        new="SELECT count(DISTINCT contribution_digest) >= 1 AND",
+        tests=(
+            "tests/replay/test_identities.py::test_correcting_and_correcting_back_is_an_identity",
+        ),
     ),
     Mutant(
         rule="H1",

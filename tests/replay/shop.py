@@ -42,6 +42,7 @@ from reliability.settings import database_dsn
 from reliability.spark.stage import stage_task
 from reliability.spouts.memory import MemorySlice
 from reliability.spouts.tuple_ids import fold_rows
+from reliability.states.attempt_table import open_table
 from reliability.states.tables import StateTables
 from reliability.transaction.commit.dry_run import DryRunResult
 from reliability.transaction.commit.plan import Committed
@@ -301,6 +302,8 @@ class Shop:
         for state in self.topology.states:
             tables = StateTables(self.name, state)
             with closing(LedgerConnection(self.dsn_of(state.database))) as connection:
+                with connection.transaction() as tx:
+                    tables = open_table(tx, tables, grant, len(whole))
                 task = stage_task(connection, tables, grant)
                 for part in range(partitions):
                     task.stage(part, iter([_batch(tables, grant, whole[part::partitions])]))

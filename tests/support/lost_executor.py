@@ -93,8 +93,8 @@ def main(arguments: list[str]) -> int:
     stage = driver._stage
     staged: list[str] = []
 
-    def stage_and_lose(connection: Any, tables: Any, frame: Any, grant: Any) -> None:
-        stage(connection, tables, frame, grant)
+    def stage_and_lose(connection: Any, tables: Any, frame: Any, grant: Any, emitted: int) -> None:
+        stage(connection, tables, frame, grant, emitted)
         staged.append(tables.state.name)
         if len(staged) == 1:
             _lose_an_executor(frame.sparkSession)

@@ -1,7 +1,8 @@
 """Append: the rows of the target are the contribution, and no row is stored twice (H6).
 
-Staged rows move into the target when their attempt commits. Each keeps its txid, its attempt_id
-and its part of the accounting.
+Staged rows move into the target when their attempt commits; many are staged in a table of the
+attempt's own (attempt_table.py). Each row keeps its txid, its attempt_id and its part of the
+accounting.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from psycopg2.sql import SQL, Composable, Composed
 
 from reliability.core.errors import LedgerCorruption
 from reliability.core.plan import ChangeKey
+from reliability.states import attempt_table
 from reliability.states.compose import names
 from reliability.states.headers import check_headers
 from reliability.states.kinds.difference import REACHED
@@ -26,6 +28,10 @@ if TYPE_CHECKING:
 class StoredRows(StoredState):
     """A state whose rows are only appended: staged rows move into the target."""
 
+    def __init__(self, tables: StateTables) -> None:
+        super().__init__(tables)
+        self._new: Composable = _NEW
+
     def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
         """Move the staged rows into the target."""
         is_first = key.replaced_attempt is None
@@ -34,12 +40,30 @@ class StoredRows(StoredState):
                 f"{self.tables.target_name}: txid {key.txid} cannot be appended, because {found} "
                 "rows are not older than it"
             )
-        tx.run(move(self.tables), **key)
+        tables = attempt_table.find_table(tx, self.tables, key)
+        if tables.attempt_table is None:
+            tx.run(move(tables), **key)
+        else:
+            tx.run(copy_all(tables))
+            attempt_table.drop(tx, tables.attempt_table)
         return sealed
 
+    def check_sealed(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> None:
+        """Compare the size of a table of the attempt's own; count other rows."""
+        tables = attempt_table.find_table(tx, self.tables, key)
+        if tables.attempt_table is None:
+            super().check_sealed(tx, key, sealed)
+        else:
+            attempt_table.check_sealed(tx, tables, key)
+
     def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
-        """Delete the rows of the replaced attempt and append those of the new one."""
-        self.remember(tx, key, replaced_rows())
+        """Delete the rows of the replaced attempt and append those of the new one.
+
+        With equal digests the rows are the same: then no row is compared.
+        """
+        is_same = tx.one("stages_the_same", **key)["is_same"]
+        self._new = SQL("false") if is_same else _NEW
+        self.remember(tx, key, SQL("false") if is_same else replaced_rows())
         deleted = tx.run(take_out(self.tables), **key)
         self.check_taken_out(self.tables.target_name, key, header, deleted)
         rows = self.add(tx, key, sealed)
@@ -48,6 +72,7 @@ class StoredRows(StoredState):
     def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
         """Delete the rows of later txids."""
         check_headers(tx, self.tables, after=key.txid)
+        self._new = SQL("false")
         self.remember(tx, key, later_rows())
         tx.run("drop_later_contributions", **key)
         tx.run(take_out_later(self.tables), **key)
@@ -65,13 +90,13 @@ class StoredRows(StoredState):
         return SQL(
             "SELECT 'removed' AS change, * FROM ({}) AS r"
             " UNION ALL SELECT 'added' AS change, * FROM ({}) AS a"
-        ).format(_removed(self.tables), _appended(self.tables))
+        ).format(_removed(self.tables, self._new), _appended(self.tables, self._new))
 
     def count_changed_rows(self) -> Composed:
         return SQL(
             "SELECT (SELECT count(*) FROM ({added}) AS a) AS rows_added, 0 AS rows_changed,"
             " (SELECT count(*) FROM ({removed}) AS r) AS rows_removed, '{{}}'::jsonb AS moved"
-        ).format(added=_appended(self.tables), removed=_removed(self.tables))
+        ).format(added=_appended(self.tables, self._new), removed=_removed(self.tables, self._new))
 
     def missing_by_header(self, wrong: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
         """Compare the number of rows of each txid; the rows themselves are the contribution."""
@@ -89,6 +114,13 @@ def move(tables: StateTables) -> Composed:
         contribution=tables.contribution,
         target=tables.target,
         names=names(tables.staged_columns()),
+    )
+
+
+def copy_all(tables: StateTables) -> Composed:
+    """Copy the rows of the attempt's own table into the target."""
+    return SQL("INSERT INTO {target} ({names}) SELECT {names} FROM {staged}").format(
+        target=tables.target, staged=tables.staged, names=names(tables.staged_columns())
     )
 
 
@@ -121,18 +153,17 @@ def _shown(tables: StateTables) -> list[str]:
     return [*tables.state.key, *tables.state.values]
 
 
-# In a rollback attempt_id is NULL: no row is new.
 _NEW = SQL("_txid = %(txid)s AND _attempt_id = %(attempt_id)s")
 
 
-def _appended(tables: StateTables) -> Composed:
+def _appended(tables: StateTables, new: Composable) -> Composed:
     # ALL, because equal rows are separate rows.
     return SQL("SELECT {0} FROM {1} WHERE {3} EXCEPT ALL SELECT {0} FROM {2}").format(
-        names(_shown(tables)), tables.target, REACHED, _NEW
+        names(_shown(tables)), tables.target, REACHED, new
     )
 
 
-def _removed(tables: StateTables) -> Composed:
+def _removed(tables: StateTables, new: Composable) -> Composed:
     return SQL("SELECT {0} FROM {2} EXCEPT ALL SELECT {0} FROM {1} WHERE {3}").format(
-        names(_shown(tables)), tables.target, REACHED, _NEW
+        names(_shown(tables)), tables.target, REACHED, new
     )

@@ -195,15 +195,18 @@ class StoredState(ABC):
             )
 
     def _sealed_rows(self, tx: DatabaseTransaction, key: ChangeKey) -> int:
-        # Missing sealed rows must not count as an empty contribution (H2).
         sealed: int = tx.one("staged_rows", **key)["staged_rows"]
+        self.check_sealed(tx, key, sealed)
+        return sealed
+
+    def check_sealed(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> None:
+        """Raise unless the sealed rows are there: missing ones are no empty contribution (H2)."""
         found = tx.one(self.tables.staged_accounts(), **key)["rows"]
         if sealed != found:
             raise LedgerCorruption(
                 f"{self.tables.contribution_table}: {sealed} rows were sealed for attempt "
                 f"{key.txid}:{key.attempt_id}, but {found} exist"
             )
-        return sealed
 
     def _check_replayable(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
         last = tx.one("last_contribution", **key)["txid"] or 0

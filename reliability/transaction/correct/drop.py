@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from reliability.core.errors import DropNotPossible
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
+from reliability.states import attempt_table
 from reliability.states.tables import StateTables
 from reliability.transaction.topology.databases import TopologyDatabases, naming_another_database
 from reliability.transaction.topology.declare import declared_tables
@@ -130,6 +131,8 @@ def _used(topology: str, table: str, users: Sequence[str]) -> DropNotPossible:
 
 
 def _drop_in(tx: DatabaseTransaction, topology: str) -> None:
+    for row in tx.all("tables_of_topology", topology=topology):
+        attempt_table.drop(tx, row["table_id"])
     for tables in declared_tables(tx, topology):
         _check_unused(tx, topology, tables)
         tx.run(tables.drop())

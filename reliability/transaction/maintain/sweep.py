@@ -17,6 +17,7 @@ from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import check_coordinator
 from reliability.settings import DEFAULT_LEASES, Leases
+from reliability.states import attempt_table
 from reliability.transaction.commit.drain import PASSING_PATIENCE_SECONDS, drain
 from reliability.transaction.commit.plan import Committed
 from reliability.transaction.maintain.compaction import Compacted, compact
@@ -170,6 +171,8 @@ def _clean_attempt(
     with connection.transaction() as tx:
         # A participant may not know yet that the attempt has ended; later staging there rolls back.
         tx.run("fence_ended_attempt", **key)
+        for row in tx.all("tables_of_attempt", **key):
+            attempt_table.drop(tx, row["table_id"])
         for table in declared_tables(tx, topology):
             tx.run(table.clean(), **key)
         tx.run("record_cleaned", **key)

@@ -16,6 +16,7 @@ from reliability.core.errors import AttemptIncomplete, ReliabilityError
 from reliability.core.fold import Fold
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.records import sink_of
+from reliability.states import attempt_table
 from reliability.states.digest import format_digest
 from reliability.states.tables import StateTables
 from reliability.transaction.process.attempt import (
@@ -122,7 +123,9 @@ def _staged(
     connection: LedgerConnection, tables: StateTables, grant: Grant
 ) -> tuple[Fold, _Staged]:
     with connection.transaction() as tx:
+        tables = attempt_table.find_table(tx, tables, grant)
         row = tx.one(tables.staged_accounts(), **grant)
+        attempt_table.seal(tx, tables)
         acks = tx.all("digests_of_sink", sink=tables.state.name, **grant)
     digest = format_digest(row["rows"], [ack["digest"] for ack in acks])
     return Fold(row["xor"], row["count"]), _Staged(row["rows"], digest)

@@ -1,0 +1,78 @@
+"""A table of an attempt's own, in which it stages many rows to append.
+
+It has no index, its rows are read whole, and it is dropped whole: by the commit that copies its
+rows into the target, or by a sweep if the attempt cannot count.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from psycopg2.sql import SQL
+
+from reliability.core.attempt import Grant
+from reliability.core.errors import AttemptFenced, LedgerCorruption
+from reliability.core.statement_key import StatementKey
+from reliability.states.tables import StateTables, attempt_table_of, column_definitions
+
+if TYPE_CHECKING:
+    from reliability.ledger.connection import DatabaseTransaction
+
+# With fewer rows, the table costs more in the catalogs than it saves at the commit.
+MIN_ROWS = 100_000
+
+
+def open_table(
+    tx: DatabaseTransaction, tables: StateTables, grant: Grant, emitted: int
+) -> StateTables:
+    """Create a table for an attempt that may stage many rows to append, and return it.
+
+    :param emitted: the number of the batch's rows
+    :returns: the same tables if no table of its own is needed
+    :raises AttemptFenced: the attempt has ended
+    """
+    if not tables.state.is_append or emitted < MIN_ROWS:
+        return tables
+    row = tx.first("open_attempt_table", state=tables.state.name, **grant)
+    if row is None:
+        raise AttemptFenced(f"{grant} has ended")
+    own = tables.with_attempt_table(row["table_id"])
+    # It lives shortly; and VACUUM must not shorten it, because its size tells what was sealed.
+    create = SQL("CREATE TABLE {} ({}) WITH (autovacuum_enabled = false)")
+    tx.run(create.format(own.staged, column_definitions(own.contribution_columns())))
+    return own
+
+
+def find_table(tx: DatabaseTransaction, tables: StateTables, key: StatementKey) -> StateTables:
+    """Return the tables with that of the attempt, if it has one of its own."""
+    if not tables.state.is_append:
+        return tables
+    row = tx.first("attempt_table", **{**key, "state": tables.state.name})
+    return tables if row is None else tables.with_attempt_table(row["table_id"])
+
+
+def seal(tx: DatabaseTransaction, tables: StateTables) -> None:
+    """Record the size of the attempt's table, if it has one."""
+    if tables.attempt_table is not None:
+        tx.one("seal_attempt_table", table_id=tables.attempt_table)
+
+
+def check_sealed(tx: DatabaseTransaction, tables: StateTables, key: StatementKey) -> None:
+    """Raise unless the attempt's table is as large as it was when it was sealed (H2).
+
+    To count its rows would hold the topology's lock for longer.
+
+    :raises LedgerCorruption: its rows are not those that were sealed
+    """
+    row = tx.one("attempt_table", **{**key, "state": tables.state.name})
+    if row["sealed_bytes"] is None or row["sealed_bytes"] != row["bytes"]:
+        raise LedgerCorruption(
+            f"{'.'.join(tables.staged.strings)}: {row['sealed_bytes']} bytes were sealed, but "
+            f"{row['bytes']} exist"
+        )
+
+
+def drop(tx: DatabaseTransaction, number: int) -> None:
+    """Drop an attempt's table and forget it."""
+    tx.run(SQL("DROP TABLE IF EXISTS {}").format(attempt_table_of(number)))
+    tx.one("forget_attempt_table", table_id=number)
