@@ -16,6 +16,7 @@ CREATE TABLE reliability.ack (
     rows bigint NOT NULL,
     acked_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     digest bigint,
+    began_at timestamp with time zone DEFAULT now(),
     CONSTRAINT ack_once_per_partition PRIMARY KEY (topology, txid, attempt_id, sink, partition),
     CONSTRAINT ack_topology_txid_attempt_id_sink_fkey FOREIGN KEY (topology, txid, attempt_id, sink) REFERENCES reliability.sink(topology, txid, attempt_id, sink)
 );
@@ -176,6 +177,7 @@ CREATE TABLE reliability.commit_log (
     rollbacks integer NOT NULL,
     reason text,
     committed_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    began_at timestamp with time zone DEFAULT now(),
     CONSTRAINT commit_log_pkey PRIMARY KEY (topology, commit_number),
     CONSTRAINT commit_log_topology_txid_attempt_id_fkey FOREIGN KEY (topology, txid, attempt_id) REFERENCES reliability.attempt(topology, txid, attempt_id),
     CONSTRAINT change_kind CHECK ((kind = ANY (ARRAY['COMMIT'::text, 'REPLAY'::text, 'ROLLBACK'::text, 'REPAIR'::text]))),
@@ -557,6 +559,8 @@ BEGIN
 EXCEPTION WHEN OTHERS THEN
     RETURN NULL;
 END $function$;
+
+CREATE VIEW reliability.attempt_timing (topology text, txid bigint, attempt_id integer, status text, granted_at timestamp with time zone, emit double precision, queue double precision, submit double precision, read double precision, stage double precision, exit double precision, seal double precision, wait double precision, commit double precision, total double precision) AS ...;
 
 CREATE VIEW reliability.blocked_transaction (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, dag_id text, run_id text, emitted_at timestamp with time zone, held_reason text) AS ...;
 

@@ -45,6 +45,8 @@ _WHAT = re.compile(r"^(?:([^/]+)/)?([1-9]\d*(?::\d+)?)$")
     "reliability show shop/7 --json",
     "reliability show shop --interval 2013-03",
     "reliability show shop --file 2013-03.csv",
+    "reliability show shop 7:2 --timing",
+    "reliability show shop --timing",
 )
 def show(
     what: Annotated[
@@ -55,13 +57,19 @@ def show(
     ] = "",
     interval: IntervalOption = "",
     file: FileOption = "",
+    timing: Annotated[
+        bool, typer.Option("--timing", help="Show where the time went, phase by phase.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show everything that the ledger keeps of an attempt: its request, code and result.
 
     For a txid: its batch, its requests, all its attempts, and what each replay changed. With
-    --interval or --file: each txid of that interval or file.
+    --interval or --file: each txid of that interval or file. With --timing and no txid:
+    percentiles over the last 1,000 committed txids.
     """
+    if timing:
+        return _show_timing(what, which, interval or file, as_json=as_json)
     check_selection("" if interval or file else "1", interval, file)
     if interval or file:
         if which:
@@ -76,6 +84,27 @@ def show(
             _show_attempt(connection, topology, TransactionAttempt.parse(match[2]), as_json=as_json)
         else:
             _show_txid(connection, topology, int(match[2]), as_json=as_json)
+
+
+def _show_timing(what: str, which: str, selection: str, *, as_json: bool) -> None:
+    from reliability.cli.timing import show_percentiles, show_timing
+
+    if selection:
+        raise typer.BadParameter("--timing takes a txid or an attempt, or a topology alone")
+    match = _WHAT.match(f"{what}/{which}" if which else what)
+    with ledger() as connection:
+        if match is None:
+            return show_percentiles(
+                connection, _the_topology(connection, what or None), as_json=as_json
+            )
+        txid, _, attempt_id = match[2].partition(":")
+        show_timing(
+            connection,
+            _the_topology(connection, match[1]),
+            int(txid),
+            int(attempt_id) if attempt_id else None,
+            as_json=as_json,
+        )
 
 
 def _show_selected(name: str | None, interval: str, file: str, *, as_json: bool) -> None:

@@ -61,3 +61,27 @@ SELECT n.txid, n.attempt_id, newer.seen_at
   JOIN reliability.code newer ON newer.digest = n.code_digest AND newer.seen_at > own.seen_at
  WHERE d.topology = %(topology)s AND d.txid = %(txid)s AND d.attempt_id = %(attempt_id)s
  ORDER BY newer.seen_at DESC, n.started_at DESC LIMIT 1;
+
+-- timing_of_attempts --
+-- Where the time of a txid's attempts went, in seconds; of one of them, or of all.
+SELECT attempt_id, status, emit, queue, submit, read, stage, exit, seal, wait, commit, total
+  FROM reliability.attempt_timing
+ WHERE topology = %(topology)s AND txid = %(txid)s
+   AND (%(attempt_id)s::integer IS NULL OR attempt_id = %(attempt_id)s)
+ ORDER BY attempt_id;
+
+-- timing_of_topology --
+-- Where the time of the last committed txids went: for each phase, percentiles over their attempts.
+SELECT p.place, p.phase, count(p.seconds) AS attempts,
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY p.seconds) AS median,
+       percentile_cont(0.9) WITHIN GROUP (ORDER BY p.seconds) AS p90,
+       max(p.seconds) AS longest
+  FROM (SELECT m.* FROM reliability.topology o
+          JOIN reliability.attempt_timing m ON m.topology = o.topology
+               AND m.txid >= o.curr_txid - %(last)s AND m.status IN ('COMMITTED', 'REPLACED')
+         WHERE o.topology = %(topology)s) AS a
+ CROSS JOIN LATERAL (VALUES
+       (1, 'emit', a.emit), (2, 'queue', a.queue), (3, 'submit', a.submit), (4, 'read', a.read),
+       (5, 'stage', a.stage), (6, 'exit', a.exit), (7, 'seal', a.seal), (8, 'wait', a.wait),
+       (9, 'commit', a.commit), (10, 'total', a.total)) AS p(place, phase, seconds)
+ GROUP BY p.place, p.phase ORDER BY p.place;

@@ -28,6 +28,7 @@ from typer.testing import CliRunner
 from dev.services.processes import wait_until
 from reliability import History
 from reliability.cli import app
+from reliability.cli.timing import PHASES
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import SourceChanged
 from reliability.core.request import TaskTry
@@ -634,6 +635,29 @@ def test_a_topology_with_an_attempt_that_is_live_is_not_dropped(shop):
     refused = say("drop", "shop", "--yes", code=1).stderr
     assert "[DROP_NOT_POSSIBLE] shop has 1 live attempts" in refused
     assert read("status")[0]["committed"] == 3
+
+
+def test_the_time_of_an_attempt_is_divided_into_phases(shop):
+    [timing] = read("show", "1:0", "--timing")
+    assert timing.pop("attempt") == "1:0"
+    phases = [name for name in PHASES if name not in ("emit", "total") and timing[name] is not None]
+    assert {"stage", "seal", "wait", "commit"} <= {*phases}
+    assert all(timing[name] >= 0 for name in phases)
+    assert sum(timing[name] for name in phases) <= timing["total"]
+    said = say("show", "shop", "1", "--timing").stdout
+    assert all(name in said for name in PHASES)
+    assert "1:0 COMMITTED" in said
+    assert "no attempt 1:7" in say("show", "1:7", "--timing", code=1).stderr
+
+
+def test_the_time_of_a_topology_is_shown_as_percentiles(shop):
+    found = {row["phase"]: row for row in read("show", "shop", "--timing")}
+    assert list(found) == list(PHASES)
+    commit = found["commit"]
+    assert commit["attempts"] == 3
+    assert 0 < commit["median"] <= commit["p90"] <= commit["longest"]
+    assert f"{commit['p90']:.2f}" in say("show", "--timing").stdout
+    assert "--timing takes" in say("show", "--timing", "--interval", "2013", code=2).stderr
 
 
 def test_a_skipped_txid_is_shown_and_taken_back(shop):
