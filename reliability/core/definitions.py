@@ -36,6 +36,8 @@ class Topology:
     :param blocked_timeout_seconds: a txid behind one that no run is working on waits, without a
         worker slot or a retry, until the older one has been blocked for this long; then its task
         fails. 7 days by default
+    :param max_staging_sessions: how many Spark tasks of an attempt stage rows at once, each with a
+        session in Postgres: the last stage of a job has no more partitions
     :param module: the module that defines this object; by default that of the first step's function
     """
 
@@ -50,6 +52,7 @@ class Topology:
     checkpoint_interval_seconds: float = 0
     lease_seconds: int = 900
     blocked_timeout_seconds: float = 7 * 24 * 3600
+    max_staging_sessions: int = 32
     module: str = ""
 
     def __post_init__(self) -> None:
@@ -126,6 +129,10 @@ class Topology:
             raise InvalidDefinition(f"topology {self.name}: max_replay_pending must be at least 1")
         if self.lease_seconds < 1:
             raise InvalidDefinition(f"topology {self.name}: lease_seconds must be at least 1")
+        if self.max_staging_sessions < 1:
+            raise InvalidDefinition(
+                f"topology {self.name}: max_staging_sessions must be at least 1"
+            )
         if self.blocked_timeout_seconds < 0:
             raise InvalidDefinition(
                 f"topology {self.name}: blocked_timeout_seconds must be at least 0"

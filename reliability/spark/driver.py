@@ -138,8 +138,9 @@ def process_with(
         emitted = read_batch_meta(databases.coordinator, grant).emitted.count
         for state in states:
             tables = StateTables(topology.name, state)
-            connection_there = databases.connection_of(state.database)
-            _stage(connection_there, tables, frames[state.name], grant, emitted)
+            staged = reduce_frame(frames[state.name], tables, grant)
+            staged = staged.coalesce(topology.max_staging_sessions)
+            _stage(databases.connection_of(state.database), tables, staged, grant, emitted)
 
 
 def _inputs(
@@ -165,11 +166,10 @@ def _inputs(
 def _stage(
     connection: LedgerConnection,
     tables: StateTables,
-    frame: DataFrame,
+    staged: DataFrame,
     grant: Grant,
     emitted: int,
 ) -> None:
-    staged = reduce_frame(frame, tables, grant)
     with connection.transaction() as tx:
         tables = attempt_table.open_table(tx, tables, grant, emitted)
     partitions = write(staged, stage_task(connection, tables, grant))

@@ -9,6 +9,7 @@ from decimal import Decimal
 import pytest
 from psycopg2.sql import SQL
 
+from reliability import Append, State, Topology
 from reliability.core.errors import (
     AttemptFenced,
     AttemptIncomplete,
@@ -209,6 +210,20 @@ def test_acks_are_per_sink(emitted, connection):
         ("per_customer",),
         ("per_day",),
     ]
+
+
+def in_five_parts(batch):
+    return {"lines": batch.repartition(5)}
+
+
+def test_an_attempt_stages_on_so_many_sessions_and_no_more(folder, pipeline, connection):
+    lines = State("lines", values={"customer": Append("customer", "bigint")})
+    spout = shop(folder).spout
+    topology = Topology("lines", spout, [lines], in_five_parts, max_staging_sessions=2)
+    pipe = pipeline(topology)
+    pipe.emit(month(1997, 1))
+    pipe.process(1)
+    assert rows(connection, "SELECT partitions FROM reliability.sink") == [(2,)]
 
 
 def test_a_partition_is_declared_once(emitted, connection):

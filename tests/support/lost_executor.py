@@ -91,13 +91,13 @@ def main(arguments: list[str]) -> int:
     from reliability.spark import driver
 
     stage = driver._stage
-    staged: list[str] = []
+    done: list[str] = []
 
-    def stage_and_lose(connection: Any, tables: Any, frame: Any, grant: Any, emitted: int) -> None:
-        stage(connection, tables, frame, grant, emitted)
-        staged.append(tables.state.name)
-        if len(staged) == 1:
-            _lose_an_executor(frame.sparkSession)
+    def stage_and_lose(connection: Any, tables: Any, staged: Any, grant: Any, emitted: int) -> None:
+        stage(connection, tables, staged, grant, emitted)
+        done.append(tables.state.name)
+        if len(done) == 1:
+            _lose_an_executor(staged.sparkSession)
 
     driver._stage = stage_and_lose
     return driver.main(arguments)

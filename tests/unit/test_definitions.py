@@ -81,6 +81,7 @@ def topology(**changes):
             "a", values={"v": Upsert("v", {"d": "date"}), "w": Upsert("w", {"e": "date"})}
         ),
         lambda: MemorySpout(schema={}, partitions=[], take=0),
+        lambda: topology(max_staging_sessions=0),
     ],
 )
 def test_nonsense_is_refused(make):
