@@ -30,7 +30,7 @@ class Airflow:
     """A client of one Airflow 3, with a user's token."""
 
     url: str
-    token: str = field(repr=False)
+    token: str = field(repr=False)  # empty: ask without one
 
     @classmethod
     def of(cls, url: str, *, allow_http: bool = False) -> Airflow:
@@ -134,7 +134,7 @@ class Airflow:
             headers={
                 "Accept": "application/json",
                 "Content-Type": "application/json",
-                "Authorization": f"Bearer {self.token}",
+                **({"Authorization": f"Bearer {self.token}"} if self.token else {}),
             },
         )
         try:
@@ -187,5 +187,6 @@ def _token() -> str:
             raise NotPossible(f"{TOKEN_FILE}: {error}") from error
     if not token.strip():
         raise NotPossible(f"no token for Airflow: put it into {TOKEN}, or a file named by "
-                          f"{TOKEN_FILE}; POST /auth/token gives one.")  # fmt: skip
+                          f"{TOKEN_FILE}; POST /auth/token gives one. `make shell` has one, unless "
+                          "Airflow's api-server is down.")  # fmt: skip
     return token.strip()

@@ -153,7 +153,8 @@ class LedgerUnavailable(Transient):
 
     code = "LEDGER_UNAVAILABLE"
     remedy = (
-        "check that Postgres is running and that RELIABILITY_DSN and its service file point to it."
+        "check that Postgres is running (in a clone of this project: `make up`), and that "
+        "RELIABILITY_DSN and its service file point to it."
     )
 
 
