@@ -226,9 +226,7 @@ def _print_verified(found: Sequence[tuple[str, Verified]]) -> None:
                 one.state,
                 one.database or "the ledger's",
                 *(getattr(one, name) for name in counts),
-                "nothing to compare it with"
-                if one.is_exact is None
-                else format_value(one.is_exact),
+                _format_exact(one),
             )
             for topology, one in found
         ],
@@ -236,6 +234,16 @@ def _print_verified(found: Sequence[tuple[str, Verified]]) -> None:
     for topology, one in found:
         for line in _what_is_wrong(one):
             typer.echo(f"{topology} {one.state}: {line}")
+    for topology in sorted({topology for topology, one in found if one.is_exact is False}):
+        typer.echo(f"What a repair would change: reliability verify {topology} --repair")
+
+
+def _format_exact(one: Verified) -> str:
+    if one.is_exact is None:
+        return "nothing to compare it with"
+    if one.is_exact and not one.compares_values:
+        return "yes, in number"
+    return format_value(one.is_exact)
 
 
 def _what_is_wrong(one: Verified) -> Iterator[str]:

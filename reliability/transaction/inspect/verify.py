@@ -32,6 +32,7 @@ class Verified:
     :param missing: how many rows its contributions have and the table lacks, and so on
     :param examples: some of these rows
     :param headers: what is wrong with the record of its contributions
+    :param compares_values: False if only the number of each txid's rows can be compared
     :param is_exact: nothing is wrong, as far as that can be determined; None if it cannot
     """
 
@@ -43,6 +44,7 @@ class Verified:
     different: int | None = None
     examples: tuple[Differing, ...] = ()
     headers: tuple[str, ...] = ()
+    compares_values: bool = True
     is_exact: bool | None = field(init=False)
 
     def __post_init__(self) -> None:
@@ -79,6 +81,7 @@ def verify_state(
         database=database,
         rows=tx.one(count_rows(tables))["rows"],
         headers=tuple(_unrecorded(tx, tables)),
+        compares_values=not tables.state.is_append,
     )
     state = stored_state(tables)
     if statement := state.differing_rows():
