@@ -101,7 +101,8 @@ def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
     for parked in one["parked"]:
         again = f"reliability replay {topology} {parked['txids']}"
         what = with_verb(parked["txids"])
-        yield f"{topology}: {what} parked, until `{again}`: {parked['reason']}"
+        how = "empty, as it was skipped," if parked["is_unskipped"] else "parked,"
+        yield f"{topology}: {what} {how} until `{again}`: {parked['reason']}"
     for skipped in one["skipped"]:
         what, back = with_verb(skipped["txids"]), f"reliability unskip {topology} TXID --reason '…'"
         yield f"{topology}: {what} skipped for good, until `{back}`: {skipped['reason']}"

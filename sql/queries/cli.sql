@@ -23,13 +23,18 @@ SELECT t.held_reason AS reason, count(*) AS count,
 
 -- parked_txids --
 -- Txids that have committed as empty and wait for a replay to process them: parked, or unskipped.
-SELECT verdict_reason AS reason, count(*) AS count,
-       range_agg(int8range(txid, txid, '[]'))::text AS txids
+SELECT coalesce(u.ended_reason, a.verdict_reason) AS reason, count(*) AS count,
+       range_agg(int8range(a.txid, a.txid, '[]'))::text AS txids,
+       u.ended_reason IS NOT NULL AS is_unskipped
   FROM reliability.attempt a
- WHERE topology = %(topology)s AND status = 'COMMITTED' AND verdict IS NOT NULL
+  LEFT JOIN LATERAL (
+       SELECT k.ended_reason FROM reliability.skip k
+        WHERE k.topology = a.topology AND k.txid = a.txid AND a.verdict = 'SKIPPED'
+        ORDER BY k.skipped_at DESC LIMIT 1) AS u ON true
+ WHERE a.topology = %(topology)s AND a.status = 'COMMITTED' AND a.verdict IS NOT NULL
    AND NOT EXISTS (SELECT FROM reliability.skip k
                     WHERE k.topology = a.topology AND k.txid = a.txid AND k.ended_at IS NULL)
- GROUP BY verdict_reason ORDER BY min(txid);
+ GROUP BY 1, 4 ORDER BY min(a.txid);
 
 -- skipped_txids --
 -- Txids that are skipped for good.
