@@ -108,8 +108,14 @@ def warn(text: str) -> None:
 
 def check_asked(question: str, *, yes: bool) -> None:
     """Ask a person for confirmation before a change; exit if it is refused."""
-    if not yes:
+    if yes:
+        return
+    try:
         typer.confirm(question, abort=True, err=True)
+    except typer.Abort:
+        if not sys.stdin.isatty():
+            warn("there is no answer to the question; add --yes to go on without it")
+        raise
 
 
 def person() -> str:

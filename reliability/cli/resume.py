@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -14,7 +14,6 @@ from reliability.cli.app import (
     FOUND,
     AsJson,
     TopologyName,
-    Yes,
     check_known,
     ledger,
     rows_of,
@@ -69,7 +68,10 @@ def resume_runs(
     topology: TopologyName,
     airflow: AirflowUrl = "",
     allow_http: AllowHttp = False,
-    yes: Yes = False,
+    yes: Annotated[
+        bool,
+        typer.Option("--yes", "-y", help="Clear it; without, only show what would be cleared."),
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Clear what ended without being done: failed emissions, and txids that no run works on.
