@@ -581,7 +581,8 @@ def test_a_person_lets_order_go_on(shop):
     assert "when its turn comes" not in said
     assert "its run succeeds" in say("skip", "shop", "6", "--reason", "x", input="y\n").stderr
     (standing,) = read("status")
-    assert standing["parked"] == [{"reason": "broken", "count": 1, "txids": "4"}]
+    parked = {"reason": "broken", "count": 1, "txids": "4", "is_unskipped": False}
+    assert standing["parked"] == [parked]
     assert "until `reliability replay shop 4`: broken" in say("status").stdout
     say("replay", "shop", "4")
     assert read("status")[0]["parked"] == []
