@@ -14,6 +14,7 @@ RESOLUTIONS = {
     "requirements.lock": ("--extra", "airflow", "--extra", "spark", "--group", "dev"),
     "locks/postgres.lock": ("--no-deps", "--group", "postgres"),
     "locks/java.lock": ("--no-deps", "--group", "java"),
+    "locks/bench.lock": ("--group", "bench"),
 }
 
 
