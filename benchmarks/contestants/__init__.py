@@ -1,0 +1,103 @@
+"""The contestants, a module each: a function an operation, called in the contestant's process.
+
+An operation gets a Job and returns the seconds of its phases, or None. Those called `base_…` make
+the database that each measurement starts from a copy of.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from shutil import which
+
+from benchmarks.places import JDBC_JAR
+
+NO_JAR = "the JDBC driver is not installed: apt-get install libpostgresql-jdbc-java"
+NO_PROGRAM = "{} is not on the PATH: apt-get install postgresql"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contestant:
+    """Who is measured.
+
+    :param name: the module below `benchmarks.contestants`
+    :param promise: what happens if the job is tried again
+    :param is_peer: it runs in the benchmarks' own environment
+    :param is_limit: it shows what Postgres alone can do, and is no way to do the work
+    :param needs_jdbc: it cannot work without the JDBC driver
+    :param program: a program that it cannot work without
+    :param submits: its cold run is a spark-submit, which leaves no warm session behind
+    """
+
+    name: str
+    label: str
+    promise: str
+    is_peer: bool = False
+    is_limit: bool = False
+    needs_jdbc: bool = False
+    program: str = ""
+    submits: bool = False
+
+    def lacks(self, path: str) -> str | None:
+        """Return why it cannot be measured with this PATH, None if it can."""
+        if self.needs_jdbc and not JDBC_JAR.is_file():
+            return NO_JAR
+        if self.program and not which(self.program, path=path):
+            return NO_PROGRAM.format(self.program)
+        return None
+
+
+RELIABILITY = Contestant(
+    name="reliability",
+    label="this project",
+    promise="exactly once, and replaced by a replay",
+    submits=True,
+)
+RECIPE = Contestant(
+    name="recipe",
+    label="recipe: DuckDB and ADBC",
+    promise="exactly once, by a batch id in the same transaction",
+    is_peer=True,
+)
+DLT = Contestant(
+    name="dlt_load",
+    label="dlt",
+    promise="an append may double rows, a merge does not",
+    is_peer=True,
+)
+SPARK_JDBC = Contestant(
+    name="spark_jdbc",
+    label="Spark JDBC",
+    promise="a transaction a partition: may double rows",
+    needs_jdbc=True,
+)
+FOREACH_BATCH = Contestant(
+    name="foreach_batch",
+    label="foreachBatch and JDBC",
+    promise="an append may double rows; else exactly once, by a batch id",
+    needs_jdbc=True,
+)
+PSQL_COPY = Contestant(
+    name="psql_copy",
+    program="psql",
+    label="psql \\copy, binary, two sessions",
+    promise="none",
+    is_limit=True,
+)
+BARE_SQL = Contestant(
+    name="bare_sql",
+    label="one SQL statement over staged rows",
+    promise="none",
+    is_limit=True,
+)
+PGBENCH = Contestant(
+    name="pgbench",
+    program="pgbench",
+    label="pgbench -N, one client",
+    promise="none",
+    is_limit=True,
+)
+PLAIN_TASK = Contestant(
+    name="plain_task",
+    label="plain SparkSubmitOperator",
+    promise="a retry after the commit doubles rows",
+)

@@ -1,0 +1,73 @@
+"""What a worker is told: the database, the files and the folder of one piece of work.
+
+Standard library only: workers run in two environments.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Database:
+    """A database of the scratch server, and the role that all contestants have."""
+
+    host: str
+    port: int
+    name: str
+    user: str
+    password: str
+
+    @property
+    def libpq(self) -> str:
+        """Return the connection string for libpq, which finds the password in PGPASSFILE."""
+        return f"host={self.host} port={self.port} dbname={self.name} user={self.user}"
+
+    @property
+    def uri(self) -> str:
+        """Return the address for programs that do not read PGPASSFILE."""
+        return f"postgresql://{self.user}:{self.password}@{self.host}:{self.port}/{self.name}"
+
+    @property
+    def jdbc(self) -> str:
+        """Return the address for JDBC; the driver merges rows into INSERTs of many."""
+        return f"jdbc:postgresql://{self.host}:{self.port}/{self.name}?reWriteBatchedInserts=true"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """One piece of work for a contestant.
+
+    :param home: the folder with the generated data of this size
+    :param scratch: an empty folder
+    :param is_cold: it is the first work of a new process
+    :param sizes: the numbers of the suite's size
+    """
+
+    database: Database
+    home: Path
+    scratch: Path
+    is_cold: bool
+    sizes: Mapping[str, Any]
+
+    def files(self, pattern: str) -> list[str]:
+        """Return the paths of the data files that match a pattern, in order."""
+        return [str(path) for path in sorted(self.home.glob(pattern))]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {**asdict(self), "home": str(self.home), "scratch": str(self.scratch)}
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> Job:
+        """Read what `to_json` wrote."""
+        return cls(
+            database=Database(**data["database"]),
+            home=Path(data["home"]),
+            scratch=Path(data["scratch"]),
+            is_cold=data["is_cold"],
+            sizes=data["sizes"],
+        )

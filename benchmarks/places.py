@@ -1,0 +1,13 @@
+"""Where the suite keeps what it installs, generates and finds out."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+HOME = ROOT / ".reliability" / "bench"
+RESULTS = HOME / "results.json"
+LOGS = HOME / "workers"
+IMAGES = ROOT / "docs" / "images"
+PAGE = ROOT / "docs" / "benchmarks.md"
+JDBC_JAR = Path("/usr/share/java/postgresql.jar")

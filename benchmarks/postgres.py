@@ -1,0 +1,44 @@
+"""The few things that the suite itself does in a database."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
+from typing import Any
+
+import psycopg2
+from psycopg2.extensions import cursor as Cursor
+
+from benchmarks.job import Database
+from reliability.spark.encode import encode_csv
+
+
+@contextmanager
+def transaction(database: Database) -> Iterator[Cursor]:
+    """Open a session with one transaction."""
+    session = psycopg2.connect(database.libpq, password=database.password)
+    with closing(session), session, session.cursor() as cursor:
+        yield cursor
+
+
+def execute(database: Database, *statements: str) -> None:
+    """Run statements in one transaction."""
+    with transaction(database) as cursor:
+        for statement in statements:
+            cursor.execute(statement)
+
+
+def load(database: Database, table: str, files: Sequence[str]) -> None:
+    """Copy Parquet files into a table with the same columns."""
+    with transaction(database) as cursor:
+        for path in files:
+            for batch in batches(path):
+                cursor.copy_expert(f"COPY {table} FROM STDIN WITH CSV", encode_csv(batch))
+
+
+def batches(path: str) -> Iterator[Any]:
+    """Read a Parquet file in pieces."""
+    import pyarrow.parquet as pq
+
+    with pq.ParquetFile(path) as file:
+        yield from file.iter_batches(batch_size=100_000)
