@@ -1,0 +1,1 @@
+"""How the suite drives this project without Airflow."""

@@ -1,0 +1,54 @@
+"""Process a step in a spark-submit of its own, or in a session of this process."""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from shutil import which
+from typing import TYPE_CHECKING
+
+from reliability import Topology
+from reliability.core.attempt import Grant
+from reliability.ledger.connection import LedgerConnection
+from reliability.spark.driver import process_with
+from reliability.spark.submission import Submission
+from reliability.spark.submit import SparkSubmit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTER = "local[2]"
+
+
+@cache
+def session() -> SparkSession:
+    """Return the one session of this process, configured as the project's driver does it."""
+    from pyspark.sql import SparkSession
+
+    return (
+        SparkSession.builder.master(MASTER)
+        .appName("benchmark")
+        .config("spark.python.daemon.module", "reliability.spark.daemon")
+        .getOrCreate()
+    )
+
+
+def in_session(connection: LedgerConnection, topology: Topology, grant: Grant, step: str) -> None:
+    """Do what the driver does once its session is there."""
+    with LedgerConnection(connection.dsn, f"reliability {grant} driver") as own:
+        process_with(session(), own, topology, grant, step)
+
+
+def by_spark_submit(
+    connection: LedgerConnection, topology: Topology, grant: Grant, step: str
+) -> None:
+    """Do what an Airflow task does: start spark-submit, which finds the ledger by itself."""
+    submission = Submission(module=topology.module, grant=grant, step=step)
+    spark_submit()(submission, lambda: True)
+
+
+def spark_submit() -> SparkSubmit:
+    """Return the spark-submit of this environment."""
+    program = which("spark-submit")
+    assert program is not None
+    return SparkSubmit(program=program, master=MASTER, code=sys.path[:1])

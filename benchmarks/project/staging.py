@@ -1,0 +1,62 @@
+"""Stage a small batch without Spark: what a Spark task does, called in this process.
+
+It is for measuring the ledger's work on many txids. Each row of the file has a customer of its own,
+so a row of the source is a row of the contribution.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from benchmarks.stopwatch import Stopwatch
+from reliability import Topology
+from reliability.core.attempt import Grant
+from reliability.ledger.connection import LedgerConnection
+from reliability.settings import home
+from reliability.spark.stage import CsvStream, stage_task
+from reliability.spouts.file_item import FileItem
+from reliability.spouts.tuple_ids import tuple_ids
+from reliability.states.tables import StateTables
+from reliability.transaction.process.attempt import declare_partitions, read_batch_meta
+
+
+class DirectStaging:
+    """Stages in this process; counts the reading of the file apart."""
+
+    def __init__(self) -> None:
+        self.watch = Stopwatch()
+
+    def __call__(
+        self, connection: LedgerConnection, topology: Topology, grant: Grant, step: str
+    ) -> None:
+        """Stage the attempt's batch as one partition."""
+        with self.watch.phase("read"):
+            tables = StateTables(topology.name, topology.states[0])
+            (item,) = read_batch_meta(connection, grant).items
+            assert isinstance(item, FileItem)
+            batch = contribution(item.path, grant, tables.staged_columns())
+        with connection.transaction() as tx:
+            copy = tables.copy().as_string(tx.cursor)
+        task = stage_task(connection.dsn, copy, grant, tables.state.name)
+        task.stage(0, CsvStream(iter([batch])))
+        declare_partitions(connection, grant, tables.state.name, 1)
+
+
+def contribution(path: str, grant: Grant, columns: tuple[str, ...]) -> Any:
+    """Return a file's rows as the contribution to the state `totals`."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = pq.read_table(home() / path)
+    ones = pa.array(np.ones(rows.num_rows, np.int64))
+    ids = tuple_ids(0, np.arange(rows.num_rows, dtype=np.uint64)).view(np.int64)
+    values = {
+        "_txid": pa.array(np.full(rows.num_rows, grant.attempt.txid)),
+        "_attempt_id": pa.array(np.full(rows.num_rows, grant.attempt.attempt_id)),
+        "customer_id": rows["customer_id"],
+        "amount": rows["amount"],
+        "_x": pa.array(ids),
+    }
+    table = pa.table([values.get(name, ones) for name in columns], names=list(columns))
+    return table.combine_chunks().to_batches()[0]

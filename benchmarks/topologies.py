@@ -1,0 +1,125 @@
+"""The topologies of this project's side, over the generated files below RELIABILITY_HOME."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reliability import (
+    Append,
+    Count,
+    FileSpout,
+    Max,
+    State,
+    Sum,
+    Topology,
+    TransactionalState,
+    Upsert,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+#: The columns of the generated rows, besides the id.
+VALUES = {
+    "customer_id": "bigint",
+    "amount": "numeric(14,2)",
+    "ts": "timestamptz",
+    "kind": "text",
+    "qty": "integer",
+}
+ROWS = {"id": "bigint", **VALUES}
+
+
+def feed_orders(batch: DataFrame) -> dict[str, DataFrame]:
+    """Feed every row to the state `orders`."""
+    return {"orders": batch}
+
+
+def feed_parts(batch: DataFrame) -> dict[str, DataFrame]:
+    """Compute the revenue of every line."""
+    revenue = "l_extendedprice * (1 - l_discount) AS revenue"
+    return {"parts": batch.selectExpr("*", "l_partkey AS part", revenue)}
+
+
+def feed_customers(batch: DataFrame) -> dict[str, DataFrame]:
+    """Name the key of every order."""
+    return {"customers": batch.withColumnRenamed("o_custkey", "customer")}
+
+
+def feed_totals(batch: DataFrame) -> dict[str, DataFrame]:
+    """Feed every row to the state `totals`."""
+    return {"totals": batch}
+
+
+def totals(name: str) -> Topology:
+    """Return a topology with a txid for each small file."""
+    return Topology(
+        name,
+        spout=FileSpout(f"{name}/*.parquet"),
+        process=feed_totals,
+        states=[
+            State(
+                "totals",
+                key={"customer_id": "bigint"},
+                values={"n": Count(), "amount": Sum("amount", "numeric(14,2)")},
+            )
+        ],
+        max_spout_pending=1000,
+    )
+
+
+def upserts(name: str, kind: type[State]) -> Topology:
+    """Return a topology that loads a table in one month and upserts into it in the next."""
+    latest = {c: Upsert(c, by={"ts": "timestamptz"}, type=type_) for c, type_ in VALUES.items()}
+    return Topology(
+        name,
+        spout=FileSpout("upsert/{data_interval_start:%Y-%m}/*.parquet", max_files_per_batch=100),
+        process=feed_orders,
+        states=[kind("orders", key={"id": "bigint"}, values=latest)],
+    )
+
+
+append = Topology(
+    "append",
+    spout=FileSpout("append/*.parquet", max_files_per_batch=100),
+    process=feed_orders,
+    states=[State("orders", values={c: Append(c, type_) for c, type_ in ROWS.items()})],
+)
+upsert = upserts("upsert", State)
+upsert_without_history = upserts("upsert_without_history", TransactionalState)
+lineitem = Topology(
+    "lineitem",
+    spout=FileSpout("lineitem/*.parquet", max_files_per_batch=100),
+    process=feed_parts,
+    states=[
+        State(
+            "parts",
+            key={"part": "bigint"},
+            values={
+                "lines": Count(),
+                "quantity": Sum("l_quantity", "numeric(20,2)"),
+                "revenue": Sum("revenue", "numeric(20,4)"),
+                "last_shipped": Max("l_shipdate", "date"),
+            },
+        )
+    ],
+)
+orders = Topology(
+    "orders",
+    spout=FileSpout("orders/*.parquet", max_files_per_batch=100),
+    process=feed_customers,
+    states=[
+        State(
+            "customers",
+            key={"customer": "bigint"},
+            values={
+                "orders": Count(),
+                "spent": Sum("o_totalprice", "numeric(20,2)"),
+                "last_order": Max("o_orderdate", "date"),
+            },
+        )
+    ],
+)
+txids = totals("txids")
+history = totals("history")
+small = totals("small")
