@@ -1,0 +1,97 @@
+"""Structured Streaming: foreachBatch writes by JDBC; a batch id makes a statement run once.
+
+The rows are staged in an unlogged table. One transaction then inserts the batch's id and, if it was
+new, applies the staged rows. The checkpoint of the stream is a folder.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from benchmarks import statements
+from benchmarks.job import Job
+from benchmarks.peers import jdbc
+from benchmarks.postgres import execute, load, transaction
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+STAGED = {
+    "orders": f"CREATE UNLOGGED TABLE staged ({statements.ROW})",
+    "parts": "CREATE UNLOGGED TABLE staged AS SELECT * FROM parts",
+    "customers": "CREATE UNLOGGED TABLE staged AS SELECT * FROM customers",
+}
+INSERT_ID = "INSERT INTO batches VALUES (%s) ON CONFLICT DO NOTHING"
+
+
+def base_empty(job: Job) -> None:
+    """Make the tables."""
+    execute(job.database, *statements.TABLES)
+
+
+def base_lineitem(job: Job) -> None:
+    """Make the tables, and one for staging parts."""
+    execute(job.database, *statements.TABLES, STAGED["parts"])
+
+
+def base_orders(job: Job) -> None:
+    """Make the tables, and one for staging customers."""
+    execute(job.database, *statements.TABLES, STAGED["customers"])
+
+
+def base_upsert(job: Job) -> None:
+    """Load the table that the upsert changes, and make one for staging."""
+    execute(job.database, *statements.TABLES, STAGED["orders"])
+    load(job.database, "orders", job.files("upsert/2026-01/*.parquet"))
+    execute(job.database, "ALTER TABLE orders ADD PRIMARY KEY (id)")
+
+
+def append(job: Job) -> None:
+    """Append each micro-batch as it is: a batch that is tried again is there twice."""
+    stream(job, "append", lambda batch, _: jdbc.append(batch, job, "orders"))
+
+
+def upsert(job: Job) -> None:
+    """Stage each micro-batch, and upsert it once."""
+    stream(job, "upsert/2026-02", once(job, statements.UPSERT))
+
+
+def lineitem(job: Job) -> None:
+    """Aggregate each micro-batch, stage the groups, and add them once."""
+    stream(job, "lineitem", once(job, statements.ADD_PARTS, statements.GROUPED["lineitem"]))
+
+
+def orders(job: Job) -> None:
+    """Do the same with the orders."""
+    stream(job, "orders", once(job, statements.ADD_CUSTOMERS, statements.GROUPED["orders"]))
+
+
+def once(job: Job, apply: str, grouped: str = "") -> Callable[[DataFrame, int], None]:
+    """Return a function that stages a micro-batch, and applies it if its id is new."""
+
+    def write(batch: DataFrame, batch_id: int) -> None:
+        if grouped:
+            batch = batch.sparkSession.sql(grouped.format(source="{batch}"), batch=batch)
+        jdbc.replace(batch, job, "staged")
+        with transaction(job.database) as cursor:
+            cursor.execute(INSERT_ID, (str(batch_id),))
+            if cursor.rowcount:
+                cursor.execute(apply)
+
+    return write
+
+
+def stream(job: Job, folder: str, write: Callable[[DataFrame, int], None]) -> None:
+    """Run a stream over the files that are there, as one micro-batch."""
+    spark, source = jdbc.session(), str(job.home / folder)
+    schema = spark.read.parquet(source).schema
+    (
+        spark.readStream.schema(schema)
+        .parquet(source)
+        .writeStream.foreachBatch(write)
+        .option("checkpointLocation", str(job.scratch / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
+    )

@@ -1,0 +1,147 @@
+"""What a careful person writes in 40 lines: DuckDB reads, ADBC stages, one transaction decides.
+
+Each batch has an id. The transaction inserts the id first; if it is there already, the batch has
+been loaded, and the transaction fails.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import adbc_driver_postgresql.dbapi
+import duckdb
+
+from benchmarks import statements
+from benchmarks.job import Job
+
+ROWS_AT_ONCE = 65_536
+
+
+@contextmanager
+def batch(job: Job, batch_id: str) -> Iterator[Any]:
+    """Open a transaction that loads a batch once; it commits when the block ends."""
+    with (
+        adbc_driver_postgresql.dbapi.connect(job.database.libpq) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("INSERT INTO batches VALUES ($1)", (batch_id,))
+        yield cursor
+        connection.commit()
+
+
+def base_empty(job: Job) -> None:
+    """Make the tables."""
+    with (
+        adbc_driver_postgresql.dbapi.connect(job.database.libpq) as connection,
+        connection.cursor() as cursor,
+    ):
+        for table in statements.TABLES:
+            cursor.execute(table)
+        connection.commit()
+
+
+def append(job: Job) -> None:
+    """Stream the files into the table."""
+    with batch(job, "append") as cursor:
+        cursor.adbc_ingest("orders", rows(job, "append/*.parquet"), mode="append")
+
+
+def base_upsert(job: Job) -> None:
+    """Load the table that the upsert changes."""
+    base_empty(job)
+    with batch(job, "base") as cursor:
+        cursor.adbc_ingest("orders", rows(job, "upsert/2026-01/*.parquet"), mode="append")
+        cursor.execute("ALTER TABLE orders ADD PRIMARY KEY (id)")
+
+
+def upsert(job: Job) -> None:
+    """Stage the rows in a temporary table, then upsert them by one statement."""
+    with batch(job, "upsert") as cursor:
+        stage(cursor, rows(job, "upsert/2026-02/*.parquet"))
+        cursor.execute(statements.UPSERT)
+
+
+def lineitem(job: Job) -> None:
+    """Aggregate in DuckDB, stage the groups, add them by one statement."""
+    with batch(job, "lineitem") as cursor:
+        stage(cursor, grouped(job, "lineitem"))
+        cursor.execute(statements.ADD_PARTS)
+
+
+def orders(job: Job) -> None:
+    """Do the same with the orders."""
+    with batch(job, "orders") as cursor:
+        stage(cursor, grouped(job, "orders"))
+        cursor.execute(statements.ADD_CUSTOMERS)
+
+
+def txids(job: Job) -> None:
+    """Read, stage, add and commit each small file in a transaction of its own."""
+    with (
+        adbc_driver_postgresql.dbapi.connect(job.database.libpq) as connection,
+        connection.cursor() as cursor,
+    ):
+        for path in job.files("txids/*.parquet"):
+            cursor.execute("INSERT INTO batches VALUES ($1)", (Path(path).name,))
+            stage(cursor, totals([path]))
+            cursor.execute(statements.ADD_TOTALS)
+            cursor.execute("DROP TABLE staged")
+            connection.commit()
+
+
+def base_history(job: Job) -> None:
+    """Load the files of the cases `replay` and `rollback`."""
+    base_empty(job)
+    rebuild(job, job.files("history/*.parquet"))
+
+
+def replay(job: Job) -> None:
+    """Rebuild the table from all files: it cannot take one file's part out."""
+    rebuild(job, job.files("history/*.parquet"))
+
+
+def rollback(job: Job) -> None:
+    """Rebuild the table without the last tenth of the files."""
+    files = job.files("history/*.parquet")
+    rebuild(job, files[: len(files) - len(files) // 10])
+
+
+def rebuild(job: Job, files: list[str]) -> None:
+    """Replace all rows in one transaction."""
+    with (
+        adbc_driver_postgresql.dbapi.connect(job.database.libpq) as connection,
+        connection.cursor() as cursor,
+    ):
+        cursor.execute("TRUNCATE totals")
+        cursor.adbc_ingest("totals", totals(files), mode="append")
+        connection.commit()
+
+
+def stage(cursor: Any, found: Any) -> None:
+    """Copy rows into a temporary table."""
+    cursor.adbc_ingest("staged", found, mode="create", temporary=True)
+
+
+def rows(job: Job, pattern: str) -> Any:
+    """Read the files as a stream of Arrow batches."""
+    read = duckdb.read_parquet(job.files(pattern))
+    return read.select("id, customer_id, amount, ts, kind, qty").to_arrow_reader(ROWS_AT_ONCE)
+
+
+def grouped(job: Job, table: str) -> Any:
+    """Aggregate the files of a table of TPC-H."""
+    return aggregated(job.files(f"{table}/*.parquet"), statements.GROUPED[table])
+
+
+def totals(files: list[str]) -> Any:
+    """Aggregate small files by customer."""
+    return aggregated(files, statements.GROUPED["totals"])
+
+
+def aggregated(files: list[str], statement: str) -> Any:
+    """Run a statement over files."""
+    read = duckdb.read_parquet(files)
+    return read.query("files", statement.format(source="files")).to_arrow_table()
