@@ -9,7 +9,7 @@ SUITE := $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 	tests/mutants tests/conformance tests/simulation
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down reset status shell demo test test-all check lock verify-compose clean
+.PHONY: help setup up down reset status shell demo test test-all bench check lock verify-compose clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -46,10 +46,14 @@ test-all: test ## The suite, its slow tests, a plain server, the mutants, each k
 	@if docker info >/dev/null 2>&1; then $(MAKE) verify-compose; \
 	  else echo "no Docker here: verify-compose did not run"; fi
 
+bench: setup ## Measure it beside others; QUICK=1|LARGE=1, ONLY=append,upsert
+	@$(PY) -m benchmarks run $(if $(QUICK),--size quick) $(if $(LARGE),--size large) \
+	  $(if $(ONLY),--only $(ONLY))
+
 check: setup ## Check format, lint, types and run the unit tests
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
-	@$(PY) -m mypy reliability plugins spark_apps dags dev tests
+	@$(PY) -m mypy reliability plugins spark_apps dags dev benchmarks tests
 	@$(PY) -m pytest tests/unit
 
 lock: setup ## Resolve all dependencies anew and write the locks

@@ -1,0 +1,1 @@
+"""One small file through Airflow, from the DAG run to its commit."""
