@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = [
     ".".join(file.relative_to(ROOT).with_suffix("").parts)
-    for folder in ("reliability", "plugins", "dev")
+    for folder in ("reliability", "plugins", "dev", "benchmarks")
     for file in sorted((ROOT / folder).rglob("*.py"))
     if ">>> " in file.read_text()
 ]
