@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from typing import Any
@@ -10,7 +11,6 @@ import psycopg2
 from psycopg2.extensions import cursor as Cursor
 
 from benchmarks.job import Database
-from reliability.spark.encode import encode_csv
 
 
 @contextmanager
@@ -30,10 +30,15 @@ def execute(database: Database, *statements: str) -> None:
 
 def load(database: Database, table: str, files: Sequence[str]) -> None:
     """Copy Parquet files into a table with the same columns."""
+    from pyarrow import csv
+
     with transaction(database) as cursor:
         for path in files:
             for batch in batches(path):
-                cursor.copy_expert(f"COPY {table} FROM STDIN WITH CSV", encode_csv(batch))
+                rows = io.BytesIO()
+                csv.write_csv(batch, rows, csv.WriteOptions(include_header=False))
+                rows.seek(0)
+                cursor.copy_expert(f"COPY {table} FROM STDIN WITH CSV", rows)
 
 
 def batches(path: str) -> Iterator[Any]:

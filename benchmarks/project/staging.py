@@ -13,9 +13,10 @@ from reliability import Topology
 from reliability.core.attempt import Grant
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import home
-from reliability.spark.stage import CsvStream, stage_task
+from reliability.spark.stage import stage_task
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.tuple_ids import tuple_ids
+from reliability.states.digest import DIGEST
 from reliability.states.tables import StateTables
 from reliability.transaction.process.attempt import declare_partitions, read_batch_meta
 
@@ -34,11 +35,8 @@ class DirectStaging:
             tables = StateTables(topology.name, topology.states[0])
             (item,) = read_batch_meta(connection, grant).items
             assert isinstance(item, FileItem)
-            batch = contribution(item.path, grant, tables.staged_columns())
-        with connection.transaction() as tx:
-            copy = tables.copy().as_string(tx.cursor)
-        task = stage_task(connection.dsn, copy, grant, tables.state.name)
-        task.stage(0, CsvStream(iter([batch])))
+            batch = contribution(item.path, grant, (*tables.staged_columns(), DIGEST))
+        stage_task(connection, tables, grant).stage(0, iter([batch]))
         declare_partitions(connection, grant, tables.state.name, 1)
 
 
@@ -57,6 +55,7 @@ def contribution(path: str, grant: Grant, columns: tuple[str, ...]) -> Any:
         "customer_id": rows["customer_id"],
         "amount": rows["amount"],
         "_x": pa.array(ids),
+        DIGEST: pa.array(ids),
     }
     table = pa.table([values.get(name, ones) for name in columns], names=list(columns))
     return table.combine_chunks().to_batches()[0]
