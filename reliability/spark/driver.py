@@ -30,8 +30,10 @@ from reliability.core.errors import (
     EvaluationLost,
     ProcessFunctionFailed,
     ReliabilityError,
+    SchemaMismatch,
 )
 from reliability.core.graph import Step
+from reliability.core.state import State
 from reliability.fingerprint import fingerprint
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import ledger_dsn
@@ -56,6 +58,7 @@ from reliability.transaction.process.attempt import (
     start_step,
     verify_source,
 )
+from reliability.transaction.process.changed_columns import with_changed_columns
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import check_states
 
@@ -128,19 +131,34 @@ def process_with(
     progress = Progress(
         spark, LedgerConnection(connection.dsn, f"reliability {grant} progress"), grant
     )
-    with databases, progress, translate_value_errors():
-        pin_settings(spark)
-        inputs = _inputs(spark, databases, topology, grant, step)
-        frames = step.process(*inputs)
-        pin_settings(spark)  # the function may have changed some
-        check_frames(frames, states)
-        persist_shared(inputs, list(frames.values()))
-        emitted = read_batch_meta(databases.coordinator, grant).emitted.count
-        for state in states:
-            tables = StateTables(topology.name, state)
-            staged = reduce_frame(frames[state.name], tables, grant)
-            staged = staged.coalesce(topology.max_staging_sessions)
-            _stage(databases.connection_of(state.database), tables, staged, grant, emitted)
+    with databases, progress:
+        try:
+            with translate_value_errors():
+                _process_and_stage(spark, databases, topology, grant, step, states)
+        except SchemaMismatch as error:
+            raise with_changed_columns(databases.coordinator, topology, grant, error) from error
+
+
+def _process_and_stage(
+    spark: SparkSession,
+    databases: TopologyDatabases,
+    topology: Topology,
+    grant: Grant,
+    step: Step,
+    states: Sequence[State],
+) -> None:
+    pin_settings(spark)
+    inputs = _inputs(spark, databases, topology, grant, step)
+    frames = step.process(*inputs)
+    pin_settings(spark)  # the function may have changed some
+    check_frames(frames, states)
+    persist_shared(inputs, list(frames.values()))
+    emitted = read_batch_meta(databases.coordinator, grant).emitted.count
+    for state in states:
+        tables = StateTables(topology.name, state)
+        staged = reduce_frame(frames[state.name], tables, grant)
+        staged = staged.coalesce(topology.max_staging_sessions)
+        _stage(databases.connection_of(state.database), tables, staged, grant, emitted)
 
 
 def _inputs(

@@ -122,6 +122,12 @@ SELECT t.txid, t.batch_meta, t.emitted_xor, t.emitted_count
  WHERE p.topology = %(topology)s AND t.batch_meta <> '[]'
  ORDER BY t.txid DESC LIMIT 1;
 
+-- nearest_batch --
+-- The batch of the nearest other txid that has read something; a committed one before all others.
+SELECT txid, batch_meta, emitted_xor, emitted_count FROM reliability.transaction
+ WHERE topology = %(topology)s AND txid <> %(txid)s AND batch_meta <> '[]'
+ ORDER BY committed_attempt IS NULL, abs(txid - %(txid)s) LIMIT 1;
+
 -- insert_transaction --
 -- Insert a newly emitted txid.
 INSERT INTO reliability.transaction (topology, txid, batch_meta, emitted_xor, emitted_count,

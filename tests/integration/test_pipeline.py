@@ -7,6 +7,8 @@ from decimal import Decimal
 
 import pytest
 
+from reliability import FileSpout, State, Sum, Topology
+from reliability.core.errors import SchemaMismatch
 from spark_apps import global_count
 from tests.support.fix_pipeline import month, shop, write_parquet
 from tests.support.fix_postgres import rows
@@ -82,3 +84,26 @@ def test_replay_of_the_same_batch_changes_nothing(folder, pipeline, connection):
         (1, 1, 0),
         (2, 1, 0),
     ]
+
+
+def test_a_type_that_does_not_fit_names_the_file_that_has_another(tmp_path, pipeline, connection):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for name, column in (("1", pa.array([1], pa.int64())), ("2", pa.array(["1"]))):
+        pq.write_table(pa.table({"distance": column}), tmp_path / f"{name}.parquet")
+    distances = State("distances", values={"distance": Sum("distance", "bigint")})
+    spout = FileSpout(f"{tmp_path}/*.parquet")
+    pipe = pipeline(Topology("flights", spout, [distances], distances_of, max_spout_pending=2))
+    assert pipe.emit(None) == [1, 2]
+    with pytest.raises(SchemaMismatch) as raised:
+        pipe.run_step(pipe.begin(2))
+    assert "Compared with the file of txid 1: " in raised.value.what
+    assert "2.parquet" in raised.value.what
+    assert "distance" in raised.value.what
+    assert "string" in raised.value.what
+    assert "reliability replay flights 2 --refreeze" in raised.value.remedy
+
+
+def distances_of(batch):
+    return {"distances": batch}
