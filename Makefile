@@ -2,8 +2,7 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 export KILL
-# Three processes, each with a server of its own, keep two cores busy: the tests of Airflow, which start
-# first, mostly wait.
+# Three processes, each with a server of its own; the tests of Airflow, the longest, start first.
 SUITE := $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
 	tests/end_to_end tests/unit tests/dags tests/integration tests/rules tests/replay \
 	tests/mutants tests/conformance tests/simulation
@@ -40,6 +39,7 @@ test: setup ## Run the whole suite: unit, DAGs, Postgres and Spark, histories, A
 
 test-all: test ## The suite, its slow tests, a plain server, the mutants, each kill, the containers
 	@$(PY) -m pytest -m slow tests
+	@RELIABILITY_HISTORIES=5000 $(PY) -m pytest tests/simulation
 	@RELIABILITY_TEST_PLAIN=1 $(SUITE)
 	@$(PY) -m tests.mutants
 	@for victim in driver task supervisor postgres; do $(MAKE) demo KILL=$$victim || exit 1; done

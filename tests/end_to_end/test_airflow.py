@@ -131,6 +131,7 @@ def test_a_reprocessing_backfill_replays_and_changes_nothing(backfilled, airflow
     assert rows(ledger, replayed) == [(2,)]
 
 
+@pytest.mark.slow
 def test_global_count_emits_all_in_one_run_and_nothing_later(airflow, ledger):
     api = airflow.api()
     api.patch("/api/v2/dags/global_count", {"is_paused": False})

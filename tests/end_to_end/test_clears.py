@@ -99,6 +99,7 @@ def housekeeping(dates):
     dag.pause()
 
 
+@pytest.mark.slow
 def test_a_clear_with_retries_lowered_by_just_the_tries_so_far_is_a_replay(clears, dates):
     """max_tries was 2, and is 1 + 1."""
     dag = clears["lowered"]

@@ -74,6 +74,7 @@ def reshape(dates, name, schedule, until):
     file.write_text(RESHAPED.format(name=name, schedule=schedule, until=until))
 
 
+@pytest.mark.slow
 def test_two_runs_of_one_interval_at_once_do_its_work_once(stories):
     dag = stories["held"]
     wait_until(lambda: dag.attempts() == {"1:0": "PROCESSING"}, "an attempt", PATIENCE)

@@ -104,6 +104,7 @@ def errors(topology, *arguments):
     return [(error["code"], error["what"]) for error in sample["errors"]]
 
 
+@pytest.mark.slow
 def test_a_pipeline_is_checked_in_a_process_of_its_own_without_a_ledger(pipeline):
     """The command itself: its Spark, and its Python functions that Spark's workers import."""
     program = str(Path(sys.executable).parent / "reliability")

@@ -366,6 +366,7 @@ def drain_and_be_killed(environment: dict[str, str], dsn: str, topology: str, at
         drain(LedgerConnection(dsn), topology)
 
 
+@pytest.mark.slow
 def test_a_process_that_is_killed_at_any_border_of_a_transaction_is_repaired(connection):
     """A real SIGKILL, before and after every COMMIT."""
     history = History(connection)

@@ -443,6 +443,7 @@ def live(shop, keep_house=lambda: None):
     return shop.tables()
 
 
+@pytest.mark.slow
 def test_what_was_corrected_and_rolled_back_is_the_same_as_without_compaction(
     connection, east, plain
 ):

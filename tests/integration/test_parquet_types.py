@@ -97,6 +97,7 @@ def planned(pattern, **options):
     return spout, [BatchMeta(items=batch, emitted=spout.count(batch)) for batch in spout.cut(items)]
 
 
+@pytest.mark.slow
 def test_emission_refuses_exactly_the_types_that_spark_refuses(spark, tmp_path):
     pin_settings(spark)
     for name, columns in types().items():

@@ -226,6 +226,7 @@ def looked_at(spout):
     return keys_of(metas), [meta.emitted.count for meta in metas]
 
 
+@pytest.mark.slow
 def test_a_key_of_any_name_is_only_the_users(database):
     """None of them is taken for a name of the statements, and none breaks them."""
     create(database, "t", {"k": "bigint PRIMARY KEY"})

@@ -220,6 +220,7 @@ def test_a_sum_that_overflows_is_an_error(connection, hostile, process):
         pipeline.run_step(grant)
 
 
+@pytest.mark.slow
 def test_a_time_without_a_zone_is_in_utc_whatever_zone_the_host_has(pipeline, connection):
     """V7: else another host reads, compares and adds another moment."""
     times = pipeline(local_times.topology)
