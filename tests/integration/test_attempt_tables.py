@@ -72,6 +72,17 @@ def test_the_table_of_an_attempt_that_cannot_count_is_dropped_by_a_sweep(shop, c
     assert (count(connection, TABLES), count(connection, LOG)) == (0, 6)
 
 
+def test_a_replay_compares_rows_unless_it_stages_the_same(shop):
+    """H10: equal digests spare the comparison, and no others."""
+    shop.transact(1)
+    [same] = [one for one in shop.replay(1) if one.state == "log"]
+    assert same.is_nothing
+    before = sorted(shop.tables()["log"], key=repr)
+    [changed] = [one for one in shop.correct(1, made(5)) if one.state == "log"]
+    assert before != sorted(shop.tables()["log"], key=repr)
+    assert changed.rows_added == changed.rows_removed > 0
+
+
 def test_an_ended_attempt_gets_no_table(shop, connection):
     nonce = "00000000-0000-0000-0000-000000000000"
     ended = Grant(topology="shop", attempt=TransactionAttempt(1, 0), nonce=nonce)

@@ -779,9 +779,7 @@ MUTANTS = (
         path="sql/queries/commit.sql",
         old="SELECT count(DISTINCT contribution_digest) = 1 AND",
         new="SELECT count(DISTINCT contribution_digest) >= 1 AND",
-        tests=(
-            "tests/replay/test_identities.py::test_correcting_and_correcting_back_is_an_identity",
-        ),
+        tests=(TABLES + "test_a_replay_compares_rows_unless_it_stages_the_same",),
     ),
     Mutant(
         rule="H1",

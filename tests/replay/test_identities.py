@@ -72,7 +72,6 @@ def test_correcting_twice_is_correcting_once(shop):
 
 
 def test_correcting_and_correcting_back_is_an_identity(shop):
-    """H10: equal digests spare the comparison of rows, and no others."""
     before, original = shop.tables(), shop.makes[2]
     there = {one.state: one for one in shop.correct(2, corrected(2))}
     assert shop.tables() != before
