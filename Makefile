@@ -2,10 +2,11 @@
 PYTHON ?= python3
 PY := .venv/bin/python
 export KILL
-# Three processes, each with a server of its own; the tests of Airflow, the longest, start first.
+# Three processes, each with a server of its own; the longest files start first: Airflow's, and the
+# histories, which would otherwise run alone at the end.
 SUITE := $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
-	tests/end_to_end tests/unit tests/dags tests/integration tests/rules tests/replay \
-	tests/mutants tests/conformance tests/simulation
+	tests/end_to_end tests/simulation tests/unit tests/dags tests/integration tests/rules \
+	tests/replay tests/mutants tests/conformance
 
 .DEFAULT_GOAL := help
 .PHONY: help setup up down reset status shell demo test test-all bench check lock verify-compose clean
