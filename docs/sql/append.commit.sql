@@ -15,8 +15,6 @@ SELECT count(*) AS rows
 FROM "public"."revenue"
 WHERE _txid >= %(txid)s;
 
--- the query attempt_table
-
 WITH moved AS
   (DELETE
    FROM "reliability_contribution"."one__revenue"

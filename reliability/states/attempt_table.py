@@ -57,19 +57,25 @@ def seal(tx: DatabaseTransaction, tables: StateTables) -> None:
         tx.one("seal_attempt_table", table_id=tables.attempt_table)
 
 
-def check_sealed(tx: DatabaseTransaction, tables: StateTables, key: StatementKey) -> None:
-    """Raise unless the attempt's table is as large as it was when it was sealed (H2).
+def find_sealed_table(
+    tx: DatabaseTransaction, tables: StateTables, key: StatementKey
+) -> StateTables:
+    """Do as `find_table`, and check that the table is as large as it was when it was sealed (H2).
 
     To count its rows would hold the topology's lock for longer.
 
     :raises LedgerCorruption: its rows are not those that were sealed
     """
-    row = tx.one("attempt_table", **{**key, "state": tables.state.name})
+    row = tx.first("attempt_table", **{**key, "state": tables.state.name})
+    if row is None:
+        return tables
+    own = tables.with_attempt_table(row["table_id"])
     if row["sealed_bytes"] is None or row["sealed_bytes"] != row["bytes"]:
         raise LedgerCorruption(
-            f"{'.'.join(tables.staged.strings)}: {row['sealed_bytes']} bytes were sealed, but "
+            f"{'.'.join(own.staged.strings)}: {row['sealed_bytes']} bytes were sealed, but "
             f"{row['bytes']} exist"
         )
+    return own
 
 
 def drop(tx: DatabaseTransaction, number: int) -> None:

@@ -31,6 +31,7 @@ class StoredRows(StoredState):
     def __init__(self, tables: StateTables) -> None:
         super().__init__(tables)
         self._new: Composable = _NEW
+        self._sealed = tables  # with the table of the attempt that is committed, if it has one
 
     def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
         """Move the staged rows into the target."""
@@ -40,21 +41,18 @@ class StoredRows(StoredState):
                 f"{self.tables.target_name}: txid {key.txid} cannot be appended, because {found} "
                 "rows are not older than it"
             )
-        tables = attempt_table.find_table(tx, self.tables, key)
-        if tables.attempt_table is None:
-            tx.run(move(tables), **key)
+        if self._sealed.attempt_table is None:
+            tx.run(move(self.tables), **key)
         else:
-            tx.run(copy_all(tables))
-            attempt_table.drop(tx, tables.attempt_table)
+            tx.run(copy_all(self._sealed))
+            attempt_table.drop(tx, self._sealed.attempt_table)
         return sealed
 
     def check_sealed(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> None:
         """Compare the size of a table of the attempt's own; count other rows."""
-        tables = attempt_table.find_table(tx, self.tables, key)
-        if tables.attempt_table is None:
+        self._sealed = attempt_table.find_sealed_table(tx, self.tables, key)
+        if self._sealed.attempt_table is None:
             super().check_sealed(tx, key, sealed)
-        else:
-            attempt_table.check_sealed(tx, tables, key)
 
     def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
         """Delete the rows of the replaced attempt and append those of the new one.
