@@ -33,6 +33,7 @@ from reliability.core.errors import (
     SchemaMismatch,
 )
 from reliability.core.graph import Step
+from reliability.core.spout import BatchMeta
 from reliability.core.state import State
 from reliability.fingerprint import fingerprint
 from reliability.ledger.connection import LedgerConnection
@@ -148,21 +149,26 @@ def _process_and_stage(
     states: Sequence[State],
 ) -> None:
     pin_settings(spark)
-    inputs = _inputs(spark, databases, topology, grant, step)
+    meta = read_batch_meta(databases.coordinator, grant)
+    inputs = _inputs(spark, databases, topology, grant, step, meta)
     frames = step.process(*inputs)
     pin_settings(spark)  # the function may have changed some
     check_frames(frames, states)
     persist_shared(inputs, list(frames.values()))
-    emitted = read_batch_meta(databases.coordinator, grant).emitted.count
     for state in states:
         tables = StateTables(topology.name, state)
         staged = reduce_frame(frames[state.name], tables, grant)
         staged = staged.coalesce(topology.max_staging_sessions)
-        _stage(databases.connection_of(state.database), tables, staged, grant, emitted)
+        _stage(databases.connection_of(state.database), tables, staged, grant, meta)
 
 
 def _inputs(
-    spark: SparkSession, databases: TopologyDatabases, topology: Topology, grant: Grant, step: Step
+    spark: SparkSession,
+    databases: TopologyDatabases,
+    topology: Topology,
+    grant: Grant,
+    step: Step,
+    meta: BatchMeta,
 ) -> list[DataFrame]:
     if step.reads:
         states = {state.name: state for state in topology.states}
@@ -176,7 +182,6 @@ def _inputs(
             )
             for name in step.reads
         ]
-    meta = read_batch_meta(databases.coordinator, grant)
     verify_source(databases.coordinator, grant, topology.spout, meta)
     return [topology.spout.frame(spark, meta)]
 
@@ -186,10 +191,10 @@ def _stage(
     tables: StateTables,
     staged: DataFrame,
     grant: Grant,
-    emitted: int,
+    meta: BatchMeta,
 ) -> None:
     with connection.transaction() as tx:
-        tables = attempt_table.open_table(tx, tables, grant, emitted)
+        tables = attempt_table.open_table(tx, tables, grant, meta.emitted.count)
     partitions = write(staged, stage_task(connection, tables, grant))
     declare_partitions(connection, grant, tables.state.name, partitions)
     logger.info("%s staged %s in %s partitions", grant, tables.state.name, partitions)

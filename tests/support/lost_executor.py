@@ -93,8 +93,8 @@ def main(arguments: list[str]) -> int:
     stage = driver._stage
     done: list[str] = []
 
-    def stage_and_lose(connection: Any, tables: Any, staged: Any, grant: Any, emitted: int) -> None:
-        stage(connection, tables, staged, grant, emitted)
+    def stage_and_lose(connection: Any, tables: Any, staged: Any, grant: Any, meta: Any) -> None:
+        stage(connection, tables, staged, grant, meta)
         done.append(tables.state.name)
         if len(done) == 1:
             _lose_an_executor(staged.sparkSession)
