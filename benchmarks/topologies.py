@@ -68,6 +68,17 @@ def totals(name: str) -> Topology:
     )
 
 
+def appends(name: str, *, as_view: bool = False) -> Topology:
+    """Return a topology that appends every row, to a table or to what a view shows."""
+    values = {column: Append(column, type_) for column, type_ in ROWS.items()}
+    return Topology(
+        name,
+        spout=FileSpout("append/*.parquet", max_files_per_batch=100),
+        process=feed_orders,
+        states=[State("orders", values=values, as_view=as_view)],
+    )
+
+
 def upserts(name: str, kind: type[State]) -> Topology:
     """Return a topology that loads a table in one month and upserts into it in the next."""
     latest = {c: Upsert(c, by={"ts": "timestamptz"}, type=type_) for c, type_ in VALUES.items()}
@@ -79,12 +90,8 @@ def upserts(name: str, kind: type[State]) -> Topology:
     )
 
 
-append = Topology(
-    "append",
-    spout=FileSpout("append/*.parquet", max_files_per_batch=100),
-    process=feed_orders,
-    states=[State("orders", values={c: Append(c, type_) for c, type_ in ROWS.items()})],
-)
+append = appends("append")
+append_as_view = appends("append_as_view", as_view=True)
 upsert = upserts("upsert", State)
 upsert_without_history = upserts("upsert_without_history", TransactionalState)
 lineitem = Topology(

@@ -35,6 +35,12 @@ CASE = Case(
     amount=lambda _, size: size.append_rows,
     entries=(
         Entry(contestant=RELIABILITY, base="base_empty"),
+        Entry(
+            contestant=RELIABILITY,
+            base="base_empty",
+            operation="append_as_view",
+            how="as_view",
+        ),
         Entry(contestant=RECIPE, base="base_empty"),
         Entry(contestant=DLT),
         Entry(contestant=SPARK_JDBC, base="base_empty"),

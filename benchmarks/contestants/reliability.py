@@ -40,6 +40,11 @@ def append(job: Job) -> Phases:
     return transact(job, topologies.append)
 
 
+def append_as_view(job: Job) -> Phases:
+    """Append the files as one txid; readers have a view of them."""
+    return transact(job, topologies.append_as_view)
+
+
 def lineitem(job: Job) -> Phases:
     """Aggregate the lines as one txid."""
     return transact(job, topologies.lineitem)

@@ -55,6 +55,8 @@ class State:
     :param database: the name of the database with the table, if it is not the ledger's
     :param keep: how long each txid's contribution can be replaced, by default for ever. Not part
         of the definition: it may change at any time
+    :param as_view: for appended rows: make the target a view of the staged rows, so that no commit
+        copies them. By default it is a table
     """
 
     name: str
@@ -63,6 +65,7 @@ class State:
     table: str = ""
     database: str = ""
     keep: History | None = None
+    as_view: bool = False
 
     kind: ClassVar[StateKind] = StateKind.CONTRIBUTION
 
@@ -95,6 +98,11 @@ class State:
                 f"state {self.name}: it keeps no history that keep= could limit",
                 remedy="remove keep=; only a ContributionState keeps contributions, and not for "
                 "appended rows, which are the table itself.",
+            )
+        if self.as_view and not self.is_append:
+            raise InvalidDefinition(
+                f"state {self.name}: only appended rows can be read through a view",
+                remedy="remove as_view=True, or make all values Append.",
             )
         orders = [list(v.by.items()) for v in self.values.values() if isinstance(v, Upsert)]
         if any(order != orders[0] for order in orders):
@@ -158,6 +166,8 @@ class State:
             data["kind"] = self.kind.value
         if self.database:
             data["database"] = self.database
+        if self.as_view:
+            data["as_view"] = True
         return data
 
     @classmethod
@@ -171,6 +181,7 @@ class State:
                 values=values,
                 table=data["target"],
                 database=data.get("database", ""),
+                as_view=data.get("as_view", False),
             )
         except (KeyError, TypeError, ValueError) as error:
             raise LedgerCorruption(f"unreadable state definition: {data!r}") from error

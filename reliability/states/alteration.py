@@ -52,6 +52,7 @@ class StateChange:
                 ("table", ".".join(old.target), ".".join(new.target)),
                 ("database", old.database or "the ledger's", new.database or "the ledger's"),
                 ("key", _key(old), _key(new)),
+                ("readers' rows", _target(old), _target(new)),
             )
             if one != other
         ]
@@ -64,9 +65,13 @@ class StateChange:
         if self.old is None or self.new is None:
             return None
         old, new = self.old.state, self.new.state
-        frames = [(s.kind, s.target, s.database, _key(s), s.is_append) for s in (old, new)]
+        frames = [
+            (s.kind, s.target, s.database, _key(s), s.is_append, s.as_view) for s in (old, new)
+        ]
         if frames[0] != frames[1]:
             return "its kind, table, database or key differs"
+        if new.as_view and not self._only_adds_last():
+            return "its target is a view, which takes new columns only after the others"
         for name in old.values.keys() & new.values.keys():
             one, other = (_without_types(s.values[name].definition()) for s in (old, new))
             if one != other:
@@ -90,10 +95,18 @@ class StateChange:
         if self.new is None:
             return [self.tables.drop()]
         contributions = self.old.contribution_columns(), self.new.contribution_columns()
-        return [
-            *alter_table(self.new.target, self.old.target_columns(), self.new.target_columns()),
-            *alter_table(self.new.contribution, *contributions),
-        ]
+        contribution = alter_table(self.new.contribution, *contributions)
+        if self.new.as_view:
+            return [*contribution, self.new.create_view()]
+        targets = self.old.target_columns(), self.new.target_columns()
+        return [*alter_table(self.new.target, *targets), *contribution]
+
+    def _only_adds_last(self) -> bool:
+        """Return whether the new target begins with the columns of the old one."""
+        if self.old is None or self.new is None:
+            return True
+        have, want = (list(t.target_columns().items()) for t in (self.old, self.new))
+        return want[: len(have)] == have
 
     def added_values(self) -> list[str]:
         """Return the values that the committed txids know nothing of."""
@@ -134,6 +147,10 @@ def count_values(tables: StateTables, values: Iterable[str]) -> Composed:
 
 def _known(text: object) -> object:
     return text or "none"
+
+
+def _target(state: State) -> str:
+    return "a view" if state.as_view else "a table"
 
 
 def _key(state: State) -> str:

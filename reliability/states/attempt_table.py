@@ -1,14 +1,18 @@
 """A table of an attempt's own, in which it stages many rows to append.
 
-It has no index, its rows are read whole, and it is dropped whole: by the commit that copies its
-rows into the target, or by a sweep if the attempt cannot count.
+Its rows are read whole, and it is dropped whole: by the commit that copies its rows into the
+target, or by a sweep if the attempt cannot count.
+
+If the target is a view, the table inherits from that of the contributions, so that the view shows
+its rows as soon as a header names the attempt (H11). It stays, and readers plan with each of them:
+so a state has only so many.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from psycopg2.sql import SQL
+from psycopg2.sql import SQL, Composable, Composed, Literal
 
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptFenced, LedgerCorruption
@@ -20,6 +24,8 @@ if TYPE_CHECKING:
 
 # With fewer rows, the table costs more in the catalogs than it saves at the commit.
 MIN_ROWS = 100_000
+# Planning a query of a view takes longer with each table, and locks each.
+MAX_TABLES_OF_VIEW = 200
 
 
 def open_table(
@@ -33,14 +39,29 @@ def open_table(
     """
     if not tables.state.is_append or emitted < MIN_ROWS:
         return tables
-    row = tx.first("open_attempt_table", state=tables.state.name, **grant)
-    if row is None:
+    most = MAX_TABLES_OF_VIEW if tables.as_view else None
+    row = tx.one("open_attempt_table", state=tables.state.name, most=most, **grant)
+    if not row["is_live"]:
         raise AttemptFenced(f"{grant} has ended")
+    if row["table_id"] is None:
+        return tables
     own = tables.with_attempt_table(row["table_id"])
-    # It lives shortly; and VACUUM must not shorten it, because its size tells what was sealed.
-    create = SQL("CREATE TABLE {} ({}) WITH (autovacuum_enabled = false)")
-    tx.run(create.format(own.staged, column_definitions(own.contribution_columns())))
+    tx.run(_create(own, grant))
     return own
+
+
+def _create(own: StateTables, grant: Grant) -> Composed:
+    columns: Composable = column_definitions(own.contribution_columns())
+    parent: Composable = SQL("")
+    if own.as_view:
+        # With the check, a query for a txid passes over the tables of others.
+        check = SQL("CHECK (_txid = {} AND _attempt_id = {})")
+        columns = check.format(Literal(grant.attempt.txid), Literal(grant.attempt.attempt_id))
+        parent = SQL(" INHERITS ({})").format(own.contribution)
+    # VACUUM must not shorten it until it has committed, because its size tells what was sealed.
+    return SQL("CREATE TABLE {} ({}){} WITH (autovacuum_enabled = false)").format(
+        own.staged, columns, parent
+    )
 
 
 def find_table(tx: DatabaseTransaction, tables: StateTables, key: StatementKey) -> StateTables:
@@ -52,9 +73,11 @@ def find_table(tx: DatabaseTransaction, tables: StateTables, key: StatementKey) 
 
 
 def seal(tx: DatabaseTransaction, tables: StateTables) -> None:
-    """Record the size of the attempt's table, if it has one."""
+    """Record the size of the attempt's table, if it has one; index what stays."""
     if tables.attempt_table is not None:
         tx.one("seal_attempt_table", table_id=tables.attempt_table)
+        if tables.as_view and tables.key:
+            tx.run(tables.index_attempt_table())
 
 
 def find_sealed_table(
@@ -76,6 +99,17 @@ def find_sealed_table(
             f"{row['bytes']} exist"
         )
     return own
+
+
+def keep(tx: DatabaseTransaction, number: int) -> None:
+    """Let VACUUM work on a table that has become part of a view."""
+    tx.run(SQL("ALTER TABLE {} RESET (autovacuum_enabled)").format(attempt_table_of(number)))
+
+
+def drop_all(tx: DatabaseTransaction, tables: StateTables) -> None:
+    """Drop the tables of all attempts of a state."""
+    for row in tx.all("tables_of_state", topology=tables.topology, state=tables.state.name):
+        drop(tx, row["table_id"])
 
 
 def drop(tx: DatabaseTransaction, number: int) -> None:

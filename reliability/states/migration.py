@@ -58,12 +58,16 @@ def inspect(tables: StateTables, *, target: Rows, contribution: Rows, keys: Rows
     ):
         if differing := _differences(actual, want):
             problems.append(f"table {name}: {', '.join(differing)}")
-            statements += _repair(table, actual, want) if actual else []
+            is_view = tables.as_view and table == tables.target
+            statements += _repair(table, actual, want) if actual and not is_view else []
     if target and not tables.state.is_append and not _has_key(tables, keys):
         problems.append(f"table {tables.target_name} has no unique key over {list(tables.key)}")
         statements.append(tables.add_key())
     if not problems:
         return None
+    if tables.as_view:
+        drop = SQL("DROP VIEW IF EXISTS {}").format(tables.target)
+        statements = [drop, *statements, tables.create_view()]
     leaves = "A restored column does not have its old values: replay the txids that wrote them."
     return "; ".join(problems), TableMigration(statements=tuple(statements), leaves=leaves)
 

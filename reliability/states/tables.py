@@ -6,6 +6,8 @@ Each state has two tables:
 - the contributions `reliability_contribution.<topology>__<state>`: the staged rows of each attempt.
 
 An attempt with many rows to append has a table of its own for them (attempt_table.py).
+
+With `as_view` the target is a view of the contributions, which shows those that a header names.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from psycopg2.sql import SQL, Composable, Composed, Identifier
+from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
 from reliability.core.aggregators import Column, Generated
 from reliability.core.state import State
@@ -72,6 +74,11 @@ class StateTables:
         self.contribution = Identifier(CONTRIBUTION_SCHEMA, self.contribution_table)
 
     @property
+    def as_view(self) -> bool:
+        """Return whether the target is a view of the contributions."""
+        return self.state.as_view
+
+    @property
     def target_name(self) -> str:
         return ".".join(self.state.target)
 
@@ -85,6 +92,11 @@ class StateTables:
         if self.attempt_table is None:
             return self.contribution
         return attempt_table_of(self.attempt_table)
+
+    @property
+    def staged_only(self) -> Composable:
+        """Return the same table without those that inherit from it."""
+        return SQL("ONLY {}").format(self.staged) if self.as_view else self.staged
 
     @property
     def contribution_name(self) -> str:
@@ -116,6 +128,10 @@ class StateTables:
         """Return the columns of the target table."""
         found = {name: TableColumn(type_) for name, type_ in self._key_types().items()}
         found |= {column.name: _table_column(column) for column in self.state.all_columns()}
+        if self.as_view:  # a new column of a view comes last
+            return {
+                name: TableColumn(column.type) for name, column in (_BOOKKEEPING | found).items()
+            }
         if self.state.is_append:
             return found | _BOOKKEEPING
         found[TXID] = _BOOKKEEPING[TXID]
@@ -136,22 +152,45 @@ class StateTables:
 
     def create(self) -> Composed:
         """Create both tables; in the target's key NULL equals NULL."""
-        return (
-            SQL(
-                "CREATE TABLE {target} ({target_columns});"
-                "CREATE TABLE {contribution} ({contribution_columns});"
-                "CREATE INDEX ON {contribution} (_txid, _attempt_id);"
-            ).format(
-                target=self.target,
-                contribution=self.contribution,
-                target_columns=column_definitions(self.target_columns()),
-                contribution_columns=column_definitions(self.contribution_columns()),
-            )
-            + self._create_keys()
+        contribution = SQL(
+            "CREATE TABLE {contribution} ({contribution_columns});"
+            "CREATE INDEX ON {contribution} (_txid, _attempt_id);"
+        ).format(
+            contribution=self.contribution,
+            contribution_columns=column_definitions(self.contribution_columns()),
+        )
+        if self.as_view:
+            return contribution + self.create_view() + SQL(";") + self._create_keys()
+        target = SQL("CREATE TABLE {} ({});").format(
+            self.target, column_definitions(self.target_columns())
+        )
+        return target + contribution + self._create_keys()
+
+    def create_view(self) -> Composed:
+        """Create the target as a view, or add columns to it.
+
+        IS TRUE keeps the planner from a join, whose order would depend on statistics of the
+        headers: each row's header is looked up in the index, or in a hash of all headers.
+        """
+        return SQL(
+            "CREATE OR REPLACE VIEW {target} AS SELECT {columns} FROM {contribution} AS staged"
+            " WHERE (EXISTS (SELECT FROM reliability.contribution AS header"
+            " WHERE header.topology = {topology} AND header.state = {state}"
+            " AND header.txid = staged._txid AND header.attempt_id = staged._attempt_id)) IS TRUE"
+        ).format(
+            target=self.target,
+            contribution=self.contribution,
+            columns=names(self.target_columns()),
+            topology=Literal(self.topology),
+            state=Literal(self.state.name),
         )
 
     def drop(self) -> Composed:
         """Drop both tables; fail if something depends on the target."""
+        if self.as_view:
+            return SQL("DROP VIEW IF EXISTS {}; DROP TABLE IF EXISTS {}").format(
+                self.target, self.contribution
+            )
         return SQL("DROP TABLE IF EXISTS {}, {}").format(self.target, self.contribution)
 
     def count(self) -> Composed:
@@ -161,13 +200,21 @@ class StateTables:
     def _create_keys(self) -> Composed:
         key = names(self.key)
         if self.state.is_append:
+            table = self.contribution if self.as_view else self.target
             index = SQL("CREATE INDEX ON {} (_txid, _attempt_id);").format(self.target)
-            by_key = SQL("CREATE INDEX ON {} ({})").format(self.target, key)
-            return index + (by_key if self.key else SQL(""))
+            by_key = SQL("CREATE INDEX ON {} ({})").format(table, key)
+            return (SQL("") if self.as_view else index) + (by_key if self.key else SQL(""))
         unique = self.add_key()
         if self.keeps_contributions:  # a replay reads the other txids of a key there
             unique += SQL("; CREATE INDEX ON {} ({})").format(self.contribution, key)
         return unique
+
+    def index_attempt_table(self) -> Composed:
+        """Create an index by the key on the attempt's own table; safe to repeat."""
+        name = Identifier(f"{self.staged.strings[-1]}_key")
+        return SQL("CREATE INDEX IF NOT EXISTS {} ON {} ({})").format(
+            name, self.staged, names(self.key)
+        )
 
     def add_key(self) -> Composed:
         """Make the target's key unique."""
@@ -196,14 +243,14 @@ class StateTables:
         return SQL(
             "SELECT coalesce(bit_xor(_x), 0) AS xor, coalesce(sum(_n), 0)::bigint AS count,"
             " count(*) AS rows FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s"
-        ).format(self.staged)
+        ).format(self.staged_only)
 
     def staged_part(self, columns: Iterable[str]) -> Composed:
         """Read one of `parts` parts of an attempt's rows; a row is always in the same part."""
         return SQL(
             "SELECT {} FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s"
             " AND abs(_x %% %(parts)s) = %(part)s"
-        ).format(names(columns), self.staged)
+        ).format(names(columns), self.staged_only)
 
     def clean(self) -> Composed:
         """Delete the staged rows of an attempt that can never count or that count already."""

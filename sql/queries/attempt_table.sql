@@ -1,10 +1,17 @@
 -- open_attempt_table --
--- Number a table for an attempt that is PROCESSING; no row: it has ended.
-INSERT INTO reliability.attempt_table (topology, state, txid, attempt_id)
-SELECT topology, %(state)s, txid, attempt_id FROM reliability.attempt
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
-   AND nonce = %(nonce)s AND status = 'PROCESSING'
-RETURNING table_id;
+-- Number a table for an attempt that is PROCESSING; none if the state has as many as it may have.
+WITH live AS (
+    SELECT topology, txid, attempt_id FROM reliability.attempt
+     WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+       AND nonce = %(nonce)s AND status = 'PROCESSING'),
+opened AS (
+    INSERT INTO reliability.attempt_table (topology, state, txid, attempt_id)
+    SELECT topology, %(state)s, txid, attempt_id FROM live
+     WHERE %(most)s::bigint IS NULL
+        OR %(most)s > (SELECT count(*) FROM reliability.attempt_table
+                        WHERE topology = %(topology)s AND state = %(state)s)
+    RETURNING table_id)
+SELECT EXISTS (SELECT FROM live) AS is_live, (SELECT table_id FROM opened) AS table_id;
 
 -- attempt_table --
 -- The table of an attempt, if it has one, with its size when it was sealed and now.
@@ -22,14 +29,24 @@ UPDATE reliability.attempt_table
 RETURNING bytes;
 
 -- tables_of_attempt --
--- The tables of an attempt, one for each state that it has one for.
-SELECT table_id FROM reliability.attempt_table
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
- ORDER BY table_id;
+-- The tables of an attempt, one for each state that it has one for. One that a view has shown is
+-- dropped later: DROP is no part of snapshots, and a reader's older one may still show it.
+SELECT t.table_id,
+       a.status NOT IN ('REPLACED', 'ROLLED_BACK')
+       OR a.ended_at < clock_timestamp() - %(snapshot_seconds)s * interval '1 second' AS is_unread
+  FROM reliability.attempt_table t
+  JOIN reliability.attempt a USING (topology, txid, attempt_id)
+ WHERE t.topology = %(topology)s AND t.txid = %(txid)s AND t.attempt_id = %(attempt_id)s
+ ORDER BY t.table_id;
 
 -- tables_of_topology --
 -- The tables of a topology's attempts.
 SELECT table_id FROM reliability.attempt_table WHERE topology = %(topology)s ORDER BY table_id;
+
+-- tables_of_state --
+-- The tables of a state's attempts.
+SELECT table_id FROM reliability.attempt_table
+ WHERE topology = %(topology)s AND state = %(state)s ORDER BY table_id;
 
 -- forget_attempt_table --
 -- Forget a table that is dropped.

@@ -45,6 +45,9 @@ STATES: Mapping[str, State] = {
     "opaque": OpaqueState("revenue", key=KEY, values=SUMS),
     "transactional": TransactionalState("revenue", key=KEY, values=SUMS),
     "append": State("revenue", key=KEY, values={"price": Append("price", "numeric(14,2)")}),
+    "append_as_view": State(
+        "revenue", key=KEY, values={"price": Append("price", "numeric(14,2)")}, as_view=True
+    ),
 }
 ROWS = [
     {"customer": "ann", "price": 1, "status": "paid", "_x": 1},

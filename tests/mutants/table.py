@@ -27,6 +27,7 @@ OPAQUE = "tests/rules/test_opaque_sources.py::"
 OWN_SPOUT = "tests/integration/test_own_spout.py::"
 LEFT_OUT = "tests/rules/test_left_out.py::"
 BY_HAND = "tests/rules/test_by_hand.py::"
+VIEWS = "tests/integration/test_views_of_appended_rows.py::"
 TABLES = "tests/integration/test_attempt_tables.py::"
 
 NOT_BUILT: dict[str, str] = {}
@@ -767,10 +768,8 @@ MUTANTS = (
         rule="H10",
         name="the table of an attempt that cannot count stays",
         path="sql/queries/attempt_table.sql",
-        old=" WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s\n"
-        " ORDER BY table_id;",
-        new=" WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = -1\n"
-        " ORDER BY table_id;",
+        old=" AND t.attempt_id = %(attempt_id)s\n ORDER BY t.table_id;",
+        new=" AND t.attempt_id = -1\n ORDER BY t.table_id;",
         tests=(TABLES + "test_the_table_of_an_attempt_that_cannot_count_is_dropped_by_a_sweep",),
     ),
     Mutant(
@@ -780,6 +779,33 @@ MUTANTS = (
         old="SELECT count(DISTINCT contribution_digest) = 1 AND",
         new="SELECT count(DISTINCT contribution_digest) >= 1 AND",
         tests=(TABLES + "test_a_replay_compares_rows_unless_it_stages_the_same",),
+    ),
+    Mutant(
+        rule="H11",
+        name="a view shows every attempt of a committed txid",
+        path="reliability/states/tables.py",
+        old=" AND header.txid = staged._txid AND header.attempt_id = staged._attempt_id)) IS TRUE",
+        new=" AND header.txid = staged._txid)) IS TRUE",
+        tests=(VIEWS + "test_a_view_shows_one_attempt_of_a_txid",),
+    ),
+    Mutant(
+        rule="H11",
+        name="a sweep drops a table that an older snapshot shows",
+        path="reliability/transaction/maintain/sweep.py",
+        old="LONGEST_SNAPSHOT_SECONDS = 3600.0",
+        new="LONGEST_SNAPSHOT_SECONDS = 0.0",
+        tests=(VIEWS + "test_an_older_snapshot_keeps_what_it_has_seen",),
+    ),
+    Mutant(
+        rule="H11",
+        name="a replay leaves the header with the replaced attempt",
+        path="reliability/states/kinds/view.py",
+        old="""\
+        rows = self.add(tx, key, sealed)
+        tx.one("move_contribution", **key, **self.header(rows))
+""",
+        new="        self.add(tx, key, sealed)\n",
+        tests=(VIEWS + "test_a_view_shows_one_attempt_of_a_txid",),
     ),
     Mutant(
         rule="H1",

@@ -14,7 +14,7 @@ RULES = [
     *(f"E{n}" for n in range(1, 8)),
     *(f"A{n}" for n in range(1, 9)),
     *(f"C{n}" for n in range(1, 12)),
-    *(f"H{n}" for n in range(1, 11)),
+    *(f"H{n}" for n in range(1, 12)),
     *(f"S{n}" for n in range(1, 4)),
     "K1",
 ]

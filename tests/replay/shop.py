@@ -102,6 +102,12 @@ def states(elsewhere: str = "") -> list[State]:
             "log",
             values={"word": Append("word", "text"), "price": Append("price", "numeric(14,2)")},
         ),
+        State(
+            "viewed",
+            key={"k": "bigint"},
+            values={"word": Append("word", "text"), "price": Append("price", "numeric(14,2)")},
+            as_view=True,
+        ),
         State("all_of_it", values={"n": Count(), "total": Sum("price", "numeric(14,2)")}),
     ]
 

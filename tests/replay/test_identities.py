@@ -58,6 +58,7 @@ def test_a_replay_of_the_same_is_an_identity_and_says_so(shop):
         "log: unchanged",
         "newest: unchanged",
         "recomputed: unchanged",
+        "viewed: unchanged",
     ]
     assert shop.tables() == before
 

@@ -30,7 +30,7 @@ class StoredRows(StoredState):
 
     def __init__(self, tables: StateTables) -> None:
         super().__init__(tables)
-        self._new: Composable = _NEW
+        self._new: Composable = NEW_ROWS
         self._sealed = tables  # with the table of the attempt that is committed, if it has one
 
     def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
@@ -60,8 +60,8 @@ class StoredRows(StoredState):
         With equal digests the rows are the same: then no row is compared.
         """
         is_same = tx.one("stages_the_same", **key)["is_same"]
-        self._new = SQL("false") if is_same else _NEW
-        self.remember(tx, key, SQL("false") if is_same else replaced_rows())
+        self._new = NO_ROWS if is_same else NEW_ROWS
+        self.remember(tx, key, NO_ROWS if is_same else replaced_rows())
         deleted = tx.run(take_out(self.tables), **key)
         self.check_taken_out(self.tables.target_name, key, header, deleted)
         rows = self.add(tx, key, sealed)
@@ -70,7 +70,7 @@ class StoredRows(StoredState):
     def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
         """Delete the rows of later txids."""
         check_headers(tx, self.tables, after=key.txid)
-        self._new = SQL("false")
+        self._new = NO_ROWS
         self.remember(tx, key, later_rows())
         tx.run("drop_later_contributions", **key)
         tx.run(take_out_later(self.tables), **key)
@@ -81,20 +81,35 @@ class StoredRows(StoredState):
         :param rows: the condition that selects them
         """
         statement = SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WHERE {}")
-        shown = names(_shown(self.tables))
-        tx.run(statement.format(REACHED, shown, self.tables.target, rows), **key)
+        columns = names(shown(self.tables))
+        tx.run(statement.format(REACHED, columns, self.tables.target, rows), **key)
 
     def changed_rows(self) -> Composed:
         return SQL(
             "SELECT 'removed' AS change, * FROM ({}) AS r"
             " UNION ALL SELECT 'added' AS change, * FROM ({}) AS a"
-        ).format(_removed(self.tables, self._new), _appended(self.tables, self._new))
+        ).format(self._removed(), self._added())
 
     def count_changed_rows(self) -> Composed:
         return SQL(
             "SELECT (SELECT count(*) FROM ({added}) AS a) AS rows_added, 0 AS rows_changed,"
             " (SELECT count(*) FROM ({removed}) AS r) AS rows_removed, '{{}}'::jsonb AS moved"
-        ).format(added=_appended(self.tables, self._new), removed=_removed(self.tables, self._new))
+        ).format(added=self._added(), removed=self._removed())
+
+    def reached(self) -> Composable:
+        """Return the rows that the change takes out, as a table or a subquery."""
+        return REACHED
+
+    def _added(self) -> Composed:
+        # ALL, because equal rows are separate rows.
+        return SQL("SELECT {0} FROM {1} WHERE {3} EXCEPT ALL SELECT {0} FROM {2}").format(
+            names(shown(self.tables)), self.tables.target, self.reached(), self._new
+        )
+
+    def _removed(self) -> Composed:
+        return SQL("SELECT {0} FROM {2} EXCEPT ALL SELECT {0} FROM {1} WHERE {3}").format(
+            names(shown(self.tables)), self.tables.target, self.reached(), self._new
+        )
 
     def missing_by_header(self, wrong: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
         """Compare the number of rows of each txid; the rows themselves are the contribution."""
@@ -147,21 +162,10 @@ def later_rows() -> SQL:
     return SQL("_txid > %(txid)s")
 
 
-def _shown(tables: StateTables) -> list[str]:
+def shown(tables: StateTables) -> list[str]:
+    """Return the columns of a row that its difference shows."""
     return [*tables.state.key, *tables.state.values]
 
 
-_NEW = SQL("_txid = %(txid)s AND _attempt_id = %(attempt_id)s")
-
-
-def _appended(tables: StateTables, new: Composable) -> Composed:
-    # ALL, because equal rows are separate rows.
-    return SQL("SELECT {0} FROM {1} WHERE {3} EXCEPT ALL SELECT {0} FROM {2}").format(
-        names(_shown(tables)), tables.target, REACHED, new
-    )
-
-
-def _removed(tables: StateTables, new: Composable) -> Composed:
-    return SQL("SELECT {0} FROM {2} EXCEPT ALL SELECT {0} FROM {1} WHERE {3}").format(
-        names(_shown(tables)), tables.target, REACHED, new
-    )
+NEW_ROWS = SQL("_txid = %(txid)s AND _attempt_id = %(attempt_id)s")
+NO_ROWS = SQL("false")

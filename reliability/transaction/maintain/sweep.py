@@ -30,6 +30,8 @@ from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
 
 logger = logging.getLogger(__name__)
+#: No reader's transaction is expected to last for longer (H11).
+LONGEST_SNAPSHOT_SECONDS = 3600.0
 
 
 @dataclass(slots=True, kw_only=True)
@@ -155,9 +157,11 @@ def _clean(connection: LedgerConnection, topology: str) -> list[TransactionAttem
         for attempt in dead:
             try:
                 # the coordinator's rows last: until then the attempt stays on the list
-                for database in (*participants.others, COORDINATOR):
+                if all(
                     _clean_attempt(participants.connection_of(database), topology, attempt)
-                cleaned.append(attempt)
+                    for database in (*participants.others, COORDINATOR)
+                ):
+                    cleaned.append(attempt)
             except Transient as error:
                 logger.info("%s is cleaned later: %s", attempt, error)
     return cleaned
@@ -165,14 +169,21 @@ def _clean(connection: LedgerConnection, topology: str) -> list[TransactionAttem
 
 def _clean_attempt(
     connection: LedgerConnection, topology: str, attempt: TransactionAttempt
-) -> None:
+) -> bool:
+    """Delete what an attempt has staged in a database; False if a reader may still see it."""
     key = AttemptKey(topology, attempt.txid, attempt.attempt_id)
     end_sessions_of(connection, topology, attempt)
     with connection.transaction() as tx:
         # A participant may not know yet that the attempt has ended; later staging there rolls back.
         tx.run("fence_ended_attempt", **key)
-        for row in tx.all("tables_of_attempt", **key):
+        own = tx.all("tables_of_attempt", **key, snapshot_seconds=LONGEST_SNAPSHOT_SECONDS)
+        if not all(row["is_unread"] for row in own):
+            return False
+        if own:  # whoever reads the view next would wait behind this
+            tx.one("set_lock_timeout", seconds=PASSING_PATIENCE_SECONDS)
+        for row in own:
             attempt_table.drop(tx, row["table_id"])
         for table in declared_tables(tx, topology):
             tx.run(table.clean(), **key)
         tx.run("record_cleaned", **key)
+    return True

@@ -20,6 +20,7 @@ from reliability.core.history import History
 from reliability.core.state import State, replay_refusal
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.states import attempt_table
 from reliability.states.alteration import StateChange, count_values
 from reliability.states.headers import compacted_through
 from reliability.states.tables import StateTables
@@ -393,6 +394,8 @@ def _alter_state(tx: DatabaseTransaction, topology: str, state: AlteredState, re
         declare_state(tx, new)
         tx.run("insert_empty_contributions", **key)
     else:
+        if state.change.new is None:
+            attempt_table.drop_all(tx, state.change.tables)
         for statement in state.change.statements():
             tx.run(statement)
         if new is None:

@@ -18,6 +18,7 @@ from reliability.core.errors import LedgerBusy, StateDefinitionChanged
 from reliability.core.state import State
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_mirror, lock_topology
+from reliability.states import attempt_table
 from reliability.states.migration import inspect
 from reliability.states.tables import StateTables
 from reliability.transaction.topology.databases import TopologyDatabases, naming_another_database
@@ -153,6 +154,7 @@ def _forget(tx: DatabaseTransaction, topology: Topology, database: str) -> None:
                 f"commit, but its table {tables.target_name} has rows that no txid has added",
                 remedy=f"TRUNCATE {tables.target_name}, or restore the old definition.",
             )
+        attempt_table.drop_all(tx, tables)
         tx.run(tables.drop())
         tx.one("forget_state", topology=topology.name, state=tables.state.name)
 

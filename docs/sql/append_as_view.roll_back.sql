@@ -1,0 +1,49 @@
+-- the query advance_state
+
+SELECT coalesce(header.txid, found._txid) AS txid,
+       coalesce(header.attempt_id, found._attempt_id) AS attempt_id,
+       coalesce(header.rows, 0) AS rows,
+       coalesce(found.rows, 0) AS found
+FROM
+  (SELECT *
+   FROM reliability.contribution AS header
+   WHERE header.topology = E'one'
+     AND header.state = E'revenue'
+     AND txid > %(after)s
+     AND txid <= %(through)s) AS header
+FULL JOIN
+  (SELECT _txid,
+          _attempt_id,
+          count(*) AS rows
+   FROM "public"."revenue"
+   WHERE _txid > %(after)s
+     AND _txid <= %(through)s
+   GROUP BY 1,
+            2) AS found ON found._txid = header.txid
+AND found._attempt_id = header.attempt_id
+WHERE header.rows IS DISTINCT
+  FROM coalesce(found.rows, 0)
+ORDER BY 1,
+         2;
+
+CREATE
+TEMPORARY TABLE "pg_temp"."reached" ON
+COMMIT
+DROP AS
+SELECT txid AS _txid,
+       attempt_id AS _attempt_id,
+       rows
+FROM reliability.contribution AS header
+WHERE header.topology = E'one'
+  AND header.state = E'revenue'
+  AND txid > %(txid)s;
+
+-- the query drop_later_contributions
+
+SELECT 0 AS rows_added,
+       0 AS rows_changed,
+       coalesce(sum(rows), 0)::bigint AS rows_removed,
+       '{}'::jsonb AS moved
+FROM "pg_temp"."reached";
+
+DROP TABLE "pg_temp"."reached";

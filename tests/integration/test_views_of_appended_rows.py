@@ -1,0 +1,212 @@
+"""A state with as_view: its target is a view of the staged rows, and no commit moves them."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from psycopg2.sql import SQL
+
+from reliability import Append, Count, State
+from reliability.core.errors import InvalidDefinition, LedgerCorruption
+from reliability.settings import Leases
+from reliability.states import attempt_table
+from reliability.states.alteration import StateChange
+from reliability.states.tables import StateTables
+from reliability.transaction.correct.drop import drop_topology
+from reliability.transaction.correct.rollback import roll_back
+from reliability.transaction.inspect.verify import verify
+from reliability.transaction.maintain import sweep as sweep_module
+from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.topology.alter import alter
+from reliability.transaction.topology.lifecycle import declare
+from tests.replay.shop import Shop, made
+from tests.support.fix_postgres import own_session, rows
+
+VALUES = {"word": Append("word", "text"), "price": Append("price", "numeric(14,2)")}
+VIEWED = State("viewed", key={"k": "bigint"}, values=VALUES, as_view=True)
+OWN = (
+    "SELECT c.relname FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid"
+    " WHERE i.inhparent = 'reliability_contribution.shop__viewed'::regclass ORDER BY 1"
+)
+BY_ATTEMPT = "SELECT _txid, _attempt_id, count(*) FROM {} GROUP BY 1, 2 ORDER BY 1, 2"
+STORED = BY_ATTEMPT.format("reliability_contribution.shop__viewed")
+SEEN = BY_ATTEMPT.format("viewed")
+PLACES = "SELECT tableoid, ctid, xmin FROM reliability_contribution.shop__viewed ORDER BY 1, 2"
+
+
+@pytest.fixture(params=[2, 100], ids=["own table", "shared table"])
+def shop(connection, monkeypatch, request):
+    """One txid of six rows, emitted; staged in a table of its own, or in that of all attempts."""
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", request.param)
+    shop = Shop(connection, kinds=lambda _: [VIEWED])
+    assert shop.deliver(made(1)) == [1]
+    return shop
+
+
+@pytest.fixture
+def large(connection, monkeypatch):
+    """The same, staged in a table of its own."""
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
+    shop = Shop(connection, kinds=lambda _: [VIEWED])
+    shop.deliver(made(1))
+    return shop
+
+
+def test_a_commit_shows_the_rows_where_they_were_staged(shop, connection):
+    """H11: staged rows are not seen, and the commit writes none."""
+    shop.process(1)
+    before = rows(connection, PLACES)
+    assert len(before) == 6
+    assert rows(connection, SEEN) == []
+    shop.transact(1)
+    after = rows(connection, PLACES)
+    assert after == before
+    assert rows(connection, SEEN) == [(1, 0, 6)]
+
+
+def test_a_view_shows_one_attempt_of_a_txid(shop, connection):
+    """H11: the rows of a replaced attempt, and of one that does not count, stay unseen."""
+    shop.transact(1)
+    shop.dry_run(1)
+    shop.correct(1, made(5))
+    stored = rows(connection, STORED)
+    assert [attempt for _, attempt, _ in stored] == [0, 1, 2]
+    assert rows(connection, SEEN) == [(1, 2, 6)]
+
+
+def test_an_older_snapshot_keeps_what_it_has_seen(large, connection):
+    """H11: a replay and a sweep take nothing away from a reader who began before them."""
+    large.transact(1)
+    with closing(own_session(connection.dsn)) as session, session.cursor() as reader:
+        session.set_session(isolation_level="REPEATABLE READ", readonly=True)
+        reader.execute("SELECT 1")  # its snapshot, and no lock on the view
+        large.correct(1, made(5))
+        sweep(connection, "shop", Leases(), clean=True)
+        reader.execute(SEEN)
+        assert reader.fetchall() == [(1, 0, 6)]
+    assert rows(connection, SEEN) == [(1, 1, 6)]
+
+
+def test_a_table_that_nobody_sees_is_dropped(large, connection, monkeypatch):
+    """H11: not before the longest snapshot has ended."""
+    large.transact(1)
+    large.correct(1, made(5))
+    sweep(connection, "shop", Leases(), clean=True)
+    assert len(rows(connection, OWN)) == 2
+    monkeypatch.setattr(sweep_module, "LONGEST_SNAPSHOT_SECONDS", 0.0)
+    sweep(connection, "shop", Leases(), clean=True)
+    assert len(rows(connection, OWN)) == 1
+    assert rows(connection, SEEN) == [(1, 1, 6)]
+
+
+def test_a_rollback_takes_headers_out_and_a_release_brings_rows_back(shop, connection):
+    shop.transact(1)
+    shop.deliver(made(2))
+    shop.transact(2)
+    [difference] = roll_back(connection, "shop", 1, "a test").differences
+    assert (difference.rows_removed, difference.rows_added) == (6, 0)
+    assert rows(connection, SEEN) == [(1, 0, 6)]
+
+
+def test_rows_that_are_gone_are_not_committed(shop, connection):
+    """H2: missing rows are no empty contribution."""
+    shop.process(1)
+    with connection.transaction() as tx:
+        tx.run(SQL("TRUNCATE reliability_contribution.shop__viewed CASCADE"))
+    with pytest.raises(LedgerCorruption, match="0 exist"):
+        shop.transact(1)
+    assert rows(connection, SEEN) == []
+
+
+def test_rows_that_are_gone_are_found_by_verify(shop, connection):
+    shop.transact(1)
+    [before] = verify(connection, "shop")
+    with connection.transaction() as tx:
+        tx.run(SQL("DELETE FROM reliability_contribution.shop__viewed WHERE word = 'b'"))
+    [after] = verify(connection, "shop")
+    assert (before.is_exact, after.is_exact) == (True, False)
+
+
+def test_a_state_has_only_so_many_tables(large, connection, monkeypatch):
+    """H11: each makes the planning of a query longer."""
+    monkeypatch.setattr(attempt_table, "MAX_TABLES_OF_VIEW", 1)
+    large.deliver(made(2))
+    large.transact(1)
+    large.transact(2)
+    assert len(rows(connection, OWN)) == 1
+    assert rows(connection, SEEN) == [(1, 0, 6), (2, 0, 6)]
+
+
+def test_a_key_is_indexed_wherever_rows_are(large, connection):
+    large.transact(1)
+    [(own,)] = rows(connection, OWN)
+    indexed = rows(
+        connection,
+        "SELECT tablename::text FROM pg_indexes WHERE indexdef LIKE '%(k)' ORDER BY 1",
+    )
+    assert indexed == [(own,), ("shop__viewed",)]
+
+
+def test_a_query_for_a_txid_passes_over_the_tables_of_others(large, connection):
+    large.deliver(made(2))
+    large.transact(1)
+    large.transact(2)
+    plan = rows(connection, "EXPLAIN SELECT * FROM viewed WHERE _txid = 2")
+    own = [name for (name,) in rows(connection, OWN)]
+    assert [any(name in line for (line,) in plan) for name in own] == [False, True]
+
+
+def test_a_value_may_be_added_last(large, connection):
+    large.transact(1)
+    added = replace(VIEWED, values={**VALUES, "day": Append("day", "date")})
+    large.topology = replace(large.topology, states=(added,))
+    alter(connection, large.topology, "a test")
+    assert rows(connection, "SELECT count(*), count(day) FROM viewed") == [(6, 0)]
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"day": Append("day", "date"), **VALUES},
+        {"word": VALUES["word"]},
+        {**VALUES, "price": Append("price", "numeric")},
+    ],
+    ids=["in front", "fewer", "another type"],
+)
+def test_no_other_change_of_a_view(values):
+    change = StateChange(
+        StateTables("shop", VIEWED), StateTables("shop", replace(VIEWED, values=values))
+    )
+    assert "a view, which takes new columns only after the others" in (change.obstacle() or "")
+
+
+def test_a_table_does_not_become_a_view():
+    change = StateChange(
+        StateTables("shop", replace(VIEWED, as_view=False)), StateTables("shop", VIEWED)
+    )
+    assert change.differences() == ["readers' rows: a table becomes a view"]
+    assert change.obstacle() is not None
+
+
+def test_changed_states_are_made_anew_before_the_first_commit(large, connection):
+    large.process(1)
+    changed = replace(large.topology, states=(replace(VIEWED, as_view=False),))
+    declare(connection, changed)
+    kind = "SELECT relkind::text FROM pg_class WHERE oid = 'viewed'::regclass"
+    assert rows(connection, kind) == [("r",)]
+    declare(connection, large.topology)
+    assert rows(connection, kind) == [("v",)]
+
+
+def test_a_dropped_topology_leaves_nothing(large, connection):
+    large.transact(1)
+    drop_topology(connection, "shop")
+    left = "SELECT relname FROM pg_class WHERE relname ~ 'viewed|attempt_[0-9]'"
+    assert rows(connection, left) == []
+
+
+def test_only_appended_rows_can_be_viewed():
+    with pytest.raises(InvalidDefinition, match="only appended rows"):
+        State("counts", values={"n": Count()}, as_view=True)
