@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +86,19 @@ def environment(tmp_path_factory) -> Iterator[Environment]:
 def make_hostile() -> None:
     """Let the role that the product uses, and this process, have settings that it must not need."""
     os.environ.update(HOSTILE_ENVIRONMENT)
-    for name, value in HOSTILE_SETTINGS.items():
-        value = value if name == "search_path" else f"'{value}'"
-        run_as_admin(f"ALTER ROLE reliability SET {name} = {value}")
-    run_as_admin(SHADOWS, database="template1")
+    with _alone():
+        for name, value in HOSTILE_SETTINGS.items():
+            value = value if name == "search_path" else f"'{value}'"
+            run_as_admin(f"ALTER ROLE reliability SET {name} = {value}")
+        run_as_admin(SHADOWS, database="template1")
+
+
+@contextmanager
+def _alone() -> Iterator[None]:
+    """Keep others out: mutants that run side by side share a server and its roles."""
+    with closing(psycopg2.connect("service=admin dbname=postgres")) as connection:
+        connection.cursor().execute("SELECT pg_advisory_lock(0)")
+        yield
 
 
 def run_as_admin(*statements: str, database: str = "postgres") -> None:
