@@ -19,7 +19,7 @@ from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
 from reliability.core.aggregators import Column, Generated
 from reliability.core.state import State
-from reliability.states.compose import fold_by_key, names
+from reliability.states.compose import fold_by_key, names, qualified
 
 CONTRIBUTION_SCHEMA = "reliability_contribution"
 SINGLE_ROW_KEY = "_key"  # the hidden key of a state without one: its table has one row
@@ -169,18 +169,19 @@ class StateTables:
     def create_view(self) -> Composed:
         """Create the target as a view, or add columns to it.
 
-        IS TRUE keeps the planner from a join, whose order would depend on statistics of the
-        headers: each row's header is looked up in the index, or in a hash of all headers.
+        An inner join could start with the headers and read the table once for each, if their
+        statistics are old. The condition is none that would make this one an inner join.
         """
         return SQL(
             "CREATE OR REPLACE VIEW {target} AS SELECT {columns} FROM {contribution} AS staged"
-            " WHERE (EXISTS (SELECT FROM reliability.contribution AS header"
-            " WHERE header.topology = {topology} AND header.state = {state}"
-            " AND header.txid = staged._txid AND header.attempt_id = staged._attempt_id)) IS TRUE"
+            " LEFT JOIN reliability.contribution AS header"
+            " ON header.topology = {topology} AND header.state = {state}"
+            " AND header.txid = staged._txid AND header.attempt_id = staged._attempt_id"
+            " WHERE coalesce(header.rows, -1) >= 0"
         ).format(
             target=self.target,
             contribution=self.contribution,
-            columns=names(self.target_columns()),
+            columns=qualified("staged", self.target_columns()),
             topology=Literal(self.topology),
             state=Literal(self.state.name),
         )

@@ -784,8 +784,8 @@ MUTANTS = (
         rule="H11",
         name="a view shows every attempt of a committed txid",
         path="reliability/states/tables.py",
-        old=" AND header.txid = staged._txid AND header.attempt_id = staged._attempt_id)) IS TRUE",
-        new=" AND header.txid = staged._txid)) IS TRUE",
+        old=' AND header.txid = staged._txid AND header.attempt_id = staged._attempt_id"',
+        new=' AND header.txid = staged._txid"',
         tests=(VIEWS + "test_a_view_shows_one_attempt_of_a_txid",),
     ),
     Mutant(
