@@ -1,0 +1,102 @@
+"""What users add to a target keeps working: indexes, foreign keys, triggers, grants, views."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import psycopg2
+import pytest
+
+from reliability.core.errors import ReliabilityError
+from reliability.states import attempt_table
+from reliability.transaction.correct.rollback import roll_back
+from tests.replay.shop import Shop, made
+from tests.support.fix_postgres import own_session, rows, run_as_admin
+
+TARGETS = ("newest", "log")
+ADDED = """
+    CREATE TABLE word (word text PRIMARY KEY);
+    INSERT INTO word VALUES ('a'), ('b'), ('c');
+    CREATE TABLE audit (target text, operation text, txid bigint);
+    CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS $$
+    BEGIN
+        INSERT INTO audit VALUES (TG_TABLE_NAME, TG_OP, coalesce(NEW._txid, OLD._txid));
+        RETURN NULL;
+    END $$;
+"""
+ADDED_TO_EACH = """
+    CREATE INDEX {0}_by_price ON {0} (price) INCLUDE (word);
+    ALTER TABLE {0} ADD CONSTRAINT {0}_known FOREIGN KEY (word) REFERENCES word;
+    CREATE TRIGGER note AFTER INSERT OR UPDATE OR DELETE ON {0}
+        FOR EACH ROW EXECUTE FUNCTION note();
+    CREATE VIEW {0}_report AS SELECT word, count(*) AS n FROM {0} GROUP BY word;
+"""
+
+
+def as_user(connection, statements):
+    """Run statements in a session of a user's own."""
+    with closing(own_session(connection.dsn)) as session, session, session.cursor() as cursor:
+        cursor.execute(statements)
+
+
+@pytest.fixture
+def shop(connection, monkeypatch):
+    """Two txids: the first is committed, then users add what is theirs, then the second."""
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", 1)
+    shop = Shop(connection)
+    shop.deliver(made(1), made(2))
+    shop.transact(1)
+    as_user(connection, ADDED + "".join(ADDED_TO_EACH.format(target) for target in TARGETS))
+    shop.transact(2)
+    return shop
+
+
+def test_a_trigger_sees_every_row_that_a_commit_a_replay_and_a_rollback_write(shop, connection):
+    asked = "SELECT target, operation, txid, count(*) FROM audit GROUP BY 1, 2, 3 ORDER BY 1, 2, 3"
+    assert ("log", "INSERT", 2, 6) in rows(connection, asked)
+    assert {row[0] for row in rows(connection, asked)} == set(TARGETS)
+    shop.correct(2, made(7))
+    assert ("log", "DELETE", 2, 6) in rows(connection, asked)
+    assert ("log", "INSERT", 2, 12) in rows(connection, asked)
+    roll_back(connection, "shop", 1, "a test")
+    assert ("log", "DELETE", 2, 12) in rows(connection, asked)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_view_and_an_index_follow(shop, connection, target):
+    shop.correct(1, made(8))
+    counted = f"SELECT word, count(*) FROM {target} GROUP BY 1 ORDER BY 1"
+    assert rows(connection, f"SELECT * FROM {target}_report ORDER BY 1") == rows(
+        connection, counted
+    )
+    valid = "SELECT indisvalid FROM pg_index WHERE indexrelid = %(name)s::regclass"
+    assert rows(connection, valid, name=f"{target}_by_price") == [(True,)]
+
+
+def test_a_foreign_key_refuses_a_commit_which_succeeds_once_it_fits(shop, connection):
+    shop.deliver([{**row, "word": "new"} for row in made(3)])
+    before = shop.tables()
+    with pytest.raises(ReliabilityError, match="_known"):
+        shop.transact(3)
+    assert shop.tables() == before
+    as_user(connection, "INSERT INTO word VALUES ('new')")
+    shop.replay(3)
+    assert rows(connection, "SELECT count(*) FROM log WHERE word = 'new'") == [(6,)]
+
+
+@pytest.mark.parametrize("target", [*TARGETS, "viewed"])
+def test_a_reader_needs_only_select_on_the_target(shop, connection, target):
+    run_as_admin("DROP ROLE IF EXISTS analyst", "CREATE ROLE analyst")
+    try:
+        as_user(connection, f"GRANT SELECT ON {target} TO analyst")
+        shop.correct(2, made(9))
+        with closing(own_session(connection.dsn)) as session, session.cursor() as cursor:
+            run_as_admin("GRANT analyst TO reliability")
+            cursor.execute("SET ROLE analyst")
+            cursor.execute(f"SELECT count(*) FROM {target}")
+            assert cursor.fetchall()[0][0] > 0
+            with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+                cursor.execute("SELECT * FROM reliability.contribution")
+    finally:
+        as_user(connection, "DROP OWNED BY analyst")
+        run_as_admin("DROP ROLE analyst")
