@@ -57,7 +57,7 @@ def show_percentiles(connection: LedgerConnection, topology: str, *, as_json: bo
     """Print the phases of the attempts that committed the last txids."""
     rows = rows_of(connection, "timing_of_topology", topology=topology, last=MAX_TXIDS)
     if as_json:
-        return print_json([{k: v for k, v in row.items() if k != "place"} for row in rows])
+        return print_json(rows)
     print_table(
         f"where the time of {topology}'s last {MAX_TXIDS:,} txids went, in seconds",
         dict(zip(("phase", "attempts", "median", "p90", "longest"), _SIDES, strict=True)),

@@ -72,7 +72,7 @@ SELECT attempt_id, status, emit, queue, submit, read, stage, exit, seal, wait, c
 
 -- timing_of_topology --
 -- Where the time of the last committed txids went: for each phase, percentiles over their attempts.
-SELECT p.place, p.phase, count(p.seconds) AS attempts,
+SELECT p.phase, count(p.seconds) AS attempts,
        percentile_cont(0.5) WITHIN GROUP (ORDER BY p.seconds) AS median,
        percentile_cont(0.9) WITHIN GROUP (ORDER BY p.seconds) AS p90,
        max(p.seconds) AS longest

@@ -654,6 +654,7 @@ def test_the_time_of_an_attempt_is_divided_into_phases(shop):
 def test_the_time_of_a_topology_is_shown_as_percentiles(shop):
     found = {row["phase"]: row for row in read("show", "shop", "--timing")}
     assert list(found) == list(PHASES)
+    assert list(found["emit"]) == ["phase", "attempts", "median", "p90", "longest"]
     commit = found["commit"]
     assert commit["attempts"] == 3
     assert 0 < commit["median"] <= commit["p90"] <= commit["longest"]
