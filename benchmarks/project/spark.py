@@ -11,6 +11,7 @@ from reliability import Topology
 from reliability.core.attempt import Grant
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark.driver import process_with
+from reliability.spark.session import session_builder
 from reliability.spark.submission import Submission
 from reliability.spark.submit import SparkSubmit
 
@@ -23,14 +24,7 @@ MASTER = "local[2]"
 @cache
 def session() -> SparkSession:
     """Return the one session of this process, configured as the project's driver does it."""
-    from pyspark.sql import SparkSession
-
-    return (
-        SparkSession.builder.master(MASTER)
-        .appName("benchmark")
-        .config("spark.python.daemon.module", "reliability.spark.daemon")
-        .getOrCreate()
-    )
+    return session_builder("benchmark").master(MASTER).getOrCreate()
 
 
 def in_session(connection: LedgerConnection, topology: Topology, grant: Grant, step: str) -> None:

@@ -38,7 +38,7 @@ from reliability.spark.driver import as_error
 from reliability.spark.imports import prefer_installed_pyspark
 from reliability.spark.one_evaluation import persist_shared
 from reliability.spark.reduce import check_frames, reduce_frame, with_spark_types
-from reliability.spark.session import pin_settings, pin_zone
+from reliability.spark.session import pin_settings, pin_zone, session_builder
 from reliability.spark.submit import driver_environment
 from reliability.spark.values import translate_value_errors
 from reliability.states.tables import StateTables
@@ -130,9 +130,8 @@ def local_spark(code: Sequence[str]) -> Iterator[SparkSession]:
     _set_environment(code)
     with _stderr_in_file():
         session = (
-            SparkSession.builder.master("local[*]")
-            .appName("reliability check")
-            .config("spark.python.daemon.module", "reliability.spark.daemon")
+            session_builder("reliability check")
+            .master("local[*]")
             .config("spark.ui.enabled", "false")
             .config("spark.ui.showConsoleProgress", "false")
             .config("spark.sql.shuffle.partitions", "2")

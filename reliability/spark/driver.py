@@ -43,7 +43,7 @@ from reliability.spark.one_evaluation import is_lost_evaluation, persist_shared
 from reliability.spark.progress import Progress
 from reliability.spark.read_staged import staged_frame
 from reliability.spark.reduce import check_frames, reduce_frame
-from reliability.spark.session import pin_settings, pin_zone
+from reliability.spark.session import pin_settings, pin_zone, session_builder
 from reliability.spark.stage import stage_task, write
 from reliability.spark.submission import Submission
 from reliability.spark.task_errors import raised_by_task
@@ -100,15 +100,9 @@ def main(arguments: Sequence[str]) -> int:
 def process_attempt(connection: LedgerConnection, submission: Submission) -> None:
     """Run the numbered steps above in a new Spark session."""
     prefer_installed_pyspark(sys.path)
-    from pyspark.sql import SparkSession
-
     grant = submission.grant
     topology = load_topology(submission.module, grant.topology)
-    spark = (
-        SparkSession.builder.appName(f"reliability {grant}")
-        .config("spark.python.daemon.module", "reliability.spark.daemon")
-        .getOrCreate()
-    )
+    spark = session_builder(f"reliability {grant}").getOrCreate()
     try:
         process_with(spark, connection, topology, grant, submission.step)
     finally:

@@ -98,6 +98,15 @@ PINNED = {
 }
 
 
+def session_builder(app_name: str) -> SparkSession.Builder:
+    """Return a builder of a session with the project's parent of Python workers."""
+    from pyspark.sql import SparkSession
+
+    return SparkSession.builder.appName(app_name).config(
+        "spark.python.daemon.module", "reliability.spark.daemon"
+    )
+
+
 def pin_zone() -> None:
     """Set the local time of this process, and of those that it starts, to UTC."""
     os.environ["TZ"] = "UTC"

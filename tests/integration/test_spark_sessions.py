@@ -7,12 +7,14 @@ import subprocess
 import sys
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from pathlib import Path
 
 import pytest
 
+import reliability
 from reliability import Count, FileSpout, MemorySpout, State, Sum, TableSpout, Topology
 from reliability.core.graph import THE_STEP
-from reliability.spark.session import PINNED, pin_settings
+from reliability.spark.session import PINNED, pin_settings, session_builder
 from reliability.spark.submission import Submission
 from tests.support import local_times
 from tests.support.fix_pipeline import Pipeline
@@ -218,6 +220,19 @@ def test_a_sum_that_overflows_is_an_error(connection, hostile, process):
     grant = pipeline.begin(1)
     with pytest.raises(Exception, match="ARITHMETIC_OVERFLOW"):
         pipeline.run_step(grant)
+
+
+def test_each_session_of_the_project_has_its_own_parent_of_python_workers():
+    """V7: it sets their zone; Spark's own has that of the host."""
+    options = session_builder("reliability 1:0")._options
+    assert options == {
+        "spark.app.name": "reliability 1:0",
+        "spark.python.daemon.module": "reliability.spark.daemon",
+    }
+    tree = Path(reliability.__file__).parents[1]
+    files = [*tree.glob("reliability/**/*.py"), *tree.glob("benchmarks/project/*.py")]
+    by_hand = [str(path) for path in files if "SparkSession.builder" in path.read_text()]
+    assert by_hand == [str(tree / "reliability/spark/session.py")]
 
 
 @pytest.mark.slow
