@@ -123,24 +123,22 @@ class Topology:
             )
 
     def _check_numbers(self) -> None:
-        if self.max_spout_pending < 1:
-            raise InvalidDefinition(f"topology {self.name}: max_spout_pending must be at least 1")
-        if self.replay_window < 1:
-            raise InvalidDefinition(f"topology {self.name}: max_replay_pending must be at least 1")
-        if self.lease_seconds < 1:
-            raise InvalidDefinition(f"topology {self.name}: lease_seconds must be at least 1")
-        if self.max_staging_sessions < 1:
-            raise InvalidDefinition(
-                f"topology {self.name}: max_staging_sessions must be at least 1"
-            )
-        if self.blocked_timeout_seconds < 0:
-            raise InvalidDefinition(
-                f"topology {self.name}: blocked_timeout_seconds must be at least 0"
-            )
-        if self.emit_interval_seconds < 0:
-            raise InvalidDefinition(
-                f"topology {self.name}: emit_interval_seconds must be at least 0"
-            )
+        at_least_1 = {
+            "max_spout_pending": self.max_spout_pending,
+            "max_replay_pending": self.replay_window,
+            "lease_seconds": self.lease_seconds,
+            "max_staging_sessions": self.max_staging_sessions,
+        }
+        at_least_0 = {
+            "blocked_timeout_seconds": self.blocked_timeout_seconds,
+            "emit_interval_seconds": self.emit_interval_seconds,
+        }
+        for least, numbers in ((1, at_least_1), (0, at_least_0)):
+            for name, number in numbers.items():
+                if number < least:
+                    raise InvalidDefinition(
+                        f"topology {self.name}: {name} must be at least {least}"
+                    )
         interval = self.checkpoint_interval_seconds
         if interval != 0 and interval < MIN_CHECKPOINT_INTERVAL:
             raise InvalidDefinition(

@@ -53,8 +53,6 @@ def topology(**changes):
         lambda: State("a", key={"k": "bigint\n"}, values={"n": Count()}),
         lambda: topology(name="x" * 29),
         lambda: topology(states=[]),
-        lambda: topology(max_spout_pending=0),
-        lambda: topology(lease_seconds=0),
         lambda: topology(states=[State("a", values={"n": Count()})] * 2),
         lambda: State("a"),
         lambda: State("a", key={"k": "text"}, values={"k": Count()}),
@@ -81,12 +79,28 @@ def topology(**changes):
             "a", values={"v": Upsert("v", {"d": "date"}), "w": Upsert("w", {"e": "date"})}
         ),
         lambda: MemorySpout(schema={}, partitions=[], take=0),
-        lambda: topology(max_staging_sessions=0),
     ],
 )
 def test_nonsense_is_refused(make):
     with pytest.raises(InvalidDefinition):
         make()
+
+
+@pytest.mark.parametrize(
+    ("name", "least"),
+    [
+        ("max_spout_pending", 1),
+        ("max_replay_pending", 1),
+        ("lease_seconds", 1),
+        ("max_staging_sessions", 1),
+        ("blocked_timeout_seconds", 0),
+        ("emit_interval_seconds", 0),
+    ],
+)
+def test_a_number_that_is_too_small_is_named(name, least):
+    assert getattr(topology(**{name: least}), name) == least
+    with pytest.raises(InvalidDefinition, match=f"{name} must be at least {least}"):
+        topology(**{name: least - 1})
 
 
 BY = {"day": "date", "id": "bigint"}
