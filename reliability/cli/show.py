@@ -25,6 +25,7 @@ from reliability.cli.select import (
     select_txids,
     with_intervals,
 )
+from reliability.cli.timing import show_percentiles, show_timing
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.difference import Difference
 from reliability.core.errors import AttemptUnknown
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from reliability.transaction.inspect.attempt_report import AttemptReport, StepReport
 
 MAX_ITEMS = 20  # that are printed
-_WHAT = re.compile(r"^(?:([^/]+)/)?([1-9]\d*(?::\d+)?)$")
+_WHAT = re.compile(r"^(?:([^/]+)/)?([1-9]\d*)(?::(\d+))?$")
 
 
 @verb(
@@ -68,43 +69,28 @@ def show(
     --interval or --file: each txid of that interval or file. With --timing and no txid:
     percentiles over the last 1,000 committed txids.
     """
-    if timing:
-        return _show_timing(what, which, interval or file, as_json=as_json)
+    if timing and (interval or file):
+        raise typer.BadParameter("--timing takes a txid or an attempt, or a topology alone")
     check_selection("" if interval or file else "1", interval, file)
     if interval or file:
         if which:
             raise typer.BadParameter("name a txid, or select txids by --interval and --file")
         return _show_selected(what or None, interval, file, as_json=as_json)
     match = _WHAT.match(f"{what}/{which}" if which else what)
-    if match is None:
+    if match is None and (which or not timing):
         raise typer.BadParameter("write 7:2, shop 7:2 or shop/7:2, or a txid such as 7")
     with ledger() as connection:
-        topology = _the_topology(connection, match[1])
-        if ":" in match[2]:
-            _show_attempt(connection, topology, TransactionAttempt.parse(match[2]), as_json=as_json)
-        else:
-            _show_txid(connection, topology, int(match[2]), as_json=as_json)
-
-
-def _show_timing(what: str, which: str, selection: str, *, as_json: bool) -> None:
-    from reliability.cli.timing import show_percentiles, show_timing
-
-    if selection:
-        raise typer.BadParameter("--timing takes a txid or an attempt, or a topology alone")
-    match = _WHAT.match(f"{what}/{which}" if which else what)
-    with ledger() as connection:
+        topology = _the_topology(connection, match[1] if match else what or None)
         if match is None:
-            return show_percentiles(
-                connection, _the_topology(connection, what or None), as_json=as_json
-            )
-        txid, _, attempt_id = match[2].partition(":")
-        show_timing(
-            connection,
-            _the_topology(connection, match[1]),
-            int(txid),
-            int(attempt_id) if attempt_id else None,
-            as_json=as_json,
-        )
+            return show_percentiles(connection, topology, as_json=as_json)
+        txid, attempt_id = int(match[2]), int(match[3]) if match[3] else None
+        if timing:
+            show_timing(connection, topology, txid, attempt_id, as_json=as_json)
+        elif attempt_id is None:
+            _show_txid(connection, topology, txid, as_json=as_json)
+        else:
+            attempt = TransactionAttempt(txid, attempt_id)
+            _show_attempt(connection, topology, attempt, as_json=as_json)
 
 
 def _show_selected(name: str | None, interval: str, file: str, *, as_json: bool) -> None:

@@ -662,6 +662,12 @@ def test_the_time_of_a_topology_is_shown_as_percentiles(shop):
     assert "--timing takes" in say("show", "--timing", "--interval", "2013", code=2).stderr
 
 
+def test_the_time_of_what_is_no_attempt_is_refused(shop):
+    for which in ("nonsense", "0", "1:x"):
+        assert "write 7:2, shop 7:2" in say("show", "shop", which, "--timing", code=2).stderr
+    assert "write 7:2, shop 7:2" in say("show", "shop", code=2).stderr
+
+
 def test_a_refrozen_txid_no_longer_asks_for_a_refreeze(shop):
     shop.deliver(made(4))
     shop.source.sizes[3] = 3
