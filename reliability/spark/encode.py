@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING
 
 from reliability.core.errors import SchemaMismatch
 from reliability.core.types import base_type
+from reliability.spark.values import MAX_CHARACTERS_IN_ERROR
 
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
 
-MAX_CHARACTERS_IN_ERROR = 60
 EMPTY = b"PGCOPY\n\xff\r\n\0" + bytes(8) + b"\xff\xff"  # a COPY without rows: header, trailer
 _BARE_UUID = "(?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4}"
 _EPOCH_MICROSECONDS = 946_684_800_000_000  # from 1970 to 2000, where Postgres's times begin

@@ -11,7 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from psycopg2.sql import SQL
 
+from reliability.core.errors import SchemaMismatch
 from reliability.spark.encode import encode
+from reliability.spark.values import MAX_CHARACTERS_IN_ERROR
 from tests.support.csv_rows import encode_csv
 from tests.support.fix_postgres import rolled_back
 from tests.support.spark_rows import arrow_type
@@ -87,6 +89,15 @@ def write_both(tx, type_, values, skipped):
     tx.copy("COPY one FROM STDIN (FORMAT binary)", BytesIO(binary))
     for each in batches:
         tx.copy("COPY other FROM STDIN (FORMAT csv)", encode_csv(each))
+
+
+def test_an_error_shows_the_start_of_a_wrong_uuid():
+    import pyarrow as pa
+
+    batch = pa.record_batch({"id": ["x" * (MAX_CHARACTERS_IN_ERROR + 1)]})
+    start = "x" * MAX_CHARACTERS_IN_ERROR
+    with pytest.raises(SchemaMismatch, match=f"column id: '{start}' is not a valid uuid"):
+        list(encode(iter([batch]), {"id": "uuid"}))
 
 
 def temporal(arrow):
