@@ -35,16 +35,19 @@ class Airflow:
     @classmethod
     def of(cls, url: str, *, allow_http: bool = False) -> Airflow:
         """Read the token from the environment or a file named there, never from an argument."""
-        url = url or os.environ.get(URL, "")
+        url = _address(url)
         named = urlsplit(url)
-        if named.scheme not in ("http", "https"):
-            raise NotPossible(f"no address for Airflow: add --airflow https://host, or set {URL}.")
         if named.scheme == "http" and named.hostname not in _LOCAL and not allow_http:
             raise NotPossible(
                 f"{url} is plain http: anyone on the network path could read the token. "
                 "What to do: use https; or, on a trusted network, add --allow-http."
             )
-        return cls(url=url.rstrip("/"), token=_token())
+        return cls(url=url, token=_token())
+
+    @classmethod
+    def without_token(cls, url: str) -> Airflow:
+        """Make a client of what Airflow tells anybody; plain http is safe for that."""
+        return cls(url=_address(url), token="")
 
     def dag(self, dag_id: str) -> dict[str, Any] | None:
         """Return what Airflow tells of a DAG; None if it does not have it."""
@@ -52,9 +55,20 @@ class Airflow:
         return found if isinstance(found, dict) else None
 
     def health(self) -> dict[str, str]:
-        """Return the status of each of Airflow's components that it has: healthy or unhealthy."""
-        found = self._ask("GET", "/monitor/health") or {}
-        return {name: part["status"] for name, part in found.items() if part and part.get("status")}
+        """Return the status of each of Airflow's components that it has: healthy or unhealthy.
+
+        :raises NotPossible: nothing answers, or what answers is not Airflow 3
+        """
+        found = self._ask("GET", "/monitor/health")
+        parts = found if isinstance(found, dict) else {}
+        statuses = {
+            name: part["status"]
+            for name, part in parts.items()
+            if isinstance(part, dict) and part.get("status")
+        }
+        if not statuses:
+            raise NotPossible(f"{self.url} does not answer as Airflow 3 does")
+        return statuses
 
     def runs(self, dag_id: str) -> Iterator[DagRun] | None:
         """Yield the runs of a DAG, oldest first; None if Airflow does not have the DAG."""
@@ -176,6 +190,15 @@ def _said(method: str, url: str, error: urllib.error.HTTPError) -> str:
         )
     text = error.read().decode(errors="replace")[:300]
     return f"Airflow responded to {method} {url} with {error.code}: {text}"
+
+
+def _address(url: str) -> str:
+    url = url or os.environ.get(URL, "")
+    if not url:
+        raise NotPossible(f"no address for Airflow: add --airflow https://host, or set {URL}.")
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise NotPossible(f"{url} is no address for Airflow: write it as https://host.")
+    return url.rstrip("/")
 
 
 def _token() -> str:

@@ -271,21 +271,24 @@ def _housekeeping(connection: LedgerConnection) -> Iterator[CheckResult]:
     if not url:
         yield _ok("Airflow's components", f"not looked at: {URL} is not set")
         return
-    yield _components(Airflow(url=url, token=""))
+    yield _components(url)
     try:
         yield _housekeeping_dag(Airflow.of(""))
     except NotPossible as error:
         yield _ok("housekeeping DAG", f"not looked at: {error}")
 
 
-def _components(airflow: Airflow) -> CheckResult:
+def _components(url: str) -> CheckResult:
     """Ask for the components' health, which Airflow tells without a token."""
+    from reliability.cli.airflow import URL, Airflow
+
     check = "Airflow's components"
     todo = "restart what has died; in a clone of this project: make up"
     try:
-        health = airflow.health()
+        health = Airflow.without_token(url).health()
     except NotPossible as error:
-        return _fail(check, f"the api-server: {error}", todo)
+        address = f"if it runs elsewhere, set {URL} to its address"
+        return _fail(check, f"the api-server: {error}", f"{todo}; {address}")
     ill = [name.replace("_", " ") for name, status in health.items() if status != "healthy"]
     if ill:
         return _fail(check, f"no sign of life from: {', '.join(ill)}", todo)

@@ -774,7 +774,7 @@ class FakeAirflow(BaseHTTPRequestHandler):
 
     runs: Sequence[tuple[str, str]] = ()
     housekeeping: Mapping[str, object] | None = None
-    scheduler = "healthy"
+    health: object = None
     emitted: Mapping[str, list[int]] = MappingProxyType({})
     cleared: ClassVar[list[tuple[str, dict[str, object]]]]
     token = "hunter2"
@@ -783,9 +783,7 @@ class FakeAirflow(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path).removeprefix("/api/v2/dags/")
         match path.split("/"):
             case ["", "api", "v2", "monitor", "health"]:
-                health = {name: {"status": "healthy"} for name in ("metadatabase", "dag_processor")}
-                scheduler = {"status": self.scheduler, "latest_scheduler_heartbeat": None}
-                self.answer({**health, "scheduler": scheduler, "triggerer": {"status": None}})
+                self.answer(self.health)
             case ["reliability_housekeeping"]:
                 self.answer(self.housekeeping)
             case ["shop"]:
@@ -968,18 +966,38 @@ def examined(shop):
 
 def test_the_doctor_looks_for_components_of_airflow_that_have_died(examined, monkeypatch):
     """They are named without a token: a shell that was opened too late has none."""
+    others = {name: {"status": "healthy"} for name in ("metadatabase", "dag_processor")}
     for status, verdict, what in (
         ("healthy", "ok", "metadatabase, dag processor, scheduler: healthy"),
         ("unhealthy", "FAIL", "no sign of life from: scheduler"),
     ):
-        with fake_airflow(scheduler=status) as (url, _):
-            monkeypatch.setenv("RELIABILITY_AIRFLOW_URL", url)
+        scheduler = {"status": status, "latest_scheduler_heartbeat": None}
+        health = {**others, "scheduler": scheduler, "triggerer": {"status": None}}
+        with fake_airflow(health=health) as (url, _):
+            monkeypatch.setenv("RELIABILITY_AIRFLOW_URL", f"{url}/")
             one = examined("Airflow's components")
         assert (one["verdict"], one["what"]) == (verdict, what)
     dead = examined("Airflow's components")  # nothing listens there any more
     assert dead["verdict"] == "FAIL"
     assert "the api-server: Airflow does not answer" in dead["what"]
     assert "make up" in dead["todo"]
+
+
+@pytest.mark.parametrize("health", [None, {}, [], {"status": "ok"}])
+def test_the_doctor_fails_if_what_answers_is_not_airflow(examined, monkeypatch, health):
+    with fake_airflow(health=health) as (url, _):
+        monkeypatch.setenv("RELIABILITY_AIRFLOW_URL", url)
+        one = examined("Airflow's components")
+    assert one["verdict"] == "FAIL"
+    assert one["what"] == f"the api-server: {url} does not answer as Airflow 3 does"
+    assert one["todo"].endswith("set RELIABILITY_AIRFLOW_URL to its address")
+
+
+def test_the_doctor_fails_if_the_address_of_airflow_is_none(examined, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_AIRFLOW_URL", "localhost:8080")
+    one = examined("Airflow's components")
+    assert one["verdict"] == "FAIL"
+    assert "localhost:8080 is no address for Airflow: write it as https://host." in one["what"]
 
 
 def test_the_doctor_asks_airflow_for_the_housekeeping_dag(examined, monkeypatch):
