@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.cases import Case, Entry, Expected
-from benchmarks.contestants import RECIPE, RELIABILITY
-from benchmarks.data import SUM_TOTALS, sum_small_files, write_small_files
+from benchmarks.cases import Expected, replay
+from benchmarks.data import sum_small_files, write_small_files
 from benchmarks.sizes import Size
 
 
@@ -24,17 +24,12 @@ def what(size: Size) -> str:
     )
 
 
-CASE = Case(
+CASE = replace(
+    replay.CASE,
     name="rollback",
     title="Rollback",
     what=what,
     unit="rollbacks",
-    amount=lambda _, __: 1,
-    entries=(
-        Entry(contestant=RELIABILITY, base="base_history"),
-        Entry(contestant=RECIPE, base="base_history"),
-    ),
-    check=SUM_TOTALS,
     generate=generate,
     has_cold=False,
 )

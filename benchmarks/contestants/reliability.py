@@ -13,7 +13,7 @@ from datetime import datetime, timezone
 
 from benchmarks import topologies
 from benchmarks.job import Job
-from benchmarks.project.spark import by_spark_submit, in_session, session, spark_submit
+from benchmarks.project.spark import by_spark_submit, in_session, spark_submit
 from benchmarks.project.staging import DirectStaging
 from benchmarks.project.transactions import Transactions, phases_of
 from reliability import Topology
@@ -21,7 +21,6 @@ from reliability.cli.replay_run import ReplayRun
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
-from reliability.spark.driver import process_with
 from reliability.spark.submission import Submission
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.emit.requests import Run
@@ -118,13 +117,12 @@ class SessionSubmit:
     """Runs a replay's step in the session of this process."""
 
     def __init__(self, connection: LedgerConnection, topology: Topology) -> None:
-        self._dsn = connection.dsn
+        self._connection = connection
         self._topology = topology
 
     def __call__(self, submission: Submission, is_wanted: object) -> None:
         """Do what the driver does once its session is there."""
-        with LedgerConnection(self._dsn) as own:
-            process_with(session(), own, self._topology, submission.grant, submission.step)
+        in_session(self._connection, self._topology, submission.grant, submission.step)
 
 
 def transact(job: Job, topology: Topology, interval: Interval | None = None) -> Phases:
