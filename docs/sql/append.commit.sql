@@ -11,9 +11,7 @@ FROM "reliability_contribution"."one__revenue"
 WHERE _txid = %(txid)s
   AND _attempt_id = %(attempt_id)s;
 
-SELECT count(*) AS rows
-FROM "public"."revenue"
-WHERE _txid >= %(txid)s;
+-- the query last_contribution
 
 WITH moved AS
   (DELETE

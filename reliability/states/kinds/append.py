@@ -35,18 +35,21 @@ class StoredRows(StoredState):
 
     def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
         """Move the staged rows into the target."""
-        is_first = key.replaced_attempt is None
-        if is_first and (found := tx.one(rows_not_older(self.tables), **key)["rows"]):
-            raise LedgerCorruption(
-                f"{self.tables.target_name}: txid {key.txid} cannot be appended, because {found} "
-                "rows are not older than it"
-            )
+        self.check_is_newest(tx, key)
         if self._sealed.attempt_table is None:
             tx.run(move(self.tables), **key)
         else:
             tx.run(copy_all(self._sealed))
             attempt_table.drop(tx, self._sealed.attempt_table)
         return sealed
+
+    def check_is_newest(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
+        """Raise if a first commit does not follow all that has committed (C3)."""
+        last = tx.one("last_contribution", **key)["txid"]
+        if key.replaced_attempt is None and last is not None and last >= key.txid:
+            raise LedgerCorruption(
+                f"{self.tables.target_name}: txid {key.txid} cannot be appended after {last}"
+            )
 
     def check_sealed(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> None:
         """Compare the size of a table of the attempt's own; count other rows."""
@@ -145,11 +148,6 @@ def take_out(tables: StateTables) -> Composed:
 def replaced_rows() -> SQL:
     """Return the condition for the rows of the replaced attempt."""
     return SQL("_txid = %(txid)s AND _attempt_id = %(replaced_attempt)s")
-
-
-def rows_not_older(tables: StateTables) -> Composed:
-    """Count the rows of this txid and later ones; a first commit must find none (C3)."""
-    return SQL("SELECT count(*) AS rows FROM {} WHERE _txid >= %(txid)s").format(tables.target)
 
 
 def take_out_later(tables: StateTables) -> Composed:

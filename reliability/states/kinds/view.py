@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from psycopg2.sql import SQL, Composable, Composed
 
-from reliability.core.errors import LedgerCorruption
 from reliability.core.plan import ChangeKey
 from reliability.states import attempt_table
 from reliability.states.headers import check_headers
@@ -28,11 +27,7 @@ class ViewedRows(StoredRows):
 
     def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
         """Leave the rows where they are; the header of the commit shows them."""
-        last = tx.one("last_contribution", **key)["txid"] or 0
-        if key.replaced_attempt is None and last >= key.txid:
-            raise LedgerCorruption(
-                f"{self.tables.target_name} has txid {last} before the first commit of {key.txid}"
-            )
+        self.check_is_newest(tx, key)
         if self._sealed.attempt_table is not None:
             attempt_table.keep(tx, self._sealed.attempt_table)
         return sealed
