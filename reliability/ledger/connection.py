@@ -49,16 +49,41 @@ class _Source:
 
 
 class DatabaseTransaction:
-    """An open transaction; runs statements by name with named parameters."""
+    """A transaction; runs statements by name with named parameters.
 
-    def __init__(self, cursor: Cursor) -> None:
-        self.cursor = cursor
+    Its BEGIN, and what is queued, goes in one round trip with the next statement.
+
+    :param begin: the statements that begin it; empty if it has begun
+    """
+
+    def __init__(self, cursor: Cursor, begin: str = "") -> None:
+        self._cursor = cursor
+        self._queued: list[bytes] = [begin.encode()] if begin else []
         self.is_committed = False
+
+    @property
+    def cursor(self) -> Cursor:
+        """Return the cursor, for what is not a named statement."""
+        self._send_queued()
+        return self._cursor
+
+    def queue(self, statement: str | Composable, **parameters: Any) -> None:
+        """Send a statement with the next one: it needs no answer, and raises if it must not go on.
+
+        What it raises is raised by the next statement, or by the end of the transaction.
+        """
+        self._queued.append(self._text(statement, parameters))
 
     def run_and_commit(self, statement: str, **parameters: Any) -> None:
         """Run the last statement in one round trip with COMMIT, to keep its locks short."""
-        self.cursor.execute(f"{queries()[statement]}; {queries()['commit']}", parameters)
-        self.is_committed = True
+        self.queue(statement, **parameters)
+        self.commit()
+
+    def commit(self) -> None:
+        """Commit, unless that is done; called when the transaction's block ends."""
+        if not self.is_committed:
+            self._execute("commit", {})
+            self.is_committed = True
 
     def copy(self, statement: str, rows: CopySource) -> None:
         """COPY rows in; calls `rows.read` until it returns nothing, and raises what that raises."""
@@ -94,10 +119,19 @@ class DatabaseTransaction:
         return row
 
     def _execute(self, statement: str | Composable, parameters: Mapping[str, Any]) -> None:
+        self.queue(statement, **parameters)
+        self._send_queued()
+
+    def _send_queued(self) -> None:
+        if self._queued:
+            together, self._queued = b";\n".join(self._queued), []
+            self._cursor.execute(together)
+
+    def _text(self, statement: str | Composable, parameters: Mapping[str, Any]) -> bytes:
         text = queries()[statement] if isinstance(statement, str) else statement
-        encoding = self.cursor.connection.get_parameter_status("server_encoding") or "UTF8"
+        encoding = self._cursor.connection.get_parameter_status("server_encoding") or "UTF8"
         try:
-            self.cursor.execute(text, with_storable_prose(parameters, encoding))
+            return self._cursor.mogrify(text, with_storable_prose(parameters, encoding))
         except ValueError as error:  # psycopg2 raises this for NUL
             raise TextNotStorable(str(error)) from error
 
@@ -123,11 +157,9 @@ class LedgerConnection:
         try:
             cursor = self._connect().cursor()
             begin = queries()["begin_reading" if reads_only else "begin"]
-            cursor.execute(f"{begin}; {self._pins}")
-            transaction = DatabaseTransaction(cursor)
+            transaction = DatabaseTransaction(cursor, f"{begin}; {self._pins}")
             yield transaction
-            if not transaction.is_committed:
-                cursor.execute(queries()["commit"])
+            transaction.commit()
             cursor.close()
         except psycopg2.Error as error:
             self._roll_back()

@@ -39,10 +39,10 @@ def lock_mirror(tx: DatabaseTransaction, topology: str, patience: int = PATIENCE
 
 
 def _lock(tx: DatabaseTransaction, topology: str, patience: int) -> Row | None:
-    tx.one("set_lock_timeout", seconds=patience)
-    row = tx.first("lock_topology", topology=topology)
-    tx.one("set_lock_timeout", seconds=HOLDERS_PATIENCE_SECONDS)
-    return row
+    tx.queue("set_lock_timeout", seconds=patience)
+    tx.queue("lock_topology", topology=topology)
+    tx.queue("set_lock_timeout", seconds=HOLDERS_PATIENCE_SECONDS)
+    return tx.first("locked_topology", topology=topology)
 
 
 def check_coordinator(tx: DatabaseTransaction, topology: str) -> None:

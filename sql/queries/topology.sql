@@ -29,8 +29,16 @@ RETURNING topology;
 -- lock_topology --
 -- Queue for the topology's lock. A separate statement: what is read or written under the lock must
 -- come later. Not FOR UPDATE, which deadlocks with acks.
-SELECT curr_txid, next_txid, commit_number, participant
+SELECT topology
   FROM reliability.topology WHERE topology = %(topology)s FOR NO KEY UPDATE;
+
+-- locked_topology --
+-- The topology under its lock, and its checkpoint.
+SELECT p.curr_txid, p.next_txid, p.commit_number, p.participant,
+       c.phase, c.commit_number AS checkpoint_commit_number, c.plan, c.epoch
+  FROM reliability.topology p
+  JOIN reliability.checkpoint c ON c.topology = p.topology
+ WHERE p.topology = %(topology)s;
 
 -- topologies --
 -- The topologies whose ledger this is.

@@ -62,13 +62,13 @@ class Recorded(DatabaseTransaction):
         super().__init__(tx.cursor)
         self.statements: list[str] = []
 
-    def _execute(self, statement: str | Composable, parameters: Mapping[str, Any]) -> None:
+    def queue(self, statement: str | Composable, **parameters: Any) -> None:
         if isinstance(statement, str):
             self.statements.append(f"-- the query {statement}")
         else:
-            text = statement.as_string(self.cursor)
+            text = statement.as_string(self._cursor)
             self.statements.append(sqlparse.format(text, reindent=True) + ";")
-        super()._execute(statement, parameters)
+        super().queue(statement, **parameters)
 
     def text(self) -> str:
         return "\n\n".join(self.statements) + "\n"

@@ -363,7 +363,7 @@ def driving(participants: TopologyDatabases, patience: int) -> Iterator[Checkpoi
 def _lock_driver(connection: LedgerConnection, topology: str, patience: int) -> bool:
     try:
         with connection.transaction() as tx:
-            tx.one("set_lock_timeout", seconds=patience)
+            tx.queue("set_lock_timeout", seconds=patience)
             tx.run("lock_driver", topology=topology)
         return True
     except LedgerBusy:

@@ -94,7 +94,7 @@ def _expire(connection: LedgerConnection, topology: str) -> list[TransactionAtte
         with _skip_on_transient_error(f"attempt {attempt}"):
             try:
                 with connection.transaction() as tx:
-                    tx.one("set_lock_timeout", seconds=PASSING_PATIENCE_SECONDS)
+                    tx.queue("set_lock_timeout", seconds=PASSING_PATIENCE_SECONDS)
                     if tx.first("expire_attempt", topology=topology, **row):
                         expired.append(attempt)
             except LedgerBusy:
@@ -120,7 +120,7 @@ def _give_up_silent(connection: LedgerConnection, topology: str, leases: Leases)
     for row in rows:
         request_id = row["request_id"]
         with _skip_on_transient_error(f"request {request_id}"), connection.transaction() as tx:
-            tx.one("set_lock_timeout", seconds=PASSING_PATIENCE_SECONDS)
+            tx.queue("set_lock_timeout", seconds=PASSING_PATIENCE_SECONDS)
             if tx.first("give_up_request", request_id=request_id, **silence):
                 reason = "its run was silent for too long"
                 tx.run("end_attempt_of_request", request_id=request_id, reason=reason)

@@ -44,7 +44,7 @@ def adopt_definitions(connection: LedgerConnection, topology: Topology) -> None:
 def _record(connection: LedgerConnection, topology: Topology) -> None:
     with connection.transaction() as tx:
         # the lock may wait for a commit of millions of rows (A3)
-        tx.one("set_lock_timeout", seconds=PATIENCE_SECONDS)
+        tx.queue("set_lock_timeout", seconds=PATIENCE_SECONDS)
         tx.run(
             "declare_topology",
             topology=topology.name,
@@ -77,6 +77,6 @@ def _change(
     connection: LedgerConnection, statement: str, topology: str, **parameters: object
 ) -> None:
     with connection.transaction() as tx:
-        tx.one("set_lock_timeout", seconds=PATIENCE_SECONDS)
+        tx.queue("set_lock_timeout", seconds=PATIENCE_SECONDS)
         if tx.first(statement, topology=topology, **parameters) is None:
             raise TopologyUnknown(f"the ledger has no topology called {topology}")
