@@ -34,8 +34,6 @@ FROM "public"."revenue"
 WHERE _txid = %(txid)s
   AND _attempt_id = %(replaced_attempt)s;
 
--- the query last_contribution
-
 WITH moved AS
   (DELETE
    FROM "reliability_contribution"."one__revenue"

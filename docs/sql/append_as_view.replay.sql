@@ -36,8 +36,6 @@ WHERE header.topology = E'one'
   AND header.state = E'revenue'
   AND txid = %(txid)s;
 
--- the query last_contribution
-
 -- the query move_contribution
 
 SELECT

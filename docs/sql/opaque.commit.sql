@@ -1,14 +1,5 @@
 -- the query advance_state
 
--- the query staged_rows
-
-SELECT coalesce(bit_xor(_x), 0) AS xor,
-       coalesce(sum(_n), 0)::bigint AS count,
-       count(*) AS rows
-FROM "reliability_contribution"."one__revenue"
-WHERE _txid = %(txid)s
-  AND _attempt_id = %(attempt_id)s;
-
 WITH added AS MATERIALIZED
   (SELECT "customer",
           CAST(sum("staged"."orders") AS bigint) AS "orders",
@@ -38,16 +29,17 @@ WITH added AS MATERIALIZED
        "__txid_previous" = "target"."_txid",
        _txid = excluded._txid
    WHERE target._txid < excluded._txid RETURNING 1)
-SELECT
-  (SELECT count(*)
-   FROM added) AS keys,
-
-  (SELECT count(*)
-   FROM applied) AS applied;
+SELECT reliability.record_contribution(%(topology)s, %(state)s, %(txid)s, %(attempt_id)s, %(replaced_attempt)s, false,
+                                         (SELECT count(*)
+                                          FROM "reliability_contribution"."one__revenue"
+                                          WHERE _txid = %(txid)s
+                                            AND _attempt_id = %(attempt_id)s),
+                                         (SELECT count(*)
+                                          FROM added),
+                                         (SELECT count(*)
+                                          FROM applied));
 
 DELETE
 FROM "reliability_contribution"."one__revenue"
 WHERE _txid = %(txid)s
   AND _attempt_id = %(attempt_id)s;
-
--- the query insert_contribution

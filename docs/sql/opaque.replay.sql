@@ -85,19 +85,20 @@ WITH added AS MATERIALIZED
        "__txid_previous" = "target"."_txid",
        _txid = excluded._txid
    WHERE target._txid < excluded._txid RETURNING 1)
-SELECT
-  (SELECT count(*)
-   FROM added) AS keys,
-
-  (SELECT count(*)
-   FROM applied) AS applied;
+SELECT reliability.record_contribution(%(topology)s, %(state)s, %(txid)s, %(attempt_id)s, %(replaced_attempt)s, false,
+                                         (SELECT count(*)
+                                          FROM "reliability_contribution"."one__revenue"
+                                          WHERE _txid = %(txid)s
+                                            AND _attempt_id = %(attempt_id)s),
+                                         (SELECT count(*)
+                                          FROM added),
+                                         (SELECT count(*)
+                                          FROM applied));
 
 DELETE
 FROM "reliability_contribution"."one__revenue"
 WHERE _txid = %(txid)s
   AND _attempt_id = %(attempt_id)s;
-
--- the query move_contribution
 
 SELECT count(*) FILTER (
                         WHERE NOT "was there"

@@ -35,6 +35,7 @@ from reliability.core.errors import (
 )
 from reliability.core.request import Request, RequestKind, RequestStatus
 from reliability.core.skip import Skipped
+from reliability.core.spout import Interval
 
 
 class AttemptStatus(str, Enum):
@@ -209,6 +210,7 @@ class Snapshot:
     :param replay_refusal: why the topology's states cannot replace what this txid committed
     :param held: why a person must release the txid first: it was rolled back (H4)
     :param skipped: a person has skipped the txid, so that nothing processes it (C8)
+    :param interval: the txid's data interval, None for an untimed one
     """
 
     txid: int
@@ -225,6 +227,7 @@ class Snapshot:
     held: str | None = None
     skipped: Skipped | None = None
     max_replay_pending: int = 1
+    interval: Interval | None = None
 
     @property
     def is_replay(self) -> bool:

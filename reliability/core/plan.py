@@ -132,6 +132,13 @@ PlannedChange = PlannedCommit | PlannedRollback | PlannedRepair
 Plan = tuple[PlannedChange, ...]
 
 
+def is_group_of_first_commits(plan: Plan) -> bool:
+    """Return whether the plan consists of first commits; it never has them beside others."""
+    return bool(plan) and all(
+        isinstance(planned, PlannedCommit) and planned.replaced_attempt is None for planned in plan
+    )
+
+
 def dropped_by(plan: Plan) -> int:
     """Return how many commit numbers a database that carries out the plan may lack."""
     return sum(planned.dropped for planned in plan if isinstance(planned, PlannedRollback))

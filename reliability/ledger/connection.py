@@ -64,7 +64,7 @@ class DatabaseTransaction:
     @property
     def cursor(self) -> Cursor:
         """Return the cursor, for what is not a named statement."""
-        self._send_queued()
+        self.send_queued()
         return self._cursor
 
     def queue(self, statement: str | Composable, **parameters: Any) -> None:
@@ -120,9 +120,10 @@ class DatabaseTransaction:
 
     def _execute(self, statement: str | Composable, parameters: Mapping[str, Any]) -> None:
         self.queue(statement, **parameters)
-        self._send_queued()
+        self.send_queued()
 
-    def _send_queued(self) -> None:
+    def send_queued(self) -> None:
+        """Send what is queued now."""
         if self._queued:
             together, self._queued = b";\n".join(self._queued), []
             self._cursor.execute(together)

@@ -11,6 +11,7 @@ from reliability.core.errors import (
     AlreadyAcked,
     AttemptFenced,
     LedgerBusy,
+    LedgerCorruption,
     LedgerNotMigrated,
     LedgerRefusedLogin,
     LedgerUnavailable,
@@ -20,6 +21,7 @@ from reliability.core.errors import (
 )
 
 FENCED_SQLSTATE = "RL001"
+CORRUPT_SQLSTATE = "RL002"
 _MISSING = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
 # A missing schema or table of the user's does not mean that the ledger is not migrated.
 _OF_THE_LEDGER = re.compile(r"\breliability(_contribution)?[.\"]")
@@ -32,6 +34,8 @@ def translate(error: psycopg2.Error) -> ReliabilityError:
     text = described(error)
     if error.pgcode == FENCED_SQLSTATE:
         return AttemptFenced(text)
+    if error.pgcode == CORRUPT_SQLSTATE:
+        return LedgerCorruption(text)
     if error.diag.constraint_name == "ack_once_per_partition":
         return AlreadyAcked(text)
     if isinstance(error, errors.LockNotAvailable | errors.DeadlockDetected):

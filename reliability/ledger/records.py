@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from reliability.core.acker import Sink
 from reliability.core.coordinator import (
     AttemptStatus,
@@ -48,16 +46,14 @@ def recorded_try_of(row: Row) -> TaskTry | None:
     )
 
 
-def snapshot_of(
-    row: Row, steps: list[Row], blocked: Row | None, replay_refusal: str | None
-) -> Snapshot:
-    """Convert a snapshot; `steps` are those of the live attempt."""
+def snapshot_of(row: Row, blocked: Row | None, replay_refusal: str | None) -> Snapshot:
+    """Convert a snapshot."""
     is_first = row["txid"] == 1
     return Snapshot(
         txid=row["txid"],
         curr_txid=row["curr_txid"],
         max_spout_pending=row["max_spout_pending"],
-        live=None if row["live_attempt_id"] is None else live_attempt_of(row, steps),
+        live=None if row["live_attempt_id"] is None else live_attempt_of(row),
         replays_processing=row["replays_processing"],
         blocked=blocked_of(blocked),
         paused=row["paused_reason"],
@@ -70,10 +66,11 @@ def snapshot_of(
         held=row["held_reason"],
         skipped=skipped_of(row),
         max_replay_pending=row["max_replay_pending"],
+        interval=interval_of(row),
     )
 
 
-def live_attempt_of(row: Row, steps: Sequence[Row]) -> LiveAttempt:
+def live_attempt_of(row: Row) -> LiveAttempt:
     """Convert a live attempt with its steps."""
     return LiveAttempt(
         attempt_id=row["live_attempt_id"],
@@ -82,7 +79,7 @@ def live_attempt_of(row: Row, steps: Sequence[Row]) -> LiveAttempt:
         lease_expired=row["live_lease_expired"],
         steps={
             step["step"]: StepProgress(claimed_by=step["claimed_by"], is_done=step["is_done"])
-            for step in steps
+            for step in row["steps"]
         },
         sealing_task=row["sealing_task"],
         is_dry_run=row["live_is_dry_run"],

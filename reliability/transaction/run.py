@@ -167,9 +167,7 @@ def decide(connection: LedgerConnection, task: TransactionTask) -> Action:
         connection, topology.name, txid, task.request_id, topology.states
     )
     action = next_action(snapshot, request, task.work)
-    if isinstance(action, Begin) and not topology.spout.is_ready(
-        txid, interval(connection, topology.name, txid)
-    ):
+    if isinstance(action, Begin) and not topology.spout.is_ready(txid, snapshot.interval):
         return Wait("the source to be ready", for_source=True)
     return action
 

@@ -1,6 +1,6 @@
 -- snapshot --
--- Everything that the coordinator's decisions need of a topology and one of its txids, in one
--- statement.
+-- Everything that the coordinator's decisions need of a topology, one of its txids and a request for
+-- it, in one statement.
 SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.paused_reason,
        coalesce(p.last_granted_at + p.emit_interval > clock_timestamp(), false) AS is_throttled,
        EXISTS (SELECT FROM reliability.commit_log c
@@ -14,9 +14,19 @@ SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.paused_reason,
        l.sealing_task, coalesce(l.lease_until < clock_timestamp(), false) AS live_lease_expired,
        coalesce(q.is_dry_run, false) AS live_is_dry_run,
        coalesce(q.status = 'OPEN', false) AS live_is_wanted,
+       coalesce((SELECT jsonb_agg(jsonb_build_object('step', d.step, 'claimed_by', d.claimed_by,
+                                                     'is_done', d.status = 'DONE'))
+                   FROM reliability.attempt_step d
+                  WHERE d.topology = l.topology AND d.txid = l.txid
+                    AND d.attempt_id = l.attempt_id), '[]') AS steps,
        (SELECT count(*) FROM reliability.attempt r
          WHERE r.topology = p.topology AND r.txid < p.curr_txid AND r.txid <> t.txid
-           AND r.status IN ('PROCESSING', 'SEALING')) AS replays_processing
+           AND r.status IN ('PROCESSING', 'SEALING')) AS replays_processing,
+       (SELECT jsonb_build_object('request_id', r.request_id, 'number', r.number, 'kind', r.kind,
+               'status', r.status, 'granted_after', r.granted_after,
+               'reason', coalesce(r.reason, ''), 'is_dry_run', r.is_dry_run,
+               'dag_id', r.dag_id, 'run_id', r.run_id)
+          FROM reliability.request r WHERE r.request_id = %(request_id)s) AS request
   FROM reliability.topology p
   JOIN reliability.transaction t ON t.topology = p.topology AND t.txid = %(txid)s
   LEFT JOIN reliability.attempt l ON l.topology = t.topology AND l.txid = t.txid
@@ -27,11 +37,6 @@ SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.paused_reason,
         AND (b.txid < p.curr_txid AND b.status = 'COMMITTED'
              OR b.txid >= p.curr_txid AND b.status IN ('PROCESSING', 'SEALING', 'PROCESSED'))
  WHERE p.topology = %(topology)s;
-
--- steps_of_attempt --
--- The steps of an attempt, which task claimed each, and whether it is done.
-SELECT step, claimed_by, status = 'DONE' AS is_done FROM reliability.attempt_step
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s;
 
 -- fence_live_attempt --
 -- Before a newer attempt is granted: nothing that an older one does can count any more (G4). A
@@ -302,6 +307,12 @@ SELECT a.batch_meta, a.emitted_xor, a.emitted_count
 -- Whether the batch of a txid is frozen.
 SELECT batch_meta IS NOT NULL AS is_frozen FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = %(txid)s;
+
+-- is_any_unfrozen --
+-- Whether the batch of any of these txids is not frozen.
+SELECT EXISTS (SELECT FROM reliability.transaction
+                WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[])
+                  AND batch_meta IS NULL) AS is_any_unfrozen;
 
 -- freeze_batch --
 -- Make the attempt's own batch the txid's, if it starts where the committed batch before it ended.

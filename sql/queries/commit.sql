@@ -3,6 +3,11 @@
 SELECT kind = 'COMMIT' AS was_first_commit FROM reliability.commit_log
  WHERE topology = %(topology)s ORDER BY commit_number DESC LIMIT 1;
 
+-- is_any_processed --
+-- Whether an attempt is processed, so that it may be due.
+SELECT EXISTS (SELECT FROM reliability.attempt
+                WHERE topology = %(topology)s AND status = 'PROCESSED') AS is_any_processed;
+
 -- due --
 -- What may commit now: PROCESSED attempts from curr_txid on, if they follow each other without a
 -- gap, and those of replays. A dry run never commits. First commits keep the checkpoint interval,
@@ -26,10 +31,8 @@ SELECT a.txid, a.attempt_id, a.nonce::text AS nonce, t.committed_attempt,
  ORDER BY a.txid;
 
 -- advance_state --
--- The deciding check, per state and commit number: a second apply of c finds no row (C3).
-UPDATE reliability.state SET commit_number = %(commit_number)s
- WHERE topology = %(topology)s AND state = %(state)s AND commit_number = %(commit_number)s - 1
-RETURNING state;
+-- A state takes its next commit numbers, from %(commit_number)s on (C3).
+SELECT reliability.advance_state(%(topology)s, %(state)s, %(commit_number)s, %(changes)s);
 
 -- staged_rows --
 -- How many rows an attempt has staged for a state.
@@ -87,12 +90,14 @@ UPDATE reliability.attempt SET status = 'REPLACED', ended_at = clock_timestamp()
    AND status = 'COMMITTED'
 RETURNING attempt_id;
 
--- commit_attempt --
--- Mark a PROCESSED attempt as committed.
-UPDATE reliability.attempt SET status = 'COMMITTED', ended_at = clock_timestamp()
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
-   AND nonce = %(nonce)s AND status = 'PROCESSED'
-RETURNING attempt_id;
+-- move_pointers --
+-- Mark attempts as committed, point their txids to them, take the next commit numbers and log them.
+SELECT reliability.move_pointers(%(topology)s, %(commit_number)s, %(txids)s::bigint[],
+       %(attempt_ids)s::integer[], %(nonces)s::uuid[], %(replaced_attempt)s);
+
+-- finish_requests --
+-- Satisfy or close the requests for txids that commit; free what their batches have given up.
+SELECT reliability.finish_requests(%(topology)s, %(txids)s::bigint[], %(attempt_ids)s::integer[]);
 
 -- refuse_attempt --
 -- The data refused the commit: the next request begins another attempt.
@@ -103,33 +108,11 @@ UPDATE reliability.attempt
    AND nonce = %(nonce)s AND status = 'PROCESSED'
 RETURNING attempt_id;
 
--- commit_transaction --
--- Point the txid to the attempt that counts; compare the old one, NULL for a first commit.
-UPDATE reliability.transaction
-   SET committed_attempt = %(attempt_id)s, commit_number = %(commit_number)s,
-       committed_at = clock_timestamp()
- WHERE topology = %(topology)s AND txid = %(txid)s
-   AND committed_attempt IS NOT DISTINCT FROM %(replaced_attempt)s
-RETURNING txid;
-
 -- advance_topology --
--- Take the next commit number; curr_txid advances on a first commit only.
-UPDATE reliability.topology
-   SET commit_number = %(commit_number)s,
-       curr_txid = curr_txid + CASE WHEN curr_txid = %(txid)s THEN 1 ELSE 0 END
+-- A repair takes the next commit number.
+UPDATE reliability.topology SET commit_number = %(commit_number)s
  WHERE topology = %(topology)s AND commit_number = %(commit_number)s - 1
-   AND curr_txid >= %(txid)s
 RETURNING curr_txid;
-
--- log_commit --
--- Log a commit or a replay.
-INSERT INTO reliability.commit_log
-       (topology, commit_number, kind, txid, attempt_id, replaced_attempt, rollbacks)
-SELECT topology, %(commit_number)s,
-       CASE WHEN %(replaced_attempt)s::integer IS NULL THEN 'COMMIT' ELSE 'REPLAY' END,
-       %(txid)s, %(attempt_id)s, %(replaced_attempt)s, rollbacks
-  FROM reliability.topology WHERE topology = %(topology)s
-RETURNING commit_number;
 
 -- take_back_attempts --
 -- For a rollback: nothing that was processed or committed after a txid counts any more.

@@ -253,10 +253,3 @@ UPDATE reliability.source_item s
          WHERE now.item = s.item), '{}')
  WHERE s.topology = %(topology)s AND s.txid = %(txid)s AND s.part <> '{(,)}';
 
--- free_refrozen_parts --
--- At the commit: keys that the txid no longer has are free, and can be emitted as new rows.
-WITH gone AS (
-       DELETE FROM reliability.source_item
-        WHERE topology = %(topology)s AND txid = %(txid)s AND refrozen_part = '{}')
-UPDATE reliability.source_item SET part = refrozen_part, refrozen_part = NULL
- WHERE topology = %(topology)s AND txid = %(txid)s AND refrozen_part <> '{}';

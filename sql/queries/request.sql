@@ -70,12 +70,6 @@ INSERT INTO reliability.request_contact
 VALUES (%(request_id)s, %(task)s, %(max_tries)s, %(try_id)s, %(clear_number)s, %(run_started)s)
 ON CONFLICT (request_id, task) DO NOTHING;
 
--- request --
--- One request.
-SELECT request_id, number, kind, status, granted_after, coalesce(reason, '') AS reason, is_dry_run,
-       dag_id, run_id
-  FROM reliability.request WHERE request_id = %(request_id)s;
-
 -- hold_request --
 -- Lock an open request before an attempt is granted, so that no sweep gives it up; no row: it is
 -- not open.
@@ -94,27 +88,6 @@ UPDATE reliability.request SET renewed_at = clock_timestamp()
          JOIN reliability.request o USING (topology, dag_id, run_id)
         WHERE o.status = 'OPEN'
           FOR UPDATE OF o SKIP LOCKED);
-
--- satisfy_requests --
--- Satisfy the requests that were made before this committed attempt was granted. A parked txid
--- satisfies no request (C7), and a commit satisfies no dry run.
-UPDATE reliability.request r
-   SET status = 'SATISFIED', ended_at = clock_timestamp()
-  FROM reliability.attempt a
- WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
-   AND a.verdict IS DISTINCT FROM 'PARKED'
-   AND r.topology = a.topology AND r.txid = a.txid AND r.status IN ('OPEN', 'GIVEN_UP')
-   AND (r.kind = 'COMMIT' OR r.granted_after < a.attempt_id) AND NOT r.is_dry_run
-RETURNING r.request_id;
-
--- close_requests_of_parked --
--- Close the requests for a parked txid as not done when it commits.
-UPDATE reliability.request r
-   SET status = 'PARKED', ended_at = clock_timestamp(), reason = 'parked: ' || a.verdict_reason
-  FROM reliability.attempt a
- WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
-   AND a.verdict = 'PARKED'
-   AND r.topology = a.topology AND r.txid = a.txid AND r.status IN ('OPEN', 'GIVEN_UP');
 
 -- record_tasks_ended --
 -- All tasks of a run have ended for one txid, or for all of them: a task that comes later was

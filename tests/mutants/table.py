@@ -486,17 +486,17 @@ MUTANTS = (
     Mutant(
         rule="C3",
         name="a row that was passed over is not missed",
-        path="reliability/states/kinds/keyed.py",
-        old='    if keys != result["applied"]:\n',
-        new='    if keys < result["applied"]:\n',
+        path="sql/migrations/0010_commit.sql",
+        old="    IF p_keys <> p_applied THEN\n",
+        new="    IF p_keys < p_applied THEN\n",
         tests=(COMMITS + "test_a_row_that_is_not_older_than_the_txid_stops_the_commit",),
     ),
     Mutant(
         rule="C3",
         name="a state takes any c",
-        path="sql/queries/commit.sql",
-        old="AND state = %(state)s AND commit_number = %(commit_number)s - 1\n",
-        new="AND state = %(state)s AND commit_number < %(commit_number)s + 1\n",
+        path="sql/migrations/0010_commit.sql",
+        old="AND state = p_state AND commit_number = p_commit_number - 1;\n",
+        new="AND state = p_state AND commit_number < p_commit_number + 1;\n",
         tests=(COMMITS + "test_a_state_that_has_the_commit_number_already_is_not_changed_again",),
     ),
     Mutant(
@@ -665,9 +665,9 @@ MUTANTS = (
     Mutant(
         rule="C7",
         name="a parked txid satisfies who asked for it",
-        path="sql/queries/request.sql",
-        old="   AND a.verdict IS DISTINCT FROM 'PARKED'\n",
-        new="",
+        path="sql/migrations/0010_commit.sql",
+        old="     WHERE a.verdict IS DISTINCT FROM 'PARKED'\n",
+        new="     WHERE true\n",
         tests=(HISTORY + "test_who_asks_for_a_parked_txid_before_its_turn_is_not_satisfied_by_it",),
     ),
     Mutant(
@@ -801,10 +801,10 @@ MUTANTS = (
         name="a replay leaves the header with the replaced attempt",
         path="reliability/states/kinds/view.py",
         old="""\
-        rows = self.add(tx, key, sealed)
-        tx.one("move_contribution", **key, **self.header(rows))
+        self.append_staged(tx, key)
+        tx.one("move_contribution", **key, **self.header(sealed))
 """,
-        new="        self.add(tx, key, sealed)\n",
+        new="        self.append_staged(tx, key)\n",
         tests=(VIEWS + "test_a_view_shows_one_attempt_of_a_txid",),
     ),
     Mutant(

@@ -134,7 +134,7 @@ class World:
             for transaction in self.seen.transactions:
                 txid = transaction["txid"]
                 alone = read_snapshot_in(tx, self.name, txid, tuple(self.states.values()))
-                alone = replace(alone, replay_refusal=None)  # not part of the standing
+                alone = replace(alone, replay_refusal=None, interval=None)  # not in the standing
                 assert standing.snapshot(txid) == alone, f"the standing of txid {txid}"
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""Let a process die before any one of its statements: in itself, or by SIGKILL."""
+"""Let a process die before any one of its round trips: in itself, or by SIGKILL."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from psycopg2.extras import RealDictCursor
 import reliability.ledger.connection
 
 # What is durable changes at the borders of transactions; THOROUGH=1 lets a process die before
-# every single statement.
-EVERY = 1 if os.environ.get("THOROUGH") else 16
+# every single round trip.
+EVERY = 1 if os.environ.get("THOROUGH") else 5
 
 
 class Died(BaseException):
@@ -24,9 +24,9 @@ class Died(BaseException):
 
 
 class Fate:
-    """Counts the statements of every session, and ends it all before one of them.
+    """Counts the round trips of every session, and ends it all before one of them.
 
-    :param at: before statement number `at`, counted from 0
+    :param at: before round trip number `at`, counted from 0
     :param after: in the pause after the transaction in which a statement has this text
     :param unanswered: do not die, but lose the answer to COMMIT number `unanswered`
     """
@@ -43,28 +43,28 @@ class Fate:
         self.after = after
         self.unanswered = unanswered
         self.sigkill = sigkill
+        self.round_trips = 0
         self.statements: list[str] = []
         self.connections: dict[int, Any] = {}
         self.has_died = False
 
     def is_due(self, text: str) -> bool:
-        """Say whether this is the statement that is not sent any more."""
+        """Say whether this is the round trip that is not made any more."""
         if self.after is not None and text.startswith("BEGIN"):
             return any(self.after in statement for statement in self.statements)
-        return self.at is not None and len(self.statements) >= self.at
+        return self.at is not None and self.round_trips >= self.at
 
     def meet(self, cursor: Any, query: Any, values: Any) -> None:
-        """Note the statement, or die before it."""
+        """Note the statements that go together, or die before them."""
         self.connections[id(cursor.connection)] = cursor.connection
-        lines = cursor.mogrify(query, values).decode().splitlines()
-        text = " ".join(" ".join(line for line in lines if not line.startswith("--")).split())
-        text = text.replace(" E'", " '")  # as the driver quotes, where the server may need it
-        if self.has_died or self.is_due(text):
+        sent = statements_of(cursor.mogrify(query, values).decode())
+        if self.has_died or self.is_due(sent[0]):
             self.has_died = True
             if self.sigkill:
                 os.kill(os.getpid(), signal.SIGKILL)
             raise Died
-        self.statements.append(text)
+        self.round_trips += 1
+        self.statements += sent
 
     def lose_answer(self) -> bool:
         """Say whether the answer to the last statement does not arrive."""
@@ -84,6 +84,14 @@ class Fate:
                     raise psycopg2.OperationalError("server closed the connection unexpectedly")
 
         return DoomedCursor
+
+
+def statements_of(text: str) -> list[str]:
+    """Return the statements of one round trip, each of which ends a line."""
+    lines = [line for line in text.splitlines() if not line.lstrip().startswith("--")]
+    sent = [" ".join(one.split()) for one in "\n".join(lines).split(";\n")]
+    # as the driver quotes, where the server may need it
+    return [one.replace(" E'", " '") for one in sent]
 
 
 @contextmanager

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import psycopg2
 from psycopg2.extras import execute_values
 from psycopg2.sql import SQL, Identifier
 
@@ -17,6 +18,7 @@ from reliability.core.aggregators.rows import winning_row
 from reliability.core.difference import Difference
 from reliability.core.plan import ChangeKey
 from reliability.ledger.connection import DatabaseTransaction
+from reliability.ledger.failures import translate
 from reliability.states.kinds import stored_state
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 from reliability.transaction.topology.declare import init_state
@@ -114,10 +116,14 @@ class OneState:
         )
         state = stored_state(self.tables)
         difference = None
-        if replaced is None:
-            state.commit(self.tx, key)
-        else:
-            difference = state.replay(self.tx, key)
+        try:
+            if replaced is None:
+                state.commit(self.tx, key)
+            else:
+                difference = state.replay(self.tx, key)
+            self.tx.send_queued()
+        except psycopg2.Error as error:
+            raise translate(error) from error
         self.attempts[txid] = attempt_id
         self.commit_number += 1
         return difference

@@ -33,23 +33,24 @@ class StoredRows(StoredState):
         self._new: Composable = NEW_ROWS
         self._sealed = tables  # with the table of the attempt that is committed, if it has one
 
-    def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
+    def add(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
+        """Append the staged rows behind those of all earlier txids (C3)."""
+        sealed = self.sealed_rows(tx, key)
+        last = tx.one("last_contribution", **key)["txid"]
+        if last is not None and last >= key.txid:
+            raise LedgerCorruption(
+                f"{self.tables.target_name}: txid {key.txid} cannot be appended after {last}"
+            )
+        self.append_staged(tx, key)
+        tx.one("insert_contribution", **key, **self.header(sealed))
+
+    def append_staged(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
         """Move the staged rows into the target."""
-        self.check_is_newest(tx, key)
         if self._sealed.attempt_table is None:
             tx.run(move(self.tables), **key)
         else:
             tx.run(copy_all(self._sealed))
             attempt_table.drop(tx, self._sealed.attempt_table)
-        return sealed
-
-    def check_is_newest(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
-        """Raise if a first commit does not follow all that has committed (C3)."""
-        last = tx.one("last_contribution", **key)["txid"]
-        if key.replaced_attempt is None and last is not None and last >= key.txid:
-            raise LedgerCorruption(
-                f"{self.tables.target_name}: txid {key.txid} cannot be appended after {last}"
-            )
 
     def check_sealed(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> None:
         """Compare the size of a table of the attempt's own; count other rows."""
@@ -67,8 +68,8 @@ class StoredRows(StoredState):
         self.remember(tx, key, NO_ROWS if is_same else replaced_rows())
         deleted = tx.run(take_out(self.tables), **key)
         self.check_taken_out(self.tables.target_name, key, header, deleted)
-        rows = self.add(tx, key, sealed)
-        tx.one("move_contribution", **key, **self.header(rows))
+        self.append_staged(tx, key)
+        tx.one("move_contribution", **key, **self.header(sealed))
 
     def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
         """Delete the rows of later txids."""

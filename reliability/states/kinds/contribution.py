@@ -41,10 +41,9 @@ MOST_EXAMPLES = 100  # rows that were changed by hand and are recorded in the le
 class StoredContributions(StoredState):
     """Keeps the staged rows as the contribution; replaces it by inverse, or recomputes rows."""
 
-    def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
+    def add(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
         """Add the contribution to the rows; the staged rows stay."""
         add_to_rows(tx, self.tables, key)
-        return sealed
 
     def replace(
         self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int

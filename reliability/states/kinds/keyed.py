@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from psycopg2.sql import SQL, Composed, Identifier
 
-from reliability.core.errors import LedgerCorruption
 from reliability.core.plan import ChangeKey
 from reliability.states.compose import fill, names, of
 from reliability.states.tables import TXID, StateTables, previous
@@ -15,29 +14,31 @@ if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction
 
 
-def add_to_rows(tx: DatabaseTransaction, tables: StateTables, key: ChangeKey) -> int:
-    """Add the attempt's contribution, key by key; return how many keys it has."""
-    result = tx.one(apply(tables), **key)
-    keys: int = result["keys"]
-    if keys != result["applied"]:
-        raise LedgerCorruption(
-            f"{tables.target_name}: txid {key.txid} has {keys} keys, but only "
-            f"{result['applied']} rows were older than it"
-        )
-    return keys
+def add_to_rows(tx: DatabaseTransaction, tables: StateTables, key: ChangeKey) -> None:
+    """Add the attempt's contribution key by key, and record it."""
+    tx.queue(apply(tables), **key)
 
 
 def apply(tables: StateTables) -> Composed:
-    """Add an attempt's contribution; return how many keys it has and how many rows were written.
+    """Add an attempt's contribution, and record it if it is what was sealed and all was written.
 
-    ON CONFLICT … WHERE silently skips a row whose txid is not smaller, so the caller must compare
-    the two counts (C3). Keys are sorted, because that is faster and is the lock order.
+    ON CONFLICT … WHERE silently skips a row whose txid is not smaller, so `record_contribution`
+    compares how many keys there are and how many rows were written (C3). Keys are sorted, because
+    that is faster and is the lock order.
     """
     return SQL(
         "WITH added AS MATERIALIZED ({added}), applied AS ("
         "{combine} WHERE target._txid < excluded._txid RETURNING 1)"
-        " SELECT (SELECT count(*) FROM added) AS keys, (SELECT count(*) FROM applied) AS applied"
-    ).format(added=tables.folded_attempt("attempt_id"), combine=combine(tables))
+        " SELECT reliability.record_contribution(%(topology)s, %(state)s, %(txid)s,"
+        " %(attempt_id)s, %(replaced_attempt)s, {is_kept},"
+        " (SELECT count(*) FROM {staged} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s),"
+        " (SELECT count(*) FROM added), (SELECT count(*) FROM applied))"
+    ).format(
+        added=tables.folded_attempt("attempt_id"),
+        combine=combine(tables),
+        is_kept=SQL("true" if tables.keeps_contributions else "false"),
+        staged=tables.staged,
+    )
 
 
 def combine(tables: StateTables) -> Composed:

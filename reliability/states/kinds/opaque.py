@@ -30,8 +30,7 @@ class StoredOpaque(StoredTransactional):
         self.remember(tx, key, reached(tables, also=tables.folded_attempt("attempt_id")))
         undone = sum(tx.run(statement, **key) for statement in undo(tables))
         self.check_taken_out(tables.target_name, key, header, undone)
-        rows = self.add(tx, key, sealed)
-        tx.one("move_contribution", **key, **self.header(rows))
+        self.add(tx, key)
 
     def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
         """Undo the one later txid; a row stores one step and cannot be undone twice."""

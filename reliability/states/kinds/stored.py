@@ -45,15 +45,15 @@ class StoredState(ABC):
 
     # --- the changes -----------------------------------------------------------------------------
 
-    def commit(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
-        """Take the next commit number, and add the attempt's contribution (C3).
+    def commit(self, tx: DatabaseTransaction, *keys: ChangeKey) -> None:
+        """Take the next commit numbers, and add the attempts' contributions in this order (C3).
 
-        :raises LedgerCorruption: the state is not at the expected commit number or lacks rows
+        :raises LedgerCorruption: the state is not at the expected commit number or lacks rows; what
+            is queued raises it with the transaction's next statement
         """
-        key = key.of_state(self.name)
-        tx.one("advance_state", **key)
-        rows = self.add(tx, key, self._sealed_rows(tx, key))
-        tx.one("insert_contribution", **key, **self.header(rows))
+        self._advance(tx, keys[0], len(keys))
+        for key in keys:
+            self.add(tx, key.of_state(self.name))
 
     def replay(
         self, tx: DatabaseTransaction, key: ChangeKey, observer: DifferenceObserver | None = None
@@ -64,8 +64,8 @@ class StoredState(ABC):
         :raises ReplayNotPossible: the state does not keep what the replay would replace (H5)
         """
         key = key.of_state(self.name)
-        tx.one("advance_state", **key)
-        sealed = self._sealed_rows(tx, key)
+        self._advance(tx, key)
+        sealed = self.sealed_rows(tx, key)
         self._check_replayable(tx, key)
         by_hand = self.replace(tx, key, tx.one("contribution", **key), sealed)
         return self._compare(tx, key, observer, by_hand)
@@ -78,7 +78,7 @@ class StoredState(ABC):
         The caller has checked that every state of the topology can be rolled back.
         """
         key = key.of_state(self.name)
-        tx.one("advance_state", **key)
+        self._advance(tx, key)
         by_hand = self.take_out_later(tx, key)
         return self._compare(tx, key, observer, by_hand)
 
@@ -91,7 +91,7 @@ class StoredState(ABC):
         :raises RepairNotPossible: it cannot be told what the contributions are
         """
         key = key.of_state(self.name)
-        tx.one("advance_state", **key)
+        self._advance(tx, key)
         if not self.has_headers:
             return None
         for wrong in wrong_headers(tx, self.tables):
@@ -115,16 +115,16 @@ class StoredState(ABC):
 
     def drop_commit_number(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
         """Take the next commit number for a rollback of changes that this database lacks (C6)."""
-        tx.one("advance_state", **key.of_state(self.name))
+        self._advance(tx, key)
+
+    def _advance(self, tx: DatabaseTransaction, key: ChangeKey, changes: int = 1) -> None:
+        tx.queue("advance_state", changes=changes, **key.of_state(self.name))
 
     # --- what a kind does ------------------------------------------------------------------------
 
     @abstractmethod
-    def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
-        """Add the attempt's contribution; return the number of rows for its header.
-
-        :param sealed: how many rows are staged for the attempt
-        """
+    def add(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
+        """Add the attempt's contribution and record its header, as far as it is what was sealed."""
 
     @abstractmethod
     def replace(
@@ -194,7 +194,8 @@ class StoredState(ABC):
                 f"{key.txid}:{key.replaced_attempt} exist"
             )
 
-    def _sealed_rows(self, tx: DatabaseTransaction, key: ChangeKey) -> int:
+    def sealed_rows(self, tx: DatabaseTransaction, key: ChangeKey) -> int:
+        """Return how many rows were sealed for the attempt; raise unless they are there."""
         sealed: int = tx.one("staged_rows", **key)["staged_rows"]
         self.check_sealed(tx, key, sealed)
         return sealed

@@ -18,11 +18,10 @@ class StoredTransactional(StoredState):
 
     presence = "compacted"  # as the ledger calls rows that are not kept one by one
 
-    def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
+    def add(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
         """Add the contribution and delete the staged rows; the header counts keys."""
-        keys = add_to_rows(tx, self.tables, key)
-        tx.run(self.tables.clean(), **key)
-        return keys
+        add_to_rows(tx, self.tables, key)
+        tx.queue(self.tables.clean(), **key)
 
     def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
         """Raise: a replay should have been refused before (H5)."""

@@ -25,12 +25,10 @@ if TYPE_CHECKING:
 class ViewedRows(StoredRows):
     """A state whose target is a view of the staged rows."""
 
-    def add(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> int:
+    def append_staged(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
         """Leave the rows where they are; the header of the commit shows them."""
-        self.check_is_newest(tx, key)
         if self._sealed.attempt_table is not None:
             attempt_table.keep(tx, self._sealed.attempt_table)
-        return sealed
 
     def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
         """Let the header name the new attempt, whose rows are there already."""
@@ -40,8 +38,8 @@ class ViewedRows(StoredRows):
         found = tx.one(rows_of_attempt(self.tables), **replaced)["rows"]
         self.check_taken_out(self.tables.target_name, key, header, found)
         self._remember_headers(tx, key, NO_ROWS if is_same else SQL("txid = %(txid)s"))
-        rows = self.add(tx, key, sealed)
-        tx.one("move_contribution", **key, **self.header(rows))
+        self.append_staged(tx, key)
+        tx.one("move_contribution", **key, **self.header(sealed))
 
     def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
         """Delete the headers of later txids."""

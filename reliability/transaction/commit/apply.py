@@ -17,12 +17,13 @@ from reliability.core.plan import (
     PlannedCommit,
     PlannedRepair,
     PlannedRollback,
+    is_group_of_first_commits,
 )
 from reliability.core.rollback import rollback_refusal
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction
 from reliability.states.kinds import StoredState, stored_state
-from reliability.transaction.process.opaque_batch import freeze_batch
+from reliability.transaction.process.opaque_batch import freeze_batch, is_any_unfrozen
 from reliability.transaction.topology.declare import declared_tables
 
 if TYPE_CHECKING:
@@ -41,15 +42,13 @@ def apply_plan(
     database.
     """
     states = [stored_state(tables) for tables in declared_tables(tx, topology)]
+    if is_group_of_first_commits(plan):
+        _commit(tx, states, [ChangeKey.of(topology, planned) for planned in plan])
+        return []
     differences: list[Difference] = []
     for planned in plan:
         key = ChangeKey.of(topology, planned)
         match planned:
-            case PlannedCommit(replaced_attempt=None):
-                freeze_batch(tx, key)
-                for state in states:
-                    state.commit(tx, key)
-                _move_pointers(tx, key)
             case PlannedCommit():
                 differences += _replay(tx, states, key, observer)
             case PlannedRollback():
@@ -57,6 +56,29 @@ def apply_plan(
             case PlannedRepair():
                 differences += _repair(tx, states, key, observer)
     return differences
+
+
+def _commit(
+    tx: DatabaseTransaction, states: Sequence[StoredState], keys: Sequence[ChangeKey]
+) -> None:
+    """Add the contributions of consecutive txids to each state, and move the pointers to them.
+
+    An opaque batch freezes behind the commit of the txid before it: such txids go one by one.
+    """
+    if not is_any_unfrozen(tx, keys):
+        _commit_frozen(tx, states, keys)
+        return
+    for key in keys:
+        freeze_batch(tx, key)
+        _commit_frozen(tx, states, [key])
+
+
+def _commit_frozen(
+    tx: DatabaseTransaction, states: Sequence[StoredState], keys: Sequence[ChangeKey]
+) -> None:
+    for state in states:
+        state.commit(tx, *keys)
+    _move_pointers(tx, keys)
 
 
 def _replay(
@@ -67,16 +89,21 @@ def _replay(
 ) -> list[Difference]:
     differences = [state.replay(tx, key, observer) for state in states]
     tx.one("replace_attempt", **key)
-    _move_pointers(tx, key)
+    _move_pointers(tx, [key])
     record_differences(tx, differences, key)
     return differences
 
 
-def _move_pointers(tx: DatabaseTransaction, key: ChangeKey) -> None:
-    tx.one("commit_attempt", **key)
-    tx.one("commit_transaction", **key)
-    tx.one("advance_topology", **key)
-    tx.one("log_commit", **key)
+def _move_pointers(tx: DatabaseTransaction, keys: Sequence[ChangeKey]) -> None:
+    tx.queue(
+        "move_pointers",
+        topology=keys[0].topology,
+        commit_number=keys[0].commit_number,
+        txids=[key.txid for key in keys],
+        attempt_ids=[key.attempt_id for key in keys],
+        nonces=[key.nonce for key in keys],
+        replaced_attempt=keys[0].replaced_attempt,
+    )
 
 
 def _roll_back(
@@ -146,11 +173,14 @@ def finish_requests(tx: DatabaseTransaction, topology: str, plan: Plan) -> None:
     Source items that a refrozen batch no longer contains may be emitted again from here on.
     """
     for planned in plan:
-        key = ChangeKey.of(topology, planned)
         if isinstance(planned, PlannedRollback):
+            key = ChangeKey.of(topology, planned)
             tx.run("close_later_requests", **key)
             tx.run("hold_later_txids", **key)
-        elif isinstance(planned, PlannedCommit):
-            tx.run("free_refrozen_parts", **key)
-            tx.all("satisfy_requests", **key)
-            tx.run("close_requests_of_parked", **key)
+    if done := [planned for planned in plan if isinstance(planned, PlannedCommit)]:
+        tx.queue(
+            "finish_requests",
+            topology=topology,
+            txids=[planned.txid for planned in done],
+            attempt_ids=[planned.attempt_id for planned in done],
+        )

@@ -42,6 +42,7 @@ from reliability.transaction.commit.plan import (
 )
 from reliability.transaction.commit.saved_checkpoint import (
     SavedCheckpoint,
+    checkpoint_of,
     read_checkpoint,
     save_checkpoint,
 )
@@ -124,7 +125,7 @@ class Checkpoint:
         """Begin a new epoch; return False if there is nothing to repair or to commit."""
         with self.connection.transaction() as tx:
             locked = lock_topology(tx, self.topology, self.patience)
-            found = read_checkpoint(tx, self.topology)
+            found = checkpoint_of(locked)
             is_at_rest = found.state.is_at_rest
             if is_at_rest and not planner(tx, locked):
                 return False

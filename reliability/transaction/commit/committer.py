@@ -27,7 +27,7 @@ from reliability.transaction.commit.plan import (
 )
 from reliability.transaction.commit.saved_checkpoint import (
     SavedCheckpoint,
-    read_checkpoint,
+    checkpoint_of,
     save_checkpoint,
 )
 from reliability.transaction.topology.databases import TopologyDatabases
@@ -89,7 +89,7 @@ def _change_here(
     try:
         with connection.transaction() as tx:
             locked = lock_topology(tx, topology, patience)
-            old = read_checkpoint(tx, topology)
+            old = checkpoint_of(locked)
             plan = planner(tx, locked)
             if not plan:
                 return None

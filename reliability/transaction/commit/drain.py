@@ -28,6 +28,7 @@ from reliability.transaction.commit.plan import (
     Committed,
     DrainLimits,
     RefusedPlan,
+    is_any_processed,
     read_plan,
 )
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
@@ -65,6 +66,8 @@ def drain(
                 committed = outcome.committed()
                 logger.info("%s committed %s", topology, ", ".join(map(_shown, committed)))
                 done += committed
+                if not is_any_processed(connection, topology):
+                    break
             elif len(outcome.plan) > 1:
                 logger.warning(
                     "%s: a group was refused, trying one by one: %s", topology, outcome.error

@@ -26,7 +26,7 @@ from reliability.core.plan import (
     PlannedCommit,
     next_plan,
 )
-from reliability.ledger.connection import DatabaseTransaction, Row
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 
 # Errors that the data of an attempt cause, not the availability of a database or a lock.
 REFUSALS = (
@@ -122,3 +122,12 @@ def read_plan(topology: str, limits: DrainLimits, tx: DatabaseTransaction, locke
         most=limits.most,
         last_was_first_commit=last is not None and last["was_first_commit"],
     )
+
+
+def is_any_processed(connection: LedgerConnection, topology: str) -> bool:
+    """Say whether an attempt waits for its commit, without the lock: most often none is left.
+
+    What is processed later has its own task, which sees what was committed before.
+    """
+    with connection.transaction(reads_only=True) as tx:
+        return bool(tx.one("is_any_processed", topology=topology)["is_any_processed"])

@@ -8,7 +8,7 @@ from reliability.core.checkpoint import CheckpointState, Phase
 from reliability.core.errors import CheckpointTakenOver
 from reliability.core.plan import Plan, dropped_by, planned_from_json
 from reliability.core.texts import as_json
-from reliability.ledger.connection import DatabaseTransaction
+from reliability.ledger.connection import DatabaseTransaction, Row
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,10 +22,14 @@ class SavedCheckpoint:
 
 def read_checkpoint(tx: DatabaseTransaction, topology: str) -> SavedCheckpoint:
     """Read the checkpoint of a topology."""
-    row = tx.one("checkpoint", topology=topology)
+    return checkpoint_of(tx.one("checkpoint", topology=topology))
+
+
+def checkpoint_of(row: Row) -> SavedCheckpoint:
+    """Return the checkpoint in the row that the topology's lock returns."""
     plan = tuple(planned_from_json(item) for item in row["plan"])
     state = CheckpointState(
-        Phase(row["phase"]), row["commit_number"], max(len(plan), 1), dropped_by(plan)
+        Phase(row["phase"]), row["checkpoint_number"], max(len(plan), 1), dropped_by(plan)
     )
     return SavedCheckpoint(state=state, epoch=row["epoch"], plan=plan)
 

@@ -94,7 +94,7 @@ def contact_in(
         request = _open_next(tx, key, is_dry_run=contact.is_dry_run)
     else:
         raise NoRequest(f"run {contact.run.run_id} has no request for txid {txid}")
-    tx.run(
+    tx.queue(
         "record_contact",
         request_id=request.request_id,
         task=contact.task,
@@ -149,7 +149,7 @@ def renew(connection: LedgerConnection, *request_ids: int) -> None:
 
 def renew_in(tx: DatabaseTransaction, *request_ids: int) -> None:
     """Do the same inside a transaction; one request renews all requests of its run."""
-    tx.run("renew_requests_of_runs", request_ids=list(request_ids))
+    tx.queue("renew_requests_of_runs", request_ids=list(request_ids))
 
 
 def close(connection: LedgerConnection, topology: str, txid: int, run: Run, reason: str) -> bool:

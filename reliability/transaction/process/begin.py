@@ -9,13 +9,13 @@ from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.coordinator import Begin, Snapshot, Submit, Work, next_action
 from reliability.core.definitions import Topology
-from reliability.core.errors import AttemptFenced, LedgerBusy, ReliabilityError
+from reliability.core.errors import AttemptFenced, LedgerBusy, LedgerCorruption, ReliabilityError
 from reliability.core.request import Request
 from reliability.core.spout import Interval
 from reliability.core.state import State, replay_refusal
 from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_json
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import interval_of, request_of, snapshot_of
 from reliability.settings import Leases
@@ -42,17 +42,27 @@ def read_snapshot(
     :param states: the topology's states, which may refuse a replay (H5)
     """
     with connection.transaction() as tx:
-        return read_snapshot_in(tx, topology, txid, states), _request_in(tx, request_id)
+        return _read_with_request(tx, topology, txid, request_id, states)
+
+
+def _read_with_request(
+    tx: DatabaseTransaction, topology: str, txid: int, request_id: int, states: Sequence[State]
+) -> tuple[Snapshot, Request]:
+    row = tx.one("snapshot", topology=topology, txid=txid, request_id=request_id)
+    if row["request"] is None:
+        raise LedgerCorruption(f"the ledger has no request {request_id}")
+    return _snapshot(tx, row, states), request_of(row["request"])
 
 
 def read_snapshot_in(
     tx: DatabaseTransaction, topology: str, txid: int, states: Sequence[State]
 ) -> Snapshot:
     """Do the same as `read_snapshot` inside a transaction, without the request."""
-    key = TxidKey(topology, txid)
-    row = tx.one("snapshot", **key)
-    live = row["live_attempt_id"]
-    steps = [] if live is None else tx.all("steps_of_attempt", attempt_id=live, **key)
+    return _snapshot(tx, tx.one("snapshot", topology=topology, txid=txid, request_id=None), states)
+
+
+def _snapshot(tx: DatabaseTransaction, row: Row, states: Sequence[State]) -> Snapshot:
+    topology, txid = row["topology"], row["txid"]
     blocked = None
     if txid > row["curr_txid"]:  # otherwise no older txid is uncommitted
         blocked = tx.first("blocked_txid", topology=topology, below=txid)
@@ -60,11 +70,7 @@ def read_snapshot_in(
     if txid < row["curr_txid"]:
         through = compacted_through(tx, topology)
         refusal = replay_refusal(states, txid, row["curr_txid"], through)
-    return snapshot_of(row, steps, blocked, refusal)
-
-
-def _request_in(tx: DatabaseTransaction, request_id: int) -> Request:
-    return request_of(tx.one("request", request_id=request_id))
+    return snapshot_of(row, blocked, refusal)
 
 
 def begin_attempt(
@@ -109,8 +115,7 @@ def _grant_here(
 ) -> Grant | None:
     with connection.transaction() as tx:
         lock_topology(tx, topology.name)
-        snapshot = read_snapshot_in(tx, topology.name, txid, topology.states)
-        request = _request_in(tx, request_id)
+        snapshot, request = _read_with_request(tx, topology.name, txid, request_id, topology.states)
         if not isinstance(next_action(snapshot, request, work), Begin):
             return None
         if not _has_its_batch(tx, topology.name, txid, batch):
@@ -166,7 +171,7 @@ def _grant(
 ) -> Grant:
     key = TxidKey(topology.name, txid)
     reason = f"a newer attempt was granted to request {request.number}"
-    tx.run("fence_live_attempt", reason=reason, **key)
+    tx.queue("fence_live_attempt", reason=reason, **key)
     granted = tx.one(
         "grant_attempt",
         request_id=request.request_id,
@@ -175,11 +180,11 @@ def _grant(
         **_batch_parameters(batch),
         **key,
     )
-    tx.run("record_grant", topology=topology.name)
+    tx.queue("record_grant", topology=topology.name)
     attempt = TransactionAttempt(txid, granted["attempt_id"])
     grant = Grant(topology=topology.name, attempt=attempt, nonce=granted["nonce"])
     names = [step.name for step in topology.steps]
-    tx.all("open_steps", attempt_id=attempt.attempt_id, steps=names, **key)
+    tx.queue("open_steps", attempt_id=attempt.attempt_id, steps=names, **key)
     _open_sinks(tx, topology, grant, COORDINATOR)
     return grant
 
@@ -187,7 +192,7 @@ def _grant(
 def _open_sinks(tx: DatabaseTransaction, topology: Topology, grant: Grant, database: str) -> None:
     sinks = [state.name for state in topology.states if state.database == database]
     steps = [topology.step_of(sink) for sink in sinks]
-    tx.all("open_sinks", steps=steps, sinks=sinks, **grant)
+    tx.queue("open_sinks", steps=steps, sinks=sinks, **grant)
 
 
 def _batch_parameters(batch: AttemptBatch | None) -> dict[str, Any]:
@@ -223,8 +228,9 @@ def claim_step(
     key = TxidKey(topology.name, txid)
     try:
         with connection.transaction() as tx:
-            snapshot = read_snapshot_in(tx, topology.name, txid, topology.states)
-            request = _request_in(tx, request_id)
+            snapshot, request = _read_with_request(
+                tx, topology.name, txid, request_id, topology.states
+            )
             if next_action(snapshot, request, work) != Submit(step):
                 return None
             row = tx.first("claim_step", step=step, task=work.task, request_id=request_id, **key)

@@ -67,9 +67,9 @@ def cut_batch(connection: LedgerConnection, topology: Topology, txid: int) -> At
     """
     key = TxidKey(topology.name, txid)
     with connection.transaction() as tx:
-        row = tx.one("snapshot", **key)
-        if row["is_frozen"]:
+        if tx.one("is_frozen", **key)["is_frozen"]:
             return None
+        row = tx.one("snapshot", request_id=None, **key)
         before = [batch_of(found) for found in tx.all("uncommitted_batches_before", **key)]
     spout = topology.spout
     try:
@@ -114,6 +114,13 @@ def batch_without_excluded(
         return None
     meta = BatchMeta(items=items, emitted=topology.spout.count(items))
     return AttemptBatch(topology=topology.name, txid=txid, meta=meta, predecessor_attempt=None)
+
+
+def is_any_unfrozen(tx: DatabaseTransaction, keys: Sequence[ChangeKey]) -> bool:
+    """Return whether any of these txids of a topology has an opaque batch that is not frozen."""
+    txids = [key.txid for key in keys]
+    found = tx.one("is_any_unfrozen", topology=keys[0].topology, txids=txids)
+    return bool(found["is_any_unfrozen"])
 
 
 def freeze_batch(tx: DatabaseTransaction, key: ChangeKey) -> None:

@@ -27,7 +27,7 @@ def read_standing(tx: DatabaseTransaction, topology: str) -> Standing:
         paused=row["paused_reason"],
         is_throttled=row["is_throttled"],
         is_gathering=row["is_gathering"],
-        live={one["txid"]: live_attempt_of(one, one["steps"]) for one in live},
+        live={one["txid"]: live_attempt_of(one) for one in live},
         unfrozen=frozenset(one["txid"] for one in others if one["is_unfrozen"]),
         held={one["txid"]: one["held_reason"] for one in others if one["held_reason"] is not None},
         blocked=blocked_of(blocked),
