@@ -16,7 +16,7 @@ import reliability.ledger.connection
 
 # What is durable changes at the borders of transactions; THOROUGH=1 lets a process die before
 # every single round trip.
-EVERY = 1 if os.environ.get("THOROUGH") else 5
+EVERY = 1 if os.environ.get("THOROUGH") else 4
 
 
 class Died(BaseException):
