@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reliability import (
@@ -79,6 +80,17 @@ def appends(name: str, *, as_view: bool = False) -> Topology:
     )
 
 
+def by_minute(name: str) -> Topology:
+    """Return a topology with a small file for each minute, and a table of its own."""
+    return Topology(
+        name,
+        spout=FileSpout(name + "/{data_interval_start:%Y-%m-%dT%H%M}.parquet"),
+        process=feed_totals,
+        states=[replace(totals(name).states[0], table=f"totals_of_{name}")],
+        max_spout_pending=1000,
+    )
+
+
 def upserts(name: str, kind: type[State]) -> Topology:
     """Return a topology that loads a table in one month and upserts into it in the next."""
     latest = {c: Upsert(c, by={"ts": "timestamptz"}, type=type_) for c, type_ in VALUES.items()}
@@ -130,3 +142,4 @@ orders = Topology(
 txids = totals("txids")
 history = totals("history")
 small = totals("small")
+growth = by_minute("growth")

@@ -1,0 +1,392 @@
+"""How the ledger's work grows with its txids, its topologies and the keys of a state.
+
+    python -m benchmarks.ledger_growth [txids] [topologies] [commits] [keys]
+
+Spark does not run: a small batch is staged in this process. Every figure is a median.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from functools import partial
+from multiprocessing import get_context
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import psycopg2
+from psycopg2.sql import SQL
+from rich.console import Console
+from rich.table import Table
+from typer.testing import CliRunner
+
+from benchmarks import topologies
+from benchmarks.copied_history import START, fill
+from benchmarks.data import write_file
+from benchmarks.job import Database
+from benchmarks.machine import describe_machine
+from benchmarks.places import HOME
+from benchmarks.project.staging import DirectStaging
+from benchmarks.project.transactions import Transactions
+from benchmarks.server import Server, scratch_server
+from benchmarks.suite import worker_environment
+from benchmarks.topologies import by_minute
+from reliability import Topology
+from reliability.cli import app
+from reliability.core.spout import Interval
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.migrations import migrate
+from reliability.ledger.queries import queries
+from reliability.transaction.commit.drain import drain
+from reliability.transaction.emit.requests import Run, settle
+from reliability.transaction.maintain.sweep import sweep
+
+TXIDS = (10, 1_000, 100_000, 1_000_000)
+LISTED = 100_000  # with more intervals `lag`, which lists the files of each, takes minutes
+TOPOLOGIES = (10, 100, 1_000)
+SIDE_BY_SIDE = (1, 2, 4)
+COMMITS = 100
+KEYS = (10_000, 100_000, 1_000_000, 10_000_000)
+CHANGED_KEYS = 1_000
+LOADED_AT_ONCE = 1_000_000
+ROUNDS = 5
+#: A query is named if it takes so many milliseconds in the end, and so many times what it took.
+SLOW, GROWS = 5, 5
+
+#: What shows that a statement locks, writes, acts or is composed.
+OTHER = re.compile(
+    r"\b(DELETE|INSERT|CREATE|UPDATE|SHARE)\b|advisory|acknowledge|pg_\w*backend|set_config|{[a-z]"
+)
+
+Figures = dict[str, list[float]]
+"""What was measured -> a figure for each round."""
+
+
+def main() -> None:
+    """Measure the parts that are named, by default all, and print a table of each."""
+    HOME.mkdir(parents=True, exist_ok=True)
+    Console().print(describe_machine())
+    with scratch_server() as server:
+        os.environ.update(worker_environment(server))
+        for part in sys.argv[1:] or PARTS:
+            PARTS[part](server)
+
+
+@dataclass
+class Pipeline:
+    """One topology, whose next txid can be emitted, staged, committed and settled."""
+
+    connection: LedgerConnection
+    topology: Topology
+    home: Path
+    figures: Figures = field(default_factory=lambda: defaultdict(list))
+
+    def transact(self, customers: Iterable[int] = (1,)) -> None:
+        """Do the next txid with a row for each customer, and time the parts of its run."""
+        self._time("an empty transaction", self._next_txid)  # how busy the machine is
+        txid, run = self.process(customers)
+        before = self._written()
+        self._time("commit", lambda: drain(self.connection, self.topology.name))
+        self.figures["WAL of the commit, kB"].append((self._written() - before) / 1000)
+        self._time("settle", lambda: settle(self.connection, self.topology.name, run, [txid]))
+
+    def process(self, customers: Iterable[int] = (1,)) -> tuple[int, Run]:
+        """Emit, process and seal the next txid."""
+        txid = self._next_txid()
+        start = datetime.fromisoformat(START) + txid * timedelta(minutes=1)
+        file = f"{self.topology.name}/{start:%Y-%m-%dT%H%M}.parquet"
+        write_file(self.home / file, columns_of(customers))
+        run = Run(dag_id=self.topology.name, run_id=f"run {txid}")
+        transactions = Transactions(self.connection, self.topology, DirectStaging(), run=run)
+        transactions.emit(Interval(start, start + timedelta(minutes=1)))
+        transactions.process(txid)
+        phases = transactions.watch.phases
+        self.figures["emit"].append(1000 * phases["emit"])
+        self.figures["begin and seal"].append(1000 * (phases["process"] - phases["stage"]))
+        return txid, run
+
+    def sweep(self) -> None:
+        """Sweep as housekeeping does."""
+        self._time("sweep", lambda: sweep(self.connection, self.topology.name, clean=True))
+
+    def _time(self, what: str, work: Callable[[], object]) -> None:
+        self.figures[what].append(milliseconds_of(work))
+
+    def _next_txid(self) -> int:
+        with self.connection.transaction() as tx:
+            row = tx.first("next_txid", topology=self.topology.name)
+        return int(row["next_txid"]) if row else 1
+
+    def _written(self) -> int:
+        with self.connection.transaction() as tx:
+            row = tx.one(SQL("SELECT pg_current_wal_insert_lsn() - '0/0' AS bytes"))
+        return int(row["bytes"])
+
+
+def columns_of(customers: Iterable[int]) -> dict[str, Any]:
+    """Return the columns of a file with a row for each of these customers."""
+    import numpy as np
+
+    ids = np.fromiter(customers, dtype=np.int64)
+    return {"customer_id": ids, "amount": ids % 1000}
+
+
+# --- txids ---------------------------------------------------------------------------------------
+
+
+def measure_txids(server: Server) -> None:
+    """Let a ledger grow; time a run, the command line and each query at every size."""
+    found: dict[str, Figures] = {}
+    asked: dict[str, Figures] = {}
+    with new_ledger(server, "growth") as (connection, home):
+        Pipeline(connection, topologies.growth, home).transact()
+        for txids in TXIDS:
+            fill(connection, txids)
+            tidy_up(server.database("growth"))
+            Pipeline(connection, topologies.growth, home).transact()  # warms the caches
+            pipeline = Pipeline(connection, topologies.growth, home)
+            for _ in range(ROUNDS):
+                pipeline.transact()
+                pipeline.sweep()
+            verbs = ("status", *(("lag",) if txids <= LISTED else ()))
+            sizes = {"ledger, MB": [size_of(connection)]}
+            found[f"{txids:,}"] = pipeline.figures | time_verbs(*verbs) | sizes
+            asked[f"{txids:,}"] = time_queries(connection, "growth", txids)
+            show("milliseconds, by txids in the ledger", found)
+    show("queries that grow, milliseconds, by txids in the ledger", growing(asked))
+
+
+def size_of(connection: LedgerConnection) -> float:
+    """Return the megabytes of the database on disk, with indexes."""
+    with connection.transaction() as tx:
+        row = tx.one(SQL("SELECT pg_database_size(current_database()) / 1e6 AS megabytes"))
+    return float(row["megabytes"])
+
+
+def time_verbs(*verbs: str) -> Figures:
+    """Time verbs of the command line, without the start of Python."""
+    return {verb: [milliseconds_of(partial(call, verb)) for _ in range(3)] for verb in verbs}
+
+
+def call(verb: str) -> None:
+    """Call a verb in this process."""
+    result = CliRunner().invoke(app, [verb])
+    assert result.exit_code == 0, result.output
+
+
+def time_queries(connection: LedgerConnection, topology: str, txid: int) -> Figures:
+    """Time every named query that only reads and whose parameters are known here."""
+    known = parameters(topology, txid)
+    names = [name for name, text in queries().items() if is_read(text, known)]
+    with connection.transaction(reads_only=True) as tx:
+        return {
+            name: [milliseconds_of(partial(tx.all, name, **known)) for _ in range(3)]
+            for name in names
+        }
+
+
+def parameters(topology: str, txid: int) -> dict[str, Any]:
+    """Return values for the parameters of the named queries."""
+    start = datetime.fromisoformat(START) + txid * timedelta(minutes=1)
+    return {
+        "topology": topology, "txid": txid, "txids": [txid], "attempt_id": 0, "attempt_ids": [0],
+        "dag_id": topology, "run_id": f"run {txid}", "task": "process", "later_tasks": ["commit"],
+        "number": 1, "request_id": txid, "request_ids": [txid], "known": [txid], "unknown": [],
+        "interval_start": start, "interval_end": start + timedelta(minutes=1), "moment": start,
+        "state": "totals", "sink": "totals", "partition": 0, "replaced_attempt": None,
+        "item": f"copy {txid}", "items": [f"copy {txid}"], "file": f"copy {txid}$",
+        "parts": ["{(,)}"], "below": txid + 1, "before": txid + 1, "page": 20,
+        "curr_txid": txid + 1, "commit_number": txid, "commit_numbers": [txid],
+        "granted_after": -1, "overdue": 0, "most": 100, "at_once": False, "last": 1000,
+        "request_lease": 600, "silence": 900, "keep_txids": 1000, "keep_age": None,
+        "after": 0, "through": 0, "database": "",
+    }  # fmt: skip
+
+
+def is_read(text: str, known: Mapping[str, Any]) -> bool:
+    """Say whether a statement only reads, is not composed, and all its parameters are known."""
+    needs = set(re.findall(r"%\((\w+)\)s", text))
+    statement = re.sub(r"^(--.*\n)+", "", text)
+    is_query = statement.startswith(("SELECT", "WITH"))
+    return is_query and needs <= known.keys() and not OTHER.search(statement)
+
+
+def growing(asked: Mapping[str, Figures]) -> dict[str, Figures]:
+    """Keep the queries that are slow in the end, and were not in the beginning."""
+    first, *_, last = asked.values()
+    names = [n for n in last if median(last[n]) > max(SLOW, GROWS * median(first[n]))]
+    return {size: {name: figures[name] for name in names} for size, figures in asked.items()}
+
+
+# --- topologies ----------------------------------------------------------------------------------
+
+
+def measure_topologies(server: Server) -> None:
+    """Add topologies to a ledger; time the command line, and a run of the last topology."""
+    found: dict[str, Figures] = {}
+    with new_ledger(server, "topologies") as (connection, home):
+        for before, many in zip((0, *TOPOLOGIES), TOPOLOGIES, strict=False):
+            for number in range(before + 1, many + 1):
+                pipeline = Pipeline(connection, by_minute(f"t{number}"), home)
+                pipeline.transact()
+            tidy_up(server.database("topologies"))
+            pipeline.figures.clear()
+            for _ in range(ROUNDS):
+                pipeline.transact()
+                pipeline.sweep()
+            sizes = catalog_of(connection)
+            found[f"{many:,}"] = pipeline.figures | time_verbs("status") | sizes
+            show("milliseconds, by topologies in the ledger", found)
+
+
+def catalog_of(connection: LedgerConnection) -> Figures:
+    """Count the relations that the topologies have, and the bytes of the catalogs."""
+    with connection.transaction() as tx:
+        row = tx.one(
+            SQL("""
+            SELECT (SELECT count(*) FROM pg_class WHERE oid >= 16384) AS relations,
+                   (SELECT sum(pg_total_relation_size(oid)) FROM pg_class
+                     WHERE relkind = 'r' AND oid < 16384) / 1000 AS kilobytes
+        """)
+        )
+    return {
+        "tables, indexes and views": [row["relations"]],
+        "catalogs, kB": [float(row["kilobytes"])],
+    }
+
+
+# --- commits side by side ------------------------------------------------------------------------
+
+
+def measure_commits(server: Server) -> None:
+    """Commit the txids of several topologies at once, each in a process of its own."""
+    found: dict[str, Figures] = defaultdict(lambda: defaultdict(list))
+    with new_ledger(server, "commits") as (connection, home):
+        for _ in range(3):
+            for many in SIDE_BY_SIDE:
+                for how, is_grouped in (("one by one", False), ("in groups", True)):
+                    names = [f"c{number}" for number in range(many)]
+                    for name in names:
+                        stage_many(
+                            Pipeline(connection, by_minute(name), home), is_grouped=is_grouped
+                        )
+                    rate = many * COMMITS / commit_side_by_side(connection.dsn, names)
+                    found[str(many)][f"txids a second, {how}"].append(rate)
+    show("by topologies that commit at the same time", found)
+
+
+def stage_many(pipeline: Pipeline, *, is_grouped: bool) -> None:
+    """Process txids that a single drain commits: together, or each for itself."""
+    for _ in range(COMMITS):
+        pipeline.process()
+    with pipeline.connection.transaction() as tx:
+        text = "UPDATE reliability.topology SET groups_commits = %(g)s WHERE topology = %(t)s"
+        tx.run(SQL(text), g=is_grouped, t=pipeline.topology.name)
+
+
+def commit_side_by_side(dsn: str, names: list[str]) -> float:
+    """Return the seconds from the common start until the last topology has committed all."""
+    context = get_context("spawn")
+    ready, ended = context.Barrier(len(names) + 1), context.Barrier(len(names) + 1)
+    workers = [context.Process(target=commit_all, args=(dsn, n, ready, ended)) for n in names]
+    for worker in workers:
+        worker.start()
+    ready.wait()
+    seconds = milliseconds_of(ended.wait) / 1000
+    for worker in workers:
+        worker.join()
+    return seconds
+
+
+def commit_all(dsn: str, topology: str, ready: Any, ended: Any) -> None:
+    """Commit what is processed, when the others are ready too."""
+    with LedgerConnection(dsn) as connection:
+        with connection.transaction() as tx:
+            tx.one("next_txid", topology=topology)
+        ready.wait()
+        assert len(drain(connection, topology)) == COMMITS
+        ended.wait()
+
+
+# --- keys ----------------------------------------------------------------------------------------
+
+
+def measure_keys(server: Server) -> None:
+    """Let the table of a state grow; time a txid that changes a thousand of its keys."""
+    import numpy as np
+
+    random = np.random.default_rng(7)
+    found: dict[str, Figures] = {}
+    with new_ledger(server, "keys") as (connection, home):
+        pipeline = Pipeline(connection, by_minute("keys"), home)
+        for before, keys in zip((0, *KEYS), KEYS, strict=False):
+            for first in range(before, keys, LOADED_AT_ONCE):
+                pipeline.transact(range(first, min(keys, first + LOADED_AT_ONCE)))
+            tidy_up(server.database("keys"))
+            pipeline.figures.clear()
+            for _ in range(ROUNDS):
+                pipeline.transact(random.choice(keys, CHANGED_KEYS, replace=False))
+            found[f"{keys:,}"] = dict(pipeline.figures)
+            show(f"milliseconds for {CHANGED_KEYS:,} keys, by keys in the table", found)
+
+
+# --- all parts -----------------------------------------------------------------------------------
+
+
+@contextmanager
+def new_ledger(server: Server, name: str) -> Iterator[tuple[LedgerConnection, Path]]:
+    """Make a ledger in a database of its own, and a folder for the files of its topologies."""
+    database = server.create(name)
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["RELIABILITY_DSN"] = database.libpq
+        os.environ["RELIABILITY_HOME"] = folder
+        with LedgerConnection(database.libpq) as connection:
+            migrate(connection)
+            yield connection, Path(folder)
+    server.drop(name)
+
+
+def tidy_up(database: Database) -> None:
+    """Do what autovacuum does sooner or later, and leave nothing to be written."""
+    session = psycopg2.connect(database.libpq, password=database.password)
+    session.autocommit = True
+    with closing(session), session.cursor() as cursor:
+        cursor.execute("VACUUM (ANALYZE)")
+
+
+def milliseconds_of(work: Callable[[], object]) -> float:
+    """Return how long some work takes."""
+    started = time.perf_counter()
+    work()
+    return 1000 * (time.perf_counter() - started)
+
+
+def show(title: str, found: Mapping[str, Mapping[str, list[float]]]) -> None:
+    """Print the medians: a row for each figure, a column for each size."""
+    table = Table(title=title)
+    for name in ("", *found):
+        table.add_column(name, justify="right")
+    for name in next(iter(found.values())):
+        medians = [median(figures[name]) if name in figures else None for figures in found.values()]
+        table.add_row(name, *("" if m is None else f"{m:,.1f}" for m in medians))
+    Console().print(table)
+
+
+PARTS: Mapping[str, Callable[[Server], None]] = {
+    "txids": measure_txids,
+    "topologies": measure_topologies,
+    "commits": measure_commits,
+    "keys": measure_keys,
+}
+
+if __name__ == "__main__":
+    main()
