@@ -83,6 +83,10 @@ CREATE TABLE reliability.attempt (
     CONSTRAINT verdict_says_why CHECK (((verdict IS NULL) = (verdict_reason IS NULL)))
 );
 
+CREATE INDEX attempt_to_clean ON reliability.attempt USING btree (topology, txid, attempt_id) WHERE ((cleaned_at IS NULL) AND (status = ANY (ARRAY['FAILED'::text, 'FENCED'::text, 'REPLACED'::text, 'DRY_RUN'::text, 'ROLLED_BACK'::text])));
+
+CREATE INDEX attempt_with_verdict ON reliability.attempt USING btree (topology, txid) WHERE (verdict IS NOT NULL);
+
 CREATE UNIQUE INDEX one_committed_attempt_per_txid ON reliability.attempt USING btree (topology, txid) WHERE (status = 'COMMITTED'::text);
 
 CREATE UNIQUE INDEX one_live_attempt_per_txid ON reliability.attempt USING btree (topology, txid) WHERE (status = ANY (ARRAY['PROCESSING'::text, 'SEALING'::text, 'PROCESSED'::text]));
@@ -477,6 +481,8 @@ CREATE TABLE reliability.transaction (
 CREATE INDEX transaction_by_interval ON reliability.transaction USING btree (topology, interval_start);
 
 CREATE INDEX transaction_by_run ON reliability.transaction USING btree (dag_id, run_id);
+
+CREATE INDEX uncommitted_transaction ON reliability.transaction USING btree (topology, txid) WHERE (committed_attempt IS NULL);
 
 CREATE OR REPLACE FUNCTION reliability.acknowledge(p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_sink text, p_partition integer, p_write_id uuid, p_xor bigint, p_count bigint, p_rows bigint, p_digest bigint)
  RETURNS void

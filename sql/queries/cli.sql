@@ -18,7 +18,7 @@ SELECT t.held_reason AS reason, count(*) AS count,
        range_agg(int8range(t.txid, t.txid, '[]'))::text AS txids
   FROM reliability.topology p
   JOIN reliability.transaction t ON t.topology = p.topology AND t.txid >= p.curr_txid
- WHERE p.topology = %(topology)s AND t.held_reason IS NOT NULL
+ WHERE p.topology = %(topology)s AND t.held_reason IS NOT NULL AND t.committed_attempt IS NULL
  GROUP BY t.held_reason ORDER BY min(t.txid);
 
 -- parked_txids --

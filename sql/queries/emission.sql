@@ -3,9 +3,10 @@
 SELECT next_txid FROM reliability.topology WHERE topology = %(topology)s;
 
 -- whole_items --
--- Which of these source items belong to a txid as a whole, or are excluded.
+-- Which of these source items belong to a txid as a whole, or are excluded. Not by "=": Postgres
+-- would look for all whole items in the index of the parts.
 SELECT item FROM reliability.source_item
- WHERE topology = %(topology)s AND item = ANY(%(items)s) AND part = '{(,)}'
+ WHERE topology = %(topology)s AND item = ANY(%(items)s) AND part IS NOT DISTINCT FROM '{(,)}'
  UNION
 SELECT item FROM reliability.exclusion
  WHERE topology = %(topology)s AND item = ANY(%(items)s) AND ended_at IS NULL;
@@ -54,10 +55,14 @@ SELECT item FROM reliability.exclusion
  WHERE topology = %(topology)s AND item = ANY(%(items)s::text[]) AND ended_at IS NULL;
 
 -- emitted_intervals --
--- Intervals of earlier emissions that could overlap this one.
+-- Intervals of earlier emissions that overlap this one. These do not overlap each other, or their
+-- emission was refused: of those that start before this one, only the last can reach into it.
 SELECT DISTINCT interval_start, interval_end, run_id FROM reliability.transaction
  WHERE topology = %(topology)s
-   AND interval_start < %(interval_end)s AND interval_end > %(interval_start)s;
+   AND interval_start < %(interval_end)s AND interval_end > %(interval_start)s
+   AND interval_start >= coalesce((
+       SELECT max(interval_start) FROM reliability.transaction
+        WHERE topology = %(topology)s AND interval_start < %(interval_start)s), '-infinity');
 
 -- txids_of_interval --
 -- The txids of a data interval.
@@ -154,7 +159,7 @@ RETURNING txid;
 -- unfrozen_txids --
 -- How many txids of an interval have no batch yet: an opaque spout cuts it when they begin.
 SELECT count(*) AS unfrozen FROM reliability.transaction
- WHERE topology = %(topology)s AND batch_meta IS NULL
+ WHERE topology = %(topology)s AND committed_attempt IS NULL AND batch_meta IS NULL
    AND interval_start IS NOT DISTINCT FROM %(interval_start)s
    AND interval_end IS NOT DISTINCT FROM %(interval_end)s;
 

@@ -27,13 +27,15 @@ WITH due AS (
          FROM reliability.topology p WHERE p.topology = %(topology)s
 ), unsettled AS (
        SELECT txid FROM reliability.transaction
-        WHERE topology = %(topology)s AND (committed_attempt IS NULL OR held_reason IS NOT NULL)
+        WHERE topology = %(topology)s AND committed_attempt IS NULL  -- only these can be held
         UNION ALL
        SELECT txid FROM reliability.attempt
-        WHERE topology = %(topology)s AND (status IN ('PROCESSING', 'SEALING', 'PROCESSED')
-              OR status = 'COMMITTED' AND verdict IS NOT NULL AND txid NOT IN (
-                 SELECT k.txid FROM reliability.skip k
-                  WHERE k.topology = %(topology)s AND k.ended_at IS NULL))
+        WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING', 'PROCESSED')
+        UNION ALL
+       SELECT txid FROM reliability.attempt
+        WHERE topology = %(topology)s AND status = 'COMMITTED' AND verdict IS NOT NULL
+          AND txid NOT IN (SELECT k.txid FROM reliability.skip k
+                            WHERE k.topology = %(topology)s AND k.ended_at IS NULL)
         UNION ALL
        SELECT txid FROM reliability.request
         WHERE topology = %(topology)s AND status = 'OPEN' AND kind = 'REPLAY'

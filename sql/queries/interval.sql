@@ -102,7 +102,7 @@ SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_a
   LEFT JOIN LATERAL (
        SELECT * FROM reliability.attempt a WHERE a.topology = t.topology AND a.txid = t.txid
         ORDER BY a.attempt_id DESC LIMIT 1) AS a ON true
- WHERE p.topology = %(topology)s
+ WHERE p.topology = %(topology)s AND t.committed_attempt IS NULL
  ORDER BY t.txid;
 
 -- parked_with_intervals --

@@ -29,9 +29,13 @@ SELECT t.topology, t.txid, t.batch_meta IS NULL AS is_unfrozen, t.held_reason,
        t.interval_start, t.interval_end, k.skipped_at, k.skipped_by, k.reason AS skipped_reason
   FROM reliability.transaction t
   LEFT JOIN reliability.skip k ON k.topology = t.topology AND k.txid = t.txid AND k.ended_at IS NULL
- WHERE t.topology = %(topology)s
-   AND (t.txid >= %(curr_txid)s AND (t.batch_meta IS NULL OR t.held_reason IS NOT NULL)
-        OR k.txid IS NOT NULL);
+ WHERE t.topology = %(topology)s AND t.txid IN (
+       SELECT o.txid FROM reliability.transaction o
+        WHERE o.topology = %(topology)s AND o.committed_attempt IS NULL
+          AND o.txid >= %(curr_txid)s AND (o.batch_meta IS NULL OR o.held_reason IS NOT NULL)
+        UNION
+       SELECT s.txid FROM reliability.skip s
+        WHERE s.topology = %(topology)s AND s.ended_at IS NULL);
 
 -- requests_that_changed --
 -- Which of these requests are no longer open, and those whose status the caller does not know yet.

@@ -9,6 +9,7 @@ from datetime import date, datetime, timezone
 from decimal import Decimal
 
 import pytest
+from psycopg2.sql import SQL
 
 from reliability import Count, FileSpout, State
 from reliability.core.coordinator import Action, Fail, Wait
@@ -31,11 +32,15 @@ from reliability.transaction.correct.park import park
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.requests import Run
 from tests.support.fix_pipeline import Pipeline, month, shop, write_parquet
-from tests.support.fix_postgres import rows
+from tests.support.fix_postgres import rolled_back, rows
 from tests.support.runner import TransactionRunner
 
 ROW = [{"customer": 1, "day": date(1997, 1, 1), "price": Decimal(1)}]
 TXIDS = "SELECT txid, interval_start::date, run_id FROM reliability.transaction ORDER BY txid"
+TRANSACTION = {
+    "topology": "shop", "batch_meta": None, "emitted_xor": None, "emitted_count": None,
+    "dag_id": "shop", "run_id": "run",
+}  # fmt: skip
 NOTHING = "SELECT count(*) FROM reliability.transaction"
 
 
@@ -137,6 +142,26 @@ def test_a_partly_overlapping_interval_is_refused_and_names_both(emitter, connec
         IntervalOverlap, match=r"1997-01-15/1997-02-15 overlaps 1997-01 of run scheduled__1997-01"
     ):
         emitter.again("manual__1").emit(half)
+
+
+def test_the_intervals_that_one_overlaps_are_found_beside_any_others(emitter, connection):
+    """E1: only the last interval before its start is looked at, and those that start within it."""
+    moments = [month(1997, number).start for number in range(1, 12)]
+    emitted = [(0, 1), (1, 2), (2, 2), (2, 5), (6, 6), (7, 8), (7, 7), (8, 10)]
+    ends = [(moments[start], moments[end]) for start, end in emitted]
+    emitter.emit(month(1997, 1))
+    with rolled_back(connection) as tx:
+        tx.run(SQL("UPDATE reliability.transaction SET interval_start = NULL, interval_end = NULL"))
+        for txid, (start, end) in enumerate(ends, start=10):
+            interval = {"interval_start": start, "interval_end": end}
+            tx.one("insert_transaction", **TRANSACTION, txid=txid, **interval)
+        for number, start in enumerate(moments):
+            for end in moments[number:]:
+                asked = {"interval_start": start, "interval_end": end}
+                found = tx.all("emitted_intervals", topology="shop", **asked)
+                assert sorted((row["interval_start"], row["interval_end"]) for row in found) == (
+                    sorted(one for one in ends if one[0] < end and one[1] > start)
+                )
 
 
 def test_a_manual_run_without_a_data_interval_is_refused(emitter, connection):
