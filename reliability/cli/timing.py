@@ -55,7 +55,9 @@ def show_timing(
 
 def show_percentiles(connection: LedgerConnection, topology: str, *, as_json: bool) -> None:
     """Print the phases of the attempts that committed the last txids."""
-    rows = rows_of(connection, "timing_of_topology", topology=topology, last=MAX_TXIDS)
+    (position,) = rows_of(connection, "topology_position", topology=topology)
+    first = position["curr_txid"] - MAX_TXIDS
+    rows = rows_of(connection, "timing_of_topology", topology=topology, first=first)
     if as_json:
         return print_json(rows)
     print_table(

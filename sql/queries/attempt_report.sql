@@ -71,15 +71,15 @@ SELECT attempt_id, status, emit, queue, submit, read, stage, exit, seal, wait, c
  ORDER BY attempt_id;
 
 -- timing_of_topology --
--- Where the time of the last committed txids went: for each phase, percentiles over their attempts.
+-- Where the time of the committed txids from the first on went: for each phase, percentiles over
+-- their attempts.
 SELECT p.phase, count(p.seconds) AS attempts,
        percentile_cont(0.5) WITHIN GROUP (ORDER BY p.seconds) AS median,
        percentile_cont(0.9) WITHIN GROUP (ORDER BY p.seconds) AS p90,
        max(p.seconds) AS longest
-  FROM (SELECT m.* FROM reliability.topology o
-          JOIN reliability.attempt_timing m ON m.topology = o.topology
-               AND m.txid >= o.curr_txid - %(last)s AND m.status IN ('COMMITTED', 'REPLACED')
-         WHERE o.topology = %(topology)s) AS a
+  FROM (SELECT * FROM reliability.attempt_timing
+         WHERE topology = %(topology)s AND txid >= %(first)s
+           AND status IN ('COMMITTED', 'REPLACED')) AS a
  CROSS JOIN LATERAL (VALUES
        (1, 'emit', a.emit), (2, 'queue', a.queue), (3, 'submit', a.submit), (4, 'read', a.read),
        (5, 'stage', a.stage), (6, 'exit', a.exit), (7, 'seal', a.seal), (8, 'wait', a.wait),
