@@ -11,6 +11,7 @@ from benchmarks import topologies
 from benchmarks.copied_history import fill
 from benchmarks.ledger_growth import Pipeline, parameters
 from reliability.ledger.queries import queries
+from reliability.transaction.correct.rollback import roll_back
 from tests.support.fix_postgres import rows
 
 COPIES = 3000
@@ -64,3 +65,44 @@ def test_a_copied_history_is_one_that_goes_on(long_history, connection):
     assert rows(connection, "SELECT count(*) FROM reliability.attempt_event") == [
         (4 * (COPIES + 1),)
     ]
+
+
+PARTITIONED = """
+    ALTER TABLE public.totals_of_growth RENAME TO whole;
+    CREATE TABLE public.totals_of_growth (LIKE public.whole INCLUDING ALL EXCLUDING INDEXES)
+        PARTITION BY HASH (customer_id);
+    CREATE TABLE public.totals_of_growth_0 PARTITION OF public.totals_of_growth
+        FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+    CREATE TABLE public.totals_of_growth_1 PARTITION OF public.totals_of_growth
+        FOR VALUES WITH (MODULUS 2, REMAINDER 1);
+    ALTER TABLE public.totals_of_growth ADD UNIQUE NULLS NOT DISTINCT (customer_id);
+    INSERT INTO public.totals_of_growth SELECT * FROM public.whole;
+
+    ALTER TABLE reliability_contribution.growth__totals RENAME TO growth__totals_1;
+    CREATE TABLE reliability_contribution.growth__totals
+        (LIKE reliability_contribution.growth__totals_1 INCLUDING ALL) PARTITION BY RANGE (_txid);
+    ALTER TABLE reliability_contribution.growth__totals
+        ATTACH PARTITION reliability_contribution.growth__totals_1 FOR VALUES FROM (1) TO (2);
+    CREATE TABLE reliability_contribution.growth__totals_2
+        PARTITION OF reliability_contribution.growth__totals FOR VALUES FROM (2) TO (MAXVALUE);
+"""
+
+
+def test_a_person_may_partition_the_tables_of_a_state(connection, tmp_path, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
+    pipeline = Pipeline(connection, topologies.growth, tmp_path)
+    pipeline.transact(range(8))
+    with connection.transaction() as tx:
+        tx.run(SQL(PARTITIONED))
+    pipeline.transact(range(4, 12))
+    counts = (
+        "SELECT tableoid::regclass::text, count(*), sum(n) FROM public.totals_of_growth GROUP BY 1"
+    )
+    found = {table: (keys, n) for table, keys, n in rows(connection, counts)}
+    assert set(found) == {"totals_of_growth_0", "totals_of_growth_1"}
+    assert [sum(values) for values in zip(*found.values(), strict=True)] == [12, 16]
+    roll_back(connection, "growth", 1, "a test")
+    assert rows(connection, "SELECT count(*), sum(n) FROM public.totals_of_growth") == [(8, 8)]
+    assert rows(connection, "TABLE public.totals_of_growth ORDER BY 1") == (
+        rows(connection, "TABLE public.whole ORDER BY 1")
+    )
