@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
+from reliability.core.definitions import ENGINES, SUBMIT, Topology
 from reliability.core.errors import DsnUnreadable, InvalidDefinition, PasswordInDsn
 
 DEFAULT_DSN = "service=reliability"
@@ -63,6 +64,24 @@ def home() -> Path:
 def named_home() -> str | None:
     """Return RELIABILITY_HOME as it is set; if it is not, `home` is the working folder."""
     return os.environ.get("RELIABILITY_HOME")
+
+
+def engine_of(topology: Topology) -> str:
+    """Return what runs a topology's steps: its own choice, RELIABILITY_ENGINE, or `submit`.
+
+    :raises InvalidDefinition: the variable names no engine
+    """
+    engine = topology.engine or os.environ.get("RELIABILITY_ENGINE") or SUBMIT
+    if engine not in ENGINES:
+        raise InvalidDefinition(
+            f"RELIABILITY_ENGINE is {engine!r}", remedy=f"set it to {' or '.join(ENGINES)}."
+        )
+    return engine
+
+
+def engine_folder() -> Path:
+    """Return RELIABILITY_ENGINE_FOLDER, where the warm engine of this host and user answers."""
+    return Path(os.environ.get("RELIABILITY_ENGINE_FOLDER") or f"/tmp/reliability-{os.getuid()}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,6 +8,7 @@ pytest_plugins = [
     "tests.support.fix_postgres",
     "tests.support.fix_spark",
     "tests.support.fix_pipeline",
+    "tests.support.fix_engine",
     "tests.support.fix_airflow",
     "tests.support.rules",
 ]

@@ -23,6 +23,7 @@ IN_THE_ORDER_OF_THE_HELP = (
     "resume",
     "alter",
     "maintenance",
+    "engine",
     "doctor",
 )
 for _name in IN_THE_ORDER_OF_THE_HELP:

@@ -23,6 +23,7 @@ from reliability.cli.app import (
     check_known,
     ledger,
     person,
+    topology_from_code,
     verb,
     warn,
 )
@@ -38,7 +39,7 @@ from reliability.cli.select import Selected, with_intervals
 from reliability.core.txids import format_txids, with_noun
 
 if TYPE_CHECKING:
-    from reliability.cli.replay_run import ReplayResult
+    from reliability.cli.replay_run import ReplayResult, SubmitStep
     from reliability.ledger.connection import LedgerConnection
     from reliability.transaction.correct.exclude import ItemOfTxids
 
@@ -81,7 +82,7 @@ def exclude(
         found = check_exclusion(connection, topology, item)
         replays = _Replays(connection, topology, module, timeout, master, conf or [])
         if found.to_replay:  # nothing is recorded if Spark is missing here
-            replaying.submit_with(master, conf or [])
+            replays.submit()
         done: list[ReplayResult] = []
         if dry_run or not yes:
             without = frozenset({item})
@@ -116,6 +117,11 @@ class _Replays:
     master: str
     conf: Sequence[str]
 
+    def submit(self) -> SubmitStep:
+        """Return the function that runs a step; raise if there is none here."""
+        code = topology_from_code(self.connection, self.topology, self.module)
+        return replaying.submit_with(self.master, self.conf, code)
+
     def run(
         self,
         txids: Sequence[int],
@@ -127,7 +133,7 @@ class _Replays:
         """Replay the txids, in a run of their own; nothing is shown any more when it returns."""
         if not txids:
             return []
-        submit = replaying.submit_with(self.master, self.conf)
+        submit = self.submit()
         with print_progress(len(txids)) as report, signals_as_errors():
             replay_run = prepare_replay(
                 self.connection,

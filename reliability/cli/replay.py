@@ -51,6 +51,7 @@ from reliability.cli.select import (
     check_selection,
     select_txids,
 )
+from reliability.core.definitions import SUBMIT
 from reliability.core.errors import RequestClosed
 from reliability.core.txids import format_intervals
 
@@ -58,7 +59,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from reliability.cli.replay_run import ReplayResult, ReplayRun, SubmitStep
+    from reliability.core.definitions import Topology
     from reliability.ledger.connection import LedgerConnection
+    from reliability.spark.submit import SparkSubmit
     from reliability.transaction.correct.rollback import RunToClear
 
 DAG_ID = "cli"
@@ -113,7 +116,8 @@ def replay(
         selected = select_txids(connection, topology, txids, interval, file)
         selected.show()
         wanted = list(selected.txids)
-        submit = submit_with(master, conf or [])
+        code = topology_from_code(connection, topology, module)
+        submit = submit_with(master, conf or [], code)
         rows = None
         if diff or diff_table:
             if not dry_run:
@@ -142,8 +146,20 @@ def replay(
         typer.echo(f"{rows.count:,} rows are in {diff or diff_table}")
 
 
-def submit_with(master: str, conf: Sequence[str]) -> SubmitStep:
-    """Return the function that runs a step; tests replace it."""
+def submit_with(master: str, conf: Sequence[str], topology: Topology) -> SubmitStep:
+    """Return the function that runs a step of a topology; tests replace it."""
+    from reliability.settings import engine_of
+    from reliability.spark.engine_socket import engine_status
+    from reliability.spark.warm_submit import WarmSubmit
+
+    if engine_of(topology) == SUBMIT:
+        return submit_options(master, conf)
+    engine_status()  # before any request is made
+    return WarmSubmit(code=code_folders())
+
+
+def submit_options(master: str, conf: Sequence[str]) -> SparkSubmit:
+    """Return this host's spark-submit with options of the command line."""
     from reliability.spark.submit import SparkSubmit, find_spark_submit
 
     if wrong := [one for one in conf if "=" not in one]:
@@ -304,7 +320,7 @@ def _print_log_path(error: BaseException) -> None:
     from reliability.spark.submit import SubmitFailed
 
     if isinstance(error.__cause__, SubmitFailed):
-        warn(f"the output of spark-submit is in {error.__cause__.log}")
+        warn(f"the driver's output is in {error.__cause__.log}")
 
 
 # --- output ------------------------------------------------

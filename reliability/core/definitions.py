@@ -13,6 +13,7 @@ from reliability.core.names import check_name
 from reliability.core.spout import Spout
 from reliability.core.state import State
 
+ENGINES = (SUBMIT, WARM) = ("submit", "warm")
 MIN_CHECKPOINT_INTERVAL = 0.1  # seconds, as in Storm
 
 
@@ -38,6 +39,9 @@ class Topology:
         fails. 7 days by default
     :param max_staging_sessions: how many Spark tasks of an attempt stage rows at once, each with a
         session in Postgres: the last stage of a job has no more partitions
+    :param engine: what runs a step: `submit`, a spark-submit of its own, or `warm`, a session
+        of the host's warm engine; by default what RELIABILITY_ENGINE says, otherwise `submit`. The
+        results are the same, and it may change at any time
     :param module: the module that defines this object; by default that of the first step's function
     """
 
@@ -53,12 +57,17 @@ class Topology:
     lease_seconds: int = 900
     blocked_timeout_seconds: float = 7 * 24 * 3600
     max_staging_sessions: int = 32
+    engine: str | None = None
     module: str = ""
 
     def __post_init__(self) -> None:
         check_name("topology", self.name)
         self._check_states()
         self._check_numbers()
+        if self.engine is not None and self.engine not in ENGINES:
+            raise InvalidDefinition(
+                f"topology {self.name}: engine is {self.engine!r}, not {' or '.join(ENGINES)}"
+            )
         names = [state.name for state in self.states]
         # dataclasses.replace copies the step that was made here from `process`.
         given = [step for step in self.steps if step.process is not self.process]

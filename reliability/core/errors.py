@@ -600,6 +600,16 @@ class SparkConnectionMissing(Terminal):
     remedy = "create the connection; without it, the provider would submit to YARN."
 
 
+class EngineUnavailable(Transient):
+    """No warm engine answers on this host, or not one of this release."""
+
+    code = "ENGINE_UNAVAILABLE"
+    remedy = (
+        "run `reliability engine run` on this host, as the user that runs its tasks, or restart it "
+        "after another release was installed; or choose engine='submit'."
+    )
+
+
 # --- checkpoint ----------------------------------------------------------------------------------
 
 

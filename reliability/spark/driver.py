@@ -20,11 +20,12 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from reliability.core.attempt import Grant
-from reliability.core.definitions import Topology
+from reliability.core.definitions import WARM, Topology
 from reliability.core.errors import (
     AttemptFenced,
     EvaluationLost,
@@ -48,6 +49,7 @@ from reliability.spark.stage import stage_task, write
 from reliability.spark.submission import Submission
 from reliability.spark.task_errors import raised_by_task
 from reliability.spark.values import translate_value_errors
+from reliability.spark.warm_session import warm_session
 from reliability.states import attempt_table
 from reliability.states.tables import StateTables
 from reliability.topologies import load_topology
@@ -102,9 +104,17 @@ def process_attempt(connection: LedgerConnection, submission: Submission) -> Non
     prefer_installed_pyspark(sys.path)
     grant = submission.grant
     topology = load_topology(submission.module, grant.topology)
+    session = warm_session if submission.engine == WARM else own_session
+    with session(grant) as spark:
+        process_with(spark, connection, topology, grant, submission.step)
+
+
+@contextmanager
+def own_session(grant: Grant) -> Iterator[SparkSession]:
+    """Start a Spark application for one step, and stop it at the end of the block."""
     spark = session_builder(f"reliability {grant}").getOrCreate()
     try:
-        process_with(spark, connection, topology, grant, submission.step)
+        yield spark
     finally:
         spark.stop()
 

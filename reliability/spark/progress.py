@@ -29,10 +29,13 @@ class Progress:
         self._spark = spark
         self._connection = connection
         self._grant = grant
+        self._tag: str = spark._jsparkSession.sessionJobTag()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
 
     def __enter__(self) -> Progress:
+        # Spark marks the queries of a session so; let the thread's other jobs have the mark too.
+        self._spark.sparkContext.addJobTag(self._tag)
         self._thread.start()
         return self
 
@@ -56,7 +59,7 @@ class Progress:
                     finished = now
             except AttemptFenced as fenced:
                 logger.warning("%s", fenced)
-                self._spark.sparkContext.cancelAllJobs()
+                self._spark.interruptAll()  # not cancelAllJobs: other steps may share its JVM
                 return
             except ReliabilityError as error:
                 logger.warning("cannot renew the lease: %s", error)
@@ -65,6 +68,11 @@ class Progress:
                 return
 
     def _finished_tasks(self) -> int:
-        tracker = self._spark.sparkContext.statusTracker()
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-        return sum(stage.stageId * 1_000_000 + stage.numCompletedTasks for stage in stages if stage)
+        """Return a number that changes whenever a task of this session finishes."""
+        context = self._spark.sparkContext
+        tracker = context.statusTracker()
+        own = context._jsc.sc().statusTracker().getJobIdsForTag(self._tag)
+        jobs = [job for job in map(tracker.getJobInfo, own) if job and job.status == "RUNNING"]
+        ids = {stage for job in jobs for stage in job.stageIds}
+        stages = [stage for stage in map(tracker.getStageInfo, ids) if stage]
+        return sum(stage.stageId * 1_000_000 + stage.numCompletedTasks for stage in stages)

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.core.definitions import ENGINES, SUBMIT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +17,7 @@ class Submission:
     module: str
     grant: Grant
     step: str
+    engine: str = SUBMIT
 
     def arguments(self) -> list[str]:
         """Return it as command-line arguments."""
@@ -25,6 +27,7 @@ class Submission:
             *("--attempt", str(self.grant.attempt)),
             *("--nonce", self.grant.nonce),
             *("--step", self.step),
+            *(("--engine", self.engine) if self.engine != SUBMIT else ()),
         ]
 
     @classmethod
@@ -35,10 +38,11 @@ class Submission:
         )
         for option in ("--topology", "--module", "--attempt", "--nonce", "--step"):
             parser.add_argument(option, required=True)
+        parser.add_argument("--engine", choices=ENGINES, default=SUBMIT)
         options = parser.parse_args(arguments)
         grant = Grant(
             topology=options.topology,
             attempt=TransactionAttempt.parse(options.attempt),
             nonce=options.nonce,
         )
-        return cls(module=options.module, grant=grant, step=options.step)
+        return cls(module=options.module, grant=grant, step=options.step, engine=options.engine)

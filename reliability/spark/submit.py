@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
+from typing import IO
 
 from reliability.spark.imports import CODE
 from reliability.spark.java import java_home
@@ -27,7 +28,7 @@ END_SECONDS = 10.0
 
 
 class SubmitFailed(Exception):
-    """spark-submit failed, or was ended.
+    """A step's driver failed, or was ended.
 
     :param log: its output
     """
@@ -58,50 +59,23 @@ class SparkSubmit:
         :param is_wanted: called regularly; if it returns False, spark-submit is ended
         :raises SubmitFailed: spark-submit failed, or was ended
         """
-        prefix = f"reliability-{submission.grant.topology}-"
-        handle, name = tempfile.mkstemp(prefix=prefix)
-        log = Path(name)
-        with (
-            os.fdopen(handle, "wb") as output,
-            tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder,
-        ):
-            process = subprocess.Popen(
-                self.command(submission),
-                env=with_temporary_folder(self._environment(), folder),
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                start_new_session=True,  # so that its JVM and its Python can be ended together
-            )
-            try:
-                self._watch(process, is_wanted, log)
-            finally:
-                _end(process)
-        log.unlink()
+        run_driver(self.command(submission), self.environment(), submission, is_wanted)
 
     def command(self, submission: Submission) -> list[str]:
         """Return the command line."""
+        name = f"reliability-{submission.grant.topology}"
+        return [*self.command_of(name), process_batch(), *submission.arguments()]
+
+    def command_of(self, name: str) -> list[str]:
+        """Return the command line up to the application, which gets this name in Spark."""
         return [
             self.program,
-            *("--name", f"reliability-{submission.grant.topology}"),
+            *("--name", name),
             *(("--master", self.master) if self.master else ()),
             *(word for one in self.conf for word in ("--conf", one)),
-            process_batch(),
-            *submission.arguments(),
         ]
 
-    def _watch(
-        self, process: subprocess.Popen[bytes], is_wanted: Callable[[], bool], log: Path
-    ) -> None:
-        while True:
-            with suppress(subprocess.TimeoutExpired):
-                if code := process.wait(timeout=POLL_INTERVAL_SECONDS):
-                    raise SubmitFailed(f"exit code {code}", log)
-                return
-            if not is_wanted():
-                raise SubmitFailed("its attempt was ended", log)
-
-    def _environment(self) -> dict[str, str]:
+    def environment(self) -> dict[str, str]:
         """Return an environment in which it finds this Python and the pipeline's code."""
         conf = dict(one.partition("=")[::2] for one in self.conf)
         environment = driver_environment(
@@ -111,12 +85,68 @@ class SparkSubmit:
         )
         # If spark-defaults.conf names the master, Spark runs `python3`: locally, that is this one.
         own = str(Path(sys.executable).parent)
-        for name, folders in (("PATH", [own]), ("PYTHONPATH", self.code)):
-            existing = environment.get(name, "").split(os.pathsep)
-            environment[name] = os.pathsep.join(
-                dict.fromkeys(folder for folder in (*folders, *existing) if folder)
-            )
-        return environment
+        environment["PATH"] = _joined([own], environment.get("PATH", ""))
+        return with_code(environment, self.code)
+
+
+def run_driver(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    submission: Submission,
+    is_wanted: Callable[[], bool],
+) -> None:
+    """Run the driver of a step to its end, with its output in a file.
+
+    :param is_wanted: called regularly; if it returns False, the driver is ended
+    :raises SubmitFailed: the driver failed, or was ended
+    """
+    prefix = f"reliability-{submission.grant.topology}-"
+    handle, name = tempfile.mkstemp(prefix=prefix)
+    log = Path(name)
+    with (
+        os.fdopen(handle, "wb") as output,
+        tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder,
+    ):
+        process = start_driver(command, with_temporary_folder(environment, folder), output)
+        try:
+            _watch(process, is_wanted, log)
+        finally:
+            end_driver(process)
+    log.unlink()
+
+
+def start_driver(
+    command: Sequence[str], environment: Mapping[str, str], output: IO[bytes] | int
+) -> subprocess.Popen[bytes]:
+    """Start a driver in a process group of its own; `end_driver` ends all of it together."""
+    return subprocess.Popen(
+        command,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+
+
+def _watch(process: subprocess.Popen[bytes], is_wanted: Callable[[], bool], log: Path) -> None:
+    while True:
+        with suppress(subprocess.TimeoutExpired):
+            if code := process.wait(timeout=POLL_INTERVAL_SECONDS):
+                raise SubmitFailed(f"exit code {code}", log)
+            return
+        if not is_wanted():
+            raise SubmitFailed("its attempt was ended", log)
+
+
+def with_code(environment: Mapping[str, str], code: Sequence[str]) -> dict[str, str]:
+    """Return an environment in which Python finds the code in these folders."""
+    return {**environment, "PYTHONPATH": _joined(code, environment.get("PYTHONPATH", ""))}
+
+
+def _joined(folders: Sequence[str], existing: str) -> str:
+    every = (*folders, *existing.split(os.pathsep))
+    return os.pathsep.join(dict.fromkeys(folder for folder in every if folder))
 
 
 def with_temporary_folder(environment: Mapping[str, str], folder: str) -> dict[str, str]:
@@ -193,7 +223,7 @@ def process_batch() -> str:
     return spec.origin
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def end_driver(process: subprocess.Popen[bytes]) -> None:
     """End its remaining processes: the Python of a JVM that was killed goes on."""
     if process.poll() is None:
         _signal(process, signal.SIGTERM)

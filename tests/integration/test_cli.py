@@ -90,7 +90,7 @@ def submit_by(monkeypatch, write):
         with one_at_a_time:
             write(submission)
 
-    monkeypatch.setattr("reliability.cli.replay.submit_with", lambda master, conf: submit)
+    monkeypatch.setattr("reliability.cli.replay.submit_with", lambda *chosen: submit)
 
 
 def say(*arguments, code=0, **options):
@@ -471,7 +471,7 @@ def test_several_txids_are_replayed_at_once(shop, monkeypatch):
         with write:
             shop.write(submission.grant)
 
-    monkeypatch.setattr("reliability.cli.replay.submit_with", lambda master, conf: submit)
+    monkeypatch.setattr("reliability.cli.replay.submit_with", lambda *chosen: submit)
     said = say("replay", "shop", "1..3")
     assert [line for line in said.stdout.splitlines() if line.endswith("changed")] == [
         "1:1 changed",

@@ -437,19 +437,43 @@ def test_jobs_are_cancelled_when_their_attempt_was_ended(emitted, connection, mo
         def statusTracker(self):
             return self
 
-        def getActiveStageIds(self):
+        def getJobIdsForTag(self, tag):
+            assert tag == self.tag
             return [1]
+
+        def getJobInfo(self, job):
+            self.status, self.stageIds = "RUNNING", [job]
+            return self
 
         def getStageInfo(self, stage):
             self.finished += 1
             self.stageId, self.numCompletedTasks = stage, self.finished
             return self
 
-        def cancelAllJobs(self):
-            cancelled.set()
+        def addJobTag(self, tag):
+            self.tag = tag
+
+        def sc(self):
+            return self
+
+        @property
+        def _jsc(self):
+            return self
 
     class Session:
+        """Stands for the context's only session, in Python and in the JVM."""
+
         sparkContext = Context()
+
+        def sessionJobTag(self):
+            return "its own"
+
+        @property
+        def _jsparkSession(self):
+            return self
+
+        def interruptAll(self):
+            cancelled.set()
 
     grant = emitted.begin(1)
     with Progress(cast(Any, Session()), LedgerConnection(connection.dsn), grant):

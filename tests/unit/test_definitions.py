@@ -79,6 +79,7 @@ def topology(**changes):
             "a", values={"v": Upsert("v", {"d": "date"}), "w": Upsert("w", {"e": "date"})}
         ),
         lambda: MemorySpout(schema={}, partitions=[], take=0),
+        lambda: topology(engine="connect"),
     ],
 )
 def test_nonsense_is_refused(make):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from reliability.core.errors import DsnUnreadable, InvalidDefinition, PasswordInDsn
-from reliability.settings import database_dsn, ledger_dsn
+from reliability.fingerprint import fingerprint
+from reliability.settings import database_dsn, engine_of, ledger_dsn
+from spark_apps import global_count
 
 
 def test_a_database_is_named_by_the_environment_or_a_service(monkeypatch):
@@ -36,3 +40,30 @@ def test_a_password_is_refused_and_not_repeated(monkeypatch, dsn, error):
 def test_what_is_no_name_never_reaches_libpq(name):
     with pytest.raises(InvalidDefinition, match="is not a valid name"):
         database_dsn(name)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "variable", "engine"),
+    [
+        (None, None, "submit"),
+        (None, "", "submit"),
+        (None, "warm", "warm"),
+        ("submit", "warm", "submit"),
+        ("warm", None, "warm"),
+    ],
+)
+def test_a_topology_chooses_its_engine_otherwise_the_host_does(
+    monkeypatch, chosen, variable, engine
+):
+    monkeypatch.delenv("RELIABILITY_ENGINE", raising=False)
+    if variable is not None:
+        monkeypatch.setenv("RELIABILITY_ENGINE", variable)
+    topology = replace(global_count.topology, engine=chosen)
+    assert engine_of(topology) == engine
+    assert fingerprint(topology) == fingerprint(global_count.topology)
+
+
+def test_an_engine_of_the_host_that_does_not_exist_is_refused(monkeypatch):
+    monkeypatch.setenv("RELIABILITY_ENGINE", "connect")
+    with pytest.raises(InvalidDefinition, match="RELIABILITY_ENGINE is 'connect'"):
+        engine_of(global_count.topology)

@@ -76,7 +76,7 @@ def test_spark_submit_is_spark_homes_else_the_paths_else_this_pythons(tmp_path, 
 def test_a_replay_finds_master_and_deploy_mode_in_its_conf(monkeypatch, conf, executors, driver):
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/python")
     monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
-    found = SparkSubmit(program="spark-submit", conf=conf)._environment()
+    found = SparkSubmit(program="spark-submit", conf=conf).environment()
     assert (found["PYSPARK_PYTHON"], found["PYSPARK_DRIVER_PYTHON"]) == (executors, driver)
 
 

@@ -1,0 +1,296 @@
+"""Steps in a warm engine: as exact as with a spark-submit each, and none disturbs another."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import psutil
+import pytest
+
+from dev.services.processes import is_gone, wait_until
+from reliability.core.errors import AttemptIncomplete, EngineUnavailable
+from reliability.spark import submit
+from reliability.spark.engine_socket import (
+    check_versions,
+    connect,
+    engine_status,
+    socket_path,
+    versions,
+)
+from reliability.spark.submit import SubmitFailed
+from reliability.topologies import load_topology
+from spark_apps import global_count
+from tests.support.fix_engine import WarmPipeline, running_engine
+from tests.support.fix_postgres import rows
+from tests.support.runner import TransactionRunner
+
+SECONDS = 60
+# A module of the user's, in some version; its steps meet in a folder.
+NUMBERS = """
+import time
+from pathlib import Path
+
+from reliability import MemorySpout, State, Sum, Topology
+
+VERSION, FOLDER, MEETS = {version}, Path({folder!r}), {meets}
+
+
+def wait_for(name):
+    deadline = time.monotonic() + 60
+    while not (FOLDER / name).exists():
+        assert time.monotonic() < deadline, name
+        time.sleep(0.02)
+
+
+def of_version(n):
+    (FOLDER / f"v{{VERSION}} computes").touch()
+    if VERSION == "9":  # it takes a minute
+        time.sleep(1)
+    return n * int(VERSION)
+
+
+def process(batch):
+    from pyspark.sql import functions as F
+
+    spark = batch.sparkSession
+    (FOLDER / f"v{{VERSION}} is there").touch()
+    for name in MEETS:
+        wait_for(name)
+    before = spark.conf.get("spark.sql.shuffle.partitions") == "7"
+    spark.conf.set("spark.sql.shuffle.partitions", 7)
+    spark.conf.set("spark.sql.ansi.enabled", "false")
+    batch.createGlobalTempView("only_one_in_a_session")
+    kept = batch.withColumn("n", F.udf(of_version, "int")("n")).cache()
+    return {{"numbers": kept.withColumn("leaks", F.lit(int(before)))}}
+
+
+topology = Topology(
+    "numbers",
+    spout=MemorySpout(schema={{"n": "int"}}, partitions=[list(range(1, 61))], take=30),
+    process=process,
+    states=[State("numbers", values={{"n": Sum("n", "bigint"), "leaks": Sum("leaks", "bigint")}})],
+    max_spout_pending=2,
+)
+"""
+FIRST, SECOND = sum(range(1, 31)), sum(range(31, 61))  # what the batches of txids 1 and 2 add
+
+
+@pytest.fixture
+def numbers(engine, connection, tmp_path, monkeypatch):
+    """Make the pipeline of a version of the user's module, in a folder of its own."""
+    monkeypatch.setattr(submit, "POLL_INTERVAL_SECONDS", 0.1)
+    meeting = tmp_path / "meeting"
+    meeting.mkdir()
+
+    def make(version: int, meets: tuple[str, ...] = ()) -> WarmPipeline:
+        folder = tmp_path / f"v{version}"
+        folder.mkdir(exist_ok=True)
+        text = NUMBERS.format(version=repr(str(version)), folder=str(meeting), meets=meets)
+        (folder / "numbers_of_user.py").write_text(text)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.syspath_prepend(folder)
+            patch.delitem(__import__("sys").modules, "numbers_of_user", raising=False)
+            topology = load_topology("numbers_of_user", "numbers")
+        return WarmPipeline(TransactionRunner(topology, connection), None, code=[str(folder)])
+
+    yield make
+    wait_until(lambda: engine.steps() == 0, "all steps to end", SECONDS)
+
+
+def happens(pipeline: WarmPipeline, name: str) -> None:
+    folder = Path(pipeline.code[0]).parent / "meeting"
+    wait_until((folder / name).exists, name, SECONDS)
+
+
+def test_batches_are_counted_as_with_a_spark_submit_each(engine, connection):
+    count = WarmPipeline(TransactionRunner(global_count.topology, connection), None)
+    assert count.emit(None) == [1, 2, 3]
+    counts = []
+    for txid in (1, 2, 3):
+        count.transact(txid)
+        counts += rows(connection, "SELECT words FROM global_count")
+    assert counts == [(9,), (16,), (19,)]
+    said = rows(
+        connection, "SELECT DISTINCT application_id, driver_pid FROM reliability.attempt_step"
+    )
+    assert said == [(engine_status()["application_id"], engine.process.pid)]
+
+
+def test_two_steps_at_once_have_their_own_code_settings_cache_and_views(numbers, connection):
+    """V5, V7: newSession() would share the cache and the views."""
+    one, two = numbers(1, ("v2 is there",)), numbers(2, ("v1 is there",))
+    assert one.emit(None) == [1, 2]
+    grants = one.begin(1), two.begin(2)
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(WarmPipeline.run_step, (one, two), grants)) == [None, None]
+    one.seal(grants[0])
+    two.seal(grants[1])
+    one.transact(1)  # and what is due behind it
+    assert rows(connection, "SELECT n, leaks FROM numbers") == [(FIRST + 2 * SECOND, 0)]
+
+
+def test_a_step_runs_the_code_that_the_folder_has_now(numbers, connection):
+    """A Python worker that another step has used would still have the old module."""
+    one = numbers(1)
+    one.emit(None)
+    one.transact(1)
+    changed = numbers(3)
+    Path(one.code[0], "numbers_of_user.py").write_text(
+        Path(changed.code[0], "numbers_of_user.py").read_text()
+    )
+    one.transact(2)
+    assert rows(connection, "SELECT n FROM numbers") == [(FIRST + 3 * SECOND,)]
+
+
+def test_a_fence_ends_the_driver_and_its_jobs_and_no_other_step(engine, numbers, connection):
+    """A7: the JVM belongs to all steps."""
+    fenced = threading.Event()
+    slow, other = numbers(9), numbers(1, ("go on",))
+    slow.is_wanted = lambda: not fenced.is_set()
+    slow.emit(None)
+    grant, grant_of_other = slow.begin(1), other.begin(2)
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(slow.run_step, grant)
+        running_too = pool.submit(other.run_step, grant_of_other)
+        happens(slow, "v9 computes")
+        slow.runner.end_attempt(grant, AttemptIncomplete("by somebody else"), fence=True)
+        fenced.set()
+        with pytest.raises(SubmitFailed, match="its attempt was ended") as raised:
+            running.result(SECONDS)
+        raised.value.log.unlink()
+        wait_until(lambda: engine.steps() == 1, "the fenced step to end", SECONDS)
+        wait_until(lambda: not engine.workers(), "its tasks to end", SECONDS)
+        (Path(slow.code[0]).parent / "meeting" / "go on").touch()
+        running_too.result(SECONDS)
+    other.seal(grant_of_other)
+    numbers(1).transact(1)
+    other.transact(2)
+    assert rows(connection, "SELECT n FROM numbers") == [(FIRST + SECOND,)]
+
+
+def test_the_jobs_of_a_driver_that_was_killed_are_cancelled(engine, numbers, connection):
+    slow = numbers(9)
+    slow.emit(None)
+    grant = slow.begin(1)
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(slow.run_step, grant)
+        happens(slow, "v9 computes")
+        ((pid,),) = rows(
+            connection, "SELECT python_pid FROM reliability.attempt_step WHERE txid = 1"
+        )
+        assert str(grant.attempt) in psutil.Process(pid).cmdline()
+        os.kill(pid, signal.SIGKILL)
+        with pytest.raises(SubmitFailed, match="exit code -9") as raised:
+            running.result(SECONDS)
+        raised.value.log.unlink()
+    wait_until(lambda: not engine.workers(), "its tasks to end", SECONDS)
+    wait_until(lambda: engine.steps() == 0, "its session to end", SECONDS)
+    slow.runner.end_attempt(grant, AttemptIncomplete("its driver died"), fence=True)
+    numbers(1).transact(1)
+    assert rows(connection, "SELECT n FROM numbers") == [(FIRST,)]
+
+
+@pytest.mark.slow
+def test_an_attempt_whose_engine_died_fails_and_the_next_one_succeeds(
+    numbers, connection, tmp_path_factory
+):
+    slow = numbers(9)
+    slow.emit(None)
+    grant = slow.begin(1)
+    folder = tmp_path_factory.mktemp("engine") / "socket"
+    with running_engine(folder) as engine, ThreadPoolExecutor(1) as pool:
+        running = pool.submit(slow.run_step, grant)
+        happens(slow, "v9 computes")
+        processes = [engine.process, *engine.process.children(recursive=True)]
+        engine.process.kill()
+        with pytest.raises(SubmitFailed, match="exit code 1") as raised:
+            running.result(SECONDS)
+        assert "the JVM is gone" in raised.value.log.read_text()
+        raised.value.log.unlink()
+        wait_until(lambda: all(map(is_gone, processes)), "all of the engine to end", SECONDS)
+    slow.runner.end_attempt(grant, AttemptIncomplete("its driver failed"), fence=True)
+    with running_engine(folder):  # where the one that was killed has left its socket
+        numbers(1).transact(1)
+    assert rows(connection, "SELECT n FROM numbers") == [(FIRST,)]
+
+
+def test_without_an_engine_the_attempt_fails_and_says_what_to_do(connection, monkeypatch, tmp_path):
+    monkeypatch.setenv("RELIABILITY_ENGINE_FOLDER", str(tmp_path))
+    tmp_path.chmod(0o700)
+    count = WarmPipeline(TransactionRunner(global_count.topology, connection), None)
+    count.emit(None)
+    grant = count.begin(1)
+    with pytest.raises(SubmitFailed, match="exit code 1") as raised:
+        count.run_step(grant)
+    raised.value.log.unlink()
+    error = count.runner.error_of(grant)
+    assert isinstance(error, EngineUnavailable)
+    assert str(tmp_path / "engine.sock") in error.what
+    assert "reliability engine run" in error.remedy
+
+
+def test_a_socket_that_others_could_have_made_is_not_used(tmp_path, monkeypatch):
+    """They would get what a driver sends, and answer with a gateway of theirs."""
+    monkeypatch.setenv("RELIABILITY_ENGINE_FOLDER", str(tmp_path))
+    tmp_path.chmod(0o755)
+    with pytest.raises(EngineUnavailable, match="only this user"):
+        connect()
+
+
+def test_an_engine_of_another_release_is_refused():
+    with pytest.raises(EngineUnavailable, match="Spark 4 instead of "):
+        check_versions({**versions(), "Spark": "4"})
+
+
+def test_a_driver_that_finds_its_attempt_ended_cancels_its_own_jobs_only(engine, numbers):
+    """A7: nobody may be there to end it, and cancelAllJobs would be everybody's."""
+    slow, other = numbers(9), numbers(8, ("go on",))
+    slow.emit(None)
+    grant, grant_of_other = slow.begin(1), other.begin(2)
+    with ThreadPoolExecutor(2) as pool:
+        running = pool.submit(slow.run_step, grant)
+        happens(slow, "v9 computes")
+        running_too = pool.submit(other.run_step, grant_of_other)
+        happens(slow, "v8 is there")
+        slow.runner.end_attempt(grant, AttemptIncomplete("by somebody else"), fence=True)
+        (Path(slow.code[0]).parent / "meeting" / "go on").touch()
+        with pytest.raises(SubmitFailed, match="exit code 1") as raised:
+            running.result(SECONDS)
+        assert "attempt numbers 1:0 was ended" in raised.value.log.read_text()
+        raised.value.log.unlink()
+        running_too.result(SECONDS)
+
+
+@pytest.mark.usefixtures("engine")
+def test_no_secret_of_the_engine_is_shown_anywhere(engine, numbers):
+    """G10: not in arguments, environments, files or logs; and each step has another one."""
+    slow = numbers(9)
+    slow.emit(None)
+    grant = slow.begin(1)
+    wanted = threading.Event()
+    wanted.set()
+    slow.is_wanted = wanted.is_set
+    with ThreadPoolExecutor(1) as pool:
+        running = pool.submit(slow.run_step, grant)
+        happens(slow, "v9 computes")
+        processes = [engine.process, *engine.process.children(recursive=True), psutil.Process()]
+        drivers = [one for one in psutil.Process().children() if is_driver(one)]
+        assert drivers
+        shown = [f"{one.cmdline()} {one.environ()}" for one in [*processes[1:2], *drivers]]
+        wanted.clear()
+        with pytest.raises(SubmitFailed) as raised:
+            running.result(SECONDS)
+    shown += [raised.value.log.read_text(), engine.log.read_text()]
+    raised.value.log.unlink()
+    assert all("PYSPARK_GATEWAY_SECRET" not in text for text in shown[1:])
+    folder = socket_path().parent
+    assert folder.stat().st_mode & 0o077 == 0
+    assert {path.name: path.read_bytes() for path in folder.glob("*.lock")} == {"engine.lock": b""}
+
+
+def is_driver(process: psutil.Process) -> bool:
+    return any(part.endswith("process_batch.py") for part in process.cmdline())
