@@ -19,8 +19,9 @@ from airflow.sdk.bases.hook import BaseHook
 from airflow.sdk.exceptions import AirflowNotFoundException
 
 from reliability.core.coordinator import Wait
-from reliability.core.definitions import Topology
+from reliability.core.definitions import WARM, Topology
 from reliability.core.errors import SourceNotReady, SparkConnectionMissing
+from reliability.settings import engine_of
 from reliability.spark.submit import driver_environment, process_batch
 from reliability.topologies import folder_of
 from reliability_airflow.context import contact_of
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
 
     from reliability.core.attempt import Grant, TransactionAttempt
     from reliability.ledger.connection import LedgerConnection
+    from reliability.spark.submission import Submission
     from reliability.transaction.commit.plan import Committed
     from reliability.transaction.run import TransactionTask
+    from reliability_airflow.warm_driver import WarmDriver
 
 
 class TransactionOperator(WaitingOperator, SparkSubmitOperator):
@@ -71,6 +74,7 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
         self.topology = topology
         self.txid = txid
         self.step = step
+        self._warm_driver: WarmDriver | None = None
 
     def execute(self, context: Context) -> None:
         """Work towards the goal until it is reached or the task has to wait."""
@@ -95,16 +99,40 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
                 self.log.info("a replay of txid %s would change %s", txid, difference)
 
     def submit(self, context: Context, grant: Grant, step: str, request_id: int) -> None:
-        """Run spark-submit for a step while it is still needed."""
+        """Run the driver of a step while it is still needed."""
         from reliability.spark.submission import Submission
         from reliability_airflow.watch import Watch
 
         submission = Submission(module=self.topology.module, grant=grant, step=step)
+        if engine_of(self.topology) == WARM:
+            self._run_warm(submission, request_id)
+            return
         self.application_args = submission.arguments()
         # created by execute() after it has added OpenLineage's properties to conf
         self._hook = None
         with Watch(grant, request_id, self._end_spark_submit):
             super().execute(context)
+
+    def _run_warm(self, submission: Submission, request_id: int) -> None:
+        from reliability_airflow.warm_driver import WarmDriver
+        from reliability_airflow.watch import Watch
+
+        if self.conf:
+            self.log.warning("the task's conf is not used: the warm engine has its own")
+        driver = self._warm_driver = WarmDriver(self.topology, submission, self.env_vars)
+        try:
+            with Watch(submission.grant, request_id, driver.end):
+                driver.run(self.log.info)
+        finally:
+            driver.end()
+            self._warm_driver = None
+
+    def on_kill(self) -> None:
+        """End the driver, or spark-submit."""
+        if self._warm_driver is not None:
+            self._warm_driver.end()
+        else:
+            super().on_kill()
 
     def _end_spark_submit(self) -> None:
         if self._hook is not None:
@@ -130,8 +158,16 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
             kwargs=carried,
         )
 
-    def check_connection(self) -> None:
-        """Raise if Airflow has no connection for the submission."""
+    def check_engine(self) -> None:
+        """Raise if there is no warm engine, or no connection for spark-submit."""
+        from reliability.spark.engine_socket import check_engine
+
+        if engine_of(self.topology) == WARM:
+            check_engine()
+        else:
+            self._check_connection()
+
+    def _check_connection(self) -> None:
         try:
             BaseHook.get_connection(self._conn_id)
         except AirflowNotFoundException as error:
@@ -177,7 +213,7 @@ class AirflowExecutor:
     task: TransactionTask
 
     def check(self) -> None:
-        self.operator.check_connection()
+        self.operator.check_engine()
 
     def submit(self, grant: Grant, step: str) -> None:
         self.operator.submit(self.context, grant, step, self.task.request_id)

@@ -149,12 +149,12 @@ def replay(
 def submit_with(master: str, conf: Sequence[str], topology: Topology) -> SubmitStep:
     """Return the function that runs a step of a topology; tests replace it."""
     from reliability.settings import engine_of
-    from reliability.spark.engine_socket import engine_status
+    from reliability.spark.engine_socket import check_engine
     from reliability.spark.warm_submit import WarmSubmit
 
     if engine_of(topology) == SUBMIT:
         return submit_options(master, conf)
-    engine_status()  # before any request is made
+    check_engine()  # before any request is made
     return WarmSubmit(code=code_folders())
 
 

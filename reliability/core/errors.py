@@ -519,10 +519,10 @@ class AlreadyAcked(Transient):
 
 
 class AttemptIncomplete(Transient):
-    """spark-submit ended before the attempt was complete."""
+    """The driver ended before the attempt was complete."""
 
     code = "ATTEMPT_INCOMPLETE"
-    remedy = "read the end of the output of spark-submit; the next try begins a new attempt."
+    remedy = "read the end of the driver's output; the next try begins a new attempt."
 
 
 class RowsUnaccounted(Terminal):
@@ -570,7 +570,7 @@ class ProcessFunctionFailed(Transient):
     """The process function, or Spark while running it, raised an error."""
 
     code = "PROCESS_FUNCTION_FAILED"
-    remedy = "read the whole error in the output of spark-submit."
+    remedy = "read the whole error in the driver's output."
 
 
 class RunUnsatisfied(Terminal):

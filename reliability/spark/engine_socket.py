@@ -73,6 +73,14 @@ def engine_status() -> dict[str, Any]:
         return ask(connection, STATUS)
 
 
+def check_engine() -> None:
+    """Check that an engine of this release answers.
+
+    :raises EngineUnavailable: none does
+    """
+    check_versions(engine_status()["versions"])
+
+
 def versions() -> dict[str, str]:
     """Return what the engine and a step's driver must have in common."""
     return {

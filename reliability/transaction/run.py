@@ -216,7 +216,7 @@ def _submit(
     except Exception as error:
         # The JVM is gone but its Python may still run: fence it before trying anything else.
         first_line = str(error).split("\n", 1)[0][:300]
-        what = f"spark-submit ended before the attempt was complete ({first_line})"
+        what = f"its driver ended before the attempt was complete ({first_line})"
         end_attempt(connection, grant, AttemptIncomplete(what), fence=True)
         raise error_of(connection, grant) from error
     end_step(connection, topology, grant, step)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 import time
 from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from dev.services.processes import wait_until
 from reliability import Count, FileSpout, MemorySpout, State, Step, Topology
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.errors import InvalidDefinition, SourceNotReady
@@ -314,6 +316,49 @@ def test_the_watch_ends_the_spark_submit_that_runs(submitted, monkeypatch):
         operator.submit({}, grant, "process", 1)
         assert killed[attempt] is operator._hook
     assert len(killed) == 2
+
+
+def test_a_warm_driver_gets_no_secret_and_is_ended_when_its_attempt_was(
+    airflow_home, monkeypatch, tmp_path, capsys
+):
+    """A7, G10: it is ended by the watch, and by Airflow's on_kill."""
+    from reliability_airflow import warm_driver, watch
+
+    monkeypatch.setenv("RELIABILITY_ENGINE", "warm")
+    monkeypatch.setenv("AIRFLOW_CONN_A_SPARK", '{"password": "hunter2"}')
+    said = f"import os, time; print(os.environ); open({str(tmp_path / 'up')!r}, 'w')"
+    command = [sys.executable, "-uc", f"{said}; time.sleep(600)"]
+    monkeypatch.setattr(warm_driver, "warm_command", lambda submission: command)
+    killers: list[Callable[[], None]] = []
+
+    class Watched:
+        """Stands for the watch, which would ask the ledger."""
+
+        def __init__(self, grant: Grant, request_id: int, kill: Callable[[], None]) -> None:
+            killers.append(kill)
+
+        def __enter__(self) -> None:
+            self.thread = threading.Thread(target=self.kill)
+            self.thread.start()
+
+        def __exit__(self, *_: object) -> None:
+            self.thread.join()
+
+        def kill(self) -> None:
+            wait_until((tmp_path / "up").exists, "the driver to run", 60)
+            (killers[-1] if len(killers) == 1 else operator.on_kill)()
+
+    monkeypatch.setattr(watch, "Watch", Watched)
+    operator = operator_of(env_vars={"TZ": "UTC"}, conf={"spark.executor.memory": "1g"})
+    for attempt in range(2):
+        grant = Grant(topology="t", attempt=TransactionAttempt(1, attempt), nonce="n")
+        with pytest.raises(Exception, match="exit code -15"):
+            operator.submit({}, grant, "process", 1)
+        (tmp_path / "up").unlink()
+    told = capsys.readouterr().out
+    assert "'TZ': 'UTC'" in told
+    assert "hunter2" not in told
+    assert "conf is not used" in told
 
 
 def test_a_worker_that_was_started_by_its_path_finds_spark_submit_and_this_python(
