@@ -1,7 +1,7 @@
 # Every target may be called on a fresh clone and at any time after; `make` alone lists them.
 PYTHON ?= python3
 PY := .venv/bin/python
-export KILL
+export KILL ENGINE
 # Three processes, each with a server of its own; the longest files start first: Airflow's, and the
 # histories, which would otherwise run alone at the end.
 SUITE := $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
@@ -17,7 +17,7 @@ help: ## List the targets
 setup: ## Install everything the lock names into .venv
 	@$(PYTHON) dev/install/bootstrap.py
 
-up: setup ## Start Postgres and Airflow on this machine
+up: setup ## Start Postgres and Airflow on this machine; ENGINE=warm
 	@$(PY) -m dev up
 
 down: setup ## Stop them; data stays
@@ -32,7 +32,7 @@ status: setup ## Say what runs
 shell: setup ## A shell with airflow, reliability, psql, spark-submit; `dev/shell CMD …` runs one
 	@dev/shell
 
-demo: setup ## 18 months of purchases with a kill -9; KILL=driver|task|supervisor|postgres
+demo: setup ## 18 months of purchases with a kill -9; KILL=driver|task|supervisor|postgres, ENGINE=warm
 	@$(PY) -m dev.demo
 
 test: setup ## Run the whole suite: unit, DAGs, Postgres and Spark, histories, Airflow
@@ -44,6 +44,7 @@ test-all: test ## The suite, its slow tests, a plain server, the mutants, each k
 	@RELIABILITY_TEST_PLAIN=1 $(SUITE)
 	@$(PY) -m tests.mutants
 	@for victim in driver task supervisor postgres; do $(MAKE) demo KILL=$$victim || exit 1; done
+	@for victim in driver engine; do $(MAKE) demo ENGINE=warm KILL=$$victim || exit 1; done
 	@if docker info >/dev/null 2>&1; then $(MAKE) verify-compose; \
 	  else echo "no Docker here: verify-compose did not run"; fi
 

@@ -95,9 +95,10 @@ def lock() -> None:
 
 
 def _environment() -> Environment:
+    from dev.services.engine import engine_asked_for
     from dev.services.environment import Environment
 
-    return Environment(ROOT)
+    return Environment(ROOT, engine=engine_asked_for())
 
 
 def _environments() -> list[Environment]:

@@ -2,7 +2,7 @@
 
 1. a fresh environment: embedded Postgres, Airflow's scheduler, spark-submit
 2. an Airflow backfill over 18 months, two files each: 36 txids, three of them pending at a time
-3. in the middle, kill -9 (KILL=driver, task, supervisor or postgres)
+3. in the middle, kill -9 (KILL=driver, task, supervisor, postgres or, with ENGINE=warm, engine)
 4. an Airflow backfill that replays one month: Spark runs again, nothing changes
 5. both tables against totals computed from the raw file by other means; `exact: yes`
 """
@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -33,6 +34,7 @@ from dev.demo.report import (
 from dev.errors import DevError
 from dev.services.airflow import COMPONENTS
 from dev.services.airflow_api import AirflowApiError
+from dev.services.engine import engine_asked_for
 from dev.services.environment import Environment
 from dev.services.processes import wait_until
 from reliability.core.errors import ReliabilityError
@@ -41,7 +43,9 @@ from reliability.ledger.connection import LedgerConnection
 ROOT = Path(__file__).resolve().parents[2]
 DAG_ID = "cdnow_revenue"
 COMMITS = SQL("SELECT count(*) AS commits FROM reliability.commit_log")
-APPLICATIONS = SQL("SELECT application_id FROM reliability.attempt_step")
+DRIVERS = SQL(
+    "SELECT txid, attempt_id, step FROM reliability.attempt_step WHERE application_id IS NOT NULL"
+)
 KILL_FROM_TXID = 13
 PATIENCE_SECONDS = 1500
 POLL_INTERVAL_SECONDS = 1.0
@@ -91,9 +95,9 @@ class Demo:
         expected = expected_tables()
         self._run(MONTHS, kills=True)
         after_backfill = read_tables(self.connection)
-        applications = self._applications()
+        drivers = self._drivers()
         self._run(REPLAY, kills=False)
-        exact = self._report(expected, after_backfill, self._applications() - applications)
+        exact = self._report(expected, after_backfill, self._drivers() - drivers)
         ended = time.monotonic()
         self.say(f"set-up {set_up - started:.0f} s, demo {ended - set_up:.0f} s")
         return exact
@@ -162,6 +166,10 @@ class Demo:
         if not postgres.is_running():
             self._restarted("Postgres")
             postgres.start()
+        engine = self.environment.engine
+        if self.environment.wanted_engine == "warm" and not engine.is_alive():
+            self._restarted("the warm engine")
+            self.environment.start_engine()
         airflow = self.environment.airflow
         dead = [name for name in COMPONENTS if not airflow.background(name).is_alive()]
         for name in dead:
@@ -177,13 +185,15 @@ class Demo:
         with self.connection.transaction() as tx:
             return int(tx.one(COMMITS)["commits"])
 
-    def _applications(self) -> set[str]:
+    def _drivers(self) -> set[tuple[int, int, str]]:
         with self.connection.transaction() as tx:
-            return {row["application_id"] for row in tx.all(APPLICATIONS)}
+            return {(row["txid"], row["attempt_id"], row["step"]) for row in tx.all(DRIVERS)}
 
     # --- the end ---------------------------------------------------------------------------------
 
-    def _report(self, expected: Tables, after_backfill: Tables, applications: set[str]) -> bool:
+    def _report(
+        self, expected: Tables, after_backfill: Tables, drivers: Collection[object]
+    ) -> bool:
         found = read_tables(self.connection)
         figures = read_ledger(self.connection)
         figures["killed"] = 1 if self.killed else 0
@@ -192,7 +202,7 @@ class Demo:
         print_comparisons(self.console, comparisons)
         unchanged = found == after_backfill
         self.say(
-            f"{REPLAY.what}: {len(applications)} Spark applications ran again, "
+            f"{REPLAY.what}: {len(drivers)} Spark drivers ran again, "
             f"{figures['replayed']} contributions swapped, "
             f"{'nothing changed' if unchanged else 'THE TABLES CHANGED'}"
         )
@@ -204,12 +214,13 @@ class Demo:
             and unchanged
             and self.killed is not None
             and figures["committed"] == MONTHS.txids
-            and figures["replayed"] == len(applications) == REPLAY.txids
+            and figures["replayed"] == len(drivers) == REPLAY.txids
         )
 
 
 def _environment() -> Environment:
-    return Environment(ROOT, ROOT / ".reliability" / "demo", profile="demo")
+    state_dir = ROOT / ".reliability" / "demo"
+    return Environment(ROOT, state_dir, profile="demo", engine=engine_asked_for())
 
 
 def main() -> int:
@@ -221,7 +232,13 @@ def main() -> int:
     if victim not in VICTIMS:
         console.print(f"KILL is one of {', '.join(VICTIMS)}, not {victim!r}")
         return 2
-    demo = Demo(victim, console)
+    try:
+        if victim == "engine" and engine_asked_for() != "warm":
+            raise DevError("KILL=engine needs ENGINE=warm")
+        demo = Demo(victim, console)
+    except DevError as error:
+        console.print(str(error))
+        return 2
     try:
         exact = demo.run()
     except (DevError, ReliabilityError) as error:

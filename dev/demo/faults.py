@@ -11,12 +11,12 @@ from psycopg2.sql import SQL
 from dev.services.environment import Environment
 from reliability.ledger.connection import LedgerConnection
 
-Victim = Literal["driver", "task", "supervisor", "postgres"]
+Victim = Literal["driver", "task", "supervisor", "postgres", "engine"]
 VICTIMS: tuple[Victim, ...] = get_args(Victim)
 
 # Attempts that have a driver, the youngest first: it has most of its work before it.
 LIVE_DRIVERS = SQL("""
-    SELECT a.txid, a.attempt_id, d.driver_pid FROM reliability.attempt a
+    SELECT a.txid, a.attempt_id, d.driver_pid, d.python_pid FROM reliability.attempt a
       JOIN reliability.attempt_step d USING (topology, txid, attempt_id)
      WHERE a.topology = 'cdnow_revenue' AND a.status = 'PROCESSING' AND a.txid >= %(first)s
        AND d.status = 'RUNNING' AND d.started_at IS NOT NULL
@@ -28,16 +28,17 @@ LIVE_DRIVERS = SQL("""
 class Killed:
     """Who was killed, while it worked for which attempt."""
 
-    victim: Victim
+    name: str
     pid: int
     attempt: str
 
     def __str__(self) -> str:
-        return f"kill -9 of the {NAMES[self.victim]} (pid {self.pid}) while {self.attempt} ran"
+        return f"kill -9 of the {self.name} (pid {self.pid}) while {self.attempt} ran"
 
 
 NAMES: dict[Victim, str] = {
     "driver": "Spark driver's JVM",
+    "engine": "warm engine's JVM",
     "task": "Airflow task process",
     "supervisor": "Airflow task's supervisor",
     "postgres": "Postgres server",
@@ -53,21 +54,26 @@ def kill_one(
     if attempt is None:
         return None
     try:
-        process = _process_of(victim, environment, attempt["driver_pid"])
+        is_warm = environment.engine.is_alive()
+        driver_pid = attempt["python_pid"] if is_warm else attempt["driver_pid"]
+        process = _process_of(victim, environment, driver_pid)
         process.kill()
     except psutil.NoSuchProcess:
         return None  # it ended by itself a moment ago; the next one will do
-    name = f"attempt {attempt['txid']}:{attempt['attempt_id']}"
-    return Killed(victim=victim, pid=process.pid, attempt=name)
+    name = "Spark driver" if is_warm and victim == "driver" else NAMES[victim]
+    running = f"attempt {attempt['txid']}:{attempt['attempt_id']}"
+    return Killed(name=name, pid=process.pid, attempt=running)
 
 
 def _process_of(victim: Victim, environment: Environment, driver_pid: int) -> psutil.Process:
-    """Walk up from the driver's JVM, which spark-submit has become by exec."""
+    """Walk up from the driver: its JVM, which spark-submit has become by exec, or its Python."""
     if victim == "postgres":
         postmaster = environment.postgres.postmaster()
         if postmaster is None:
             raise psutil.NoSuchProcess(0)
         return postmaster
+    if victim == "engine":
+        return psutil.Process(environment.engine.pid)
     process = psutil.Process(driver_pid)
     for _ in range({"driver": 0, "task": 1, "supervisor": 2}[victim]):
         parent = process.parent()

@@ -133,9 +133,11 @@ class AirflowServices:
         """Start what does not run, all at once; restart what runs with other settings."""
         self._write_passwords()
         self.home.mkdir(parents=True, exist_ok=True)
+        engine = {"RELIABILITY_ENGINE": self.common_env.get("RELIABILITY_ENGINE", "")}
         for name, arguments in COMPONENTS.items():
             command = self._command(*arguments)
-            self.background(name).start(command, self.env(), self.home, depends_on=self.settings())
+            made_from = {**self.settings(), **engine}
+            self.background(name).start(command, self.env(), self.home, depends_on=made_from)
 
     def wait_healthy(self, progress: Callable[[str], None]) -> None:
         """Wait until all four report a heartbeat made by the processes that run now."""

@@ -25,6 +25,7 @@ from dev.services.accounts import server_account, server_home, server_home_path
 from dev.services.airflow import COMPONENTS, AirflowServices
 from dev.services.airflow_api import AirflowApi
 from dev.services.credentials import Credentials
+from dev.services.engine import WarmEngine
 from dev.services.java import Java, find_java
 from dev.services.ports import Ports
 from dev.services.postgres import EmbeddedPostgres
@@ -51,7 +52,8 @@ class Environment:
     """Everything that runs for one state directory.
 
     `postgres_settings` adds server settings (see postgres.NO_FSYNC), `profile` chooses how the
-    JVMs of Spark compile. `airflow_settings` may be changed until Airflow is started.
+    JVMs of Spark compile. `engine` is what runs the steps of topologies that do not choose: "warm",
+    "submit" or, as it was before, "". `airflow_settings` may be changed until Airflow is started.
     """
 
     def __init__(
@@ -61,12 +63,15 @@ class Environment:
         *,
         postgres_settings: Mapping[str, str] | None = None,
         profile: Profile = "default",
+        engine: str = "",
     ) -> None:
         self.root = root.resolve()
         self.state_dir = (state_dir or root / ".reliability").resolve()
         self.postgres_settings = dict(postgres_settings or {})
         self.airflow_settings: dict[str, str] = {}
         self.profile: Profile = profile
+        self.wanted_engine = engine
+        self.engine = WarmEngine(root=self.root, state_dir=self.state_dir)
         self.ports = Ports(file=self.state_dir / "ports.json", preferred=PREFERRED_PORTS)
         self.credentials = Credentials(state_dir=self.state_dir)
 
@@ -85,6 +90,7 @@ class Environment:
             for step in steps:
                 step.result()
         progress("schemas are in place")
+        self._start_or_stop_engine(progress)
         self._keep_or_move_airflow()
         self.airflow.start()
         self.airflow.wait_healthy(progress)
@@ -115,6 +121,7 @@ class Environment:
     def down(self, progress: Progress = silent) -> None:
         """Stop everything, orphans of killed workers included. Data stays."""
         self.airflow.stop()
+        self.engine.stop()
         kill(marked(str(self.state_dir)))
         progress("Airflow is down")
         self.postgres.stop()
@@ -128,7 +135,7 @@ class Environment:
         if home.parent != self.state_dir:
             with suppress(OSError):
                 home.parent.rmdir()
-        for name in ("run", "logs", "airflow"):
+        for name in ("run", "logs", "airflow", "engine"):
             shutil.rmtree(self.state_dir / name, ignore_errors=True)
         for name in ("passwords.json", "airflow-passwords.json", "pgpass", "pg_service.conf"):
             (self.state_dir / name).unlink(missing_ok=True)
@@ -144,6 +151,7 @@ class Environment:
         for name in COMPONENTS:
             alive = self.airflow.background(name).is_alive()
             parts[name] = "healthy" if name in healthy else "starting or ill" if alive else "down"
+        parts["warm engine"] = "up" if self.engine.is_alive() else "down"
         return parts
 
     def env(self) -> dict[str, str]:
@@ -170,6 +178,8 @@ class Environment:
             **self.spark.env(self.profile),
             "RELIABILITY_DSN": "service=reliability",
             "RELIABILITY_HOME": str(self.root),
+            "RELIABILITY_ENGINE_FOLDER": str(self.engine.folder),
+            **({"RELIABILITY_ENGINE": "warm"} if self.engine.is_alive() else {}),
             "PATH": os.pathsep.join(folders),
             # A proxy for the internet must not be asked for Airflow's own API.
             "NO_PROXY": proxies,
@@ -223,10 +233,22 @@ class Environment:
     def airflow(self) -> AirflowServices:
         return self._airflow_on(self.ports.port("airflow"))
 
+    def start_engine(self) -> None:
+        """Start the warm engine unless it runs."""
+        self.engine.start({**self.env(), MARKER: str(self.state_dir)})
+
+    def _start_or_stop_engine(self, progress: Progress) -> None:
+        if self.wanted_engine == "warm":
+            self.start_engine()
+            progress("the warm engine is up")
+        elif self.wanted_engine == "submit":
+            self.engine.stop()
+
     def _keep_or_move_airflow(self) -> None:
         """Choose another port when a stranger has taken ours since the last time."""
-        if not self.airflow.background("api-server").is_alive():
-            self.airflow = self._airflow_on(self.ports.free_port("airflow"))
+        is_alive = self.airflow.background("api-server").is_alive()
+        port = self.ports.port if is_alive else self.ports.free_port
+        self.airflow = self._airflow_on(port("airflow"))
 
     def _airflow_on(self, port: int) -> AirflowServices:
         return AirflowServices(
