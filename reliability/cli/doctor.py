@@ -89,6 +89,7 @@ def _host() -> Iterator[CheckResult]:
     yield from _libpq_files()
     yield _spark()
     yield _java()
+    yield _engine()
     if find_spec("airflow"):
         yield _ok("Airflow", "is installed")
     else:
@@ -147,6 +148,24 @@ def _java() -> CheckResult:
         said = f"version {match[1]}" if match else "does not start"
         return _fail("Java", f"{program}: {said}", todo)
     return _ok("Java", f"{match[1]}, {program}")
+
+
+def _engine() -> CheckResult:
+    """Check the warm engine; the ledger does not know which topologies choose it."""
+    from reliability.core.definitions import WARM
+    from reliability.core.errors import EngineUnavailable
+    from reliability.spark.engine_socket import check_engine, engine_status, socket_path
+
+    check = "warm engine"
+    is_chosen = os.environ.get("RELIABILITY_ENGINE") == WARM
+    if not is_chosen and not socket_path().exists():
+        return _ok(check, 'none runs; only topologies with engine="warm" need one')
+    try:
+        check_engine()
+        found = engine_status()
+    except EngineUnavailable as error:
+        return _fail(check, error.what, error.remedy)
+    return _ok(check, f"{found['application_id']} on {found['master']}, pid {found['pid']}")
 
 
 # --- databases -----------------------------------------------------------------------------------

@@ -72,7 +72,7 @@ def _print_status(*, as_json: bool) -> None:
         return
     typer.echo(
         f"the engine runs: {found['application_id']} on {found['master']}, pid {found['pid']}, "
-        f"{found['steps']} steps now"
+        f"steps in it now: {found['steps']}"
     )
 
 

@@ -81,6 +81,7 @@ def run_tests(tests: Sequence[str], tree: Path, mutant: Mutant | None = None) ->
     done = subprocess.run(
         [
             *(sys.executable, "-B", "-m", "pytest", "-q", "--tb=short", "-p", "no:cacheprovider"),
+            *("-m", ""),  # slow ones too
             *("-p", "tests.mutants.attach", f"--junitxml={report}", *tests),
         ],
         cwd=tree,

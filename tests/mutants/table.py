@@ -29,6 +29,7 @@ LEFT_OUT = "tests/rules/test_left_out.py::"
 BY_HAND = "tests/rules/test_by_hand.py::"
 VIEWS = "tests/integration/test_views_of_appended_rows.py::"
 TABLES = "tests/integration/test_attempt_tables.py::"
+WARM = "tests/integration/test_warm_engine.py::"
 
 NOT_BUILT: dict[str, str] = {}
 
@@ -447,6 +448,39 @@ MUTANTS = (
 """,
         tests=(ATTEMPTS + "test_what_is_sealed_or_committed_is_out_of_reach",),
         in_histories=True,
+    ),
+    Mutant(
+        rule="A9",
+        name="steps share the cache and the views",
+        path="reliability/spark/warm_engine.py",
+        old='getattr(jvm, "org.apache.spark.sql.classic.SparkSession")(self._context, {})',
+        new="jvm.SparkSession.builder().getOrCreate().newSession()",
+        tests=(WARM + "test_two_steps_at_once_have_their_own_code_settings_cache_and_views",),
+    ),
+    Mutant(
+        rule="A9",
+        name="a Python worker is used again",
+        path="reliability/spark/warm_engine.py",
+        old='conf.set("spark.python.worker.reuse", "false")',
+        new='conf.set("spark.python.worker.reuse", "true")',
+        tests=(WARM + "test_a_step_runs_the_code_that_the_folder_has_now",),
+    ),
+    Mutant(
+        rule="A9",
+        name="a driver cancels the jobs of all steps",
+        path="reliability/spark/progress.py",
+        old="self._spark.interruptAll()",
+        new="self._spark.sparkContext.cancelAllJobs()",
+        tests=(WARM + "test_a_driver_that_finds_its_attempt_ended_cancels_its_own_jobs_only",),
+    ),
+    Mutant(
+        rule="A9",
+        name="the jobs of a killed driver go on",
+        path="reliability/spark/warm_engine.py",
+        old="        self._context.cancelJobGroupAndFutureJobs(self._session.sessionUUID())\n"
+        "        self._session.interruptAll()\n",
+        new="",
+        tests=(WARM + "test_the_jobs_of_a_driver_that_was_killed_are_cancelled",),
     ),
     Mutant(
         rule="C1",

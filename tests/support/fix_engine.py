@@ -51,9 +51,21 @@ class RunningEngine:
         """How many steps run in it."""
         return int(engine_status()["steps"])
 
+    def daemons(self) -> list[psutil.Process]:
+        """The parents of Python workers, one for each environment of theirs."""
+        return [one for one in self.process.children() if is_daemon(one)]
+
     def workers(self) -> list[psutil.Process]:
-        """The Python processes that run tasks, children of daemons."""
-        return [one for daemon in self.process.children() for one in descendants(daemon)]
+        """The Python processes that run tasks."""
+        return [one for daemon in self.daemons() for one in descendants(daemon)]
+
+
+def is_daemon(process: psutil.Process) -> bool:
+    """Say whether it forks Python workers."""
+    try:
+        return "reliability.spark.daemon" in process.cmdline()
+    except psutil.Error:  # it has ended meanwhile
+        return False
 
 
 @contextmanager
