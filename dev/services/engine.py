@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -40,12 +42,9 @@ class WarmEngine:
 
     def start(self, env: Mapping[str, str]) -> None:
         """Start it unless it runs, and return when it answers."""
-        socket = self.folder / "engine.sock"
-        if not self.is_alive():
-            socket.unlink(missing_ok=True)
         command = [str(self.root / ".venv" / "bin" / "reliability"), "engine", "run"]
         self._background.start([*command, "--master", "local[2]"], env, self.root, depends_on={})
-        wait_until(lambda: socket.exists() or not self.is_alive(), "the engine", START_SECONDS)
+        wait_until(lambda: self._answers() or not self.is_alive(), "the engine", START_SECONDS)
         if not self.is_alive():
             log = self._background
             raise DevError(f"the engine ended; the end of {log.log}:\n{log.tail()}")
@@ -61,6 +60,12 @@ class WarmEngine:
         """Its JVM's; 0 if it does not run."""
         process = self._background.find()
         return process.pid if process else 0
+
+    def _answers(self) -> bool:
+        with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
+            connection.connect(str(self.folder / "engine.sock"))
+            return True
+        return False
 
     @property
     def _background(self) -> Background:

@@ -37,7 +37,7 @@ def connect() -> socket.socket:
     :raises EngineUnavailable: none answers, or others could have put the socket there
     """
     path = socket_path()
-    _check_private(path.parent)
+    check_private(path.parent)
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(str(path))
@@ -105,7 +105,11 @@ def check_versions(found: dict[str, str]) -> None:
         raise EngineUnavailable(f"the engine at {socket_path()} has {differences}")
 
 
-def _check_private(folder: Path) -> None:
+def check_private(folder: Path) -> None:
+    """Check a folder for the socket.
+
+    :raises EngineUnavailable: it does not exist, or somebody else may enter it
+    """
     try:
         found = folder.lstat()
     except OSError as error:

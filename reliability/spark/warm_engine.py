@@ -18,9 +18,22 @@ import selectors
 import signal
 import socket
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+
+from reliability.core.errors import EngineUnavailable
+from reliability.spark.engine_socket import (
+    STATUS,
+    STEP,
+    STOP,
+    check_private,
+    socket_path,
+    versions,
+)
+from reliability.spark.imports import drop_package_folder, prefer_installed_pyspark
+from reliability.spark.session import pin_zone
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -61,14 +74,16 @@ class StepSession:
 
         The driver has put its jobs into a group that is called as its session's id.
         """
-        self._context.cancelJobGroupAndFutureJobs(self._session.sessionUUID())
-        self._session.interruptAll()
-        shared = self._session.sharedState()
-        shared.cacheManager().clearCache()
-        listener = shared.statusStore().listener()
-        if listener.isDefined():
-            self._context.listenerBus().removeListener(listener.get())
-        self._gateway.shutdown()
+        try:
+            self._context.cancelJobGroupAndFutureJobs(self._session.sessionUUID())
+            self._session.interruptAll()
+            shared = self._session.sharedState()
+            shared.cacheManager().clearCache()
+            listener = shared.statusStore().listener()
+            if listener.isDefined():
+                self._context.listenerBus().removeListener(listener.get())
+        finally:
+            self._gateway.shutdown()
 
 
 class Engine:
@@ -108,26 +123,26 @@ class Engine:
         return True
 
     def _answer_to(self, connection: socket.socket) -> bool:
-        from reliability.spark.engine_socket import STATUS, STEP, STOP, versions
-
+        """Answer a request; only a step's connection stays open."""
         request = ""
-        answer: dict[str, Any] = {}
-        with suppress(OSError):
+        try:
             request = connection.recv(MAX_REQUEST).decode(errors="replace").strip()
-            if request == STEP:
-                answer = {**self._begin(connection).access(), "versions": versions()}
-            elif request in (STATUS, STOP):
-                answer = {
-                    "pid": os.getpid(),
-                    "application_id": self._context.applicationId,
-                    "master": self._context.master,
-                    "steps": len(self._steps),
-                    "versions": versions(),
-                }
-            connection.sendall(json.dumps(answer).encode() + b"\n")
-        if request != STEP:
+            answer = self._begin(connection).access() if request == STEP else self._status()
+            told = {**answer, "versions": versions()}
+            connection.sendall(json.dumps(told).encode() + b"\n")
+        except Exception:  # other steps go on
+            logger.exception("a request was not answered")
+        if connection not in self._steps:
             self._close(connection)
         return request != STOP
+
+    def _status(self) -> dict[str, Any]:
+        return {
+            "pid": os.getpid(),
+            "application_id": self._context.applicationId,
+            "master": self._context.master,
+            "steps": len(self._steps),
+        }
 
     def _begin(self, connection: socket.socket) -> StepSession:
         taken = {step.number for step in self._steps.values()}
@@ -173,39 +188,66 @@ def _context() -> SparkContext:
 
 
 def main() -> int:
-    """Run an engine; return 1 if one runs already."""
-    from reliability.spark.engine_socket import socket_path
+    """Run an engine; return 1 if one runs already, or if there can be none."""
 
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     path = socket_path()
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    path.parent.chmod(0o700)
-    with Path(path.parent, "engine.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            logger.error("an engine runs already at %s", path)
-            return 1
-        context = _context()
-        path.unlink(missing_ok=True)  # of an engine that was killed
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(path))
+    try:
+        with _bound(path) as listener:
+            context = _context()
             listener.listen()
             logger.info("the engine answers at %s", path)
             try:
                 Engine(context, listener).serve()
             finally:
-                path.unlink(missing_ok=True)
                 with suppress(Exception):  # the JVM has ended
                     context.stop()
+    except EngineUnavailable as error:
+        logger.error("%s", error)
+        return 1
     return 0
 
 
-if __name__ == "__main__":
-    from reliability.spark.imports import drop_package_folder, prefer_installed_pyspark
-    from reliability.spark.session import pin_zone
+@contextmanager
+def _bound(path: Path) -> Iterator[socket.socket]:
+    """Make the socket, for the block; nobody is answered before it listens.
 
+    :raises EngineUnavailable: another engine has it, or there can be none
+    """
+
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    check_private(path.parent)
+    with path.with_suffix(".lock").open("w") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            what, remedy = f"an engine runs already at {path}", "run `reliability engine status`."
+            raise EngineUnavailable(what, remedy=remedy) from None
+        path.unlink(missing_ok=True)  # of an engine that was killed
+        try:
+            with socket.socket(socket.AF_UNIX) as listener:
+                _bind(listener, path)
+                yield listener
+        finally:
+            path.unlink(missing_ok=True)
+
+
+def _bind(listener: socket.socket, path: Path) -> None:
+
+    try:
+        listener.bind(str(path))
+    except OSError as error:
+        remedy = "set RELIABILITY_ENGINE_FOLDER to another folder, with a path of 90 bytes at most."
+        raise EngineUnavailable(f"cannot make the socket {path}: {error}", remedy=remedy) from error
+
+
+def run() -> None:
+    """Run an engine as the application of spark-submit."""
     drop_package_folder(sys.path)
     prefer_installed_pyspark(sys.path)
     pin_zone()
     sys.exit(main())
+
+
+if __name__ == "__main__":
+    run()

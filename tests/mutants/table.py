@@ -477,8 +477,8 @@ MUTANTS = (
         rule="A9",
         name="the jobs of a killed driver go on",
         path="reliability/spark/warm_engine.py",
-        old="        self._context.cancelJobGroupAndFutureJobs(self._session.sessionUUID())\n"
-        "        self._session.interruptAll()\n",
+        old="            self._context.cancelJobGroupAndFutureJobs(self._session.sessionUUID())\n"
+        "            self._session.interruptAll()\n",
         new="",
         tests=(WARM + "test_the_jobs_of_a_driver_that_was_killed_are_cancelled",),
     ),
