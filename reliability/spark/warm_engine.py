@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from reliability.core.errors import EngineUnavailable
 from reliability.spark.engine_socket import (
-    STATUS,
     STEP,
     STOP,
     check_private,
