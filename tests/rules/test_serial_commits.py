@@ -59,7 +59,8 @@ def test_what_is_read_under_the_lock_is_read_after_the_wait(new_world):
 def wait_until_it_waits(world):
     deadline = time.monotonic() + 20
     while not world.execute(
-        "SELECT FROM pg_stat_activity WHERE application_name = 'who waits'"
+        "SELECT FROM pg_stat_activity"
+        " WHERE datname = current_database() AND application_name = 'who waits'"
         " AND wait_event_type = 'Lock'"
     ):
         assert time.monotonic() < deadline, "it did not wait for who has the topology"
