@@ -30,7 +30,7 @@ COMMIT
 DROP AS
 SELECT txid AS _txid,
        attempt_id AS _attempt_id,
-       rows
+       rows AS _rows
 FROM reliability.contribution AS header
 WHERE header.topology = E'one'
   AND header.state = E'revenue'

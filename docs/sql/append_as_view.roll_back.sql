@@ -32,7 +32,7 @@ COMMIT
 DROP AS
 SELECT txid AS _txid,
        attempt_id AS _attempt_id,
-       rows
+       rows AS _rows
 FROM reliability.contribution AS header
 WHERE header.topology = E'one'
   AND header.state = E'revenue'
@@ -42,7 +42,7 @@ WHERE header.topology = E'one'
 
 SELECT 0 AS rows_added,
        0 AS rows_changed,
-       coalesce(sum(rows), 0)::bigint AS rows_removed,
+       coalesce(sum(_rows), 0)::bigint AS rows_removed,
        '{}'::jsonb AS moved
 FROM "pg_temp"."reached";
 

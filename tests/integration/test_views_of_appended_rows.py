@@ -110,6 +110,17 @@ def test_a_rollback_takes_headers_out_and_a_release_brings_rows_back(shop, conne
     assert rows(connection, SEEN) == [(1, 0, 6)]
 
 
+@pytest.mark.parametrize("name", ["rows", "header", "staged", "txid", "attempt_id"])
+def test_a_value_may_have_a_name_of_the_ledgers(connection, name):
+    """A replay joins the rows with headers, which have columns of these names."""
+    named = replace(VIEWED, values={name: Append("word", "text")})
+    shop = Shop(connection, kinds=lambda _: [named])
+    shop.deliver(made(1))
+    shop.transact(1)
+    [difference] = shop.correct(1, made(5))
+    assert difference.rows_added == difference.rows_removed > 0
+
+
 def test_rows_that_are_gone_are_not_committed(shop, connection):
     """H2: missing rows are no empty contribution."""
     shop.process(1)

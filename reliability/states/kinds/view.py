@@ -54,7 +54,7 @@ class ViewedRows(StoredRows):
             return super().count_changed_rows()
         return SQL(
             "SELECT 0 AS rows_added, 0 AS rows_changed,"
-            " coalesce(sum(rows), 0)::bigint AS rows_removed, '{{}}'::jsonb AS moved FROM {}"
+            " coalesce(sum(_rows), 0)::bigint AS rows_removed, '{{}}'::jsonb AS moved FROM {}"
         ).format(REACHED)
 
     def reached(self) -> Composable:
@@ -68,7 +68,7 @@ class ViewedRows(StoredRows):
         """Save the headers whose rows are taken out; the rows themselves stay."""
         statement = SQL(
             "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT txid AS _txid,"
-            " attempt_id AS _attempt_id, rows FROM reliability.contribution AS header"
+            " attempt_id AS _attempt_id, rows AS _rows FROM reliability.contribution AS header"
             " WHERE {} AND {}"
         )
         tx.run(statement.format(REACHED, header_of(self.tables), condition), **key)
