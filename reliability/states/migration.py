@@ -60,16 +60,28 @@ def inspect(tables: StateTables, *, target: Rows, contribution: Rows, keys: Rows
             problems.append(f"table {name}: {', '.join(differing)}")
             is_view = tables.as_view and table == tables.target
             statements += _repair(table, actual, want) if actual and not is_view else []
+    takes_the_views_place = tables.as_view and any(not c["is_in_view"] for c in target)
+    if takes_the_views_place:
+        problems.append(f"{tables.target_name} is no view any more, so no commit changes it")
     if target and not tables.state.is_append and not _has_key(tables, keys):
         problems.append(f"table {tables.target_name} has no unique key over {list(tables.key)}")
         statements.append(tables.add_key())
     if not problems:
         return None
     if tables.as_view:
-        drop = SQL("DROP VIEW IF EXISTS {}").format(tables.target)
-        statements = [drop, *statements, tables.create_view()]
+        statements = [
+            _rename(tables) if takes_the_views_place else tables.drop_view(),
+            *statements,
+            tables.create_view(),
+        ]
     leaves = "A restored column does not have its old values: replay the txids that wrote them."
     return "; ".join(problems), TableMigration(statements=tuple(statements), leaves=leaves)
+
+
+def _rename(tables: StateTables) -> Composed:
+    """Keep the table that is where the view should be; its rows may be a person's own."""
+    aside = Identifier(f"{tables.state.target[1]}_replaced")
+    return SQL("ALTER TABLE {} RENAME TO {}").format(tables.target, aside)
 
 
 def _has_key(tables: StateTables, keys: Rows) -> bool:

@@ -186,12 +186,15 @@ class StateTables:
             state=Literal(self.state.name),
         )
 
+    def drop_view(self) -> Composed:
+        """Drop the target that is a view; fail if something depends on it."""
+        return SQL("DROP VIEW IF EXISTS {}").format(self.target)
+
     def drop(self) -> Composed:
         """Drop both tables; fail if something depends on the target."""
         if self.as_view:
-            return SQL("DROP VIEW IF EXISTS {}; DROP TABLE IF EXISTS {}").format(
-                self.target, self.contribution
-            )
+            drop_table = SQL("; DROP TABLE IF EXISTS {}").format(self.contribution)
+            return self.drop_view() + drop_table
         return SQL("DROP TABLE IF EXISTS {}, {}").format(self.target, self.contribution)
 
     def count(self) -> Composed:

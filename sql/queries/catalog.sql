@@ -1,10 +1,12 @@
 -- table_columns --
 -- The columns of a table; no rows if there is no such table. `is_required`: a row cannot be
--- inserted without it.
+-- inserted without it. `is_in_view`: the table is a view.
 SELECT attname AS name, format_type(atttypid, atttypmod) AS type,
        attgenerated <> '' AS is_generated,
-       attnotnull AND NOT atthasdef AND attidentity = '' AS is_required
+       attnotnull AND NOT atthasdef AND attidentity = '' AS is_required,
+       relkind = 'v' AS is_in_view
   FROM pg_catalog.pg_attribute
+  JOIN pg_catalog.pg_class c ON c.oid = attrelid
  WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped
  ORDER BY attnum;
 

@@ -9,7 +9,11 @@ import pytest
 from psycopg2.sql import SQL
 
 from reliability import Append, Count, State
-from reliability.core.errors import InvalidDefinition, LedgerCorruption
+from reliability.core.errors import (
+    InvalidDefinition,
+    LedgerCorruption,
+    StateDefinitionChanged,
+)
 from reliability.settings import Leases
 from reliability.states import attempt_table
 from reliability.states.alteration import StateChange
@@ -199,6 +203,22 @@ def test_a_table_does_not_become_a_view():
     )
     assert change.differences() == ["readers' rows: a table becomes a view"]
     assert change.obstacle() is not None
+
+
+@pytest.mark.parametrize("kind", ["TABLE", "MATERIALIZED VIEW"])
+def test_what_takes_the_views_place_is_refused(large, connection, kind):
+    """It has the same columns, but no later commit would change its rows."""
+    large.transact(1)
+    with connection.transaction() as tx:
+        tx.run(SQL("ALTER VIEW public.viewed RENAME TO original"))
+        tx.run(SQL(f"CREATE {kind} public.viewed AS SELECT * FROM public.original"))
+    with pytest.raises(StateDefinitionChanged, match="is no view any more") as refused:
+        declare(connection, large.topology)
+    with connection.transaction() as tx:
+        tx.run(SQL(refused.value.remedy.partition("BEGIN;")[2].partition("COMMIT;")[0]))
+    large.deliver(made(2))
+    large.transact(2)
+    assert rows(connection, SEEN) == [(1, 0, 6), (2, 0, 6)]
 
 
 def test_changed_states_are_made_anew_before_the_first_commit(large, connection):
