@@ -264,7 +264,7 @@ class StateTables:
     def clean(self) -> Composed:
         """Delete the staged rows of an attempt that can never count or that count already."""
         return SQL("DELETE FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s").format(
-            self.contribution
+            self.staged_only
         )
 
     def folded_attempt(self, parameter: str) -> Composed:

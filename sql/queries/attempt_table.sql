@@ -50,5 +50,4 @@ SELECT table_id FROM reliability.attempt_table
 
 -- forget_attempt_table --
 -- Forget a table that is dropped.
-DELETE FROM reliability.attempt_table WHERE table_id = %(table_id)s
-RETURNING table_id;
+DELETE FROM reliability.attempt_table WHERE table_id = %(table_id)s;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 
@@ -14,6 +16,7 @@ from reliability.core.errors import (
     LedgerCorruption,
     StateDefinitionChanged,
 )
+from reliability.ledger.connection import LedgerConnection
 from reliability.settings import Leases
 from reliability.states import attempt_table
 from reliability.states.alteration import StateChange
@@ -103,6 +106,57 @@ def test_a_table_that_nobody_sees_is_dropped(large, connection, monkeypatch):
     sweep(connection, "shop", Leases(), clean=True)
     assert len(rows(connection, OWN)) == 1
     assert rows(connection, SEEN) == [(1, 1, 6)]
+
+
+@pytest.fixture
+def replaced(connection, monkeypatch):
+    """One txid, replaced, with another state beside the view; staged in tables of their own."""
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
+    monkeypatch.setattr(sweep_module, "LONGEST_SNAPSHOT_SECONDS", 0.0)
+    shop = Shop(connection, kinds=lambda _: [VIEWED, State("counts", values={"n": Count()})])
+    shop.deliver(made(1))
+    shop.transact(1)
+    shop.correct(1, made(5))
+    return shop
+
+
+def test_readers_do_not_wait_while_a_sweep_deletes(replaced, connection):
+    """The lock that DROP takes stops them: so it comes last."""
+    with closing(own_session(connection.dsn)) as holder, ThreadPoolExecutor() as executor:
+        holder.cursor().execute("SELECT FROM reliability_contribution.shop__counts FOR UPDATE")
+        swept = executor.submit(_sweep, connection.dsn)
+        _wait_until_waiting(connection)
+        with connection.transaction() as tx:
+            tx.one("set_lock_timeout", seconds=0.5)
+            assert tx.one(SQL("SELECT count(*) AS rows FROM viewed"))["rows"] == 6
+        holder.rollback()
+        assert len(swept.result().cleaned) == 1
+    assert len(rows(connection, OWN)) == 1
+
+
+def test_what_a_sweep_has_deleted_is_gone_though_a_reader_keeps_it_from_the_drop(
+    replaced, connection
+):
+    """The next sweep does not delete it again."""
+    counts = "SELECT count(*) FROM reliability_contribution.shop__counts"
+    with closing(own_session(connection.dsn)) as reader:
+        reader.cursor().execute("SELECT FROM viewed")
+        assert not _sweep(connection.dsn).cleaned
+        assert rows(connection, counts) == [(2,)]  # of four: each attempt had two partitions
+        assert len(rows(connection, OWN)) == 2
+    assert _sweep(connection.dsn).cleaned
+    assert len(rows(connection, OWN)) == 1
+
+
+def _wait_until_waiting(watcher):
+    deadline = time.monotonic() + 30
+    while not rows(watcher, "SELECT FROM pg_locks WHERE NOT granted"):
+        assert time.monotonic() < deadline
+
+
+def _sweep(dsn):
+    with closing(LedgerConnection(dsn)) as connection:
+        return sweep(connection, "shop", Leases(), clean=True)
 
 
 def test_a_rollback_takes_headers_out_and_a_release_brings_rows_back(shop, connection):

@@ -32,6 +32,7 @@ from reliability.transaction.topology.declare import declared_tables
 logger = logging.getLogger(__name__)
 #: No reader's transaction is expected to last for longer (H11).
 LONGEST_SNAPSHOT_SECONDS = 3600.0
+DROP_PATIENCE_SECONDS = 0.1
 
 
 @dataclass(slots=True, kw_only=True)
@@ -179,11 +180,12 @@ def _clean_attempt(
         own = tx.all("tables_of_attempt", **key, snapshot_seconds=LONGEST_SNAPSHOT_SECONDS)
         if not all(row["is_unread"] for row in own):
             return False
-        if own:  # whoever reads the view next would wait behind this
-            tx.one("set_lock_timeout", seconds=PASSING_PATIENCE_SECONDS)
-        for row in own:
-            attempt_table.drop(tx, row["table_id"])
         for table in declared_tables(tx, topology):
             tx.run(table.clean(), **key)
+    with connection.transaction() as tx:
+        # whoever reads the view next waits behind a DROP: so it is alone, and waits briefly
+        tx.one("set_lock_timeout", seconds=DROP_PATIENCE_SECONDS)
+        for row in own:
+            attempt_table.drop(tx, row["table_id"])
         tx.run("record_cleaned", **key)
     return True
