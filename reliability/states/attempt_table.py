@@ -47,6 +47,8 @@ def open_table(
         return tables
     own = tables.with_attempt_table(row["table_id"])
     tx.run(_create(own, grant))
+    if tx.first("hold_attempt", **grant) is None:  # a sweep after its end has not seen the table
+        raise AttemptFenced(f"{grant} has ended")
     return own
 
 

@@ -13,6 +13,12 @@ opened AS (
     RETURNING table_id)
 SELECT EXISTS (SELECT FROM live) AS is_live, (SELECT table_id FROM opened) AS table_id;
 
+-- hold_attempt --
+-- Lock an attempt that is PROCESSING until its new table is there; no row: it has ended.
+SELECT attempt_id FROM reliability.attempt
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+   AND nonce = %(nonce)s AND status = 'PROCESSING' FOR SHARE;
+
 -- attempt_table --
 -- The table of an attempt, if it has one, with its size when it was sealed and now.
 SELECT table_id, bytes AS sealed_bytes, pg_relation_size(

@@ -6,12 +6,14 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
+from unittest.mock import patch
 
 import pytest
 from psycopg2.sql import SQL
 
 from reliability import Append, Count, State
 from reliability.core.errors import (
+    AttemptFenced,
     InvalidDefinition,
     LedgerCorruption,
     StateDefinitionChanged,
@@ -26,6 +28,7 @@ from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain import sweep as sweep_module
 from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.process.attempt import end_attempt
 from reliability.transaction.topology.alter import alter
 from reliability.transaction.topology.lifecycle import declare
 from tests.replay.shop import Shop, made
@@ -157,6 +160,24 @@ def _wait_until_waiting(watcher):
 def _sweep(dsn):
     with closing(LedgerConnection(dsn)) as connection:
         return sweep(connection, "shop", Leases(), clean=True)
+
+
+def test_an_attempt_that_ends_while_it_opens_a_table_leaves_none(large, connection):
+    """A sweep that comes before the table is there never comes back for it."""
+    create = attempt_table._create
+
+    def create_late(own, grant):
+        with closing(LedgerConnection(connection.dsn)) as sweeper:
+            end_attempt(sweeper, grant, AttemptFenced("a test"), fence=True)
+            assert sweep(sweeper, "shop", Leases(), clean=True).cleaned
+        return create(own, grant)
+
+    with (
+        patch.object(attempt_table, "_create", create_late),
+        pytest.raises(AttemptFenced, match="a test"),
+    ):
+        large.transact(1)
+    assert rows(connection, OWN) == []
 
 
 def test_a_rollback_takes_headers_out_and_a_release_brings_rows_back(shop, connection):
