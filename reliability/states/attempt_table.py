@@ -77,9 +77,9 @@ def find_table(tx: DatabaseTransaction, tables: StateTables, key: StatementKey) 
 def seal(tx: DatabaseTransaction, tables: StateTables) -> None:
     """Record the size of the attempt's table, if it has one; index what stays."""
     if tables.attempt_table is not None:
-        tx.one("seal_attempt_table", table_id=tables.attempt_table)
-        if tables.as_view and tables.key:
+        if tables.as_view and tables.key:  # first: it waits until nobody writes
             tx.run(tables.index_attempt_table())
+        tx.one("seal_attempt_table", table_id=tables.attempt_table)
 
 
 def find_sealed_table(

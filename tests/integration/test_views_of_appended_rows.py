@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from unittest.mock import patch
 
@@ -178,6 +178,24 @@ def test_an_attempt_that_ends_while_it_opens_a_table_leaves_none(large, connecti
     ):
         large.transact(1)
     assert rows(connection, OWN) == []
+
+
+def test_a_task_that_hangs_in_vain_does_not_stop_the_seal(large, connection):
+    """Another try of its partition has acked; its COPY locks the table that is to be indexed."""
+    write = large.write
+    with ExitStack() as hanging:
+
+        def write_twice(grant):
+            write(grant)
+            task = own_session(connection.dsn, application_name=f"reliability {grant}")
+            hanging.enter_context(closing(task))
+            [(own,)] = rows(connection, OWN)
+            copied = "(_txid, _attempt_id, _x, _n) VALUES (1, 0, 1, 1)"
+            task.cursor().execute(f"INSERT INTO reliability_contribution.{own} {copied}")
+
+        large.write = write_twice
+        large.transact(1)
+    assert rows(connection, SEEN) == [(1, 0, 6)]
 
 
 def test_a_rollback_takes_headers_out_and_a_release_brings_rows_back(shop, connection):

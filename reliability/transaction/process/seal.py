@@ -28,6 +28,7 @@ from reliability.transaction.process.attempt import (
     renew_lease,
     verify_source,
 )
+from reliability.transaction.process.server import end_sessions_of
 from reliability.transaction.topology.databases import TopologyDatabases
 
 
@@ -124,6 +125,10 @@ def _staged(
 ) -> tuple[Fold, _Staged]:
     with connection.transaction() as tx:
         tables = attempt_table.find_table(tx, tables, grant)
+    if tables.attempt_table is not None:
+        # all have acked: a task that still copies does so in vain, but locks and extends the table
+        end_sessions_of(connection, grant.topology, grant.attempt)
+    with connection.transaction() as tx:
         row = tx.one(tables.staged_accounts(), **grant)
         attempt_table.seal(tx, tables)
         acks = tx.all("digests_of_sink", sink=tables.state.name, **grant)
