@@ -65,9 +65,9 @@ class StateChange:
         if self.old is None or self.new is None:
             return None
         old, new = self.old.state, self.new.state
-        frames = [
-            (s.kind, s.target, s.database, _key(s), s.is_append, s.as_view) for s in (old, new)
-        ]
+        frames = [(s.kind, s.target, s.database, _key(s), s.is_append) for s in (old, new)]
+        if old.as_view != new.as_view:
+            return "a table does not become a view, nor a view a table"
         if frames[0] != frames[1]:
             return "its kind, table, database or key differs"
         if new.as_view and not self._only_adds_last():
