@@ -24,7 +24,7 @@ from reliability.states import attempt_table
 from reliability.states.alteration import StateChange
 from reliability.states.tables import StateTables
 from reliability.transaction.correct.drop import drop_topology
-from reliability.transaction.correct.rollback import roll_back
+from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain import sweep as sweep_module
 from reliability.transaction.maintain.sweep import sweep
@@ -205,6 +205,9 @@ def test_a_rollback_takes_headers_out_and_a_release_brings_rows_back(shop, conne
     [difference] = roll_back(connection, "shop", 1, "a test").differences
     assert (difference.rows_removed, difference.rows_added) == (6, 0)
     assert rows(connection, SEEN) == [(1, 0, 6)]
+    release(connection, "shop")
+    shop.replay(2)
+    assert rows(connection, SEEN) == [(1, 0, 6), (2, 1, 6)]
 
 
 @pytest.mark.parametrize("name", ["rows", "header", "staged", "txid", "attempt_id"])
