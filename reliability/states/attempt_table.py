@@ -53,16 +53,15 @@ def open_table(
 
 
 def _create(own: StateTables, grant: Grant) -> Composed:
-    columns: Composable = column_definitions(own.contribution_columns())
-    parent: Composable = SQL("")
+    definition: Composable = SQL("({})").format(column_definitions(own.contribution_columns()))
     if own.as_view:
         # With the check, a query for a txid passes over the tables of others.
-        check = SQL("CHECK (_txid = {} AND _attempt_id = {})")
-        columns = check.format(Literal(grant.attempt.txid), Literal(grant.attempt.attempt_id))
-        parent = SQL(" INHERITS ({})").format(own.contribution)
+        definition = SQL("(CHECK (_txid = {} AND _attempt_id = {})) INHERITS ({})").format(
+            Literal(grant.attempt.txid), Literal(grant.attempt.attempt_id), own.contribution
+        )
     # VACUUM must not shorten it until it has committed, because its size tells what was sealed.
-    return SQL("CREATE TABLE {} ({}){} WITH (autovacuum_enabled = false)").format(
-        own.staged, columns, parent
+    return SQL("CREATE TABLE {} {} WITH (autovacuum_enabled = false)").format(
+        own.staged, definition
     )
 
 

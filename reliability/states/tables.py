@@ -170,7 +170,8 @@ class StateTables:
         """Create the target as a view, or add columns to it.
 
         An inner join could start with the headers and read the table once for each, if their
-        statistics are old. The condition is none that would make this one an inner join.
+        statistics are old. With `header.txid IS NOT NULL`, Postgres would make this one an inner
+        join.
         """
         return SQL(
             "CREATE OR REPLACE VIEW {target} AS SELECT {columns} FROM {contribution} AS staged"
@@ -207,12 +208,13 @@ class StateTables:
             table = self.contribution if self.as_view else self.target
             # Rows are appended in the order of their txids. An index of every row would take a
             # third of a large commit, and only replays and rollbacks look rows up by their txid.
-            index = SQL(
+            by_txid = SQL(
                 "CREATE INDEX ON {} USING brin (_txid, _attempt_id)"
                 " WITH (pages_per_range = 32, autosummarize = on);"
-            ).format(self.target)
-            by_key = SQL("CREATE INDEX ON {} ({})").format(table, key)
-            return (SQL("") if self.as_view else index) + (by_key if self.key else SQL(""))
+            ).format(table)
+            by_key = SQL("CREATE INDEX ON {} ({});").format(table, key)
+            # the contributions have the first already
+            return Composed([*([] if self.as_view else [by_txid]), *([by_key] if self.key else [])])
         unique = self.add_key()
         if self.keeps_contributions:  # a replay reads the other txids of a key there
             unique += SQL("; CREATE INDEX ON {} ({})").format(self.contribution, key)
