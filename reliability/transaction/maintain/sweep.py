@@ -32,6 +32,7 @@ from reliability.transaction.topology.declare import declared_tables
 logger = logging.getLogger(__name__)
 #: No reader's transaction is expected to last for longer (H11).
 LONGEST_SNAPSHOT_SECONDS = 3600.0
+#: A reader waits behind a DROP that waits for another reader.
 DROP_PATIENCE_SECONDS = 0.1
 
 
@@ -183,7 +184,7 @@ def _clean_attempt(
         for table in declared_tables(tx, topology):
             tx.run(table.clean(), **key)
     with connection.transaction() as tx:
-        # whoever reads the view next waits behind a DROP: so it is alone, and waits briefly
+        # alone, because readers of a view wait until it has committed
         tx.one("set_lock_timeout", seconds=DROP_PATIENCE_SECONDS)
         for row in own:
             attempt_table.drop(tx, row["table_id"])
