@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from psycopg2.errors import NumericValueOutOfRange
 from psycopg2.sql import SQL
 
 from reliability import Avg, Count, Min, State, Sum
+from reliability.core.errors import UnexpectedAnswer
 from reliability.transaction.inspect.verify import verify_state
 from reliability.transaction.maintain.compaction import fold_step
 from tests.integration.test_states import examples
@@ -22,6 +22,7 @@ from tests.support.one_state import OneState
 
 LEAST, GREATEST = -(2**63), 2**63 - 1
 FLOAT = "double precision"
+TOO_LARGE = "out of range|overflow"  # as Postgres calls it
 
 
 @pytest.fixture
@@ -78,7 +79,7 @@ def test_what_is_left_without_the_old_part_need_not_fit(tx, type_):
 @pytest.mark.parametrize("type_", ["bigint", "numeric(4,1)"])
 def test_what_does_not_fit_is_refused_and_never_cut(tx, type_):
     one = processed(tx, type_, 90, -95, 90)
-    with pytest.raises(NumericValueOutOfRange), tried(tx):
+    with pytest.raises(UnexpectedAnswer, match=TOO_LARGE), tried(tx):
         one.replay(2, [row(-70 * percents(type_))])
     assert totals(one) == [85 * percents(type_)]
 
@@ -89,7 +90,7 @@ def tried(tx):
     tx.run(SQL("SAVEPOINT tried"))
     try:
         yield
-    except NumericValueOutOfRange:
+    except UnexpectedAnswer:
         tx.run(SQL("ROLLBACK TO SAVEPOINT tried"))
         raise
 
@@ -169,7 +170,7 @@ def given_part(one, change, parts, part, ends):
     if fits(after, ends):
         change([row(value)])
         return after
-    with pytest.raises(NumericValueOutOfRange), tried(one.tx):
+    with pytest.raises(UnexpectedAnswer, match=TOO_LARGE), tried(one.tx):
         change([row(value)])
     return parts
 

@@ -71,7 +71,7 @@ def test_a_replay_that_recomputes_rows_says_what_it_overwrites(connection):
     done = of(shop.correct(2, other), "recomputed")
     assert (done.by_hand.missing, done.by_hand.different) == (0, 1)
     assert "n" in done.moved or done.rows_changed
-    assert is_exact(connection) == [True] * 5
+    assert is_exact(connection) == [True] * 6
 
 
 def test_a_replay_that_adds_the_difference_carries_a_change_by_hand_along(connection):
@@ -99,7 +99,7 @@ def test_a_repair_brings_changed_missing_and_surplus_rows_back(connection):
     done = repair(connection, "shop", "an UPDATE by hand")
     assert done.differences == would.differences
     assert shop.tables() == before
-    assert is_exact(connection) == [True] * 5
+    assert is_exact(connection) == [True] * 6
     found = of(done.differences, "recomputed")
     assert (found.rows_added, found.rows_changed, found.rows_removed) == (1, 1, 1)
     log = "SELECT commit_number, txid, reason FROM reliability.commit_log WHERE kind = 'REPAIR'"
@@ -107,7 +107,7 @@ def test_a_repair_brings_changed_missing_and_surplus_rows_back(connection):
     assert done.commit_number == 4
     shop.correct(2, made(22))
     roll_back(connection, "shop", 1, "the topology goes on")
-    assert is_exact(connection) == [True] * 5
+    assert is_exact(connection) == [True] * 6
 
 
 def test_a_repair_of_what_is_right_takes_no_commit_number(connection):
