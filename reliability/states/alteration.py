@@ -65,12 +65,12 @@ class StateChange:
         if self.old is None or self.new is None:
             return None
         old, new = self.old.state, self.new.state
-        frames = [(s.kind, s.target, s.database, _key(s), s.is_append) for s in (old, new)]
         if old.as_view != new.as_view:
             return "a table does not become a view, nor a view a table"
+        frames = [(s.kind, s.target, s.database, _key(s), s.is_append) for s in (old, new)]
         if frames[0] != frames[1]:
             return "its kind, table, database or key differs"
-        if new.as_view and not self._only_adds_last():
+        if new.as_view and not _only_adds_last(self.old, self.new):
             return "its target is a view, which takes new columns only after the others"
         for name in old.values.keys() & new.values.keys():
             one, other = (_without_types(s.values[name].definition()) for s in (old, new))
@@ -100,13 +100,6 @@ class StateChange:
             return [*contribution, self.new.create_view()]
         targets = self.old.target_columns(), self.new.target_columns()
         return [*alter_table(self.new.target, *targets), *contribution]
-
-    def _only_adds_last(self) -> bool:
-        """Return whether the new target begins with the columns of the old one."""
-        if self.old is None or self.new is None:
-            return True
-        have, want = (list(t.target_columns().items()) for t in (self.old, self.new))
-        return want[: len(have)] == have
 
     def added_values(self) -> list[str]:
         """Return the values that the committed txids know nothing of."""
@@ -147,6 +140,12 @@ def count_values(tables: StateTables, values: Iterable[str]) -> Composed:
 
 def _known(text: object) -> object:
     return text or "none"
+
+
+def _only_adds_last(old: StateTables, new: StateTables) -> bool:
+    """Return whether the new target begins with the columns of the old one."""
+    have, want = (list(tables.target_columns().items()) for tables in (old, new))
+    return want[: len(have)] == have
 
 
 def _target(state: State) -> str:
