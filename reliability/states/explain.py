@@ -8,8 +8,8 @@ from psycopg2.sql import SQL, Composable, Composed, Identifier, Placeholder
 
 from reliability.core.aggregators import Generated
 from reliability.states.compose import fold_by_key, names
-from reliability.states.history import counts, header_of
-from reliability.states.tables import StateTables
+from reliability.states.history import counts
+from reliability.states.tables import StateTables, header_of
 
 
 def contributions_to(tables: StateTables, nulls: Iterable[str]) -> Composed:

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from psycopg2.sql import SQL, Composed, Identifier, Literal
+from psycopg2.sql import SQL, Composed, Identifier
 
 from reliability.core.aggregators import Column
 from reliability.core.types import greatest_of
 from reliability.states.compose import fold_by_key, names, null_patterns, same_key_by
-from reliability.states.tables import StateTables
+from reliability.states.tables import StateTables, header_of
 
 _TOUCHED = Identifier("pg_temp", "touched")
 _CROWDED = Identifier("pg_temp", "crowded")
@@ -170,13 +170,6 @@ def counts(tables: StateTables, row: str) -> Composed:
         header=header_of(tables),
         txid=Identifier(row, "_txid"),
         attempt_id=Identifier(row, "_attempt_id"),
-    )
-
-
-def header_of(tables: StateTables) -> Composed:
-    """Return the condition for the rows of the table of headers, named `header`, of this state."""
-    return SQL("header.topology = {} AND header.state = {}").format(
-        Literal(tables.topology), Literal(tables.state.name)
     )
 
 

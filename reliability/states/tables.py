@@ -153,18 +153,20 @@ class StateTables:
     def create(self) -> Composed:
         """Create both tables; in the target's key NULL equals NULL."""
         contribution = SQL(
-            "CREATE TABLE {contribution} ({contribution_columns});"
+            "CREATE TABLE {contribution} ({columns});"
             "CREATE INDEX ON {contribution} (_txid, _attempt_id);"
         ).format(
             contribution=self.contribution,
-            contribution_columns=column_definitions(self.contribution_columns()),
+            columns=column_definitions(self.contribution_columns()),
         )
+        return contribution + self._create_target() + SQL(";") + self._create_keys()
+
+    def _create_target(self) -> Composed:
         if self.as_view:
-            return contribution + self.create_view() + SQL(";") + self._create_keys()
-        target = SQL("CREATE TABLE {} ({});").format(
+            return self.create_view()
+        return SQL("CREATE TABLE {} ({})").format(
             self.target, column_definitions(self.target_columns())
         )
-        return target + contribution + self._create_keys()
 
     def create_view(self) -> Composed:
         """Create the target as a view, or add columns to it.
@@ -176,15 +178,14 @@ class StateTables:
         return SQL(
             "CREATE OR REPLACE VIEW {target} AS SELECT {columns} FROM {contribution} AS staged"
             " LEFT JOIN reliability.contribution AS header"
-            " ON header.topology = {topology} AND header.state = {state}"
+            " ON {header}"
             " AND header.txid = staged._txid AND header.attempt_id = staged._attempt_id"
             " WHERE coalesce(header.rows, -1) >= 0"
         ).format(
             target=self.target,
             contribution=self.contribution,
             columns=qualified("staged", self.target_columns()),
-            topology=Literal(self.topology),
-            state=Literal(self.state.name),
+            header=header_of(self),
         )
 
     def drop_view(self) -> Composed:
@@ -204,17 +205,17 @@ class StateTables:
 
     def _create_keys(self) -> Composed:
         key = names(self.key)
+        by_key = SQL("CREATE INDEX ON {} ({});" if self.key else "")
+        if self.as_view:
+            return by_key.format(self.contribution, key)
         if self.state.is_append:
-            table = self.contribution if self.as_view else self.target
             # Rows are appended in the order of their txids. An index of every row would take a
             # third of a large commit, and only replays and rollbacks look rows up by their txid.
             by_txid = SQL(
                 "CREATE INDEX ON {} USING brin (_txid, _attempt_id)"
                 " WITH (pages_per_range = 32, autosummarize = on);"
-            ).format(table)
-            by_key = SQL("CREATE INDEX ON {} ({});").format(table, key)
-            # the contributions have the first already
-            return Composed([*([] if self.as_view else [by_txid]), *([by_key] if self.key else [])])
+            )
+            return by_txid.format(self.target) + by_key.format(self.target, key)
         unique = self.add_key()
         if self.keeps_contributions:  # a replay reads the other txids of a key there
             unique += SQL("; CREATE INDEX ON {} ({})").format(self.contribution, key)
@@ -275,6 +276,13 @@ class StateTables:
             self.contribution, SQL(parameter)
         )
         return fold_by_key(self.columns, names(self.key), source, staged="staged")
+
+
+def header_of(tables: StateTables) -> Composed:
+    """Return the condition for the rows of the table of headers, named `header`, of this state."""
+    return SQL("header.topology = {} AND header.state = {}").format(
+        Literal(tables.topology), Literal(tables.state.name)
+    )
 
 
 def attempt_table_of(number: int) -> Identifier:

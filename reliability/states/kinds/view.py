@@ -13,10 +13,9 @@ from psycopg2.sql import SQL, Composable, Composed
 from reliability.core.plan import ChangeKey
 from reliability.states import attempt_table
 from reliability.states.headers import check_headers
-from reliability.states.history import header_of
 from reliability.states.kinds.append import NEW_ROWS, NO_ROWS, StoredRows
 from reliability.states.kinds.difference import REACHED
-from reliability.states.tables import StateTables
+from reliability.states.tables import StateTables, header_of
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction, Row
