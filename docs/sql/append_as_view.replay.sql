@@ -19,22 +19,25 @@ WHERE _txid = %(txid)s
 
 -- the query stages_the_same
 
-SELECT count(*) AS rows
-FROM "reliability_contribution"."one__revenue"
-WHERE _txid = %(txid)s
-  AND _attempt_id = %(attempt_id)s;
-
 CREATE
 TEMPORARY TABLE "pg_temp"."reached" ON
 COMMIT
 DROP AS
-SELECT txid AS _txid,
-       attempt_id AS _attempt_id,
-       rows AS _rows
-FROM reliability.contribution AS header
-WHERE header.topology = E'one'
-  AND header.state = E'revenue'
-  AND txid = %(txid)s;
+SELECT *
+FROM
+  (SELECT txid AS _txid,
+          attempt_id AS _attempt_id,
+          rows AS _rows
+   FROM reliability.contribution AS header
+   WHERE header.topology = E'one'
+     AND header.state = E'revenue') AS headers
+WHERE _txid = %(txid)s
+  AND _attempt_id = %(replaced_attempt)s;
+
+SELECT count(*) AS rows
+FROM "reliability_contribution"."one__revenue"
+WHERE _txid = %(txid)s
+  AND _attempt_id = %(attempt_id)s;
 
 -- the query move_contribution
 

@@ -30,13 +30,15 @@ CREATE
 TEMPORARY TABLE "pg_temp"."reached" ON
 COMMIT
 DROP AS
-SELECT txid AS _txid,
-       attempt_id AS _attempt_id,
-       rows AS _rows
-FROM reliability.contribution AS header
-WHERE header.topology = E'one'
-  AND header.state = E'revenue'
-  AND txid > %(txid)s;
+SELECT *
+FROM
+  (SELECT txid AS _txid,
+          attempt_id AS _attempt_id,
+          rows AS _rows
+   FROM reliability.contribution AS header
+   WHERE header.topology = E'one'
+     AND header.state = E'revenue') AS headers
+WHERE _txid > %(txid)s;
 
 -- the query drop_later_contributions
 

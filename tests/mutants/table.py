@@ -833,7 +833,7 @@ MUTANTS = (
     Mutant(
         rule="H11",
         name="a replay leaves the header with the replaced attempt",
-        path="reliability/states/kinds/view.py",
+        path="reliability/states/kinds/append.py",
         old="""\
         self.append_staged(tx, key)
         tx.one("move_contribution", **key, **self.header(sealed))

@@ -59,24 +59,32 @@ class StoredRows(StoredState):
             super().check_sealed(tx, key, sealed)
 
     def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
-        """Delete the rows of the replaced attempt and append those of the new one.
+        """Take out the rows of the replaced attempt and append those of the new one.
 
         With equal digests the rows are the same: then no row is compared.
         """
         is_same = tx.one("stages_the_same", **key)["is_same"]
         self._new = NO_ROWS if is_same else NEW_ROWS
         self.remember(tx, key, NO_ROWS if is_same else replaced_rows())
-        deleted = tx.run(take_out(self.tables), **key)
-        self.check_taken_out(self.tables.target_name, key, header, deleted)
+        found = self.take_out(tx, key)
+        self.check_taken_out(self.tables.target_name, key, header, found)
         self.append_staged(tx, key)
         tx.one("move_contribution", **key, **self.header(sealed))
 
     def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
-        """Delete the rows of later txids."""
+        """Take out the rows of later txids."""
         check_headers(tx, self.tables, after=key.txid)
         self._new = NO_ROWS
         self.remember(tx, key, later_rows())
         tx.run("drop_later_contributions", **key)
+        self.delete_later(tx, key)
+
+    def take_out(self, tx: DatabaseTransaction, key: ChangeKey) -> int:
+        """Delete the rows of the replaced attempt; return their number."""
+        return tx.run(take_out(self.tables), **key)
+
+    def delete_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
+        """Delete the rows of later txids, whose headers are gone."""
         tx.run(take_out_later(self.tables), **key)
 
     def remember(self, tx: DatabaseTransaction, key: ChangeKey, rows: Composable) -> None:
@@ -85,7 +93,7 @@ class StoredRows(StoredState):
         :param rows: the condition that selects them
         """
         statement = SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WHERE {}")
-        columns = names(shown(self.tables))
+        columns = names(_shown(self.tables))
         tx.run(statement.format(REACHED, columns, self.tables.target, rows), **key)
 
     def changed_rows(self) -> Composed:
@@ -107,12 +115,12 @@ class StoredRows(StoredState):
     def _added(self) -> Composed:
         # ALL, because equal rows are separate rows.
         return SQL("SELECT {0} FROM {1} WHERE {3} EXCEPT ALL SELECT {0} FROM {2}").format(
-            names(shown(self.tables)), self.tables.target, self.reached(), self._new
+            names(_shown(self.tables)), self.tables.target, self.reached(), self._new
         )
 
     def _removed(self) -> Composed:
         return SQL("SELECT {0} FROM {2} EXCEPT ALL SELECT {0} FROM {1} WHERE {3}").format(
-            names(shown(self.tables)), self.tables.target, self.reached(), self._new
+            names(_shown(self.tables)), self.tables.target, self.reached(), self._new
         )
 
     def missing_by_header(self, wrong: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
@@ -161,8 +169,7 @@ def later_rows() -> SQL:
     return SQL("_txid > %(txid)s")
 
 
-def shown(tables: StateTables) -> list[str]:
-    """Return the columns of a row that its difference shows."""
+def _shown(tables: StateTables) -> list[str]:
     return [*tables.state.key, *tables.state.values]
 
 

@@ -12,13 +12,12 @@ from psycopg2.sql import SQL, Composable, Composed
 
 from reliability.core.plan import ChangeKey
 from reliability.states import attempt_table
-from reliability.states.headers import check_headers
-from reliability.states.kinds.append import NEW_ROWS, NO_ROWS, StoredRows
+from reliability.states.kinds.append import NO_ROWS, StoredRows
 from reliability.states.kinds.difference import REACHED
 from reliability.states.tables import StateTables, header_of
 
 if TYPE_CHECKING:
-    from reliability.ledger.connection import DatabaseTransaction, Row
+    from reliability.ledger.connection import DatabaseTransaction
 
 
 class ViewedRows(StoredRows):
@@ -29,23 +28,14 @@ class ViewedRows(StoredRows):
         if self._sealed.attempt_table is not None:
             attempt_table.keep(tx, self._sealed.attempt_table)
 
-    def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
-        """Let the header name the new attempt, whose rows are there already."""
-        is_same = tx.one("stages_the_same", **key)["is_same"]
-        self._new = NO_ROWS if is_same else NEW_ROWS
+    def take_out(self, tx: DatabaseTransaction, key: ChangeKey) -> int:
+        """Count the rows of the replaced attempt; they are shown until the header changes."""
         replaced = {"txid": key.txid, "attempt_id": key.replaced_attempt}
-        found = tx.one(rows_of_attempt(self.tables), **replaced)["rows"]
-        self.check_taken_out(self.tables.target_name, key, header, found)
-        self._remember_headers(tx, key, NO_ROWS if is_same else SQL("txid = %(txid)s"))
-        self.append_staged(tx, key)
-        tx.one("move_contribution", **key, **self.header(sealed))
+        rows: int = tx.one(rows_of_attempt(self.tables), **replaced)["rows"]
+        return rows
 
-    def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
-        """Delete the headers of later txids."""
-        check_headers(tx, self.tables, after=key.txid)
-        self._new = NO_ROWS
-        self._remember_headers(tx, key, SQL("txid > %(txid)s"))
-        tx.run("drop_later_contributions", **key)
+    def delete_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
+        """Leave the rows: without headers, they are not shown."""
 
     def count_changed_rows(self) -> Composed:
         """Without new rows, count those taken out by their headers."""
@@ -61,16 +51,14 @@ class ViewedRows(StoredRows):
             self.tables.contribution, REACHED
         )
 
-    def _remember_headers(
-        self, tx: DatabaseTransaction, key: ChangeKey, condition: Composable
-    ) -> None:
+    def remember(self, tx: DatabaseTransaction, key: ChangeKey, rows: Composable) -> None:
         """Save the headers whose rows are taken out; the rows themselves stay."""
         statement = SQL(
-            "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT txid AS _txid,"
-            " attempt_id AS _attempt_id, rows AS _rows FROM reliability.contribution AS header"
-            " WHERE {} AND {}"
+            "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT * FROM ("
+            "SELECT txid AS _txid, attempt_id AS _attempt_id, rows AS _rows"
+            " FROM reliability.contribution AS header WHERE {}) AS headers WHERE {}"
         )
-        tx.run(statement.format(REACHED, header_of(self.tables), condition), **key)
+        tx.run(statement.format(REACHED, header_of(self.tables), rows), **key)
 
 
 def rows_of_attempt(tables: StateTables) -> Composed:
