@@ -520,6 +520,22 @@ BEGIN
     END IF;
 END $function$;
 
+CREATE OR REPLACE FUNCTION reliability.drop_attempt_table(p_topology text, p_state text, p_txid bigint, p_attempt_id integer)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    v_table_id bigint;
+BEGIN
+    DELETE FROM reliability.attempt_table
+     WHERE topology = p_topology AND state = p_state AND txid = p_txid AND attempt_id = p_attempt_id
+    RETURNING table_id INTO v_table_id;
+    IF FOUND THEN
+        EXECUTE format('DROP TABLE reliability_contribution.attempt_%s', v_table_id);
+    END IF;
+END
+$function$;
+
 CREATE OR REPLACE FUNCTION reliability.expect_rows(p_write text, p_found bigint, p_expected bigint)
  RETURNS void
  LANGUAGE plpgsql

@@ -7,7 +7,7 @@
 SELECT coalesce(bit_xor(_x), 0) AS xor,
        coalesce(sum(_n), 0)::bigint AS count,
        count(*) AS rows
-FROM ONLY "reliability_contribution"."one__revenue"
+FROM "reliability_contribution"."one__revenue"
 WHERE _txid = %(txid)s
   AND _attempt_id = %(attempt_id)s;
 

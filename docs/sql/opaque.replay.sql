@@ -96,9 +96,11 @@ SELECT reliability.record_contribution(%(topology)s, %(state)s, %(txid)s, %(atte
                                           FROM applied));
 
 DELETE
-FROM "reliability_contribution"."one__revenue"
+FROM ONLY "reliability_contribution"."one__revenue"
 WHERE _txid = %(txid)s
   AND _attempt_id = %(attempt_id)s;
+
+-- the query drop_attempt_table
 
 SELECT count(*) FILTER (
                         WHERE NOT "was there"

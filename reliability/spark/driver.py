@@ -197,8 +197,7 @@ def _stage(
     grant: Grant,
     meta: BatchMeta,
 ) -> None:
-    with connection.transaction() as tx:
-        tables = attempt_table.open_table(tx, tables, grant, meta.emitted.count)
+    tables = attempt_table.open_table(connection, tables, grant, meta.emitted.count)
     partitions = write(staged, stage_task(connection, tables, grant))
     declare_partitions(connection, grant, tables.state.name, partitions)
     logger.info("%s staged %s in %s partitions", grant, tables.state.name, partitions)

@@ -1,45 +1,65 @@
-"""A table of an attempt's own, in which it stages many rows to append.
+"""A table of an attempt's own, in which it stages many rows (H10).
 
-Its rows are read whole, and it is dropped whole: by the commit that copies its rows into the
-target, or by a sweep if the attempt cannot count.
+Its rows are read whole, and it is dropped whole, by a sweep if the attempt cannot count.
 
-If the target is a view, the table inherits from that of the contributions, so that the view shows
-its rows as soon as a header names the attempt (H11). It stays, and readers plan with each of them:
-so a state has only so many.
+- Of a table that rows are appended to: the commit copies them into the target and drops it.
+- Of other states: it inherits from the contributions' table, so that whoever reads this reads its
+  rows too. They are the contribution when the attempt commits, and it stays. Because readers plan
+  with each of them, a state has only so many. If the state keeps no contributions, the commit drops
+  it.
+
+What turns out to be few rows is moved to the contributions' table when the attempt is sealed.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import TYPE_CHECKING
 
 from psycopg2.sql import SQL, Composable, Composed, Literal
 
 from reliability.core.attempt import Grant
-from reliability.core.errors import AttemptFenced, LedgerCorruption
+from reliability.core.errors import AttemptFenced, LedgerBusy, LedgerCorruption
 from reliability.core.statement_key import StatementKey
 from reliability.states.tables import StateTables, attempt_table_of, column_definitions
 
 if TYPE_CHECKING:
-    from reliability.ledger.connection import DatabaseTransaction
+    from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+
+logger = logging.getLogger(__name__)
 
 # With fewer rows, the table costs more in the catalogs than it saves at the commit.
 MIN_ROWS = 100_000
-# Planning a query of a view takes longer with each table, and locks each.
+# Planning a query takes longer with each table, and locks each. Those of a view stay; of others a
+# sweep leaves only the newest.
 MAX_TABLES_OF_VIEW = 200
+MAX_TABLES = 32
+# It waits for a VACUUM of the contributions' table, and others that read this wait behind it.
+OPEN_PATIENCE_SECONDS = 1
 
 
 def open_table(
-    tx: DatabaseTransaction, tables: StateTables, grant: Grant, emitted: int
+    connection: LedgerConnection, tables: StateTables, grant: Grant, emitted: int
 ) -> StateTables:
-    """Create a table for an attempt that may stage many rows to append, and return it.
+    """Create a table for an attempt that may stage many rows, and return it.
 
     :param emitted: the number of the batch's rows
-    :returns: the same tables if no table of its own is needed
+    :returns: the same tables if no table of its own is needed, or if there can be none now
     :raises AttemptFenced: the attempt has ended
     """
-    if not tables.state.is_append or emitted < MIN_ROWS:
+    if emitted < MIN_ROWS:
         return tables
-    most = MAX_TABLES_OF_VIEW if tables.as_view else None
+    try:
+        with connection.transaction() as tx:
+            tx.queue("set_lock_timeout", seconds=OPEN_PATIENCE_SECONDS)
+            return _open(tx, tables, grant)
+    except LedgerBusy as error:
+        logger.info("%s stages %s with others: %s", grant, tables.state.name, error)
+        return tables
+
+
+def _open(tx: DatabaseTransaction, tables: StateTables, grant: Grant) -> StateTables:
+    most = _most_tables(tables)
     row = tx.one("open_attempt_table", state=tables.state.name, most=most, **grant)
     if not row["is_live"]:
         raise AttemptFenced(f"{grant} has ended")
@@ -52,33 +72,55 @@ def open_table(
     return own
 
 
+def _most_tables(tables: StateTables) -> int | None:
+    if tables.as_view:
+        return MAX_TABLES_OF_VIEW
+    return MAX_TABLES if tables.reads_attempt_tables else None
+
+
 def _create(own: StateTables, grant: Grant) -> Composed:
     definition: Composable = SQL("({})").format(column_definitions(own.contribution_columns()))
-    if own.as_view:
+    if own.reads_attempt_tables:
         # With the check, a query for a txid passes over the tables of others.
         definition = SQL("(CHECK (_txid = {} AND _attempt_id = {})) INHERITS ({})").format(
             Literal(grant.attempt.txid), Literal(grant.attempt.attempt_id), own.contribution
         )
-    # VACUUM must not shorten it until it has committed, because its size tells what was sealed.
-    return SQL("CREATE TABLE {} {} WITH (autovacuum_enabled = false)").format(
-        own.staged, definition
-    )
+    # VACUUM must not shorten one whose size tells what was sealed, until it has committed.
+    options = SQL(" WITH (autovacuum_enabled = false)" if own.state.is_append else "")
+    return SQL("CREATE TABLE {} {}{}").format(own.staged, definition, options)
 
 
 def find_table(tx: DatabaseTransaction, tables: StateTables, key: StatementKey) -> StateTables:
     """Return the tables with that of the attempt, if it has one of its own."""
-    if not tables.state.is_append:
-        return tables
     row = tx.first("attempt_table", **{**key, "state": tables.state.name})
     return tables if row is None else tables.with_attempt_table(row["table_id"])
 
 
-def seal(tx: DatabaseTransaction, tables: StateTables) -> None:
-    """Record the size of the attempt's table, if it has one; index what stays."""
-    if tables.attempt_table is not None:
-        if tables.as_view and tables.key:  # first: it waits until nobody writes
-            tx.run(tables.index_attempt_table())
-        tx.one("seal_attempt_table", table_id=tables.attempt_table)
+def seal(tx: DatabaseTransaction, tables: StateTables, rows: int) -> None:
+    """Record the size of the attempt's table, if it has one; index what stays.
+
+    :param rows: how many it has
+    """
+    number = tables.attempt_table
+    if number is None:
+        return
+    if tables.reads_attempt_tables and rows < MIN_ROWS:
+        merge(tx, tables)
+        return
+    if tables.reads_attempt_tables and tables.key:  # first: it waits until nobody writes
+        tx.run(tables.index_attempt_table())
+        tx.run(tables.analyze_attempt_table())
+    tx.one("seal_attempt_table", table_id=number)
+
+
+def merge(tx: DatabaseTransaction, tables: StateTables) -> None:
+    """Move the rows of the attempt's table to the contributions' table, and drop it.
+
+    A reader sees them in one of both: each statement locks all tables before it takes its snapshot.
+    """
+    assert tables.attempt_table is not None
+    tx.run(tables.merge_attempt_table())
+    drop(tx, tables.attempt_table)
 
 
 def find_sealed_table(

@@ -3,6 +3,7 @@
 The row of a key has the last of these txids that contributed to the key. So the txid of a target
 row can still be computed from the kept rows. A key that does not occur again is not written again:
 a compaction costs as much as the txids that it folds contributed, independent of the state's size.
+Their rows are all in the contributions' own table: those of attempts' tables were moved there.
 Ties keep their winner, because every later txid is greater than all folded ones.
 """
 
@@ -31,7 +32,7 @@ def touched_keys(tables: StateTables) -> Composed:
     return SQL(
         "CREATE TEMPORARY TABLE {touched} ON COMMIT DROP AS"
         " SELECT row_number() OVER () AS _number, {key} FROM"
-        " (SELECT DISTINCT {key} FROM {contribution} AS staged"
+        " (SELECT DISTINCT {key} FROM ONLY {contribution} AS staged"
         " WHERE _txid > %(after)s AND _txid <= %(through)s AND {counts}) AS touched"
     ).format(
         touched=_TOUCHED,
@@ -87,7 +88,7 @@ def _summed(column: str) -> Identifier:
 def _rows_of(tables: StateTables, pattern: Mapping[str, bool]) -> Composed:
     return SQL(
         "SELECT _number, staged.ctid AS place, _txid, _attempt_id{sums}"
-        " FROM {touched} AS touched JOIN {contribution} AS staged ON {same_key}"
+        " FROM {touched} AS touched JOIN ONLY {contribution} AS staged ON {same_key}"
         " WHERE _txid <= %(through)s"
     ).format(
         sums=Composed(
@@ -107,7 +108,7 @@ def fold_crowded(tables: StateTables) -> Composed:
     """
     stored = (*tables.column_types(), *(column.name for column in _FOLDED_TOO))
     return SQL(
-        "WITH taken AS (DELETE FROM {contribution} AS staged USING {crowded} AS crowded"
+        "WITH taken AS (DELETE FROM ONLY {contribution} AS staged USING {crowded} AS crowded"
         " WHERE staged.ctid = crowded.place RETURNING staged.*),"
         " folded AS ({folded}),"
         " stored AS (INSERT INTO {contribution} ({stored}, _attempt_id)"

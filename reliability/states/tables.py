@@ -5,7 +5,7 @@ Each state has two tables:
 - the target `<schema>.<table>`: key, values, hidden columns, `_txid` (the greatest in the row);
 - the contributions `reliability_contribution.<topology>__<state>`: the staged rows of each attempt.
 
-An attempt with many rows to append has a table of its own for them (attempt_table.py).
+An attempt with many rows has a table of its own for them (attempt_table.py).
 
 With `as_view` the target is a view of the contributions, which shows those that a header names.
 """
@@ -94,9 +94,9 @@ class StateTables:
         return attempt_table_of(self.attempt_table)
 
     @property
-    def staged_only(self) -> Composable:
-        """Return the same table without those that inherit from it."""
-        return SQL("ONLY {}").format(self.staged) if self.as_view else self.staged
+    def reads_attempt_tables(self) -> bool:
+        """Return whether the contributions' table shows the rows of attempts' own tables too."""
+        return self.as_view or not self.state.is_append
 
     @property
     def contribution_name(self) -> str:
@@ -255,20 +255,33 @@ class StateTables:
         return SQL(
             "SELECT coalesce(bit_xor(_x), 0) AS xor, coalesce(sum(_n), 0)::bigint AS count,"
             " count(*) AS rows FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s"
-        ).format(self.staged_only)
+        ).format(self.staged)
 
     def staged_part(self, columns: Iterable[str]) -> Composed:
         """Read one of `parts` parts of an attempt's rows; a row is always in the same part."""
         return SQL(
             "SELECT {} FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s"
             " AND abs(_x %% %(parts)s) = %(part)s"
-        ).format(names(columns), self.staged_only)
+        ).format(names(columns), self.staged)
 
     def clean(self) -> Composed:
-        """Delete the staged rows of an attempt that can never count or that count already."""
-        return SQL("DELETE FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s").format(
-            self.staged_only
+        """Delete the staged rows of an attempt that can never count or that count already.
+
+        Those in a table of its own are dropped with it.
+        """
+        return SQL(
+            "DELETE FROM ONLY {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s"
+        ).format(self.contribution)
+
+    def merge_attempt_table(self) -> Composed:
+        """Copy the rows of the attempt's own table into the contributions' table."""
+        return SQL("INSERT INTO {contribution} ({names}) SELECT {names} FROM {staged}").format(
+            contribution=self.contribution, staged=self.staged, names=names(self.staged_columns())
         )
+
+    def analyze_attempt_table(self) -> Composed:
+        """Tell the planner how many rows and keys the attempt's own table has."""
+        return SQL("ANALYZE {} (_txid, _attempt_id, {})").format(self.staged, names(self.key))
 
     def folded_attempt(self, parameter: str) -> Composed:
         """Fold one attempt's staged rows by key: two partitions may have staged the same key."""

@@ -45,6 +45,21 @@ SELECT t.table_id,
  WHERE t.topology = %(topology)s AND t.txid = %(txid)s AND t.attempt_id = %(attempt_id)s
  ORDER BY t.table_id;
 
+-- tables_to_merge --
+-- The tables of committed contributions: those up to a txid, and all but the newest.
+SELECT table_id
+  FROM (SELECT t.table_id, t.txid, row_number() OVER (ORDER BY t.txid DESC) AS age
+          FROM reliability.attempt_table t
+          JOIN reliability.contribution c USING (topology, state, txid, attempt_id)
+         WHERE t.topology = %(topology)s AND t.state = %(state)s) AS committed
+ WHERE txid <= %(through)s OR age > %(kept)s
+ ORDER BY txid;
+
+-- claim_attempt_table --
+-- Lock a table that is to be merged; no row: another process merges it, or has merged it.
+SELECT table_id FROM reliability.attempt_table
+ WHERE table_id = %(table_id)s FOR UPDATE SKIP LOCKED;
+
 -- tables_of_topology --
 -- The tables of a topology's attempts.
 SELECT table_id FROM reliability.attempt_table WHERE topology = %(topology)s ORDER BY table_id;
@@ -53,6 +68,11 @@ SELECT table_id FROM reliability.attempt_table WHERE topology = %(topology)s ORD
 -- The tables of a state's attempts.
 SELECT table_id FROM reliability.attempt_table
  WHERE topology = %(topology)s AND state = %(state)s ORDER BY table_id;
+
+-- drop_attempt_table --
+-- Drop an attempt's table and forget it, if it has one.
+SELECT reliability.drop_attempt_table(
+           %(topology)s, %(state)s, %(txid)s, %(attempt_id)s);
 
 -- forget_attempt_table --
 -- Forget a table that is dropped.

@@ -1,21 +1,29 @@
-"""Many rows to append are staged in a table of the attempt's own."""
+"""Many rows are staged in a table of the attempt's own (H10)."""
 
 from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
 
 import pytest
 from psycopg2.sql import SQL
 
+from reliability import History
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.errors import AttemptFenced, LedgerCorruption
+from reliability.ledger.connection import LedgerConnection
 from reliability.settings import Leases
 from reliability.states import attempt_table
-from reliability.states.tables import StateTables
+from reliability.states.tables import StateTables, attempt_table_of
 from reliability.transaction.correct.drop import drop_topology
+from reliability.transaction.inspect.verify import verify
+from reliability.transaction.maintain import merge
+from reliability.transaction.maintain.compaction import compact
 from reliability.transaction.maintain.sweep import sweep
-from tests.replay.shop import Shop, made
+from tests.replay.shop import Shop, made, opaque_states, states
 from tests.support.fix_postgres import rows
 
-TABLES = (  # of the state `log`; those of a view inherit (test_views_of_appended_rows.py)
+TABLES = (  # of the state `log`; the others inherit, for views: test_views_of_appended_rows.py
     "SELECT count(*) FROM pg_class WHERE relnamespace = 'reliability_contribution'::regnamespace"
     " AND relname LIKE 'attempt%%' AND relkind = 'r'"
     " AND NOT EXISTS (SELECT FROM pg_inherits WHERE inhrelid = pg_class.oid)"
@@ -32,6 +40,12 @@ def shop(connection, monkeypatch):
     shop = Shop(connection)
     assert shop.deliver(made(1)) == [1]
     return shop
+
+
+@pytest.fixture
+def another(connection):
+    with closing(LedgerConnection(connection.dsn, "another")) as other:
+        yield other
 
 
 def count(connection, statement):
@@ -58,7 +72,8 @@ def test_a_table_that_is_not_what_was_sealed_is_not_committed(shop, connection):
     """H10, H2: missing rows are no empty contribution."""
     shop.process(1)
     with connection.transaction() as tx:
-        tx.run(SQL("TRUNCATE reliability_contribution.attempt_1"))
+        [own] = tx.all("tables_of_state", topology="shop", state="log")
+        tx.run(SQL("TRUNCATE {}").format(attempt_table_of(own["table_id"])))
     with pytest.raises(LedgerCorruption, match="0 exist"):
         shop.transact(1)
     assert count(connection, LOG) == 0
@@ -89,8 +104,8 @@ def test_an_ended_attempt_gets_no_table(shop, connection):
     nonce = "00000000-0000-0000-0000-000000000000"
     ended = Grant(topology="shop", attempt=TransactionAttempt(1, 0), nonce=nonce)
     log = StateTables("shop", next(s for s in shop.topology.states if s.is_append))
-    with pytest.raises(AttemptFenced), connection.transaction() as tx:
-        attempt_table.open_table(tx, log, ended, emitted=6)
+    with pytest.raises(AttemptFenced):
+        attempt_table.open_table(connection, log, ended, emitted=6)
     assert count(connection, TABLES) == 0
 
 
@@ -100,3 +115,135 @@ def test_a_dropped_topology_leaves_no_table(shop, connection):
         tx.run(SQL("UPDATE reliability.attempt SET status = 'FAILED', reason_code = 'X'"))
     drop_topology(connection, "shop")
     assert count(connection, TABLES) == 0
+
+
+# --- of states with a key ------------------------------------------------------------------------
+
+KEYED = (
+    "SELECT inhparent::regclass::text FROM pg_inherits"
+    " WHERE inhparent::regclass::text LIKE '%%shop\\_\\_exact'"
+)
+EXACT = "SELECT coalesce(sum(n), 0)::int FROM exact"
+
+
+def committed(shop, *numbers):
+    for txid in shop.deliver(*(made(n) for n in numbers)):
+        shop.transact(txid)
+
+
+def is_exact(connection):
+    """Return for each state whether it is what its contributions say."""
+    return {report.state: report.is_exact for report in verify(connection, "shop")}
+
+
+def test_a_contribution_stays_in_the_attempts_table(shop, connection):
+    shop.transact(1)
+    assert count(connection, "SELECT count(*) FROM ONLY reliability_contribution.shop__exact") == 0
+    assert (len(rows(connection, KEYED)), count(connection, EXACT)) == (1, 6)
+    assert all(is_exact(connection).values())
+
+
+def test_the_seal_indexes_it_by_the_key(shop, connection):
+    shop.process(1)
+    indexed = (
+        "SELECT count(*) FROM pg_index i JOIN pg_inherits h ON h.inhrelid = i.indrelid"
+        " WHERE h.inhparent = 'reliability_contribution.shop__exact'::regclass"
+    )
+    assert count(connection, indexed) == 1
+
+
+def test_few_keys_of_many_rows_are_moved_to_the_others(shop, connection, monkeypatch):
+    """H10: most batches are reduced to far fewer keys."""
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", 6)  # as many as the batch has rows
+    shop.transact(1)
+    committed(shop, 2)
+    few = "SELECT count(*) FROM ONLY reliability_contribution.shop__all_of_it"
+    assert count(connection, few) == 4  # two partitions each
+    assert count(connection, "SELECT n FROM all_of_it") == 12
+    assert all(is_exact(connection).values())
+
+
+def test_a_sweep_leaves_only_the_newest_tables(shop, connection, monkeypatch):
+    """H10: each makes the planning of a query longer, and the rows stay the same."""
+    monkeypatch.setattr(merge, "KEPT_TABLES", 1)
+    shop.transact(1)
+    committed(shop, 2, 3)
+    before = shop.tables()
+    assert len(rows(connection, KEYED)) == 3
+    merged = [sweep(connection, "shop", Leases(), clean=True).merged for _ in range(2)]
+    assert (merged, len(rows(connection, KEYED)), shop.tables()) == ([8, 0], 1, before)
+    assert all(is_exact(connection).values())
+    assert all(one.is_nothing for one in shop.replay(1))
+    shop.correct(2, made(9))
+    assert all(is_exact(connection).values())
+
+
+def test_a_table_that_is_read_is_merged_later(shop, connection, another, monkeypatch):
+    monkeypatch.setattr(merge, "KEPT_TABLES", 0)
+    shop.transact(1)
+    with another.transaction() as tx:
+        tx.all(SQL("SELECT * FROM reliability_contribution.shop__exact"))
+        assert merge.merge_tables(connection, "shop") == 0
+    assert merge.merge_tables(connection, "shop") > 0
+    assert all(is_exact(connection).values())
+
+
+def test_the_replaced_contribution_is_dropped_whole(shop, connection, monkeypatch):
+    monkeypatch.setattr("reliability.transaction.maintain.sweep.LONGEST_SNAPSHOT_SECONDS", 0.0)
+    shop.transact(1)
+    shop.correct(1, made(5))
+    assert len(rows(connection, KEYED)) == 2
+    sweep(connection, "shop", Leases(), clean=True)
+    assert len(rows(connection, KEYED)) == 1
+    assert all(is_exact(connection).values())
+
+
+def test_merged_rows_of_a_replaced_attempt_are_deleted(shop, connection, monkeypatch):
+    """H10: they are looked for where they are after the drop."""
+    monkeypatch.setattr("reliability.transaction.maintain.sweep.LONGEST_SNAPSHOT_SECONDS", 0.0)
+    monkeypatch.setattr(merge, "KEPT_TABLES", 0)
+    shop.transact(1)
+    merge.merge_tables(connection, "shop")
+    shop.correct(1, made(5))
+    sweep(connection, "shop", Leases(), clean=True)
+    attempts = "SELECT DISTINCT _attempt_id FROM reliability_contribution.shop__exact"
+    assert rows(connection, attempts) == [(1,)]
+
+
+def test_a_state_that_keeps_no_contributions_drops_the_table_at_its_commit(connection, monkeypatch):
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
+    shop = Shop(connection, kinds=opaque_states)
+    [txid] = shop.deliver(made(1))
+    shop.process(txid)
+    assert count(connection, "SELECT count(*) FROM reliability.attempt_table") > 0
+    shop.transact(txid)
+    assert count(connection, "SELECT count(*) FROM reliability.attempt_table") == 0
+    assert count(connection, "SELECT count(*) FROM pg_inherits") == 0
+
+
+def test_compaction_folds_the_rows_of_attempts_tables(connection, monkeypatch):
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
+
+    def with_horizon(elsewhere=""):
+        return [replace(s, keep=History(txids=1)) for s in states() if not s.is_append]
+
+    shop = Shop(connection, kinds=with_horizon)
+    committed(shop, 1, 2, 3, 4)
+    before = shop.tables()
+    folded = {one.state: one.txids for one in compact(connection, "shop")}
+    assert folded["exact"] > 1
+    assert shop.tables() == before
+    assert all(is_exact(connection).values())
+    assert len(rows(connection, KEYED)) < 4
+
+
+def test_behind_a_vacuum_rows_are_staged_with_the_others(shop, connection, another):
+    """A driver does not wait for minutes for the table of its own."""
+    with another.transaction() as tx:  # VACUUM takes the same lock
+        tx.run(
+            SQL("LOCK TABLE reliability_contribution.shop__exact IN SHARE UPDATE EXCLUSIVE MODE")
+        )
+        shop.process(1)
+    assert rows(connection, KEYED) == []
+    shop.transact(1)
+    assert count(connection, EXACT) == 6

@@ -113,8 +113,8 @@ def test_a_table_that_nobody_sees_is_dropped(large, connection, monkeypatch):
 
 @pytest.fixture
 def replaced(connection, monkeypatch):
-    """One txid, replaced, with another state beside the view; staged in tables of their own."""
-    monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
+    """One txid, replaced, with another state beside the view; only the view has own tables."""
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", 3)
     monkeypatch.setattr(sweep_module, "LONGEST_SNAPSHOT_SECONDS", 0.0)
     shop = Shop(connection, kinds=lambda _: [VIEWED, State("counts", values={"n": Count()})])
     shop.deliver(made(1))
@@ -124,7 +124,7 @@ def replaced(connection, monkeypatch):
 
 
 def test_readers_do_not_wait_while_a_sweep_deletes(replaced, connection):
-    """The lock that DROP takes stops them: so it comes last."""
+    """The lock that DROP takes stops them: so nothing else is done while it is held."""
     with closing(own_session(connection.dsn)) as holder, ThreadPoolExecutor() as executor:
         holder.cursor().execute("SELECT FROM reliability_contribution.shop__counts FOR UPDATE")
         swept = executor.submit(_sweep, connection.dsn)
@@ -140,7 +140,7 @@ def test_readers_do_not_wait_while_a_sweep_deletes(replaced, connection):
 def test_what_a_sweep_has_deleted_is_gone_though_a_reader_keeps_it_from_the_drop(
     replaced, connection
 ):
-    """The next sweep does not delete it again."""
+    """Only the drop is left to the next sweep."""
     counts = "SELECT count(*) FROM reliability_contribution.shop__counts"
     with closing(own_session(connection.dsn)) as reader:
         reader.cursor().execute("SELECT FROM viewed")

@@ -808,6 +808,25 @@ MUTANTS = (
     ),
     Mutant(
         rule="H10",
+        name="merged rows stay in their table too",
+        path="reliability/states/attempt_table.py",
+        old="""\
+    tx.run(tables.merge_attempt_table())
+    drop(tx, tables.attempt_table)
+""",
+        new="    tx.run(tables.merge_attempt_table())\n",
+        tests=(TABLES + "test_few_keys_of_many_rows_are_moved_to_the_others",),
+    ),
+    Mutant(
+        rule="H10",
+        name="merged rows are lost",
+        path="reliability/states/attempt_table.py",
+        old="    tx.run(tables.merge_attempt_table())\n",
+        new="",
+        tests=(TABLES + "test_a_sweep_leaves_only_the_newest_tables",),
+    ),
+    Mutant(
+        rule="H10",
         name="a replay with another contribution changes nothing",
         path="sql/queries/commit.sql",
         old="SELECT count(DISTINCT contribution_digest) = 1 AND",

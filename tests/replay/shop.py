@@ -308,8 +308,7 @@ class Shop:
         for state in self.topology.states:
             tables = StateTables(self.name, state)
             with closing(LedgerConnection(self.dsn_of(state.database))) as connection:
-                with connection.transaction() as tx:
-                    tables = open_table(tx, tables, grant, len(whole))
+                tables = open_table(connection, tables, grant, len(whole))
                 task = stage_task(connection, tables, grant)
                 for part in range(partitions):
                     task.stage(part, iter([_batch(tables, grant, whole[part::partitions])]))

@@ -22,6 +22,7 @@ class StoredTransactional(StoredState):
         """Add the contribution and delete the staged rows; the header counts keys."""
         add_to_rows(tx, self.tables, key)
         tx.queue(self.tables.clean(), **key)
+        tx.queue("drop_attempt_table", **key)
 
     def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
         """Raise: a replay should have been refused before (H5)."""

@@ -4,7 +4,8 @@
 2. under the topology's lock, decide through which txid each of them compacts, and make it durable:
    from then on none of these txids can be replayed, in any database, and no rollback can go behind
    them
-3. in each database, under the lock that its commits take, fold them: some txids per transaction
+3. in each database, move their rows out of attempts' own tables
+4. under the lock that its commits take, fold them: some txids per transaction
 
 The next call completes what a dead process left unfinished. Compaction changes no row of a target,
 and no result of a later replay or rollback.
@@ -30,6 +31,7 @@ from reliability.states.history import (
 )
 from reliability.states.tables import StateTables
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
+from reliability.transaction.maintain.merge import merge_tables_of
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 from reliability.transaction.topology.declare import declared_tables
 
@@ -76,7 +78,7 @@ def compact(
     """Fold what is beyond the horizon in every state that has one; safe to repeat.
 
     :param patience: how long to wait for the topology
-    :raises LedgerBusy: another process held it for longer
+    :raises LedgerBusy: another process held it for longer, or a reader an attempt's own table
     :raises LedgerCorruption: rows that a header records are missing; folding of this state stops
     """
     with TopologyDatabases.of_known(connection, topology) as participants:
@@ -141,6 +143,7 @@ class FoldedTxids:
 
 
 def _compact(participants: TopologyDatabases, horizon: _Horizon, patience: int) -> Compacted:
+    _merge_tables(participants, horizon)
     steps = list(_steps(participants, horizon, patience))
     return Compacted(
         state=horizon.state,
@@ -151,6 +154,14 @@ def _compact(participants: TopologyDatabases, horizon: _Horizon, patience: int) 
         rows_after=sum(step.rows_after for step in steps),
         held_up_by=horizon.held_up_by,
     )
+
+
+def _merge_tables(participants: TopologyDatabases, horizon: _Horizon) -> None:
+    with naming_database(horizon.database):
+        connection = participants.connection_of(horizon.database)
+        with connection.transaction() as tx:
+            tables = _tables(tx, participants.topology, horizon)
+        merge_tables_of(connection, tables, horizon.through)
 
 
 def _steps(

@@ -21,6 +21,7 @@ from reliability.states import attempt_table
 from reliability.transaction.commit.drain import PASSING_PATIENCE_SECONDS, drain
 from reliability.transaction.commit.plan import Committed
 from reliability.transaction.maintain.compaction import Compacted, compact
+from reliability.transaction.maintain.merge import merge_tables
 from reliability.transaction.process.server import (
     end_holders_of,
     end_sessions_of,
@@ -45,10 +46,11 @@ class Swept:
     committed: list[Committed] = field(default_factory=list)
     cleaned: list[TransactionAttempt] = field(default_factory=list)
     compacted: list[Compacted] = field(default_factory=list)
+    merged: int = 0
 
     def __bool__(self) -> bool:
-        compacted = any(self.compacted)
-        return bool(self.expired or self.given_up or self.committed or self.cleaned or compacted)
+        stored = any(self.compacted) or self.merged
+        return bool(self.expired or self.given_up or self.committed or self.cleaned or stored)
 
 
 def topologies(connection: LedgerConnection) -> list[str]:
@@ -68,8 +70,8 @@ def sweep(
 
     A checkpoint that a dead driver left unfinished is completed first, overdue or not.
 
-    :param clean: also delete staged rows that can never count, and compact contributions beyond
-        the horizon of a state
+    :param clean: also delete staged rows that can never count, compact contributions beyond the
+        horizon of a state, and merge attempts' own tables
     :raises NotTheCoordinator: this database only takes part in the topology
     """
     swept = Swept()
@@ -82,6 +84,7 @@ def sweep(
     if clean:
         swept.cleaned = _clean(connection, topology)
         swept.compacted = _compact(connection, topology)
+        swept.merged = merge_tables(connection, topology)
     if swept:
         logger.info("swept %s: %s", topology, swept)
     return swept
@@ -172,21 +175,35 @@ def _clean(connection: LedgerConnection, topology: str) -> list[TransactionAttem
 def _clean_attempt(
     connection: LedgerConnection, topology: str, attempt: TransactionAttempt
 ) -> bool:
-    """Delete what an attempt has staged in a database; False if a reader may still see it."""
+    """Delete what an attempt has staged in a database; False if a reader may still see it.
+
+    Its own tables first: merged meanwhile, their rows are found among the others.
+    """
     key = AttemptKey(topology, attempt.txid, attempt.attempt_id)
     end_sessions_of(connection, topology, attempt)
     with connection.transaction() as tx:
         # A participant may not know yet that the attempt has ended; later staging there rolls back.
         tx.run("fence_ended_attempt", **key)
         own = tx.all("tables_of_attempt", **key, snapshot_seconds=LONGEST_SNAPSHOT_SECONDS)
-        if not all(row["is_unread"] for row in own):
-            return False
+    if not all(row["is_unread"] for row in own):
+        return False
+    is_dropped = not own or _drop(connection, [row["table_id"] for row in own])
+    with connection.transaction() as tx:
         for table in declared_tables(tx, topology):
             tx.run(table.clean(), **key)
-    with connection.transaction() as tx:
-        # alone, because readers of a view wait until it has committed
-        tx.one("set_lock_timeout", seconds=DROP_PATIENCE_SECONDS)
-        for row in own:
-            attempt_table.drop(tx, row["table_id"])
-        tx.run("record_cleaned", **key)
+        if is_dropped:
+            tx.run("record_cleaned", **key)
+    return is_dropped
+
+
+def _drop(connection: LedgerConnection, numbers: list[int]) -> bool:
+    """Drop tables, unless somebody reads one of them."""
+    try:
+        with connection.transaction() as tx:  # alone, because readers wait until it has committed
+            tx.queue("set_lock_timeout", seconds=DROP_PATIENCE_SECONDS)
+            for number in numbers:
+                attempt_table.drop(tx, number)
+    except LedgerBusy as error:
+        logger.info("tables %s are dropped later: %s", numbers, error)
+        return False
     return True

@@ -130,7 +130,7 @@ def _staged(
         end_sessions_of(connection, grant.topology, grant.attempt)
     with connection.transaction() as tx:
         row = tx.one(tables.staged_accounts(), **grant)
-        attempt_table.seal(tx, tables)
+        attempt_table.seal(tx, tables, row["rows"])
         acks = tx.all("digests_of_sink", sink=tables.state.name, **grant)
     digest = format_digest(row["rows"], [ack["digest"] for ack in acks])
     return Fold(row["xor"], row["count"]), _Staged(row["rows"], digest)
