@@ -126,20 +126,21 @@ def merge(tx: DatabaseTransaction, tables: StateTables) -> None:
 def find_sealed_table(
     tx: DatabaseTransaction, tables: StateTables, key: StatementKey
 ) -> StateTables:
-    """Do as `find_table`, and check that the table is as large as it was when it was sealed (H2).
+    """Do as `find_table`, and check that the table is no smaller than when it was sealed (H2).
 
-    To count its rows would hold the topology's lock for longer.
+    To count its rows would hold the topology's lock for longer. It may be larger: what a zombie
+    copies after the seal rolls back, but the pages stay.
 
-    :raises LedgerCorruption: its rows are not those that were sealed
+    :raises LedgerCorruption: it lacks rows that were sealed
     """
     row = tx.first("attempt_table", **{**key, "state": tables.state.name})
     if row is None:
         return tables
     own = tables.with_attempt_table(row["table_id"])
-    if row["sealed_bytes"] is None or row["sealed_bytes"] != row["bytes"]:
+    sealed, found = row["sealed_bytes"], row["bytes"]
+    if sealed is None or found is None or found < sealed:
         raise LedgerCorruption(
-            f"{'.'.join(own.staged.strings)}: {row['sealed_bytes']} bytes were sealed, but "
-            f"{row['bytes']} exist"
+            f"{'.'.join(own.staged.strings)}: {sealed} bytes were sealed, but {found} exist"
         )
     return own
 

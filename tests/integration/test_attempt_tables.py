@@ -21,7 +21,7 @@ from reliability.transaction.maintain import merge
 from reliability.transaction.maintain.compaction import compact
 from reliability.transaction.maintain.sweep import sweep
 from tests.replay.shop import Shop, made, opaque_states, states
-from tests.support.fix_postgres import rows
+from tests.support.fix_postgres import own_session, rows
 
 TABLES = (  # of the state `log`; the others inherit, for views: test_views_of_appended_rows.py
     "SELECT count(*) FROM pg_class WHERE relnamespace = 'reliability_contribution'::regnamespace"
@@ -71,12 +71,35 @@ def test_few_rows_have_no_table_of_their_own(shop, connection):
 def test_a_table_that_is_not_what_was_sealed_is_not_committed(shop, connection):
     """H10, H2: missing rows are no empty contribution."""
     shop.process(1)
+    own = own_table(connection)
     with connection.transaction() as tx:
-        [own] = tx.all("tables_of_state", topology="shop", state="log")
-        tx.run(SQL("TRUNCATE {}").format(attempt_table_of(own["table_id"])))
+        tx.run(SQL(f"TRUNCATE reliability_contribution.{own}"))
     with pytest.raises(LedgerCorruption, match="0 exist"):
         shop.transact(1)
     assert count(connection, LOG) == 0
+
+
+def own_table(connection):
+    """Return the name of the attempt's table for the state `log`."""
+    with connection.transaction() as tx:
+        [own] = tx.all("tables_of_state", topology="shop", state="log")
+    return attempt_table_of(own["table_id"]).strings[-1]
+
+
+def test_what_a_zombie_copies_after_the_seal_does_not_keep_an_attempt_from_its_commit(
+    shop, connection
+):
+    """H10, A8: its rows roll back, but the table stays larger."""
+    shop.process(1)
+    own = own_table(connection)
+    with closing(own_session(connection.dsn)) as zombie:
+        zombie.cursor().execute(
+            f"INSERT INTO reliability_contribution.{own} (_txid, _attempt_id, _x, _n)"
+            " SELECT 1, 0, n, 1 FROM generate_series(1, 1000) AS n"
+        )
+        zombie.rollback()
+    shop.transact(1)
+    assert count(connection, LOG) == 6
 
 
 def test_the_table_of_an_attempt_that_cannot_count_is_dropped_by_a_sweep(shop, connection):

@@ -794,8 +794,8 @@ MUTANTS = (
         rule="H10",
         name="an attempt's table is committed whatever its size is",
         path="reliability/states/attempt_table.py",
-        old='row["sealed_bytes"] != row["bytes"]:',
-        new='row["sealed_bytes"] == -1:',
+        old="found < sealed:",
+        new="found < 0:",
         tests=(TABLES + "test_a_table_that_is_not_what_was_sealed_is_not_committed",),
     ),
     Mutant(

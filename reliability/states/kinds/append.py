@@ -53,7 +53,7 @@ class StoredRows(StoredState):
             attempt_table.drop(tx, self._sealed.attempt_table)
 
     def check_sealed(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> None:
-        """Compare the size of a table of the attempt's own; count other rows."""
+        """Check the size of a table of the attempt's own; count other rows."""
         self._sealed = attempt_table.find_sealed_table(tx, self.tables, key)
         if self._sealed.attempt_table is None:
             super().check_sealed(tx, key, sealed)
