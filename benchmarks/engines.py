@@ -20,6 +20,7 @@ import psutil
 from rich.console import Console
 from rich.table import Table
 
+from benchmarks.places import ROOT
 from benchmarks.project.transactions import Transactions
 from dev.services.environment import Environment
 from dev.services.postgres import NO_FSYNC
@@ -31,7 +32,6 @@ from reliability.spark.submission import Submission
 from reliability.spark.submit import SparkSubmit
 from reliability.spark.warm_submit import WarmSubmit
 
-ROOT = Path(__file__).resolve().parents[1]
 PAIRS = 7
 STEPS = 200
 ROWS = 100  # of a txid

@@ -12,6 +12,7 @@ from pathlib import Path
 from dev.errors import DevError
 from dev.services.processes import Background, stop_all, wait_until
 from reliability.core.definitions import ENGINES
+from reliability.spark.engine_socket import SOCKET
 
 START_SECONDS = 120
 STOP_SECONDS = 10
@@ -63,7 +64,7 @@ class WarmEngine:
 
     def _answers(self) -> bool:
         with socket.socket(socket.AF_UNIX) as connection, suppress(OSError):
-            connection.connect(str(self.folder / "engine.sock"))
+            connection.connect(str(self.folder / SOCKET))
             return True
         return False
 

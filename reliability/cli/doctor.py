@@ -154,15 +154,14 @@ def _engine() -> CheckResult:
     """Check the warm engine; the ledger does not know which topologies choose it."""
     from reliability.core.definitions import WARM
     from reliability.core.errors import EngineUnavailable
-    from reliability.spark.engine_socket import check_engine, engine_status, socket_path
+    from reliability.spark.engine_socket import check_engine, socket_path
 
     check = "warm engine"
     is_chosen = os.environ.get("RELIABILITY_ENGINE") == WARM
     if not is_chosen and not socket_path().exists():
         return _ok(check, 'none runs; only topologies with engine="warm" need one')
     try:
-        check_engine()
-        found = engine_status()
+        found = check_engine()
     except EngineUnavailable as error:
         return _fail(check, error.what, error.remedy)
     return _ok(check, f"{found['application_id']} on {found['master']}, pid {found['pid']}")

@@ -20,6 +20,7 @@ from reliability.core.errors import EngineUnavailable
 from reliability.core.names import DISTRIBUTION
 from reliability.settings import engine_folder
 
+SOCKET = "engine.sock"
 STEP = "step"  # a session, for as long as the connection is open
 STATUS = "status"
 STOP = "stop"
@@ -28,7 +29,7 @@ ANSWER_SECONDS = 60.0
 
 def socket_path() -> Path:
     """Return where the engine's socket lies, or would lie."""
-    return engine_folder() / "engine.sock"
+    return engine_folder() / SOCKET
 
 
 def connect() -> socket.socket:
@@ -73,12 +74,14 @@ def engine_status() -> dict[str, Any]:
         return ask(connection, STATUS)
 
 
-def check_engine() -> None:
-    """Check that an engine of this release answers.
+def check_engine() -> dict[str, Any]:
+    """Check that an engine of this release answers; return its status.
 
     :raises EngineUnavailable: none does
     """
-    check_versions(engine_status()["versions"])
+    status = engine_status()
+    check_versions(status["versions"])
+    return status
 
 
 def versions() -> dict[str, str]:

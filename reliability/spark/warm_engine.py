@@ -188,7 +188,6 @@ def _context() -> SparkContext:
 
 def main() -> int:
     """Run an engine; return 1 if one runs already, or if there can be none."""
-
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     path = socket_path()
     try:
@@ -213,7 +212,6 @@ def _bound(path: Path) -> Iterator[socket.socket]:
 
     :raises EngineUnavailable: another engine has it, or there can be none
     """
-
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     check_private(path.parent)
     with path.with_suffix(".lock").open("w") as lock:
