@@ -13,6 +13,7 @@ from benchmarks.contestants import (
     RECIPE,
     RELIABILITY,
     SPARK_JDBC,
+    WITHOUT_LEDGER,
 )
 from benchmarks.data import as_text, write_rows
 from benchmarks.sizes import Size
@@ -45,6 +46,7 @@ CASE = Case(
         Entry(contestant=DLT),
         Entry(contestant=SPARK_JDBC, base="base_empty"),
         Entry(contestant=FOREACH_BATCH, base="base_empty"),
+        Entry(contestant=WITHOUT_LEDGER, base="base_empty"),
         Entry(contestant=PSQL_COPY, base="base_empty"),
         Entry(contestant=BARE_SQL, base="base_append"),
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from benchmarks.cases import Case, Entry, Expected
-from benchmarks.contestants import FOREACH_BATCH, RECIPE, RELIABILITY
+from benchmarks.contestants import FOREACH_BATCH, RECIPE, RELIABILITY, WITHOUT_LEDGER
 from benchmarks.data import digits, rows_of, write_tpch
 from benchmarks.sizes import Size
 
@@ -29,6 +29,7 @@ CASE = Case(
         Entry(contestant=RELIABILITY, base="base_empty"),
         Entry(contestant=RECIPE, base="base_empty"),
         Entry(contestant=FOREACH_BATCH, base="base_lineitem"),
+        Entry(contestant=WITHOUT_LEDGER, base="base_empty"),
     ),
     check="SELECT count(*), sum(lines), sum(quantity)::bigint, (sum(revenue) * 10000)::bigint"
     " FROM parts",

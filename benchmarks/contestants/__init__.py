@@ -76,6 +76,12 @@ FOREACH_BATCH = Contestant(
     promise="an append may double rows; else exactly once, by a batch id",
     needs_jdbc=True,
 )
+WITHOUT_LEDGER = Contestant(
+    name="without_ledger",
+    label="this project's job without its ledger",
+    promise="none",
+    is_limit=True,
+)
 PSQL_COPY = Contestant(
     name="psql_copy",
     program="psql",
