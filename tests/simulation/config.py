@@ -8,11 +8,12 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from reliability import Count, Max, State, Step, Sum, Topology
+from reliability import Append, Count, Max, State, Step, Sum, Topology
+from reliability.core.attempt import TransactionAttempt
 from reliability.core.graph import THE_STEP
 from reliability.core.spout import SpoutKind
 from reliability.core.state import OpaqueState, StateKind, TransactionalState
-from tests.simulation.contents import BEST, TOTALS
+from tests.simulation.contents import BEST, LINES, TOTALS, VIEW
 from tests.simulation.source import Source
 
 KINDS = {
@@ -22,13 +23,17 @@ KINDS = {
 }
 A_LONG_TIME = 3600.0
 OTHER = "other"  # the second target database
+MANY = 10**6  # rows, more than any batch has
 
 
 @dataclass(frozen=True)
 class Config:
     """One topology.
 
-    :param best: the kind of the second state; the first is a ContributionState
+    :param states: the names of its two states, at most one of which is a view
+    :param best: the kind of the state BEST; TOTALS is a ContributionState
+    :param min_rows: with so many rows or more an attempt has tables of its own; the limits of the
+        attempts take turns
     :param graph: one step, two beside each other, or the second reads what the first staged
     :param items: rows of each item that is there at the start, for the first month
     :param shared: run B reads run A's month, not the next one
@@ -39,7 +44,9 @@ class Config:
     """
 
     spout: SpoutKind = SpoutKind.TRANSACTIONAL
+    states: tuple[str, str] = (TOTALS, BEST)
     best: StateKind = StateKind.CONTRIBUTION
+    min_rows: tuple[int, ...] = (MANY,)
     graph: str = "one"
     pending: int = 2
     items: tuple[int, ...] = (2, 2)
@@ -51,22 +58,13 @@ class Config:
 
     def topology(self, name: str, source: Source) -> Topology:
         """Return the topology; no step's function is ever called."""
+        first, second = self.states
         return Topology(
             name,
             spout=source,
             states=[
-                State(
-                    TOTALS,
-                    key={"key": "bigint"},
-                    values={"total": Sum("value", "bigint"), "times": Count()},
-                    table=f"{name}_{TOTALS}",
-                ),
-                KINDS[self.best](
-                    BEST,
-                    values={"top": Max("value"), "times": Count()},
-                    table=f"{name}_{BEST}",
-                    database=OTHER if self.databases == 2 else "",
-                ),
+                self._state(first, name),
+                self._state(second, name, OTHER if self.databases == 2 else ""),
             ],
             max_spout_pending=self.pending,
             emit_interval_seconds=A_LONG_TIME if self.throttled else 0,
@@ -75,16 +73,27 @@ class Config:
             **self._steps(),
         )
 
+    def _state(self, state: str, topology: str, database: str = "") -> State:
+        kind = self.best if state == BEST else StateKind.CONTRIBUTION
+        return KINDS[kind](
+            state, table=f"{topology}_{state}", database=database, **_DEFINITIONS[state]
+        )
+
     def _steps(self) -> dict[str, Any]:
         if self.graph == "one":
             return {"process": _never}
-        reads = [TOTALS] if self.graph == "chain" else []
+        first, second = self.states
+        reads = [first] if self.graph == "chain" else []
         return {
             "steps": [
-                Step("left", _never, feeds=[TOTALS]),
-                Step("right", _never, feeds=[BEST], reads=reads),
+                Step("left", _never, feeds=[first]),
+                Step("right", _never, feeds=[second], reads=reads),
             ]
         }
+
+    def min_rows_of(self, attempt: TransactionAttempt) -> int:
+        """Return with how many rows an attempt has tables of its own."""
+        return self.min_rows[(attempt.txid + attempt.attempt_id) % len(self.min_rows)]
 
     @property
     def tasks(self) -> tuple[str, ...]:
@@ -93,8 +102,30 @@ class Config:
 
     @property
     def guarded(self) -> str:
-        """Return the state whose table has a constraint that poison violates."""
-        return TOTALS if self.databases == 1 else BEST
+        """Return the state whose table has a constraint that poison violates; no view has one."""
+        tables = [state for state in self.states if state != VIEW]
+        return tables[0] if self.databases == 1 else tables[-1]
+
+
+_DEFINITIONS: dict[str, dict[str, Any]] = {
+    TOTALS: {
+        "key": {"key": "bigint"},
+        "values": {"total": Sum("value", "bigint"), "times": Count()},
+    },
+    BEST: {"values": {"top": Max("value"), "times": Count()}},
+    LINES: {
+        "values": {
+            "key": Append("key", "bigint"),
+            "part": Append("value", "bigint"),
+            "text": Append("text", "text"),
+        }
+    },
+    VIEW: {
+        "key": {"key": "bigint"},
+        "values": {"part": Append("value", "bigint"), "text": Append("text", "text")},
+        "as_view": True,
+    },
+}
 
 
 def _never(*_: Any) -> dict[str, Any]:
@@ -107,7 +138,19 @@ _configs = partial(
     st.builds,
     Config,
     spout=st.sampled_from(SpoutKind),
+    states=st.sampled_from(
+        [
+            (TOTALS, BEST),
+            (TOTALS, BEST),
+            (LINES, BEST),
+            (TOTALS, VIEW),
+            (VIEW, BEST),
+            (LINES, VIEW),
+            (VIEW, LINES),
+        ]
+    ),
     best=st.sampled_from(StateKind),
+    min_rows=st.sampled_from([(1, MANY), (MANY, 1), (1,), (2, 1)]),
     graph=st.sampled_from(["one", "one", "side", "chain"]),
     pending=st.integers(1, 3),
     items=st.lists(st.sampled_from([2, 1, 3, 0]), min_size=2, max_size=4).map(tuple),

@@ -74,11 +74,13 @@ _idle: dict[str, list[Connection]] = {}
 class SimulatedConnection(LedgerConnection):
     """A connection with a session from the pool; one inside another's transaction gets its own.
 
-    The session has nobody's name: it would be ended with the attempt that it was made for.
+    It has its name only within a transaction: idle, it would be ended with the attempt that it was
+    made for.
     """
 
-    def __init__(self, dsn: str, application_name: str = "") -> None:
-        super().__init__(dsn, application_name="simulated")
+    def __init__(self, dsn: str, application_name: str = "simulated") -> None:
+        super().__init__(dsn, "simulated")
+        self._name = application_name
 
     def _connect(self) -> Connection:
         idle = _idle.setdefault(self.dsn, [])
@@ -86,6 +88,10 @@ class SimulatedConnection(LedgerConnection):
             self._connection = idle.pop()
             self._pins = self._open_session(self._connection)
         return super()._connect()
+
+    def _open_session(self, connection: Connection) -> str:
+        name = f"SET LOCAL application_name = '{self._name}'"
+        return "; ".join([super()._open_session(connection), name])
 
     def close(self) -> None:
         """Give the session back."""

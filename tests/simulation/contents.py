@@ -6,6 +6,7 @@ or has one twice, shows. The rows' number comes from the batch, as in any proces
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -16,12 +17,19 @@ from reliability.core.attempt import TransactionAttempt
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
 
-TOTALS, BEST = "totals", "best"
-PARTITIONS = {TOTALS: 2, BEST: 1}
-COLUMNS = {TOTALS: ("key", "total", "times", "_txid"), BEST: ("top", "times", "_txid")}
+TOTALS, BEST, LINES, VIEW = "totals", "best", "lines", "view"
+APPENDED = (LINES, VIEW)
+PARTITIONS = {TOTALS: 2, BEST: 1, LINES: 2, VIEW: 1}
+COLUMNS = {
+    TOTALS: ("key", "total", "times", "_txid"),
+    BEST: ("top", "times", "_txid"),
+    LINES: ("key", "part", "_txid", "_attempt_id"),
+    VIEW: ("key", "part", "_txid", "_attempt_id"),
+}
 KEYS = (None, 0, 1)  # NULL is a key like any other
 MOST = 10**6  # of a value; a poisoned one is greater
 POISON = 10**12
+TEXT = "x" * 1900  # of an appended row: four rows fill a page
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,8 @@ def staged(
     tables: StateTables, attempt: TransactionAttempt, own: Sequence[Tuple]
 ) -> list[dict[str, Any]]:
     """Reduce one partition's rows as Spark does, in the columns of COPY."""
+    if tables.state.is_append:
+        return [_staged_row(tables, attempt, one.key, [one]) for one in own]
     by_key: dict[int | None, list[Tuple]] = {}
     for one in own:
         by_key.setdefault(one.key if tables.state.name == TOTALS else None, []).append(one)
@@ -78,6 +88,8 @@ def _staged_row(
         "_total_count": len(values),
         "top": max(values),
         "times": len(values),
+        "part": part_of(values[0]),
+        "text": TEXT,
         "_rows": len(values),
         "_x": xor,
         "_n": len(values),
@@ -85,28 +97,42 @@ def _staged_row(
     return {name: columns[name] for name in tables.staged_columns()}
 
 
-Committed = Iterable[tuple[int, Sequence[Tuple]]]
+def part_of(value: int) -> int:
+    """Return what of a value is appended: little, so that an attempt may append equal rows."""
+    return value if value == POISON else value % 2
 
 
-def expected(state: str, committed: Committed) -> set[tuple[Any, ...]]:
-    """Fold the committed txids into the rows of a state's table."""
-    return _totals(committed) if state == TOTALS else _best(committed)
+Committed = Iterable[tuple[TransactionAttempt, Sequence[Tuple]]]
+
+
+def expected(state: str, committed: Committed) -> Counter[tuple[Any, ...]]:
+    """Fold the committed attempts into the rows of a state's table."""
+    if state in APPENDED:
+        return Counter(_appended(committed))
+    return Counter(_totals(committed) if state == TOTALS else _best(committed))
+
+
+def _appended(committed: Committed) -> Iterable[tuple[Any, ...]]:
+    """Return (key, part, txid, attempt_id) for each row."""
+    for attempt, own in committed:
+        for one in own:
+            yield one.key, part_of(one.value), attempt.txid, attempt.attempt_id
 
 
 def _totals(committed: Committed) -> set[tuple[Any, ...]]:
     """Return (key, total, times, txid) for each key."""
     found: dict[int | None, tuple[int, int, int]] = {}
-    for txid, own in committed:
+    for attempt, own in committed:
         for one in own:
             total, times, _ = found.get(one.key, (0, 0, 0))
-            found[one.key] = (total + one.value, times + 1, txid)
+            found[one.key] = (total + one.value, times + 1, attempt.txid)
     return {(key, *values) for key, values in found.items()}
 
 
 def _best(committed: Committed) -> set[tuple[Any, ...]]:
     """Return (top, times, txid) of the state without a key, if it has any row."""
     top, times, last = 0, 0, 0
-    for txid, own in committed:
+    for attempt, own in committed:
         for one in own:
-            top, times, last = max(top, one.value), times + 1, txid
+            top, times, last = max(top, one.value), times + 1, attempt.txid
     return {(top, times, last)} if times else set()

@@ -66,6 +66,7 @@ def happen(history: History) -> None:
         world.check_standing()
         if history.drains:
             world.drain()
+        world.check_swept()
 
 
 def use_simulated_connections() -> None:

@@ -15,7 +15,7 @@ from reliability.core.checkpoint import Phase
 from reliability.core.spout import SpoutKind
 from reliability.core.state import StateKind
 from tests.simulation.config import Config
-from tests.simulation.contents import Tuple, expected, tuples
+from tests.simulation.contents import BEST, LINES, VIEW, Tuple, expected, tuples
 from tests.simulation.observed import Observed
 
 LIVE = ("PROCESSING", "SEALING", "PROCESSED")
@@ -43,6 +43,7 @@ class Books:
     def __init__(self, config: Config) -> None:
         self.config = config
         self._traces: dict[Any, Any] = {}
+        self._shown: dict[tuple[str, Key], int] = {}
 
     def check_books(self, seen: Observed, contents: Contents) -> None:
         """Raise AssertionError for anything that must not be."""
@@ -51,6 +52,7 @@ class Books:
         self._statuses(seen)
         self._sealed(seen)
         self._ended(seen)
+        self._attempt_tables(seen)
         self._tables(seen, contents)
 
     def _commit_log(self, seen: Observed) -> None:
@@ -114,27 +116,57 @@ class Books:
         """G4: what has ended stays as it was: nothing late adds an ack or a row."""
         for a in seen.attempts:
             if a["status"] in ENDED:
-                self._stays(seen, key_of(a), "ended", cleaned=a["cleaned"])
+                rows = self._stays(seen, key_of(a), "ended")
+                assert not (a["cleaned"] and rows), f"K1: {key_of(a)} is cleaned, but for its rows"
 
-    def _stays(self, seen: Observed, key: Key, since: str, cleaned: bool = False) -> None:
+    def _stays(self, seen: Observed, key: Key, since: str) -> dict[str, int]:
+        """Check that acks and rows are as they were; what has ended may lose a state's rows."""
         acks = sorted(
             (s["sink"], s["partitions"], s["ack_val"], s["unacked"], str(s["acked"]))
             for s in seen.sinks
             if key_of(s) == key
         )
-        rows = sorted((s["sink"], s["rows"]) for s in seen.staged if key_of(s) == key)
+        rows = {s["sink"]: s["rows"] for s in seen.staged if key_of(s) == key and s["rows"]}
         before = self._traces.setdefault((key, since), (acks, rows))
         assert acks == before[0], f"G4, A6: {key} was {since}, and has another ack now"
-        assert rows == before[1] or (cleaned and not rows), f"G4, A6: {key} was {since}; its rows"
+        is_same = rows == before[1] or (since == "ended" and rows.items() <= before[1].items())
+        assert is_same, f"G4, A6: {key} was {since}, and has other rows now"
+        return rows
+
+    def _attempt_tables(self, seen: Observed) -> None:
+        """H10, H11: the ledger names each table, and it is there while somebody may read it."""
+        assert not seen.forgotten, f"H10: nothing names the tables {seen.forgotten}"
+        attempts = {key_of(a): a for a in seen.attempts}
+        headers = {(h["state"], key_of(h)) for h in seen.headers}
+        named = {(t["state"], key_of(t)): t["table_id"] for t in seen.attempt_tables}
+        for of, number in named.items():
+            if of in headers:
+                assert of[0] != LINES, f"H10: the table {number} has been copied"
+                if of[0] == VIEW:
+                    self._shown[of] = number
+        for of, number in self._shown.items():
+            may_be_read = of in headers or attempts[of[1]]["ended_lately"]
+            assert named.get(of) == number or not may_be_read, f"H11: readers lose table {number}"
+
+    def check_swept(self, seen: Observed, coordinator: Observed) -> None:
+        """H10, H11: long after the last change, a sweep leaves no table that cannot count."""
+        live = {key_of(a) for a in coordinator.attempts if a["status"] in LIVE}
+        headers = {(h["state"], key_of(h)) for h in seen.headers}
+        for table in seen.attempt_tables:
+            counts = key_of(table) in live or (table["state"], key_of(table)) in headers
+            assert counts, f"H11: nobody drops the table {table}"
 
     def _tables(self, seen: Observed, contents: Contents) -> None:
         committed = [
-            (t["txid"], contents((t["txid"], t["committed_attempt"])))
-            for t in seen.transactions
-            if t["committed_attempt"] is not None
+            (TransactionAttempt(*key), contents(key))
+            for key in (
+                (t["txid"], t["committed_attempt"])
+                for t in seen.transactions
+                if t["committed_attempt"] is not None
+            )
         ]
         for state, rows in seen.tables.items():
-            assert rows == expected(state, committed), f"G1, G3: state {state}"
+            assert rows == expected(state, committed), f"G1, G3, H11: state {state}"
 
 
 class Invariants(Books):
@@ -266,7 +298,7 @@ class Invariants(Books):
         if reason == "UNEXPECTED_ANSWER":  # a table refused its rows
             return self.has_refused
         if reason == "REPLAY_NOT_POSSIBLE":  # a later txid committed before it (H5)
-            return self.config.best is StateKind.OPAQUE
+            return BEST in self.config.states and self.config.best is StateKind.OPAQUE
         return reason == "PREDECESSOR_FAILED" and self.config.spout is SpoutKind.OPAQUE
 
     def _batches_stay(self, seen: Observed) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -30,7 +31,8 @@ _LEDGER = {
     " is_dry_run, tasks_ended_at IS NOT NULL AS tasks_ended"
     " FROM reliability.request WHERE topology = $1 ORDER BY request_id",
     "attempts": "SELECT txid, attempt_id, nonce, status, request_id, batch_meta,"
-    " predecessor_attempt, reason_code, verdict, cleaned_at IS NOT NULL AS cleaned"
+    " predecessor_attempt, reason_code, verdict, cleaned_at IS NOT NULL AS cleaned,"
+    " ended_at > clock_timestamp() - interval '1 hour' AS ended_lately"
     " FROM reliability.attempt WHERE topology = $1 ORDER BY txid, attempt_id",
     "events": "SELECT txid, attempt_id, status, reason_code FROM reliability.attempt_event"
     " WHERE topology = $1 ORDER BY event_id",
@@ -43,13 +45,19 @@ _LEDGER = {
     " FROM reliability.commit_log WHERE topology = $1 ORDER BY commit_number",
     "states": "SELECT state, commit_number FROM reliability.state WHERE topology = $1",
     "skips": "SELECT txid, ended_at IS NULL AS is_active FROM reliability.skip WHERE topology = $1",
+    "attempt_tables": "SELECT table_id, state, txid, attempt_id,"
+    " public.rows_of_table(table_id) AS rows FROM reliability.attempt_table WHERE topology = $1",
     "headers": "SELECT state, txid, attempt_id FROM reliability.contribution WHERE topology = $1",
 }
 
 
 @dataclass(frozen=True)
 class Observed:
-    """What one snapshot shows; rows are as the ledger has them."""
+    """What one snapshot shows; rows are as the ledger has them.
+
+    :param forgotten: the tables of attempts that are there, though the ledger does not name them
+    :param tables: how often each row is in a state's target
+    """
 
     topology: dict[str, Any]
     checkpoint: dict[str, Any]
@@ -62,9 +70,11 @@ class Observed:
     commits: Rows
     states: Rows
     skips: Rows
+    attempt_tables: Rows
+    forgotten: frozenset[int]
     headers: Rows
     staged: Rows
-    tables: dict[str, set[tuple[Any, ...]]]
+    tables: dict[str, Counter[tuple[Any, ...]]]
 
     @property
     def curr_txid(self) -> int:
@@ -93,7 +103,10 @@ class Observed:
 
 
 class Observer:
-    """The one statement, composed for the tables that a topology has in one database."""
+    """The one statement, composed for the tables that a topology has in one database.
+
+    :ivar opened: the numbers of the tables of attempts that there were
+    """
 
     def __init__(self, topology: Topology, database: str = COORDINATOR) -> None:
         self._name = topology.name
@@ -104,6 +117,7 @@ class Observer:
         }
         self._statement = _statement(self._tables)
         self._text = ""
+        self.opened: set[int] = set()
 
     @staticmethod
     def prepare(connection: LedgerConnection) -> None:
@@ -112,6 +126,7 @@ class Observer:
         STABLE, so that it shares the snapshot of the statement that calls it.
         """
         with connection.transaction() as tx:
+            tx.run(SQL(_ROWS_OF_TABLE))
             tx.run(
                 SQL(
                     "CREATE FUNCTION public.look(topology text) RETURNS json LANGUAGE plpgsql"
@@ -123,21 +138,37 @@ class Observer:
         """Read everything; it is not part of any operation."""
         with connection.transaction() as tx:
             self._text = self._text or self._statement.as_string(tx.cursor)
-            tx.cursor.execute(self._text, {"topology": self._name})
+            tx.cursor.execute(self._text, {"topology": self._name, "opened": [*self.opened]})
             row: Any = tx.cursor.fetchone()
         found = row["ledger"]
         found["topology"], found["checkpoint"] = found["topology"][0], found["checkpoint"][0]
         tables = row["tables"]
-        found["staged"] = tables.pop("staged")
+        named = {table["table_id"] for table in found["attempt_tables"]}
+        there = {table["table_id"] for table in tables.pop("there")}
+        self.opened |= named
         return Observed(
-            **found, tables={name: _as_set(name, shown) for name, shown in tables.items()}
+            **found,
+            forgotten=frozenset(there - named),
+            staged=[*tables.pop("staged"), *map(_as_staged, found["attempt_tables"])],
+            tables={
+                name: Counter(tuple(row.values()) for row in shown)
+                for name, shown in tables.items()
+            },
         )
 
 
-def _as_set(state: str, shown: Rows) -> set[tuple[Any, ...]]:
-    found = {tuple(row.values()) for row in shown}
-    assert len(found) == len(shown), f"a row of {state} is there twice: {shown}"
-    return found
+def _as_staged(table: dict[str, Any]) -> dict[str, Any]:
+    names = {"sink": "state", "txid": "txid", "attempt_id": "attempt_id", "rows": "rows"}
+    return {name: table[column] for name, column in names.items()}
+
+
+_ROWS_OF_TABLE = """
+    CREATE FUNCTION public.rows_of_table(table_id bigint, OUT rows bigint) LANGUAGE plpgsql
+        STABLE AS $$
+    BEGIN
+        EXECUTE 'SELECT count(*) FROM reliability_contribution.attempt_' || table_id INTO rows;
+    END $$
+"""
 
 
 def _statement(tables: Mapping[str, StateTables]) -> Composed:
@@ -150,9 +181,13 @@ def _statement(tables: Mapping[str, StateTables]) -> Composed:
     parts["staged"] = SQL(" UNION ALL ").join(
         SQL(
             "SELECT {} AS sink, _txid AS txid, _attempt_id AS attempt_id, count(*) AS rows"
-            " FROM {} GROUP BY 2, 3"
+            " FROM ONLY {} GROUP BY 2, 3"
         ).format(Literal(name), table.contribution)
         for name, table in tables.items()
+    )
+    parts["there"] = SQL(
+        "SELECT table_id FROM unnest(%(opened)s::bigint[]) AS table_id"
+        " WHERE to_regclass('reliability_contribution.attempt_' || table_id) IS NOT NULL"
     )
     return SQL("SELECT public.look(%(topology)s) AS ledger, ({}) AS tables").format(_as_json(parts))
 

@@ -1,8 +1,8 @@
 """The operations that a history is made of; each makes sense, or does nothing, in any situation.
 
-An operation names a txid by its distance from curr_txid, and an attempt by its age: 0 is the
-txid's newest. Most carry a fault that hits one of their transactions, and what another process
-does in the middle of them.
+An operation names a txid by its distance from curr_txid, an attempt by its age: 0 is the txid's
+newest, and a sink by its place. Most carry a fault that hits one of their transactions, and what
+another process does in the middle of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from reliability.transaction.correct.park import park, skip, unskip
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.requests import Run
 from tests.simulation.connections import FAULTS, Fault, FaultKind
-from tests.simulation.contents import BEST, PARTITIONS, TOTALS
+from tests.simulation.contents import PARTITIONS
 from tests.simulation.world import Act, Silent, World
 
 
@@ -137,14 +137,26 @@ class OfAttempt(OfTxid):
 class Stage(OfAttempt):
     """One Spark task, maybe of another write action than the driver's."""
 
-    sink: str = TOTALS
+    sink: int = 0
     partition: int = 0
     write: int = 0
     fault: Fault | None = None
     within: Operation | None = None
 
     def act_for(self, world: World, grant: Grant) -> None:
-        world.stage(grant, self.sink, self.partition, self.write)
+        world.stage(grant, world.config.states[self.sink], self.partition, self.write)
+
+
+@dataclass(frozen=True)
+class Open(OfAttempt):
+    """A driver makes ready for a state's rows, and nothing follows."""
+
+    sink: int = 0
+    fault: Fault | None = None
+    within: Operation | None = None
+
+    def act_for(self, world: World, grant: Grant) -> None:
+        world.open(grant, world.config.states[self.sink])
 
 
 @dataclass(frozen=True)
@@ -155,7 +167,7 @@ class Write(OfAttempt):
     :param twice: every Spark task runs twice
     """
 
-    sinks: tuple[str, ...] = (TOTALS, BEST)
+    sinks: tuple[int, ...] = (0, 1)
     lost: int | None = None
     twice: bool = False
     write: int = 0
@@ -164,7 +176,7 @@ class Write(OfAttempt):
     within: Operation | None = None
 
     def act_for(self, world: World, grant: Grant) -> None:
-        for sink in self.sinks:
+        for sink in (world.config.states[place] for place in self.sinks):
             for partition in range(PARTITIONS[sink]):
                 for _ in range(0 if partition == self.lost else 1 + self.twice):
                     world.stage(grant, sink, partition, self.write)
@@ -176,12 +188,12 @@ class Write(OfAttempt):
 class Declare(OfAttempt):
     """The driver says how many partitions there were."""
 
-    sink: str = TOTALS
+    sink: int = 0
     partitions: int = 2
     fault: Fault | None = None
 
     def act_for(self, world: World, grant: Grant) -> None:
-        world.declare(grant, self.sink, self.partitions)
+        world.declare(grant, world.config.states[self.sink], self.partitions)
 
 
 @dataclass(frozen=True)
@@ -357,7 +369,7 @@ class Stick(OfTxid):
     """
 
     run: str = "A"
-    sink: str = TOTALS
+    sink: int = 0
 
     def act(self, world: World) -> None:
         if world.config.databases == 1 or world.invariants.has_refused:
@@ -366,7 +378,7 @@ class Stick(OfTxid):
         for task in world.config.tasks[:-1]:
             world.work(world.run_of(self.run, txid), txid, task)
         world.decide()
-        world.refuse(self.sink)
+        world.refuse(world.config.states[self.sink])
 
 
 @dataclass(frozen=True)
@@ -397,6 +409,16 @@ class Sweep:
 
     def act(self, world: World) -> None:
         world.sweep(self.clean)
+
+
+@dataclass(frozen=True)
+class Late(Sweep):
+    """Hours later somebody passes by and deletes."""
+
+    def act(self, world: World) -> None:
+        if FAULTS.is_first_try:
+            world.hours_pass(Silent.NOBODY)
+        world.sweep(clean=True)
 
 
 @dataclass(frozen=True)
@@ -437,7 +459,7 @@ tasks = st.sampled_from([-1, 0, 1])
 kinds = st.sampled_from(FaultKind)
 faults = weighted((4, st.none()), (1, st.builds(Fault, kinds, st.integers(0, 30))))
 few_faults = weighted((3, st.none()), (1, st.builds(Fault, kinds, st.integers(0, 4))))
-sinks = st.sampled_from([TOTALS, BEST])
+sinks = st.sampled_from([0, 1])
 
 _brief = st.one_of(
     st.builds(Claim, txid=near, run=runs, task=tasks),
@@ -461,7 +483,7 @@ _write = st.builds(
     Write,
     txid=near,
     age=ages,
-    sinks=st.sampled_from([(TOTALS, BEST), (TOTALS, BEST), (TOTALS,), (BEST,)]),
+    sinks=st.sampled_from([(0, 1), (0, 1), (0,), (1,)]),
     lost=st.sampled_from([None, None, None, None, 0, 1]),
     twice=st.booleans(),
     write=st.sampled_from([0, 0, 0, 1]),
@@ -470,6 +492,7 @@ _write = st.builds(
     within=within,
 )
 _of_spark = st.one_of(
+    st.builds(Open, txid=near, age=ages, sink=sinks, fault=few_faults, within=within),
     st.builds(
         Stage,
         txid=near,
@@ -500,6 +523,7 @@ _of_runs = st.one_of(
     st.builds(Settle, run=runs, fault=few_faults),
 )
 _of_time = st.one_of(
+    st.builds(Late, fault=faults),
     st.builds(HoursPass, silent=st.sampled_from(Silent)),
     st.builds(Sweep, clean=st.booleans(), fault=faults),
     st.builds(Restart),

@@ -14,14 +14,16 @@ from itertools import count
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
-from psycopg2.sql import SQL, Identifier
+from psycopg2.sql import SQL, Composed, Identifier
 
 from reliability.core.attempt import Grant
 from reliability.core.checkpoint import COORDINATOR, CheckpointAction
 from reliability.core.coordinator import Action, Begin, Submit, Wait
 from reliability.core.errors import (
+    AttemptFenced,
     InvalidDefinition,
     LedgerCorruption,
+    LedgerNotMigrated,
     ReliabilityError,
     StateDefinitionChanged,
     UnexpectedAnswer,
@@ -30,6 +32,7 @@ from reliability.core.request import TaskTry
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import Leases, database_dsn
 from reliability.spark.stage import StageTask
+from reliability.states import attempt_table
 from reliability.states.tables import StateTables
 from reliability.transaction import run as run_module
 from reliability.transaction.commit.checkpoint import Checkpoint
@@ -45,11 +48,9 @@ from reliability.transaction.topology.databases import TopologyDatabases
 from tests.simulation.config import OTHER, Config
 from tests.simulation.connections import FAULTS, Crash, Fault, FaultKind, SimulatedConnection
 from tests.simulation.contents import (
-    BEST,
     COLUMNS,
     PARTITIONS,
     POISON,
-    TOTALS,
     Tuple,
     partition_of,
     staged,
@@ -63,10 +64,12 @@ from tests.support.spark_rows import spark_batch
 if TYPE_CHECKING:
     import pyarrow as pa
 
-NEVER = (LedgerCorruption, InvalidDefinition, StateDefinitionChanged)
+NEVER = (LedgerCorruption, LedgerNotMigrated, InvalidDefinition, StateDefinitionChanged)
 WRITES = uuid.UUID("00000000-0000-0000-0000-000000000001")
+MAX_TABLES = 2  # of a state that is a view
 MAX_ROUNDS = 4  # poison is in the first two attempts of a txid, in more than one in a group
 ENOUGH = 12  # acts of a task that works alone
+_create = attempt_table._create
 _numbers = count(1)
 
 
@@ -82,6 +85,7 @@ class World:
         self.states = {state.name: state for state in topology.states}
         self.tables = {s.name: StateTables(self.name, s) for s in topology.states}
         self.copies: dict[str, str] = {}
+        self._staging: dict[tuple[Grant, str], str | None] = {}
         self.tries: dict[tuple[str, int, str, int], int] = defaultdict(int)
         self.invariants, self.mirror = Invariants(config), Mirror(config)
         self.observers = {name: Observer(topology, name) for name in ("", *topology.databases)}
@@ -121,11 +125,25 @@ class World:
             seen = self.observers[COORDINATOR].look(self.connection)
             self.invariants.check(seen)
             if OTHER in self.observers:
-                with self.connection_of(BEST) as connection:
+                with self.connection_of(self.config.states[-1]) as connection:
                     other = self.observers[OTHER].look(connection)
                 self.mirror.check(other, seen, self.invariants.contents)
+                self.other = other
         self.seen = seen
         return seen
+
+    def check_swept(self) -> None:
+        """Sweep when no reader is left that began before the last change."""
+        if not any(observer.opened for observer in self.observers.values()):
+            return
+        if self.invariants.has_refused:
+            self.refuse(None)
+        self.hours_pass(Silent.NOBODY)
+        self._try(partial(self.sweep, clean=True), None, None)
+        seen = self.look()
+        self.invariants.check_swept(seen, seen)
+        if OTHER in self.observers:
+            self.mirror.check_swept(self.other, seen)
 
     def check_standing(self) -> None:
         """What one reading of the topology says of each txid is what is read of that txid alone."""
@@ -307,12 +325,48 @@ class World:
         assert grant is not None
         return grant
 
-    def write(self, grant: Grant, sinks: Sequence[str] = (TOTALS, BEST)) -> None:
-        """Do all that a driver and its Spark tasks do for these sinks."""
-        for sink in sinks:
+    def write(self, grant: Grant, sinks: Sequence[str] = ()) -> None:
+        """Do all that a driver and its Spark tasks do for these sinks, or for all."""
+        for sink in sinks or self.config.states:
             for partition in range(PARTITIONS[sink]):
                 self.stage(grant, sink, partition)
             self.declare(grant, sink, PARTITIONS[sink])
+
+    def open(self, grant: Grant, sink: str) -> str:
+        """Let the attempt's driver decide, once, where it stages a state; return its COPY.
+
+        Before the table is there, another may come in. A driver that dies before it knows is not
+        followed by another one of its attempt.
+        """
+        if (grant, sink) not in self._staging:
+            self._staging[grant, sink] = None
+            self._staging[grant, sink] = self._open(grant, sink)
+        copy = self._staging[grant, sink]
+        if copy is None:
+            raise AttemptFenced(f"{grant}: the driver is dead")
+        return copy
+
+    def _open(self, grant: Grant, sink: str) -> str:
+        emitted, limit = len(self._contents(grant)), self.config.min_rows_of(grant.attempt)
+        if emitted < limit:
+            return self.copies[sink]
+        opened = self.observers[self.states[sink].database].opened
+
+        def create_late(own: StateTables, grant: Grant) -> Composed:
+            assert own.attempt_table is not None
+            opened.add(own.attempt_table)
+            self.source.meanwhile()
+            return _create(own, grant)
+
+        with (
+            patch.object(attempt_table, "MIN_ROWS", limit),
+            patch.object(attempt_table, "MAX_TABLES_OF_VIEW", MAX_TABLES),
+            patch.object(attempt_table, "_create", create_late),
+            self.connection_of(sink) as connection,
+            connection.transaction() as tx,
+        ):
+            own = attempt_table.open_table(tx, self.tables[sink], grant, emitted)
+            return own.copy().as_string(tx.cursor)
 
     def stage(self, grant: Grant, sink: str, partition: int, write: int = 0) -> None:
         """Run one Spark task: COPY, fence, ack; in the middle of the COPY another may come in."""
@@ -327,13 +381,19 @@ class World:
 
         task = StageTask(
             dsn=self.dsn_of(sink),
-            copy=self.copies[sink],
+            copy=self.open(grant, sink),
             types=tables.staged_types(),
             grant=grant,
             sink=sink,
             write_id=str(uuid.uuid5(WRITES, f"{grant}:{sink}:{write}")),
         )
-        task.stage(partition, batches())
+        try:
+            task.stage(partition, batches())
+        except LedgerNotMigrated as error:
+            statuses = {a["nonce"]: a["status"] for a in self.look().attempts}
+            if statuses[grant.nonce] == "PROCESSING":
+                raise
+            raise AttemptFenced(f"{grant} has ended, and its table is gone") from error
 
     def dsn_of(self, sink: str) -> str:
         database = self.states[sink].database
@@ -385,6 +445,8 @@ class World:
     def refuse(self, sink: str | None) -> None:
         """Let the table of one state refuse every row from now on, or none do."""
         for name, table in self.tables.items():
+            if table.as_view:
+                continue
             drop = "ALTER TABLE {} DROP CONSTRAINT IF EXISTS poor_too"
             add = "ALTER TABLE {} ADD CONSTRAINT poor_too CHECK (false) NOT VALID"
             with (
@@ -395,7 +457,7 @@ class World:
                 tx.run(SQL(drop).format(table.target))
                 if name == sink:
                     tx.run(SQL(add).format(table.target))
-        self.invariants.has_refused |= sink is not None
+                    self.invariants.has_refused = True
 
     # --- time ------------------------------------------------------------------------------------
 
@@ -404,6 +466,12 @@ class World:
         with self.connection.transaction() as tx:
             for statement in _HOURS_PASS[silent]:
                 tx.run(statement, topology=self.name)
+        if silent is Silent.NOBODY and OTHER in self.observers:
+            with (
+                self.connection_of(self.config.states[-1]) as connection,
+                connection.transaction() as tx,
+            ):
+                tx.run(_ENDED_EARLIER, topology=self.name)
 
     def sweep(self, clean: bool = False) -> None:
         """Pass by."""
@@ -448,6 +516,10 @@ def _nothing() -> None:
     pass
 
 
+_ENDED_EARLIER = SQL(
+    "UPDATE reliability.attempt SET ended_at = ended_at - interval '2 hours'"
+    " WHERE topology = %(topology)s"
+)
 _HOURS_PASS = {
     Silent.NOBODY: (
         SQL(
@@ -462,6 +534,7 @@ _HOURS_PASS = {
             "UPDATE reliability.attempt SET processed_at = processed_at - interval '2 hours'"
             " WHERE topology = %(topology)s"
         ),
+        _ENDED_EARLIER,
     ),
     Silent.SPARK: (
         SQL(
