@@ -54,11 +54,18 @@ class DatabaseTransaction:
     Its BEGIN, and what is queued, goes in one round trip with the next statement.
 
     :param begin: the statements that begin it; empty if it has begun
+    :param begin_next: the statements that begin one in one round trip, for `commit_and_ask`
+    :param is_at_once: it is one itself, see `LedgerConnection.at_once`
     """
 
-    def __init__(self, cursor: Cursor, begin: str = "") -> None:
+    def __init__(
+        self, cursor: Cursor, begin: str = "", begin_next: str = "", *, is_at_once: bool = False
+    ) -> None:
         self._cursor = cursor
-        self._queued: list[bytes] = [begin.encode()] if begin else []
+        self._begin = begin
+        self._begin_next = begin_next
+        self._queued: list[bytes] = []
+        self._is_at_once = is_at_once
         self.is_committed = False
 
     @property
@@ -72,6 +79,8 @@ class DatabaseTransaction:
 
         What it raises is raised by the next statement, or by the end of the transaction.
         """
+        if self.is_committed:
+            raise RuntimeError("the transaction has committed")
         self._queued.append(self._text(statement, parameters))
 
     def run_and_commit(self, statement: str, **parameters: Any) -> None:
@@ -81,9 +90,21 @@ class DatabaseTransaction:
 
     def commit(self) -> None:
         """Commit, unless that is done; called when the transaction's block ends."""
-        if not self.is_committed:
-            self._execute("commit", {})
-            self.is_committed = True
+        has_begun_nothing = self._begin and not self._queued
+        if self.is_committed or has_begun_nothing:
+            return
+        if not self._is_at_once:
+            self.queue("commit")
+        self.send_queued()
+        self.is_committed = True
+
+    def commit_and_ask(self, statement: str, **parameters: Any) -> Row:
+        """Commit, and in the same round trip read a row in a transaction of its own."""
+        self.queue("commit")
+        self._queued.append(self._begin_next.encode())
+        row = self.one(statement, **parameters)
+        self.is_committed = True
+        return row
 
     def copy(self, statement: str, rows: CopySource) -> None:
         """COPY rows in; calls `rows.read` until it returns nothing, and raises what that raises."""
@@ -124,9 +145,13 @@ class DatabaseTransaction:
 
     def send_queued(self) -> None:
         """Send what is queued now."""
-        if self._queued:
-            together, self._queued = b";\n".join(self._queued), []
-            self._cursor.execute(together)
+        if self._begin:
+            self._queued.insert(0, self._begin.encode())
+        if not self._queued:
+            return
+        together, self._queued, self._begin = b";\n".join(self._queued), [], ""
+        self._cursor.execute(together)
+        self.is_committed = self._is_at_once
 
     def _text(self, statement: str | Composable, parameters: Mapping[str, Any]) -> bytes:
         text = queries()[statement] if isinstance(statement, str) else statement
@@ -155,12 +180,29 @@ class LedgerConnection:
 
         :param reads_only: Postgres rejects every write; also works on a standby
         """
-        try:
-            cursor = self._connect().cursor()
-            begin = queries()["begin_reading" if reads_only else "begin"]
-            transaction = DatabaseTransaction(cursor, f"{begin}; {self._pins}")
+        with self._session() as cursor:
+            begin = self._begin("begin_reading" if reads_only else "begin")
+            transaction = DatabaseTransaction(cursor, begin, self._begin("begin_at_once"))
             yield transaction
             transaction.commit()
+
+    @contextmanager
+    def at_once(self) -> Iterator[DatabaseTransaction]:
+        """Open a transaction of one round trip: what is queued, and then one statement.
+
+        It has committed when the statement returns, so what the block raises afterwards does not
+        roll it back. Errors are those of `transaction`.
+        """
+        with self._session() as cursor:
+            transaction = DatabaseTransaction(cursor, self._begin("begin_at_once"), is_at_once=True)
+            yield transaction
+            transaction.commit()
+
+    @contextmanager
+    def _session(self) -> Iterator[Cursor]:
+        try:
+            cursor = self._connect().cursor()
+            yield cursor
             cursor.close()
         except psycopg2.Error as error:
             self._roll_back()
@@ -215,6 +257,9 @@ class LedgerConnection:
             waits_for_standbys = cast(list[Row], cursor.fetchall())[0]["waits_for_standbys"]
         pins = ["pin_settings", *([] if waits_for_standbys else ["wait_for_disk"])]
         return "; ".join(queries()[name] for name in pins)
+
+    def _begin(self, name: str) -> str:
+        return f"{queries()[name]}; {self._pins}"
 
     def _roll_back(self) -> None:
         # A failing rollback must not hide the first error; a lost session is rolled back anyway.

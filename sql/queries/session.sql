@@ -20,6 +20,11 @@ BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE;
 -- Begin a read-only transaction.
 BEGIN ISOLATION LEVEL READ COMMITTED READ ONLY;
 
+-- begin_at_once --
+-- Begin a transaction that is sent whole, without BEGIN and COMMIT: Postgres commits statements that
+-- are sent together if none of them fails.
+SET TRANSACTION ISOLATION LEVEL READ COMMITTED READ WRITE;
+
 -- pin_settings --
 -- Sent with every BEGIN, in one round trip: the settings that this package relies on, whatever the
 -- defaults of the server, the database, the role, the service file and the environment are, and

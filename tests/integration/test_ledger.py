@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import threading
 
+import psycopg2
 import pytest
 from psycopg2.sql import SQL
 
@@ -26,6 +27,7 @@ from reliability.ledger.queries import queries
 from reliability.settings import ledger_dsn
 from reliability.spouts.source_table import NEWEST_ID
 from spark_apps import global_count
+from tests.support.doomed import doomed
 from tests.support.fix_postgres import new_session, own_session, rows, run_as_admin
 from tests.support.runner import TransactionRunner
 
@@ -164,6 +166,50 @@ def test_every_ledger_transaction_is_read_committed_and_waits_for_the_disk(conne
             for name in ("transaction_isolation", "synchronous_commit", "lock_timeout")
         ]
     assert shown == ["read committed", "on", "10s"]
+
+
+def test_a_transaction_in_one_round_trip_commits_all_of_it_or_nothing(connection):
+    with connection.at_once() as tx:
+        tx.queue(SQL("CREATE TABLE public.x (n integer PRIMARY KEY)"))
+        tx.queue(SQL("INSERT INTO public.x VALUES (1)"))
+        assert tx.one(SQL("SELECT count(*) AS n FROM public.x"))["n"] == 1
+    assert rows(connection, "SELECT n FROM public.x") == [(1,)]
+    with pytest.raises(UnexpectedAnswer, match="duplicate key"):
+        insert(connection.at_once, 2, 1)
+    assert rows(connection, "SELECT n FROM public.x") == [(1,)]
+    with connection.at_once() as tx:
+        tx.run(SQL("INSERT INTO public.x VALUES (3)"))
+        with pytest.raises(RuntimeError, match="has committed"):
+            tx.run(SQL("INSERT INTO public.x VALUES (4)"))
+    assert rows(connection, "SELECT n FROM public.x ORDER BY n") == [(1,), (3,)]
+
+
+def insert(begin, *numbers):
+    """Insert rows with one round trip."""
+    with begin() as tx:
+        for number in numbers:
+            tx.queue(SQL(f"INSERT INTO public.x VALUES ({number})"))
+
+
+def test_what_is_asked_with_a_commit_is_read_after_it(connection):
+    """It is a transaction of its own: no other one is committed with it, or rolled back."""
+    with connection.transaction() as tx:
+        tx.queue(SQL("CREATE TABLE public.x AS SELECT pg_current_xact_id() AS made_by"))
+        asked = "SELECT pg_current_xact_id() <> made_by AS is_another FROM public.x"
+        assert tx.commit_and_ask(SQL(asked))["is_another"]
+    with connection.transaction() as tx:
+        tx.queue(SQL("CREATE TABLE public.y ()"))
+        with pytest.raises(psycopg2.Error, match="nosuch"):
+            tx.commit_and_ask(SQL("SELECT * FROM nosuch.t"))
+    assert rows(connection, "SELECT to_regclass('public.y') IS NOT NULL") == [(True,)]
+
+
+def test_a_transaction_that_does_nothing_sends_nothing(connection):
+    with doomed() as fate, LedgerConnection(connection.dsn) as session:
+        for begin in (session.transaction, session.at_once):
+            with begin():
+                pass
+    assert fate.round_trips == 1  # the session is opened
 
 
 def test_a_row_that_has_to_be_there_and_is_not_is_corruption(connection):

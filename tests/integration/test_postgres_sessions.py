@@ -62,6 +62,16 @@ def test_a_setting_is_what_the_package_relies_on_whatever_the_role_has(connectio
     assert shown(connection, name) == PINNED[name]
 
 
+@pytest.mark.parametrize("name", PINNED)
+def test_a_setting_is_the_same_in_one_round_trip(connection, name):
+    asked = SQL(f"SELECT current_setting('{name}') AS value")
+    with connection.at_once() as tx:
+        assert tx.one(asked)["value"] == PINNED[name]
+    with connection.transaction() as tx:
+        tx.queue(asked)
+        assert tx.commit_and_ask(asked)["value"] == PINNED[name]
+
+
 def test_the_role_of_the_tests_has_other_settings(connection):
     """Else this file shows nothing."""
     import psycopg2

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
+from typing import Any
 
 from psycopg2.extensions import connection as Connection
 
@@ -105,15 +106,26 @@ class SimulatedConnection(LedgerConnection):
         fault = FAULTS.next()
         with super().transaction(reads_only=reads_only) as tx:
             if fault is FaultKind.CRASH:
-                tx.run_and_commit = _crash  # type: ignore[method-assign]
+                tx.run_and_commit = tx.commit_and_ask = _crash  # type: ignore
             yield tx
             if fault is FaultKind.CRASH:
                 raise Crash
         if fault is FaultKind.LOST:
             raise LedgerUnavailable("server closed the connection unexpectedly")
 
+    @contextmanager
+    def at_once(self) -> Iterator[DatabaseTransaction]:
+        """Do the same with a transaction of one round trip, which commits as it is sent."""
+        fault = FAULTS.next()
+        with super().at_once() as tx:
+            if fault is FaultKind.CRASH:
+                tx.send_queued = _crash  # type: ignore[method-assign]
+            yield tx
+        if fault is FaultKind.LOST:
+            raise LedgerUnavailable("server closed the connection unexpectedly")
 
-def _crash(*_: object, **__: object) -> None:
+
+def _crash(*_: object, **__: object) -> Any:
     raise Crash
 
 

@@ -17,6 +17,8 @@ import reliability.ledger.connection
 # What is durable changes at the borders of transactions; THOROUGH=1 lets a process die before
 # every single round trip.
 EVERY = 1 if os.environ.get("THOROUGH") else 4
+#: How a transaction in one round trip begins; it has no COMMIT.
+AT_ONCE = "SET TRANSACTION"
 
 
 class Died(BaseException):
@@ -28,7 +30,7 @@ class Fate:
 
     :param at: before round trip number `at`, counted from 0
     :param after: in the pause after the transaction in which a statement has this text
-    :param unanswered: do not die, but lose the answer to COMMIT number `unanswered`
+    :param unanswered: do not die, but lose the answer to commit number `unanswered`
     """
 
     def __init__(
@@ -44,18 +46,19 @@ class Fate:
         self.unanswered = unanswered
         self.sigkill = sigkill
         self.round_trips = 0
+        self.commits = 0
         self.statements: list[str] = []
         self.connections: dict[int, Any] = {}
         self.has_died = False
 
     def is_due(self, text: str) -> bool:
         """Say whether this is the round trip that is not made any more."""
-        if self.after is not None and text.startswith("BEGIN"):
+        if self.after is not None and text.startswith(("BEGIN", AT_ONCE)):
             return any(self.after in statement for statement in self.statements)
         return self.at is not None and self.round_trips >= self.at
 
-    def meet(self, cursor: Any, query: Any, values: Any) -> None:
-        """Note the statements that go together, or die before them."""
+    def meet(self, cursor: Any, query: Any, values: Any) -> bool:
+        """Note the statements that go together, or die before them; say if the answer is lost."""
         self.connections[id(cursor.connection)] = cursor.connection
         sent = statements_of(cursor.mogrify(query, values).decode())
         if self.has_died or self.is_due(sent[0]):
@@ -65,11 +68,10 @@ class Fate:
             raise Died
         self.round_trips += 1
         self.statements += sent
-
-    def lose_answer(self) -> bool:
-        """Say whether the answer to the last statement does not arrive."""
-        is_commit = self.statements[-1] == "COMMIT"
-        return is_commit and self.statements.count("COMMIT") - 1 == self.unanswered
+        if "COMMIT" not in sent and not sent[0].startswith(AT_ONCE):
+            return False
+        self.commits += 1
+        return self.commits - 1 == self.unanswered
 
     def cursor(self) -> type[RealDictCursor]:
         """Return the cursor for every session from now on."""
@@ -77,9 +79,9 @@ class Fate:
 
         class DoomedCursor(RealDictCursor):
             def execute(self, query: Any, vars: Any = None) -> None:
-                fate.meet(self, query, vars)
+                is_lost = fate.meet(self, query, vars)
                 super().execute(query, vars)
-                if fate.lose_answer():
+                if is_lost:
                     self.connection.close()
                     raise psycopg2.OperationalError("server closed the connection unexpectedly")
 
