@@ -507,6 +507,20 @@ BEGIN
        AND sink = p_sink;
 END $function$;
 
+CREATE OR REPLACE FUNCTION reliability.advance_checkpoint(p_topology text, p_commit_number bigint, p_changes integer)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE reliability.checkpoint
+       SET commit_number = p_commit_number + p_changes - 1, changed_at = clock_timestamp()
+     WHERE topology = p_topology AND phase = 'COMMITTED' AND commit_number = p_commit_number - 1;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the checkpoint of % is not at c=%', p_topology, p_commit_number - 1
+            USING ERRCODE = 'RL002';
+    END IF;
+END $function$;
+
 CREATE OR REPLACE FUNCTION reliability.advance_state(p_topology text, p_state text, p_commit_number bigint, p_changes integer)
  RETURNS void
  LANGUAGE plpgsql
@@ -518,6 +532,82 @@ BEGIN
         RAISE EXCEPTION 'advance_state: % of % is not at c=%',
             p_state, p_topology, p_commit_number - 1 USING ERRCODE = 'RL002';
     END IF;
+END $function$;
+
+CREATE OR REPLACE FUNCTION reliability.begin_seal(p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_task text)
+ RETURNS TABLE(batch_meta jsonb, emitted_xor bigint, emitted_count bigint, sinks jsonb)
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE reliability.attempt a
+       SET status = 'SEALING', lease_until = clock_timestamp() + a.lease, sealing_task = p_task
+     WHERE a.topology = p_topology AND a.txid = p_txid AND a.attempt_id = p_attempt_id
+       AND a.nonce = p_nonce AND a.status = 'PROCESSING';
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+    SELECT coalesce(a.batch_meta, t.batch_meta), coalesce(a.emitted_xor, t.emitted_xor),
+           coalesce(a.emitted_count, t.emitted_count), coalesce((
+           SELECT jsonb_agg(jsonb_build_object(
+                      'sink', s.sink, 'step', s.step, 'partitions', s.partitions,
+                      'ack_val', s.ack_val, 'unacked', s.unacked,
+                      'acked_partitions', k.partitions, 'digests', k.digests) ORDER BY s.sink)
+             FROM reliability.sink s
+             LEFT JOIN LATERAL (
+                  SELECT coalesce(jsonb_agg(partition ORDER BY partition), '[]') AS partitions,
+                         coalesce(jsonb_agg(digest ORDER BY partition), '[]') AS digests
+                    FROM reliability.ack
+                   WHERE topology = s.topology AND txid = s.txid AND attempt_id = s.attempt_id
+                     AND sink = s.sink) AS k ON true
+            WHERE s.topology = a.topology AND s.txid = a.txid AND s.attempt_id = a.attempt_id), '[]')
+      FROM reliability.attempt a
+      JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid
+     WHERE a.topology = p_topology AND a.txid = p_txid AND a.attempt_id = p_attempt_id;
+END $function$;
+
+CREATE OR REPLACE FUNCTION reliability.check_coordinator(p_topology text)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    v_participant text;
+BEGIN
+    SELECT participant INTO v_participant FROM reliability.topology WHERE topology = p_topology;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'the ledger has no topology called %', p_topology USING ERRCODE = 'RL002';
+    END IF;
+    IF v_participant IS NOT NULL THEN
+        RAISE EXCEPTION 'the ledger of % is in another database', p_topology
+            USING ERRCODE = 'RL003';
+    END IF;
+END $function$;
+
+CREATE OR REPLACE FUNCTION reliability.claim_step(p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_request_id bigint, p_step text, p_task text, p_submit_lease double precision)
+ RETURNS SETOF text
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE reliability.attempt_step d
+       SET status = 'RUNNING', claimed_by = p_task, claimed_at = clock_timestamp()
+      FROM reliability.attempt a
+     WHERE a.topology = p_topology AND a.txid = p_txid AND a.attempt_id = p_attempt_id
+       AND a.nonce = p_nonce AND a.request_id = p_request_id AND a.status = 'PROCESSING'
+       AND d.topology = a.topology AND d.txid = a.txid AND d.attempt_id = a.attempt_id
+       AND d.step = p_step AND d.status = 'OPEN';
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    UPDATE reliability.attempt
+       SET lease_until = greatest(lease_until,
+                                  clock_timestamp() + p_submit_lease * interval '1 second')
+     WHERE topology = p_topology AND txid = p_txid AND attempt_id = p_attempt_id
+       AND status = 'PROCESSING';
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'attempt %:% of % was ended', p_txid, p_attempt_id, p_topology
+            USING ERRCODE = 'RL001';
+    END IF;
+    RETURN NEXT p_step;
 END $function$;
 
 CREATE OR REPLACE FUNCTION reliability.drop_attempt_table(p_topology text, p_state text, p_txid bigint, p_attempt_id integer)
@@ -535,6 +625,31 @@ BEGIN
     END IF;
 END
 $function$;
+
+CREATE OR REPLACE FUNCTION reliability.end_seal(p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_sinks text[], p_rows bigint[], p_digests text[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET plan_cache_mode TO 'force_generic_plan'
+AS $function$
+DECLARE
+    v_found bigint;
+BEGIN
+    UPDATE reliability.attempt
+       SET status = 'PROCESSED', lease_until = NULL, processed_at = clock_timestamp()
+     WHERE topology = p_topology AND txid = p_txid AND attempt_id = p_attempt_id
+       AND nonce = p_nonce AND status = 'SEALING';
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'attempt % %:% was ended', p_topology, p_txid, p_attempt_id
+            USING ERRCODE = 'RL001';
+    END IF;
+    UPDATE reliability.sink s
+       SET staged_rows = staged.rows, contribution_digest = staged.digest
+      FROM unnest(p_sinks, p_rows, p_digests) AS staged(sink, rows, digest)
+     WHERE s.topology = p_topology AND s.txid = p_txid AND s.attempt_id = p_attempt_id
+       AND s.sink = staged.sink;
+    GET DIAGNOSTICS v_found = ROW_COUNT;
+    PERFORM reliability.expect_rows('record_staged_rows', v_found, cardinality(p_sinks));
+END $function$;
 
 CREATE OR REPLACE FUNCTION reliability.expect_rows(p_write text, p_found bigint, p_expected bigint)
  RETURNS void

@@ -15,6 +15,7 @@ from reliability.core.errors import (
     LedgerNotMigrated,
     LedgerRefusedLogin,
     LedgerUnavailable,
+    NotTheCoordinator,
     ReliabilityError,
     TextNotStorable,
     UnexpectedAnswer,
@@ -22,6 +23,7 @@ from reliability.core.errors import (
 
 FENCED_SQLSTATE = "RL001"
 CORRUPT_SQLSTATE = "RL002"
+MIRROR_SQLSTATE = "RL003"
 _MISSING = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
 # A missing schema or table of the user's does not mean that the ledger is not migrated.
 _OF_THE_LEDGER = re.compile(r"\breliability(_contribution)?[.\"]")
@@ -36,6 +38,8 @@ def translate(error: psycopg2.Error) -> ReliabilityError:
         return AttemptFenced(text)
     if error.pgcode == CORRUPT_SQLSTATE:
         return LedgerCorruption(text)
+    if error.pgcode == MIRROR_SQLSTATE:
+        return NotTheCoordinator(text)
     if error.diag.constraint_name == "ack_once_per_partition":
         return AlreadyAcked(text)
     if isinstance(error, errors.LockNotAvailable | errors.DeadlockDetected):

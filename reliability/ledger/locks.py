@@ -29,6 +29,15 @@ def lock_topology(tx: DatabaseTransaction, topology: str, patience: int = PATIEN
     return row
 
 
+def hold_topology(tx: DatabaseTransaction, topology: str, patience: int = PATIENCE_SECONDS) -> None:
+    """Lock the topology's row in one round trip with the next statement, which runs under the lock.
+
+    What `lock_topology` raises, that statement raises.
+    """
+    _queue_lock(tx, topology, patience)
+    tx.queue("check_coordinator", topology=topology)
+
+
 def lock_mirror(tx: DatabaseTransaction, topology: str, patience: int = PATIENCE_SECONDS) -> None:
     """Lock the mirrored row in a database that only takes part in the topology.
 
@@ -39,10 +48,14 @@ def lock_mirror(tx: DatabaseTransaction, topology: str, patience: int = PATIENCE
 
 
 def _lock(tx: DatabaseTransaction, topology: str, patience: int) -> Row | None:
+    _queue_lock(tx, topology, patience)
+    return tx.first("locked_topology", topology=topology)
+
+
+def _queue_lock(tx: DatabaseTransaction, topology: str, patience: int) -> None:
     tx.queue("set_lock_timeout", seconds=patience)
     tx.queue("lock_topology", topology=topology)
     tx.queue("set_lock_timeout", seconds=HOLDERS_PATIENCE_SECONDS)
-    return tx.first("locked_topology", topology=topology)
 
 
 def check_coordinator(tx: DatabaseTransaction, topology: str) -> None:

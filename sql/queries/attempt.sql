@@ -308,12 +308,6 @@ SELECT a.batch_meta, a.emitted_xor, a.emitted_count
 SELECT batch_meta IS NOT NULL AS is_frozen FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = %(txid)s;
 
--- is_any_unfrozen --
--- Whether the batch of any of these txids is not frozen.
-SELECT EXISTS (SELECT FROM reliability.transaction
-                WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[])
-                  AND batch_meta IS NULL) AS is_any_unfrozen;
-
 -- freeze_batch --
 -- Make the attempt's own batch the txid's, if it starts where the committed batch before it ended.
 -- A replay of the previous txid reads the same batch again, so it does not matter here.

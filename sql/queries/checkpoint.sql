@@ -12,6 +12,10 @@ UPDATE reliability.checkpoint
    AND commit_number = %(old_commit_number)s AND epoch = %(old_epoch)s
 RETURNING epoch;
 
+-- advance_checkpoint --
+-- With one database: the checkpoint follows the commit numbers that the same transaction takes.
+SELECT reliability.advance_checkpoint(%(topology)s, %(commit_number)s, %(changes)s);
+
 -- enter_epoch --
 -- Tell a participant the epoch of a driver; from now on it refuses smaller epochs.
 UPDATE reliability.checkpoint SET epoch = %(epoch)s, changed_at = clock_timestamp()

@@ -1,7 +1,11 @@
--- last_change --
--- Whether the last change of the states was a first commit: then a due replay goes next.
-SELECT kind = 'COMMIT' AS was_first_commit FROM reliability.commit_log
- WHERE topology = %(topology)s ORDER BY commit_number DESC LIMIT 1;
+-- facts_to_apply --
+-- The definitions of the states in the order of their locks, and whether the batch of any of these
+-- txids is not frozen.
+SELECT coalesce((SELECT jsonb_agg(s.definition ORDER BY s.state) FROM reliability.state s
+                  WHERE s.topology = %(topology)s), '[]') AS definitions,
+       EXISTS (SELECT FROM reliability.transaction
+                WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[])
+                  AND batch_meta IS NULL) AS is_any_unfrozen;
 
 -- is_any_processed --
 -- Whether an attempt is processed, so that it may be due.
@@ -11,8 +15,14 @@ SELECT EXISTS (SELECT FROM reliability.attempt
 -- due --
 -- What may commit now: PROCESSED attempts from curr_txid on, if they follow each other without a
 -- gap, and those of replays. A dry run never commits. First commits keep the checkpoint interval,
--- so that more of them share a physical commit, unless they may not share one.
-SELECT a.txid, a.attempt_id, a.nonce::text AS nonce, t.committed_attempt,
+-- so that more of them share a physical commit, unless they may not share one. With each, the
+-- topology's position, and for a replay whether the last change was a first commit: then it goes next.
+SELECT p.curr_txid, p.commit_number,
+       CASE WHEN a.txid < p.curr_txid THEN (
+            SELECT l.kind = 'COMMIT' FROM reliability.commit_log l
+             WHERE l.topology = p.topology ORDER BY l.commit_number DESC LIMIT 1)
+       END AS last_was_first_commit,
+       a.txid, a.attempt_id, a.nonce::text AS nonce, t.committed_attempt,
        (SELECT coalesce(sum(s.staged_rows), 0)::bigint FROM reliability.sink s
          WHERE s.topology = a.topology AND s.txid = a.txid
            AND s.attempt_id = a.attempt_id) AS staged_rows

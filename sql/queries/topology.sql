@@ -40,6 +40,10 @@ SELECT p.curr_txid, p.next_txid, p.commit_number, p.participant,
   JOIN reliability.checkpoint c ON c.topology = p.topology
  WHERE p.topology = %(topology)s;
 
+-- check_coordinator --
+-- Raise unless this database has the topology, and is its coordinator's ledger.
+SELECT reliability.check_coordinator(%(topology)s);
+
 -- topologies --
 -- The topologies whose ledger this is.
 SELECT topology FROM reliability.topology WHERE participant IS NULL ORDER BY topology;

@@ -23,8 +23,8 @@ from reliability.core.rollback import rollback_refusal
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction
 from reliability.states.kinds import StoredState, stored_state
-from reliability.transaction.process.opaque_batch import freeze_batch, is_any_unfrozen
-from reliability.transaction.topology.declare import declared_tables
+from reliability.transaction.process.opaque_batch import freeze_batch
+from reliability.transaction.topology.declare import tables_of
 
 if TYPE_CHECKING:
     from reliability.states.kinds.stored import DifferenceObserver
@@ -41,9 +41,12 @@ def apply_plan(
     Returns the differences that replays, rollbacks and repairs made; they are recorded in this
     database.
     """
-    states = [stored_state(tables) for tables in declared_tables(tx, topology)]
+    txids = [planned.txid for planned in plan if isinstance(planned, PlannedCommit)]
+    found = tx.one("facts_to_apply", topology=topology, txids=txids)
+    states = [stored_state(tables) for tables in tables_of(topology, found["definitions"])]
     if is_group_of_first_commits(plan):
-        _commit(tx, states, [ChangeKey.of(topology, planned) for planned in plan])
+        keys = [ChangeKey.of(topology, planned) for planned in plan]
+        _commit(tx, states, keys, is_any_unfrozen=found["is_any_unfrozen"])
         return []
     differences: list[Difference] = []
     for planned in plan:
@@ -59,13 +62,17 @@ def apply_plan(
 
 
 def _commit(
-    tx: DatabaseTransaction, states: Sequence[StoredState], keys: Sequence[ChangeKey]
+    tx: DatabaseTransaction,
+    states: Sequence[StoredState],
+    keys: Sequence[ChangeKey],
+    *,
+    is_any_unfrozen: bool,
 ) -> None:
     """Add the contributions of consecutive txids to each state, and move the pointers to them.
 
     An opaque batch freezes behind the commit of the txid before it: such txids go one by one.
     """
-    if not is_any_unfrozen(tx, keys):
+    if not is_any_unfrozen:
         _commit_frozen(tx, states, keys)
         return
     for key in keys:

@@ -30,7 +30,7 @@ from reliability.core.errors import (
 )
 from reliability.core.plan import Plan, dropped_by
 from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.locks import lock_topology
+from reliability.ledger.locks import hold_topology, lock_topology
 from reliability.transaction.commit.apply import apply_plan, finish_requests
 from reliability.transaction.commit.participant import Participant, rolled_back
 from reliability.transaction.commit.plan import (
@@ -127,7 +127,7 @@ class Checkpoint:
             locked = lock_topology(tx, self.topology, self.patience)
             found = checkpoint_of(locked)
             is_at_rest = found.state.is_at_rest
-            if is_at_rest and not planner(tx, locked):
+            if is_at_rest and not planner(tx):
                 return False
             saved = replace(found, epoch=found.epoch + 1)
             save_checkpoint(tx, self.topology, found, saved)
@@ -199,8 +199,8 @@ class Checkpoint:
         """Save PREPARING with the plan of what is due, before any participant is asked."""
         old = self._saved()
         with self.connection.transaction() as tx:
-            locked = lock_topology(tx, self.topology, self.patience)
-            plan = planner(tx, locked)
+            hold_topology(tx, self.topology, self.patience)
+            plan = planner(tx)
             if not plan:
                 return False
             drive = self.drive.begin(len(plan))
@@ -249,7 +249,8 @@ class Checkpoint:
         )
         self._ask_all(fence, self.plan)
         with self.connection.transaction() as tx:
-            plan = planner(tx, lock_topology(tx, self.topology, self.patience))
+            hold_topology(tx, self.topology, self.patience)
+            plan = planner(tx)
         drive = self.drive.replace_by_rollback(dropped_by(plan))
         vote = Message(
             action=CheckpointAction.PREPARE,

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import Protocol
 
 from reliability.core.plan import Plan
 from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.locks import PATIENCE_SECONDS, lock_topology
+from reliability.ledger.locks import PATIENCE_SECONDS, hold_topology
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.apply import apply_plan, finish_requests
 from reliability.transaction.commit.checkpoint import driving
@@ -24,11 +23,6 @@ from reliability.transaction.commit.plan import (
     Planner,
     RefusedPlan,
     plan_nothing,
-)
-from reliability.transaction.commit.saved_checkpoint import (
-    SavedCheckpoint,
-    checkpoint_of,
-    save_checkpoint,
 )
 from reliability.transaction.topology.databases import TopologyDatabases
 
@@ -88,20 +82,21 @@ def _change_here(
     plan: Plan = ()
     try:
         with connection.transaction() as tx:
-            locked = lock_topology(tx, topology, patience)
-            old = checkpoint_of(locked)
-            plan = planner(tx, locked)
+            hold_topology(tx, topology, patience)
+            plan = planner(tx)
             if not plan:
                 return None
             differences = apply_plan(tx, topology, plan, observer)
             finish_requests(tx, topology, plan)
-            save_checkpoint(tx, topology, old, _at(old, plan[-1].commit_number))
+            tx.queue(
+                "advance_checkpoint",
+                topology=topology,
+                commit_number=plan[0].commit_number,
+                changes=len(plan),
+            )
+            found = tx.commit_and_ask("is_any_processed", topology=topology)
     except REFUSALS as error:
         if not plan:
             raise
         return RefusedPlan(plan=plan, error=error)
-    return AppliedPlan(plan, tuple(differences))
-
-
-def _at(saved: SavedCheckpoint, commit_number: int) -> SavedCheckpoint:
-    return replace(saved, state=replace(saved.state, commit_number=commit_number))
+    return AppliedPlan(plan, tuple(differences), leaves_processed=found["is_any_processed"])

@@ -28,7 +28,6 @@ from reliability.transaction.commit.plan import (
     Committed,
     DrainLimits,
     RefusedPlan,
-    is_any_processed,
     read_plan,
 )
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
@@ -66,7 +65,7 @@ def drain(
                 committed = outcome.committed()
                 logger.info("%s committed %s", topology, ", ".join(map(_shown, committed)))
                 done += committed
-                if not is_any_processed(connection, topology):
+                if not outcome.leaves_processed:
                     break
             elif len(outcome.plan) > 1:
                 logger.warning(

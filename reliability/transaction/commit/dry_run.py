@@ -15,7 +15,7 @@ from reliability.core.difference import Difference
 from reliability.core.errors import AttemptFenced, LedgerBusy, NothingToReplay
 from reliability.core.plan import ChangeKey, Plan, PlannedCommit, dropped_by
 from reliability.core.statement_key import DryRunKey
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_mirror, lock_topology
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.apply import apply_plan, record_differences
@@ -47,7 +47,7 @@ def try_plan(
     with TopologyDatabases.of(connection, topology) as participants:
         with rolled_back(connection) as tx:
             locked = lock_topology(tx, topology)
-            plan = planner(tx, locked)
+            plan = planner(tx)
             found = read_checkpoint(tx, topology).state
             dropped = dropped_by(plan)
             if not found.is_at_rest and not (dropped and found.phase is Phase.COMMITTING):
@@ -78,13 +78,14 @@ def dry_run_replay(
     """
     dry_run = DryRunKey(topology, txid, request_id)
 
-    def planner(tx: DatabaseTransaction, locked: Row) -> Plan:
+    def planner(tx: DatabaseTransaction) -> Plan:
         row = tx.first("dry_run_attempt", **dry_run)
         if row is None:
             raise AttemptFenced(f"another request has ended the dry run of txid {txid}")
         if row["replaced_attempt"] is None:
             raise NothingToReplay(f"txid {txid} of {topology} has not committed")
-        return (PlannedCommit(commit_number=locked["commit_number"] + 1, txid=txid, **row),)
+        reached = tx.one("topology_position", topology=topology)["commit_number"]
+        return (PlannedCommit(commit_number=reached + 1, txid=txid, **row),)
 
     [planned], differences = try_plan(connection, topology, planner, observer)
     assert isinstance(planned, PlannedCommit)

@@ -7,7 +7,7 @@ number.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.difference import Difference
@@ -26,7 +26,7 @@ from reliability.core.plan import (
     PlannedCommit,
     next_plan,
 )
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.connection import DatabaseTransaction
 
 # Errors that the data of an attempt cause, not the availability of a database or a lock.
 REFUSALS = (
@@ -53,10 +53,14 @@ class AppliedPlan:
     """What one physical commit has changed; first commits have no differences.
 
     Differences that a participant committed for a dead driver are not repeated here.
+
+    :param leaves_processed: just after it, an attempt may have waited for its commit. What is
+        processed later has its own task, which sees what was committed before
     """
 
     plan: Plan
     differences: tuple[Difference, ...] = ()
+    leaves_processed: bool = True
 
     def committed(self) -> list[Committed]:
         """Return the commits of the plan."""
@@ -94,16 +98,16 @@ class DrainLimits:
     at_once: bool = False
 
 
-Planner = Callable[[DatabaseTransaction, Row], Plan]
-"""Plans a change under the topology's lock; the row is the topology's, as its lock returned it."""
+Planner = Callable[[DatabaseTransaction], Plan]
+"""Plans a change under the topology's lock."""
 
 
-def plan_nothing(tx: DatabaseTransaction, locked: Row) -> Plan:
+def plan_nothing(tx: DatabaseTransaction) -> Plan:
     """Plan nothing, to repair only what a predecessor left."""
     return ()
 
 
-def read_plan(topology: str, limits: DrainLimits, tx: DatabaseTransaction, locked: Row) -> Plan:
+def read_plan(topology: str, limits: DrainLimits, tx: DatabaseTransaction) -> Plan:
     """Plan what commits next."""
     rows = tx.all(
         "due",
@@ -112,22 +116,15 @@ def read_plan(topology: str, limits: DrainLimits, tx: DatabaseTransaction, locke
         most=limits.most,
         at_once=limits.at_once,
     )
-    # The last change decides only whether a due replay or the first commits are next.
-    is_replay_due = any(row["txid"] < locked["curr_txid"] for row in rows)
-    last = tx.first("last_change", topology=topology) if is_replay_due else None
+    if not rows:
+        return ()
     return next_plan(
-        [Due(**row) for row in rows],
-        curr_txid=locked["curr_txid"],
-        commit_number=locked["commit_number"],
+        [Due(**{name: row[name] for name in _DUE}) for row in rows],
+        curr_txid=rows[0]["curr_txid"],
+        commit_number=rows[0]["commit_number"],
         most=limits.most,
-        last_was_first_commit=last is not None and last["was_first_commit"],
+        last_was_first_commit=any(row["last_was_first_commit"] for row in rows),
     )
 
 
-def is_any_processed(connection: LedgerConnection, topology: str) -> bool:
-    """Say whether an attempt waits for its commit, without the lock: most often none is left.
-
-    What is processed later has its own task, which sees what was committed before.
-    """
-    with connection.transaction(reads_only=True) as tx:
-        return bool(tx.one("is_any_processed", topology=topology)["is_any_processed"])
+_DUE = tuple(field.name for field in fields(Due))

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from reliability.core.difference import Difference
 from reliability.core.errors import CheckpointTakenOver, RepairNotPossible
 from reliability.core.plan import Plan, PlannedRepair
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.states.kinds import stored_state
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.committer import committer, finish_unfinished_change
@@ -50,11 +50,12 @@ def repair(
     :raises CheckpointStuck, CheckpointMismatch: see checkpoint.py
     """
 
-    def planner(tx: DatabaseTransaction, locked: Row) -> Plan:
+    def planner(tx: DatabaseTransaction) -> Plan:
+        reached = tx.one("topology_position", topology=topology)
         return (
             PlannedRepair(
-                commit_number=locked["commit_number"] + 1,
-                last_txid=locked["curr_txid"] - 1,
+                commit_number=reached["commit_number"] + 1,
+                last_txid=reached["curr_txid"] - 1,
                 reason=reason,
             ),
         )

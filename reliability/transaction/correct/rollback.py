@@ -80,9 +80,9 @@ def roll_back(
     :raises CheckpointStuck, CheckpointMismatch: see checkpoint.py
     """
 
-    def planner(tx: DatabaseTransaction, locked: Row) -> Plan:
+    def planner(tx: DatabaseTransaction) -> Plan:
         found = read_checkpoint(tx, topology)
-        reached, dropped = locked["commit_number"], 0
+        reached, dropped = tx.one("topology_position", topology=topology)["commit_number"], 0
         if found.state.phase is Phase.COMMITTING:
             refusal = drop_refusal(found.plan, to_txid)
             if refusal is not None:

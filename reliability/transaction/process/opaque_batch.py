@@ -116,13 +116,6 @@ def batch_without_excluded(
     return AttemptBatch(topology=topology.name, txid=txid, meta=meta, predecessor_attempt=None)
 
 
-def is_any_unfrozen(tx: DatabaseTransaction, keys: Sequence[ChangeKey]) -> bool:
-    """Return whether any of these txids of a topology has an opaque batch that is not frozen."""
-    txids = [key.txid for key in keys]
-    found = tx.one("is_any_unfrozen", topology=keys[0].topology, txids=txids)
-    return bool(found["is_any_unfrozen"])
-
-
 def freeze_batch(tx: DatabaseTransaction, key: ChangeKey) -> None:
     """Before a first commit, make the batch of the attempt the batch of the txid, for ever.
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from datetime import timezone
+from typing import Any
 
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
@@ -64,10 +65,13 @@ def check_states(tx: DatabaseTransaction, topology: Topology, database: str = CO
 
 def declared_tables(tx: DatabaseTransaction, topology: str) -> list[StateTables]:
     """Return the topology's states from the ledger alone, sorted in the order of their locks."""
-    return [
-        StateTables(topology, State.from_definition(row["definition"]))
-        for row in tx.all("state_definitions", topology=topology)
-    ]
+    rows = tx.all("state_definitions", topology=topology)
+    return tables_of(topology, [row["definition"] for row in rows])
+
+
+def tables_of(topology: str, definitions: Iterable[Any]) -> list[StateTables]:
+    """Return the states that the ledger has these definitions of."""
+    return [StateTables(topology, State.from_definition(one)) for one in definitions]
 
 
 def _is_declared(tx: DatabaseTransaction, topology: str, state: State) -> bool:
