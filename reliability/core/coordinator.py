@@ -120,6 +120,7 @@ class LiveAttempt:
     :param request_id: None for the empty attempt of a txid that was parked or skipped
     :param is_dry_run: it never commits, so only its own request can use it
     :param is_wanted: its request is open
+    :param nonce: empty where nobody acts on the attempt
     """
 
     attempt_id: int
@@ -130,6 +131,7 @@ class LiveAttempt:
     sealing_task: str | None = None
     is_dry_run: bool = False
     is_wanted: bool = True
+    nonce: str = ""
 
     @property
     def is_processed(self) -> bool:
@@ -201,6 +203,7 @@ class Blocked:
 class Snapshot:
     """One consistent read of a topology and one of its txids.
 
+    :param is_frozen: the txid has its batch; an opaque spout's is cut when an attempt begins (E4)
     :param paused: why the topology is paused, None if it is not
     :param is_throttled: the last attempt of the topology began less than its emit interval ago
     :param is_gathering: the last physical commit is younger than the checkpoint interval, so that
@@ -219,6 +222,7 @@ class Snapshot:
     live: LiveAttempt | None
     replays_processing: int
     blocked: Blocked | None
+    is_frozen: bool = True
     paused: str | None = None
     is_throttled: bool = False
     is_gathering: bool = False

@@ -47,6 +47,7 @@ class Standing:
             blocked=blocked,
             paused=self.paused,
             is_throttled=self.is_throttled,
+            is_frozen=txid not in self.unfrozen,
             is_gathering=self.is_gathering and txid == self.curr_txid,
             lacks_predecessor=txid in self.unfrozen and not self._has_predecessor(txid),
             held=self.held.get(txid),

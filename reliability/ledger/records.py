@@ -56,6 +56,7 @@ def snapshot_of(row: Row, blocked: Row | None, replay_refusal: str | None) -> Sn
         live=None if row["live_attempt_id"] is None else live_attempt_of(row),
         replays_processing=row["replays_processing"],
         blocked=blocked_of(blocked),
+        is_frozen=row["is_frozen"],
         paused=row["paused_reason"],
         is_throttled=row["is_throttled"],
         is_gathering=row["is_gathering"],
@@ -84,6 +85,7 @@ def live_attempt_of(row: Row) -> LiveAttempt:
         sealing_task=row["sealing_task"],
         is_dry_run=row["live_is_dry_run"],
         is_wanted=row["live_is_wanted"],
+        nonce=row["live_nonce"],
     )
 
 

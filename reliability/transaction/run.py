@@ -23,6 +23,7 @@ from reliability.core.coordinator import (
     DryRun,
     Fail,
     Seal,
+    Snapshot,
     Submit,
     Wait,
     Work,
@@ -47,8 +48,8 @@ from reliability.transaction.process.attempt import end_attempt, error_of
 from reliability.transaction.process.begin import (
     begin_attempt,
     claim_step,
+    grant_of,
     interval,
-    live_grant,
     read_snapshot,
 )
 from reliability.transaction.process.seal import end_step, seal
@@ -126,7 +127,7 @@ def _run_until_done(
     observer: DifferenceObserver | None,
 ) -> DryRunResult | None:
     while True:
-        action = decide(connection, task)
+        seen, action = decide(connection, task)
         match action:
             case Done(note=note):
                 if note:
@@ -151,14 +152,14 @@ def _run_until_done(
                 )
             case Begin() | Submit() | Seal():
                 try:
-                    _process(connection, task, executor, action)
+                    _process(connection, task, executor, seen, action)
                 except PredecessorFailed as error:
                     # this txid did not fail: it waits for its predecessor and begins again
                     executor.report(str(error), logging.WARNING)
 
 
-def decide(connection: LedgerConnection, task: TransactionTask) -> Action:
-    """Read the ledger and decide what to do next.
+def decide(connection: LedgerConnection, task: TransactionTask) -> tuple[Snapshot, Action]:
+    """Read the ledger and decide what to do next; also return what was read.
 
     The source is checked before each attempt, also of a replay, as in Trident's isReady.
     """
@@ -168,14 +169,15 @@ def decide(connection: LedgerConnection, task: TransactionTask) -> Action:
     )
     action = next_action(snapshot, request, task.work)
     if isinstance(action, Begin) and not topology.spout.is_ready(txid, snapshot.interval):
-        return Wait("the source to be ready", for_source=True)
-    return action
+        return snapshot, Wait("the source to be ready", for_source=True)
+    return snapshot, action
 
 
 def _process(
     connection: LedgerConnection,
     task: TransactionTask,
     executor: Executor,
+    seen: Snapshot,
     action: Begin | Submit | Seal,
 ) -> None:
     """Do one action of the processing phase, unless it is no longer due."""
@@ -185,7 +187,7 @@ def _process(
             grant = begin_attempt(
                 connection,
                 task.topology,
-                task.txid,
+                seen,
                 task.request_id,
                 task.work,
                 task.leases,
@@ -195,16 +197,15 @@ def _process(
                 executor.report(f"attempt {grant.attempt} begins")
         case Submit(step=step):
             grant = claim_step(
-                connection, task.topology, task.txid, task.request_id, step, task.work, task.leases
+                connection, task.topology, seen, task.request_id, step, task.work, task.leases
             )
             if grant is not None:
                 executor.report(f"attempt {grant.attempt}: step {step} runs on Spark")
                 _submit(connection, task.topology, executor, grant, step)
         case Seal():
-            grant = live_grant(connection, task.topology.name, task.txid, task.request_id)
-            if grant is not None:
-                seal(connection, task.topology, grant, task.work.task)
-                executor.report(f"attempt {grant.attempt} is processed")
+            grant = grant_of(task.topology.name, seen)
+            seal(connection, task.topology, grant, task.work.task)
+            executor.report(f"attempt {grant.attempt} is processed")
 
 
 def _submit(

@@ -11,7 +11,7 @@ SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.paused_reason,
        p.max_replay_pending, k.skipped_at, k.skipped_by, k.reason AS skipped_reason,
        b.attempt_id AS predecessor_attempt,
        l.attempt_id AS live_attempt_id, l.status AS live_status, l.request_id AS live_request_id,
-       l.sealing_task, coalesce(l.lease_until < clock_timestamp(), false) AS live_lease_expired,
+       l.nonce::text AS live_nonce, l.sealing_task, coalesce(l.lease_until < clock_timestamp(), false) AS live_lease_expired,
        coalesce(q.is_dry_run, false) AS live_is_dry_run,
        coalesce(q.status = 'OPEN', false) AS live_is_wanted,
        coalesce((SELECT jsonb_agg(jsonb_build_object('step', d.step, 'claimed_by', d.claimed_by,
@@ -26,7 +26,13 @@ SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.paused_reason,
                'status', r.status, 'granted_after', r.granted_after,
                'reason', coalesce(r.reason, ''), 'is_dry_run', r.is_dry_run,
                'dag_id', r.dag_id, 'run_id', r.run_id)
-          FROM reliability.request r WHERE r.request_id = %(request_id)s) AS request
+          FROM reliability.request r WHERE r.request_id = %(request_id)s) AS request,
+       (SELECT max(n.attempt_id) FROM reliability.attempt n
+         WHERE n.topology = t.topology AND n.txid = t.txid) AS newest_attempt,
+       coalesce((SELECT jsonb_object_agg(d.state, d.definition_digest) FROM reliability.state d
+                  WHERE d.topology = p.topology), '{}') AS definition_digests,
+       EXISTS (SELECT FROM reliability.exclusion x
+                WHERE x.topology = p.topology AND x.ended_at IS NULL) AS has_exclusions
   FROM reliability.topology p
   JOIN reliability.transaction t ON t.topology = p.topology AND t.txid = %(txid)s
   LEFT JOIN reliability.attempt l ON l.topology = t.topology AND l.txid = t.txid
@@ -58,17 +64,16 @@ SELECT attempt_id FROM reliability.attempt
    AND status IN ('PROCESSING', 'SEALING', 'PROCESSED', 'COMMITTED') FOR SHARE;
 
 -- grant_attempt --
--- Grant the next attempt id, which was never used before; durable before anything runs.
-INSERT INTO reliability.attempt (topology, txid, attempt_id, request_id, lease, lease_until,
+-- Grant the next attempt id, which was never used before; durable before anything runs. An id that was
+-- used violates the primary key.
+INSERT INTO reliability.attempt (topology, txid, attempt_id, nonce, request_id, lease, lease_until,
        batch_meta, emitted_xor, emitted_count, predecessor_attempt, batch_digest)
-SELECT %(topology)s, %(txid)s, coalesce(max(attempt_id), -1) + 1, %(request_id)s,
+SELECT %(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(request_id)s,
        %(lease)s * interval '1 second', clock_timestamp() + %(submit_lease)s * interval '1 second',
        %(batch_meta)s, %(emitted_xor)s, %(emitted_count)s, %(predecessor_attempt)s,
        encode(sha256(convert_to(coalesce(%(batch_meta)s::jsonb, (
               SELECT t.batch_meta FROM reliability.transaction t
-               WHERE t.topology = %(topology)s AND t.txid = %(txid)s))::text, 'UTF8')), 'hex')
-  FROM reliability.attempt WHERE topology = %(topology)s AND txid = %(txid)s
-RETURNING attempt_id, nonce::text AS nonce;
+               WHERE t.topology = %(topology)s AND t.txid = %(txid)s))::text, 'UTF8')), 'hex');
 
 -- record_grant --
 -- The emission throttle counts from this time.
@@ -94,24 +99,10 @@ SELECT %(topology)s, %(txid)s, %(attempt_id)s, unnest(%(steps)s::text[])
 RETURNING step;
 
 -- claim_step --
--- Claim a step that no task has claimed, in an attempt of the task's own request.
-UPDATE reliability.attempt_step d
-   SET status = 'RUNNING', claimed_by = %(task)s, claimed_at = clock_timestamp()
-  FROM reliability.attempt a
- WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.request_id = %(request_id)s
-   AND a.status = 'PROCESSING'
-   AND d.topology = a.topology AND d.txid = a.txid AND d.attempt_id = a.attempt_id
-   AND d.step = %(step)s AND d.status = 'OPEN'
-RETURNING d.attempt_id;
-
--- extend_lease --
--- Extend the lease to cover the submission and queueing of a step that was just claimed.
-UPDATE reliability.attempt
-   SET lease_until = greatest(lease_until,
-                              clock_timestamp() + %(submit_lease)s * interval '1 second')
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
-   AND status = 'PROCESSING'
-RETURNING nonce::text AS nonce;
+-- Claim a step that no task has claimed, in an attempt of the task's own request; no row: it cannot be
+-- claimed any more.
+SELECT reliability.claim_step(%(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(request_id)s,
+       %(step)s, %(task)s, %(submit_lease)s);
 
 -- record_code --
 -- Record code before the step that refers to it; a topology has few versions, however many
@@ -183,35 +174,17 @@ SELECT s.sink, s.step, s.partitions, s.ack_val, s.unacked,
  GROUP BY s.sink, s.step, s.partitions, s.ack_val, s.unacked
  ORDER BY s.sink;
 
--- digests_of_sink --
--- The digest of each partition's rows, NULL if an earlier release has acked it.
-SELECT digest FROM reliability.ack
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
-   AND sink = %(sink)s;
-
 -- begin_seal --
--- First step of the seal: from now on an ack finds no PROCESSING row.
-UPDATE reliability.attempt
-   SET status = 'SEALING', lease_until = clock_timestamp() + lease, sealing_task = %(task)s
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
-   AND nonce = %(nonce)s AND status = 'PROCESSING'
-RETURNING attempt_id;
-
--- record_staged_rows --
--- Record the number and digest of a sink's staged rows when the attempt is sealed.
-UPDATE reliability.sink
-   SET staged_rows = %(staged_rows)s, contribution_digest = %(contribution_digest)s
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
-   AND sink = %(sink)s
-RETURNING sink;
+-- First step of the seal: from now on nothing acks. Returns the batch, and what has acked; no row: the
+-- attempt is no longer PROCESSING. A digest is NULL if an earlier release has acked.
+SELECT batch_meta, emitted_xor, emitted_count, sinks
+  FROM reliability.begin_seal(%(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(task)s);
 
 -- end_seal --
--- Last step of the seal: the staged rows are complete and never change again.
-UPDATE reliability.attempt
-   SET status = 'PROCESSED', lease_until = NULL, processed_at = clock_timestamp()
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
-   AND nonce = %(nonce)s AND status = 'SEALING'
-RETURNING attempt_id;
+-- Last step of the seal: record the number and digest of each sink's staged rows, which are complete and
+-- never change again. Raises if the attempt was ended.
+SELECT reliability.end_seal(%(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(sinks)s::text[],
+       %(rows)s::bigint[], %(digests)s::text[]);
 
 -- end_attempt --
 -- Fail or fence one unsealed attempt, never a PROCESSED or committed one (A8).
@@ -322,12 +295,6 @@ UPDATE reliability.transaction t
          WHERE b.topology = t.topology AND b.txid = t.txid - 1
            AND b.attempt_id = a.predecessor_attempt AND b.status IN ('COMMITTED', 'REPLACED')))
 RETURNING t.batch_meta, t.emitted_xor, t.emitted_count;
-
--- live_grant --
--- The unsealed attempt of a request, with its nonce.
-SELECT attempt_id, nonce::text AS nonce FROM reliability.attempt
- WHERE topology = %(topology)s AND txid = %(txid)s AND request_id = %(request_id)s
-   AND status IN ('PROCESSING', 'SEALING');
 
 -- interval_of_txid --
 -- The data interval of a txid.

@@ -10,7 +10,7 @@ SELECT p.curr_txid, p.next_txid, p.max_spout_pending, p.max_replay_pending, p.pa
 -- live_attempts --
 -- The live attempts of a topology with their steps; there are few.
 SELECT l.txid, l.attempt_id AS live_attempt_id, l.status AS live_status,
-       l.request_id AS live_request_id, l.sealing_task,
+       l.request_id AS live_request_id, l.nonce::text AS live_nonce, l.sealing_task,
        coalesce(l.lease_until < clock_timestamp(), false) AS live_lease_expired,
        coalesce(q.is_dry_run, false) AS live_is_dry_run,
        coalesce(q.status = 'OPEN', false) AS live_is_wanted,

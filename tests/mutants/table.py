@@ -131,6 +131,14 @@ MUTANTS = (
     ),
     Mutant(
         rule="R3",
+        name="a request that is being given up gets an attempt",
+        path="reliability/transaction/process/begin.py",
+        old='        tx.queue("hold_request", request_id=request_id)\n',
+        new="",
+        tests=(REQUESTS + "test_what_a_sweep_gives_up_meanwhile_gets_no_attempt",),
+    ),
+    Mutant(
+        rule="R3",
         name="settle is content with what is not closed",
         path="reliability/transaction/emit/requests.py",
         old='done = {row["txid"] for row in rows if row["is_done"]}',
@@ -159,6 +167,16 @@ MUTANTS = (
             REQUESTS
             + "test_a_silent_runs_request_is_given_up_by_any_sweep_and_reopened_by_its_contact",
         ),
+    ),
+    Mutant(
+        rule="R4",
+        name="a step is claimed in any attempt",
+        path="reliability/transaction/process/begin.py",
+        old="    grant = grant_of(topology.name, seen)\n    try:\n",
+        new="    seen, _ = read_snapshot(\n"
+        "        connection, topology.name, seen.txid, request_id, topology.states\n    )\n"
+        "    grant = grant_of(topology.name, seen)\n    try:\n",
+        tests=(REQUESTS + "test_a_step_is_claimed_in_the_attempt_for_which_it_was_decided",),
     ),
     Mutant(
         rule="R4",
@@ -317,9 +335,9 @@ MUTANTS = (
         rule="A1",
         name="the id of a fenced attempt is granted again",
         path="sql/queries/attempt.sql",
-        old="SELECT %(topology)s, %(txid)s, coalesce(max(attempt_id), -1) + 1, %(request_id)s,",
-        new="SELECT %(topology)s, %(txid)s, "
-        "coalesce(max(attempt_id) FILTER (WHERE status <> 'FENCED'), -1) + 1, %(request_id)s,",
+        old="       (SELECT max(n.attempt_id) FROM reliability.attempt n\n",
+        new="       (SELECT max(n.attempt_id) FILTER (WHERE n.status <> 'FENCED')"
+        " FROM reliability.attempt n\n",
         tests=(ATTEMPTS + "test_attempt_ids_rise_by_one_and_are_never_used_again",),
         in_histories=True,
     ),
@@ -410,9 +428,9 @@ MUTANTS = (
     Mutant(
         rule="A6",
         name="what was fenced while it was sealed becomes PROCESSED",
-        path="sql/queries/attempt.sql",
-        old="   AND nonce = %(nonce)s AND status = 'SEALING'\n",
-        new="   AND nonce = %(nonce)s AND status <> 'PROCESSING'\n",
+        path="sql/migrations/0012_fewer_round_trips.sql",
+        old="       AND nonce = p_nonce AND status = 'SEALING';\n",
+        new="       AND nonce = p_nonce AND status <> 'PROCESSING';\n",
         tests=(ATTEMPTS + "test_what_is_ended_while_it_is_sealed_stays_ended",),
         in_histories=True,
     ),

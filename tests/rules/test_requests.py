@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -14,10 +16,15 @@ from reliability.core.errors import (
     TxidBlocked,
 )
 from reliability.core.request import RequestStatus, TaskTry
+from reliability.ledger.connection import LedgerConnection
+from reliability.settings import Leases
 from reliability.transaction.correct.park import park, skip
 from reliability.transaction.emit.requests import Run, TaskContact
+from reliability.transaction.process.begin import claim_step, read_snapshot
 from tests.simulation.source import MONTHS
 from tests.simulation.world import Silent
+from tests.support.fix_postgres import wait_until_it_waits
+from tests.support.runner import TransactionRunner
 
 
 def statuses(world):
@@ -206,3 +213,41 @@ def test_a_task_runs_the_steps_that_its_own_reads_from(new_world):
     assert next_action(world, "A", 1, "right") == Submit("left")
     world.work("A", 1, "right")
     assert statuses(world) == {"1:0": "PROCESSED"}
+
+
+def test_what_a_sweep_gives_up_meanwhile_gets_no_attempt(new_world):
+    """R3: nobody would wait for the attempt of a request that was given up."""
+    world = new_world()
+    work = world.runner.topology.work("process", "process")
+    request = world.runner.contact(1, world.who("A", 1, "process")).request_id
+    granted: list[object] = []
+
+    def begin():
+        with LedgerConnection(world.connection.dsn, application_name="who begins") as connection:
+            runner = TransactionRunner(world.runner.topology, connection)
+            granted.append(runner.begin(1, request, work))
+
+    thread = threading.Thread(target=begin)
+    with LedgerConnection(world.connection.dsn).transaction() as tx:
+        assert tx.first("give_up_request", request_id=request, request_lease=-1)
+        thread.start()
+        wait_until_it_waits(world.connection, "who begins")
+    thread.join(timeout=30)
+    assert granted == [None]
+    assert statuses(world) == {}
+
+
+def test_a_step_is_claimed_in_the_attempt_for_which_it_was_decided(new_world):
+    """R4: in the next attempt, the steps that it reads from may not be done."""
+    world = new_world()
+    world.claim("A", 1, "process")
+    world.runner.end_attempt(world.grant(1), AttemptIncomplete("its JVM died"))
+    topology, work = world.runner.topology, world.runner.topology.work("process", "process")
+    request = world.runner.contact(1, world.who("A", 1, "process")).request_id
+    assert world.runner.begin(1, request, work)
+    seen, _ = read_snapshot(world.connection, world.name, 1, request, topology.states)
+    world.runner.end_attempt(world.grant(1), AttemptIncomplete("its JVM died"))
+    assert world.runner.begin(1, request, work)
+    claim = partial(claim_step, world.connection, topology)
+    assert claim(seen, request, "process", work, Leases()) is None
+    assert world.runner.claim_step(1, request, "process", work) == world.grant(1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from dataclasses import replace
 
 import pytest
@@ -14,6 +13,7 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.transaction.commit.drain import drain
 from tests.simulation.contents import TOTALS
+from tests.support.fix_postgres import wait_until_it_waits
 from tests.support.runner import TransactionRunner
 
 
@@ -44,7 +44,7 @@ def test_what_is_read_under_the_lock_is_read_after_the_wait(new_world):
     with LedgerConnection(world.connection.dsn).transaction() as tx:
         lock_topology(tx, world.name)
         thread.start()
-        wait_until_it_waits(world)
+        wait_until_it_waits(world.connection, "who waits")
         tx.cursor.execute(
             "UPDATE reliability.attempt SET status = 'FAILED', reason_code = 'X'"
             " WHERE topology = %s",
@@ -54,16 +54,6 @@ def test_what_is_read_under_the_lock_is_read_after_the_wait(new_world):
     assert done == [[]]
     [row] = world.execute("SELECT commit_number FROM reliability.topology")
     assert row["commit_number"] == 0
-
-
-def wait_until_it_waits(world):
-    deadline = time.monotonic() + 20
-    while not world.execute(
-        "SELECT FROM pg_stat_activity"
-        " WHERE datname = current_database() AND application_name = 'who waits'"
-        " AND wait_event_type = 'Lock'"
-    ):
-        assert time.monotonic() < deadline, "it did not wait for who has the topology"
 
 
 def test_position_decides_and_every_change_takes_the_next_c(new_world):

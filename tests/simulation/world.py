@@ -18,7 +18,7 @@ from psycopg2.sql import SQL, Composed, Identifier
 
 from reliability.core.attempt import Grant
 from reliability.core.checkpoint import COORDINATOR, CheckpointAction
-from reliability.core.coordinator import Action, Begin, Submit, Wait
+from reliability.core.coordinator import Action, Begin, Snapshot, Submit, Wait
 from reliability.core.errors import (
     AttemptFenced,
     InvalidDefinition,
@@ -492,11 +492,11 @@ class _Stopped(Exception):
     """The process of a task is stopped."""
 
 
-def _limited(acts: int) -> Callable[[LedgerConnection, TransactionTask], Action]:
+def _limited(acts: int) -> Callable[[LedgerConnection, TransactionTask], tuple[Snapshot, Action]]:
     """Decide so many times what is to be done next; then the process is stopped."""
     left = iter(range(acts))
 
-    def decide_next(connection: LedgerConnection, task: TransactionTask) -> Action:
+    def decide_next(connection: LedgerConnection, task: TransactionTask) -> tuple[Snapshot, Action]:
         if next(left, None) is None:
             raise _Stopped
         return decide(connection, task)

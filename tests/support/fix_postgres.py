@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
@@ -134,6 +135,17 @@ def new_session(template: str | None = None) -> Iterator[LedgerConnection]:
         connection = LedgerConnection(dsn, application_name="test")
         yield connection
         connection.close()
+
+
+def wait_until_it_waits(connection: LedgerConnection, name: str) -> None:
+    """Wait until the session of this application waits for a lock."""
+    waiting = (
+        "SELECT FROM pg_stat_activity WHERE datname = current_database()"
+        " AND application_name = %(name)s AND wait_event_type = 'Lock'"
+    )
+    deadline = time.monotonic() + 20
+    while not rows(connection, waiting, name=name):
+        assert time.monotonic() < deadline, f"{name} does not wait for a lock"
 
 
 def own_session(dsn: str, **parameters: Any) -> psycopg2.extensions.connection:

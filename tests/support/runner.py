@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from reliability.core.attempt import Grant, TransactionAttempt
-from reliability.core.coordinator import Action, Work
+from reliability.core.coordinator import Action, Snapshot, Submit, Work
 from reliability.core.definitions import Topology
 from reliability.core.errors import ReliabilityError
 from reliability.core.request import Request
@@ -87,7 +87,7 @@ class TransactionRunner:
 
     def next_action(self, txid: int, request_id: int, work: Work) -> Action:
         """Read the ledger and decide what is to be done next."""
-        return decide(self.connection, self.task(txid, request_id, work))
+        return decide(self.connection, self.task(txid, request_id, work))[1]
 
     def task(self, txid: int, request_id: int, work: Work) -> TransactionTask:
         """Return what a task has to get done."""
@@ -108,13 +108,21 @@ class TransactionRunner:
     def begin(self, txid: int, request_id: int, work: Work) -> Grant | None:
         """Grant the next attempt, if that is what is to be done now."""
         return begin.begin_attempt(
-            self.connection, self.topology, txid, request_id, work, self.leases
+            self.connection,
+            self.topology,
+            self._seen(txid, request_id),
+            request_id,
+            work,
+            self.leases,
         )
 
     def claim_step(self, txid: int, request_id: int, step: str, work: Work) -> Grant | None:
         """Take up a step of the live attempt, if that is what is to be done now."""
+        seen, action = decide(self.connection, self.task(txid, request_id, work))
+        if action != Submit(step):
+            return None
         return begin.claim_step(
-            self.connection, self.topology, txid, request_id, step, work, self.leases
+            self.connection, self.topology, seen, request_id, step, work, self.leases
         )
 
     def end_step(self, grant: Grant, step: str) -> None:
@@ -127,7 +135,17 @@ class TransactionRunner:
 
     def live_grant(self, txid: int, request_id: int) -> Grant | None:
         """Return the grant of the request's own live attempt."""
-        return begin.live_grant(self.connection, self.topology.name, txid, request_id)
+        seen = self._seen(txid, request_id)
+        if seen.live is None or seen.live.is_processed or seen.live.request_id != request_id:
+            return None
+        return begin.grant_of(self.topology.name, seen)
+
+    def _seen(self, txid: int, request_id: int) -> Snapshot:
+        topology = self.topology
+        seen, _ = begin.read_snapshot(
+            self.connection, topology.name, txid, request_id, topology.states
+        )
+        return seen
 
     def end_attempt(self, grant: Grant, error: ReliabilityError, *, fence: bool = False) -> bool:
         """Fail or fence an unsealed attempt."""

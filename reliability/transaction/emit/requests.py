@@ -18,7 +18,7 @@ from reliability.core.request import (
 from reliability.core.statement_key import StatementKey
 from reliability.core.txids import format_txids, with_noun
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.ledger.locks import lock_topology
+from reliability.ledger.locks import hold_topology
 from reliability.ledger.records import recorded_try_of, request_of
 
 ASKED_AGAIN = "the run asked again"
@@ -68,7 +68,7 @@ def contact(
 ) -> Request:
     """Return the request that a task works for, opening the next one if it was cleared (R1)."""
     with connection.transaction() as tx:
-        lock_topology(tx, topology)
+        hold_topology(tx, topology)
         request = contact_in(tx, topology, txid, contact)
         renew_in(tx, request.request_id)
         return request

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import uuid
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
-from reliability.core.coordinator import Begin, Snapshot, Submit, Work, next_action
+from reliability.core.coordinator import Begin, Snapshot, Work, next_action
 from reliability.core.definitions import Topology
 from reliability.core.errors import AttemptFenced, LedgerBusy, LedgerCorruption, ReliabilityError
 from reliability.core.request import Request
 from reliability.core.spout import Interval
 from reliability.core.state import State, replay_refusal
-from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.locks import lock_topology
+from reliability.ledger.locks import hold_topology
 from reliability.ledger.records import interval_of, request_of, snapshot_of
 from reliability.settings import Leases
 from reliability.states.headers import compacted_through
@@ -41,17 +42,15 @@ def read_snapshot(
 
     :param states: the topology's states, which may refuse a replay (H5)
     """
-    with connection.transaction() as tx:
-        return _read_with_request(tx, topology, txid, request_id, states)
+    with connection.at_once() as tx:
+        row = tx.one("snapshot", topology=topology, txid=txid, request_id=request_id)
+    return _snapshot(connection, row, states), _request(row, request_id)
 
 
-def _read_with_request(
-    tx: DatabaseTransaction, topology: str, txid: int, request_id: int, states: Sequence[State]
-) -> tuple[Snapshot, Request]:
-    row = tx.one("snapshot", topology=topology, txid=txid, request_id=request_id)
+def _request(row: Row, request_id: int) -> Request:
     if row["request"] is None:
         raise LedgerCorruption(f"the ledger has no request {request_id}")
-    return _snapshot(tx, row, states), request_of(row["request"])
+    return request_of(row["request"])
 
 
 def read_snapshot_in(
@@ -61,22 +60,35 @@ def read_snapshot_in(
     return _snapshot(tx, tx.one("snapshot", topology=topology, txid=txid, request_id=None), states)
 
 
-def _snapshot(tx: DatabaseTransaction, row: Row, states: Sequence[State]) -> Snapshot:
+def _snapshot(
+    ledger: LedgerConnection | DatabaseTransaction, row: Row, states: Sequence[State]
+) -> Snapshot:
     topology, txid = row["topology"], row["txid"]
     blocked = None
     if txid > row["curr_txid"]:  # otherwise no older txid is uncommitted
-        blocked = tx.first("blocked_txid", topology=topology, below=txid)
+        with _asking(ledger) as tx:
+            blocked = tx.first("blocked_txid", topology=topology, below=txid)
     refusal = None
     if txid < row["curr_txid"]:
-        through = compacted_through(tx, topology)
+        with _asking(ledger) as tx:
+            through = compacted_through(tx, topology)
         refusal = replay_refusal(states, txid, row["curr_txid"], through)
     return snapshot_of(row, blocked, refusal)
+
+
+@contextmanager
+def _asking(ledger: LedgerConnection | DatabaseTransaction) -> Iterator[DatabaseTransaction]:
+    if isinstance(ledger, DatabaseTransaction):
+        yield ledger
+    else:
+        with ledger.at_once() as tx:
+            yield tx
 
 
 def begin_attempt(
     connection: LedgerConnection,
     topology: Topology,
-    txid: int,
+    seen: Snapshot,
     request_id: int,
     work: Work,
     leases: Leases,
@@ -89,10 +101,13 @@ def begin_attempt(
     opaque spout's batch is cut before that, without the lock, and belongs to the attempt (E4). So
     does a frozen batch without its excluded items (C9).
 
+    :param seen: what the caller has decided from
     :param without: source items that are left out, beside those that are excluded
     """
-    adopt_definitions(connection, topology)
-    batch = cut_batch(connection, topology, txid)
+    txid = seen.txid
+    if seen.curr_txid == 1:  # otherwise something has committed
+        adopt_definitions(connection, topology)
+    batch = None if seen.is_frozen else cut_batch(connection, topology, txid)
     try:
         grant = _grant_here(connection, topology, txid, request_id, work, batch, leases, without)
     except LedgerBusy:
@@ -114,22 +129,32 @@ def _grant_here(
     without: frozenset[str],
 ) -> Grant | None:
     with connection.transaction() as tx:
-        lock_topology(tx, topology.name)
-        snapshot, request = _read_with_request(tx, topology.name, txid, request_id, topology.states)
+        hold_topology(tx, topology.name)
+        # A concurrent sweep that gives the request up waits for this row, or has already done so.
+        tx.queue("hold_request", request_id=request_id)
+        row = tx.one("snapshot", topology=topology.name, txid=txid, request_id=request_id)
+        snapshot, request = _snapshot(tx, row, topology.states), _request(row, request_id)
         if not isinstance(next_action(snapshot, request, work), Begin):
             return None
-        if not _has_its_batch(tx, topology.name, txid, batch):
+        if not (batch.still_follows(tx) if batch else snapshot.is_frozen):
             return None
-        # A concurrent sweep that gives the request up waits for this row, or has already done so.
-        if not tx.run("hold_request", request_id=request_id):
-            return None
-        check_states(tx, topology)
+        if row["definition_digests"] != _digests(topology):
+            check_states(tx, topology)
         # under the lock, so that nothing is excluded meanwhile
         if batch is None:
-            batch = batch_without_excluded(tx, topology, txid, without)
-        elif excluded_among(tx, topology.name, batch.meta.items):
+            if row["has_exclusions"] or without:
+                batch = batch_without_excluded(tx, topology, txid, without)
+        elif row["has_exclusions"] and excluded_among(tx, topology.name, batch.meta.items):
             return None  # excluded since it was cut: cut it again
-        return _grant(tx, topology, txid, request, batch, leases)
+        newest = row["newest_attempt"]
+        attempt = TransactionAttempt(txid, 0 if newest is None else newest + 1)
+        grant = Grant(topology=topology.name, attempt=attempt, nonce=str(uuid.uuid4()))
+        _queue_grant(tx, topology, grant, request, batch, leases)
+    return grant
+
+
+def _digests(topology: Topology) -> dict[str, str]:
+    return {s.name: s.digest() for s in topology.states if s.database == COORDINATOR}
 
 
 def _end_holders(
@@ -153,40 +178,27 @@ def _grant_elsewhere(connection: LedgerConnection, topology: Topology, grant: Gr
         fail_and_raise(connection, grant, error)
 
 
-def _has_its_batch(
-    tx: DatabaseTransaction, topology: str, txid: int, batch: AttemptBatch | None
-) -> bool:
-    if batch is None:
-        return bool(tx.one("is_frozen", topology=topology, txid=txid)["is_frozen"])
-    return batch.still_follows(tx)
-
-
-def _grant(
+def _queue_grant(
     tx: DatabaseTransaction,
     topology: Topology,
-    txid: int,
+    grant: Grant,
     request: Request,
     batch: AttemptBatch | None,
     leases: Leases,
-) -> Grant:
-    key = TxidKey(topology.name, txid)
+) -> None:
     reason = f"a newer attempt was granted to request {request.number}"
-    tx.queue("fence_live_attempt", reason=reason, **key)
-    granted = tx.one(
+    tx.queue("fence_live_attempt", reason=reason, **grant)
+    tx.queue(
         "grant_attempt",
         request_id=request.request_id,
         lease=topology.lease_seconds,
         submit_lease=leases.submit,
         **_batch_parameters(batch),
-        **key,
+        **grant,
     )
     tx.queue("record_grant", topology=topology.name)
-    attempt = TransactionAttempt(txid, granted["attempt_id"])
-    grant = Grant(topology=topology.name, attempt=attempt, nonce=granted["nonce"])
-    names = [step.name for step in topology.steps]
-    tx.queue("open_steps", attempt_id=attempt.attempt_id, steps=names, **key)
+    tx.queue("open_steps", steps=[step.name for step in topology.steps], **grant)
     _open_sinks(tx, topology, grant, COORDINATOR)
-    return grant
 
 
 def _open_sinks(tx: DatabaseTransaction, topology: Topology, grant: Grant, database: str) -> None:
@@ -214,7 +226,7 @@ def _batch_parameters(batch: AttemptBatch | None) -> dict[str, Any]:
 def claim_step(
     connection: LedgerConnection,
     topology: Topology,
-    txid: int,
+    seen: Snapshot,
     request_id: int,
     step: str,
     work: Work,
@@ -224,45 +236,37 @@ def claim_step(
 
     A step is claimed once per attempt: a second write action of the same sinks would make its acks
     ambiguous. A task that finds a step claimed by an earlier try of itself begins a new attempt.
+
+    :param seen: what the caller has decided from; no other attempt's step is claimed
     """
-    key = TxidKey(topology.name, txid)
+    grant = grant_of(topology.name, seen)
     try:
-        with connection.transaction() as tx:
-            snapshot, request = _read_with_request(
-                tx, topology.name, txid, request_id, topology.states
+        with connection.at_once() as tx:
+            row = tx.first(
+                "claim_step",
+                request_id=request_id,
+                step=step,
+                task=work.task,
+                submit_lease=leases.submit,
+                **grant,
             )
-            if next_action(snapshot, request, work) != Submit(step):
-                return None
-            row = tx.first("claim_step", step=step, task=work.task, request_id=request_id, **key)
-            if row is None:
-                return None
-            attempt = TransactionAttempt(txid, row["attempt_id"])
-            held = tx.first(
-                "extend_lease", attempt_id=row["attempt_id"], submit_lease=leases.submit, **key
-            )
-            if held is None:  # ended since: the claim is rolled back
-                raise AttemptFenced(f"attempt {attempt} of {topology.name} was ended")
-            grant = Grant(topology=topology.name, attempt=attempt, nonce=held["nonce"])
-    except AttemptFenced:
+    except AttemptFenced:  # ended since: the claim is rolled back
+        return None
+    if row is None:
         return None
     if topology.databases:  # the process that began the attempt may have died before all had it
         _grant_elsewhere(connection, topology, grant)
     return grant
 
 
-def live_grant(
-    connection: LedgerConnection, topology: str, txid: int, request_id: int
-) -> Grant | None:
-    """Return the grant of the request's own unsealed attempt, None if it has none."""
-    with connection.transaction() as tx:
-        row = tx.first("live_grant", topology=topology, txid=txid, request_id=request_id)
-    if row is None:
-        return None
-    attempt = TransactionAttempt(txid, row["attempt_id"])
-    return Grant(topology=topology, attempt=attempt, nonce=row["nonce"])
+def grant_of(topology: str, seen: Snapshot) -> Grant:
+    """Return the grant of the live attempt that a decision was made for."""
+    assert seen.live is not None
+    attempt = TransactionAttempt(seen.txid, seen.live.attempt_id)
+    return Grant(topology=topology, attempt=attempt, nonce=seen.live.nonce)
 
 
 def interval(connection: LedgerConnection, topology: str, txid: int) -> Interval | None:
     """Return the data interval of a txid, None for an untimed one."""
-    with connection.transaction() as tx:
+    with connection.at_once() as tx:
         return interval_of(tx.one("interval_of_txid", topology=topology, txid=txid))

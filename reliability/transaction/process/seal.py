@@ -7,24 +7,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reliability.core.acker import Sink, check_accounting, check_acked
+from reliability.core.acker import check_accounting, check_acked
 from reliability.core.attempt import Grant
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.coordinator import SEALED, AttemptStatus
 from reliability.core.definitions import Topology
-from reliability.core.errors import AttemptIncomplete, ReliabilityError
+from reliability.core.errors import AttemptFenced, AttemptIncomplete, ReliabilityError
 from reliability.core.fold import Fold
-from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.records import sink_of
+from reliability.core.spout import BatchMeta
+from reliability.ledger.connection import LedgerConnection, Row
+from reliability.ledger.records import batch_of, sink_of
 from reliability.states import attempt_table
 from reliability.states.digest import format_digest
 from reliability.states.tables import StateTables
 from reliability.transaction.process.attempt import (
     error_of,
     fail_and_raise,
-    raise_if_fenced,
     read_attempt,
-    read_batch_meta,
     renew_lease,
     verify_source,
 )
@@ -39,12 +38,14 @@ def end_step(connection: LedgerConnection, topology: Topology, grant: Grant, ste
     :raises AttemptFenced: the attempt was ended in the meantime
     """
     with _databases(connection, topology) as databases:
-        sinks = [sink for sink in _sinks(databases, grant) if sink.step == step]
+        connections = [connection, *(participant.connection for participant in databases)]
+        rows = [row for one in connections for row in _sinks(one, grant)]
+    sinks = [sink for sink in map(sink_of, rows) if sink.step == step]
     try:
         check_acked(sinks)
     except AttemptIncomplete as error:
         fail_and_raise(connection, grant, error)  # the driver may have recorded the reason before
-    with connection.transaction() as tx:
+    with connection.at_once() as tx:
         row = tx.first("end_step", step=step, **grant)
     if row is None:
         raise error_of(connection, grant)
@@ -61,15 +62,15 @@ def seal(connection: LedgerConnection, topology: Topology, grant: Grant, task: s
     With states in several databases, each seals its own. The coordinator is first in step 1 and
     last in step 3: PROCESSED there means PROCESSED everywhere (C6).
     """
-    with connection.transaction() as tx:
-        row = tx.first("begin_seal", task=task, **grant)
+    row = _begin_seal(connection, grant, task)
     if row is None:
         return _sealed_by_another_or_raise(connection, grant)
     try:
         with _databases(connection, topology) as databases:
+            sinks: list[Row] = row["sinks"]
             for participant in databases:
-                _begin_seal_there(participant.connection, grant, task)
-            staged = _audit(databases, topology, grant)
+                sinks += _begin_seal_there(participant.connection, grant, task)
+            staged = _audit(databases, topology, grant, batch_of(row), sinks)
             for participant in databases:
                 _end_seal(participant.connection, grant, staged[participant.name])
             _end_seal(connection, grant, staged[COORDINATOR])
@@ -81,9 +82,17 @@ def _databases(connection: LedgerConnection, topology: Topology) -> TopologyData
     return TopologyDatabases(connection, topology.name, topology.databases)
 
 
-def _begin_seal_there(connection: LedgerConnection, grant: Grant, task: str) -> None:
-    with connection.transaction() as tx:
-        raise_if_fenced(tx.first("begin_seal", task=task, **grant), grant)
+def _begin_seal(connection: LedgerConnection, grant: Grant, task: str) -> Row | None:
+    with connection.at_once() as tx:
+        return tx.first("begin_seal", task=task, **grant)
+
+
+def _begin_seal_there(connection: LedgerConnection, grant: Grant, task: str) -> list[Row]:
+    row = _begin_seal(connection, grant, task)
+    if row is None:
+        raise AttemptFenced(f"attempt {grant} was ended")
+    sinks: list[Row] = row["sinks"]
+    return sinks
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,61 +102,65 @@ class _Staged:
 
 
 def _audit(
-    databases: TopologyDatabases, topology: Topology, grant: Grant
+    databases: TopologyDatabases,
+    topology: Topology,
+    grant: Grant,
+    meta: BatchMeta,
+    rows: list[Row],
 ) -> dict[str, dict[str, _Staged]]:
-    """Return what is staged: database -> state -> number of rows and their digest."""
-    meta = read_batch_meta(databases.coordinator, grant)
-    sinks = _sinks(databases, grant)
+    """Return what is staged: database -> state -> number of rows and their digest.
+
+    :param rows: what has acked, in all databases
+    """
+    sinks = [sink_of(row) for row in rows]
     check_acked(sinks)
+    digests = {row["sink"]: row["digests"] for row in rows}
     folds: dict[str, Fold] = {}
     found: dict[str, dict[str, _Staged]] = {name: {} for name in databases.all}
     for state in topology.states:
         tables = StateTables(topology.name, state)
         connection = databases.connection_of(state.database)
-        folds[state.name], found[state.database][state.name] = _staged(connection, tables, grant)
+        folds[state.name], found[state.database][state.name] = _staged(
+            connection, tables, grant, digests[state.name]
+        )
         renew_lease(databases.coordinator, grant)
     check_accounting(meta.emitted, sinks, folds, meta.verdict)
     verify_source(databases.coordinator, grant, topology.spout, meta)
     return found
 
 
-def _sinks(databases: TopologyDatabases, grant: Grant) -> list[Sink]:
-    connections = [databases.coordinator, *(participant.connection for participant in databases)]
-    sinks: list[Sink] = []
-    for connection in connections:
-        with connection.transaction() as tx:
-            sinks += [sink_of(row) for row in tx.all("sinks", **grant)]
-    return sinks
+def _sinks(connection: LedgerConnection, grant: Grant) -> list[Row]:
+    with connection.at_once() as tx:
+        return tx.all("sinks", **grant)
 
 
 def _staged(
-    connection: LedgerConnection, tables: StateTables, grant: Grant
+    connection: LedgerConnection, tables: StateTables, grant: Grant, digests: list[int | None]
 ) -> tuple[Fold, _Staged]:
-    with connection.transaction() as tx:
+    with connection.at_once() as tx:
         tables = attempt_table.find_table(tx, tables, grant)
-    if tables.attempt_table is not None:
+    if tables.attempt_table is None:
+        with connection.at_once() as tx:
+            row = tx.one(tables.staged_accounts(), **grant)
+    else:
         # all have acked: a task that still copies does so in vain, but locks and extends the table
         end_sessions_of(connection, grant.topology, grant.attempt)
-    with connection.transaction() as tx:
-        row = tx.one(tables.staged_accounts(), **grant)
-        attempt_table.seal(tx, tables, row["rows"])
-        acks = tx.all("digests_of_sink", sink=tables.state.name, **grant)
-    digest = format_digest(row["rows"], [ack["digest"] for ack in acks])
+        with connection.transaction() as tx:
+            row = tx.one(tables.staged_accounts(), **grant)
+            attempt_table.seal(tx, tables, row["rows"])
+    digest = format_digest(row["rows"], digests)
     return Fold(row["xor"], row["count"]), _Staged(row["rows"], digest)
 
 
 def _end_seal(connection: LedgerConnection, grant: Grant, staged: dict[str, _Staged]) -> None:
-    with connection.transaction() as tx:
-        for sink, found in staged.items():
-            tx.one(
-                "record_staged_rows",
-                sink=sink,
-                staged_rows=found.rows,
-                contribution_digest=found.digest,
-                **grant,
-            )
-        row = tx.first("end_seal", **grant)
-    raise_if_fenced(row, grant)
+    with connection.at_once() as tx:
+        tx.run(
+            "end_seal",
+            sinks=list(staged),
+            rows=[found.rows for found in staged.values()],
+            digests=[found.digest for found in staged.values()],
+            **grant,
+        )
 
 
 def _sealed_by_another_or_raise(connection: LedgerConnection, grant: Grant) -> None:

@@ -1,0 +1,65 @@
+"""How many round trips a small txid takes: over a network, they are most of its time."""
+
+from __future__ import annotations
+
+import pytest
+
+from benchmarks import topologies
+from benchmarks.data import write_file
+from benchmarks.ledger_growth import columns_of
+from benchmarks.project.staging import DirectStaging
+from benchmarks.project.transactions import Transactions
+from reliability.ledger.connection import LedgerConnection
+from reliability.transaction.commit.drain import drain
+from reliability.transaction.emit.emission import emit
+from tests.support.doomed import doomed
+
+TXIDS = 3
+
+
+@pytest.fixture
+def counted(connection, tmp_path, monkeypatch):
+    """A topology with a few small files, and the count of all round trips from here on."""
+    monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
+    for number in range(TXIDS):
+        write_file(tmp_path / f"txids/{number}.parquet", columns_of([1, 2]))
+    with doomed() as fate, LedgerConnection(connection.dsn) as session:
+        transactions = Transactions(session, topologies.txids, DirectStaging())
+        who = transactions._contact("emit")
+        emit(session, topologies.txids, None, who, max_batches=TXIDS)
+        yield transactions, fate
+
+
+def test_begin_seal_and_a_lone_commit_take_few_round_trips(counted, monkeypatch):
+    transactions, fate = counted
+    submitted = []
+
+    def submit(grant, step):
+        submitted.append(fate.round_trips)
+        DirectStaging()(transactions.connection, transactions.topology, grant, step)
+        submitted.append(fate.round_trips)
+
+    monkeypatch.setattr(transactions, "submit", submit)
+    transactions.process(1)  # until the first commit, the definitions of the states may change
+    drain(transactions.connection, "txids")
+    for txid in range(2, TXIDS + 1):
+        submitted.clear()
+        before = fate.round_trips
+        transactions.process(txid)
+        sealed = fate.round_trips
+        drain(transactions.connection, "txids")
+        begun, staged = submitted
+        took = {"begin": begun - before, "seal": sealed - staged}
+        assert took == {"begin": 7, "seal": 8}
+        assert fate.round_trips - sealed == 4
+
+
+def test_more_commits_one_by_one_share_what_is_read_once(counted, connection):
+    transactions, fate = counted
+    with connection.transaction() as tx:
+        tx.cursor.execute("UPDATE reliability.topology SET groups_commits = false")
+    for txid in range(1, TXIDS + 1):
+        transactions.process(txid)
+    before = fate.round_trips
+    assert len(drain(transactions.connection, "txids")) == TXIDS
+    assert fate.round_trips - before == 1 + 3 * TXIDS
