@@ -70,6 +70,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 _CAUSED_BY = "Caused by: "
+_TRACEBACK = "Traceback (most recent call last)"
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -106,7 +107,14 @@ def process_attempt(connection: LedgerConnection, submission: Submission) -> Non
     topology = load_topology(submission.module, grant.topology)
     session = warm_session if submission.engine == WARM else own_session
     with session(grant) as spark:
-        process_with(spark, connection, topology, grant, submission.step)
+        try:
+            process_with(spark, connection, topology, grant, submission.step)
+        except Exception as error:
+            if isinstance(error, ReliabilityError) or _lost_jvm(error):
+                raise
+            # Not after the block: the text is read from the JVM, and the engine answers no more.
+            traceback.print_exc()
+            raise as_error(error) from None
 
 
 @contextmanager
@@ -239,10 +247,18 @@ def as_error(error: Exception) -> ReliabilityError:
 
 
 def _summary(error: Exception) -> str:
-    """Return the first line of an error, with the last cause of a Java error."""
+    """Return the first line of an error, with what Python's worker raised or Java's last cause."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith(_CAUSED_BY)]
-    return f"{type(error).__name__}: {'; '.join([*lines[:1], *causes[-1:]])}"[:500]
+    told = [line.rstrip(":") for line in lines[:1]] + (_raised_by_worker(lines) or causes)[-1:]
+    return f"{type(error).__name__}: {'; '.join(told)}"[:500]
+
+
+def _raised_by_worker(lines: Sequence[str]) -> list[str]:
+    """Return the line below each Python traceback, which says what was raised."""
+    starts = [n for n, line in enumerate(lines) if line.startswith(_TRACEBACK)]
+    below = [[line for line in lines[n + 1 :] if not line.startswith(" ")] for n in starts]
+    return [rest[0] for rest in below if rest]
 
 
 def run() -> None:

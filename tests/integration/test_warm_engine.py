@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,10 +11,11 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
-from dev.services.processes import is_gone, wait_until
+from dev.services.processes import descendants, is_gone, wait_until
 from reliability.cli import app
 from reliability.cli.doctor import CheckStatus, _host
-from reliability.core.errors import AttemptIncomplete, EngineUnavailable
+from reliability.core.definitions import SUBMIT, WARM
+from reliability.core.errors import AttemptIncomplete, EngineUnavailable, ProcessFunctionFailed
 from reliability.spark import submit
 from reliability.spark.engine_socket import (
     check_versions,
@@ -28,7 +27,7 @@ from reliability.spark.engine_socket import (
 from reliability.spark.submit import SubmitFailed
 from reliability.topologies import load_topology
 from spark_apps import global_count
-from tests.support.fix_engine import WarmPipeline, running_engine
+from tests.support.fix_engine import WarmPipeline, is_daemon, running_engine
 from tests.support.fix_postgres import rows
 from tests.support.runner import TransactionRunner
 
@@ -87,15 +86,23 @@ topology = Topology(
 FIRST, SECOND = sum(range(1, 31)), sum(range(31, 61))  # what the batches of txids 1 and 2 add
 
 
+# A spark-submit for each step takes several times as long.
+in_both_engines = pytest.mark.parametrize(
+    "numbers", [WARM, pytest.param(SUBMIT, marks=pytest.mark.slow)], indirect=True
+)
+
+
 @pytest.fixture
-def numbers(engine, connection, tmp_path, monkeypatch):
+def numbers(connection, tmp_path, monkeypatch, request):
     """Make the pipeline of a version of the user's module, in a folder of its own."""
+    chosen = getattr(request, "param", WARM)
+    engine = request.getfixturevalue("engine") if chosen == WARM else None
     monkeypatch.setattr(submit, "POLL_INTERVAL_SECONDS", 0.1)
     meeting = tmp_path / "meeting"
     meeting.mkdir()
 
     def make(
-        version: int, starts_after: tuple[str, ...] = (), computes_after: tuple[str, ...] = ()
+        version: int | str, starts_after: tuple[str, ...] = (), computes_after: tuple[str, ...] = ()
     ) -> WarmPipeline:
         folder = tmp_path / f"v{version}"
         folder.mkdir(exist_ok=True)
@@ -110,10 +117,12 @@ def numbers(engine, connection, tmp_path, monkeypatch):
             patch.syspath_prepend(folder)
             patch.delitem(__import__("sys").modules, "numbers_of_user", raising=False)
             topology = load_topology("numbers_of_user", "numbers")
-        return WarmPipeline(TransactionRunner(topology, connection), None, code=[str(folder)])
+        runner = TransactionRunner(topology, connection)
+        return WarmPipeline(runner, None, code=[str(folder)], engine=chosen)
 
     yield make
-    wait_until(lambda: engine.steps() == 0, "all steps to end", SECONDS)
+    if engine is not None:
+        wait_until(lambda: engine.steps() == 0, "all steps to end", SECONDS)
 
 
 def happens(pipeline: WarmPipeline, name: str) -> None:
@@ -164,8 +173,43 @@ def test_a_step_runs_the_code_that_the_folder_has_now(numbers, connection):
     assert rows(connection, "SELECT n FROM numbers") == [(FIRST + 3 * SECOND,)]
 
 
-def test_a_fence_ends_the_driver_and_its_jobs_and_no_other_step(engine, numbers, connection):
-    """A7: the JVM belongs to all steps."""
+@in_both_engines
+def test_an_error_of_the_process_function_fails_the_attempt_and_is_told(numbers, connection):
+    """What a task raised is read from the JVM: a warm engine's answers until the session ends."""
+    wrong = numbers("wrong")
+    wrong.emit(None)
+    grant = wrong.begin(1)
+    with pytest.raises(SubmitFailed, match="exit code 1") as raised:
+        wrong.run_step(grant)
+    raised.value.log.unlink()
+    error = wrong.runner.error_of(grant)
+    assert isinstance(error, ProcessFunctionFailed)
+    assert "invalid literal for int()" in error.what
+    status = "SELECT status FROM reliability.attempt ORDER BY attempt_id"
+    assert rows(connection, status) == [("FAILED",)]
+    numbers(1).transact(1)
+    assert rows(connection, status) == [("FAILED",), ("COMMITTED",)]
+    assert rows(connection, "SELECT n FROM numbers") == [(FIRST,)]
+
+
+@in_both_engines
+def test_a_driver_that_starts_when_its_attempt_is_fenced_adds_nothing(numbers, connection):
+    """G4: a cluster's queue may hold it back for long."""
+    one = numbers(1)
+    one.emit(None)
+    zombie, grant = one.begin(1), one.begin(1)
+    one.run_step(grant)
+    with pytest.raises(SubmitFailed, match="exit code 1") as raised:
+        one.run_step(zombie)
+    raised.value.log.unlink()
+    one.seal(grant)
+    one.transact(1)
+    assert rows(connection, "SELECT n FROM numbers") == [(FIRST,)]
+
+
+@in_both_engines
+def test_a_fence_ends_the_driver_and_its_jobs_and_no_other_step(numbers, connection):
+    """A7: the warm engine's JVM belongs to all steps."""
     fenced = threading.Event()
     slow, other = numbers(9), numbers(1, computes_after=("go on",))
     slow.is_wanted = lambda: not fenced.is_set()
@@ -181,7 +225,8 @@ def test_a_fence_ends_the_driver_and_its_jobs_and_no_other_step(engine, numbers,
         with pytest.raises(SubmitFailed, match="its attempt was ended") as raised:
             running.result(SECONDS)
         raised.value.log.unlink()
-        wait_until(lambda: engine.steps() == 1, "the fenced step to end", SECONDS)
+        if slow.engine == WARM:
+            wait_until(lambda: engine_status()["steps"] == 1, "the fenced step to end", SECONDS)
         (Path(slow.code[0]).parent / "meeting" / "go on").touch()
         running_too.result(SECONDS)
     other.seal(grant_of_other)
@@ -191,23 +236,27 @@ def test_a_fence_ends_the_driver_and_its_jobs_and_no_other_step(engine, numbers,
 
 
 @pytest.mark.slow
-def test_the_jobs_of_a_driver_that_was_killed_are_cancelled(engine, numbers, connection):
+@in_both_engines
+def test_the_jobs_of_a_driver_that_was_killed_are_cancelled(numbers, connection):
     slow = numbers(9)
     slow.emit(None)
     grant = slow.begin(1)
     with ThreadPoolExecutor(1) as pool:
         running = pool.submit(slow.run_step, grant)
         happens(slow, "v9 computes")
-        ((pid,),) = rows(
-            connection, "SELECT python_pid FROM reliability.attempt_step WHERE txid = 1"
-        )
-        assert str(grant.attempt) in psutil.Process(pid).cmdline()
-        os.kill(pid, signal.SIGKILL)
-        with pytest.raises(SubmitFailed, match="exit code -9") as raised:
+        pids = "SELECT python_pid, driver_pid FROM reliability.attempt_step WHERE txid = 1"
+        ((python, jvm),) = rows(connection, pids)
+        driver = psutil.Process(python)
+        assert str(grant.attempt) in driver.cmdline()
+        workers = workers_of(psutil.Process(jvm))
+        assert workers
+        driver.kill()
+        with pytest.raises(SubmitFailed, match="exit code") as raised:
             running.result(SECONDS)
         raised.value.log.unlink()
-    wait_until(lambda: not engine.workers(), "its tasks to end", SECONDS)
-    wait_until(lambda: engine.steps() == 0, "its session to end", SECONDS)
+    wait_until(lambda: all(map(is_gone, workers)), "its tasks to end", SECONDS)
+    if slow.engine == WARM:
+        wait_until(lambda: engine_status()["steps"] == 0, "its session to end", SECONDS)
     slow.runner.end_attempt(grant, AttemptIncomplete("its driver died"), fence=True)
     numbers(1).transact(1)
     assert rows(connection, "SELECT n FROM numbers") == [(FIRST,)]
@@ -281,7 +330,8 @@ def test_an_engine_of_another_release_is_refused():
 
 
 @pytest.mark.slow
-def test_a_driver_that_finds_its_attempt_ended_cancels_its_own_jobs_only(engine, numbers):
+@in_both_engines
+def test_a_driver_that_finds_its_attempt_ended_cancels_its_own_jobs_only(numbers):
     """A7: nobody may be there to end it, and cancelAllJobs would be everybody's."""
     slow, other = numbers(7), numbers(8, computes_after=("go on",))
     slow.emit(None)
@@ -325,6 +375,11 @@ def test_no_secret_of_the_engine_is_shown_anywhere(engine, numbers):
     folder = socket_path().parent
     assert folder.stat().st_mode & 0o077 == 0
     assert {path.name: path.read_bytes() for path in folder.glob("*.lock")} == {"engine.lock": b""}
+
+
+def workers_of(jvm: psutil.Process) -> list[psutil.Process]:
+    """Return the Python processes that run a JVM's tasks."""
+    return [one for each in jvm.children() if is_daemon(each) for one in descendants(each)]
 
 
 def is_driver(process: psutil.Process) -> bool:

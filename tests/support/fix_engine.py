@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,30 +15,69 @@ import psutil
 import pytest
 
 from dev.services.processes import descendants, wait_until
+from reliability import Topology
 from reliability.cli.engine import EngineAction
 from reliability.core.attempt import Grant
+from reliability.core.definitions import WARM
 from reliability.core.errors import EngineUnavailable
 from reliability.core.graph import THE_STEP
+from reliability.ledger.connection import LedgerConnection
+from reliability.spark import submit
 from reliability.spark.engine_socket import engine_status
 from reliability.spark.submission import Submission
+from reliability.spark.submit import SparkSubmit, SubmitFailed, find_spark_submit
 from reliability.spark.warm_submit import WarmSubmit
+from tests.support import pickled
 from tests.support.fix_pipeline import Pipeline
 from tests.support.fix_postgres import ROOT
+from tests.support.runner import TransactionRunner
 
 START_SECONDS = 60
 
 
 @dataclass
 class WarmPipeline(Pipeline):
-    """Its steps are processed by drivers that attach to the engine."""
+    """Its steps are processed by drivers that attach to the engine, or each by a spark-submit."""
 
     code: list[str] = field(default_factory=list)
     is_wanted: Callable[[], bool] = lambda: True
+    engine: str = WARM
 
     def run_step(self, grant: Grant, step: str = THE_STEP) -> None:
-        module = self.runner.topology.module
-        submit = WarmSubmit(code=[*self.code, str(ROOT)])
-        submit(Submission(module=module, grant=grant, step=step), self.is_wanted)
+        self.run_driver(Submission(module=self.runner.topology.module, grant=grant, step=step))
+
+    def run_driver(self, submission: Submission) -> None:
+        """Run the driver of a step to its end."""
+        code = [*self.code, str(ROOT)]
+        if self.engine == WARM:
+            WarmSubmit(code=code)(submission, self.is_wanted)
+        else:
+            program = find_spark_submit()
+            assert program is not None
+            SparkSubmit(program=program, master="local[2,2]", code=code)(submission, self.is_wanted)
+
+
+@dataclass
+class PickledPipeline(WarmPipeline):
+    """Its drivers get the topology as it is here; what they raise is read from the ledger."""
+
+    def run_step(self, grant: Grant, step: str = THE_STEP) -> None:
+        from pyspark import cloudpickle
+
+        with tempfile.NamedTemporaryFile() as file, pytest.MonkeyPatch.context() as patch:
+            file.write(cloudpickle.dumps(self.runner.topology))
+            file.flush()
+            patch.setenv(pickled.FILE, file.name)
+            submission = Submission(module=pickled.__name__, grant=grant, step=step)
+            try:
+                self.run_driver(submission)
+            except SubmitFailed as failed:
+                failed.log.unlink()
+                raise self.runner.error_of(grant) from failed
+
+    def again(self, run_id: str | None = None) -> PickledPipeline:
+        again = super().again(run_id)
+        return PickledPipeline(again.runner, None, again.run, again.max_tries, again.waits_until)
 
 
 @dataclass
@@ -105,3 +145,13 @@ def engine(environment: Any, tmp_path_factory: Any) -> Iterator[RunningEngine]:
     """The one engine of a test process."""
     with running_engine(tmp_path_factory.mktemp("engine") / "socket") as engine:
         yield engine
+
+
+@pytest.fixture
+def warm_pipeline(
+    engine: RunningEngine, connection: LedgerConnection, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[[Topology], Pipeline]]:
+    """Make a pipeline of a topology, with a driver of its own for each step."""
+    monkeypatch.setattr(submit, "POLL_INTERVAL_SECONDS", 0.1)
+    yield lambda topology: PickledPipeline(TransactionRunner(topology, connection), None)
+    wait_until(lambda: engine.steps() == 0, "all steps to end", START_SECONDS)
