@@ -30,7 +30,7 @@ from reliability.transaction.emit.requests import close
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.attempt import declare_partitions, renew_lease
 from reliability.transaction.process.server import fence_after_restore
-from tests.support.fix_pipeline import month, shop, write_parquet
+from tests.support.fix_pipeline import in_both_engines, month, shop, write_parquet
 from tests.support.fix_postgres import rows
 from tests.support.spark_rows import spark_batch
 
@@ -88,6 +88,7 @@ def test_attempt_ids_are_never_reused_and_old_ones_are_fenced(emitted, connectio
     assert rows(connection, STATUS) == [(0, "FENCED", "ATTEMPT_FENCED"), (1, "PROCESSING", None)]
 
 
+@in_both_engines
 def test_a_zombie_counts_in_nothing(emitted, connection):
     zombie = emitted.begin(1)
     emitted.begin(1)
@@ -233,6 +234,7 @@ def test_a_partition_is_declared_once(emitted, connection):
         declare_partitions(connection, grant, "per_customer", 1)
 
 
+@in_both_engines
 def test_a_lost_partition_fails_the_attempt(emitted, connection):
     grant = emitted.begin(1)
     emitted.run_step(grant)
@@ -288,6 +290,7 @@ def lose_one_double_one(batch):
     return {"per_customer": doubled, "per_day": batch}
 
 
+@in_both_engines
 @pytest.mark.parametrize(
     ("process", "what"),
     [
@@ -319,6 +322,7 @@ def round_the_price(batch):
     return {"per_customer": batch.withColumn("price", batch.price.cast("double")), "per_day": batch}
 
 
+@in_both_engines
 @pytest.mark.parametrize(
     ("process", "error", "what"),
     [
@@ -353,6 +357,7 @@ def test_aggregate_keeps_the_accounts(folder, pipeline, connection):
     ]
 
 
+@in_both_engines
 def test_a_file_that_changed_after_its_batch_was_emitted(folder, emitted, connection):
     """E6: at begin, and again when the attempt is sealed."""
     grant = emitted.begin(1)

@@ -25,7 +25,7 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.transaction.commit.drain import drain
 from tests.support.doomed import doomed
-from tests.support.fix_pipeline import month, shop, write_parquet
+from tests.support.fix_pipeline import in_both_engines, month, shop, write_parquet
 from tests.support.fix_postgres import own_session, rows
 from tests.support.runner import TransactionRunner
 from tests.support.staged import Staged
@@ -539,6 +539,7 @@ def total(own):
     return sum(prices) if prices else None
 
 
+@in_both_engines
 def test_a_replay_that_fails_leaves_the_old_contribution(emitted, connection):
     committed(emitted)
     before = tables(connection)

@@ -13,6 +13,7 @@ from reliability.core.coordinator import Begin, Commit, Submit, Wait
 from reliability.core.errors import AttemptIncomplete, PredecessorFailed, SourceNotReady
 from reliability.settings import Leases
 from reliability.transaction.maintain.sweep import sweep
+from tests.support.fix_pipeline import in_both_engines
 from tests.support.fix_postgres import rows
 from tests.support.runner import TransactionRunner
 
@@ -69,6 +70,7 @@ def test_an_opaque_batch_waits_for_its_predecessor_to_begin(opaque):
     assert isinstance(opaque.runner.next_action(2, opaque.request(2), opaque.work()), Begin)
 
 
+@in_both_engines
 def test_a_failure_takes_the_later_attempts_of_an_opaque_spout_with_it(opaque, connection):
     first, second, third = (opaque.begin(txid) for txid in (1, 2, 3))
     opaque.run_step(third)

@@ -18,6 +18,7 @@ from reliability.core.spout import BatchMeta, NoItems
 from reliability.spark.one_evaluation import is_lost_evaluation, persist_shared
 from reliability.spark.submission import Submission
 from tests.support import lost_executor
+from tests.support.fix_pipeline import in_both_engines
 from tests.support.fix_postgres import rows
 
 
@@ -272,6 +273,7 @@ def roll_the_dice(batch):
     return {"sum_of_rolls": rolled, "greatest_stamp": rolled}
 
 
+@in_both_engines
 def test_two_states_of_one_txid_never_tell_two_stories(pipeline, connection, no_cache):
     """V5: both states see the same dice."""
     topology = Topology(
@@ -304,7 +306,10 @@ def test_two_states_of_one_txid_never_tell_two_stories(pipeline, connection, no_
 def test_a_lost_executor_does_not_make_two_stories_of_one_txid(
     pipeline, connection, tmp_path, no_cache
 ):
-    """V5: a real cluster of two executors; one is killed when the first state is staged."""
+    """V5: a real cluster of two executors; one is killed when the first state is staged.
+
+    Not in the warm engine: it evaluates in the same session code, and its cluster would be shared.
+    """
     shop = pipeline(lost_executor.topology)
     shop.emit(None)
     submission = Submission(module=lost_executor.__name__, grant=shop.begin(1), step=THE_STEP)

@@ -14,6 +14,7 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.records import batch_of
 from reliability.settings import Leases
 from reliability.transaction.maintain.sweep import sweep
+from tests.support.fix_pipeline import in_both_engines
 from tests.support.fix_postgres import rows
 from tests.support.json_document import JsonDocument, ListOfNumbers
 
@@ -94,6 +95,7 @@ def test_a_frozen_batch_of_ones_own_spout_is_read_from_the_ledger(document, pipe
     assert meta.emitted == JsonDocument(document).count(meta.items)
 
 
+@in_both_engines
 def test_a_row_that_is_lost_behind_ones_own_spout_is_found(document, pipeline):
     first = pipeline(topology(document, all_but_one))
     first.emit(None)
@@ -104,6 +106,7 @@ def test_a_row_that_is_lost_behind_ones_own_spout_is_found(document, pipeline):
         first.seal(grant)
 
 
+@in_both_engines
 def test_a_change_below_ones_own_spout_fails_the_attempt(document, pipeline):
     first = pipeline(topology(document))
     first.emit(None)

@@ -11,7 +11,7 @@ from psycopg2.sql import SQL
 from reliability import Count, FileSpout, State, Step, Sum, Topology
 from reliability.core.coordinator import Submit, Wait
 from reliability.core.errors import AttemptFenced, RowsUnaccounted
-from tests.support.fix_pipeline import month, write_parquet
+from tests.support.fix_pipeline import in_both_engines, month, write_parquet
 from tests.support.fix_postgres import rows
 
 ROWS = [
@@ -103,6 +103,7 @@ def test_any_one_task_gets_all_of_it_done(emitted, connection):
     assert rows(connection, "SELECT year, orders, revenue FROM per_year") == MONTHS
 
 
+@in_both_engines
 def test_a_step_that_fails_takes_the_attempt_and_a_retry_of_it_gets_everything_done(
     emitted, connection
 ):
@@ -132,6 +133,7 @@ def test_two_steps_run_beside_each_other_under_one_attempt(emitted, connection):
     assert emitted.try_begin(1, "daily") is None  # its step is done: nothing to take up
 
 
+@in_both_engines
 def test_a_row_lost_between_two_steps_is_missed(tmp_path, pipeline, connection):
     """V1: the accounts travel with the staged rows; the state fed last balances on its own."""
     write_parquet(tmp_path / "1997-01" / "a.parquet", ROWS)
@@ -159,6 +161,7 @@ def test_a_lease_covers_the_queue_of_every_step(emitted, connection):
     assert rows(connection, left) == [(True,)]
 
 
+@in_both_engines
 def test_progress_of_one_step_does_not_cut_short_the_queue_of_another(emitted, connection):
     """A7: acks and the driver of a running step say nothing about the cluster's queue."""
     customers, daily = emitted.begin(1, "customers"), emitted.begin(1, "daily")

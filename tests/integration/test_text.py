@@ -20,6 +20,7 @@ from reliability.core.spout import BatchMeta, NoItems
 from reliability.spark.driver import _summary
 from reliability.spark.values import as_typed, translate_value_errors
 from reliability.spouts.text import line_end
+from tests.support.fix_pipeline import in_both_engines
 from tests.support.fix_postgres import rows
 
 
@@ -185,6 +186,7 @@ def pass_on(batch):
     return {"totals": batch}
 
 
+@in_both_engines
 def test_a_price_with_too_many_digits_fails_the_attempt_and_nothing_counts(
     tmp_path, connection, pipeline
 ):

@@ -11,7 +11,7 @@ from reliability import Count, FileSpout, State, Step, Sum, Topology
 from reliability.core.errors import AttemptFenced, AttemptIncomplete
 from reliability.settings import Leases
 from reliability.transaction.maintain.sweep import sweep
-from tests.support.fix_pipeline import month, write_parquet
+from tests.support.fix_pipeline import in_both_engines, month, write_parquet
 from tests.support.fix_postgres import rows
 
 ROWS = [
@@ -91,6 +91,7 @@ def test_a_replay_swaps_in_both(emitted, connection, warehouse):
     assert rows(warehouse, STATUS) == [(1, 0, "REPLACED"), (1, 1, "COMMITTED")]
 
 
+@in_both_engines
 def test_a_zombie_is_fenced_in_every_database(emitted, connection, warehouse):
     """C6: its rows for the other database never meet the coordinator's."""
     zombie = emitted.begin(1, "days")

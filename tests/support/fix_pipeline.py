@@ -14,6 +14,7 @@ import pytest
 from reliability import Count, FileSpout, Max, Min, State, Sum, Topology
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import Begin, Wait, Work
+from reliability.core.definitions import SUBMIT, WARM
 from reliability.core.graph import THE_STEP
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
@@ -180,7 +181,19 @@ class Pipeline:
         """Nobody listens."""
 
 
+in_both_engines = pytest.mark.parametrize(
+    "pipeline", [SUBMIT, pytest.param(WARM, marks=pytest.mark.slow)], indirect=True
+)
+
+
 @pytest.fixture
-def pipeline(connection, spark) -> Callable[[Topology], Pipeline]:
-    """Make a pipeline of a topology."""
+def pipeline(connection, request) -> Callable[[Topology], Pipeline]:
+    """Make a pipeline of a topology; marked with `in_both_engines`, in the warm one too.
+
+    The driver of a spark-submit is this process, on its session; that of the warm engine a process.
+    """
+    if getattr(request, "param", SUBMIT) == WARM:
+        warm: Callable[[Topology], Pipeline] = request.getfixturevalue("warm_pipeline")
+        return warm
+    spark = request.getfixturevalue("spark")
     return lambda topology: Pipeline(TransactionRunner(topology, connection), spark)
