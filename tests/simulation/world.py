@@ -6,7 +6,7 @@ import os
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from enum import Enum
 from functools import partial
@@ -39,6 +39,7 @@ from reliability.transaction.commit.checkpoint import Checkpoint
 from reliability.transaction.commit.plan import Committed, DrainLimits, read_plan
 from reliability.transaction.correct.rollback import release
 from reliability.transaction.emit.requests import Run, TaskContact
+from reliability.transaction.maintain import merge
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.attempt import declare_partitions, read_batch_meta
 from reliability.transaction.process.begin import read_snapshot_in
@@ -66,7 +67,13 @@ if TYPE_CHECKING:
 
 NEVER = (LedgerCorruption, LedgerNotMigrated, InvalidDefinition, StateDefinitionChanged)
 WRITES = uuid.UUID("00000000-0000-0000-0000-000000000001")
-MAX_TABLES = 2  # of a state that is a view
+# So that histories of few rows meet what large batches meet.
+SMALL: tuple[tuple[Any, str, int], ...] = (
+    (attempt_table, "MIN_ROWS", 2),
+    (attempt_table, "MAX_TABLES_OF_VIEW", 2),
+    (attempt_table, "MAX_TABLES", 3),
+    (merge, "KEPT_TABLES", 1),
+)
 MAX_ROUNDS = 4  # poison is in the first two attempts of a txid, in more than one in a group
 ENOUGH = 12  # acts of a task that works alone
 _create = attempt_table._create
@@ -77,6 +84,9 @@ class World:
     """The topology of one history, its runs, and the processes that work for it."""
 
     def __init__(self, dsn: str, config: Config) -> None:
+        self._patches = ExitStack()
+        for module, name, value in SMALL:
+            self._patches.enter_context(patch.object(module, name, value))
         self.config = config
         self.name = f"h_{os.getpid()}_{next(_numbers)}"
         self.source = Source(config.spout, [list(config.items), [2]])
@@ -116,6 +126,7 @@ class World:
     def close(self) -> None:
         """End the history."""
         self.connection.close()
+        self._patches.close()
 
     # --- looking ---------------------------------------------------------------------------------
 
@@ -360,13 +371,12 @@ class World:
 
         with (
             patch.object(attempt_table, "MIN_ROWS", limit),
-            patch.object(attempt_table, "MAX_TABLES_OF_VIEW", MAX_TABLES),
             patch.object(attempt_table, "_create", create_late),
             self.connection_of(sink) as connection,
-            connection.transaction() as tx,
         ):
-            own = attempt_table.open_table(tx, self.tables[sink], grant, emitted)
-            return own.copy().as_string(tx.cursor)
+            own = attempt_table.open_table(connection, self.tables[sink], grant, emitted)
+            with connection.transaction() as tx:
+                return own.copy().as_string(tx.cursor)
 
     def stage(self, grant: Grant, sink: str, partition: int, write: int = 0) -> None:
         """Run one Spark task: COPY, fence, ack; in the middle of the COPY another may come in."""
