@@ -552,8 +552,12 @@ BEGIN
            SELECT jsonb_agg(jsonb_build_object(
                       'sink', s.sink, 'step', s.step, 'partitions', s.partitions,
                       'ack_val', s.ack_val, 'unacked', s.unacked,
-                      'acked_partitions', k.partitions, 'digests', k.digests) ORDER BY s.sink)
+                      'acked_partitions', k.partitions, 'digests', k.digests,
+                      'table_id', own.table_id) ORDER BY s.sink)
              FROM reliability.sink s
+             LEFT JOIN reliability.attempt_table own
+               ON own.topology = s.topology AND own.state = s.sink AND own.txid = s.txid
+                  AND own.attempt_id = s.attempt_id
              LEFT JOIN LATERAL (
                   SELECT coalesce(jsonb_agg(partition ORDER BY partition), '[]') AS partitions,
                          coalesce(jsonb_agg(digest ORDER BY partition), '[]') AS digests

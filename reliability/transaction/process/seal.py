@@ -114,14 +114,14 @@ def _audit(
     """
     sinks = [sink_of(row) for row in rows]
     check_acked(sinks)
-    digests = {row["sink"]: row["digests"] for row in rows}
+    acked = {row["sink"]: row for row in rows}
     folds: dict[str, Fold] = {}
     found: dict[str, dict[str, _Staged]] = {name: {} for name in databases.all}
     for state in topology.states:
         tables = StateTables(topology.name, state)
         connection = databases.connection_of(state.database)
         folds[state.name], found[state.database][state.name] = _staged(
-            connection, tables, grant, digests[state.name]
+            connection, tables, grant, acked[state.name]
         )
         renew_lease(databases.coordinator, grant)
     check_accounting(meta.emitted, sinks, folds, meta.verdict)
@@ -135,20 +135,19 @@ def _sinks(connection: LedgerConnection, grant: Grant) -> list[Row]:
 
 
 def _staged(
-    connection: LedgerConnection, tables: StateTables, grant: Grant, digests: list[int | None]
+    connection: LedgerConnection, tables: StateTables, grant: Grant, acked: Row
 ) -> tuple[Fold, _Staged]:
-    with connection.at_once() as tx:
-        tables = attempt_table.find_table(tx, tables, grant)
-    if tables.attempt_table is None:
+    if acked["table_id"] is None:
         with connection.at_once() as tx:
             row = tx.one(tables.staged_accounts(), **grant)
     else:
+        tables = tables.with_attempt_table(acked["table_id"])
         # all have acked: a task that still copies does so in vain, but locks and extends the table
         end_sessions_of(connection, grant.topology, grant.attempt)
         with connection.transaction() as tx:
             row = tx.one(tables.staged_accounts(), **grant)
             attempt_table.seal(tx, tables, row["rows"])
-    digest = format_digest(row["rows"], digests)
+    digest = format_digest(row["rows"], acked["digests"])
     return Fold(row["xor"], row["count"]), _Staged(row["rows"], digest)
 
 
