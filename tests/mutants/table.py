@@ -333,10 +333,10 @@ MUTANTS = (
     ),
     Mutant(
         rule="A1",
-        name="the id of a fenced attempt is granted again",
+        name="the id of an ended attempt is granted again",
         path="sql/queries/attempt.sql",
         old="       (SELECT max(n.attempt_id) FROM reliability.attempt n\n",
-        new="       (SELECT max(n.attempt_id) FILTER (WHERE n.status <> 'FENCED')"
+        new="       (SELECT max(n.attempt_id) FILTER (WHERE n.ended_at IS NULL)"
         " FROM reliability.attempt n\n",
         tests=(ATTEMPTS + "test_attempt_ids_rise_by_one_and_are_never_used_again",),
         in_histories=True,
