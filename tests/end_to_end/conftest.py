@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from dev.demo.backfill import is_known
-from dev.services.processes import wait_until
 from reliability.ledger.connection import LedgerConnection
-from tests.end_to_end.dates import Dates, publish
+from tests.end_to_end.dates import Dates, publish, wait_for
 
 HERE = Path(__file__).parent
 LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
@@ -74,7 +73,7 @@ def airflow(environment, dates_folder, versions):
     )
     environment.up(lambda text: None)
     for dag_id in ("cdnow_revenue", "global_count", "word_lengths"):
-        wait_until(partial(is_known, environment.api(), dag_id), dag_id, 120)
+        wait_for(partial(is_known, environment.api(), dag_id), dag_id, 120)
     return environment
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -18,6 +19,12 @@ from tests.support.fix_postgres import rows
 
 PATIENCE = 200
 ENDS = ("success", "failed")
+LOOK_SECONDS = 0.3
+
+
+def wait_for(condition: Callable[[], bool], what: str, seconds: float = PATIENCE) -> None:
+    """Wait until something is so in Airflow, whose API pays for each look."""
+    wait_until(condition, what, seconds, every=LOOK_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -31,7 +38,7 @@ class Dates:
     def dag(self, dag_id: str) -> Dag:
         """Return a DAG that Airflow knows."""
         dag = Dag(self.airflow.api(), self.ledger, self.folder / "input" / dag_id, dag_id)
-        wait_until(partial(is_known, dag.api, dag_id), dag_id, PATIENCE)
+        wait_for(partial(is_known, dag.api, dag_id), dag_id)
         return dag
 
     def command(self, *arguments: str) -> str:
@@ -131,7 +138,7 @@ class Dag:
 
     def states(self, least: int = 1) -> list[str]:
         """Wait until so many runs are there and all have ended; return how."""
-        wait_until(lambda: self._have_ended(least), f"{least} runs of {self.dag_id}", PATIENCE)
+        wait_for(lambda: self._have_ended(least), f"{least} runs of {self.dag_id}")
         return [run["state"] for run in self.runs().values()]
 
     def _have_ended(self, least: int) -> bool:
@@ -140,7 +147,7 @@ class Dag:
 
     def wait_for_backfills(self) -> None:
         """Wait until Airflow has noticed that they are done, which it looks for every 30 s."""
-        wait_until(self._have_no_backfill, f"the backfills of {self.dag_id}", PATIENCE)
+        wait_for(self._have_no_backfill, f"the backfills of {self.dag_id}")
 
     def _have_no_backfill(self) -> bool:
         found = self.api.get("/api/v2/backfills", dag_id=self.dag_id)["backfills"]
@@ -148,7 +155,7 @@ class Dag:
 
     def state(self, run_id: str) -> str:
         """Wait until a run has ended; return how."""
-        wait_until(lambda: self.runs()[run_id]["state"] in ENDS, run_id, PATIENCE)
+        wait_for(lambda: self.runs()[run_id]["state"] in ENDS, run_id)
         return str(self.runs()[run_id]["state"])
 
     def tasks(self, run_id: str) -> dict[tuple[str, int], str]:

@@ -15,7 +15,7 @@ from psycopg2.sql import SQL
 from dev.demo.backfill import Backfill
 from dev.demo.faults import kill_one
 from dev.demo.report import compare, expected_tables, read_tables
-from dev.services.processes import wait_until
+from tests.end_to_end.dates import wait_for
 from tests.support.fix_postgres import rows
 from tests.support.listening import listening_addresses
 
@@ -41,7 +41,7 @@ def ended(api, backfill):
 
 def run_to_its_end(api, backfill):
     backfill.start(api)
-    wait_until(lambda: ended(api, backfill), backfill.what, PATIENCE)
+    wait_for(lambda: ended(api, backfill), backfill.what, PATIENCE)
 
 
 @pytest.fixture(scope="session")
@@ -55,11 +55,11 @@ def backfilled(airflow, ledger):
         killed.append(kill_one("driver", airflow, ledger, 1))
         return killed[-1] is not None
 
-    wait_until(kill, "an attempt to kill", PATIENCE)
+    wait_for(kill, "an attempt to kill", PATIENCE)
     # while Spark, Airflow and Postgres all work: who listens where?
     pids = [process.pid for process in airflow.processes()]
     addresses = listening_addresses(pids)
-    wait_until(lambda: ended(api, BACKFILL), BACKFILL.what, PATIENCE)
+    wait_for(lambda: ended(api, BACKFILL), BACKFILL.what, PATIENCE)
     return {"killed": killed[-1], "addresses": addresses}
 
 
@@ -139,7 +139,7 @@ def test_global_count_emits_all_in_one_run_and_nothing_later(airflow, ledger):
     def trigger():
         run = api.post("/api/v2/dags/global_count/dagRuns", {"logical_date": None})
         path = f"/api/v2/dags/global_count/dagRuns/{run['dag_run_id']}"
-        wait_until(lambda: api.get(path)["state"] in ("success", "failed"), path, PATIENCE)
+        wait_for(lambda: api.get(path)["state"] in ("success", "failed"), path, PATIENCE)
         assert api.get(path)["state"] == "success"
 
     trigger()
@@ -156,7 +156,7 @@ def test_two_steps_of_one_attempt_are_two_tasks_and_two_applications(airflow, le
     api.patch("/api/v2/dags/word_lengths", {"is_paused": False})
     run = api.post("/api/v2/dags/word_lengths/dagRuns", {"logical_date": None})
     path = f"/api/v2/dags/word_lengths/dagRuns/{run['dag_run_id']}"
-    wait_until(lambda: api.get(path)["state"] in ("success", "failed"), path, PATIENCE)
+    wait_for(lambda: api.get(path)["state"] in ("success", "failed"), path, PATIENCE)
     assert api.get(path)["state"] == "success"
     assert rows(ledger, "SELECT length, times FROM word_lengths ORDER BY 1") == [
         (3, 5),
@@ -183,7 +183,7 @@ def test_a_manual_run_without_a_data_interval_is_red_and_says_why(airflow, ledge
     api.patch("/api/v2/dags/cdnow_revenue", {"is_paused": False})
     run = api.post("/api/v2/dags/cdnow_revenue/dagRuns", {"logical_date": None})
     path = f"/api/v2/dags/cdnow_revenue/dagRuns/{run['dag_run_id']}"
-    wait_until(lambda: api.get(path)["state"] in ("success", "failed"), path, PATIENCE)
+    wait_for(lambda: api.get(path)["state"] in ("success", "failed"), path, PATIENCE)
     assert api.get(path)["state"] == "failed"
     log = api.get(f"{path}/taskInstances/emit/logs/1")
     assert "DATA_INTERVAL_MISSING" in str(log)

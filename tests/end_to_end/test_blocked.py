@@ -6,8 +6,7 @@ import json
 
 import pytest
 
-from dev.services.processes import wait_until
-from tests.end_to_end.dates import PATIENCE, Dag
+from tests.end_to_end.dates import Dag, wait_for
 
 pytestmark = pytest.mark.timeout(420)
 
@@ -50,7 +49,7 @@ def trigger(dag: Dag, number: int) -> None:
         dag_run_id=f"day_{number}",
     )
     ended = ("success", "failed")
-    wait_until(lambda: dag.tasks(f"day_{number}").get(("emit", -1)) in ended, day, PATIENCE)
+    wait_for(lambda: dag.tasks(f"day_{number}").get(("emit", -1)) in ended, day)
 
 
 def by_day(dag: Dag) -> list[str]:
@@ -73,8 +72,8 @@ def test_one_broken_day_turns_no_other_red_and_one_command_resumes_what_is_undon
     for number in range(1, 6):
         trigger(dag, number)
     expected = ["success", "failed", "running", "running", "failed"]
-    wait_until(lambda: by_day(dag) == expected, "the broken days", PATIENCE)
-    wait_until(lambda: waits(dag, 3) and waits(dag, 4), "the days behind to wait", PATIENCE)
+    wait_for(lambda: by_day(dag) == expected, "the broken days")
+    wait_for(lambda: waits(dag, 3) and waits(dag, 4), "the days behind to wait")
     said = dates.reliability("status")
     assert "txid 2" in said
     assert f"resume-runs {dag.dag_id}" in said
@@ -102,8 +101,8 @@ def test_the_runs_that_wait_make_room_for_the_one_that_they_wait_for(dates):
     for number in range(1, 5):
         trigger(dag, number)
     expected = ["success", "failed", "running", "running"]
-    wait_until(lambda: by_day(dag) == expected, "the days behind to wait", PATIENCE)
-    wait_until(lambda: waits(dag, 3) and waits(dag, 4), "their tasks to wait", PATIENCE)
+    wait_for(lambda: by_day(dag) == expected, "the days behind to wait")
+    wait_for(lambda: waits(dag, 3) and waits(dag, 4), "their tasks to wait")
     mend(dag)
     dag.clear("day_2")
     dates.reliability("resume-runs", dag.dag_id, "--yes")

@@ -10,8 +10,7 @@ import json
 
 import pytest
 
-from dev.services.processes import wait_until
-from tests.end_to_end.dates import ENDS, PATIENCE, Dag
+from tests.end_to_end.dates import ENDS, Dag, wait_for
 
 pytestmark = pytest.mark.timeout(420)
 
@@ -54,7 +53,7 @@ def retries_are(dag, retries):
 def redeploy(dates, dag, retries):
     """Change a DAG's retries, and wait until Airflow has read that."""
     deploy(dates, dag.dag_id.removeprefix("words_"), retries)
-    wait_until(lambda: retries_are(dag, retries), f"{dag.dag_id} with {retries} retries", PATIENCE)
+    wait_for(lambda: retries_are(dag, retries), f"{dag.dag_id} with {retries} retries")
 
 
 def trigger(dag, run_id="first"):
@@ -90,7 +89,7 @@ def housekeeping(dates):
 
     def run(expected: str) -> str:
         run_id = dag.trigger(None)
-        wait_until(lambda: dag.tasks(run_id).get(("reconcile", -1)) in ENDS, run_id, PATIENCE)
+        wait_for(lambda: dag.tasks(run_id).get(("reconcile", -1)) in ENDS, run_id)
         assert dag.tasks(run_id)["reconcile", -1] == expected
         return str(dag.log(run_id, "reconcile"))
 
@@ -140,8 +139,8 @@ def test_a_red_run_that_is_deleted_and_made_again_needs_no_further_clear(clears)
 
 def test_a_retry_asks_for_nothing_new(clears):
     dag = clears["retried"]
-    wait_until(lambda: "1:0" in dag.attempts(), "a first attempt", PATIENCE)
-    wait_until(lambda: dag.attempts()["1:0"] != "PROCESSING", "its end", PATIENCE)
+    wait_for(lambda: "1:0" in dag.attempts(), "a first attempt")
+    wait_for(lambda: dag.attempts()["1:0"] != "PROCESSING", "its end")
     read_as(dag, "{}")
     assert dag.state("first") == "success"
     assert dag.requests() == [(1, "first", "COMMIT", "SATISFIED")]
@@ -152,7 +151,7 @@ def test_a_retry_asks_for_nothing_new(clears):
 def test_a_run_that_is_marked_success_while_it_works_is_red(clears):
     """G9: settle is a teardown, which no mark ends; it asks the ledger."""
     dag = clears["overridden"]
-    wait_until(lambda: dag.attempts() == {"1:0": "PROCESSING"}, "an attempt", PATIENCE)
+    wait_for(lambda: dag.attempts() == {"1:0": "PROCESSING"}, "an attempt")
     dag.mark("first", "success")
     assert dag.state("first") == "failed"
     assert dag.counted() == {}
@@ -195,7 +194,7 @@ def test_a_run_that_is_marked_failed_is_done_by_a_clear(clears):
     (dag.folder / "hold").touch()
     dag.clear("first")
     before = len(dag.attempts())
-    wait_until(lambda: len(dag.attempts()) > before, "another attempt", PATIENCE)
+    wait_for(lambda: len(dag.attempts()) > before, "another attempt")
     dag.mark("first", "failed")
     assert dag.state("first") == "failed"  # settle says so
     (dag.folder / "hold").unlink()

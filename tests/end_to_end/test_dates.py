@@ -11,8 +11,7 @@ import json
 import pytest
 
 from dev.services.airflow_api import AirflowApiError
-from dev.services.processes import wait_until
-from tests.end_to_end.dates import PATIENCE, Dag
+from tests.end_to_end.dates import Dag, wait_for
 from tests.support.fix_postgres import rows
 
 pytestmark = pytest.mark.timeout(420)
@@ -77,10 +76,10 @@ def reshape(dates, name, schedule, until):
 @pytest.mark.slow
 def test_two_runs_of_one_interval_at_once_do_its_work_once(stories):
     dag = stories["held"]
-    wait_until(lambda: dag.attempts() == {"1:0": "PROCESSING"}, "an attempt", PATIENCE)
+    wait_for(lambda: dag.attempts() == {"1:0": "PROCESSING"}, "an attempt")
     # its logical date is no tick: it gets the last interval that was complete then
     by_hand = dag.trigger("2026-01-02T06:00:00Z")
-    wait_until(lambda: dag.tasks(by_hand).get(PROCESS) == "deferred", "it to wait", PATIENCE)
+    wait_for(lambda: dag.tasks(by_hand).get(PROCESS) == "deferred", "it to wait")
     # and Airflow leaves a run alone that works
     dag.backfill("2026-01-01T00:00:00Z", "2026-01-01T00:00:00Z", "completed")
     (dag.folder / "hold").unlink()
@@ -113,7 +112,7 @@ def test_a_run_by_hand_of_an_interval_that_is_done_replays_it_and_adds_what_is_n
 
 def test_a_logical_date_that_has_a_run_is_refused_by_airflow(stories):
     dag = stories["held"]
-    wait_until(lambda: len(dag.runs()) >= 2, "the scheduled runs", PATIENCE)
+    wait_for(lambda: len(dag.runs()) >= 2, "the scheduled runs")
     with pytest.raises(AirflowApiError, match="409"):
         dag.trigger("2026-01-01T00:00:00Z")
 
@@ -140,7 +139,7 @@ def test_a_run_by_hand_in_the_place_of_a_scheduled_one_is_refused(stories):
         "2026-01-02"
     )
     dag.delete(in_its_place)
-    wait_until(lambda: len(dag.runs()) == 3, "the scheduled run of that day", PATIENCE)
+    wait_for(lambda: len(dag.runs()) == 3, "the scheduled run of that day")
     assert dag.states(3) == ["success", "failed", "success"]
     assert list(dag.runs().values())[-1]["data_interval_start"][:10] == "2026-01-02"
 
@@ -334,14 +333,14 @@ def test_a_run_by_hand_of_the_future_holds_a_place_without_a_task_until_then(dat
     def running():
         return [run_id for run_id in future if dag.runs()[run_id]["state"] == "running"]
 
-    wait_until(lambda: len(running()) == 2, "two of them to start", PATIENCE)
+    wait_for(lambda: len(running()) == 2, "two of them to start")
     (waiting,) = set(future) - set(running())
     first, second = running()
     assert dag.tasks(first) == dag.tasks(second) == {}
     with pytest.raises(AirflowApiError, match="409"):
         dag.delete(first)
     dag.mark(first, "failed")
-    wait_until(lambda: waiting in running(), "the third to start", PATIENCE)
+    wait_for(lambda: waiting in running(), "the third to start")
     for run_id in (second, waiting):
         dag.mark(run_id, "failed")
     for run_id in future:

@@ -10,7 +10,7 @@ from functools import partial
 import pytest
 
 from dev.services.processes import stop_all, wait_until
-from tests.end_to_end.dates import PATIENCE
+from tests.end_to_end.dates import PATIENCE, wait_for
 from tests.support.fix_postgres import run_as_admin
 
 pytestmark = pytest.mark.timeout(1500)
@@ -47,13 +47,13 @@ def test_a_ledger_that_is_away_costs_no_run_and_no_retry(dates, ledger, name, aw
     emitting.deliver("2026-01-01", "ape")
     (working.folder / "hold").touch()
     working.unpause()
-    wait_until(lambda: "1:0" in working.attempts(), "an attempt", PATIENCE)
+    wait_for(lambda: "1:0" in working.attempts(), "an attempt")
     (run_id,) = working.runs()
     commit = ("transaction.commit", 0)
     with ledger_away(ledger):
         (working.folder / "hold").unlink()
         emitting.unpause()
-        wait_until(lambda: "deferred" in emitting.tasks_of_all_runs("emit"), "emit", PATIENCE)
+        wait_for(lambda: "deferred" in emitting.tasks_of_all_runs("emit"), "emit")
         pause(away_seconds)
     assert working.states() == emitting.states() == ["success"]
     assert working.counted() == {"dog": 2, "man": 2}
@@ -83,7 +83,7 @@ def test_ten_minutes_without_airflow_s_api_cost_the_runs_that_work_and_a_clear_m
             dag.deliver("2026-01-01", "man", "dog", file=file)
         (dag.folder / "hold").touch()
         dag.unpause()
-        wait_until(partial(has_attempt, dag), "an attempt", PATIENCE)
+        wait_for(partial(has_attempt, dag), "an attempt")
     stop_all([airflow.airflow.background("api-server")], 1)
     (processed.folder / "hold").unlink()
     pause(TEN_MINUTES)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from dev.services.processes import wait_until
 from reliability.core.attempt import TransactionAttempt
 from reliability.transaction.inspect.attempt_report import outdated_code
-from tests.end_to_end.dates import PATIENCE, publish
+from tests.end_to_end.dates import publish, wait_for
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(420)]
 
@@ -46,7 +45,7 @@ def test_a_cleared_run_has_the_latest_code_or_the_log_says_that_it_has_not(dates
     (first,) = dag.runs()
 
     publish_version("2")
-    wait_until(lambda: dag.bundle_version() == "2", "version 2", PATIENCE)
+    wait_for(lambda: dag.bundle_version() == "2", "version 2")
     dag.deliver("2026-01-02", "dog")
     interval = {
         "data_interval_start": "2026-01-02T00:00:00Z",
