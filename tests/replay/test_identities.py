@@ -99,7 +99,10 @@ def _renamed(state):
     return type(state)(state.name, key=state.key, values=state.values, table=f"right_{state.name}")
 
 
-@pytest.mark.parametrize("to_txid", [0, 2, 4])
+@pytest.mark.parametrize(
+    "to_txid",
+    [pytest.param(0, marks=pytest.mark.slow), 2, pytest.param(4, marks=pytest.mark.slow)],
+)
 def test_rolling_back_and_processing_again_is_the_original(shop, to_txid):
     before = shop.tables()
     done = roll_back(shop.connection, "shop", to_txid, "a wrong delivery")
