@@ -47,7 +47,8 @@ BEGIN
 END $$;
 
 -- First step of the seal: from now on an ack finds no PROCESSING row, so what has acked is all that
--- ever will. It is read in a statement of its own, which sees the acks that the first one waited for.
+-- ever will, and the attempt has all the tables of its own that it ever will. They are read in a
+-- statement of their own, which sees the acks that the first one waited for.
 -- No row: the attempt is no longer PROCESSING.
 CREATE FUNCTION reliability.begin_seal(
     p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_task text
@@ -67,8 +68,12 @@ BEGIN
            SELECT jsonb_agg(jsonb_build_object(
                       'sink', s.sink, 'step', s.step, 'partitions', s.partitions,
                       'ack_val', s.ack_val, 'unacked', s.unacked,
-                      'acked_partitions', k.partitions, 'digests', k.digests) ORDER BY s.sink)
+                      'acked_partitions', k.partitions, 'digests', k.digests,
+                      'table_id', own.table_id) ORDER BY s.sink)
              FROM reliability.sink s
+             LEFT JOIN reliability.attempt_table own
+               ON own.topology = s.topology AND own.state = s.sink AND own.txid = s.txid
+                  AND own.attempt_id = s.attempt_id
              LEFT JOIN LATERAL (
                   SELECT coalesce(jsonb_agg(partition ORDER BY partition), '[]') AS partitions,
                          coalesce(jsonb_agg(digest ORDER BY partition), '[]') AS digests
