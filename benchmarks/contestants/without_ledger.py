@@ -15,7 +15,7 @@ from benchmarks.job import Job
 from benchmarks.postgres import execute, transaction
 from benchmarks.project.spark import session
 from reliability.ledger.connection import COPY_CHUNK_BYTES
-from reliability.spark.encode import encode
+from reliability.spark.encode import Chunks, encode
 from reliability.spark.spool import spooled
 
 if TYPE_CHECKING:
@@ -71,23 +71,7 @@ class Copy:
 
         copy = f"COPY staged ({', '.join(self.types)}) FROM STDIN WITH (FORMAT binary)"
         with spooled(batches) as ready, transaction(self.job.database) as cursor:
-            cursor.copy_expert(copy, Chunks(encode(ready, self.types)), COPY_CHUNK_BYTES)
+            rows = Chunks(encode(ready, self.types))
+            # psycopg2's stubs require readline too; its code only calls read
+            cursor.copy_expert(copy, rows, COPY_CHUNK_BYTES)  # type: ignore[arg-type]
         yield pa.RecordBatch.from_pydict({"copied": pa.array([1], pa.int32())})
-
-
-class Chunks:
-    """Binary chunks, as COPY reads them."""
-
-    def __init__(self, chunks: Iterator[bytes]) -> None:
-        self._chunks = chunks
-        self._chunk = memoryview(b"")
-
-    def read(self, size: int) -> bytes:
-        """Return the next bytes, empty at the end."""
-        while not self._chunk:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return b""
-            self._chunk = memoryview(chunk)
-        taken, self._chunk = self._chunk[:size], self._chunk[size:]
-        return bytes(taken)

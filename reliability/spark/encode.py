@@ -32,6 +32,25 @@ _ARROW = {
 _ELEMENTS = {"uuid": 2950, "character varying": 1043, "timestamp with time zone": 1184}
 
 
+class Chunks:
+    """The bytes of an iterator, read as a file."""
+
+    def __init__(self, chunks: Iterator[bytes]) -> None:
+        self._chunks = chunks
+        self._chunk = memoryview(b"")
+
+    def read(self, size: int = -1) -> bytes:
+        """Return the next bytes, at most `size` if it is not negative; empty at the end."""
+        while not self._chunk:
+            chunk = next(self._chunks, None)
+            if chunk is None:
+                return b""
+            self._chunk = memoryview(chunk)
+        size = len(self._chunk) if size < 0 else size
+        taken, self._chunk = self._chunk[:size], self._chunk[size:]
+        return bytes(taken)
+
+
 def encode(batches: Iterator[pa.RecordBatch], types: Mapping[str, str]) -> Iterator[bytes]:
     """Yield a binary COPY of the batches' columns.
 

@@ -16,7 +16,7 @@ from reliability.core.attempt import Grant
 from reliability.core.errors import AlreadyAcked, AttemptFenced
 from reliability.core.fold import Fold
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.spark.encode import encode
+from reliability.spark.encode import Chunks, encode
 from reliability.spark.spool import spooled
 from reliability.states.digest import DIGEST, plus
 from reliability.states.tables import StateTables
@@ -94,26 +94,14 @@ class StageTask:
             raise AttemptFenced(f"{self.grant}: another write of {self.sink} has acked")
 
 
-class BinaryRows:
+class BinaryRows(Chunks):
     """Convert Arrow batches to a binary COPY; fold their `_x` and `_n`, and digest them."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch], types: Mapping[str, str]) -> None:
-        self._chunks = encode(map(self._count, batches), types)
-        self._chunk = memoryview(b"")
+        super().__init__(encode(map(self._count, batches), types))
         self.fold = Fold()
         self.rows = 0
         self.digest = 0
-
-    def read(self, size: int = -1) -> bytes:
-        """Return the next bytes, empty at the end."""
-        while not self._chunk:
-            chunk = next(self._chunks, None)
-            if chunk is None:
-                return b""
-            self._chunk = memoryview(chunk)
-        size = len(self._chunk) if size < 0 else size
-        taken, self._chunk = self._chunk[:size], self._chunk[size:]
-        return bytes(taken)
 
     def _count(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import numpy as np
