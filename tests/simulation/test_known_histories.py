@@ -1,4 +1,4 @@
-"""Histories that once broke the engine, by the schedule that did it; and what a drain shows."""
+"""Histories that once broke the engine, by the schedule that did it, or that are seldom drawn."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from reliability.core.spout import SpoutKind
 from reliability.core.state import StateKind
 from tests.simulation.config import Config
 from tests.simulation.connections import SimulatedConnection
+from tests.simulation.contents import BEST, LINES, VIEW
 from tests.simulation.histories import SESSIONS_OF_THEIR_OWN, History, happen
-from tests.simulation.operations import Again, Work
+from tests.simulation.operations import Again, Claim, HoursPass, Open, Stage, Sweep, Work
+from tests.simulation.world import Silent
 
 KNOWN = {
     "a replay of the txid before an opaque batch": History(
@@ -19,6 +21,17 @@ KNOWN = {
     "a replay that a later first commit overtakes": History(
         Config(best=StateKind.OPAQUE, pending=1, items=(2, 2, 2)),
         (Work(), Work(), Work(task=0), Again(txid=-1), Work()),
+    ),
+    "a zombie that copies into a table after its seal": History(
+        Config(states=(LINES, BEST), min_rows=(1,), items=(3,)),
+        (Work(task=0), Stage(write=1), Stage(write=1), Work()),
+    ),
+    "a sweep soon after the replay of a view": History(
+        Config(states=(VIEW, BEST), min_rows=(1,)), (Work(), Again(txid=-1), Sweep(clean=True))
+    ),
+    "a sweep that ends an attempt while it opens a table": History(
+        Config(states=(VIEW, BEST), min_rows=(1,)),
+        (Claim(), HoursPass(Silent.SPARK), Open(within=Sweep(clean=True)), Work()),
     ),
 }
 
