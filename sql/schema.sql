@@ -652,7 +652,7 @@ BEGIN
      WHERE s.topology = p_topology AND s.txid = p_txid AND s.attempt_id = p_attempt_id
        AND s.sink = staged.sink;
     GET DIAGNOSTICS v_found = ROW_COUNT;
-    PERFORM reliability.expect_rows('record_staged_rows', v_found, cardinality(p_sinks));
+    PERFORM reliability.expect_rows('end_seal', v_found, cardinality(p_sinks));
 END $function$;
 
 CREATE OR REPLACE FUNCTION reliability.expect_rows(p_write text, p_found bigint, p_expected bigint)

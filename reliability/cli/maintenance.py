@@ -56,7 +56,8 @@ def sweep(topology: OneOrAll = "") -> None:
                 f"{name}: {len(swept.expired)} leases expired, {len(swept.given_up)} requests "
                 f"given up, {len(swept.committed)} txids committed, "
                 f"{len(swept.cleaned)} attempts cleaned, "
-                f"{max((one.txids for one in swept.compacted), default=0)} txids compacted"
+                f"{max((one.txids for one in swept.compacted), default=0)} txids compacted, "
+                f"{swept.merged} tables merged"
             )
     if failed:
         raise typer.Exit(FAILED)

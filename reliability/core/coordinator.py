@@ -120,7 +120,7 @@ class LiveAttempt:
     :param request_id: None for the empty attempt of a txid that was parked or skipped
     :param is_dry_run: it never commits, so only its own request can use it
     :param is_wanted: its request is open
-    :param nonce: empty where nobody acts on the attempt
+    :param nonce: fences what the attempt's holder writes
     """
 
     attempt_id: int

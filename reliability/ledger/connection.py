@@ -55,7 +55,7 @@ class DatabaseTransaction:
 
     :param begin: the statements that begin it; empty if it has begun
     :param begin_next: the statements that begin one in one round trip, for `commit_and_ask`
-    :param is_at_once: it is one itself, see `LedgerConnection.at_once`
+    :param is_at_once: it is one itself, see `LedgerConnection.in_one_round_trip`
     """
 
     def __init__(
@@ -99,7 +99,10 @@ class DatabaseTransaction:
         self.is_committed = True
 
     def commit_and_ask(self, statement: str, **parameters: Any) -> Row:
-        """Commit, and in the same round trip read a row in a transaction of its own."""
+        """Commit, and in the same round trip read a row in a transaction of its own.
+
+        What this raises does not tell whether the transaction has committed.
+        """
         self.queue("commit")
         self._queued.append(self._begin_next.encode())
         row = self.one(statement, **parameters)
@@ -187,7 +190,7 @@ class LedgerConnection:
             transaction.commit()
 
     @contextmanager
-    def at_once(self) -> Iterator[DatabaseTransaction]:
+    def in_one_round_trip(self) -> Iterator[DatabaseTransaction]:
         """Open a transaction of one round trip: what is queued, and then one statement.
 
         It has committed when the statement returns, so what the block raises afterwards does not

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from reliability.core.errors import (
     CheckpointMismatch,
-    LedgerCorruption,
     NotTheCoordinator,
     TopologyUnknown,
 )
@@ -22,11 +21,8 @@ def lock_topology(tx: DatabaseTransaction, topology: str, patience: int = PATIEN
     :raises NotTheCoordinator: this database has only a mirror of the row; decisions are made in the
         coordinator's ledger
     """
-    row = _lock(tx, topology, patience)
-    if row is None:
-        raise LedgerCorruption(f"the ledger has no topology called {topology}")
-    _unless_mirror(row, topology)
-    return row
+    hold_topology(tx, topology, patience)
+    return tx.one("locked_topology", topology=topology)
 
 
 def hold_topology(tx: DatabaseTransaction, topology: str, patience: int = PATIENCE_SECONDS) -> None:

@@ -109,10 +109,12 @@ def process_attempt(connection: LedgerConnection, submission: Submission) -> Non
     with session(grant) as spark:
         try:
             process_with(spark, connection, topology, grant, submission.step)
+        except ReliabilityError:
+            raise
         except Exception as error:
-            if isinstance(error, ReliabilityError) or _lost_jvm(error):
+            if _lost_jvm(error):
                 raise
-            # Not after the block: the text is read from the JVM, and the engine answers no more.
+            # Inside the block: the text is read from the JVM, which does not answer afterwards.
             traceback.print_exc()
             raise as_error(error) from None
 

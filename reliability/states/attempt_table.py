@@ -1,14 +1,12 @@
 """A table of an attempt's own, in which it stages many rows (H10).
 
-Its rows are read whole, and it is dropped whole, by a sweep if the attempt cannot count.
+Its rows are read whole. If the attempt cannot count, a sweep drops the table.
 
-- Of a table that rows are appended to: the commit copies them into the target and drops it.
-- Of other states: it inherits from the contributions' table, so that whoever reads this reads its
-  rows too. They are the contribution when the attempt commits, and it stays. Because readers plan
-  with each of them, a state has only so many. If the state keeps no contributions, the commit drops
-  it.
-
-What turns out to be few rows is moved to the contributions' table when the attempt is sealed.
+- For rows to append: the commit copies them into the target and drops the table.
+- For any other state: the table inherits from that of the contributions, whose readers so read its
+  rows too. When the attempt commits they are the contribution, and the table stays, unless the
+  state keeps no contributions. Readers plan with each table, so a state has only so many. The seal
+  moves what turns out to be few rows to the contributions' table.
 """
 
 from __future__ import annotations
@@ -75,12 +73,12 @@ def _open(tx: DatabaseTransaction, tables: StateTables, grant: Grant) -> StateTa
 def _most_tables(tables: StateTables) -> int | None:
     if tables.as_view:
         return MAX_TABLES_OF_VIEW
-    return MAX_TABLES if tables.reads_attempt_tables else None
+    return MAX_TABLES if tables.attempt_tables_inherit else None
 
 
 def _create(own: StateTables, grant: Grant) -> Composed:
     definition: Composable = SQL("({})").format(column_definitions(own.contribution_columns()))
-    if own.reads_attempt_tables:
+    if own.attempt_tables_inherit:
         # With the check, a query for a txid passes over the tables of others.
         definition = SQL("(CHECK (_txid = {} AND _attempt_id = {})) INHERITS ({})").format(
             Literal(grant.attempt.txid), Literal(grant.attempt.attempt_id), own.contribution
@@ -97,20 +95,19 @@ def find_table(tx: DatabaseTransaction, tables: StateTables, key: StatementKey) 
 
 
 def seal(tx: DatabaseTransaction, tables: StateTables, rows: int) -> None:
-    """Record the size of the attempt's table, if it has one; index what stays.
+    """Seal the attempt's own table: merge few rows, or record its size and index it by the key.
+
+    Rows to append are neither merged nor indexed: the commit copies them.
 
     :param rows: how many it has
     """
-    number = tables.attempt_table
-    if number is None:
-        return
-    if tables.reads_attempt_tables and rows < MIN_ROWS:
+    if tables.attempt_tables_inherit and rows < MIN_ROWS:
         merge(tx, tables)
         return
-    if tables.reads_attempt_tables and tables.key:  # first: it waits until nobody writes
+    if tables.attempt_tables_inherit and tables.key:  # first: it waits until nobody writes
         tx.run(tables.index_attempt_table())
         tx.run(tables.analyze_attempt_table())
-    tx.one("seal_attempt_table", table_id=number)
+    tx.one("seal_attempt_table", table_id=tables.attempt_table)
 
 
 def merge(tx: DatabaseTransaction, tables: StateTables) -> None:

@@ -94,8 +94,8 @@ class StateTables:
         return attempt_table_of(self.attempt_table)
 
     @property
-    def reads_attempt_tables(self) -> bool:
-        """Return whether the contributions' table shows the rows of attempts' own tables too."""
+    def attempt_tables_inherit(self) -> bool:
+        """Return whether who reads the contributions' table reads attempts' own tables too."""
         return self.as_view or not self.state.is_append
 
     @property

@@ -197,7 +197,7 @@ def _process(
                 executor.report(f"attempt {grant.attempt} begins")
         case Submit(step=step):
             grant = claim_step(
-                connection, task.topology, seen, task.request_id, step, task.work, task.leases
+                connection, task.topology, seen, task.request_id, step, task.work.task, task.leases
             )
             if grant is not None:
                 executor.report(f"attempt {grant.attempt}: step {step} runs on Spark")

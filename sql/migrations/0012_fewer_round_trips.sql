@@ -1,5 +1,5 @@
--- What a task asks of the ledger in one round trip. As in a commit, each function states what it expects
--- to find, and raises if it finds anything else.
+-- What a task asks of the ledger in one round trip. Each function says what it expects to find, and whether
+-- it raises or returns no row if it finds anything else.
 
 -- Raise unless this is the coordinator's ledger of the topology: decisions are made there only.
 CREATE FUNCTION reliability.check_coordinator(p_topology text) RETURNS void LANGUAGE plpgsql AS $$
@@ -109,7 +109,7 @@ BEGIN
      WHERE s.topology = p_topology AND s.txid = p_txid AND s.attempt_id = p_attempt_id
        AND s.sink = staged.sink;
     GET DIAGNOSTICS v_found = ROW_COUNT;
-    PERFORM reliability.expect_rows('record_staged_rows', v_found, cardinality(p_sinks));
+    PERFORM reliability.expect_rows('end_seal', v_found, cardinality(p_sinks));
 END $$;
 
 -- With one database: the checkpoint follows the commit numbers that the same transaction has taken.

@@ -169,15 +169,15 @@ def test_every_ledger_transaction_is_read_committed_and_waits_for_the_disk(conne
 
 
 def test_a_transaction_in_one_round_trip_commits_all_of_it_or_nothing(connection):
-    with connection.at_once() as tx:
+    with connection.in_one_round_trip() as tx:
         tx.queue(SQL("CREATE TABLE public.x (n integer PRIMARY KEY)"))
         tx.queue(SQL("INSERT INTO public.x VALUES (1)"))
         assert tx.one(SQL("SELECT count(*) AS n FROM public.x"))["n"] == 1
     assert rows(connection, "SELECT n FROM public.x") == [(1,)]
     with pytest.raises(UnexpectedAnswer, match="duplicate key"):
-        insert(connection.at_once, 2, 1)
+        insert(connection.in_one_round_trip, 2, 1)
     assert rows(connection, "SELECT n FROM public.x") == [(1,)]
-    with connection.at_once() as tx:
+    with connection.in_one_round_trip() as tx:
         tx.run(SQL("INSERT INTO public.x VALUES (3)"))
         with pytest.raises(RuntimeError, match="has committed"):
             tx.run(SQL("INSERT INTO public.x VALUES (4)"))
@@ -206,7 +206,7 @@ def test_what_is_asked_with_a_commit_is_read_after_it(connection):
 
 def test_a_transaction_that_does_nothing_sends_nothing(connection):
     with doomed() as fate, LedgerConnection(connection.dsn) as session:
-        for begin in (session.transaction, session.at_once):
+        for begin in (session.transaction, session.in_one_round_trip):
             with begin():
                 pass
     assert fate.round_trips == 1  # the session is opened

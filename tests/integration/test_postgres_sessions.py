@@ -65,7 +65,7 @@ def test_a_setting_is_what_the_package_relies_on_whatever_the_role_has(connectio
 @pytest.mark.parametrize("name", PINNED)
 def test_a_setting_is_the_same_in_one_round_trip(connection, name):
     asked = SQL(f"SELECT current_setting('{name}') AS value")
-    with connection.at_once() as tx:
+    with connection.in_one_round_trip() as tx:
         assert tx.one(asked)["value"] == PINNED[name]
     with connection.transaction() as tx:
         tx.queue(asked)

@@ -27,7 +27,7 @@ from reliability.spark.engine_socket import (
 from reliability.spark.submit import SubmitFailed
 from reliability.topologies import load_topology
 from spark_apps import global_count
-from tests.support.fix_engine import WarmPipeline, is_daemon, running_engine
+from tests.support.fix_engine import DriverPipeline, is_daemon, running_engine
 from tests.support.fix_postgres import rows
 from tests.support.runner import TransactionRunner
 
@@ -103,7 +103,7 @@ def numbers(connection, tmp_path, monkeypatch, request):
 
     def make(
         version: int | str, starts_after: tuple[str, ...] = (), computes_after: tuple[str, ...] = ()
-    ) -> WarmPipeline:
+    ) -> DriverPipeline:
         folder = tmp_path / f"v{version}"
         folder.mkdir(exist_ok=True)
         text = NUMBERS.format(
@@ -118,20 +118,20 @@ def numbers(connection, tmp_path, monkeypatch, request):
             patch.delitem(__import__("sys").modules, "numbers_of_user", raising=False)
             topology = load_topology("numbers_of_user", "numbers")
         runner = TransactionRunner(topology, connection)
-        return WarmPipeline(runner, None, code=[str(folder)], engine=chosen)
+        return DriverPipeline(runner, None, code=[str(folder)], engine=chosen)
 
     yield make
     if engine is not None:
         wait_until(lambda: engine.steps() == 0, "all steps to end", SECONDS)
 
 
-def happens(pipeline: WarmPipeline, name: str) -> None:
+def happens(pipeline: DriverPipeline, name: str) -> None:
     folder = Path(pipeline.code[0]).parent / "meeting"
     wait_until((folder / name).exists, name, SECONDS)
 
 
 def test_batches_are_counted_as_with_a_spark_submit_each(engine, connection):
-    count = WarmPipeline(TransactionRunner(global_count.topology, connection), None)
+    count = DriverPipeline(TransactionRunner(global_count.topology, connection), None)
     assert count.emit(None) == [1, 2, 3]
     counts = []
     for txid in (1, 2):
@@ -152,7 +152,7 @@ def test_two_steps_at_once_have_their_own_code_settings_cache_and_views(numbers,
     assert one.emit(None) == [1, 2]
     grants = one.begin(1), two.begin(2)
     with ThreadPoolExecutor(2) as pool:
-        assert list(pool.map(WarmPipeline.run_step, (one, two), grants)) == [None, None]
+        assert list(pool.map(DriverPipeline.run_step, (one, two), grants)) == [None, None]
     one.seal(grants[0])
     two.seal(grants[1])
     one.transact(1)  # and what is due behind it
@@ -304,7 +304,7 @@ def test_doctor_and_status_say_whether_an_engine_runs(engine, monkeypatch, tmp_p
 def test_without_an_engine_the_attempt_fails_and_says_what_to_do(connection, monkeypatch, tmp_path):
     monkeypatch.setenv("RELIABILITY_ENGINE_FOLDER", str(tmp_path))
     tmp_path.chmod(0o700)
-    count = WarmPipeline(TransactionRunner(global_count.topology, connection), None)
+    count = DriverPipeline(TransactionRunner(global_count.topology, connection), None)
     count.emit(None)
     grant = count.begin(1)
     with pytest.raises(SubmitFailed, match="exit code 1") as raised:

@@ -249,5 +249,5 @@ def test_a_step_is_claimed_in_the_attempt_for_which_it_was_decided(new_world):
     world.runner.end_attempt(world.grant(1), AttemptIncomplete("its JVM died"))
     assert world.runner.begin(1, request, work)
     claim = partial(claim_step, world.connection, topology)
-    assert claim(seen, request, "process", work, Leases()) is None
+    assert claim(seen, request, "process", work.task, Leases()) is None
     assert world.runner.claim_step(1, request, "process", work) == world.grant(1)

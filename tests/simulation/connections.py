@@ -114,10 +114,10 @@ class SimulatedConnection(LedgerConnection):
             raise LedgerUnavailable("server closed the connection unexpectedly")
 
     @contextmanager
-    def at_once(self) -> Iterator[DatabaseTransaction]:
+    def in_one_round_trip(self) -> Iterator[DatabaseTransaction]:
         """Do the same with a transaction of one round trip, which commits as it is sent."""
         fault = FAULTS.next()
-        with super().at_once() as tx:
+        with super().in_one_round_trip() as tx:
             if fault is FaultKind.CRASH:
                 tx.send_queued = _crash  # type: ignore[method-assign]
             yield tx

@@ -36,7 +36,7 @@ START_SECONDS = 60
 
 
 @dataclass
-class WarmPipeline(Pipeline):
+class DriverPipeline(Pipeline):
     """Its steps are processed by drivers that attach to the engine, or each by a spark-submit."""
 
     code: list[str] = field(default_factory=list)
@@ -58,7 +58,7 @@ class WarmPipeline(Pipeline):
 
 
 @dataclass
-class PickledPipeline(WarmPipeline):
+class PickledPipeline(DriverPipeline):
     """Its drivers get the topology as it is here; what they raise is read from the ledger."""
 
     def run_step(self, grant: Grant, step: str = THE_STEP) -> None:

@@ -122,7 +122,7 @@ class TransactionRunner:
         if action != Submit(step):
             return None
         return begin.claim_step(
-            self.connection, self.topology, seen, request_id, step, work, self.leases
+            self.connection, self.topology, seen, request_id, step, work.task, self.leases
         )
 
     def end_step(self, grant: Grant, step: str) -> None:

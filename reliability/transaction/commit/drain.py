@@ -86,7 +86,10 @@ def _shown(one: Committed) -> str:
 def _refuse(
     connection: LedgerConnection, topology: str, refused: RefusedPlan
 ) -> TransactionAttempt | None:
-    """Fail the attempt; if it stayed PROCESSED, every later request would adopt it and fail."""
+    """Fail the attempt; if it stayed PROCESSED, every later request would adopt it and fail.
+
+    :returns: None if no attempt was refused
+    """
     planned = refused.plan[0]
     if not isinstance(planned, PlannedCommit):  # a dead driver's rollback: it was reverted
         return None
@@ -96,11 +99,12 @@ def _refuse(
         found = read_checkpoint(tx, topology)
         if not found.state.is_at_rest:  # another driver may have decided to commit it
             raise CheckpointTakenOver(f"{topology}: {found.state} of epoch {found.epoch}")
-        tx.run(
+        row = tx.first(
             "refuse_attempt",
             topology=topology,
             reason_code=refused.error.code,
             reason=refused.error.what,
             **planned.to_json(),
         )
-    return planned.attempt
+    # no row: it has committed, and only what was asked behind the COMMIT failed
+    return None if row is None else planned.attempt

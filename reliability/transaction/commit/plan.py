@@ -36,6 +36,7 @@ REFUSALS = (
     RollbackNotPossible,
     RepairNotPossible,
 )
+_DUE = tuple(field.name for field in fields(Due))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,8 +55,8 @@ class AppliedPlan:
 
     Differences that a participant committed for a dead driver are not repeated here.
 
-    :param leaves_processed: just after it, an attempt may have waited for its commit. What is
-        processed later has its own task, which sees what was committed before
+    :param leaves_processed: whether an attempt may wait for its commit just after this one. One
+        that is processed later has its own task
     """
 
     plan: Plan
@@ -125,6 +126,3 @@ def read_plan(topology: str, limits: DrainLimits, tx: DatabaseTransaction) -> Pl
         most=limits.most,
         last_was_first_commit=any(row["last_was_first_commit"] for row in rows),
     )
-
-
-_DUE = tuple(field.name for field in fields(Due))

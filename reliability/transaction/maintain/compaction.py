@@ -5,7 +5,7 @@
    from then on none of these txids can be replayed, in any database, and no rollback can go behind
    them
 3. in each database, move their rows out of attempts' own tables
-4. under the lock that its commits take, fold them: some txids per transaction
+4. in each database, under the lock that its commits take, fold them: some txids per transaction
 
 The next call completes what a dead process left unfinished. Compaction changes no row of a target,
 and no result of a later replay or rollback.
@@ -78,7 +78,7 @@ def compact(
     """Fold what is beyond the horizon in every state that has one; safe to repeat.
 
     :param patience: how long to wait for the topology
-    :raises LedgerBusy: another process held it for longer, or a reader an attempt's own table
+    :raises LedgerBusy: another process held it for longer, or a reader held an attempt's own table
     :raises LedgerCorruption: rows that a header records are missing; folding of this state stops
     """
     with TopologyDatabases.of_known(connection, topology) as participants:

@@ -19,7 +19,8 @@ from reliability.transaction.topology.declare import declared_tables
 logger = logging.getLogger(__name__)
 
 KEPT_TABLES = 16
-# New readers of the contributions wait behind the DROP of a table that others still read.
+# New readers of the contributions wait behind the DROP of a table that others still read. It is
+# longer than a sweep's for other drops, because what was copied would be copied again.
 PATIENCE_SECONDS = 1
 
 
@@ -46,6 +47,7 @@ def merge_tables_of(connection: LedgerConnection, tables: StateTables, through: 
 
     The rows below a view stay: a report's older snapshot would find them neither here nor there.
 
+    :param through: merge all tables of txids up to this one
     :raises LedgerBusy: a reader held a table for too long
     """
     if tables.as_view:

@@ -177,7 +177,7 @@ def _clean_attempt(
 ) -> bool:
     """Delete what an attempt has staged in a database; False if a reader may still see it.
 
-    Its own tables first: merged meanwhile, their rows are found among the others.
+    Its tables go first: rows that are merged meanwhile are then deleted with the others.
     """
     key = AttemptKey(topology, attempt.txid, attempt.attempt_id)
     end_sessions_of(connection, topology, attempt)

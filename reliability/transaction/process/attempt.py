@@ -64,13 +64,13 @@ def start_step(
 
 def _record_code(connection: LedgerConnection, code: CodeFingerprint) -> None:
     # Its own transaction, so that steps with the same new code do not wait for each other.
-    with connection.at_once() as tx:
+    with connection.in_one_round_trip() as tx:
         tx.run("record_code", digest=code.digest, contents=as_json(code.contents))
 
 
 def renew_lease(connection: LedgerConnection, grant: Grant) -> None:
     """Show progress; raise AttemptFenced if the attempt has ended."""
-    with connection.at_once() as tx:
+    with connection.in_one_round_trip() as tx:
         row = tx.first("renew_lease", **grant)
     raise_if_fenced(row, grant)
 
@@ -79,14 +79,14 @@ def declare_partitions(
     connection: LedgerConnection, grant: Grant, sink: str, partitions: int
 ) -> None:
     """Record that a sink's single write action has finished, and its number of partitions (A5)."""
-    with connection.at_once() as tx:
+    with connection.in_one_round_trip() as tx:
         row = tx.first("declare_partitions", sink=sink, partitions=partitions, **grant)
     raise_if_fenced(row, grant)
 
 
 def read_batch_meta(connection: LedgerConnection, grant: Grant) -> BatchMeta:
     """Return what the attempt reads: the txid's frozen batch, or the attempt's own (opaque)."""
-    with connection.at_once() as tx:
+    with connection.in_one_round_trip() as tx:
         return batch_of(tx.one("batch_meta_of_attempt", **grant))
 
 
@@ -101,7 +101,7 @@ def verify_source(
     try:
         spout.verify(meta)
     except SourceChanged as error:
-        with connection.at_once() as tx:
+        with connection.in_one_round_trip() as tx:
             row = tx.one("is_frozen", topology=grant.topology, txid=grant.attempt.txid)
         if row["is_frozen"]:
             raise
@@ -121,7 +121,7 @@ def end_attempt(
     It compares first and then changes: a late message about an old attempt changes nothing (A8).
     """
     status = AttemptStatus.FENCED if fence else AttemptStatus.FAILED
-    with connection.at_once() as tx:
+    with connection.in_one_round_trip() as tx:
         ended = tx.run(
             "end_attempt",
             status=status.value,
@@ -161,14 +161,15 @@ def is_processing(connection: LedgerConnection, grant: Grant) -> bool:
 
 def read_attempt(connection: LedgerConnection, grant: Grant) -> Row:
     """Return the attempt's status and why it ended."""
-    with connection.at_once() as tx:
+    with connection.in_one_round_trip() as tx:
         row = tx.first("attempt", **grant)
     if row is None:
         raise LedgerCorruption(f"attempt {grant} is not in the ledger")
     return row
 
 
-def raise_if_fenced(row: Row | None, grant: Grant) -> None:
-    """Raise AttemptFenced if the statement found no row."""
+def raise_if_fenced(row: Row | None, grant: Grant) -> Row:
+    """Return the row; raise AttemptFenced if the statement found none."""
     if row is None:
         raise AttemptFenced(f"attempt {grant} was ended")
+    return row

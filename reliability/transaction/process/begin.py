@@ -42,7 +42,7 @@ def read_snapshot(
 
     :param states: the topology's states, which may refuse a replay (H5)
     """
-    with connection.at_once() as tx:
+    with connection.in_one_round_trip() as tx:
         row = tx.one("snapshot", topology=topology, txid=txid, request_id=request_id)
     return _snapshot(connection, row, states), _request(row, request_id)
 
@@ -81,7 +81,7 @@ def _asking(ledger: LedgerConnection | DatabaseTransaction) -> Iterator[Database
     if isinstance(ledger, DatabaseTransaction):
         yield ledger
     else:
-        with ledger.at_once() as tx:
+        with ledger.in_one_round_trip() as tx:
             yield tx
 
 
@@ -130,7 +130,8 @@ def _grant_here(
 ) -> Grant | None:
     with connection.transaction() as tx:
         hold_topology(tx, topology.name)
-        # A concurrent sweep that gives the request up waits for this row, or has already done so.
+        # A concurrent sweep that gives the request up waits for this row; if it has done so
+        # already, the snapshot below says so.
         tx.queue("hold_request", request_id=request_id)
         row = tx.one("snapshot", topology=topology.name, txid=txid, request_id=request_id)
         snapshot, request = _snapshot(tx, row, topology.states), _request(row, request_id)
@@ -229,7 +230,7 @@ def claim_step(
     seen: Snapshot,
     request_id: int,
     step: str,
-    work: Work,
+    task: str,
     leases: Leases,
 ) -> Grant | None:
     """Claim a step of the request's live attempt; None if it cannot be claimed any more.
@@ -241,12 +242,12 @@ def claim_step(
     """
     grant = grant_of(topology.name, seen)
     try:
-        with connection.at_once() as tx:
+        with connection.in_one_round_trip() as tx:
             row = tx.first(
                 "claim_step",
                 request_id=request_id,
                 step=step,
-                task=work.task,
+                task=task,
                 submit_lease=leases.submit,
                 **grant,
             )
@@ -268,5 +269,5 @@ def grant_of(topology: str, seen: Snapshot) -> Grant:
 
 def interval(connection: LedgerConnection, topology: str, txid: int) -> Interval | None:
     """Return the data interval of a txid, None for an untimed one."""
-    with connection.at_once() as tx:
+    with connection.in_one_round_trip() as tx:
         return interval_of(tx.one("interval_of_txid", topology=topology, txid=txid))

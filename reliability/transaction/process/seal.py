@@ -12,7 +12,7 @@ from reliability.core.attempt import Grant
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.coordinator import SEALED, AttemptStatus
 from reliability.core.definitions import Topology
-from reliability.core.errors import AttemptFenced, AttemptIncomplete, ReliabilityError
+from reliability.core.errors import AttemptIncomplete, ReliabilityError
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta
 from reliability.ledger.connection import LedgerConnection, Row
@@ -23,6 +23,7 @@ from reliability.states.tables import StateTables
 from reliability.transaction.process.attempt import (
     error_of,
     fail_and_raise,
+    raise_if_fenced,
     read_attempt,
     renew_lease,
     verify_source,
@@ -45,7 +46,7 @@ def end_step(connection: LedgerConnection, topology: Topology, grant: Grant, ste
         check_acked(sinks)
     except AttemptIncomplete as error:
         fail_and_raise(connection, grant, error)  # the driver may have recorded the reason before
-    with connection.at_once() as tx:
+    with connection.in_one_round_trip() as tx:
         row = tx.first("end_step", step=step, **grant)
     if row is None:
         raise error_of(connection, grant)
@@ -67,9 +68,10 @@ def seal(connection: LedgerConnection, topology: Topology, grant: Grant, task: s
         return _sealed_by_another_or_raise(connection, grant)
     try:
         with _databases(connection, topology) as databases:
-            sinks: list[Row] = row["sinks"]
+            sinks = [*row["sinks"]]
             for participant in databases:
-                sinks += _begin_seal_there(participant.connection, grant, task)
+                there = _begin_seal(participant.connection, grant, task)
+                sinks += raise_if_fenced(there, grant)["sinks"]
             staged = _audit(databases, topology, grant, batch_of(row), sinks)
             for participant in databases:
                 _end_seal(participant.connection, grant, staged[participant.name])
@@ -83,16 +85,8 @@ def _databases(connection: LedgerConnection, topology: Topology) -> TopologyData
 
 
 def _begin_seal(connection: LedgerConnection, grant: Grant, task: str) -> Row | None:
-    with connection.at_once() as tx:
+    with connection.in_one_round_trip() as tx:
         return tx.first("begin_seal", task=task, **grant)
-
-
-def _begin_seal_there(connection: LedgerConnection, grant: Grant, task: str) -> list[Row]:
-    row = _begin_seal(connection, grant, task)
-    if row is None:
-        raise AttemptFenced(f"attempt {grant} was ended")
-    sinks: list[Row] = row["sinks"]
-    return sinks
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,18 +104,18 @@ def _audit(
 ) -> dict[str, dict[str, _Staged]]:
     """Return what is staged: database -> state -> number of rows and their digest.
 
-    :param rows: what has acked, in all databases
+    :param rows: of the sinks of all databases, as `begin_seal` reads them
     """
     sinks = [sink_of(row) for row in rows]
     check_acked(sinks)
-    acked = {row["sink"]: row for row in rows}
+    by_sink = {row["sink"]: row for row in rows}
     folds: dict[str, Fold] = {}
     found: dict[str, dict[str, _Staged]] = {name: {} for name in databases.all}
     for state in topology.states:
         tables = StateTables(topology.name, state)
         connection = databases.connection_of(state.database)
         folds[state.name], found[state.database][state.name] = _staged(
-            connection, tables, grant, acked[state.name]
+            connection, tables, grant, by_sink[state.name]
         )
         renew_lease(databases.coordinator, grant)
     check_accounting(meta.emitted, sinks, folds, meta.verdict)
@@ -130,29 +124,29 @@ def _audit(
 
 
 def _sinks(connection: LedgerConnection, grant: Grant) -> list[Row]:
-    with connection.at_once() as tx:
+    with connection.in_one_round_trip() as tx:
         return tx.all("sinks", **grant)
 
 
 def _staged(
-    connection: LedgerConnection, tables: StateTables, grant: Grant, acked: Row
+    connection: LedgerConnection, tables: StateTables, grant: Grant, sink: Row
 ) -> tuple[Fold, _Staged]:
-    if acked["table_id"] is None:
-        with connection.at_once() as tx:
+    if sink["table_id"] is None:
+        with connection.in_one_round_trip() as tx:
             row = tx.one(tables.staged_accounts(), **grant)
     else:
-        tables = tables.with_attempt_table(acked["table_id"])
+        tables = tables.with_attempt_table(sink["table_id"])
         # all have acked: a task that still copies does so in vain, but locks and extends the table
         end_sessions_of(connection, grant.topology, grant.attempt)
         with connection.transaction() as tx:
             row = tx.one(tables.staged_accounts(), **grant)
             attempt_table.seal(tx, tables, row["rows"])
-    digest = format_digest(row["rows"], acked["digests"])
+    digest = format_digest(row["rows"], sink["digests"])
     return Fold(row["xor"], row["count"]), _Staged(row["rows"], digest)
 
 
 def _end_seal(connection: LedgerConnection, grant: Grant, staged: dict[str, _Staged]) -> None:
-    with connection.at_once() as tx:
+    with connection.in_one_round_trip() as tx:
         tx.run(
             "end_seal",
             sinks=list(staged),

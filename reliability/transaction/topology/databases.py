@@ -52,7 +52,7 @@ class TopologyDatabases:
     @classmethod
     def of(cls, connection: LedgerConnection, topology: str) -> TopologyDatabases:
         """Read from the coordinator's ledger which databases take part."""
-        with connection.at_once() as tx:
+        with connection.in_one_round_trip() as tx:
             rows = tx.all("participants", topology=topology)
         return cls(connection, topology, [row["database"] for row in rows])
 
