@@ -823,6 +823,7 @@ MUTANTS = (
         old=" AND t.attempt_id = %(attempt_id)s\n ORDER BY t.table_id;",
         new=" AND t.attempt_id = -1\n ORDER BY t.table_id;",
         tests=(TABLES + "test_the_table_of_an_attempt_that_cannot_count_is_dropped_by_a_sweep",),
+        in_histories=True,
     ),
     Mutant(
         rule="H10",
@@ -858,6 +859,7 @@ MUTANTS = (
         old=' AND header.txid = staged._txid AND header.attempt_id = staged._attempt_id"',
         new=' AND header.txid = staged._txid"',
         tests=(VIEWS + "test_a_view_shows_one_attempt_of_a_txid",),
+        in_histories=True,
     ),
     Mutant(
         rule="H11",
@@ -877,6 +879,7 @@ MUTANTS = (
 """,
         new="        self.append_staged(tx, key)\n",
         tests=(VIEWS + "test_a_view_shows_one_attempt_of_a_txid",),
+        in_histories=True,
     ),
     Mutant(
         rule="H1",
