@@ -34,6 +34,8 @@ MAX_TABLES_OF_VIEW = 200
 MAX_TABLES = 32
 # It waits for a VACUUM of the contributions' table, and others that read this wait behind it.
 OPEN_PATIENCE_SECONDS = 1
+# The DROP of a merged table waits for whoever reads the contributions, and new readers behind it.
+MERGE_PATIENCE_SECONDS = 1
 
 
 def open_table(
@@ -94,20 +96,32 @@ def find_table(tx: DatabaseTransaction, tables: StateTables, key: StatementKey) 
     return tables if row is None else tables.with_attempt_table(row["table_id"])
 
 
-def seal(tx: DatabaseTransaction, tables: StateTables, rows: int) -> None:
+def seal(connection: LedgerConnection, tables: StateTables, rows: int) -> None:
     """Seal the attempt's own table: merge few rows, or record its size and index it by the key.
 
-    Rows to append are neither merged nor indexed: the commit copies them.
+    Rows to append are neither merged nor indexed: the commit copies them. If somebody reads the
+    contributions for long, few rows stay in the table too.
 
     :param rows: how many it has
     """
-    if tables.attempt_tables_inherit and rows < MIN_ROWS:
-        merge(tx, tables)
+    if tables.attempt_tables_inherit and rows < MIN_ROWS and _merges(connection, tables):
         return
-    if tables.attempt_tables_inherit and tables.key:  # first: it waits until nobody writes
-        tx.run(tables.index_attempt_table())
-        tx.run(tables.analyze_attempt_table())
-    tx.one("seal_attempt_table", table_id=tables.attempt_table)
+    with connection.transaction() as tx:
+        if tables.attempt_tables_inherit and tables.key:  # first: it waits until nobody writes
+            tx.run(tables.index_attempt_table())
+            tx.run(tables.analyze_attempt_table())
+        tx.one("seal_attempt_table", table_id=tables.attempt_table)
+
+
+def _merges(connection: LedgerConnection, tables: StateTables) -> bool:
+    try:
+        with connection.transaction() as tx:
+            tx.queue("set_lock_timeout", seconds=MERGE_PATIENCE_SECONDS)
+            merge(tx, tables)
+    except LedgerBusy as error:
+        logger.info("table %s stays: %s", tables.attempt_table, error)
+        return False
+    return True
 
 
 def merge(tx: DatabaseTransaction, tables: StateTables) -> None:

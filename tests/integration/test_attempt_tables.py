@@ -211,6 +211,28 @@ def test_a_table_that_is_read_is_merged_later(shop, connection, another, monkeyp
     assert all(is_exact(connection).values())
 
 
+def test_an_attempt_is_sealed_beside_a_reader_of_the_contributions(
+    connection, another, monkeypatch
+):
+    """H10: to merge few rows is not worth the attempt."""
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", 6)
+    shop = Shop(connection)
+    shop.deliver(made(1))
+    write = shop.write
+    with another.transaction() as tx:
+
+        def write_and_read(grant):
+            write(grant)
+            tx.all(SQL("SELECT * FROM reliability_contribution.shop__exact"))
+
+        monkeypatch.setattr(shop, "write", write_and_read)
+        shop.process(1)
+    assert len(rows(connection, KEYED)) == 1
+    shop.transact(1)
+    assert count(connection, EXACT) == 6
+    assert all(is_exact(connection).values())
+
+
 def test_the_replaced_contribution_is_dropped_whole(shop, connection, monkeypatch):
     monkeypatch.setattr("reliability.transaction.maintain.sweep.LONGEST_SNAPSHOT_SECONDS", 0.0)
     shop.transact(1)

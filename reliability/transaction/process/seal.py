@@ -138,9 +138,9 @@ def _staged(
         tables = tables.with_attempt_table(sink["table_id"])
         # all have acked: a task that still copies does so in vain, but locks and extends the table
         end_sessions_of(connection, grant.topology, grant.attempt)
-        with connection.transaction() as tx:
+        with connection.in_one_round_trip() as tx:
             row = tx.one(tables.staged_accounts(), **grant)
-            attempt_table.seal(tx, tables, row["rows"])
+        attempt_table.seal(connection, tables, row["rows"])
     digest = format_digest(row["rows"], sink["digests"])
     return Fold(row["xor"], row["count"]), _Staged(row["rows"], digest)
 
