@@ -99,6 +99,11 @@ class StateTables:
         return self.as_view or not self.state.is_append
 
     @property
+    def is_merged(self) -> bool:
+        """Return whether committed rows may move from attempts' own tables to the others."""
+        return self.reads_attempt_tables and self.keeps_contributions and not self.as_view
+
+    @property
     def contribution_name(self) -> str:
         return f"{CONTRIBUTION_SCHEMA}.{self.contribution_table}"
 
@@ -278,6 +283,10 @@ class StateTables:
         return SQL("INSERT INTO {contribution} ({names}) SELECT {names} FROM {staged}").format(
             contribution=self.contribution, staged=self.staged, names=names(self.staged_columns())
         )
+
+    def hold_contributions(self) -> Composed:
+        """Keep all tables of the contributions; unlike a query, it takes no snapshot."""
+        return SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(self.contribution)
 
     def analyze_attempt_table(self) -> Composed:
         """Tell the planner how many rows and keys the attempt's own table has."""

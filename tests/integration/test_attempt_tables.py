@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
 
 import pytest
@@ -16,7 +16,7 @@ from reliability.settings import Leases
 from reliability.states import attempt_table
 from reliability.states.tables import StateTables, attempt_table_of
 from reliability.transaction.correct.drop import drop_topology
-from reliability.transaction.inspect.verify import verify
+from reliability.transaction.inspect.verify import verify, verify_state
 from reliability.transaction.maintain import merge
 from reliability.transaction.maintain.compaction import compact
 from reliability.transaction.maintain.sweep import sweep
@@ -280,6 +280,40 @@ def test_compaction_folds_the_rows_of_attempts_tables(connection, monkeypatch):
     assert shop.tables() == before
     assert all(is_exact(connection).values())
     assert len(rows(connection, KEYED)) < 4
+
+
+def test_a_compaction_waits_for_another_merge(connection, another, monkeypatch):
+    """H2: it would fold no row of a table that it skips, and never come back to it."""
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
+
+    def with_horizon(elsewhere=""):
+        return [replace(s, keep=History(txids=1)) for s in states() if s.name == "exact"]
+
+    shop = Shop(connection, kinds=with_horizon)
+    committed(shop, 1, 2, 3, 4)
+    with another.transaction() as tx:  # as the other merge does first
+        tx.all(SQL("SELECT FROM reliability.attempt_table FOR UPDATE"))
+        with pytest.raises(LedgerBusy):
+            compact(connection, "shop")
+    assert any(one.rows_before > one.rows_after for one in compact(connection, "shop"))
+
+
+def test_verify_sees_what_is_merged_after_its_snapshot(connection, another, monkeypatch):
+    """H10: a snapshot from before a merge finds the rows neither in the one table nor the other."""
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
+    monkeypatch.setattr(merge, "KEPT_TABLES", 0)
+    shop = Shop(connection)
+    committed(shop, 1, 2)
+    exact = next(s for s in shop.topology.states if s.name == "exact")
+
+    def merge_first(tx, tables, database):
+        if tables.state.name == "all_of_it":
+            with suppress(LedgerBusy):
+                merge.merge_tables_of(another, StateTables("shop", exact))
+        return verify_state(tx, tables, database)
+
+    monkeypatch.setattr("reliability.transaction.inspect.verify.verify_state", merge_first)
+    assert all(is_exact(connection).values())
 
 
 def test_behind_a_vacuum_rows_are_staged_with_the_others(shop, connection, another):

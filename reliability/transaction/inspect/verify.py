@@ -56,14 +56,20 @@ class Verified:
 def verify(connection: LedgerConnection, topology: str) -> list[Verified]:
     """Compute every row of every state from the kept contributions, and compare.
 
-    Each database is read in one snapshot, without blocking other sessions.
+    Each database is read in one snapshot, without blocking other sessions. Before the snapshot, the
+    contributions are locked: a merge between both would hide their rows from it (H10).
     """
     found: list[Verified] = []
     with TopologyDatabases.of_known(connection, topology) as participants:
         for database in participants.all:
             connection = participants.connection_of(database)
             with naming_database(database), connection.transaction(reads_only=True) as tx:
-                tx.run("isolate_source")
+                known = declared_tables(tx, topology)
+            with naming_database(database), connection.transaction(reads_only=True) as tx:
+                tx.queue("isolate_source")
+                for tables in known:
+                    if tables.is_merged:
+                        tx.queue(tables.hold_contributions())
                 states = declared_tables(tx, topology)
                 found += [verify_state(tx, tables, database) for tables in states]
     return found
