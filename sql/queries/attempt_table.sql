@@ -56,9 +56,10 @@ SELECT table_id
  ORDER BY txid;
 
 -- claim_attempt_table --
--- Lock a table that is to be merged; no row: another process merges it, or has merged it.
+-- Lock a table that is to be merged; no row: another process has merged it. It is waited for: a
+-- compaction reads only what is merged.
 SELECT table_id FROM reliability.attempt_table
- WHERE table_id = %(table_id)s FOR UPDATE SKIP LOCKED;
+ WHERE table_id = %(table_id)s FOR UPDATE;
 
 -- tables_of_topology --
 -- The tables of a topology's attempts.

@@ -10,7 +10,7 @@ from psycopg2.sql import SQL
 
 from reliability import History
 from reliability.core.attempt import Grant, TransactionAttempt
-from reliability.core.errors import AttemptFenced, LedgerCorruption
+from reliability.core.errors import AttemptFenced, LedgerBusy, LedgerCorruption
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import Leases
 from reliability.states import attempt_table
