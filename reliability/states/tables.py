@@ -101,7 +101,7 @@ class StateTables:
     @property
     def is_merged(self) -> bool:
         """Return whether committed rows may move from attempts' own tables to the others."""
-        return self.reads_attempt_tables and self.keeps_contributions and not self.as_view
+        return self.attempt_tables_inherit and self.keeps_contributions and not self.as_view
 
     @property
     def contribution_name(self) -> str:
