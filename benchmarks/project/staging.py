@@ -35,12 +35,12 @@ class DirectStaging:
             tables = StateTables(topology.name, topology.states[0])
             (item,) = read_batch_meta(connection, grant).items
             assert isinstance(item, FileItem)
-            batch = contribution(item.path, grant, (*tables.staged_columns(), DIGEST))
+            batch = contribution(item.path, (*tables.reduced_columns(), DIGEST))
         stage_task(connection, tables, grant).stage(0, iter([batch]))
         declare_partitions(connection, grant, tables.state.name, 1)
 
 
-def contribution(path: str, grant: Grant, columns: tuple[str, ...]) -> Any:
+def contribution(path: str, columns: tuple[str, ...]) -> Any:
     """Return a file's rows as the contribution to the state `totals`."""
     import numpy as np
     import pyarrow as pa
@@ -50,8 +50,6 @@ def contribution(path: str, grant: Grant, columns: tuple[str, ...]) -> Any:
     ones = pa.array(np.ones(rows.num_rows, np.int64))
     ids = tuple_ids(0, np.arange(rows.num_rows, dtype=np.uint64)).view(np.int64)
     values = {
-        "_txid": pa.array(np.full(rows.num_rows, grant.attempt.txid)),
-        "_attempt_id": pa.array(np.full(rows.num_rows, grant.attempt.attempt_id)),
         "customer_id": rows["customer_id"],
         "amount": rows["amount"],
         "_x": pa.array(ids),

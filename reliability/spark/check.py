@@ -250,14 +250,14 @@ class _Check:
 
     def _reduce(self, state: State, frame: DataFrame, found: CheckedState) -> None:
         tables = StateTables(self.topology.name, state)
-        types = dict(with_spark_types(frame, tables, self.grant).dtypes)
+        types = dict(with_spark_types(frame, tables).dtypes)
         found.columns = [
             CheckedColumn(
                 name=name, spark=types[name], postgres=postgres, is_key=name in tables.key
             )
             for name, postgres in tables.column_types().items()
         ]
-        reduced = reduce_frame(frame, tables, self.grant)
+        reduced = reduce_frame(frame, tables)
         rows = reduced.collect()
         found.rows = len(rows)
         names = [name for name in tables.column_types() if not name.startswith("_")]

@@ -171,7 +171,7 @@ def _process_and_stage(
     persist_shared(inputs, list(frames.values()))
     for state in states:
         tables = StateTables(topology.name, state)
-        staged = reduce_frame(frames[state.name], tables, grant)
+        staged = reduce_frame(frames[state.name], tables)
         staged = staged.coalesce(topology.max_staging_sessions)
         _stage(databases.connection_of(state.database), tables, staged, grant, meta)
 

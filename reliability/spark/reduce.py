@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reliability.core.attempt import Grant
 from reliability.core.errors import SchemaMismatch
 from reliability.core.state import State
 from reliability.core.types import fits, is_written_as_json
@@ -43,7 +42,7 @@ def check_frames(frames: Mapping[str, Any], states: Sequence[State]) -> None:
         check_accounting_columns(f"state {state.name}", frames[state.name])
 
 
-def reduce_frame(frame: DataFrame, tables: StateTables, grant: Grant) -> DataFrame:
+def reduce_frame(frame: DataFrame, tables: StateTables) -> DataFrame:
     """Group by the state's key and apply its aggregators; return the columns to stage.
 
     Besides the staged columns it has each row's digest.
@@ -52,7 +51,7 @@ def reduce_frame(frame: DataFrame, tables: StateTables, grant: Grant) -> DataFra
 
     :raises SchemaMismatch: a column is missing, or its type does not fit its Postgres type
     """
-    staged = with_spark_types(frame, tables, grant)
+    staged = with_spark_types(frame, tables)
     _check_types(staged, tables)
     types = tables.column_types()
     written = _as_json(staged, types)
@@ -71,7 +70,7 @@ def _digest(staged: DataFrame, names: Sequence[str]) -> Column:
     return F.xxhash64(*values, *(F.isnull(name) for name in names))
 
 
-def with_spark_types(frame: DataFrame, tables: StateTables, grant: Grant) -> DataFrame:
+def with_spark_types(frame: DataFrame, tables: StateTables) -> DataFrame:
     """Return what `reduce_frame` returns, before any type is compared with Postgres's.
 
     :raises SchemaMismatch: a column is missing
@@ -87,9 +86,7 @@ def with_spark_types(frame: DataFrame, tables: StateTables, grant: Grant) -> Dat
         )
     else:
         reduced = _group(frame, state, values)
-    return reduced.withColumns(
-        {"_txid": F.lit(grant.attempt.txid), "_attempt_id": F.lit(grant.attempt.attempt_id)}
-    ).select(*tables.staged_columns())
+    return reduced.select(*tables.reduced_columns())
 
 
 def _group(frame: DataFrame, state: State, values: list[Column]) -> DataFrame:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reliability.core.attempt import Grant
+from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.errors import AlreadyAcked, AttemptFenced
 from reliability.core.fold import Fold
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
@@ -65,7 +65,7 @@ class StageTask:
         :raises AttemptFenced: the attempt was ended meanwhile; the rows are rolled back
         :raises SchemaMismatch: a value does not fit its column
         """
-        rows = BinaryRows(batches, self.types)
+        rows = BinaryRows(batches, self.types, self.grant.attempt)
         with LedgerConnection(self.dsn, f"reliability {self.grant}") as connection:
             try:
                 with connection.transaction() as tx:
@@ -95,16 +95,28 @@ class StageTask:
 
 
 class BinaryRows(Chunks):
-    """Convert Arrow batches to a binary COPY; fold their `_x` and `_n`, and digest them."""
+    """Convert Arrow batches to a binary COPY; fold their `_x` and `_n`, and digest them.
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], types: Mapping[str, str]) -> None:
+    :param attempt: what each row is staged for; added here, because each column that Spark hands
+        to Python takes time
+    """
+
+    def __init__(
+        self,
+        batches: Iterator[pa.RecordBatch],
+        types: Mapping[str, str],
+        attempt: TransactionAttempt,
+    ) -> None:
         super().__init__(encode(map(self._count, batches), types))
+        names = {"_txid": attempt.txid, "_attempt_id": attempt.attempt_id}
+        self._added = {name: value for name, value in names.items() if name in types}
         self.fold = Fold()
         self.rows = 0
         self.digest = 0
 
     def _count(self, batch: pa.RecordBatch) -> pa.RecordBatch:
         import numpy as np
+        import pyarrow as pa
 
         if batch.num_rows:
             xor = int(np.bitwise_xor.reduce(batch.column("_x").to_numpy(zero_copy_only=False)))
@@ -113,7 +125,10 @@ class BinaryRows(Chunks):
                 self.digest, int(batch.column(DIGEST).to_numpy(zero_copy_only=False).sum())
             )
             self.rows += batch.num_rows
-        return batch
+        added = [pa.repeat(value, batch.num_rows) for value in self._added.values()]
+        return pa.RecordBatch.from_arrays(
+            [*batch.columns, *added], names=[*batch.schema.names, *self._added]
+        )
 
 
 def write(
@@ -138,7 +153,7 @@ def stage_task(connection: LedgerConnection, tables: StateTables, grant: Grant) 
     return StageTask(
         dsn=connection.dsn,
         copy=copy,
-        types=tables.staged_types(),
+        types=tables.copied_types(),
         grant=grant,
         sink=tables.state.name,
         write_id=new_write_id(),

@@ -79,15 +79,19 @@ def _most_tables(tables: StateTables) -> int | None:
 
 
 def _create(own: StateTables, grant: Grant) -> Composed:
+    txid, attempt_id = Literal(grant.attempt.txid), Literal(grant.attempt.attempt_id)
     definition: Composable = SQL("({})").format(column_definitions(own.contribution_columns()))
     if own.attempt_tables_inherit:
         # With the check, a query for a txid passes over the tables of others.
         definition = SQL("(CHECK (_txid = {} AND _attempt_id = {})) INHERITS ({})").format(
-            Literal(grant.attempt.txid), Literal(grant.attempt.attempt_id), own.contribution
+            txid, attempt_id, own.contribution
         )
     # VACUUM must not shorten one whose size tells what was sealed, until it has committed.
     options = SQL(" WITH (autovacuum_enabled = false)" if own.state.is_append else "")
-    return SQL("CREATE TABLE {} {}{}").format(own.staged, definition, options)
+    return SQL(
+        "CREATE TABLE {own} {definition}{options};"
+        "ALTER TABLE {own} ALTER _txid SET DEFAULT {txid}, ALTER _attempt_id SET DEFAULT {attempt}"
+    ).format(own=own.staged, definition=definition, options=options, txid=txid, attempt=attempt_id)
 
 
 def find_table(tx: DatabaseTransaction, tables: StateTables, key: StatementKey) -> StateTables:

@@ -244,16 +244,25 @@ class StateTables:
     def copy(self) -> Composed:
         """COPY staged rows in Postgres's binary format."""
         return SQL("COPY {} ({}) FROM STDIN WITH (FORMAT binary)").format(
-            self.staged, names(self.staged_columns())
+            self.staged, names(self.copied_types())
         )
 
     def staged_columns(self) -> tuple[str, ...]:
-        """Return the columns of a staged row, in COPY's order."""
-        return ("_txid", "_attempt_id", *self.column_types(), "_x", "_n")
+        """Return the columns of a staged row, in the table's order."""
+        return ("_txid", "_attempt_id", *self.reduced_columns())
 
-    def staged_types(self) -> dict[str, str]:
-        """Return the columns of a staged row with their Postgres types, in COPY's order."""
-        return {name: column.type for name, column in self.contribution_columns().items()}
+    def copied_types(self) -> dict[str, str]:
+        """Return the columns of a COPY with their Postgres types, in its order.
+
+        A table of the attempt's own knows its txid and its attempt_id.
+        """
+        copied = self.reduced_columns() if self.attempt_table else self.staged_columns()
+        types = self.contribution_columns()
+        return {name: types[name].type for name in copied}
+
+    def reduced_columns(self) -> tuple[str, ...]:
+        """Return the columns of a row as Spark hands it over: without the attempt's name."""
+        return (*self.column_types(), "_x", "_n")
 
     def staged_accounts(self) -> Composed:
         """Fold the rows that are physically staged for an attempt (V1)."""

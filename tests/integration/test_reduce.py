@@ -54,8 +54,9 @@ def grant(txid, attempt_id=0):
 
 def stage(one, frame, txid, attempt_id=0):
     """Reduce a frame in Spark and COPY what comes out, as the write action's tasks do."""
-    staged = reduce_frame(frame, one.tables, grant(txid, attempt_id)).toArrow()
-    stream = BinaryRows(iter(staged.to_batches()), one.tables.staged_types())
+    staged = reduce_frame(frame, one.tables).toArrow()
+    attempt = TransactionAttempt(txid, attempt_id)
+    stream = BinaryRows(iter(staged.to_batches()), one.tables.copied_types(), attempt)
     one.tx.copy(one.tables.copy().as_string(one.tx.cursor), stream)
     one.make_attempt(txid, attempt_id, stream.rows)
     return stream.fold
@@ -168,7 +169,7 @@ def test_a_frame_that_does_not_fit_is_refused_before_spark_runs(spark, values, s
     ).selectExpr("*", "CAST(d AS decimal(10,2)) AS e")
     frame = frame.drop("d").withColumnRenamed("e", "d")
     with pytest.raises(SchemaMismatch, match=said):
-        reduce_frame(frame, StateTables(TOPOLOGY, State("s", values=values)), grant(1))
+        reduce_frame(frame, StateTables(TOPOLOGY, State("s", values=values)))
 
 
 # --- the digest of a contribution ----------------------------------------------------------------
@@ -191,7 +192,7 @@ def digest_of(spark, *rows, partitions=1):
             "SELECT k, CAST(v AS long) AS v, CAST(w AS long) AS w, CAST(l AS array<string>) AS l,"
             f" 0L AS _x, 1L AS _n FROM VALUES {values} AS t(k, v, w, l)"
         )
-    staged = reduce_frame(frame, StateTables(TOPOLOGY, DIGESTED), grant(1))
+    staged = reduce_frame(frame, StateTables(TOPOLOGY, DIGESTED))
     found = [row[DIGEST] for row in staged.repartition(partitions).select(DIGEST).collect()]
     return format_digest(len(found), found)
 

@@ -15,6 +15,7 @@ from psycopg2.extras import register_uuid
 from psycopg2.sql import SQL
 
 from reliability import Count, Latest, Max, State
+from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import SchemaMismatch, TextNotStorable, UnexpectedAnswer
 from reliability.spark.stage import BinaryRows
 from reliability.states.digest import DIGEST
@@ -89,14 +90,14 @@ def copy_in(one, txid, attempt_id, columns):
     import pyarrow as pa
 
     number = len(next(iter(columns.values())))
-    own = {"_txid": [txid] * number, "_attempt_id": [attempt_id] * number}
-    rest = {c: [1] * number for c in one.tables.staged_columns() if c not in own | columns.keys()}
-    data = {**own, **columns, **rest}
-    data[DIGEST] = [0] * number
-    names = (*one.tables.staged_columns(), DIGEST)
+    rest = {c: [1] * number for c in one.tables.reduced_columns() if c not in columns}
+    data = {**columns, **rest, DIGEST: [0] * number}
+    names = (*one.tables.reduced_columns(), DIGEST)
     batch = pa.RecordBatch.from_pydict({name: data[name] for name in names})
     one.make_attempt(txid, attempt_id, number)
-    stream = BinaryRows(iter([batch.slice(0, 1), batch.slice(1)]), one.tables.staged_types())
+    parts = iter([batch.slice(0, 1), batch.slice(1)])
+    attempt = TransactionAttempt(txid, attempt_id)
+    stream = BinaryRows(parts, one.tables.copied_types(), attempt)
     one.tx.copy(one.tables.copy().as_string(one.tx.cursor), stream)
     assert stream.rows == number
 

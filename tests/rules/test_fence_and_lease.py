@@ -162,7 +162,7 @@ def test_the_session_of_an_ended_attempt_is_ended_when_its_rows_are_cleaned(clai
         )
         try:
             with connection.transaction() as tx:
-                tx.copy(claimed.copies[TOTALS], Stalls())
+                tx.copy(claimed.copies[TOTALS][0], Stalls())
         except Exception as error:
             ends.append(error)
 

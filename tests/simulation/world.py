@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from enum import Enum
@@ -65,6 +65,9 @@ from tests.support.spark_rows import spark_batch
 if TYPE_CHECKING:
     import pyarrow as pa
 
+Copy = tuple[str, Mapping[str, str]]
+"""A COPY, and the types of its columns."""
+
 NEVER = (LedgerCorruption, LedgerNotMigrated, InvalidDefinition, StateDefinitionChanged)
 WRITES = uuid.UUID("00000000-0000-0000-0000-000000000001")
 # So that histories of few rows meet what large batches meet.
@@ -94,8 +97,8 @@ class World:
         topology = config.topology(self.name, self.source)
         self.states = {state.name: state for state in topology.states}
         self.tables = {s.name: StateTables(self.name, s) for s in topology.states}
-        self.copies: dict[str, str] = {}
-        self._staging: dict[tuple[Grant, str], str | None] = {}
+        self.copies: dict[str, Copy] = {}
+        self._staging: dict[tuple[Grant, str], Copy | None] = {}
         self.tries: dict[tuple[str, int, str, int], int] = defaultdict(int)
         self.invariants, self.mirror = Invariants(config), Mirror(config)
         self.observers = {name: Observer(topology, name) for name in ("", *topology.databases)}
@@ -107,7 +110,7 @@ class World:
         self.runner.emit(MONTHS[0], self.who("A", 0, "emit"), max_batches=1000)
         with self.connection.transaction() as tx:
             for name, table in self.tables.items():
-                self.copies[name] = table.copy().as_string(tx.cursor)
+                self.copies[name] = (table.copy().as_string(tx.cursor), table.copied_types())
         if self.config.poison:
             guarded = self.config.guarded
             with self.connection_of(guarded) as connection, connection.transaction() as tx:
@@ -343,7 +346,7 @@ class World:
                 self.stage(grant, sink, partition)
             self.declare(grant, sink, PARTITIONS[sink])
 
-    def open(self, grant: Grant, sink: str) -> str:
+    def open(self, grant: Grant, sink: str) -> Copy:
         """Let the attempt's driver decide, once, where it stages a state; return its COPY.
 
         Before the table is there, another may come in. A driver that dies before it knows is not
@@ -357,7 +360,7 @@ class World:
             raise AttemptFenced(f"{grant}: the driver is dead")
         return copy
 
-    def _open(self, grant: Grant, sink: str) -> str:
+    def _open(self, grant: Grant, sink: str) -> Copy:
         emitted, limit = len(self._contents(grant)), self.config.min_rows_of(grant.attempt)
         if emitted < limit:
             return self.copies[sink]
@@ -376,7 +379,7 @@ class World:
         ):
             own = attempt_table.open_table(connection, self.tables[sink], grant, emitted)
             with connection.transaction() as tx:
-                return own.copy().as_string(tx.cursor)
+                return own.copy().as_string(tx.cursor), own.copied_types()
 
     def stage(self, grant: Grant, sink: str, partition: int, write: int = 0) -> None:
         """Run one Spark task: COPY, fence, ack; in the middle of the COPY another may come in."""
@@ -389,10 +392,11 @@ class World:
             yield spark_batch(tables, rows)
             self.source.meanwhile()
 
+        copy, types = self.open(grant, sink)
         task = StageTask(
             dsn=self.dsn_of(sink),
-            copy=self.open(grant, sink),
-            types=tables.staged_types(),
+            copy=copy,
+            types=types,
             grant=grant,
             sink=sink,
             write_id=str(uuid.uuid5(WRITES, f"{grant}:{sink}:{write}")),

@@ -18,8 +18,8 @@ def spark_batch(tables: StateTables, rows: Sequence[Mapping[str, Any]]) -> pa.Re
     """Make one Arrow batch; a row has a value for each staged column, otherwise it is NULL."""
     import pyarrow as pa
 
-    types = tables.staged_types()
-    schema = pa.schema([(name, arrow_type(type_)) for name, type_ in types.items()])
+    types = {name: column.type for name, column in tables.contribution_columns().items()}
+    schema = pa.schema([(name, arrow_type(types[name])) for name in tables.reduced_columns()])
     schema = schema.append(pa.field(DIGEST, pa.int64()))
     hashed = [{**row, DIGEST: _hash(tables, row)} for row in rows]
     return pa.RecordBatch.from_pylist(hashed, schema=schema)
