@@ -21,7 +21,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.acker import Sink, check_accounting
-from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.definitions import Topology
 from reliability.core.errors import (
     ReliabilityError,
@@ -195,8 +194,6 @@ class _Check:
         self.topology = topology
         self.sample = sample
         self.checked = checked
-        # No attempt: the numbers fill the columns of staged rows, which are not shown.
-        self.grant = Grant(topology=topology.name, attempt=TransactionAttempt(1, 0), nonce="")
         self.reduced: dict[str, DataFrame] = {}
 
     def run(self) -> None:

@@ -10,7 +10,7 @@ import pytest
 from psycopg2.sql import SQL
 
 from reliability import Append, Count, First, Latest, Max, State, Sum
-from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import SchemaMismatch
 from reliability.spark.reduce import reduce_frame
 from reliability.spark.stage import BinaryRows
@@ -44,12 +44,6 @@ def source_rows(dice, number):
         }
         for _ in range(number)
     ]
-
-
-def grant(txid, attempt_id=0):
-    return Grant(
-        topology=TOPOLOGY, attempt=TransactionAttempt(txid=txid, attempt_id=attempt_id), nonce=""
-    )
 
 
 def stage(one, frame, txid, attempt_id=0):
