@@ -103,16 +103,17 @@ def find_table(tx: DatabaseTransaction, tables: StateTables, key: StatementKey) 
 def seal(connection: LedgerConnection, tables: StateTables, rows: int) -> None:
     """Seal the attempt's own table: merge few rows, or record its size and index it by the key.
 
-    Rows to append are neither merged nor indexed: the commit copies them. If somebody reads the
-    contributions for long, few rows stay in the table too.
+    A table that the commit drops is not indexed. If somebody reads the contributions for long, few
+    rows stay in the table too.
 
     :param rows: how many it has
     """
     if tables.attempt_tables_inherit and rows < MIN_ROWS and _merges(connection, tables):
         return
     with connection.transaction() as tx:
-        if tables.attempt_tables_inherit and tables.key:  # first: it waits until nobody writes
-            tx.run(tables.index_attempt_table())
+        if tables.attempt_tables_inherit and tables.key:
+            if tables.as_view or tables.keeps_contributions:  # first: it waits until nobody writes
+                tx.run(tables.index_attempt_table())
             tx.run(tables.analyze_attempt_table())
         tx.one("seal_attempt_table", table_id=tables.attempt_table)
 
@@ -131,10 +132,10 @@ def _merges(connection: LedgerConnection, tables: StateTables) -> bool:
 def merge(tx: DatabaseTransaction, tables: StateTables) -> None:
     """Move the rows of the attempt's table to the contributions' table, and drop it.
 
-    A reader sees them in one of both: each statement locks all tables before it takes its snapshot.
+    A reader who locks all tables before the snapshot sees them in one of both (H10).
     """
     assert tables.attempt_table is not None
-    tx.run(tables.merge_attempt_table())
+    tx.run(tables.copy_attempt_table(tables.contribution))
     drop(tx, tables.attempt_table)
 
 

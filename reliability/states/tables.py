@@ -99,11 +99,6 @@ class StateTables:
         return self.as_view or not self.state.is_append
 
     @property
-    def is_merged(self) -> bool:
-        """Return whether committed rows may move from attempts' own tables to the others."""
-        return self.attempt_tables_inherit and self.keeps_contributions and not self.as_view
-
-    @property
     def contribution_name(self) -> str:
         return f"{CONTRIBUTION_SCHEMA}.{self.contribution_table}"
 
@@ -287,10 +282,10 @@ class StateTables:
             "DELETE FROM ONLY {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s"
         ).format(self.contribution)
 
-    def merge_attempt_table(self) -> Composed:
-        """Copy the rows of the attempt's own table into the contributions' table."""
-        return SQL("INSERT INTO {contribution} ({names}) SELECT {names} FROM {staged}").format(
-            contribution=self.contribution, staged=self.staged, names=names(self.staged_columns())
+    def copy_attempt_table(self, to: Identifier) -> Composed:
+        """Copy the rows of the attempt's own table into another table of the state."""
+        return SQL("INSERT INTO {to} ({names}) SELECT {names} FROM {staged}").format(
+            to=to, staged=self.staged, names=names(self.staged_columns())
         )
 
     def hold_contributions(self) -> Composed:

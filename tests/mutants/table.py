@@ -830,17 +830,17 @@ MUTANTS = (
         name="merged rows stay in their table too",
         path="reliability/states/attempt_table.py",
         old="""\
-    tx.run(tables.merge_attempt_table())
+    tx.run(tables.copy_attempt_table(tables.contribution))
     drop(tx, tables.attempt_table)
 """,
-        new="    tx.run(tables.merge_attempt_table())\n",
+        new="    tx.run(tables.copy_attempt_table(tables.contribution))\n",
         tests=(TABLES + "test_few_keys_of_many_rows_are_moved_to_the_others",),
     ),
     Mutant(
         rule="H10",
         name="merged rows are lost",
         path="reliability/states/attempt_table.py",
-        old="    tx.run(tables.merge_attempt_table())\n",
+        old="    tx.run(tables.copy_attempt_table(tables.contribution))\n",
         new="",
         tests=(TABLES + "test_a_sweep_leaves_only_the_newest_tables",),
     ),

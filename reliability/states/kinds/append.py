@@ -49,7 +49,7 @@ class StoredRows(StoredState):
         if self._sealed.attempt_table is None:
             tx.run(move(self.tables), **key)
         else:
-            tx.run(copy_all(self._sealed))
+            tx.run(self._sealed.copy_attempt_table(self.tables.target))
             attempt_table.drop(tx, self._sealed.attempt_table)
 
     def check_sealed(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> None:
@@ -139,13 +139,6 @@ def move(tables: StateTables) -> Composed:
         contribution=tables.contribution,
         target=tables.target,
         names=names(tables.staged_columns()),
-    )
-
-
-def copy_all(tables: StateTables) -> Composed:
-    """Copy the rows of the attempt's own table into the target."""
-    return SQL("INSERT INTO {target} ({names}) SELECT {names} FROM {staged}").format(
-        target=tables.target, staged=tables.staged, names=names(tables.staged_columns())
     )
 
 

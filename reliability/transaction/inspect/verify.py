@@ -68,7 +68,7 @@ def verify(connection: LedgerConnection, topology: str) -> list[Verified]:
             with naming_database(database), connection.transaction(reads_only=True) as tx:
                 tx.queue("isolate_source")
                 for tables in known:
-                    if tables.is_merged:
+                    if tables.keeps_contributions:
                         tx.queue(tables.hold_contributions())
                 states = declared_tables(tx, topology)
                 found += [verify_state(tx, tables, database) for tables in states]

@@ -19,9 +19,6 @@ from reliability.transaction.topology.declare import declared_tables
 logger = logging.getLogger(__name__)
 
 KEPT_TABLES = 16
-# New readers of the contributions wait behind the DROP of a table that others still read. It is
-# longer than a sweep's for other drops, because what was copied would be copied again.
-PATIENCE_SECONDS = 1
 
 
 def merge_tables(connection: LedgerConnection, topology: str) -> int:
@@ -50,7 +47,7 @@ def merge_tables_of(connection: LedgerConnection, tables: StateTables, through: 
     :param through: merge all tables of txids up to this one
     :raises LedgerBusy: a reader held a table for too long
     """
-    if tables.as_view:
+    if not tables.keeps_contributions:
         return 0
     key = StateKey(tables.topology, tables.state.name)
     with connection.transaction() as tx:
@@ -60,7 +57,7 @@ def merge_tables_of(connection: LedgerConnection, tables: StateTables, through: 
 
 def _merge(connection: LedgerConnection, tables: StateTables) -> bool:
     with connection.transaction() as tx:
-        tx.queue("set_lock_timeout", seconds=PATIENCE_SECONDS)
+        tx.queue("set_lock_timeout", seconds=attempt_table.MERGE_PATIENCE_SECONDS)
         if not tx.first("claim_attempt_table", table_id=tables.attempt_table):
             return False
         attempt_table.merge(tx, tables)
