@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -31,14 +31,15 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Results:
-    """One run of the suite.
+    """The newest measurements of each case, in one size.
 
-    :param machine: what it ran on, in words
+    :param dates: case -> when it was measured
+    :param machine: what the last run was on, in words
     :param settings: of the server
     :param missing: case and contestant -> why there is no measurement
     """
 
-    date: str
+    dates: Mapping[str, str]
     size: Mapping[str, Any]
     machine: str
     settings: Mapping[str, str]
@@ -56,6 +57,26 @@ class Results:
         data = json.loads(path.read_text())
         measurements = [Measurement(**one) for one in data.pop("measurements")]
         return cls(**data, measurements=measurements)
+
+    def over(self, earlier: Results) -> Results:
+        """Return these results, and those of an earlier run of the same size for other cases.
+
+        >>> one = Results(dates={"a": "1st"}, size={}, machine="", settings={}, measurements=[],
+        ...               missing={})
+        >>> replace(one, dates={"b": "2nd"}).over(one).dates
+        {'a': '1st', 'b': '2nd'}
+        """
+        if json.dumps(self.size) != json.dumps(earlier.size):
+            return self
+        kept = earlier.dates.keys() - self.dates.keys()
+        others = [one for one in earlier.measurements if one.case in kept]
+        reasons = {k: why for k, why in earlier.missing.items() if k.split(":")[0] in kept}
+        return replace(
+            self,
+            dates={name: earlier.dates[name] for name in sorted(kept)} | self.dates,
+            measurements=[*others, *self.measurements],
+            missing=reasons | self.missing,
+        )
 
     def summaries(self, case: str, mode: str) -> list[Summary]:
         """Summarise each contestant of a case, in the order in which they ran."""

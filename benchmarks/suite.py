@@ -23,6 +23,7 @@ from benchmarks.sizes import Size
 def run_suite(size: Size, names: Sequence[str]) -> Results:
     """Measure the cases; each one's results are on disk before the next begins."""
     environment.install()
+    earlier = Results.load(RESULTS) if RESULTS.is_file() else None
     measurements: list[Measurement] = []
     missing: dict[str, str] = {}
     with scratch_server() as server:
@@ -40,7 +41,7 @@ def run_suite(size: Size, names: Sequence[str]) -> Results:
             measurements += run.measurements
             missing |= {f"{name}: {label}": why for label, why in run.missing.items()}
             results = results_of(size, server, measurements, missing)
-            results.save(RESULTS)
+            (results.over(earlier) if earlier else results).save(RESULTS)
     return results
 
 
@@ -70,8 +71,9 @@ def results_of(
     size: Size, server: Server, measurements: Sequence[Measurement], missing: Mapping[str, str]
 ) -> Results:
     """Return what is known so far."""
+    today = datetime.now(timezone.utc).date().isoformat()
     return Results(
-        date=datetime.now(timezone.utc).date().isoformat(),
+        dates=dict.fromkeys((one.case for one in measurements), today),
         size=asdict(size),
         machine=describe_machine(),
         settings=server.settings(),

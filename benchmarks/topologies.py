@@ -141,5 +141,11 @@ orders = Topology(
 )
 txids = totals("txids")
 history = totals("history")
-small = totals("small")
+small = replace(totals("small"), engine="submit")
+small_warm = replace(
+    small,
+    name="small_warm",
+    engine="warm",
+    states=[replace(small.states[0], table="warm_totals")],
+)
 growth = by_minute("growth")

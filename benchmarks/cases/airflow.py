@@ -25,7 +25,11 @@ CASE = Case(
     what=lambda size: f"A file of {size.txid_rows} rows, from the queued DAG run to its end.",
     unit="runs",
     amount=lambda _, __: 1,
-    entries=(Entry(contestant=RELIABILITY), Entry(contestant=PLAIN_TASK)),
+    entries=(
+        Entry(contestant=RELIABILITY),
+        Entry(contestant=RELIABILITY, how="warm engine"),
+        Entry(contestant=PLAIN_TASK),
+    ),
     check="SELECT count(*), sum(n), sum(amount) FROM {}",
     generate=generate,
 )

@@ -1,4 +1,4 @@
-"""This project's DAG, and a DAG of one plain SparkSubmitOperator that does the same work."""
+"""This project's DAG in each engine, and a DAG of one plain SparkSubmitOperator that does the same work."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import DAG
 
 from benchmarks.places import ROOT
-from benchmarks.topologies import small
+from benchmarks.topologies import small, small_warm
 from reliability_airflow import topology_dag
 
 START = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
 small_txid = topology_dag(small, schedule=None, start_date=START)
+small_txid_warm = topology_dag(small_warm, schedule=None, start_date=START)
 
 with DAG("plain", schedule=None, start_date=START) as plain:
     SparkSubmitOperator(
