@@ -57,8 +57,9 @@ def section(results: Results) -> str:
 def conditions(results: Results) -> str:
     """Say when, where and with which server it was measured."""
     settings = ", ".join(f"{name} {value}" for name, value in results.settings.items())
+    dates = " and ".join(sorted({*results.dates.values()}))
     return wrapped(
-        f"Measured on {' and '.join(sorted({*results.dates.values()}))}, size `{results.size['name']}`, on one machine: "
+        f"Measured on {dates}, size `{results.size['name']}`, on one machine: "
         f"{results.machine}. All contestants used one Postgres: {settings}; the rest is as by "
         "default. Every Spark ran as `local[2]`."
     )

@@ -73,9 +73,9 @@ class Results:
         reasons = {k: why for k, why in earlier.missing.items() if k.split(":")[0] in kept}
         return replace(
             self,
-            dates={name: earlier.dates[name] for name in sorted(kept)} | self.dates,
+            dates={**{name: earlier.dates[name] for name in sorted(kept)}, **self.dates},
             measurements=[*others, *self.measurements],
-            missing=reasons | self.missing,
+            missing={**reasons, **self.missing},
         )
 
     def summaries(self, case: str, mode: str) -> list[Summary]:

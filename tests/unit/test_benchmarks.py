@@ -32,7 +32,7 @@ def runs(contestant, *seconds, mode="warm", phases=None):
 
 def results(*measurements, missing=None):
     return Results(
-        date="2026-11-22",
+        dates={"append": "2026-11-22"},
         size={**asdict(QUICK), "leaves_out": ["airflow"]},
         machine="2 cores",
         settings={"fsync": "on"},

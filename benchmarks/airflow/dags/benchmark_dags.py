@@ -1,4 +1,4 @@
-"""This project's DAG in each engine, and a DAG of one plain SparkSubmitOperator that does the same work."""
+"""This project's DAG in each engine, and a plain SparkSubmitOperator that does the same work."""
 
 from __future__ import annotations
 
