@@ -6,7 +6,8 @@ imports none of Airflow, pyspark, pyarrow and psycopg2, so that DAG files parse 
 
 from __future__ import annotations
 
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 from reliability.core.aggregators import (
     Append,
@@ -32,6 +33,10 @@ from reliability.spouts.file import FileSpout
 from reliability.spouts.memory import MemorySpout
 from reliability.spouts.table import TableSpout
 
+if TYPE_CHECKING:
+    from reliability.spark.accounting import aggregate, show_accounting
+    from reliability.spark.set_aside import drop, fan_out, quarantine
+
 __version__ = "0.1.0"
 
 __all__ = [
@@ -55,13 +60,22 @@ __all__ = [
     "TransactionalState",
     "Upsert",
     "aggregate",
+    "drop",
+    "fan_out",
+    "quarantine",
+    "show_accounting",
 ]
+_FOR_FRAMES = {
+    "aggregate": "reliability.spark.accounting",
+    "drop": "reliability.spark.set_aside",
+    "fan_out": "reliability.spark.set_aside",
+    "quarantine": "reliability.spark.set_aside",
+    "show_accounting": "reliability.spark.accounting",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # aggregate() is used only in process functions, where pyspark is installed.
-    if name == "aggregate":
-        from reliability.spark.frames import aggregate
-
-        return aggregate
+    # used only in process functions, where pyspark is installed
+    if module := _FOR_FRAMES.get(name):
+        return getattr(import_module(module), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,7 +17,7 @@ def count_words(batch: DataFrame) -> dict[str, DataFrame]:
 
 def by_length(words: DataFrame) -> dict[str, DataFrame]:
     """Read what `count_words` staged in this attempt: the words of the batch, with counts."""
-    return {"word_lengths": words.selectExpr("length(word) AS length", "times", "_x", "_n")}
+    return {"word_lengths": words.selectExpr("length(word) AS length", "times")}
 
 
 def tell(topology: str, txid: int) -> None:

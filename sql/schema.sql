@@ -276,6 +276,24 @@ CREATE TABLE reliability.participant (
     CONSTRAINT participant_is_another_database CHECK ((database <> ''::text))
 );
 
+CREATE TABLE reliability.quarantined_row (
+    topology text NOT NULL,
+    txid bigint NOT NULL,
+    attempt_id integer NOT NULL,
+    step text NOT NULL,
+    number integer NOT NULL,
+    reason text NOT NULL,
+    item text,
+    "row" bigint,
+    contents text NOT NULL,
+    is_cut boolean NOT NULL,
+    xor bigint NOT NULL,
+    count bigint NOT NULL,
+    CONSTRAINT quarantined_row_pkey PRIMARY KEY (topology, txid, attempt_id, step, number),
+    CONSTRAINT quarantined_row_topology_txid_attempt_id_fkey FOREIGN KEY (topology, txid, attempt_id) REFERENCES reliability.attempt(topology, txid, attempt_id),
+    CONSTRAINT quarantined_row_has_a_reason CHECK ((reason <> ''::text))
+);
+
 CREATE TABLE reliability.refreeze (
     topology text NOT NULL,
     txid bigint NOT NULL,
@@ -350,6 +368,26 @@ CREATE TABLE reliability.server (
     timeline integer NOT NULL,
     CONSTRAINT server_pkey PRIMARY KEY (only_row),
     CONSTRAINT one_server CHECK (only_row)
+);
+
+CREATE TABLE reliability.set_aside (
+    topology text NOT NULL,
+    txid bigint NOT NULL,
+    attempt_id integer NOT NULL,
+    sink text NOT NULL,
+    kind text NOT NULL,
+    reason text NOT NULL,
+    xor bigint NOT NULL,
+    count bigint NOT NULL,
+    CONSTRAINT set_aside_once_per_reason PRIMARY KEY (topology, txid, attempt_id, sink, kind, reason),
+    CONSTRAINT set_aside_topology_txid_attempt_id_sink_fkey FOREIGN KEY (topology, txid, attempt_id, sink) REFERENCES reliability.sink(topology, txid, attempt_id, sink),
+    CONSTRAINT only_a_fan_out_adds CHECK (
+CASE kind
+    WHEN 'FANNED_OUT'::text THEN ((count < 0) AND (xor = 0))
+    ELSE (count > 0)
+END),
+    CONSTRAINT set_aside_has_a_reason CHECK ((reason <> ''::text)),
+    CONSTRAINT set_aside_kind CHECK ((kind = ANY (ARRAY['DROPPED'::text, 'QUARANTINED'::text, 'FANNED_OUT'::text])))
 );
 
 CREATE TABLE reliability.sink (
@@ -553,6 +591,7 @@ BEGIN
                       'sink', s.sink, 'step', s.step, 'partitions', s.partitions,
                       'ack_val', s.ack_val, 'unacked', s.unacked,
                       'acked_partitions', k.partitions, 'digests', k.digests,
+                      'aside_xor', x.xor, 'aside_count', x.count,
                       'table_id', own.table_id) ORDER BY s.sink)
              FROM reliability.sink s
              LEFT JOIN reliability.attempt_table own
@@ -564,6 +603,11 @@ BEGIN
                     FROM reliability.ack
                    WHERE topology = s.topology AND txid = s.txid AND attempt_id = s.attempt_id
                      AND sink = s.sink) AS k ON true
+             LEFT JOIN LATERAL (
+                  SELECT coalesce(bit_xor(xor), 0) AS xor, coalesce(sum(count), 0)::bigint AS count
+                    FROM reliability.set_aside
+                   WHERE topology = s.topology AND txid = s.txid AND attempt_id = s.attempt_id
+                     AND sink = s.sink) AS x ON true
             WHERE s.topology = a.topology AND s.txid = a.txid AND s.attempt_id = a.attempt_id), '[]')
       FROM reliability.attempt a
       JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid
@@ -612,6 +656,30 @@ BEGIN
             USING ERRCODE = 'RL001';
     END IF;
     RETURN NEXT p_step;
+END $function$;
+
+CREATE OR REPLACE FUNCTION reliability.declare_partitions(p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_sink text, p_partitions integer, p_kinds text[], p_reasons text[], p_xors bigint[], p_counts bigint[])
+ RETURNS SETOF text
+ LANGUAGE plpgsql
+AS $function$
+BEGIN
+    UPDATE reliability.sink s
+       SET partitions = p_partitions,
+           ack_val = s.ack_val # coalesce((SELECT bit_xor(x) FROM unnest(p_xors) AS x), 0),
+           unacked = s.unacked - coalesce((SELECT sum(c) FROM unnest(p_counts) AS c), 0)
+      FROM reliability.attempt a
+     WHERE a.topology = p_topology AND a.txid = p_txid AND a.attempt_id = p_attempt_id
+       AND a.nonce = p_nonce AND a.status = 'PROCESSING'
+       AND s.topology = a.topology AND s.txid = a.txid AND s.attempt_id = a.attempt_id
+       AND s.sink = p_sink AND s.partitions IS NULL;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    INSERT INTO reliability.set_aside
+           (topology, txid, attempt_id, sink, kind, reason, xor, count)
+    SELECT p_topology, p_txid, p_attempt_id, p_sink, aside.*
+      FROM unnest(p_kinds, p_reasons, p_xors, p_counts) AS aside(kind, reason, xor, count);
+    RETURN NEXT p_sink;
 END $function$;
 
 CREATE OR REPLACE FUNCTION reliability.drop_attempt_table(p_topology text, p_state text, p_txid bigint, p_attempt_id integer)
@@ -838,8 +906,12 @@ EXCEPTION WHEN OTHERS THEN
     RETURN NULL;
 END $function$;
 
+CREATE VIEW reliability.accounts (topology text, txid bigint, attempt_id integer, status text, state text, verdict text, emitted bigint, applied bigint, dropped bigint, quarantined bigint, added_rows bigint, reasons jsonb) AS ...;
+
 CREATE VIEW reliability.attempt_timing (topology text, txid bigint, attempt_id integer, status text, granted_at timestamp with time zone, emit double precision, queue double precision, submit double precision, read double precision, stage double precision, exit double precision, seal double precision, wait double precision, commit double precision, total double precision) AS ...;
 
 CREATE VIEW reliability.blocked_transaction (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, dag_id text, run_id text, emitted_at timestamp with time zone, held_reason text) AS ...;
+
+CREATE VIEW reliability.quarantine (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, step text, number integer, reason text, item text, "row" bigint, contents text, is_cut boolean, xor bigint, count bigint, attempt_id integer, committed_at timestamp with time zone) AS ...;
 
 CREATE VIEW reliability.request_outcome (request_id bigint, topology text, txid bigint, dag_id text, run_id text, number integer, kind text, is_dry_run boolean, status text, reason text, granted_after integer, is_done boolean) AS ...;

@@ -162,6 +162,10 @@ def _plain_state(state: CheckedState) -> dict[str, Any]:
             for c in state.columns
         ],
         "arrived": state.arrived,
+        "set_aside": [
+            {"kind": aside.kind.value, "reason": aside.reason, "count": aside.fold.count}
+            for aside in state.set_aside
+        ],
         "rows": state.rows,
         "null_keys": state.null_keys,
         "example": state.example or None,
@@ -214,6 +218,9 @@ def _print_state(state: CheckedState, emitted: int) -> None:
         _table(("column of the frame", "in Spark"), state.frame)
     if state.arrived is not None:
         typer.echo(f"  {state.arrived:,} of {_rows(emitted)} arrive, as {_rows(state.rows)}")
+    for aside in state.set_aside:
+        verb = aside.kind.value.lower().replace("_", " ")
+        typer.echo(f"  {_rows(abs(aside.fold.count))} {verb}: {aside.reason}"[:WIDTH])
     if state.example:
         typer.echo(f"  {state.example}"[:WIDTH])
     for name, count in state.null_keys.items():

@@ -135,6 +135,7 @@ def _show_attempt(
     print_entries("items", _items(report.items))
     _print_steps(report)
     _print_states(report)
+    _print_accounts(report)
     if report.differences:
         what = "changed" if report.commit_number is not None else "would have changed"
         typer.echo("\n".join([what, *format_differences(report.differences)]))
@@ -238,6 +239,35 @@ def _print_states(report: AttemptReport) -> None:
         ],
         hide_empty=True,
     )
+
+
+def _print_accounts(report: AttemptReport) -> None:
+    kinds = ("emitted", "applied", "dropped", "quarantined", "added rows")
+    if report.accounts:
+        print_table(
+            "accounts, in rows of the source",
+            {"state": "left", **dict.fromkeys(kinds, "right"), "verified": "left"},
+            [
+                (
+                    a.state,
+                    a.emitted,
+                    a.applied,
+                    a.dropped or None,
+                    a.quarantined or None,
+                    a.added_rows or None,
+                    a.verdict,
+                )
+                for a in report.accounts
+            ],
+            hide_empty=True,
+        )
+    reasons = {
+        f"{reason['reason']}": reason["kind"].lower()
+        for account in report.accounts
+        for reason in account.reasons
+        if reason["kind"] != "FANNED_OUT"
+    }
+    print_entries("set aside", [(f"{kind}: {reason}",) for reason, kind in reasons.items()])
 
 
 def _known(value: bool | None) -> str:

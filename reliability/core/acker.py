@@ -8,7 +8,7 @@ sink is checked on its own: across two sinks, XOR could cancel a loss.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from reliability.core.errors import AttemptIncomplete, RowsUnaccounted
 from reliability.core.fold import Fold
@@ -23,6 +23,7 @@ class Sink:
     :param partitions: how many partitions the driver declared, None while the write runs
     :param acked_partitions: the partitions that acked, ascending
     :param unacked: emitted minus acked; its xor is Storm's ack_val
+    :param set_aside: what was dropped or quarantined on the way to it, which counts as acked
     """
 
     name: str
@@ -30,6 +31,7 @@ class Sink:
     partitions: int | None
     acked_partitions: tuple[int, ...]
     unacked: Fold
+    set_aside: Fold = field(default_factory=Fold)
 
 
 def check_acked(sinks: Sequence[Sink]) -> None:
@@ -53,26 +55,27 @@ def check_accounting(
     staged: dict[str, Fold],
     verdict: Verdict = Verdict.EXACT,
 ) -> None:
-    """Raise RowsUnaccounted unless emitted = acked = staged, for every sink on its own (V1).
+    """Raise RowsUnaccounted unless emitted = acked = staged + set aside, for every sink (V1, V8).
 
     The XOR of a COUNTED batch is not known at the source, so only the count of the emitted side is
     compared. Acked and staged rows must still agree in both.
     """
     for sink in sinks:
-        _check_state(sink.name, emitted, staged[sink.name], verdict)
+        found = staged[sink.name] + sink.set_aside
+        _check_state(sink.name, emitted, found, verdict)
         acked = Fold(emitted.xor ^ sink.unacked.xor, emitted.count - sink.unacked.count)
-        if acked != staged[sink.name]:
+        if acked != found:
             raise AttemptIncomplete(
                 f"state {sink.name}: acked and staged rows differ "
-                f"({abs(acked.count - staged[sink.name].count)} rows difference, ack_val "
+                f"({abs(acked.count - found.count)} rows difference, ack_val "
                 f"{sink.unacked.xor})"
             )
 
 
-def _check_state(name: str, emitted: Fold, staged: Fold, verdict: Verdict) -> None:
-    if emitted.count == staged.count and (emitted.xor == staged.xor or verdict is Verdict.COUNTED):
+def _check_state(name: str, emitted: Fold, found: Fold, verdict: Verdict) -> None:
+    if emitted.count == found.count and (emitted.xor == found.xor or verdict is Verdict.COUNTED):
         return
-    missing = emitted.count - staged.count
+    missing = emitted.count - found.count
     if missing > 0:
         what = f"{missing} of {emitted.count} emitted rows did not reach it"
     elif missing < 0:

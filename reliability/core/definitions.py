@@ -22,7 +22,7 @@ class Topology:
     """One ordered pipeline: a spout, its processing steps, its states, its configuration.
 
     :param process: the only step's function: `(batch: DataFrame) -> {state name: DataFrame}`;
-        every frame keeps the columns `_x` and `_n`
+        every row of the batch reaches every state once, unless `drop()` or `quarantine()` says why
     :param steps: instead of `process`, several steps, each a spark-submit of its own
     :param max_spout_pending: how many txids may be between begin and commit (Trident's default: 1)
     :param max_replay_pending: how many replays may be processed at once, in addition to first
@@ -39,6 +39,8 @@ class Topology:
         fails. 7 days by default
     :param max_staging_sessions: how many Spark tasks of an attempt stage rows at once, each with a
         session in Postgres: the last stage of a job has no more partitions
+    :param max_quarantined: how many rows of a batch its process function may put into the
+        quarantine; with more, the attempt fails
     :param engine: what runs a step: `submit`, a spark-submit of its own, or `warm`, a session
         of the host's warm engine; by default what RELIABILITY_ENGINE says, otherwise `submit`. The
         results are the same, and it may change at any time
@@ -57,6 +59,7 @@ class Topology:
     lease_seconds: int = 900
     blocked_timeout_seconds: float = 7 * 24 * 3600
     max_staging_sessions: int = 32
+    max_quarantined: int = 1000
     engine: str | None = None
     module: str = ""
 
@@ -141,6 +144,7 @@ class Topology:
         at_least_0 = {
             "blocked_timeout_seconds": self.blocked_timeout_seconds,
             "emit_interval_seconds": self.emit_interval_seconds,
+            "max_quarantined": self.max_quarantined,
         }
         for least, numbers in ((1, at_least_1), (0, at_least_0)):
             for name, number in numbers.items():

@@ -531,15 +531,33 @@ class RowsUnaccounted(Terminal):
     code = "ROWS_UNACCOUNTED"
     remedy = (
         "look for an inner join, a filter or a union in the process function: every row of the "
-        "batch must reach every state exactly once."
+        "batch must reach every state exactly once. Where a row leaves on purpose, say so with "
+        "reliability.drop() or quarantine(); where it becomes many, with fan_out()."
     )
 
 
 class FrameWithoutAccounting(Terminal):
-    """The process function returned a frame without the columns _x and _n."""
+    """A frame of the process function no longer says which rows of the batch it has."""
 
     code = "FRAME_WITHOUT_ACCOUNTING"
-    remedy = "keep the columns _x and _n, and aggregate with reliability.aggregate()."
+    remedy = "keep both columns _x and _n, or neither."
+
+
+class NotInProcessFunction(Terminal):
+    """A helper was called where no driver notes what it sets aside."""
+
+    code = "NOT_IN_PROCESS_FUNCTION"
+    remedy = "call it in the process function, in the thread that runs it."
+
+
+class QuarantineFull(Terminal):
+    """A batch puts more rows into the quarantine than its topology allows."""
+
+    code = "QUARANTINE_FULL"
+    remedy = (
+        "look at the source: so many bad rows have one cause. Otherwise set max_quarantined= of "
+        "the topology to more."
+    )
 
 
 class SchemaMismatch(Terminal):

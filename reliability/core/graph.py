@@ -24,7 +24,7 @@ class Step:
     :param name: its name, and that of its task in the DAG
     :param process: `(batch: DataFrame) -> {state name: DataFrame}`; a step that reads states gets
         one frame for each of `reads`, in that order, instead of the batch: the state's staged
-        columns with `_x` and `_n`
+        columns
     :param feeds: the states whose frames it returns; each state is fed by exactly one step
     :param reads: states that other steps feed
     """

@@ -137,6 +137,7 @@ def sink_of(row: Row) -> Sink:
         partitions=row["partitions"],
         acked_partitions=tuple(row["acked_partitions"]),
         unacked=Fold(row["ack_val"], row["unacked"]),
+        set_aside=Fold(row["aside_xor"], row["aside_count"]),
     )
 
 

@@ -30,14 +30,17 @@ from reliability.core.errors import (
 )
 from reliability.core.fold import ACCOUNTING, Fold
 from reliability.core.graph import Step
+from reliability.core.set_aside import Kind, SetAside
 from reliability.core.spout import Verdict
 from reliability.core.state import State
 from reliability.core.types import canonical, fits, greatest_of, is_exact, read_as
+from reliability.spark.accounting import hide_accounting
 from reliability.spark.driver import as_error
 from reliability.spark.imports import prefer_installed_pyspark
 from reliability.spark.one_evaluation import persist_shared
-from reliability.spark.reduce import check_frames, reduce_frame, with_spark_types
+from reliability.spark.reduce import accounted_frames, reduce_frame, with_spark_types
 from reliability.spark.session import pin_settings, pin_zone, session_builder
+from reliability.spark.set_aside import evaluate, mark_of, mark_staged, noting, on_the_way
 from reliability.spark.submit import driver_environment
 from reliability.spark.values import translate_value_errors
 from reliability.states.tables import StateTables
@@ -72,6 +75,7 @@ class CheckedState:
 
     :ivar frame: the columns of the frame that the process function returned, with their types
     :ivar arrived: how many rows of the sample reached the state; None if that is unknown
+    :ivar set_aside: what was dropped, quarantined or fanned out on the way, by reason
     :ivar null_keys: key column -> how many rows have NULL there
     :ivar example: a row that was lost or doubled
     :ivar preview: the first rows, reduced by key
@@ -82,6 +86,7 @@ class CheckedState:
     columns: list[CheckedColumn] = field(default_factory=list)
     arrived: int | None = None
     rows: int = 0
+    set_aside: list[SetAside] = field(default_factory=list)
     null_keys: dict[str, int] = field(default_factory=dict)
     example: str = ""
     preview: list[dict[str, Any]] = field(default_factory=list)
@@ -195,6 +200,8 @@ class _Check:
         self.sample = sample
         self.checked = checked
         self.reduced: dict[str, DataFrame] = {}
+        self.set_aside: dict[str, list[SetAside]] = {}
+        self.left: set[int] = set()
 
     def run(self) -> None:
         pin_settings(self.spark)
@@ -218,12 +225,20 @@ class _Check:
     def _run_step(self, step: Step) -> None:
         states = [state for state in self.topology.states if state.name in step.feeds]
         inputs = [self._staged(name) for name in step.reads] if step.reads else [self.batch]
-        frames = step.process(*inputs)
+        with noting() as calls:
+            returned = step.process(*map(hide_accounting, inputs))
         pin_settings(self.spark)  # the function may have changed some
-        check_frames(frames, states)
-        persist_shared(inputs, list(frames.values()))
+        frames = accounted_frames(returned, states)
+        persist_shared(inputs, [*frames.values(), *(call.rows for call in calls)])
+        set_aside, _ = evaluate(calls, self.topology.max_quarantined)
+        for call in calls:
+            if call.kind is not Kind.FANNED_OUT:
+                self.left.update(row["_x"] for row in call.rows.select("_x").collect())
+        before = {mark_of(name): self.set_aside.get(name, []) for name in step.reads}
         for state in states:
-            self.checked.states.append(self._check_state(state, frames[state.name]))
+            frame = frames[state.name]
+            self.set_aside[state.name] = on_the_way(frame, before | set_aside)
+            self.checked.states.append(self._check_state(state, frame))
 
     def _staged(self, name: str) -> DataFrame:
         """Return what a later step reads of a state."""
@@ -232,7 +247,7 @@ class _Check:
         state = next(state for state in self.topology.states if state.name == name)
         types = StateTables(self.topology.name, state).column_types()
         columns = [F.col(f"`{c}`").cast(read_as(type_)).alias(c) for c, type_ in types.items()]
-        return self.reduced[name].select(*columns, *ACCOUNTING)
+        return mark_staged(self.reduced[name].select(*columns, *ACCOUNTING), name)
 
     def _check_state(self, state: State, frame: DataFrame) -> CheckedState:
         found = CheckedState(name=state.name, frame=_types(frame))
@@ -268,13 +283,17 @@ class _Check:
 
     def _account(self, state: State, frame: DataFrame, staged: Fold, found: CheckedState) -> None:
         found.arrived = staged.count
-        unacked = Fold(self.emitted.xor ^ staged.xor, self.emitted.count - staged.count)
+        aside = found.set_aside = self.set_aside[state.name]
+        left_out = Fold.of(one.fold for one in aside)
+        acked = staged + left_out
+        unacked = Fold(self.emitted.xor ^ acked.xor, self.emitted.count - acked.count)
         sink = Sink(
             name=state.name,
             step=self.topology.step_of(state.name),
             partitions=1,
             acked_partitions=(0,),
             unacked=unacked,
+            set_aside=left_out,
         )
         verdict = self.sample.meta.verdict
         try:
@@ -293,7 +312,7 @@ class _Check:
         times = Counter(row["_x"] for row in arrived)
         for what, is_it in (("lost", 0), ("doubled", 2)):
             for row in self.input:
-                if min(times[row["_x"]], 2) == is_it:
+                if row["_x"] not in self.left and min(times[row["_x"]], 2) == is_it:
                     return f"{what}: {_described(row)}"
         return ""
 

@@ -5,9 +5,10 @@
 2. Set the session's settings that affect values, so that they are the same on every host.
 3. Read BatchMeta, check that the source has not changed, and make the batch's frame. A step that
    reads states gets the rows that earlier steps of the attempt have staged for them.
-4. Call the process function once.
+4. Call the process function once. Its input hides the accounting, which its frames still have.
 5. Set the settings again, as the function may have changed them. Evaluate once whatever several
-   states share and a second evaluation may change (V5).
+   states share and a second evaluation may change (V5). Count what the function has set aside, and
+   store what goes into the quarantine (V8).
 6. For each state: reduce to contributions, stage them, declare the number of partitions.
 
 The driver does not report success: the process that submitted it ends the step by the ledger.
@@ -34,17 +35,20 @@ from reliability.core.errors import (
     SchemaMismatch,
 )
 from reliability.core.graph import Step
+from reliability.core.set_aside import SetAside
 from reliability.core.spout import BatchMeta
 from reliability.core.state import State
 from reliability.fingerprint import fingerprint
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import ledger_dsn
+from reliability.spark.accounting import hide_accounting
 from reliability.spark.imports import drop_package_folder, find_code, prefer_installed_pyspark
 from reliability.spark.one_evaluation import is_lost_evaluation, persist_shared
 from reliability.spark.progress import Progress
 from reliability.spark.read_staged import staged_frame
-from reliability.spark.reduce import check_frames, reduce_frame
+from reliability.spark.reduce import accounted_frames, reduce_frame
 from reliability.spark.session import pin_settings, pin_zone, session_builder
+from reliability.spark.set_aside import evaluate, mark_of, mark_staged, noting, on_the_way
 from reliability.spark.stage import stage_task, write
 from reliability.spark.submission import Submission
 from reliability.spark.task_errors import raised_by_task
@@ -58,7 +62,9 @@ from reliability.transaction.process.attempt import (
     declare_partitions,
     end_attempt,
     read_batch_meta,
+    read_set_aside,
     start_step,
+    store_quarantined,
     verify_source,
 )
 from reliability.transaction.process.changed_columns import with_changed_columns
@@ -165,15 +171,20 @@ def _process_and_stage(
     pin_settings(spark)
     meta = read_batch_meta(databases.coordinator, grant)
     inputs = _inputs(spark, databases, topology, grant, step, meta)
-    frames = step.process(*inputs)
+    before = _set_aside_before(databases, topology, grant, step)
+    with noting() as calls:
+        returned = step.process(*map(hide_accounting, inputs))
     pin_settings(spark)  # the function may have changed some
-    check_frames(frames, states)
-    persist_shared(inputs, list(frames.values()))
+    frames = accounted_frames(returned, states)
+    persist_shared(inputs, [*frames.values(), *(call.rows for call in calls)])
+    set_aside, quarantined = evaluate(calls, topology.max_quarantined)
+    store_quarantined(databases.coordinator, grant, step.name, quarantined)
     for state in states:
         tables = StateTables(topology.name, state)
         staged = reduce_frame(frames[state.name], tables)
         staged = staged.coalesce(topology.max_staging_sessions)
-        _stage(databases.connection_of(state.database), tables, staged, grant, meta)
+        aside = on_the_way(frames[state.name], before | set_aside)
+        _stage(databases.connection_of(state.database), tables, staged, grant, meta, aside)
 
 
 def _inputs(
@@ -187,17 +198,31 @@ def _inputs(
     if step.reads:
         states = {state.name: state for state in topology.states}
         return [
-            staged_frame(
-                spark,
-                databases.connection_of(states[name].database),
-                topology.name,
-                states[name],
-                grant,
+            mark_staged(
+                staged_frame(
+                    spark,
+                    databases.connection_of(states[name].database),
+                    topology.name,
+                    states[name],
+                    grant,
+                ),
+                name,
             )
             for name in step.reads
         ]
     verify_source(databases.coordinator, grant, topology.spout, meta)
     return [topology.spout.frame(spark, meta)]
+
+
+def _set_aside_before(
+    databases: TopologyDatabases, topology: Topology, grant: Grant, step: Step
+) -> dict[str, list[SetAside]]:
+    """Return what the steps have set aside whose rows this one reads, by the mark of the state."""
+    names = {state.name: state.database for state in topology.states if state.name in step.reads}
+    return {
+        mark_of(name): read_set_aside(databases.connection_of(database), grant, name)
+        for name, database in names.items()
+    }
 
 
 def _stage(
@@ -206,10 +231,11 @@ def _stage(
     staged: DataFrame,
     grant: Grant,
     meta: BatchMeta,
+    set_aside: Sequence[SetAside],
 ) -> None:
     tables = attempt_table.open_table(connection, tables, grant, meta.emitted.count)
     partitions = write(staged, stage_task(connection, tables, grant))
-    declare_partitions(connection, grant, tables.state.name, partitions)
+    declare_partitions(connection, grant, tables.state.name, partitions, set_aside)
     logger.info("%s staged %s in %s partitions", grant, tables.state.name, partitions)
 
 

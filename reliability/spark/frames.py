@@ -1,7 +1,7 @@
 """The accounting columns of a frame: `_x` is the XOR of a row's tuple ids, `_n` their count.
 
 A process function that loses or doubles a row loses or doubles its `_x` and `_n` too. So the fold
-of the rows that arrive in Postgres shows it.
+of the rows that arrive in Postgres shows it. `accounting` hides them from the process function.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from reliability.core.errors import FrameWithoutAccounting, SchemaMismatch
+from reliability.core.errors import SchemaMismatch
 from reliability.core.fold import ACCOUNTING
 
 if TYPE_CHECKING:
@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 # count unnoticed. So it counts as one row that was never emitted.
 FOLD_X = "bit_xor(coalesce(_x, 0))"
 FOLD_N = "sum(coalesce(_n, 1))"
+# By default, Spark's JSON omits NULL fields and cuts times to milliseconds.
+JSON_OPTIONS = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX",
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
+}
 
 
 def with_tuple_ids(frame: DataFrame, ordinal: Column, row: Column) -> DataFrame:
@@ -45,27 +51,3 @@ def check_source_columns(columns: Sequence[str]) -> None:
             f"the source has columns of its own called {reserved}",
             remedy="rename them at the source; these names are reserved.",
         )
-
-
-def check_accounting_columns(name: str, frame: DataFrame) -> None:
-    """Raise FrameWithoutAccounting, with the frame's name, if `_x` or `_n` is missing (V3)."""
-    missing = [column for column in ACCOUNTING if column not in frame.columns]
-    if missing:
-        raise FrameWithoutAccounting(f"the frame for {name} has no columns {missing}")
-
-
-def aggregate(frame: DataFrame, by: list[str], **values: Column) -> DataFrame:
-    """Group a frame within a process function, and fold its `_x` and `_n` (V3).
-
-    ::
-
-        per_order = aggregate(lines, ["order_id"], total=F.sum("price"))
-    """
-    from pyspark.sql import functions as F
-
-    check_accounting_columns("aggregate()", frame)
-    return frame.groupBy(*by).agg(
-        *[value.alias(name) for name, value in values.items()],
-        F.expr(FOLD_X).alias("_x"),
-        F.expr(FOLD_N).alias("_n"),
-    )

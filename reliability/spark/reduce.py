@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 from reliability.core.errors import SchemaMismatch
 from reliability.core.state import State
 from reliability.core.types import fits, is_written_as_json
-from reliability.spark.frames import FOLD_N, FOLD_X, check_accounting_columns
+from reliability.spark.accounting import with_accounting
+from reliability.spark.frames import FOLD_N, FOLD_X, JSON_OPTIONS
 from reliability.states.digest import DIGEST
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 
@@ -21,16 +22,14 @@ if TYPE_CHECKING:
 
 # frames.FOLD_X and FOLD_N for one row
 ROW_X, ROW_N = "coalesce(_x, 0)", "coalesce(_n, 1)"
-# By default, Spark's JSON omits NULL fields and cuts times to milliseconds.
-JSON_OPTIONS = {
-    "ignoreNullFields": "false",
-    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]XXX",
-    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss[.SSSSSS]",
-}
 
 
-def check_frames(frames: Mapping[str, Any], states: Sequence[State]) -> None:
-    """Raise unless the process function returned one frame with accounting for every state."""
+def accounted_frames(frames: Mapping[str, Any], states: Sequence[State]) -> dict[str, DataFrame]:
+    """Return what the process function returned, with the columns `_x` and `_n`.
+
+    :raises SchemaMismatch: it did not return one frame for each state
+    :raises FrameWithoutAccounting: a frame does not say which rows of the batch it has (V3)
+    """
     wanted = {state.name for state in states}
     if not isinstance(frames, Mapping) or frames.keys() != wanted:
         returned = sorted(frames) if isinstance(frames, Mapping) else type(frames).__name__
@@ -38,8 +37,10 @@ def check_frames(frames: Mapping[str, Any], states: Sequence[State]) -> None:
             f"the process function returned {returned}, but the states are {sorted(wanted)}",
             remedy="return a dict that maps the name of every state to its frame.",
         )
-    for state in states:
-        check_accounting_columns(f"state {state.name}", frames[state.name])
+    return {
+        state.name: with_accounting(f"the frame for state {state.name}", frames[state.name])
+        for state in states
+    }
 
 
 def reduce_frame(frame: DataFrame, tables: StateTables) -> DataFrame:

@@ -44,6 +44,7 @@ from reliability.transaction.commit.drain import drain
 from reliability.transaction.commit.dry_run import DryRunResult, dry_run_replay
 from reliability.transaction.commit.plan import Committed
 from reliability.transaction.correct.park import skip_again
+from reliability.transaction.inspect.accounts import accounts_of
 from reliability.transaction.process.attempt import end_attempt, error_of
 from reliability.transaction.process.begin import (
     begin_attempt,
@@ -52,7 +53,7 @@ from reliability.transaction.process.begin import (
     interval,
     read_snapshot,
 )
-from reliability.transaction.process.seal import end_step, seal
+from reliability.transaction.process.seal import Sealed, end_step, seal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,8 +205,19 @@ def _process(
                 _submit(connection, task.topology, executor, grant, step)
         case Seal():
             grant = grant_of(task.topology.name, seen)
-            seal(connection, task.topology, grant, task.work.task)
-            executor.report(f"attempt {grant.attempt} is processed")
+            sealed = seal(connection, task.topology, grant, task.work.task)
+            executor.report(f"attempt {grant.attempt} is processed{_accounts(sealed)}")
+            if sealed is not None and sealed.has_set_aside:
+                for account in accounts_of(connection, task.topology, grant):
+                    executor.report(str(account))
+
+
+def _accounts(sealed: Sealed | None) -> str:
+    if sealed is None:
+        return ""
+    return f": {sealed.emitted:,} rows emitted" + (
+        "" if sealed.has_set_aside else ", all applied to each state"
+    )
 
 
 def _submit(

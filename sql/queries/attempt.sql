@@ -141,15 +141,37 @@ UPDATE reliability.attempt a SET lease_until = reliability.renewed_lease(a)
 RETURNING attempt_id;
 
 -- declare_partitions --
--- Record how many partitions the finished write action of a sink had; a second declaration finds no
--- row.
-UPDATE reliability.sink s SET partitions = %(partitions)s
-  FROM reliability.attempt a
+-- Record how many partitions the finished write action of a sink had, and what was set aside on the way
+-- to it; a second declaration finds no row.
+SELECT reliability.declare_partitions(%(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(sink)s,
+       %(partitions)s, %(kinds)s::text[], %(reasons)s::text[], %(xors)s::bigint[],
+       %(counts)s::bigint[]);
+
+-- quarantine_rows --
+-- Store rows that a step of a PROCESSING attempt has put into the quarantine, in their order.
+INSERT INTO reliability.quarantined_row
+       (topology, txid, attempt_id, step, number, reason, item, row, contents, is_cut, xor, count)
+SELECT a.topology, a.txid, a.attempt_id, %(step)s, q.number, q.reason, q.item, q.row, q.contents,
+       q.is_cut, q.xor, q.count
+  FROM reliability.attempt a,
+       unnest(%(reasons)s::text[], %(items)s::text[], %(rows)s::bigint[], %(contents)s::text[],
+              %(cut)s::boolean[], %(xors)s::bigint[], %(counts)s::bigint[])
+       WITH ORDINALITY AS q(reason, item, row, contents, is_cut, xor, count, number)
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
    AND a.nonce = %(nonce)s AND a.status = 'PROCESSING'
-   AND s.topology = a.topology AND s.txid = a.txid AND s.attempt_id = a.attempt_id
-   AND s.sink = %(sink)s AND s.partitions IS NULL
-RETURNING s.sink;
+RETURNING number;
+
+-- set_aside_for --
+-- What an attempt has set aside on the way to a state.
+SELECT kind, reason, xor, count FROM reliability.set_aside
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+   AND sink = %(sink)s
+ ORDER BY kind, reason;
+
+-- delete_quarantined --
+-- Delete the quarantined rows of an attempt that has ended.
+DELETE FROM reliability.quarantined_row
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s;
 
 -- acknowledge --
 -- Fence, then ack; the caller sends it in one round trip with COMMIT.
@@ -165,13 +187,19 @@ SELECT write_id::text AS write_id FROM reliability.ack
 -- sinks --
 -- The acker's record of each sink of an attempt: ack_val, and which partitions have acked.
 SELECT s.sink, s.step, s.partitions, s.ack_val, s.unacked,
+       (SELECT coalesce(bit_xor(x.xor), 0) FROM reliability.set_aside x
+         WHERE x.topology = s.topology AND x.txid = s.txid AND x.attempt_id = s.attempt_id
+           AND x.sink = s.sink) AS aside_xor,
+       (SELECT coalesce(sum(x.count), 0)::bigint FROM reliability.set_aside x
+         WHERE x.topology = s.topology AND x.txid = s.txid AND x.attempt_id = s.attempt_id
+           AND x.sink = s.sink) AS aside_count,
        coalesce(array_agg(k.partition ORDER BY k.partition) FILTER (WHERE k.partition IS NOT NULL),
                 '{}') AS acked_partitions
   FROM reliability.sink s
   LEFT JOIN reliability.ack k ON k.topology = s.topology AND k.txid = s.txid
         AND k.attempt_id = s.attempt_id AND k.sink = s.sink
  WHERE s.topology = %(topology)s AND s.txid = %(txid)s AND s.attempt_id = %(attempt_id)s
- GROUP BY s.sink, s.step, s.partitions, s.ack_val, s.unacked
+ GROUP BY s.topology, s.txid, s.attempt_id, s.sink
  ORDER BY s.sink;
 
 -- begin_seal --

@@ -40,6 +40,13 @@ SELECT s.sink AS state, s.step, s.staged_rows, s.contribution_digest, s.partitio
  WHERE s.topology = %(topology)s AND s.txid = %(txid)s AND s.attempt_id = %(attempt_id)s
  ORDER BY s.sink;
 
+-- accounts --
+-- The accounts of each state of an attempt that was sealed.
+SELECT state, verdict, emitted, applied, dropped, quarantined, added_rows, reasons
+  FROM reliability.accounts
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+ ORDER BY state;
+
 -- story_events --
 -- The status changes of an attempt, in order.
 SELECT status, reason_code, reason, happened_at FROM reliability.attempt_event

@@ -12,6 +12,8 @@ SELECT DISTINCT topology FROM reliability.source_item
 -- Delete everything that the ledger of a database has of a topology, in one statement: foreign keys
 -- are checked at its end.
 WITH acks AS (DELETE FROM reliability.ack WHERE topology = %(topology)s),
+     aside AS (DELETE FROM reliability.set_aside WHERE topology = %(topology)s),
+     quarantined AS (DELETE FROM reliability.quarantined_row WHERE topology = %(topology)s),
      sinks AS (DELETE FROM reliability.sink WHERE topology = %(topology)s),
      tables AS (DELETE FROM reliability.attempt_table WHERE topology = %(topology)s),
      steps AS (DELETE FROM reliability.attempt_step WHERE topology = %(topology)s),

@@ -307,7 +307,7 @@ def test_a_row_that_the_process_function_lost_or_doubled(folder, pipeline, proce
 
 
 def forget_accounting(batch):
-    return {"per_customer": batch, "per_day": batch.drop("_x")}
+    return {"per_customer": batch, "per_day": batch.groupBy("day", "price").count()}
 
 
 def forget_a_state(batch):

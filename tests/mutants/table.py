@@ -1,5 +1,7 @@
 """One seeded mutant of the product, or more, for every rule of PROTOCOL R, E, A, C, H, S and K1.
 
+Of the rules V, for V1, V2, V3 and V8.
+
 A mutant is a text of the product that is replaced by another, so that the rule does not hold any
 more, and the tests that must fail then. A text has to be there exactly once: when the code moves,
 the table says so instead of testing nothing.
@@ -30,6 +32,8 @@ BY_HAND = "tests/rules/test_by_hand.py::"
 VIEWS = "tests/integration/test_views_of_appended_rows.py::"
 TABLES = "tests/integration/test_attempt_tables.py::"
 WARM = "tests/integration/test_warm_engine.py::"
+ASIDE = "tests/integration/test_set_aside.py::"
+HIDDEN = "tests/integration/test_hidden_accounting.py::"
 
 NOT_BUILT: dict[str, str] = {}
 
@@ -1051,5 +1055,87 @@ MUTANTS = (
         old="new = [waiter for waiter in waiters if waiter not in memory.seen]",
         new="new = [] if memory.seen else list(waiters)",
         tests=(WAITING + "test_whoever_comes_late_is_looked_at_though_nothing_changes",),
+    ),
+    Mutant(
+        rule="V1",
+        name="a loss passes if the number is right",
+        path="reliability/core/acker.py",
+        old="(emitted.xor == found.xor or verdict is Verdict.COUNTED)",
+        new="True",
+        tests=(ASIDE + "test_an_undeclared_loss_beside_a_declared_one_fails",),
+    ),
+    Mutant(
+        rule="V2",
+        name="the number of rows proves nothing",
+        path="reliability/core/acker.py",
+        old="    if emitted.count == found.count and (",
+        new="    if (",
+        tests=(ASIDE + "test_each_element_is_accounted_for",),
+    ),
+    Mutant(
+        rule="V3",
+        name="a join accounts for its right side",
+        path="reliability/spark/accounting.py",
+        old="            found.setdefault(attribute.name(), attribute)\n",
+        new="            found[attribute.name()] = attribute\n",
+        tests=(HIDDEN + "test_what_loses_or_doubles_a_row_shows",),
+    ),
+    Mutant(
+        rule="V3",
+        name="a join by a name forgets what its sides hide",
+        path="reliability/spark/accounting.py",
+        old="    below = _hidden(child)\n",
+        new="    below = {}\n",
+        tests=(HIDDEN + "test_what_is_made_of_each_row_accounts_for_it",),
+    ),
+    Mutant(
+        rule="V8",
+        name="what leaves is counted for every state",
+        path="reliability/spark/set_aside.py",
+        old="    marks = marks_of(frame, list(set_aside))\n",
+        new="    marks = set(set_aside)\n",
+        tests=(ASIDE + "test_what_leaves_on_the_way_to_a_state_counts_there_only",),
+    ),
+    Mutant(
+        rule="V8",
+        name="the elements of a fan-out share an id",
+        path="reliability/spark/set_aside.py",
+        old='    rows = rows.withColumn("_x", _id_in_tree(mark))\n',
+        new='    first = F.when(F.col(_PLACE) == 0, F.col("_x"))\n'
+        '    rows = rows.withColumn("_x", first.otherwise(0))\n',
+        tests=(ASIDE + "test_each_element_is_accounted_for",),
+    ),
+    Mutant(
+        rule="V8",
+        name="the rows that a fan-out adds are not counted",
+        path="reliability/spark/set_aside.py",
+        old='(1 - F.col(size)).cast("bigint")',
+        new='F.lit(0).cast("bigint")',
+        tests=(ASIDE + "test_one_line_becomes_many_words",),
+    ),
+    Mutant(
+        rule="V8",
+        name="a condition is evaluated for what leaves and for what stays",
+        path="reliability/spark/set_aside.py",
+        old="    return hide_accounting(marked.where(~F.col(mark)).drop(mark))\n",
+        new="    again = marked.withColumn(mark, F.coalesce(leaves, F.lit(False)))\n"
+        "    return hide_accounting(again.where(~F.col(mark)).drop(mark))\n",
+        tests=(ASIDE + "test_what_leaves_on_the_way_to_a_state_counts_there_only",),
+    ),
+    Mutant(
+        rule="V8",
+        name="rows are in quarantine before their txid commits",
+        path="sql/migrations/0014_set_aside.sql",
+        old=" WHERE a.status = 'COMMITTED';\n",
+        new=";\n",
+        tests=(ASIDE + "test_nothing_is_in_quarantine_before_the_commit_or_after_a_rollback",),
+    ),
+    Mutant(
+        rule="V8",
+        name="a later step forgets what an earlier one has set aside",
+        path="reliability/spark/driver.py",
+        old="before | set_aside",
+        new="set_aside",
+        tests=(ASIDE + "test_a_later_step_starts_from_what_an_earlier_one_has_left",),
     ),
 )

@@ -93,13 +93,13 @@ def main(arguments: list[str]) -> int:
     stage = driver._stage
     done: list[str] = []
 
-    def stage_and_lose(connection: Any, tables: Any, staged: Any, grant: Any, meta: Any) -> None:
-        stage(connection, tables, staged, grant, meta)
+    def stage_and_lose(connection: Any, tables: Any, staged: Any, *others: Any) -> None:
+        stage(connection, tables, staged, *others)
         done.append(tables.state.name)
         if len(done) == 1:
             _lose_an_executor(staged.sparkSession)
 
-    driver._stage = stage_and_lose
+    driver._stage = stage_and_lose  # type: ignore[assignment]
     return driver.main(arguments)
 
 

@@ -19,6 +19,7 @@ from reliability.core.difference import Difference
 from reliability.core.errors import AttemptUnknown
 from reliability.core.request import RequestKind
 from reliability.ledger.connection import LedgerConnection, Row
+from reliability.transaction.inspect.accounts import Account
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 
 
@@ -110,6 +111,7 @@ class AttemptReport:
     items: Sequence[Mapping[str, Any]]
     steps: tuple[StepReport, ...]
     states: tuple[StateReport, ...]
+    accounts: tuple[Account, ...]
     replaced: Replaced | None
     events: tuple[Event, ...]
     differences: tuple[Difference, ...]
@@ -138,6 +140,7 @@ def attempt_report(
             items=row["items"] or (),
             steps=records.steps(),
             states=records.states(),
+            accounts=records.accounts(),
             replaced=_compare(records, row),
             events=records.events(),
             differences=records.differences(),
@@ -200,6 +203,9 @@ class _Records:
 
     def states(self) -> tuple[StateReport, ...]:
         return tuple(StateReport(**row) for row in self._rows_everywhere("story_states"))
+
+    def accounts(self) -> tuple[Account, ...]:
+        return tuple(Account(**row) for row in self._rows_everywhere("accounts"))
 
     def events(self) -> tuple[Event, ...]:
         return tuple(

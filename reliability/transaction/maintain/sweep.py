@@ -191,6 +191,7 @@ def _clean_attempt(
     with connection.transaction() as tx:
         for table in declared_tables(tx, topology):
             tx.run(table.clean(), **key)
+        tx.run("delete_quarantined", **key)
         if is_dropped:
             tx.run("record_cleaned", **key)
     return is_dropped

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import uuid
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NoReturn
 
@@ -20,6 +21,8 @@ from reliability.core.errors import (
     SourceMoved,
     error_from_ledger,
 )
+from reliability.core.fold import Fold
+from reliability.core.set_aside import Kind, QuarantinedRow, SetAside
 from reliability.core.spout import BatchMeta, Spout
 from reliability.core.texts import as_json
 from reliability.ledger.connection import LedgerConnection, Row
@@ -76,12 +79,58 @@ def renew_lease(connection: LedgerConnection, grant: Grant) -> None:
 
 
 def declare_partitions(
-    connection: LedgerConnection, grant: Grant, sink: str, partitions: int
+    connection: LedgerConnection,
+    grant: Grant,
+    sink: str,
+    partitions: int,
+    set_aside: Sequence[SetAside] = (),
 ) -> None:
-    """Record that a sink's single write action has finished, and its number of partitions (A5)."""
+    """Record that a sink's single write action has finished, and its number of partitions (A5).
+
+    :param set_aside: what was set aside on the way to it, one for each kind and reason (V8)
+    """
     with connection.in_one_round_trip() as tx:
-        row = tx.first("declare_partitions", sink=sink, partitions=partitions, **grant)
+        row = tx.first(
+            "declare_partitions",
+            sink=sink,
+            partitions=partitions,
+            kinds=[aside.kind.value for aside in set_aside],
+            reasons=[aside.reason for aside in set_aside],
+            xors=[aside.fold.xor for aside in set_aside],
+            counts=[aside.fold.count for aside in set_aside],
+            **grant,
+        )
     raise_if_fenced(row, grant)
+
+
+def read_set_aside(connection: LedgerConnection, grant: Grant, sink: str) -> list[SetAside]:
+    """Return what the attempt has set aside on the way to a state."""
+    with connection.in_one_round_trip() as tx:
+        rows = tx.all("set_aside_for", sink=sink, **grant)
+    return [
+        SetAside(Kind(row["kind"]), row["reason"], Fold(row["xor"], row["count"])) for row in rows
+    ]
+
+
+def store_quarantined(
+    connection: LedgerConnection, grant: Grant, step: str, rows: Sequence[QuarantinedRow]
+) -> None:
+    """Store the rows that a step has put into the quarantine; they count with the attempt."""
+    with connection.in_one_round_trip() as tx:
+        stored = tx.all(
+            "quarantine_rows",
+            step=step,
+            reasons=[row.reason for row in rows],
+            items=[row.item for row in rows],
+            rows=[row.row for row in rows],
+            contents=[row.contents for row in rows],
+            cut=[row.is_cut for row in rows],
+            xors=[row.fold.xor for row in rows],
+            counts=[row.fold.count for row in rows],
+            **grant,
+        )
+    if len(stored) != len(rows):
+        raise error_of(connection, grant)
 
 
 def read_batch_meta(connection: LedgerConnection, grant: Grant) -> BatchMeta:

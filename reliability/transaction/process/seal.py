@@ -52,7 +52,17 @@ def end_step(connection: LedgerConnection, topology: Topology, grant: Grant, ste
         raise error_of(connection, grant)
 
 
-def seal(connection: LedgerConnection, topology: Topology, grant: Grant, task: str) -> None:
+@dataclass(frozen=True, slots=True)
+class Sealed:
+    """How many rows of its source a sealed attempt accounts for."""
+
+    emitted: int
+    has_set_aside: bool
+
+
+def seal(
+    connection: LedgerConnection, topology: Topology, grant: Grant, task: str
+) -> Sealed | None:
     """Seal an attempt whose steps are all done: make it PROCESSED, or raise the reason not to (A6).
 
     1. SEALING: later acks find no PROCESSING row
@@ -62,22 +72,27 @@ def seal(connection: LedgerConnection, topology: Topology, grant: Grant, task: s
 
     With states in several databases, each seals its own. The coordinator is first in step 1 and
     last in step 3: PROCESSED there means PROCESSED everywhere (C6).
+
+    :returns: None if another task has sealed it
     """
     row = _begin_seal(connection, grant, task)
     if row is None:
-        return _sealed_by_another_or_raise(connection, grant)
+        _check_sealed_by_another(connection, grant)
+        return None
+    meta = batch_of(row)
     try:
         with _databases(connection, topology) as databases:
             sinks = [*row["sinks"]]
             for participant in databases:
                 there = _begin_seal(participant.connection, grant, task)
                 sinks += raise_if_fenced(there, grant)["sinks"]
-            staged = _audit(databases, topology, grant, batch_of(row), sinks)
+            staged = _audit(databases, topology, grant, meta, sinks)
             for participant in databases:
                 _end_seal(participant.connection, grant, staged[participant.name])
             _end_seal(connection, grant, staged[COORDINATOR])
     except ReliabilityError as error:
         fail_and_raise(connection, grant, error)
+    return Sealed(meta.emitted.count, any(sink_of(one).set_aside != Fold() for one in sinks))
 
 
 def _databases(connection: LedgerConnection, topology: Topology) -> TopologyDatabases:
@@ -156,7 +171,7 @@ def _end_seal(connection: LedgerConnection, grant: Grant, staged: dict[str, _Sta
         )
 
 
-def _sealed_by_another_or_raise(connection: LedgerConnection, grant: Grant) -> None:
+def _check_sealed_by_another(connection: LedgerConnection, grant: Grant) -> None:
     # Two steps that end at the same moment both try to seal.
     status = AttemptStatus(read_attempt(connection, grant)["status"])
     if status is not AttemptStatus.SEALING and status not in SEALED:

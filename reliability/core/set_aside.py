@@ -1,0 +1,78 @@
+"""What a process function does to the number of rows on purpose, each with a reason (V8).
+
+For every state, emitted = staged + dropped + quarantined - added by a fan-out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+
+from reliability.core.errors import InvalidDefinition
+from reliability.core.fold import Fold
+
+MAX_REASON = 200  # characters
+
+
+class Kind(Enum):
+    """What became of the rows: dropped, kept beside the tables, or made from others."""
+
+    DROPPED = "DROPPED"
+    QUARANTINED = "QUARANTINED"
+    FANNED_OUT = "FANNED_OUT"
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """The tuples of a batch that a state does not get, for one reason.
+
+    :param fold: their XOR and count. A fan-out's XOR is 0, and its count is less than 0: so many
+        rows were added
+    """
+
+    kind: Kind
+    reason: str
+    fold: Fold
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuarantinedRow:
+    """A row that is kept beside the tables.
+
+    :param item: the file that it is from, if that is known
+    :param row: its index there, from 0
+    :param contents: its columns as JSON
+    :param is_cut: the contents were too long to be kept whole
+    :param fold: of the source rows in it: one, unless rows were aggregated before
+    """
+
+    reason: str
+    contents: str
+    fold: Fold
+    item: str | None = None
+    row: int | None = None
+    is_cut: bool = False
+
+
+def combined(found: Iterable[SetAside]) -> list[SetAside]:
+    """Return one for each kind and reason, without those of no rows."""
+    folds: dict[tuple[Kind, str], Fold] = {}
+    for aside in found:
+        key = (aside.kind, aside.reason)
+        folds[key] = folds.get(key, Fold()) + aside.fold
+    return [SetAside(*key, fold) for key, fold in folds.items() if fold != Fold()]
+
+
+def check_reason(reason: str) -> str:
+    """Return a reason as the ledger stores it.
+
+    :raises InvalidDefinition: it is empty or too long
+    """
+    text = " ".join(reason.split())
+    if not 0 < len(text) <= MAX_REASON:
+        raise InvalidDefinition(
+            f"a reason has 1 to {MAX_REASON} characters, not {len(text)}",
+            remedy="name the kind of row, not the row: one reason stands for many rows.",
+        )
+    return text

@@ -1,0 +1,92 @@
+"""What this project asks of Spark's analyzed plans, which have no API in Python.
+
+`tests/integration/test_hidden_accounting.py` holds what is relied on here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+
+def analyzed(frame: DataFrame) -> Any:
+    """Return a frame's analyzed logical plan."""
+    return frame._jdf.queryExecution().analyzed()
+
+
+def frame_of(plan: Any, spark: SparkSession) -> DataFrame:
+    """Return the frame of an analyzed plan."""
+    from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+    dataset = jvm(spark).org.apache.spark.sql.classic.Dataset
+    return ClassicDataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)
+
+
+def column_of(attribute: Any, spark: SparkSession) -> Column:
+    """Return an attribute of a plan as a column: it is found by its id, not by its name."""
+    from pyspark.sql.classic.column import Column as ClassicColumn
+
+    return ClassicColumn(jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.column(attribute))
+
+
+def set_hidden(project: Any, attributes: Iterable[Any], spark: SparkSession) -> None:
+    """Let a Project hide attributes of its child: they are found if asked for, but not shown.
+
+    Spark does the same with the second key of a join by a column's name.
+    """
+    project.setTagValue(_hidden_tag(spark), _scala(attributes, spark))
+
+
+def hidden(project: Any, spark: SparkSession) -> list[Any] | None:
+    """Return the attributes that a Project hides; None if it hides those of its child."""
+    found = project.getTagValue(_hidden_tag(spark))
+    return sequence(found.get()) if found.isDefined() else None
+
+
+def with_children(plan: Any, new: Iterable[Any], spark: SparkSession) -> Any:
+    """Return a plan over other children."""
+    return plan.withNewChildren(_scala(new, spark))
+
+
+def children(plan: Any) -> list[Any]:
+    """Return the children of a plan, without subqueries."""
+    return sequence(plan.children())
+
+
+def parts(plan: Any) -> list[Any]:
+    """Return the children and the subqueries of a plan."""
+    return [*sequence(plan.children()), *sequence(plan.subqueries())]
+
+
+def nodes(plan: Any) -> Iterator[Any]:
+    """Return a plan and all plans inside it."""
+    yield plan
+    for part in parts(plan):
+        yield from nodes(part)
+
+
+def sequence(scala: Any) -> list[Any]:
+    """Return a Scala sequence as a list."""
+    return [scala.apply(index) for index in range(scala.size())]
+
+
+def jvm(spark: SparkSession) -> Any:
+    """Return the session's view of the JVM."""
+    found = spark._jvm
+    assert found is not None
+    return found
+
+
+def _hidden_tag(spark: SparkSession) -> Any:
+    return jvm(spark).org.apache.spark.sql.catalyst.plans.logical.Project.hiddenOutputTag()
+
+
+def _scala(items: Iterable[Any] | Sequence[Any], spark: SparkSession) -> Any:
+    java = jvm(spark)
+    found = java.java.util.ArrayList()
+    for item in items:
+        found.add(item)
+    return java.scala.jdk.javaapi.CollectionConverters.asScala(found).toSeq()

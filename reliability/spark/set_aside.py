@@ -1,0 +1,303 @@
+"""`drop()`, `quarantine()`, `fan_out()`: rows leave or multiply, and the accounts show it (V8).
+
+Each call notes a frame of what it sets aside, and leaves a mark in the plan of the frame that it
+returns. So the driver finds which calls are on the way to which state, and counts them there.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from reliability.core.aggregators.column import quoted
+from reliability.core.errors import NotInProcessFunction, QuarantineFull
+from reliability.core.fold import ACCOUNTING, Fold
+from reliability.core.set_aside import Kind, QuarantinedRow, SetAside, check_reason, combined
+from reliability.spark import catalyst
+from reliability.spark.accounting import hide_accounting, show_accounting
+from reliability.spark.frames import FOLD_N, FOLD_X, JSON_OPTIONS
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+#: of a quarantined row's columns as JSON
+MAX_CONTENTS = 10_000
+MASKED = "***"
+_MARK = "_set_aside_"
+_PLACE, _ELEMENT = "_place", "_element"
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """One call.
+
+    :param mark: the name of a column that the plans of its results have
+    :param rows: what is set aside, with `_x` and `_n`
+    """
+
+    mark: str
+    kind: Kind
+    reason: str
+    rows: DataFrame
+
+
+_NOTED: ContextVar[list[Noted] | None] = ContextVar("noted", default=None)
+
+
+@contextmanager
+def noting() -> Iterator[list[Noted]]:
+    """Collect the calls within the block: the driver's, around a process function."""
+    noted: list[Noted] = []
+    token = _NOTED.set(noted)
+    try:
+        yield noted
+    finally:
+        _NOTED.reset(token)
+
+
+def drop(frame: DataFrame, condition: Column | str, reason: str) -> DataFrame:
+    """Leave out the rows that meet a condition; the accounts show how many, by reason.
+
+    ::
+
+        orders = reliability.drop(batch, "status = 'test'", "test order")
+
+    :param condition: a column, or SQL; a row for which it is NULL stays
+    """
+    return _without(frame, condition, Kind.DROPPED, reason)
+
+
+def quarantine(
+    frame: DataFrame, condition: Column | str, reason: str, *, mask: Sequence[str] = ()
+) -> DataFrame:
+    """Leave out the rows that meet a condition, and keep them in the ledger's quarantine.
+
+    They count as quarantined from the commit of their txid on.
+
+    :param condition: a column, or SQL; a row for which it is NULL stays
+    :param mask: columns whose values the quarantine must not show
+    """
+    return _without(frame, condition, Kind.QUARANTINED, reason, mask)
+
+
+def fan_out(frame: DataFrame, column: str) -> DataFrame:
+    """Make a row for each element of an array column, which replaces the array.
+
+    It stays one tuple: the XOR of the rows' ids is the tuple's, as in Storm's tuple tree. A row
+    whose array is NULL or empty is dropped, with the reason "COLUMN is empty".
+    """
+    from pyspark.sql import functions as F
+
+    array = F.col(quoted(column))
+    filled = drop(frame, F.coalesce(F.size(array), F.lit(0)) <= 0, f"{column} is empty")
+    mark = _next_mark()
+    marked = show_accounting(filled).withColumn(mark, F.size(array))
+    _note(Noted(mark, Kind.FANNED_OUT, column, marked.select(*_added(mark))))
+    rows = marked.select("*", F.posexplode(array).alias(_PLACE, _ELEMENT))
+    rows = rows.withColumn("_x", _id_in_tree(mark))
+    columns = [
+        F.col(_ELEMENT).alias(name) if name == column else F.col(quoted(name))
+        for name in filled.columns
+    ]
+    return hide_accounting(rows.select(*columns, "_x", "_n"))
+
+
+def _added(size: str) -> list[Column]:
+    """Return the accounting of the rows that are added: the count is less than 0."""
+    from pyspark.sql import functions as F
+
+    return [F.lit(0).cast("bigint").alias("_x"), (1 - F.col(size)).cast("bigint").alias("_n")]
+
+
+def _id_in_tree(size: str) -> Column:
+    """Return an element's id: a hash of its own, or the first's, which makes up the tuple's."""
+    from pyspark.sql import functions as F
+
+    others = F.when(F.col(size) > 1, F.sequence(F.lit(1), F.col(size) - 1))
+    xor = F.aggregate(
+        F.coalesce(others, F.array().cast("array<int>")),
+        F.col("_x"),
+        lambda found, place: found.bitwiseXOR(F.xxhash64("_x", place)),
+    )
+    return F.when(F.col(_PLACE) == 0, xor).otherwise(F.xxhash64("_x", _PLACE))
+
+
+def evaluate(
+    calls: Sequence[Noted], most: int
+) -> tuple[dict[str, list[SetAside]], list[QuarantinedRow]]:
+    """Count what each call sets aside, and read what goes into the quarantine.
+
+    :param most: how many rows may go there
+    :returns: mark -> what is set aside, and the quarantined rows
+    :raises QuarantineFull: there are more
+    """
+    found: dict[str, list[SetAside]] = {}
+    rows: list[QuarantinedRow] = []
+    for call in calls:
+        if call.kind is Kind.QUARANTINED:
+            fold, quarantined = _read(call, most - len(rows), most)
+            rows += quarantined
+        else:
+            fold = _fold(call.rows)
+        found[call.mark] = [SetAside(call.kind, call.reason, fold)]
+    return found, rows
+
+
+def _fold(rows: DataFrame) -> Fold:
+    from pyspark.sql import functions as F
+
+    row = rows.agg(F.expr(FOLD_X).alias("_x"), F.expr(FOLD_N).alias("_n")).collect()[0]
+    return Fold(row["_x"] or 0, row["_n"] or 0)
+
+
+def _read(call: Noted, room: int, most: int) -> tuple[Fold, list[QuarantinedRow]]:
+    from pyspark.sql import functions as F
+
+    columns = [F.col(quoted(name)) for name in call.rows.columns if name not in ACCOUNTING]
+    contents = F.to_json(F.struct(*columns), JSON_OPTIONS)
+    told = {"item": _place(call.rows, "file_path"), "row": _place(call.rows, "row_index")}
+    rows = call.rows.select(
+        *(column.alias(name) for name, column in told.items()),
+        F.substring(contents, 1, MAX_CONTENTS).alias("contents"),
+        (F.length(contents) > MAX_CONTENTS).alias("is_cut"),
+        *ACCOUNTING,
+    ).take(room + 1)
+    if len(rows) > room:
+        raise QuarantineFull(
+            f"more than {most} rows are to be quarantined, at last for {call.reason!r}"
+        )
+    found = [
+        QuarantinedRow(
+            reason=call.reason,
+            contents=row["contents"],
+            fold=Fold(row["_x"] or 0, 1 if row["_n"] is None else row["_n"]),
+            item=row["item"],
+            row=row["row"],
+            is_cut=row["is_cut"],
+        )
+        for row in rows
+    ]
+    return Fold.of(row.fold for row in found), found
+
+
+def _place(rows: DataFrame, field: str) -> Column:
+    """Return where a row is from, as long as Spark knows its file."""
+    from pyspark.errors import AnalysisException
+    from pyspark.sql import functions as F
+
+    place = F.col(f"_metadata.{field}")
+    try:
+        rows.select(place)
+    except AnalysisException:
+        return F.lit(None)
+    return place
+
+
+def mark_staged(frame: DataFrame, state: str) -> DataFrame:
+    """Mark the plan of a state's staged rows, which lack what was set aside before them."""
+    from pyspark.sql import functions as F
+
+    return frame.withColumn(mark_of(state), F.lit(True)).drop(mark_of(state))
+
+
+def mark_of(state: str) -> str:
+    """Return the mark of a state's staged rows."""
+    return f"_staged_{state}"
+
+
+def on_the_way(frame: DataFrame, set_aside: Mapping[str, Sequence[SetAside]]) -> list[SetAside]:
+    """Return what was set aside on the way to a frame, one for each kind and reason.
+
+    :param frame: it has the columns `_x` and `_n`
+    :param set_aside: by mark
+    """
+    marks = marks_of(frame, list(set_aside))
+    return combined(aside for mark in sorted(marks) for aside in set_aside[mark])
+
+
+def marks_of(frame: DataFrame, marks: Sequence[str]) -> set[str]:
+    """Return which marks are on the way of the rows that a frame accounts for.
+
+    A mark that is only in the other side of a join, or in a subquery, is not.
+
+    :param frame: it has the columns `_x` and `_n`
+    """
+    if not marks:
+        return set()
+    plan = catalyst.analyzed(frame)
+    return _marks(plan, _ids(plan, "_x"), frozenset(marks))
+
+
+def _marks(plan: Any, wanted: set[int], marks: frozenset[str]) -> set[str]:
+    output = catalyst.sequence(plan.output())
+    found = marks & {attribute.name() for attribute in output}
+    for child, ids in _sources(plan, wanted):
+        found |= _marks(child, ids, marks)
+    return set(found)
+
+
+def _sources(plan: Any, wanted: set[int]) -> Iterator[tuple[Any, set[int]]]:
+    """Return the children that some columns come from, with those columns there."""
+    children = catalyst.children(plan)
+    if plan.nodeName() == "Union":
+        places = [n for n, a in enumerate(catalyst.sequence(plan.output())) if _id(a) in wanted]
+        for child in children:
+            output = catalyst.sequence(child.output())
+            yield child, {_id(output[n]) for n in places}
+        return
+    needed = wanted | {
+        _id(reference)
+        for expression in catalyst.sequence(plan.expressions())
+        if expression.nodeName() == "Alias" and _id(expression) in wanted
+        for reference in catalyst.sequence(expression.references().toSeq())
+    }
+    sources = [(child, needed & _ids(child)) for child in children]
+    if any(ids for _, ids in sources):
+        yield from ((child, ids) for child, ids in sources if ids)
+    else:  # a function made the columns anew
+        yield from ((child, ids) for child in children if (ids := _ids(child, "_x")))
+
+
+def _ids(plan: Any, name: str | None = None) -> set[int]:
+    output = catalyst.sequence(plan.output())
+    return {_id(attribute) for attribute in output if name in (None, attribute.name())}
+
+
+def _id(expression: Any) -> int:
+    return int(expression.exprId().id())
+
+
+def _without(
+    frame: DataFrame,
+    condition: Column | str,
+    kind: Kind,
+    reason: str,
+    mask: Sequence[str] = (),
+) -> DataFrame:
+    from pyspark.sql import functions as F
+
+    mark, text = _next_mark(), check_reason(reason)
+    leaves = F.expr(condition) if isinstance(condition, str) else condition
+    # in a column, so that what leaves and what stays come from one evaluation (V5)
+    marked = show_accounting(frame).withColumn(mark, F.coalesce(leaves, F.lit(False)))
+    leaving = marked.where(F.col(mark)).drop(mark)
+    _note(Noted(mark, kind, text, leaving.withColumns({c: F.lit(MASKED) for c in mask})))
+    return hide_accounting(marked.where(~F.col(mark)).drop(mark))
+
+
+def _next_mark() -> str:
+    return f"{_MARK}{len(_calls())}"
+
+
+def _note(noted: Noted) -> None:
+    _calls().append(noted)
+
+
+def _calls() -> list[Noted]:
+    calls = _NOTED.get()
+    if calls is None:
+        raise NotInProcessFunction("drop(), quarantine() or fan_out() was called elsewhere")
+    return calls

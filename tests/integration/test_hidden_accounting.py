@@ -1,0 +1,228 @@
+"""The accounting that a frame hides: which operations carry it, and what an error says (rule V3).
+
+What is relied on here is Spark's: it has no name in Python.
+"""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from reliability import aggregate, show_accounting
+from reliability.core.errors import FrameWithoutAccounting
+from reliability.core.fold import Fold
+from reliability.spark.accounting import hide_accounting
+from tests.support.functions import F
+
+ROWS = 100
+
+
+@pytest.fixture
+def batch(spark):
+    rows = spark.range(ROWS).selectExpr(
+        "id",
+        "id % 7 AS customer",
+        "cast(id AS double) AS amount",
+        "timestamp_seconds(id) AS ts",
+        "array(1, 2) AS tags",
+        "xxhash64(id) AS _x",
+        "1L AS _n",
+    )
+    return hide_accounting(rows)
+
+
+@pytest.fixture
+def customers(spark):
+    return spark.createDataFrame([(n, n % 3) for n in range(7)], "customer long, region long")
+
+
+@pytest.fixture
+def emitted(batch):
+    return fold_of(batch)
+
+
+def fold_of(frame):
+    row = (
+        show_accounting(frame)
+        .agg(F.expr("bit_xor(coalesce(_x, 0)) AS x"), F.expr("sum(coalesce(_n, 1)) AS n"))
+        .collect()[0]
+    )
+    return Fold(row.x or 0, row.n or 0)
+
+
+def by_customer(frame, other):
+    return F.col(f"{frame}.customer") == F.col(f"{other}.customer")
+
+
+# --- what carries it -----------------------------------------------------------------------------
+
+CARRIES = {
+    "nothing": lambda b, c: b,
+    "select": lambda b, c: b.select("customer", "amount"),
+    "select of a select": lambda b, c: b.select("customer", "amount").select("amount"),
+    "selectExpr": lambda b, c: b.selectExpr("amount * 2 AS twice"),
+    "names": lambda b, c: b.drop("ts").withColumnRenamed("amount", "a").alias("x").toDF(*"abcd"),
+    "withColumn": lambda b, c: b.withColumn("twice", F.col("amount") * 2).select("twice"),
+    "fillna, replace": lambda b, c: b.fillna(0).replace(1, 2),
+    "a filter that meets all": lambda b, c: b.where("amount >= 0").dropna(),
+    "a join on a condition": lambda b, c: (
+        b.alias("l").join(c.alias("r"), by_customer("l", "r"), "left").select("region")
+    ),
+    "a join by a name": lambda b, c: b.select("customer", "amount").join(c, "customer", "left"),
+    "joins by names": lambda b, c: (
+        b.join(c, "customer").join(c.withColumnRenamed("region", "r2"), ["customer"]).select("r2")
+    ),
+    "a join by a name from the right": lambda b, c: c.join(b, "customer", "right"),
+    "a join with its own total": lambda b, c: b.join(
+        b.groupBy("customer").agg(F.sum("amount").alias("total")), "customer"
+    ),
+    "a semi join": lambda b, c: b.join(c, b.customer == c.customer, "left_semi"),
+    "a subquery": lambda b, c: b.where("id >= (SELECT 0)"),
+    "a window": lambda b, c: b.withColumn(
+        "place", F.expr("row_number() OVER (PARTITION BY customer ORDER BY ts)")
+    ).select("place"),
+    "order and place": lambda b, c: b.repartition(3).sort("amount").coalesce(1).hint("rebalance"),
+    "cache": lambda b, c: b.select("amount").cache(),
+    "a limit above": lambda b, c: b.limit(ROWS),
+    "a Python function": lambda b, c: b.select(F.udf(lambda n: n, "long")("customer")),
+    "a pandas function": lambda b, c: b.select(F.pandas_udf(lambda s: s, "long")("customer")),
+    "transform": lambda b, c: b.transform(lambda f: f.select("id")),
+    "observe": lambda b, c: b.observe("seen", F.count("id").alias("n")).select("id"),
+    "shown": lambda b, c: b.select("id", "_x", "_n"),
+    "shown by the frame": lambda b, c: b.select("id", b["_x"], b["_n"]),
+    "aggregate": lambda b, c: aggregate(b, ["customer"], total=F.sum("amount")).select("total"),
+    "aggregate by hand": lambda b, c: b.groupBy("customer").agg(
+        F.expr("bit_xor(_x)").alias("_x"), F.expr("sum(_n)").alias("_n")
+    ),
+    "union": lambda b, c: b.where("id < 9").select("id").union(b.where("id >= 9").select("amount")),
+    "unions": lambda b, c: (
+        b.where("id < 9").union(b.where("id = 9").union(b.where("id > 9"))).where("id >= 0")
+    ),
+    "a join of a union": lambda b, c: (
+        b.where("id < 9").union(b.where("id >= 9")).alias("u").join(c, "customer").select("u.id")
+    ),
+    "unionByName": lambda b, c: b.where("id < 9").unionByName(
+        b.where("id >= 9").drop("ts"), allowMissingColumns=True
+    ),
+    "a column of files": lambda b, c: b.select("id", F.lit("_metadata").alias("_metadata")),
+}
+
+
+@pytest.mark.parametrize("name", CARRIES)
+def test_what_is_made_of_each_row_accounts_for_it(batch, customers, emitted, name):
+    made = CARRIES[name](batch, customers)
+    assert emitted.count == ROWS
+    assert fold_of(made) == emitted
+    shown = show_accounting(made)
+    assert [c for c in shown.columns if c not in ("_x", "_n")] == [
+        c for c in made.columns if c not in ("_x", "_n")
+    ]
+    assert shown.drop("_x", "_n").count() == made.count()
+
+
+def test_a_view_needs_the_columns(spark, batch, emitted):
+    show_accounting(batch).createOrReplaceTempView("b")
+    assert fold_of(spark.sql("SELECT customer, amount * 2 AS a, _x, _n FROM b")) == emitted
+    assert "_x" not in batch.columns
+
+
+def test_a_file_still_says_where_a_row_is(spark, tmp_path):
+    spark.range(3).write.parquet(str(tmp_path / "n"))
+    frame = spark.read.parquet(str(tmp_path / "n"))
+    batch = hide_accounting(frame.selectExpr("*", "xxhash64(id) AS _x", "1L AS _n"))
+    found = batch.select("id").select("_metadata.file_path").distinct().collect()
+    assert all(row.file_path.startswith("file:/") for row in found)
+    assert fold_of(batch.select("id", "_metadata.row_index")).count == 3
+
+
+# --- what loses or doubles rows ------------------------------------------------------------------
+
+WRONG = {
+    "an inner join": lambda b, c: b.join(c.where("customer > 3"), "customer"),
+    "a join that doubles": lambda b, c: b.join(c.union(c), "customer"),
+    "an outer join that makes rows": lambda b, c: b.where("customer < 6").join(
+        c, "customer", "full"
+    ),
+    "a self join": lambda b, c: b.alias("a").join(b.alias("b"), by_customer("a", "b")),
+    "the wrong side": lambda b, c: b.limit(1).crossJoin(b.select(F.col("id").alias("other"))),
+    "dropDuplicates": lambda b, c: b.dropDuplicates(["customer"]),
+    "distinct": lambda b, c: b.select("customer").distinct(),
+    "explode": lambda b, c: b.select(F.explode("tags")),
+    "limit": lambda b, c: b.limit(5),
+    "offset": lambda b, c: b.offset(5),
+    "sample": lambda b, c: b.sample(0.5, seed=1),
+    "where": lambda b, c: b.where("id <> 5").select("amount"),
+    "a branch twice": lambda b, c: b.union(b.where("id = 5")),
+    "lost here, doubled there": lambda b, c: b.where("id <> 5").union(b.where("id = 6")),
+    "three of one": lambda b, c: b.union(b.where("id = 6")).union(b.where("id = 6")),
+    "an anti join": lambda b, c: b.join(c.where("customer = 1"), "customer", "left_anti"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_loses_or_doubles_a_row_shows(batch, customers, emitted, name):
+    made = WRONG[name](batch, customers)
+    assert fold_of(made) != emitted
+    # it makes the same rows, accounted for or not
+    assert show_accounting(made).count() == made.count()
+
+
+# --- what loses it -------------------------------------------------------------------------------
+
+LOST = {
+    "union": (
+        lambda b: b.select("id").union(b.sparkSession.range(3)),
+        "a union with a frame that is not made from the step's input has lost",
+        r"show_accounting\(\)",
+    ),
+    "groupBy": (
+        lambda b: b.groupBy("customer").count(),
+        r"groupBy\(\) or distinct\(\) has lost",
+        r"reliability.aggregate\(\)",
+    ),
+    "mapInPandas": (
+        lambda b: b.select("id").mapInPandas(lambda rows: rows, "id long").where("id > 0"),
+        "MapInPandas has lost",
+        r"show_accounting\(\) on the frame before it",
+    ),
+    "applyInPandas": (
+        lambda b: b.groupBy("customer").applyInPandas(lambda r: r[["customer"]], "customer long"),
+        "FlatMapGroupsInPandas has lost",
+        r"show_accounting\(\)",
+    ),
+    "intersect": (
+        lambda b: b.select("id").intersect(b.select("id")),
+        r"intersect\(\) has lost",
+        r"show_accounting\(\)",
+    ),
+    "rollup": (lambda b: b.rollup("customer").count(), "has lost", "reliability"),
+    "unpivot": (
+        lambda b: b.unpivot(["id"], ["customer"], "name", "value"),
+        r"unpivot\(\) has lost",
+        r"show_accounting\(\)",
+    ),
+    "SQL": (
+        lambda b: b.sparkSession.sql("SELECT DISTINCT customer FROM {b}", b=b),
+        "SQL on a view has lost",
+        r"show_accounting\(\)",
+    ),
+    "a frame from elsewhere": (
+        lambda b: b.sparkSession.range(3),
+        "not made from the step's input",
+        "process function's arguments",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_an_error_names_what_lost_it(batch, name):
+    made, what, remedy = LOST[name]
+    with pytest.raises(FrameWithoutAccounting, match=what) as caught:
+        show_accounting(made(batch))
+    assert re.search(remedy, caught.value.remedy)
+
+
+def test_one_of_the_two_columns_is_not_enough(batch):
+    with pytest.raises(FrameWithoutAccounting, match="has the column _x, but not _n"):
+        show_accounting(batch.select("id", "_x"))

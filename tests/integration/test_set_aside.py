@@ -1,0 +1,340 @@
+"""Rows that leave or multiply on purpose: nothing else passes (rules V1, V2, V8)."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+import reliability
+from reliability import Append, Count, FileSpout, State, Step, Sum, Topology
+from reliability.core.errors import (
+    InvalidDefinition,
+    NotInProcessFunction,
+    QuarantineFull,
+    RowsUnaccounted,
+)
+from reliability.transaction.correct.rollback import roll_back
+from reliability.transaction.maintain.sweep import sweep
+from tests.support.fix_pipeline import in_both_engines, month, shop, write_parquet
+from tests.support.fix_postgres import rows
+
+ROWS = [
+    {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
+]
+ACCOUNTS = (
+    "SELECT state, emitted, applied, dropped, quarantined, added_rows FROM reliability.accounts"
+    " WHERE status = 'COMMITTED' ORDER BY txid, state"
+)
+REASONS = "SELECT sink, kind, reason, count FROM reliability.set_aside ORDER BY sink, kind, reason"
+QUARANTINE = "SELECT reason, row, contents FROM reliability.quarantine ORDER BY row"
+
+
+def clean(batch):
+    """Drop two rows for all states, and quarantine one for `per_day`."""
+    kept = reliability.drop(batch, "price < 2", "too cheap")
+    days = reliability.quarantine(kept, "price = 7", "a price of 7", mask=["customer"])
+    return {"per_customer": kept, "per_day": days.select("day", "price")}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    write_parquet(tmp_path / "1997-01" / "a.parquet", ROWS)
+    return tmp_path
+
+
+@in_both_engines
+def test_the_accounts_say_what_left_and_why(folder, pipeline, connection):
+    pipe = pipeline(shop(folder, clean))
+    assert pipe.emit(month(1997, 1)) == [1]
+    pipe.transact(1)
+    assert rows(connection, ACCOUNTS) == [
+        ("per_customer", 20, 18, 2, 0, 0),
+        ("per_day", 20, 17, 2, 1, 0),
+    ]
+    assert rows(connection, REASONS) == [
+        ("per_customer", "DROPPED", "too cheap", 2),
+        ("per_day", "DROPPED", "too cheap", 2),
+        ("per_day", "QUARANTINED", "a price of 7", 1),
+    ]
+    assert rows(connection, "SELECT sum(orders)::int FROM per_customer") == [(18,)]
+    assert rows(connection, "SELECT sum(orders)::int FROM per_day") == [(17,)]
+    [(reason, row, contents)] = rows(connection, QUARANTINE)
+    assert (reason, row) == ("a price of 7", 7)
+    assert json.loads(contents) == {"customer": "***", "day": "1997-01-03", "price": 7.00}
+    [(item,)] = rows(connection, "SELECT item FROM reliability.quarantine")
+    assert item.endswith("/1997-01/a.parquet")
+
+
+def test_nothing_is_in_quarantine_before_the_commit_or_after_a_rollback(
+    folder, pipeline, connection
+):
+    pipe = pipeline(shop(folder, clean))
+    pipe.emit(month(1997, 1))
+    pipe.process(1)
+    assert rows(connection, QUARANTINE) == []
+    pipe.transact(1)
+    assert len(rows(connection, QUARANTINE)) == 1
+    roll_back(connection, "shop", 0, "a test")
+    assert rows(connection, QUARANTINE) == []
+    assert rows(connection, ACCOUNTS) == []
+    sweep(connection, "shop", clean=True)
+    assert rows(connection, "SELECT count(*)::int FROM reliability.quarantined_row") == [(0,)]
+
+
+def test_a_replay_replaces_what_was_set_aside(folder, pipeline, connection):
+    pipe = pipeline(shop(folder, clean))
+    pipe.emit(month(1997, 1))
+    pipe.transact(1)
+    again = pipeline(shop(folder)).again()
+    again.emit(month(1997, 1))
+    again.transact(1)
+    assert rows(connection, ACCOUNTS) == [
+        ("per_customer", 20, 20, 0, 0, 0),
+        ("per_day", 20, 20, 0, 0, 0),
+    ]
+    assert rows(connection, QUARANTINE) == []
+
+
+# --- nothing else passes -------------------------------------------------------------------------
+
+
+def lose_another(batch):
+    return {**clean(batch), "per_customer": clean(batch)["per_customer"].where("price <> 5")}
+
+
+def drop_one_and_double_one(batch):
+    kept = reliability.drop(batch, "price = 3", "three")
+    return {"per_customer": batch, "per_day": kept.union(kept.where("price = 4"))}
+
+
+def lose_one_and_double_one(batch):
+    kept = reliability.drop(batch, "price = 3", "three")
+    days = kept.where("price <> 5").union(kept.where("price = 4"))
+    return {"per_customer": batch, "per_day": days}
+
+
+def drop_of_another_branch(batch):
+    reliability.drop(batch, "price = 3", "three")
+    return {"per_customer": batch.where("price <> 3"), "per_day": batch}
+
+
+def drop_twice_what_leaves_once(batch):
+    kept = reliability.drop(batch, "price = 3", "three")
+    return {"per_customer": kept.union(kept), "per_day": batch}
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        lose_another,
+        drop_one_and_double_one,
+        lose_one_and_double_one,
+        drop_of_another_branch,
+        drop_twice_what_leaves_once,
+    ],
+)
+def test_an_undeclared_loss_beside_a_declared_one_fails(folder, pipeline, connection, process):
+    pipe = pipeline(shop(folder, process))
+    pipe.emit(month(1997, 1))
+    with pytest.raises(RowsUnaccounted):
+        pipe.process(1)
+
+
+def join_with_what_was_dropped_elsewhere(batch):
+    """Only the left side of the join accounts for the rows."""
+    from pyspark.sql import functions as F
+
+    cheap = reliability.drop(batch, "price > 5", "dear")
+    best = reliability.aggregate(cheap, ["customer"], best=F.max("price"))
+    return {"per_customer": batch.join(best, "customer", "left"), "per_day": batch}
+
+
+def by_chance(batch):
+    return {
+        "per_customer": reliability.drop(batch, "rand() < 0.5", "by chance"),
+        "per_day": reliability.quarantine(batch, "rand() < 0.5", "by chance"),
+    }
+
+
+def branches(batch):
+    early, late = batch.where("price < 9"), batch.where("price >= 9")
+    early = reliability.drop(early, "price = 1", "one")
+    late = reliability.drop(late, "price = 11", "eleven")
+    return {"per_customer": early.unionByName(late), "per_day": batch}
+
+
+def null_stays(batch):
+    return {"per_customer": reliability.drop(batch, "NULL", "never"), "per_day": batch}
+
+
+def of_groups(batch):
+    """A dropped group counts as all its rows."""
+    from pyspark.sql import functions as F
+
+    groups = reliability.aggregate(batch, ["customer", "day"], price=F.sum("price"))
+    return {"per_customer": batch, "per_day": reliability.drop(groups, "customer = 1", "one")}
+
+
+@pytest.mark.parametrize(
+    "process", [join_with_what_was_dropped_elsewhere, by_chance, branches, null_stays, of_groups]
+)
+def test_what_leaves_on_the_way_to_a_state_counts_there_only(folder, pipeline, connection, process):
+    pipe = pipeline(shop(folder, process))
+    pipe.emit(month(1997, 1))
+    pipe.transact(1)
+    for _, emitted, applied, dropped, quarantined, _ in rows(connection, ACCOUNTS):
+        assert emitted == applied + dropped + quarantined == 20
+
+
+def test_too_many_for_the_quarantine_fail_the_batch(folder, pipeline, connection):
+    pipe = pipeline(replace(shop(folder, clean), max_quarantined=0))
+    pipe.emit(month(1997, 1))
+    with pytest.raises(QuarantineFull, match="more than 0 rows"):
+        pipe.process(1)
+
+
+# --- fan out -------------------------------------------------------------------------------------
+
+
+def fan(batch):
+    return {"words": fanned(batch)}
+
+
+def fanned(batch):
+    split = batch.selectExpr("line", "split(line, ' ') AS word")
+    return reliability.fan_out(
+        split.selectExpr("line", "IF(line = '', NULL, word) AS word"), "word"
+    )
+
+
+def lose_an_element(batch):
+    return {"words": fanned(batch).where("word <> 'c'")}
+
+
+def double_an_element(batch):
+    words = fanned(batch)
+    return {"words": words.union(words.where("word = 'c'"))}
+
+
+def lose_one_element_and_double_another(batch):
+    words = fanned(batch)
+    return {"words": words.where("word <> 'c'").union(words.where("word = 'b'"))}
+
+
+def three_of_an_element(batch):
+    words = fanned(batch)
+    one = words.where("word = 'c'")
+    return {"words": words.union(one).union(one)}
+
+
+def lose_the_first(batch):
+    return {"words": fanned(batch).where("word <> 'a'")}
+
+
+LINES = ["a b c", "d", "", "e f"]
+
+
+@pytest.fixture
+def in_lines(tmp_path, pipeline):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    pq.write_table(pa.table({"line": LINES}), tmp_path / "lines.parquet")
+
+    def make(process):
+        spout = FileSpout(f"{tmp_path}/lines.parquet")
+        states = [State("words", values={"word": Append("word", "text")})]
+        pipe = pipeline(Topology("words", spout, states, process))
+        assert pipe.emit(None) == [1]
+        return pipe
+
+    return make
+
+
+def test_one_line_becomes_many_words(in_lines, connection):
+    in_lines(fan).transact(1)
+    assert rows(connection, "SELECT word FROM words ORDER BY word") == [(w,) for w in "abcdef"]
+    assert rows(connection, ACCOUNTS) == [("words", 4, 3, 1, 0, 3)]
+    assert rows(connection, REASONS) == [
+        ("words", "DROPPED", "word is empty", 1),
+        ("words", "FANNED_OUT", "word", -3),
+    ]
+
+
+@pytest.mark.parametrize(
+    "process",
+    [
+        lose_an_element,
+        double_an_element,
+        lose_one_element_and_double_another,
+        three_of_an_element,
+        lose_the_first,
+    ],
+)
+def test_each_element_is_accounted_for(in_lines, process):
+    with pytest.raises(RowsUnaccounted):
+        in_lines(process).process(1)
+
+
+# --- several steps -------------------------------------------------------------------------------
+
+
+def first_step(batch):
+    return {"per_day": reliability.drop(batch, "price = 3", "three")}
+
+
+def second_step(days):
+    left = reliability.drop(days, "day = DATE '1997-01-01'", "the first day")
+    return {"per_year": left.selectExpr("cast(year(day) AS bigint) AS year", "orders")}
+
+
+def test_a_later_step_starts_from_what_an_earlier_one_has_left(folder, pipeline, connection):
+    revenue = {"orders": Count(), "revenue": Sum("price", "numeric(14,2)")}
+    pipe = pipeline(
+        Topology(
+            "shop",
+            spout=FileSpout(f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet"),
+            states=[
+                State("per_day", key={"day": "date"}, values=revenue),
+                State(
+                    "per_year",
+                    key={"year": "bigint"},
+                    values={"orders": Sum("orders", "bigint")},
+                ),
+            ],
+            steps=[
+                Step("daily", first_step, feeds=["per_day"]),
+                Step("yearly", second_step, feeds=["per_year"], reads=["per_day"]),
+            ],
+            module=__name__,
+        )
+    )
+    pipe.emit(month(1997, 1))
+    pipe.transact(1)
+    assert rows(connection, ACCOUNTS) == [
+        ("per_day", 20, 19, 1, 0, 0),
+        ("per_year", 20, 15, 5, 0, 0),
+    ]
+    assert rows(connection, "SELECT orders::int FROM per_year") == [(15,)]
+
+
+# --- outside -------------------------------------------------------------------------------------
+
+
+def test_a_call_elsewhere_is_refused(spark):
+    frame = spark.range(1).selectExpr("id", "1L AS _x", "1L AS _n")
+    with pytest.raises(NotInProcessFunction):
+        reliability.drop(frame, "true", "why")
+
+
+@pytest.mark.parametrize("reason", ["", " ", "x" * 201])
+def test_a_reason_is_a_short_text(spark, reason):
+    from reliability.spark.set_aside import noting
+
+    frame = spark.range(1).selectExpr("id", "1L AS _x", "1L AS _n")
+    with noting(), pytest.raises(InvalidDefinition, match="a reason has 1 to 200 characters"):
+        reliability.drop(frame, "true", reason)
