@@ -205,6 +205,27 @@ CREATE TABLE reliability.contribution (
     CONSTRAINT empty_contribution_has_no_rows CHECK (((rows >= 0) AND ((presence = 'compacted'::text) OR ((presence = 'empty'::text) = (rows = 0)))))
 );
 
+CREATE TABLE reliability.correction (
+    correction_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    topology text NOT NULL,
+    txid bigint NOT NULL,
+    xor bigint NOT NULL,
+    was jsonb NOT NULL,
+    becomes jsonb NOT NULL,
+    reason text NOT NULL,
+    corrected_by text NOT NULL,
+    corrected_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    request_id bigint,
+    ended_at timestamp with time zone,
+    CONSTRAINT correction_pkey PRIMARY KEY (correction_id),
+    CONSTRAINT correction_request_id_fkey FOREIGN KEY (request_id) REFERENCES reliability.request(request_id),
+    CONSTRAINT correction_topology_txid_fkey FOREIGN KEY (topology, txid) REFERENCES reliability.transaction(topology, txid),
+    CONSTRAINT correction_changes_something CHECK (((becomes <> '{}'::jsonb) AND (becomes <> was))),
+    CONSTRAINT correction_says_why CHECK ((reason <> ''::text))
+);
+
+CREATE UNIQUE INDEX one_correction_per_row ON reliability.correction USING btree (topology, txid, xor) WHERE ((ended_at IS NULL) AND (request_id IS NULL));
+
 CREATE TABLE reliability.difference (
     difference_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     topology text NOT NULL,

@@ -19,6 +19,7 @@ IN_THE_ORDER_OF_THE_HELP = (
     "replay",
     "control",
     "exclude",
+    "quarantine",
     "reconcile",
     "resume",
     "alter",

@@ -229,11 +229,14 @@ def replay_all(
     *,
     refreeze: bool,
     report: Callable[[str], None],
+    asked: Callable[[], None] = lambda: None,
 ) -> list[ReplayResult]:
     """Replay the txids, as many at once as the topology allows.
 
     If one fails, lower ones go on to their end and higher ones are given up, so that what came
     before it is done.
+
+    :param asked: called when all requests are open, before an attempt begins
     """
 
     def replay_one(txid: int) -> ReplayResult:
@@ -250,6 +253,7 @@ def replay_all(
     done: dict[int, ReplayResult] = {}
     failed: dict[int, BaseException] = {}
     replaying.ask(txids, reason)
+    asked()
     with ThreadPoolExecutor(replaying.window(), "replay") as pool:
         running = {pool.submit(replay_one, txid): txid for txid in txids}
         try:

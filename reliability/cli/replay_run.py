@@ -130,6 +130,10 @@ class ReplayRun:
                 row: dict[str, Any] = {"request_id": request.request_id, "reason": reason or None}
                 tx.run("record_reason_of_request", **row)
 
+    def requests(self) -> dict[int, int]:
+        """Return the requests that `ask` has opened: txid -> request_id."""
+        return {txid: request.request_id for txid, request in self._requests.items()}
+
     def uncommitted(self, txids: Sequence[int]) -> list[RunToClear]:
         """Return the runs that request those of the txids that have not committed."""
         with self._connection.transaction() as tx:

@@ -550,6 +550,23 @@ class NotInProcessFunction(Terminal):
     remedy = "call it in the process function, in the thread that runs it."
 
 
+class CorrectionStale(Terminal):
+    """A row that a person has corrected is another one now, or gone."""
+
+    code = "CORRECTION_STALE"
+    remedy = (
+        "run `reliability quarantine forget TOPOLOGY TXID`, which takes the txid's corrections "
+        "back, and correct what is in quarantine then."
+    )
+
+
+class CorrectionRefused(Terminal):
+    """An edited row does not fit what is in quarantine."""
+
+    code = "CORRECTION_REFUSED"
+    remedy = "export the rows again with `reliability quarantine export`, and edit only values."
+
+
 class QuarantineFull(Terminal):
     """A batch puts more rows into the quarantine than its topology allows."""
 

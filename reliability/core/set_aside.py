@@ -5,7 +5,7 @@ For every state, emitted = staged + dropped + quarantined - added by a fan-out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -53,6 +53,22 @@ class QuarantinedRow:
     item: str | None = None
     row: int | None = None
     is_cut: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Correction:
+    """A row of a batch that a person has corrected.
+
+    :param xor: its id
+    :param names: the columns that are corrected
+    :param was: their values in the source, a JSON object
+    :param becomes: what is read instead, a JSON object
+    """
+
+    xor: int
+    names: Sequence[str]
+    was: str
+    becomes: str
 
 
 def combined(found: Iterable[SetAside]) -> list[SetAside]:

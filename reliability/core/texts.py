@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 # Free text must reach the ledger whatever characters it has.
 PROSE = frozenset({"reason", "verdict_reason"})
+
+
+_MARKED_NUMBER = re.compile(r'"\\u0000(.*?)\\u0000"')
 
 
 def as_json(value: object) -> str:
@@ -17,6 +22,21 @@ def as_json(value: object) -> str:
     A database that is not in UTF-8 rejects JSON's character escapes.
     """
     return json.dumps(value, ensure_ascii=False)
+
+
+def parse_exact(text: str) -> Any:
+    """Read JSON without rounding a number.
+
+    >>> as_exact_json(parse_exact('{"a": 1.10, "b": [0.10000000000000000001], "c": "1.10"}'))
+    '{"a": 1.10, "b": [0.10000000000000000001], "c": "1.10"}'
+    """
+    return json.loads(text, parse_float=Decimal)
+
+
+def as_exact_json(value: object) -> str:
+    """Write what `parse_exact` has read, each number as it was."""
+    marked = json.dumps(value, ensure_ascii=False, default=lambda number: f"\0{number}\0")
+    return _MARKED_NUMBER.sub(r"\1", marked)
 
 
 def storable(text: str, encoding: str) -> str:

@@ -42,6 +42,7 @@ from reliability.fingerprint import fingerprint
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import ledger_dsn
 from reliability.spark.accounting import hide_accounting
+from reliability.spark.corrections import with_corrections
 from reliability.spark.imports import drop_package_folder, find_code, prefer_installed_pyspark
 from reliability.spark.one_evaluation import is_lost_evaluation, persist_shared
 from reliability.spark.progress import Progress
@@ -62,6 +63,7 @@ from reliability.transaction.process.attempt import (
     declare_partitions,
     end_attempt,
     read_batch_meta,
+    read_corrections,
     read_set_aside,
     start_step,
     store_quarantined,
@@ -211,7 +213,8 @@ def _inputs(
             for name in step.reads
         ]
     verify_source(databases.coordinator, grant, topology.spout, meta)
-    return [topology.spout.frame(spark, meta)]
+    batch = topology.spout.frame(spark, meta)
+    return [with_corrections(batch, read_corrections(databases.coordinator, grant))]
 
 
 def _set_aside_before(

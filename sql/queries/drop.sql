@@ -13,6 +13,7 @@ SELECT DISTINCT topology FROM reliability.source_item
 -- are checked at its end.
 WITH acks AS (DELETE FROM reliability.ack WHERE topology = %(topology)s),
      aside AS (DELETE FROM reliability.set_aside WHERE topology = %(topology)s),
+     corrections AS (DELETE FROM reliability.correction WHERE topology = %(topology)s),
      quarantined AS (DELETE FROM reliability.quarantined_row WHERE topology = %(topology)s),
      sinks AS (DELETE FROM reliability.sink WHERE topology = %(topology)s),
      tables AS (DELETE FROM reliability.attempt_table WHERE topology = %(topology)s),

@@ -22,7 +22,7 @@ from reliability.core.errors import (
     error_from_ledger,
 )
 from reliability.core.fold import Fold
-from reliability.core.set_aside import Kind, QuarantinedRow, SetAside
+from reliability.core.set_aside import Correction, Kind, QuarantinedRow, SetAside
 from reliability.core.spout import BatchMeta, Spout
 from reliability.core.texts import as_json
 from reliability.ledger.connection import LedgerConnection, Row
@@ -110,6 +110,12 @@ def read_set_aside(connection: LedgerConnection, grant: Grant, sink: str) -> lis
     return [
         SetAside(Kind(row["kind"]), row["reason"], Fold(row["xor"], row["count"])) for row in rows
     ]
+
+
+def read_corrections(connection: LedgerConnection, grant: Grant) -> list[Correction]:
+    """Return the rows of the attempt's batch that a person has corrected (V9)."""
+    with connection.in_one_round_trip() as tx:
+        return [Correction(**row) for row in tx.all("corrections_of_attempt", **grant)]
 
 
 def store_quarantined(

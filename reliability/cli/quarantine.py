@@ -1,0 +1,289 @@
+"""`reliability quarantine`: list, show, export and correct the rows that are in quarantine."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections import Counter
+from collections.abc import Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reliability.cli import replay as replaying
+from reliability.cli.app import (
+    AsJson,
+    Master,
+    Module,
+    SparkConf,
+    Timeout,
+    Yes,
+    check_asked,
+    check_known,
+    ledger,
+    person,
+    rows_of,
+    topology_from_code,
+    verb,
+    warn,
+)
+from reliability.cli.output import format_interval, format_value, print_json, print_table
+from reliability.cli.replay import (
+    prepare_replay,
+    print_progress,
+    print_replayed,
+    replay_all,
+    signals_as_errors,
+)
+from reliability.cli.select import Selected, select_txids, with_intervals
+from reliability.core.errors import CorrectionRefused
+from reliability.core.texts import as_exact_json, parse_exact
+from reliability.core.txids import format_txids, with_noun
+
+if TYPE_CHECKING:
+    from reliability.cli.replay_run import ReplayResult
+    from reliability.ledger.connection import LedgerConnection, Row
+    from reliability.transaction.correct.quarantine import EditedRow
+
+MAX_SHOWN = 100
+
+
+class QuarantineAction(str, Enum):
+    """What to do with the rows."""
+
+    LIST = "list"
+    SHOW = "show"
+    EXPORT = "export"
+    REPLAY = "replay"
+    FORGET = "forget"
+
+
+@verb(
+    "reliability quarantine list",
+    "reliability quarantine show shop 3",
+    "reliability quarantine export shop 3 --file rows.jsonl",
+    "reliability quarantine replay shop --file rows.jsonl --reason 'prices confirmed' --dry-run",
+    "reliability quarantine replay shop --file rows.jsonl --reason 'prices confirmed'",
+    "reliability quarantine forget shop 3 --reason 'the supplier delivers the file anew'",
+)
+def quarantine(
+    action: Annotated[QuarantineAction, typer.Argument(help="What to do.")],
+    topology: Annotated[
+        str, typer.Argument(metavar="TOPOLOGY", help="Its name; `list` shows all without it.")
+    ] = "",
+    txids: Annotated[
+        str, typer.Argument(metavar="TXIDS", help="3, 3..5 or 3,7..9; by default all.")
+    ] = "",
+    file: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="A line of JSON for each row.")
+    ] = None,
+    reason: Annotated[str, typer.Option(help="The reason; recorded in the ledger.")] = "",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Only report what a replay would change.")
+    ] = False,
+    yes: Yes = False,
+    master: Master = "",
+    conf: SparkConf = None,
+    timeout: Timeout = 3600,
+    module: Module = "",
+    as_json: AsJson = False,
+) -> None:
+    """List, show and export the rows in quarantine, and replay their txids with corrected rows.
+
+    `export` writes a file, by default to the output. Edit the values in it. `replay` reads the
+    changed values instead of those in the source, in every attempt of the txid from then on, and
+    processes it again. Rows that you do not change stay as they are. `forget` takes the
+    corrections of txids back; replay them afterwards.
+    """
+    with ledger() as connection:
+        if topology:
+            check_known(connection, topology)
+        elif action is not QuarantineAction.LIST:
+            raise typer.BadParameter("name a topology")
+        match action:
+            case QuarantineAction.LIST:
+                _list(connection, topology, as_json=as_json)
+            case QuarantineAction.SHOW:
+                _show(_rows(connection, topology, txids), as_json=as_json)
+            case QuarantineAction.EXPORT:
+                _export(_rows(connection, topology, txids), file)
+            case QuarantineAction.FORGET:
+                _forget(connection, topology, txids, reason)
+            case QuarantineAction.REPLAY:
+                if file is None or not reason:
+                    raise typer.BadParameter("replay needs --file and --reason")
+                edited = _edited(_rows(connection, topology, txids), file)
+                replays = _Replays(connection, topology, module, timeout, master, conf or [])
+                replays.replay(edited, reason, dry_run=dry_run, yes=yes, as_json=as_json)
+
+
+def _rows(connection: LedgerConnection, topology: str, txids: str) -> list[Row]:
+    from reliability.transaction.correct.quarantine import quarantined_rows
+
+    chosen = list(select_txids(connection, topology, txids, "", "").txids) if txids else None
+    return quarantined_rows(connection, topology, chosen)
+
+
+# --- list, show, export --------------------------------------------------------------------------
+
+
+def _list(connection: LedgerConnection, topology: str, *, as_json: bool) -> None:
+    rows = rows_of(connection, "quarantine_by_reason", topology=topology)
+    if as_json:
+        return print_json(rows)
+    print_table(
+        "",
+        {
+            "topology": "left",
+            "txid": "right",
+            "interval": "left",
+            "rows": "right",
+            "reason": "left",
+        },
+        [(r["topology"], r["txid"], format_interval(r), r["rows"], r["reason"]) for r in rows],
+        empty="No row is in quarantine.",
+        hide_empty=True,
+    )
+
+
+def _show(rows: Sequence[Row], *, as_json: bool) -> None:
+    if as_json:
+        return print_json(rows)
+    for row in rows[:MAX_SHOWN]:
+        place = f"{row['item']}, row {format_value(row['row'])}" if row["item"] else ""
+        typer.echo("  ".join(filter(None, (f"txid {row['txid']}", row["reason"], place))))
+        typer.echo(f"  {row['contents']}{' … cut' if row['is_cut'] else ''}")
+    if not rows:
+        typer.echo("No row is in quarantine.")
+    elif len(rows) > MAX_SHOWN:
+        typer.echo(f"and {len(rows) - MAX_SHOWN:,} more; --json has all")
+
+
+def _export(rows: Sequence[Row], file: Path | None) -> None:
+    from reliability.transaction.correct.quarantine import exported
+
+    lines = "".join(f"{as_exact_json(exported(row))}\n" for row in rows)
+    if file is None:
+        sys.stdout.write(lines)
+    else:
+        file.write_text(lines, encoding="utf-8")
+        typer.echo(f"{len(rows):,} rows are in {file}")
+
+
+# --- correct -------------------------------------------------------------------------------------
+
+
+def _edited(rows: Sequence[Row], file: Path) -> list[EditedRow]:
+    from reliability.transaction.correct.quarantine import edited_rows
+
+    lines = file.read_text(encoding="utf-8").split("\n")
+    return edited_rows(
+        rows, [_parsed(line, place) for place, line in enumerate(lines, 1) if line.strip()]
+    )
+
+
+def _parsed(line: str, place: int) -> dict[str, Any]:
+    try:
+        found = parse_exact(line)
+    except json.JSONDecodeError as error:
+        raise CorrectionRefused(f"line {place} is not JSON: {error}") from error
+    if not isinstance(found, dict):
+        raise CorrectionRefused(f"line {place} is not a JSON object")
+    return found
+
+
+def _forget(connection: LedgerConnection, topology: str, txids: str, reason: str) -> None:
+    from reliability.transaction.correct.quarantine import end_corrections
+
+    if not txids or not reason:
+        raise typer.BadParameter("forget needs TXIDS and --reason")
+    ended = {}
+    with connection.transaction() as tx:
+        for txid in select_txids(connection, topology, txids, "", "").txids:
+            ended[txid] = end_corrections(tx, topology, txid)
+    changed = [txid for txid, count in ended.items() if count]
+    typer.echo(f"{sum(ended.values()):,} corrections are taken back")
+    if changed:
+        typer.echo(f"Next: reliability replay {topology} {format_txids(changed)}")
+
+
+class _Replays:
+    """Replays txids with corrected rows, on this host's spark-submit or warm engine."""
+
+    def __init__(
+        self,
+        connection: LedgerConnection,
+        topology: str,
+        module: str,
+        timeout: int,
+        master: str,
+        conf: Sequence[str],
+    ) -> None:
+        self._connection = connection
+        self._topology = topology
+        self._module = module
+        self._timeout = timeout
+        self._code = topology_from_code(connection, topology, module)
+        self._submit = replaying.submit_with(master, conf, self._code)
+
+    def replay(
+        self, rows: Sequence[EditedRow], reason: str, *, dry_run: bool, yes: bool, as_json: bool
+    ) -> None:
+        """Do a dry run, ask, and replay."""
+        if not rows:
+            typer.echo("No row was changed.")
+            return
+        txids = sorted({row.txid for row in rows})
+        selected = with_intervals(self._connection, self._topology, txids)
+        done = self._run(selected, rows, reason, is_dry_run=True) if dry_run or not yes else []
+        if not dry_run:
+            if not yes:
+                print_replayed(selected, done, is_dry_run=True)
+            check_asked(f"Correct {len(rows):,} rows of {with_noun(format_txids(txids))}?", yes=yes)
+            done = self._run(selected, rows, reason, is_dry_run=False)
+        if as_json:
+            return print_json({"topology": self._topology, "is_dry_run": dry_run, "replayed": done})
+        print_replayed(selected, done, is_dry_run=dry_run)
+        counts = Counter(row.txid for row in rows)
+        for txid, count in sorted(counts.items()):
+            what = "would be" if dry_run else "are"
+            typer.echo(f"{count:,} rows of txid {txid} {what} read as corrected")
+
+    def _run(
+        self, selected: Selected, rows: Sequence[EditedRow], reason: str, *, is_dry_run: bool
+    ) -> list[ReplayResult]:
+        from reliability.transaction.correct.quarantine import record_corrections
+
+        txids = list(selected.txids)
+        with print_progress(len(txids)) as report, signals_as_errors():
+            run = prepare_replay(
+                self._connection,
+                self._topology,
+                self._submit,
+                report,
+                None,
+                module=self._module,
+                is_dry_run=is_dry_run,
+                patience=self._timeout,
+            )
+
+            def record() -> None:
+                requests = run.requests() if is_dry_run else None
+                record_corrections(
+                    self._connection, self._topology, rows, reason, person(), requests
+                )
+
+            try:
+                return replay_all(
+                    run, selected, txids, reason, refreeze=False, report=report, asked=record
+                )
+            except BaseException:
+                if not is_dry_run:
+                    warn(
+                        "the corrections are recorded: the next replay of "
+                        f"{with_noun(format_txids(txids))} reads them, unless `reliability "
+                        f"quarantine forget {self._topology} {format_txids(txids)}` takes them back"
+                    )
+                raise

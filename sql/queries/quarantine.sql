@@ -1,0 +1,51 @@
+-- quarantine_by_reason --
+-- How many rows are in quarantine, by txid and reason.
+SELECT topology, txid, interval_start, interval_end, step, reason, count(*) AS rows,
+       min(committed_at) AS committed_at
+  FROM reliability.quarantine
+ WHERE %(topology)s = '' OR topology = %(topology)s
+ GROUP BY topology, txid, interval_start, interval_end, step, reason
+ ORDER BY topology, txid, step, reason;
+
+-- quarantined_rows --
+-- The rows in quarantine of some txids.
+SELECT txid, interval_start, interval_end, step, number, reason, item, row, contents, is_cut, xor,
+       count, committed_at
+  FROM reliability.quarantine
+ WHERE topology = %(topology)s AND (%(txids)s::bigint[] IS NULL OR txid = ANY(%(txids)s::bigint[]))
+ ORDER BY txid, step, number;
+
+-- end_correction --
+-- End the correction of a row, before another one takes its place; there may be none.
+UPDATE reliability.correction SET ended_at = clock_timestamp()
+ WHERE topology = %(topology)s AND txid = %(txid)s AND xor = %(xor)s
+   AND ended_at IS NULL AND request_id IS NULL;
+
+-- record_correction --
+-- Record what is read instead of some values of a row.
+INSERT INTO reliability.correction
+       (topology, txid, xor, was, becomes, reason, corrected_by, request_id)
+VALUES (%(topology)s, %(txid)s, %(xor)s, %(was)s, %(becomes)s, %(reason)s, %(by)s, %(request_id)s);
+
+-- end_corrections_of_txid --
+-- End the corrections of a txid: its batch is another one now, or a person takes them back.
+UPDATE reliability.correction SET ended_at = clock_timestamp()
+ WHERE topology = %(topology)s AND txid = %(txid)s AND ended_at IS NULL
+RETURNING correction_id;
+
+-- corrections_of_attempt --
+-- What an attempt reads instead of what is in its source; a dry run's own come last.
+SELECT c.xor, ARRAY(SELECT jsonb_object_keys(c.becomes)) AS names, c.was::text AS was,
+       c.becomes::text AS becomes
+  FROM reliability.correction c
+  JOIN reliability.attempt a ON a.topology = c.topology AND a.txid = c.txid
+       AND a.attempt_id = %(attempt_id)s
+ WHERE c.topology = %(topology)s AND c.txid = %(txid)s AND c.ended_at IS NULL
+   AND (c.request_id IS NULL OR c.request_id = a.request_id)
+ ORDER BY c.request_id NULLS FIRST, c.correction_id;
+
+-- corrections_of_txid --
+-- The corrections of a txid that count, oldest first.
+SELECT xor, was, becomes, reason, corrected_by, corrected_at FROM reliability.correction
+ WHERE topology = %(topology)s AND txid = %(txid)s AND ended_at IS NULL AND request_id IS NULL
+ ORDER BY correction_id;
