@@ -14,6 +14,7 @@ IN_THE_ORDER_OF_THE_HELP = (
     "show",
     "txids",
     "lag",
+    "completeness",
     "history",
     "check",
     "replay",

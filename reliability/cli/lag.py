@@ -66,9 +66,11 @@ def lag(
 
 def _lag_of(connection: LedgerConnection, topology: str) -> dict[str, Any]:
     (row,) = rows_of(connection, "lag", topology=topology)
-    without_txid, error = _look_at_source(connection, topology)
+    without_txid, error = look_at_source(connection, topology)
     report = read_intervals(connection, topology)
-    late = [_late(connection, topology, found) for found in without_txid or () if found["interval"]]
+    late = [
+        late_of(connection, topology, found) for found in without_txid or () if found["interval"]
+    ]
     return {
         "topology": topology,
         "uncommitted": row["uncommitted"],
@@ -108,7 +110,8 @@ def plain_report(topology: str, report: IntervalReport) -> dict[str, Any]:
     }
 
 
-def _late(connection: LedgerConnection, topology: str, found: dict[str, Any]) -> IntervalReport:
+def late_of(connection: LedgerConnection, topology: str, found: dict[str, Any]) -> IntervalReport:
+    """Report items that came after the emission of their interval."""
     from reliability.core.spout import Interval
     from reliability.transaction.inspect.intervals import IntervalKey, late_report
 
@@ -216,10 +219,10 @@ def _count(without_txid: list[dict[str, Any]] | None) -> int | str:
 # --- the source ----------------------------------------------------------------------------------
 
 
-def _look_at_source(
+def look_at_source(
     connection: LedgerConnection, topology: str
 ) -> tuple[list[dict[str, Any]] | None, str | None]:
-    """Return the items without a txid, or the error."""
+    """Return the items of the source that have no txid, or the error."""
     try:
         return list(_without_txid(connection, topology_from_code(connection, topology))), None
     except ReliabilityError as error:

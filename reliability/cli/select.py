@@ -81,7 +81,7 @@ def check_selection(txids: str, interval: str, file: str, *, optional: bool = Fa
     if not (txids or interval or file or optional):
         raise typer.BadParameter("name txids, or select them by --interval or --file")
     if interval:
-        _read_interval(interval)
+        read_interval(interval)
     if txids:
         read_txids(txids)
 
@@ -98,7 +98,7 @@ def select_txids(
     if txids:
         named = read_txids(txids)
         return with_intervals(connection, topology, named)
-    wanted = _read_interval(interval) if interval else None
+    wanted = read_interval(interval) if interval else None
     found = _rows(connection, topology, None, wanted, file)
     if not found:
         raise _nothing(connection, topology, wanted, interval, file)
@@ -111,7 +111,8 @@ def with_intervals(connection: LedgerConnection, topology: str, txids: Sequence[
     return Selected(topology=topology, txids=tuple(txids), intervals=found)
 
 
-def _read_interval(text: str) -> Interval:
+def read_interval(text: str) -> Interval:
+    """Read --interval: a year, month, day or hour, or two starts with a slash between."""
     try:
         return Interval.parse(text)
     except ValueError as error:

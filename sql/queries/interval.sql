@@ -175,3 +175,22 @@ SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_a
  WHERE t.topology = %(topology)s AND t.txid < %(before)s
    AND (%(txids)s::bigint[] IS NULL OR t.txid = ANY (%(txids)s::bigint[]))
  ORDER BY t.txid DESC LIMIT %(page)s;
+
+-- accounts_by_interval --
+-- The committed txids of each interval, or of those that lie between two times, with what became of their
+-- rows. A row that was set aside for several states counts once.
+WITH aside AS (
+       SELECT txid, max(dropped) AS dropped, max(quarantined) AS quarantined
+         FROM reliability.accounts
+        WHERE topology = %(topology)s AND status = 'COMMITTED'
+        GROUP BY txid)
+SELECT t.interval_start, t.interval_end, count(*) AS txids, count(t.committed_attempt) AS committed,
+       sum(t.emitted_count)::bigint AS emitted, coalesce(sum(a.dropped), 0)::bigint AS dropped,
+       coalesce(sum(a.quarantined), 0)::bigint AS quarantined
+  FROM reliability.transaction t
+  LEFT JOIN aside a USING (txid)
+ WHERE t.topology = %(topology)s
+   AND (%(start)s::timestamptz IS NULL OR t.interval_start >= %(start)s)
+   AND (%(end)s::timestamptz IS NULL OR t.interval_end <= %(end)s)
+ GROUP BY t.interval_start, t.interval_end
+ ORDER BY t.interval_start;

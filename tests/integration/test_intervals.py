@@ -114,6 +114,24 @@ def test_what_never_came_is_seen(emitter, connection, tmp_path):
     assert "failed" not in read("status")[0]["without_commit"]
 
 
+def test_completeness_names_each_interval(emitter, connection):
+    emit(emitter, 1)
+    emit(emitter, 4)
+    found = read("completeness", "shop")
+    assert [(row["interval"], row["state"]) for row in found["intervals"]] == [
+        ("1997-01", "open"),
+        ("1997-02-01/1997-04-01", "missing"),
+        ("1997-04", "open"),
+        ("1997-05-01/1997-07-01", "missing"),
+    ]
+    january = found["intervals"][0]
+    assert (january["txids"], january["committed"], january["emitted"]) == (2, 0, 2)
+    assert "0 of 6 intervals are complete" in say("completeness", "shop").stdout
+    say("completeness", "shop", "--check", code=3)
+    chosen = read("completeness", "shop", "--interval", "1997-04")["intervals"]
+    assert [row["interval"] for row in chosen] == ["1997-04"]
+
+
 def test_lag_fails_for_what_is_missing_or_has_failed_for_too_long(emitter, connection, tmp_path):
     emit(emitter, 4, replace(MONTHLY, first_start=month(1997, 4).start, last_start=None))
     with connection.transaction() as tx:  # no month is missing until next year

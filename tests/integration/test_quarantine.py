@@ -185,6 +185,20 @@ def call(committed, connection, monkeypatch, tmp_path):
     return run
 
 
+def test_completeness_counts_what_was_set_aside(call, connection):
+    done = CliRunner().invoke(app, ["completeness", "shop", "--json"])
+    [interval] = json.loads(done.stdout)["intervals"]
+    assert interval == {
+        "interval": "1997-01",
+        "state": "complete",
+        "txids": 1,
+        "committed": 1,
+        "emitted": 5,
+        "dropped": 0,
+        "quarantined": 2,
+    }
+
+
 def test_list_show_and_export(call, tmp_path):
     listed = call("list")
     assert listed.exit_code == 0

@@ -1,0 +1,144 @@
+"""`reliability completeness`: what is there of each interval, and what became of its rows."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reliability.cli.app import (
+    FOUND,
+    AsJson,
+    TopologyName,
+    check_known,
+    ledger,
+    rows_of,
+    verb,
+)
+from reliability.cli.lag import late_of, look_at_source, plain_report, read_intervals
+from reliability.cli.output import print_json, print_table
+from reliability.cli.select import IntervalOption, read_interval
+
+if TYPE_CHECKING:
+    from reliability.core.spout import Interval
+    from reliability.ledger.connection import LedgerConnection
+
+COMPLETE = "complete"
+
+
+@verb(
+    "reliability completeness shop",
+    "reliability completeness shop --interval 2013-03",
+    "reliability completeness shop --interval 2013-01/2013-04 --check",
+)
+def completeness(
+    topology: TopologyName,
+    interval: IntervalOption = "",
+    check: Annotated[
+        bool,
+        typer.Option("--check", help="Exit with 3 if an interval is not complete."),
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show for each interval whether it is complete, and how many rows were emitted and set aside.
+
+    An interval is complete if all its txids have committed, and the source has nothing more for
+    it. Otherwise it is missing, failed, late, held, parked and the like, as in `lag`.
+    """
+    with ledger() as connection:
+        check_known(connection, topology)
+        found = _report(connection, topology, read_interval(interval) if interval else None)
+    if as_json:
+        print_json(found)
+    else:
+        _print(found)
+    if check and any(row["state"] != COMPLETE for row in found["intervals"]):
+        raise typer.Exit(FOUND)
+
+
+def _report(connection: LedgerConnection, topology: str, wanted: Interval | None) -> dict[str, Any]:
+    from reliability.ledger.records import interval_of
+
+    rows = rows_of(
+        connection,
+        "accounts_by_interval",
+        topology=topology,
+        start=wanted and wanted.start,
+        end=wanted and wanted.end,
+    )
+    lacking = read_intervals(connection, topology)
+    items, error = look_at_source(connection, topology)
+    late = [late_of(connection, topology, one) for one in items or () if one["interval"]]
+    states: dict[str, str] = {}
+    missing = []
+    for report in [*lacking.reports, *late]:
+        if wanted and (report.interval is None or not _lies_in(report.interval, wanted)):
+            continue
+        states[str(report.interval)] = report.state.value
+        missing.append(plain_report(topology, report))
+    own = [_row(str(interval_of(row)), row, states) for row in rows]
+    known = {row["interval"] for row in own}
+    others = [
+        {"interval": one["interval"], "state": one["state"], "count": one["count"]}
+        for one in missing
+        if str(one["interval"]) not in known
+    ]
+    return {
+        "topology": topology,
+        "intervals": sorted([*own, *others], key=lambda row: str(row["interval"])),
+        "expected_unknown": lacking.unknown,
+        "source_error": error,
+    }
+
+
+def _lies_in(interval: Interval, wanted: Interval) -> bool:
+    return interval.start < wanted.end and wanted.start < interval.end
+
+
+def _row(interval: str, row: Any, states: dict[str, str]) -> dict[str, Any]:
+    is_done = row["txids"] == row["committed"]
+    return {
+        "interval": None if interval == "None" else interval,
+        "state": states.get(interval, COMPLETE if is_done else "open"),
+        **{name: row[name] for name in ("txids", "committed", "emitted", "dropped", "quarantined")},
+    }
+
+
+def _print(found: dict[str, Any]) -> None:
+    rows = found["intervals"]
+    print_table(
+        "",
+        {
+            "interval": "left",
+            "state": "left",
+            "txids": "right",
+            "rows": "right",
+            "dropped": "right",
+            "quarantined": "right",
+        },
+        [
+            (
+                _interval(row),
+                row["state"],
+                row.get("txids"),
+                row.get("emitted"),
+                row.get("dropped") or None,
+                row.get("quarantined") or None,
+            )
+            for row in rows
+        ],
+        empty="No interval is expected, and none was emitted.",
+        hide_empty=True,
+    )
+    complete = sum(row["state"] == COMPLETE for row in rows)
+    total = sum(row.get("count", 1) for row in rows)
+    typer.echo(f"{complete:,} of {total:,} intervals are complete")
+    if found["expected_unknown"]:
+        typer.echo(f"expected intervals unknown: {found['expected_unknown']}")
+    if found["source_error"]:
+        typer.echo(f"late items unknown, the source could not be read: {found['source_error']}")
+
+
+def _interval(row: dict[str, Any]) -> str:
+    several = f" ({row['count']})" if row.get("count", 1) > 1 else ""
+    return (row["interval"] or "no interval") + several
