@@ -62,7 +62,7 @@ def check_accounting(
     """
     for sink in sinks:
         found = staged[sink.name] + sink.set_aside
-        _check_state(sink.name, emitted, found, verdict)
+        check_emitted(sink.name, emitted, found, verdict)
         acked = Fold(emitted.xor ^ sink.unacked.xor, emitted.count - sink.unacked.count)
         if acked != found:
             raise AttemptIncomplete(
@@ -72,7 +72,11 @@ def check_accounting(
             )
 
 
-def _check_state(name: str, emitted: Fold, found: Fold, verdict: Verdict) -> None:
+def check_emitted(name: str, emitted: Fold, found: Fold, verdict: Verdict) -> None:
+    """Raise RowsUnaccounted unless a state accounts for what was emitted.
+
+    :param found: what was staged for it, and set aside on the way to it
+    """
     if emitted.count == found.count and (emitted.xor == found.xor or verdict is Verdict.COUNTED):
         return
     missing = emitted.count - found.count

@@ -9,7 +9,8 @@
 5. Set the settings again, as the function may have changed them. Evaluate once whatever several
    states share and a second evaluation may change (V5). Count what the function has set aside, and
    store what goes into the quarantine (V8).
-6. For each state: reduce to contributions, stage them, declare the number of partitions.
+6. For each state: reduce to contributions, stage them, declare the number of partitions. If the
+   accounts do not balance, name rows that were lost or doubled.
 
 The driver does not report success: the process that submitted it ends the step by the ledger.
 """
@@ -35,7 +36,7 @@ from reliability.core.errors import (
     SchemaMismatch,
 )
 from reliability.core.graph import Step
-from reliability.core.set_aside import SetAside
+from reliability.core.set_aside import Kind, SetAside
 from reliability.core.spout import BatchMeta
 from reliability.core.state import State
 from reliability.fingerprint import fingerprint
@@ -53,6 +54,7 @@ from reliability.spark.set_aside import evaluate, mark_of, mark_staged, noting, 
 from reliability.spark.stage import stage_task, write
 from reliability.spark.submission import Submission
 from reliability.spark.task_errors import raised_by_task
+from reliability.spark.unaccounted import check_arrived
 from reliability.spark.values import translate_value_errors
 from reliability.spark.warm_session import warm_session
 from reliability.states import attempt_table
@@ -60,6 +62,7 @@ from reliability.states.tables import StateTables
 from reliability.topologies import load_topology
 from reliability.transaction.process.attempt import (
     DriverProcess,
+    acked,
     declare_partitions,
     end_attempt,
     read_batch_meta,
@@ -181,12 +184,17 @@ def _process_and_stage(
     persist_shared(inputs, [*frames.values(), *(call.rows for call in calls)])
     set_aside, quarantined = evaluate(calls, topology.max_quarantined)
     store_quarantined(databases.coordinator, grant, step.name, quarantined)
+    batch = None if step.reads else inputs[0]
+    left = [call.rows for call in calls if call.kind is not Kind.FANNED_OUT]
     for state in states:
         tables = StateTables(topology.name, state)
         staged = reduce_frame(frames[state.name], tables)
         staged = staged.coalesce(topology.max_staging_sessions)
         aside = on_the_way(frames[state.name], before | set_aside)
-        _stage(databases.connection_of(state.database), tables, staged, grant, meta, aside)
+        connection = databases.connection_of(state.database)
+        _stage(connection, tables, staged, grant, meta, aside)
+        found = acked(connection, grant, state.name, meta.emitted)
+        check_arrived(state.name, found, meta, batch, frames[state.name], left)
 
 
 def _inputs(

@@ -158,7 +158,7 @@ def _read(call: Noted, room: int, most: int) -> tuple[Fold, list[QuarantinedRow]
 
     columns = [F.col(quoted(name)) for name in call.rows.columns if name not in ACCOUNTING]
     contents = F.to_json(F.struct(*columns), JSON_OPTIONS)
-    told = {"item": _place(call.rows, "file_path"), "row": _place(call.rows, "row_index")}
+    told = {"item": place_of(call.rows, "file_path"), "row": place_of(call.rows, "row_index")}
     rows = call.rows.select(
         *(column.alias(name) for name, column in told.items()),
         F.substring(contents, 1, MAX_CONTENTS).alias("contents"),
@@ -183,8 +183,8 @@ def _read(call: Noted, room: int, most: int) -> tuple[Fold, list[QuarantinedRow]
     return Fold.of(row.fold for row in found), found
 
 
-def _place(rows: DataFrame, field: str) -> Column:
-    """Return where a row is from, as long as Spark knows its file."""
+def place_of(rows: DataFrame, field: str) -> Column:
+    """Return a field of Spark's metadata of a file's row; NULL if the row's file is not known."""
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 

@@ -144,6 +144,26 @@ def test_an_undeclared_loss_beside_a_declared_one_fails(folder, pipeline, connec
         pipe.process(1)
 
 
+def lose_and_double(batch):
+    kept = reliability.drop(batch, "price = 3", "three")
+    days = kept.where("price NOT IN (5, 6)").union(kept.where("price = 4"))
+    return {"per_customer": batch, "per_day": days.select("price", "day")}
+
+
+def test_an_error_names_rows_that_were_lost_or_doubled(folder, pipeline):
+    pipe = pipeline(shop(folder, lose_and_double))
+    pipe.emit(month(1997, 1))
+    with pytest.raises(RowsUnaccounted) as caught:
+        pipe.process(1)
+    what = caught.value.what
+    assert "state per_day: 1 of 20 emitted rows did not reach it" in what
+    assert "lost, for example row 5 of a.parquet: {" in what
+    assert "row 6 of a.parquet" in what
+    assert "row 3 of" not in what  # it was dropped
+    assert "doubled, for example row 4 of a.parquet: {" in what
+    assert '"price":4.00' in what
+
+
 def join_with_what_was_dropped_elsewhere(batch):
     """Only the left side of the join accounts for the rows."""
     from pyspark.sql import functions as F

@@ -1,6 +1,6 @@
 """One seeded mutant of the product, or more, for every rule of PROTOCOL R, E, A, C, H, S and K1.
 
-Of the rules V, for V1, V2, V3 and V8.
+Of the rules V, for V1, V2, V3, V8 and V9.
 
 A mutant is a text of the product that is replaced by another, so that the rule does not hold any
 more, and the tests that must fail then. A text has to be there exactly once: when the code moves,
@@ -33,6 +33,7 @@ VIEWS = "tests/integration/test_views_of_appended_rows.py::"
 TABLES = "tests/integration/test_attempt_tables.py::"
 WARM = "tests/integration/test_warm_engine.py::"
 ASIDE = "tests/integration/test_set_aside.py::"
+QUARANTINE = "tests/integration/test_quarantine.py::"
 HIDDEN = "tests/integration/test_hidden_accounting.py::"
 
 NOT_BUILT: dict[str, str] = {}
@@ -1137,5 +1138,31 @@ MUTANTS = (
         old="before | set_aside",
         new="set_aside",
         tests=(ASIDE + "test_a_later_step_starts_from_what_an_earlier_one_has_left",),
+    ),
+    Mutant(
+        rule="V9",
+        name="a correction is applied to whatever row has its id",
+        path="reliability/spark/corrections.py",
+        old="    _check(joined, columns, len(by_row))\n",
+        new="",
+        tests=(QUARANTINE + "test_a_row_that_is_another_one_now_or_gone_fails_the_attempt",),
+    ),
+    Mutant(
+        rule="V9",
+        name="every attempt reads the corrections of a dry run",
+        path="sql/queries/quarantine.sql",
+        old="   AND (c.request_id IS NULL OR c.request_id = a.request_id)\n",
+        new="",
+        tests=(
+            QUARANTINE + "test_a_dry_run_shows_what_corrected_rows_change_and_a_replay_does_it",
+        ),
+    ),
+    Mutant(
+        rule="V9",
+        name="corrections outlive the batch that they correct",
+        path="reliability/transaction/emit/refreeze.py",
+        old='        tx.all("end_corrections_of_txid", **key)  # their rows are others now\n',
+        new="",
+        tests=(QUARANTINE + "test_a_refreeze_ends_corrections",),
     ),
 )

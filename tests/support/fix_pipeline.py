@@ -15,6 +15,7 @@ from reliability import Count, FileSpout, Max, Min, State, Sum, Topology
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import Begin, Wait, Work
 from reliability.core.definitions import SUBMIT, WARM
+from reliability.core.errors import ReliabilityError
 from reliability.core.graph import THE_STEP
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
@@ -132,7 +133,8 @@ class Pipeline:
         try:
             process_with(self.spark, connection, self.runner.topology, grant, step)
         except Exception as error:
-            if told := raised_by_task(error):  # as the driver's main does
+            told = error if isinstance(error, ReliabilityError) else raised_by_task(error)
+            if told:  # as the driver's main does
                 end_attempt(connection, grant, told)
             raise
         finally:

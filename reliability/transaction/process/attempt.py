@@ -103,6 +103,13 @@ def declare_partitions(
     raise_if_fenced(row, grant)
 
 
+def acked(connection: LedgerConnection, grant: Grant, sink: str, emitted: Fold) -> Fold:
+    """Return what has acked of a sink, with what was set aside on the way to it."""
+    with connection.in_one_round_trip() as tx:
+        row = tx.one("unacked", sink=sink, **grant)
+    return Fold(emitted.xor ^ row["ack_val"], emitted.count - row["unacked"])
+
+
 def read_set_aside(connection: LedgerConnection, grant: Grant, sink: str) -> list[SetAside]:
     """Return what the attempt has set aside on the way to a state."""
     with connection.in_one_round_trip() as tx:
