@@ -32,6 +32,7 @@ _OPERATIONS = {
     "Union": "a union with a frame that is not made from the step's input",
     "View": "SQL on a view",
 }
+_STOP_IT = ("SubqueryAlias", "Union")
 _HELPERS = {"Aggregate": "aggregate()"}
 
 
@@ -43,12 +44,13 @@ def hide_accounting(frame: DataFrame) -> DataFrame:
     spark, plan = frame.sparkSession, catalyst.analyzed(frame)
     found = catalyst.sequence(plan.metadataOutput())
     already = [a for a in found if a.name() not in ACCOUNTING]
-    whole = frame.select("*", *(catalyst.column_of(a, spark) for a in already))
-    output = catalyst.sequence(plan.output())
-    shown = [catalyst.column_of(a, spark) for a in output if a.name() not in ACCOUNTING]
-    project = catalyst.analyzed(whole.select(*shown))
-    hidden = [a for a in output if a.name() in ACCOUNTING]
-    catalyst.set_hidden(project, [*hidden, *already], spark)
+    if already:
+        plan = catalyst.analyzed(
+            frame.select("*", *(catalyst.column_of(a, spark) for a in already))
+        )
+    hidden = [*_shown(plan), *already]
+    project = catalyst.project(plan, hidden, spark)
+    catalyst.set_hidden(project, hidden, spark)
     return catalyst.frame_of(project, spark)
 
 
@@ -77,10 +79,13 @@ def with_accounting(name: str, frame: DataFrame) -> DataFrame:
     if shown:
         missing = [column for column in ACCOUNTING if column not in shown]
         raise FrameWithoutAccounting(f"{name} has the column {shown[0]}, but not {missing[0]}")
+    spark, plan = frame.sparkSession, catalyst.analyzed(frame)
+    return _show(name, _carried(plan, spark) or plan, spark)
+
+
+def _show(name: str, plan: Any, spark: SparkSession) -> DataFrame:
     from pyspark.errors import AnalysisException
 
-    spark, plan = frame.sparkSession, catalyst.analyzed(frame)
-    plan = _carried(plan, spark) or plan
     found = _hidden(plan)
     if len(found) < len(ACCOUNTING):
         raise _lost(name, plan)
@@ -112,22 +117,32 @@ def aggregate(frame: DataFrame, by: list[str], **values: Column) -> DataFrame:
 
 def _hidden(plan: Any) -> dict[str, Any]:
     """Return the hidden columns of a plan: of a join, those of its left side, if it has some."""
+    output = plan.metadataOutput()
     found: dict[str, Any] = {}
-    for attribute in catalyst.sequence(plan.metadataOutput()):
-        if attribute.name() in ACCOUNTING:
-            found.setdefault(attribute.name(), attribute)
+    for place, (name, _) in enumerate(catalyst.names_and_ids(output)):
+        if name in ACCOUNTING:
+            found.setdefault(name, output.apply(place))
     return found
 
 
+def _shown(plan: Any) -> list[Any]:
+    """Return the columns of the accounting that a plan shows."""
+    output = plan.output()
+    names = enumerate(catalyst.names_and_ids(output))
+    return [output.apply(place) for place, (name, _) in names if name in ACCOUNTING]
+
+
 def _has_accounting(plan: Any) -> bool:
-    names = {attribute.name() for attribute in catalyst.sequence(plan.output())}
-    return names.issuperset(ACCOUNTING) or len(_hidden(plan)) == len(ACCOUNTING)
+    return any(
+        {name for name, _ in catalyst.names_and_ids(output)}.issuperset(ACCOUNTING)
+        for output in (plan.output(), plan.metadataOutput())
+    )
 
 
 def _carried(plan: Any, spark: SparkSession) -> Any | None:
     """Return a plan in which what is hidden goes on where Spark stops it; None if it is the same.
 
-    That is above a union, and above what hides columns of its own.
+    That is above a union, above what hides columns of its own, and above alias() before Spark 4.2.
     """
     below = [(child, _carried(child, spark)) for child in catalyst.children(plan)]
     is_changed = any(new is not None for _, new in below)
@@ -136,15 +151,15 @@ def _carried(plan: Any, spark: SparkSession) -> Any | None:
     name = plan.nodeName()
     if name == "Project":
         _hide_below(plan, spark)
-    if name == "Union" and not _has_accounting(plan) and _parts_have_it(plan):
-        return _union(plan, spark)
+    if name in _STOP_IT and not _has_accounting(plan) and _parts_have_it(plan):
+        return _carried_over(plan, spark)
     return plan if is_changed else None
 
 
-def _union(plan: Any, spark: SparkSession) -> Any:
-    """Return a union that hides the accounting of its parts; its columns keep their ids."""
-    parts = [catalyst.frame_of(child, spark) for child in catalyst.children(plan)]
-    shown = [catalyst.analyzed(with_accounting("a part of a union", part)) for part in parts]
+def _carried_over(plan: Any, spark: SparkSession) -> Any:
+    """Return a plan that hides the accounting of its parts; its columns keep their ids."""
+    parts = catalyst.children(plan)
+    shown = [catalyst.analyzed(_show("a part of it", part, spark)) for part in parts]
     return catalyst.analyzed(
         hide_accounting(catalyst.frame_of(catalyst.with_children(plan, shown, spark), spark))
     )
@@ -160,7 +175,7 @@ def _hide_below(plan: Any, spark: SparkSession) -> None:
         return
     (child,) = catalyst.children(plan)
     below = _hidden(child)
-    below |= {a.name(): a for a in catalyst.sequence(child.output()) if a.name() in ACCOUNTING}
+    below |= {attribute.name(): attribute for attribute in _shown(child)}
     others = [attribute for attribute in hidden if attribute.name() not in ACCOUNTING]
     catalyst.set_hidden(plan, [*others, *below.values()], spark)
 
@@ -198,5 +213,5 @@ def _culprit(plan: Any) -> str | None:
 
 
 def _makes_rows(plan: Any, below: Sequence[Any]) -> bool:
-    ids = {a.exprId().id() for child in below for a in catalyst.sequence(child.output())}
-    return ids.isdisjoint(a.exprId().id() for a in catalyst.sequence(plan.output()))
+    ids = {i for child in below for _, i in catalyst.names_and_ids(child.output())}
+    return ids.isdisjoint(i for _, i in catalyst.names_and_ids(plan.output()))

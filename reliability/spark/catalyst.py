@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+_ALIAS = re.compile(r" AS .*#(\d+)[^#]*\Z", re.DOTALL)
+_ATTRIBUTE = re.compile(r"(.*)#(\d+)[^#]*", re.DOTALL)  # amount#12, id#7L
 
 
 def analyzed(frame: DataFrame) -> Any:
@@ -30,6 +34,33 @@ def column_of(attribute: Any, spark: SparkSession) -> Column:
     from pyspark.sql.classic.column import Column as ClassicColumn
 
     return ClassicColumn(jvm(spark).org.apache.spark.sql.classic.ExpressionUtils.column(attribute))
+
+
+def project(plan: Any, hidden: Sequence[Any], spark: SparkSession) -> Any:
+    """Return a Project over a plan that shows its columns without these."""
+    logical = jvm(spark).org.apache.spark.sql.catalyst.plans.logical
+    return logical.Project(plan.output().diff(_scala(hidden, spark)), plan)
+
+
+def names_and_ids(attributes: Any) -> list[tuple[str, int]]:
+    """Return the names and ids of a Scala sequence of attributes, in one call."""
+    text = attributes.mkString("\0")
+    return [_read(one) for one in text.split("\0")] if text else []
+
+
+def named(expressions: Any, ids: set[int]) -> list[Any]:
+    """Return those of a Scala sequence of expressions that make columns with these ids."""
+    texts = expressions.mkString("\0").split("\0")
+    if len(texts) != expressions.size():  # a literal has the separator
+        texts = [expression.toString() for expression in sequence(expressions)]
+    found = ((place, _ALIAS.search(text)) for place, text in enumerate(texts))
+    return [expressions.apply(place) for place, alias in found if alias and int(alias[1]) in ids]
+
+
+def _read(attribute: str) -> tuple[str, int]:
+    found = _ATTRIBUTE.fullmatch(attribute)
+    assert found is not None, attribute
+    return found[1], int(found[2])
 
 
 def set_hidden(project: Any, attributes: Iterable[Any], spark: SparkSession) -> None:

@@ -15,9 +15,11 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from reliability.spark import catalyst
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -40,7 +42,9 @@ def persist_shared(inputs: Sequence[DataFrame], frames: Sequence[DataFrame]) -> 
 
     :param inputs: the step's input, the batch or staged rows, which Spark can read again unchanged
     """
-    repeatable = {_canonical(plan) for frame in inputs for plan in _nodes(_analyzed(frame))}
+    repeatable = {
+        _canonical(plan) for frame in inputs for plan in catalyst.nodes(catalyst.analyzed(frame))
+    }
     uses = _Uses(repeatable)
     for frame in frames:
         uses.count(frame)
@@ -88,7 +92,7 @@ class _Uses:
 
     def count(self, frame: DataFrame) -> None:
         """Count the uses of one state's frame."""
-        self._visit(frame, _analyzed(frame), in_with=False)
+        self._visit(frame, catalyst.analyzed(frame), in_with=False)
 
     def _visit(self, frame: DataFrame, plan: Any, *, in_with: bool) -> _Found:
         identity = _canonical(plan)
@@ -97,7 +101,7 @@ class _Uses:
             self._times[identity] += 1
             return _Found(volatile=True)
         within = in_with or plan.nodeName() == "WithCTE"
-        parts = [self._visit(frame, part, in_with=within) for part in _parts(plan)]
+        parts = [self._visit(frame, part, in_with=within) for part in catalyst.parts(plan)]
         found = is_volatile or any(part.volatile for part in parts)
         # A plan that the process function has cached is evaluated as a whole.
         is_unit = is_volatile or any(part.open for part in parts) or (is_cached and found)
@@ -126,7 +130,9 @@ def _is_cached(frame: DataFrame, plan: Any) -> bool:
 
 def _refers_outside(frame: DataFrame, plan: Any, *, in_with: bool) -> bool:
     """Say whether a plan refers to a column, or to a relation of a WITH, of the query around it."""
-    subquery = _jvm(frame).org.apache.spark.sql.catalyst.expressions.SubExprUtils
+    subquery = catalyst.jvm(
+        frame.sparkSession
+    ).org.apache.spark.sql.catalyst.expressions.SubExprUtils
     if subquery.hasOuterReferences(plan):
         return True
     return in_with and any(leaf.nodeName() in _REFERENCES for leaf in _leaves(plan))
@@ -134,12 +140,14 @@ def _refers_outside(frame: DataFrame, plan: Any, *, in_with: bool) -> bool:
 
 def _is_deterministic(plan: Any) -> bool:
     """Check the node's own expressions; LogicalPlan.deterministic would include its children."""
-    return all(expression.deterministic() for expression in _sequence(plan.expressions()))
+    return all(expression.deterministic() for expression in catalyst.sequence(plan.expressions()))
 
 
 def _reads_clock(plan: Any) -> bool:
     # Spark calls a clock deterministic within one query, but several queries run here.
-    return any(_CLOCK.search(expression.sql()) for expression in _sequence(plan.expressions()))
+    return any(
+        _CLOCK.search(expression.sql()) for expression in catalyst.sequence(plan.expressions())
+    )
 
 
 # --- evaluation ----------------------------------------------------------------------------------
@@ -150,7 +158,7 @@ def _evaluate(frame: DataFrame, plan: Any) -> None:
 
     If an executor is lost meanwhile, Spark computes its part again: nothing has read it yet.
     """
-    jvm, session = _jvm(frame), frame.sparkSession._jsparkSession
+    jvm, session = catalyst.jvm(frame.sparkSession), frame.sparkSession._jsparkSession
     dataset = jvm.org.apache.spark.sql.classic.Dataset
     if not _is_cached(frame, plan):
         # Two tasks may compute one partition, by speculation or if a stage runs again. If results
@@ -168,34 +176,10 @@ def _evaluate(frame: DataFrame, plan: Any) -> None:
         )
 
 
-def _analyzed(frame: DataFrame) -> Any:
-    return frame._jdf.queryExecution().analyzed()
-
-
 def _canonical(plan: Any) -> str:
     """Return a key that is the same for equal sub-plans; it ignores expression ids, not seeds."""
     return f"{plan.canonicalized().hashCode()}:{plan.canonicalized().toString()}"
 
 
-def _nodes(plan: Any) -> Iterator[Any]:
-    yield plan
-    for part in _parts(plan):
-        yield from _nodes(part)
-
-
-def _parts(plan: Any) -> list[Any]:
-    return [*_sequence(plan.children()), *_sequence(plan.subqueries())]
-
-
 def _leaves(plan: Any) -> list[Any]:
-    return _sequence(plan.collectLeaves())
-
-
-def _sequence(scala: Any) -> list[Any]:
-    return [scala.apply(index) for index in range(scala.size())]
-
-
-def _jvm(frame: DataFrame) -> Any:
-    jvm = frame.sparkSession._jvm
-    assert jvm is not None
-    return jvm
+    return catalyst.sequence(plan.collectLeaves())

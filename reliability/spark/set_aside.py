@@ -232,8 +232,7 @@ def marks_of(frame: DataFrame, marks: Sequence[str]) -> set[str]:
 
 
 def _marks(plan: Any, wanted: set[int], marks: frozenset[str]) -> set[str]:
-    output = catalyst.sequence(plan.output())
-    found = marks & {attribute.name() for attribute in output}
+    found = marks & {name for name, _ in catalyst.names_and_ids(plan.output())}
     for child, ids in _sources(plan, wanted):
         found |= _marks(child, ids, marks)
     return set(found)
@@ -243,15 +242,15 @@ def _sources(plan: Any, wanted: set[int]) -> Iterator[tuple[Any, set[int]]]:
     """Return the children that some columns come from, with those columns there."""
     children = catalyst.children(plan)
     if plan.nodeName() == "Union":
-        places = [n for n, a in enumerate(catalyst.sequence(plan.output())) if _id(a) in wanted]
+        output = enumerate(catalyst.names_and_ids(plan.output()))
+        places = [place for place, (_, i) in output if i in wanted]
         for child in children:
-            output = catalyst.sequence(child.output())
-            yield child, {_id(output[n]) for n in places}
+            own = catalyst.names_and_ids(child.output())
+            yield child, {own[place][1] for place in places}
         return
     needed = wanted | {
-        _id(reference)
-        for expression in catalyst.sequence(plan.expressions())
-        if expression.nodeName() == "Alias" and _id(expression) in wanted
+        int(reference.exprId().id())
+        for expression in catalyst.named(plan.expressions(), wanted)
         for reference in catalyst.sequence(expression.references().toSeq())
     }
     sources = [(child, needed & _ids(child)) for child in children]
@@ -262,12 +261,8 @@ def _sources(plan: Any, wanted: set[int]) -> Iterator[tuple[Any, set[int]]]:
 
 
 def _ids(plan: Any, name: str | None = None) -> set[int]:
-    output = catalyst.sequence(plan.output())
-    return {_id(attribute) for attribute in output if name in (None, attribute.name())}
-
-
-def _id(expression: Any) -> int:
-    return int(expression.exprId().id())
+    output = catalyst.names_and_ids(plan.output())
+    return {i for own_name, i in output if name in (None, own_name)}
 
 
 def _without(

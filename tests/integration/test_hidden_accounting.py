@@ -1,6 +1,6 @@
 """The accounting that a frame hides: which operations carry it, and what an error says (rule V3).
 
-What is relied on here is Spark's: it has no name in Python.
+What is relied on here is Spark's, and has no name in Python. It holds in Spark 4.1, 4.2 and 4.3.
 """
 
 from __future__ import annotations

@@ -1077,8 +1077,8 @@ MUTANTS = (
         rule="V3",
         name="a join accounts for its right side",
         path="reliability/spark/accounting.py",
-        old="            found.setdefault(attribute.name(), attribute)\n",
-        new="            found[attribute.name()] = attribute\n",
+        old="            found.setdefault(name, output.apply(place))\n",
+        new="            found[name] = output.apply(place)\n",
         tests=(HIDDEN + "test_what_loses_or_doubles_a_row_shows",),
     ),
     Mutant(
