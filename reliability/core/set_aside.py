@@ -13,6 +13,7 @@ from reliability.core.errors import InvalidDefinition
 from reliability.core.fold import Fold
 
 MAX_REASON = 200  # characters
+MASKED = "***"  # instead of a value that the quarantine must not show
 
 
 class Kind(Enum):

@@ -15,7 +15,14 @@ from typing import TYPE_CHECKING, Any
 from reliability.core.aggregators.column import quoted
 from reliability.core.errors import NotInProcessFunction, QuarantineFull
 from reliability.core.fold import ACCOUNTING, Fold
-from reliability.core.set_aside import Kind, QuarantinedRow, SetAside, check_reason, combined
+from reliability.core.set_aside import (
+    MASKED,
+    Kind,
+    QuarantinedRow,
+    SetAside,
+    check_reason,
+    combined,
+)
 from reliability.spark import catalyst
 from reliability.spark.accounting import hide_accounting, show_accounting
 from reliability.spark.frames import FOLD_N, FOLD_X, JSON_OPTIONS
@@ -25,7 +32,6 @@ if TYPE_CHECKING:
 
 #: of a quarantined row's columns as JSON
 MAX_CONTENTS = 10_000
-MASKED = "***"
 _MARK = "_set_aside_"
 _PLACE, _ELEMENT = "_place", "_element"
 

@@ -114,7 +114,7 @@ def test_a_refreeze_ends_corrections(committed, connection, tmp_path):
 
 QUARANTINED = {
     "txid": 1, "xor": -7, "count": 1, "reason": "why", "item": None, "row": None, "is_cut": False,
-    "contents": '{"price":1.10}',
+    "contents": '{"price":1.10,"email":"***"}',
 }  # fmt: skip
 
 
@@ -124,6 +124,7 @@ QUARANTINED = {
         ({"_id": "5"}, "line 1 is not a row in quarantine"),
         ({"colour": "red"}, "columns that the row has not: \\['colour'\\]"),
         ({"count": 2, "price": 5}, "made of several source rows"),
+        ({"email": "a@b"}, "\\['email'\\] are masked"),
         ({"is_cut": True, "price": 5}, "its contents were cut"),
     ],
 )

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reliability.core.errors import CorrectionRefused
+from reliability.core.set_aside import MASKED
 from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_exact_json, parse_exact
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
@@ -81,6 +82,8 @@ def _edited(row: Row, line: Mapping[str, Any], place: int) -> EditedRow | None:
         raise CorrectionRefused(f"line {place} cannot be corrected: {why}")
     if unknown := becomes.keys() - before.keys():
         raise CorrectionRefused(f"line {place} has columns that the row has not: {sorted(unknown)}")
+    if hidden := [name for name in becomes if before[name] == MASKED]:
+        raise CorrectionRefused(f"line {place} cannot be corrected: {hidden} are masked")
     was = {name: before[name] for name in becomes}
     return EditedRow(row["txid"], row["xor"], was, becomes)
 
