@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reliability.cli import replay as replaying
 from reliability.cli.app import (
     AsJson,
     Master,
@@ -23,23 +20,16 @@ from reliability.cli.app import (
     check_known,
     ledger,
     person,
-    topology_from_code,
     verb,
     warn,
 )
 from reliability.cli.output import commands_to_clear, format_differences, plain_run, print_json
-from reliability.cli.replay import (
-    prepare_replay,
-    print_progress,
-    print_replayed,
-    replay_all,
-    signals_as_errors,
-)
+from reliability.cli.replay import Replays, print_replayed
 from reliability.cli.select import Selected, with_intervals
 from reliability.core.txids import format_txids, with_noun
 
 if TYPE_CHECKING:
-    from reliability.cli.replay_run import ReplayResult, SubmitStep
+    from reliability.cli.replay_run import ReplayResult
     from reliability.ledger.connection import LedgerConnection
     from reliability.transaction.correct.exclude import ItemOfTxids
 
@@ -80,7 +70,7 @@ def exclude(
         check_known(connection, topology)
         item = _find(connection, topology, file)
         found = check_exclusion(connection, topology, item)
-        replays = _Replays(connection, topology, module, timeout, master, conf or [])
+        replays = Replays(connection, topology, module, timeout, master, conf or [])
         if found.to_replay:  # nothing is recorded if Spark is missing here
             replays.submit()
         done: list[ReplayResult] = []
@@ -95,7 +85,7 @@ def exclude(
     _print_excluded(selected, found, done, dry_run=dry_run, as_json=as_json)
 
 
-def _take_out(replays: _Replays, found: ItemOfTxids, reason: str) -> list[ReplayResult]:
+def _take_out(replays: Replays, found: ItemOfTxids, reason: str) -> list[ReplayResult]:
     try:
         return replays.run(found.to_replay, reason)
     except BaseException:
@@ -104,50 +94,6 @@ def _take_out(replays: _Replays, found: ItemOfTxids, reason: str) -> list[Replay
             f"{replays.topology} {format_txids(found.to_replay)}`"
         )
         raise
-
-
-@dataclass(frozen=True, slots=True)
-class _Replays:
-    """Replays txids of a topology on this host's spark-submit."""
-
-    connection: LedgerConnection
-    topology: str
-    module: str
-    timeout: int
-    master: str
-    conf: Sequence[str]
-
-    def submit(self) -> SubmitStep:
-        """Return the function that runs a step; raise if there is none here."""
-        code = topology_from_code(self.connection, self.topology, self.module)
-        return replaying.submit_with(self.master, self.conf, code)
-
-    def run(
-        self,
-        txids: Sequence[int],
-        reason: str,
-        *,
-        is_dry_run: bool = False,
-        without: frozenset[str] = frozenset(),
-    ) -> list[ReplayResult]:
-        """Replay the txids, in a run of their own; nothing is shown any more when it returns."""
-        if not txids:
-            return []
-        submit = self.submit()
-        with print_progress(len(txids)) as report, signals_as_errors():
-            replay_run = prepare_replay(
-                self.connection,
-                self.topology,
-                submit,
-                report,
-                None,
-                module=self.module,
-                is_dry_run=is_dry_run,
-                patience=self.timeout,
-                without=without,
-            )
-            selected = with_intervals(self.connection, self.topology, txids)
-            return replay_all(replay_run, selected, txids, reason, refreeze=False, report=report)
 
 
 def _find(connection: LedgerConnection, topology: str, file: str) -> str:

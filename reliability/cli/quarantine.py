@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reliability.cli import replay as replaying
 from reliability.cli.app import (
     AsJson,
     Master,
@@ -25,25 +24,18 @@ from reliability.cli.app import (
     ledger,
     person,
     rows_of,
-    topology_from_code,
     verb,
     warn,
 )
 from reliability.cli.output import format_interval, format_value, print_json, print_table
-from reliability.cli.replay import (
-    prepare_replay,
-    print_progress,
-    print_replayed,
-    replay_all,
-    signals_as_errors,
-)
-from reliability.cli.select import Selected, select_txids, with_intervals
+from reliability.cli.replay import Replays, print_replayed
+from reliability.cli.select import select_txids, with_intervals
 from reliability.core.errors import CorrectionRefused
 from reliability.core.texts import as_exact_json, parse_exact
 from reliability.core.txids import format_txids, with_noun
 
 if TYPE_CHECKING:
-    from reliability.cli.replay_run import ReplayResult
+    from reliability.cli.replay_run import ReplayResult, ReplayRun
     from reliability.ledger.connection import LedgerConnection, Row
     from reliability.transaction.correct.quarantine import EditedRow
 
@@ -115,8 +107,8 @@ def quarantine(
                 if file is None or not reason:
                     raise typer.BadParameter("replay needs --file and --reason")
                 edited = _edited(_rows(connection, topology, txids), file)
-                replays = _Replays(connection, topology, module, timeout, master, conf or [])
-                replays.replay(edited, reason, dry_run=dry_run, yes=yes, as_json=as_json)
+                replays = Replays(connection, topology, module, timeout, master, conf or [])
+                _correct(replays, edited, reason, dry_run=dry_run, yes=yes, as_json=as_json)
 
 
 def _rows(connection: LedgerConnection, topology: str, txids: str) -> list[Row]:
@@ -209,81 +201,53 @@ def _forget(connection: LedgerConnection, topology: str, txids: str, reason: str
         typer.echo(f"Next: reliability replay {topology} {format_txids(changed)}")
 
 
-class _Replays:
-    """Replays txids with corrected rows, on this host's spark-submit or warm engine."""
+def _correct(
+    replays: Replays,
+    rows: Sequence[EditedRow],
+    reason: str,
+    *,
+    dry_run: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Do a dry run, ask, and replay."""
+    if not rows:
+        typer.echo("No row was changed.")
+        return
+    counts = Counter(row.txid for row in rows)
+    selected = with_intervals(replays.connection, replays.topology, sorted(counts))
+    done = _replay(replays, rows, reason, is_dry_run=True) if dry_run or not yes else []
+    if not dry_run:
+        if not yes:
+            print_replayed(selected, done, is_dry_run=True)
+        check_asked(f"Correct {len(rows):,} rows of {with_noun(format_txids(counts))}?", yes=yes)
+        done = _replay(replays, rows, reason, is_dry_run=False)
+    if as_json:
+        return print_json({"topology": replays.topology, "is_dry_run": dry_run, "replayed": done})
+    print_replayed(selected, done, is_dry_run=dry_run)
+    for txid, count in sorted(counts.items()):
+        what = "would be" if dry_run else "are"
+        typer.echo(f"{count:,} rows of txid {txid} {what} read as corrected")
 
-    def __init__(
-        self,
-        connection: LedgerConnection,
-        topology: str,
-        module: str,
-        timeout: int,
-        master: str,
-        conf: Sequence[str],
-    ) -> None:
-        self._connection = connection
-        self._topology = topology
-        self._module = module
-        self._timeout = timeout
-        self._code = topology_from_code(connection, topology, module)
-        self._submit = replaying.submit_with(master, conf, self._code)
 
-    def replay(
-        self, rows: Sequence[EditedRow], reason: str, *, dry_run: bool, yes: bool, as_json: bool
-    ) -> None:
-        """Do a dry run, ask, and replay."""
-        if not rows:
-            typer.echo("No row was changed.")
-            return
-        txids = sorted({row.txid for row in rows})
-        selected = with_intervals(self._connection, self._topology, txids)
-        done = self._run(selected, rows, reason, is_dry_run=True) if dry_run or not yes else []
-        if not dry_run:
-            if not yes:
-                print_replayed(selected, done, is_dry_run=True)
-            check_asked(f"Correct {len(rows):,} rows of {with_noun(format_txids(txids))}?", yes=yes)
-            done = self._run(selected, rows, reason, is_dry_run=False)
-        if as_json:
-            return print_json({"topology": self._topology, "is_dry_run": dry_run, "replayed": done})
-        print_replayed(selected, done, is_dry_run=dry_run)
-        counts = Counter(row.txid for row in rows)
-        for txid, count in sorted(counts.items()):
-            what = "would be" if dry_run else "are"
-            typer.echo(f"{count:,} rows of txid {txid} {what} read as corrected")
+def _replay(
+    replays: Replays, rows: Sequence[EditedRow], reason: str, *, is_dry_run: bool
+) -> list[ReplayResult]:
+    from reliability.transaction.correct.quarantine import record_corrections
 
-    def _run(
-        self, selected: Selected, rows: Sequence[EditedRow], reason: str, *, is_dry_run: bool
-    ) -> list[ReplayResult]:
-        from reliability.transaction.correct.quarantine import record_corrections
+    txids = sorted({row.txid for row in rows})
 
-        txids = list(selected.txids)
-        with print_progress(len(txids)) as report, signals_as_errors():
-            run = prepare_replay(
-                self._connection,
-                self._topology,
-                self._submit,
-                report,
-                None,
-                module=self._module,
-                is_dry_run=is_dry_run,
-                patience=self._timeout,
+    def record(run: ReplayRun) -> None:
+        requests = run.requests() if is_dry_run else None
+        record_corrections(replays.connection, replays.topology, rows, reason, person(), requests)
+
+    try:
+        return replays.run(txids, reason, is_dry_run=is_dry_run, asked=record)
+    except BaseException:
+        if not is_dry_run:
+            named = format_txids(txids)
+            warn(
+                f"if the corrections are recorded, the next replay of {with_noun(named)} reads "
+                f"them; `reliability quarantine forget {replays.topology} {named}` takes them back"
             )
-
-            def record() -> None:
-                requests = run.requests() if is_dry_run else None
-                record_corrections(
-                    self._connection, self._topology, rows, reason, person(), requests
-                )
-
-            try:
-                return replay_all(
-                    run, selected, txids, reason, refreeze=False, report=report, asked=record
-                )
-            except BaseException:
-                if not is_dry_run:
-                    warn(
-                        "the corrections are recorded: the next replay of "
-                        f"{with_noun(format_txids(txids))} reads them, unless `reliability "
-                        f"quarantine forget {self._topology} {format_txids(txids)}` takes them back"
-                    )
-                raise
+        raise

@@ -6,6 +6,7 @@ import signal
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
 from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,6 +51,7 @@ from reliability.cli.select import (
     Selected,
     check_selection,
     select_txids,
+    with_intervals,
 )
 from reliability.core.definitions import SUBMIT
 from reliability.core.errors import RequestClosed
@@ -229,7 +231,7 @@ def replay_all(
     *,
     refreeze: bool,
     report: Callable[[str], None],
-    asked: Callable[[], None] = lambda: None,
+    asked: Callable[[ReplayRun], None] = lambda run: None,
 ) -> list[ReplayResult]:
     """Replay the txids, as many at once as the topology allows.
 
@@ -253,7 +255,7 @@ def replay_all(
     done: dict[int, ReplayResult] = {}
     failed: dict[int, BaseException] = {}
     replaying.ask(txids, reason)
-    asked()
+    asked(replaying)
     with ThreadPoolExecutor(replaying.window(), "replay") as pool:
         running = {pool.submit(replay_one, txid): txid for txid in txids}
         try:
@@ -284,6 +286,56 @@ def replay_all(
             )
         raise first
     return [done[txid] for txid in sorted(done)]
+
+
+@dataclass(frozen=True, slots=True)
+class Replays:
+    """Replays txids of a topology on this host's spark-submit or warm engine, for other verbs."""
+
+    connection: LedgerConnection
+    topology: str
+    module: str
+    timeout: int
+    master: str
+    conf: Sequence[str]
+
+    def submit(self) -> SubmitStep:
+        """Return the function that runs a step; raise if there is none here."""
+        code = topology_from_code(self.connection, self.topology, self.module)
+        return submit_with(self.master, self.conf, code)
+
+    def run(
+        self,
+        txids: Sequence[int],
+        reason: str,
+        *,
+        is_dry_run: bool = False,
+        without: frozenset[str] = frozenset(),
+        asked: Callable[[ReplayRun], None] = lambda run: None,
+    ) -> list[ReplayResult]:
+        """Replay the txids, in a run of their own; nothing is shown any more when it returns.
+
+        :param asked: called when all requests are open, before an attempt begins
+        """
+        if not txids:
+            return []
+        submit = self.submit()
+        with print_progress(len(txids)) as report, signals_as_errors():
+            run = prepare_replay(
+                self.connection,
+                self.topology,
+                submit,
+                report,
+                None,
+                module=self.module,
+                is_dry_run=is_dry_run,
+                patience=self.timeout,
+                without=without,
+            )
+            selected = with_intervals(self.connection, self.topology, txids)
+            return replay_all(
+                run, selected, txids, reason, refreeze=False, report=report, asked=asked
+            )
 
 
 def _delete_logs(failures: Iterable[BaseException]) -> None:

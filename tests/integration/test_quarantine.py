@@ -222,11 +222,9 @@ def with_spark(committed, monkeypatch):
         committed.run_step(submission.grant, submission.step)
 
     monkeypatch.setattr("reliability.cli.replay.submit_with", lambda *chosen: submit)
-    for module in ("replay", "quarantine"):
-        monkeypatch.setattr(
-            f"reliability.cli.{module}.topology_from_code",
-            lambda *chosen: committed.runner.topology,
-        )
+    monkeypatch.setattr(
+        "reliability.cli.replay.topology_from_code", lambda *chosen: committed.runner.topology
+    )
 
 
 def test_a_dry_run_shows_what_corrected_rows_change_and_a_replay_does_it(
