@@ -348,6 +348,9 @@ def _facts_of_txid(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "batch", f"{rows} rows in {items} items, {report['accounting']}"
     for row in report["refreezes"]:
         yield "refrozen", f"{format_value(row['refrozen_at'])}: {row['reason']}"
+    for row in report["corrections"]:
+        when = f"{format_value(row['corrected_at'])} by {row['corrected_by']}"
+        yield "corrected", f"{format_value(row['rows'])} rows, {when}: {row['reason']}"
     for row in report["skips"]:
         when = format_value(row["skipped_at"])
         yield "skipped", f"{when} by {row['skipped_by']}: {row['reason']}"
@@ -384,6 +387,7 @@ def _story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> di
         "topology": topology,
         **found[0],
         "refreezes": rows_of(connection, "refreezes_of_txid", **key),
+        "corrections": rows_of(connection, "corrections_of_txid", **key),
         "skips": rows_of(connection, "skips_of_txid", **key),
         "exclusions": rows_of(connection, "exclusions_of_txid", **key),
         "requests": rows_of(connection, "requests_of_txid", **key),

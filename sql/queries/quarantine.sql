@@ -45,7 +45,8 @@ SELECT c.xor, ARRAY(SELECT jsonb_object_keys(c.becomes)) AS names, c.was::text A
  ORDER BY c.request_id NULLS FIRST, c.correction_id;
 
 -- corrections_of_txid --
--- The corrections of a txid that count, oldest first.
-SELECT xor, was, becomes, reason, corrected_by, corrected_at FROM reliability.correction
+-- The corrections of a txid that count, by reason, oldest first.
+SELECT count(*) AS rows, reason, corrected_by, max(corrected_at) AS corrected_at
+  FROM reliability.correction
  WHERE topology = %(topology)s AND txid = %(txid)s AND ended_at IS NULL AND request_id IS NULL
- ORDER BY correction_id;
+ GROUP BY reason, corrected_by ORDER BY corrected_at;
