@@ -217,11 +217,13 @@ CREATE TABLE reliability.correction (
     corrected_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     request_id bigint,
     ended_at timestamp with time zone,
+    ended_reason text,
     CONSTRAINT correction_pkey PRIMARY KEY (correction_id),
     CONSTRAINT correction_request_id_fkey FOREIGN KEY (request_id) REFERENCES reliability.request(request_id),
     CONSTRAINT correction_topology_txid_fkey FOREIGN KEY (topology, txid) REFERENCES reliability.transaction(topology, txid),
     CONSTRAINT correction_changes_something CHECK (((becomes <> '{}'::jsonb) AND (becomes <> was))),
-    CONSTRAINT correction_says_why CHECK ((reason <> ''::text))
+    CONSTRAINT correction_says_why CHECK ((reason <> ''::text)),
+    CONSTRAINT correction_that_ended_says_why CHECK ((((ended_at IS NULL) = (ended_reason IS NULL)) AND (ended_reason <> ''::text)))
 );
 
 CREATE UNIQUE INDEX one_correction_per_row ON reliability.correction USING btree (topology, txid, xor) WHERE ((ended_at IS NULL) AND (request_id IS NULL));

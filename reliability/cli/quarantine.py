@@ -194,7 +194,7 @@ def _forget(connection: LedgerConnection, topology: str, txids: str, reason: str
     ended = {}
     with connection.transaction() as tx:
         for txid in select_txids(connection, topology, txids, "", "").txids:
-            ended[txid] = end_corrections(tx, topology, txid)
+            ended[txid] = end_corrections(tx, topology, txid, reason)
     changed = [txid for txid, count in ended.items() if count]
     typer.echo(f"{sum(ended.values()):,} corrections are taken back")
     if changed:

@@ -12,8 +12,11 @@ CREATE TABLE reliability.correction (
     corrected_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     request_id    bigint      REFERENCES reliability.request (request_id),  -- a dry run's
     ended_at      timestamptz,
+    ended_reason  text,
     FOREIGN KEY (topology, txid) REFERENCES reliability.transaction (topology, txid),
     CONSTRAINT correction_says_why CHECK (reason <> ''),
+    CONSTRAINT correction_that_ended_says_why
+        CHECK ((ended_at IS NULL) = (ended_reason IS NULL) AND ended_reason <> ''),
     CONSTRAINT correction_changes_something CHECK (becomes <> '{}' AND becomes <> was)
 );
 

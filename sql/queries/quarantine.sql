@@ -15,9 +15,15 @@ SELECT txid, interval_start, interval_end, step, number, reason, item, row, cont
  WHERE topology = %(topology)s AND (%(txids)s::bigint[] IS NULL OR txid = ANY(%(txids)s::bigint[]))
  ORDER BY txid, step, number;
 
+-- correction_of_row --
+-- What is read instead of some values of a row now, if a person has corrected it.
+SELECT was::text AS was, becomes::text AS becomes FROM reliability.correction
+ WHERE topology = %(topology)s AND txid = %(txid)s AND xor = %(xor)s
+   AND ended_at IS NULL AND request_id IS NULL;
+
 -- end_correction --
 -- End the correction of a row, before another one takes its place; there may be none.
-UPDATE reliability.correction SET ended_at = clock_timestamp()
+UPDATE reliability.correction SET ended_at = clock_timestamp(), ended_reason = %(reason)s
  WHERE topology = %(topology)s AND txid = %(txid)s AND xor = %(xor)s
    AND ended_at IS NULL AND request_id IS NULL;
 
@@ -29,7 +35,7 @@ VALUES (%(topology)s, %(txid)s, %(xor)s, %(was)s, %(becomes)s, %(reason)s, %(by)
 
 -- end_corrections_of_txid --
 -- End the corrections of a txid: its batch is another one now, or a person takes them back.
-UPDATE reliability.correction SET ended_at = clock_timestamp()
+UPDATE reliability.correction SET ended_at = clock_timestamp(), ended_reason = %(reason)s
  WHERE topology = %(topology)s AND txid = %(txid)s AND ended_at IS NULL
 RETURNING correction_id;
 

@@ -83,9 +83,36 @@ def test_an_edited_row_counts_once_until_it_is_taken_back(committed, connection)
     assert rows(connection, f"{accounts} WHERE status = 'COMMITTED'") == [(5, 4, 1)]
     assert [line["_row"] for line in lines(connection)] == [0]
     with connection.transaction() as tx:
-        assert end_corrections(tx, "shop", 1) == 1
+        assert end_corrections(tx, "shop", 1, "a test") == 1
     replay(committed)
     assert rows(connection, REVENUE)[0] == (2, Decimal("2.00"))
+
+
+def test_a_row_that_is_still_wrong_is_corrected_again(committed, connection):
+    """The quarantine then has the corrected values, and the source those before."""
+    _, second = lines(connection)
+    correct(connection, [{**second, "price": Decimal("1.50"), "day": "1997-01-02"}])
+    replay(committed)
+    _, second = lines(connection)
+    assert (second["price"], second["day"]) == (Decimal("1.50"), "1997-01-02")
+    correct(connection, [{**second, "price": 3}])
+    replay(committed)
+    assert rows(connection, REVENUE)[0] == (1, Decimal("3.00"))
+    assert rows(connection, "SELECT day, orders FROM per_day ORDER BY day") == [
+        (date(1997, 1, 1), 3),
+        (date(1997, 1, 2), 1),
+    ]
+
+
+def test_values_that_are_as_in_the_source_again_are_refused(committed, connection):
+    _, second = lines(connection)
+    correct(connection, [{**second, "price": Decimal("1.50")}])
+    replay(committed)
+    _, second = lines(connection)
+    with pytest.raises(CorrectionRefused, match="values of the source again"):
+        correct(connection, [{**second, "price": Decimal("1.00")}])
+    ended = "SELECT ended_reason FROM reliability.correction"
+    assert rows(connection, ended) == [(None,)]
 
 
 def test_a_row_that_is_another_one_now_or_gone_fails_the_attempt(committed, connection):

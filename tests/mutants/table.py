@@ -1161,7 +1161,7 @@ MUTANTS = (
         rule="V9",
         name="corrections outlive the batch that they correct",
         path="reliability/transaction/emit/refreeze.py",
-        old='        tx.all("end_corrections_of_txid", **key)  # their rows are others now\n',
+        old='        tx.all("end_corrections_of_txid", reason=f"refrozen: {reason}", **key)\n',
         new="",
         tests=(QUARANTINE + "test_a_refreeze_ends_corrections",),
     ),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from reliability.core.errors import CorrectionRefused
@@ -106,25 +106,50 @@ def record_corrections(
     """Let every later attempt of the txids read these values.
 
     :param requests: txid -> the request of a dry run; then only its attempts read them
+    :raises CorrectionRefused: a row has the values of the source again; nothing is recorded
     """
     with connection.transaction() as tx:
-        for row in rows:
+        for edited in rows:
+            place: dict[str, Any] = {"topology": topology, "txid": edited.txid, "xor": edited.xor}
+            row = _after_earlier(edited, tx.first("correction_of_row", **place))
             request_id = requests[row.txid] if requests else None
             if request_id is None:
-                tx.run("end_correction", topology=topology, txid=row.txid, xor=row.xor)
+                tx.run("end_correction", reason=f"corrected again: {reason}", **place)
             tx.run(
                 "record_correction",
-                topology=topology,
-                txid=row.txid,
-                xor=row.xor,
                 was=as_exact_json(row.was),
                 becomes=as_exact_json(row.becomes),
                 reason=reason,
                 by=by,
                 request_id=request_id,
+                **place,
             )
 
 
-def end_corrections(tx: DatabaseTransaction, topology: str, txid: int) -> int:
+def _after_earlier(row: EditedRow, earlier: Row | None) -> EditedRow:
+    """Return a row as it is edited now, beside what an earlier correction has changed in it.
+
+    A row that went into the quarantine again has the corrected values there, not the source's.
+
+    :raises CorrectionRefused: the values are those of the source again
+    """
+    if earlier is None:
+        return row
+    was = {**row.was, **parse_exact(earlier["was"])}
+    becomes = {**parse_exact(earlier["becomes"]), **row.becomes}
+    changed = [name for name in becomes if becomes[name] != was[name]]
+    if not changed:
+        raise CorrectionRefused(
+            f"a row of txid {row.txid} has the values of the source again",
+            remedy="take its corrections back with `reliability quarantine forget`.",
+        )
+    return replace(
+        row,
+        was={name: was[name] for name in changed},
+        becomes={name: becomes[name] for name in changed},
+    )
+
+
+def end_corrections(tx: DatabaseTransaction, topology: str, txid: int, reason: str) -> int:
     """End the corrections of a txid; return how many there were."""
-    return len(tx.all("end_corrections_of_txid", **TxidKey(topology, txid)))
+    return len(tx.all("end_corrections_of_txid", reason=reason, **TxidKey(topology, txid)))

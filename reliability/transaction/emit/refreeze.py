@@ -73,7 +73,8 @@ def refreeze(
         if changed is None:
             raise RefreezeNotPossible(f"txid {txid} of {topology.name} is being processed")
         tx.run("refreeze_parts", **parts_of(new.items), **key)
-        tx.all("end_corrections_of_txid", **key)  # their rows are others now
+        # their rows are others now
+        tx.all("end_corrections_of_txid", reason=f"refrozen: {reason}", **key)
     return new
 
 
