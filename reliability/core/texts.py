@@ -13,9 +13,6 @@ from typing import Any
 PROSE = frozenset({"reason", "verdict_reason"})
 
 
-_MARKED_NUMBER = re.compile(r'"\\u0000(.*?)\\u0000"')
-
-
 def as_json(value: object) -> str:
     """Write plain data as JSON without escaping characters.
 
@@ -34,9 +31,16 @@ def parse_exact(text: str) -> Any:
 
 
 def as_exact_json(value: object) -> str:
-    """Write what `parse_exact` has read, each number as it was."""
-    marked = json.dumps(value, ensure_ascii=False, default=lambda number: f"\0{number}\0")
-    return _MARKED_NUMBER.sub(r"\1", marked)
+    """Write what `parse_exact` has read, each number as it was.
+
+    >>> as_exact_json({"a": Decimal("1.10"), "b": "#1.10"})
+    '{"a": 1.10, "b": "#1.10"}'
+    """
+    mark = "#"
+    while mark in json.dumps(value, ensure_ascii=False, default=str):
+        mark += "#"
+    marked = json.dumps(value, ensure_ascii=False, default=lambda number: f"{mark}{number}")
+    return re.sub(f'"{mark}([^"]*)"', r"\1", marked)
 
 
 def storable(text: str, encoding: str) -> str:
