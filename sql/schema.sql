@@ -682,7 +682,7 @@ BEGIN
 END $function$;
 
 CREATE OR REPLACE FUNCTION reliability.declare_partitions(p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_sink text, p_partitions integer, p_kinds text[], p_reasons text[], p_xors bigint[], p_counts bigint[])
- RETURNS SETOF text
+ RETURNS TABLE(ack_val bigint, unacked bigint)
  LANGUAGE plpgsql
 AS $function$
 BEGIN
@@ -694,7 +694,8 @@ BEGIN
      WHERE a.topology = p_topology AND a.txid = p_txid AND a.attempt_id = p_attempt_id
        AND a.nonce = p_nonce AND a.status = 'PROCESSING'
        AND s.topology = a.topology AND s.txid = a.txid AND s.attempt_id = a.attempt_id
-       AND s.sink = p_sink AND s.partitions IS NULL;
+       AND s.sink = p_sink AND s.partitions IS NULL
+    RETURNING s.ack_val, s.unacked INTO ack_val, unacked;
     IF NOT FOUND THEN
         RETURN;
     END IF;
@@ -702,7 +703,7 @@ BEGIN
            (topology, txid, attempt_id, sink, kind, reason, xor, count)
     SELECT p_topology, p_txid, p_attempt_id, p_sink, aside.*
       FROM unnest(p_kinds, p_reasons, p_xors, p_counts) AS aside(kind, reason, xor, count);
-    RETURN NEXT p_sink;
+    RETURN NEXT;
 END $function$;
 
 CREATE OR REPLACE FUNCTION reliability.drop_attempt_table(p_topology text, p_state text, p_txid bigint, p_attempt_id integer)

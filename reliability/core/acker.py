@@ -63,7 +63,7 @@ def check_accounting(
     for sink in sinks:
         found = staged[sink.name] + sink.set_aside
         check_emitted(sink.name, emitted, found, verdict)
-        acked = Fold(emitted.xor ^ sink.unacked.xor, emitted.count - sink.unacked.count)
+        acked = emitted - sink.unacked
         if acked != found:
             raise AttemptIncomplete(
                 f"state {sink.name}: acked and staged rows differ "

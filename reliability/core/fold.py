@@ -26,6 +26,9 @@ class Fold:
     def __add__(self, other: Fold) -> Fold:
         return Fold(self.xor ^ other.xor, self.count + other.count)
 
+    def __sub__(self, other: Fold) -> Fold:
+        return Fold(self.xor ^ other.xor, self.count - other.count)
+
     @classmethod
     def of(cls, folds: Iterable[Fold]) -> Fold:
         """Combine folds."""

@@ -30,17 +30,16 @@ from reliability.core.errors import (
 )
 from reliability.core.fold import ACCOUNTING, Fold
 from reliability.core.graph import Step
-from reliability.core.set_aside import Kind, SetAside
+from reliability.core.set_aside import SetAside
 from reliability.core.spout import Verdict
 from reliability.core.state import State
 from reliability.core.types import canonical, fits, greatest_of, is_exact, read_as
-from reliability.spark.accounting import hide_accounting
 from reliability.spark.driver import as_error
 from reliability.spark.imports import prefer_installed_pyspark
-from reliability.spark.one_evaluation import persist_shared
-from reliability.spark.reduce import accounted_frames, reduce_frame, with_spark_types
+from reliability.spark.process import call_process
+from reliability.spark.reduce import reduce_frame, with_spark_types
 from reliability.spark.session import pin_settings, pin_zone, session_builder
-from reliability.spark.set_aside import evaluate, mark_of, mark_staged, noting, on_the_way
+from reliability.spark.set_aside import mark_of, mark_staged, on_the_way
 from reliability.spark.submit import driver_environment
 from reliability.spark.values import translate_value_errors
 from reliability.states.tables import StateTables
@@ -225,19 +224,13 @@ class _Check:
     def _run_step(self, step: Step) -> None:
         states = [state for state in self.topology.states if state.name in step.feeds]
         inputs = [self._staged(name) for name in step.reads] if step.reads else [self.batch]
-        with noting() as calls:
-            returned = step.process(*map(hide_accounting, inputs))
-        pin_settings(self.spark)  # the function may have changed some
-        frames = accounted_frames(returned, states)
-        persist_shared(inputs, [*frames.values(), *(call.rows for call in calls)])
-        set_aside, _ = evaluate(calls, self.topology.max_quarantined)
-        for call in calls:
-            if call.kind is not Kind.FANNED_OUT:
-                self.left.update(row["_x"] for row in call.rows.select("_x").collect())
+        processed = call_process(self.spark, self.topology, step, states, inputs)
+        for frame in processed.left:
+            self.left.update(row["_x"] for row in frame.select("_x").collect())
         before = {mark_of(name): self.set_aside.get(name, []) for name in step.reads}
         for state in states:
-            frame = frames[state.name]
-            self.set_aside[state.name] = on_the_way(frame, before | set_aside)
+            frame = processed.frames[state.name]
+            self.set_aside[state.name] = on_the_way(frame, before | processed.set_aside)
             self.checked.states.append(self._check_state(state, frame))
 
     def _staged(self, name: str) -> DataFrame:
@@ -285,14 +278,12 @@ class _Check:
         found.arrived = staged.count
         aside = found.set_aside = self.set_aside[state.name]
         left_out = Fold.of(one.fold for one in aside)
-        acked = staged + left_out
-        unacked = Fold(self.emitted.xor ^ acked.xor, self.emitted.count - acked.count)
         sink = Sink(
             name=state.name,
             step=self.topology.step_of(state.name),
             partitions=1,
             acked_partitions=(0,),
-            unacked=unacked,
+            unacked=self.emitted - (staged + left_out),
             set_aside=left_out,
         )
         verdict = self.sample.meta.verdict

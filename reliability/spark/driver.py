@@ -35,22 +35,23 @@ from reliability.core.errors import (
     ReliabilityError,
     SchemaMismatch,
 )
+from reliability.core.fold import Fold
 from reliability.core.graph import Step
-from reliability.core.set_aside import Kind, SetAside
+from reliability.core.set_aside import SetAside
 from reliability.core.spout import BatchMeta
 from reliability.core.state import State
 from reliability.fingerprint import fingerprint
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import ledger_dsn
-from reliability.spark.accounting import hide_accounting
 from reliability.spark.corrections import with_corrections
 from reliability.spark.imports import drop_package_folder, find_code, prefer_installed_pyspark
-from reliability.spark.one_evaluation import is_lost_evaluation, persist_shared
+from reliability.spark.one_evaluation import is_lost_evaluation
+from reliability.spark.process import call_process
 from reliability.spark.progress import Progress
 from reliability.spark.read_staged import staged_frame
-from reliability.spark.reduce import accounted_frames, reduce_frame
+from reliability.spark.reduce import reduce_frame
 from reliability.spark.session import pin_settings, pin_zone, session_builder
-from reliability.spark.set_aside import evaluate, mark_of, mark_staged, noting, on_the_way
+from reliability.spark.set_aside import mark_of, mark_staged, on_the_way
 from reliability.spark.stage import stage_task, write
 from reliability.spark.submission import Submission
 from reliability.spark.task_errors import raised_by_task
@@ -62,7 +63,6 @@ from reliability.states.tables import StateTables
 from reliability.topologies import load_topology
 from reliability.transaction.process.attempt import (
     DriverProcess,
-    acked,
     declare_partitions,
     end_attempt,
     read_batch_meta,
@@ -177,24 +177,18 @@ def _process_and_stage(
     meta = read_batch_meta(databases.coordinator, grant)
     inputs = _inputs(spark, databases, topology, grant, step, meta)
     before = _set_aside_before(databases, topology, grant, step)
-    with noting() as calls:
-        returned = step.process(*map(hide_accounting, inputs))
-    pin_settings(spark)  # the function may have changed some
-    frames = accounted_frames(returned, states)
-    persist_shared(inputs, [*frames.values(), *(call.rows for call in calls)])
-    set_aside, quarantined = evaluate(calls, topology.max_quarantined)
-    store_quarantined(databases.coordinator, grant, step.name, quarantined)
+    processed = call_process(spark, topology, step, states, inputs)
+    if processed.quarantined:
+        store_quarantined(databases.coordinator, grant, step.name, processed.quarantined)
     batch = None if step.reads else inputs[0]
-    left = [call.rows for call in calls if call.kind is not Kind.FANNED_OUT]
     for state in states:
-        tables = StateTables(topology.name, state)
-        staged = reduce_frame(frames[state.name], tables)
-        staged = staged.coalesce(topology.max_staging_sessions)
-        aside = on_the_way(frames[state.name], before | set_aside)
+        tables, frame = StateTables(topology.name, state), processed.frames[state.name]
+        staged = reduce_frame(frame, tables).coalesce(topology.max_staging_sessions)
+        aside = on_the_way(frame, before | processed.set_aside)
         connection = databases.connection_of(state.database)
-        _stage(connection, tables, staged, grant, meta, aside)
-        found = acked(connection, grant, state.name, meta.emitted)
-        check_arrived(state.name, found, meta, batch, frames[state.name], left)
+        unacked = _stage(connection, tables, staged, grant, meta, aside)
+        found = meta.emitted - unacked
+        check_arrived(state.name, found, meta, batch, frame, processed.left)
 
 
 def _inputs(
@@ -243,11 +237,13 @@ def _stage(
     grant: Grant,
     meta: BatchMeta,
     set_aside: Sequence[SetAside],
-) -> None:
+) -> Fold:
+    """Stage a state's frame, and return what the state then lacks of what was emitted."""
     tables = attempt_table.open_table(connection, tables, grant, meta.emitted.count)
     partitions = write(staged, stage_task(connection, tables, grant))
-    declare_partitions(connection, grant, tables.state.name, partitions, set_aside)
+    unacked = declare_partitions(connection, grant, tables.state.name, partitions, set_aside)
     logger.info("%s staged %s in %s partitions", grant, tables.state.name, partitions)
+    return unacked
 
 
 def _this_driver(spark: SparkSession, topology: Topology) -> DriverProcess:

@@ -73,12 +73,12 @@ SELECT s.topology, s.txid, s.attempt_id, a.status, s.sink AS state, t.verdict,
  WHERE a.status IN ('PROCESSED', 'COMMITTED', 'REPLACED', 'DRY_RUN');
 
 -- Record the end of a sink's single write action: its number of partitions, and what was set aside
--- on the way to it, which counts as acked.
+-- on the way to it, which counts as acked. Returns what the sink then lacks of what was emitted.
 -- Contract: the attempt is PROCESSING, and the sink has not been declared yet; no row otherwise.
 CREATE FUNCTION reliability.declare_partitions(
     p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_sink text,
     p_partitions integer, p_kinds text[], p_reasons text[], p_xors bigint[], p_counts bigint[]
-) RETURNS SETOF text LANGUAGE plpgsql AS $$
+) RETURNS TABLE (ack_val bigint, unacked bigint) LANGUAGE plpgsql AS $$
 BEGIN
     UPDATE reliability.sink s
        SET partitions = p_partitions,
@@ -88,7 +88,8 @@ BEGIN
      WHERE a.topology = p_topology AND a.txid = p_txid AND a.attempt_id = p_attempt_id
        AND a.nonce = p_nonce AND a.status = 'PROCESSING'
        AND s.topology = a.topology AND s.txid = a.txid AND s.attempt_id = a.attempt_id
-       AND s.sink = p_sink AND s.partitions IS NULL;
+       AND s.sink = p_sink AND s.partitions IS NULL
+    RETURNING s.ack_val, s.unacked INTO ack_val, unacked;
     IF NOT FOUND THEN
         RETURN;
     END IF;
@@ -96,7 +97,7 @@ BEGIN
            (topology, txid, attempt_id, sink, kind, reason, xor, count)
     SELECT p_topology, p_txid, p_attempt_id, p_sink, aside.*
       FROM unnest(p_kinds, p_reasons, p_xors, p_counts) AS aside(kind, reason, xor, count);
-    RETURN NEXT p_sink;
+    RETURN NEXT;
 END $$;
 
 -- First step of the seal: from now on an ack finds no PROCESSING row, so what has acked is all that

@@ -142,16 +142,11 @@ RETURNING attempt_id;
 
 -- declare_partitions --
 -- Record how many partitions the finished write action of a sink had, and what was set aside on the way
--- to it; a second declaration finds no row.
-SELECT reliability.declare_partitions(%(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(sink)s,
+-- to it; a second declaration finds no row. Returns what the sink lacks of what was emitted; its xor is
+-- Storm's ack_val.
+SELECT ack_val, unacked FROM reliability.declare_partitions(%(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(sink)s,
        %(partitions)s, %(kinds)s::text[], %(reasons)s::text[], %(xors)s::bigint[],
        %(counts)s::bigint[]);
-
--- unacked --
--- What a sink lacks of what was emitted; its xor is Storm's ack_val.
-SELECT ack_val, unacked FROM reliability.sink
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
-   AND sink = %(sink)s;
 
 -- quarantine_rows --
 -- Store rows that a step of a PROCESSING attempt has put into the quarantine, in their order.

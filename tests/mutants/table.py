@@ -1135,8 +1135,8 @@ MUTANTS = (
         rule="V8",
         name="a later step forgets what an earlier one has set aside",
         path="reliability/spark/driver.py",
-        old="before | set_aside",
-        new="set_aside",
+        old="before | processed.set_aside",
+        new="processed.set_aside",
         tests=(ASIDE + "test_a_later_step_starts_from_what_an_earlier_one_has_left",),
     ),
     Mutant(

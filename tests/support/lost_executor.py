@@ -93,11 +93,12 @@ def main(arguments: list[str]) -> int:
     stage = driver._stage
     done: list[str] = []
 
-    def stage_and_lose(connection: Any, tables: Any, staged: Any, *others: Any) -> None:
-        stage(connection, tables, staged, *others)
+    def stage_and_lose(connection: Any, tables: Any, staged: Any, *others: Any) -> Any:
+        unacked = stage(connection, tables, staged, *others)
         done.append(tables.state.name)
         if len(done) == 1:
             _lose_an_executor(staged.sparkSession)
+        return unacked
 
     driver._stage = stage_and_lose  # type: ignore[assignment]
     return driver.main(arguments)

@@ -84,10 +84,11 @@ def declare_partitions(
     sink: str,
     partitions: int,
     set_aside: Sequence[SetAside] = (),
-) -> None:
+) -> Fold:
     """Record that a sink's single write action has finished, and its number of partitions (A5).
 
     :param set_aside: what was set aside on the way to it, one for each kind and reason (V8)
+    :returns: what it lacks of what was emitted
     """
     with connection.in_one_round_trip() as tx:
         row = tx.first(
@@ -100,14 +101,8 @@ def declare_partitions(
             counts=[aside.fold.count for aside in set_aside],
             **grant,
         )
-    raise_if_fenced(row, grant)
-
-
-def acked(connection: LedgerConnection, grant: Grant, sink: str, emitted: Fold) -> Fold:
-    """Return what has acked of a sink, with what was set aside on the way to it."""
-    with connection.in_one_round_trip() as tx:
-        row = tx.one("unacked", sink=sink, **grant)
-    return Fold(emitted.xor ^ row["ack_val"], emitted.count - row["unacked"])
+    found = raise_if_fenced(row, grant)
+    return Fold(found["ack_val"], found["unacked"])
 
 
 def read_set_aside(connection: LedgerConnection, grant: Grant, sink: str) -> list[SetAside]:

@@ -1,0 +1,61 @@
+"""Call a step's process function, and take what it returns: the driver does, and `check`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reliability.core.definitions import Topology
+from reliability.core.graph import Step
+from reliability.core.set_aside import Kind, QuarantinedRow, SetAside
+from reliability.core.state import State
+from reliability.spark.accounting import hide_accounting
+from reliability.spark.one_evaluation import persist_shared
+from reliability.spark.reduce import accounted_frames
+from reliability.spark.session import pin_settings
+from reliability.spark.set_aside import evaluate, noting
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Processed:
+    """What a process function has made of its input.
+
+    :param frames: state -> its frame, with `_x` and `_n`
+    :param set_aside: mark -> what was set aside there
+    :param left: the rows that were dropped or quarantined, with `_x` and `_n`
+    """
+
+    frames: dict[str, DataFrame]
+    set_aside: dict[str, list[SetAside]]
+    quarantined: list[QuarantinedRow]
+    left: list[DataFrame]
+
+
+def call_process(
+    spark: SparkSession,
+    topology: Topology,
+    step: Step,
+    states: Sequence[State],
+    inputs: Sequence[DataFrame],
+) -> Processed:
+    """Call the process function once; its input hides the accounting, which its frames still have.
+
+    :param states: those that the step feeds
+    :param inputs: with `_x` and `_n`
+    """
+    with noting() as calls:
+        returned = step.process(*map(hide_accounting, inputs))
+    pin_settings(spark)  # the function may have changed some
+    frames = accounted_frames(returned, states)
+    persist_shared(inputs, [*frames.values(), *(call.rows for call in calls)])
+    set_aside, quarantined = evaluate(calls, topology.max_quarantined)
+    return Processed(
+        frames=frames,
+        set_aside=set_aside,
+        quarantined=quarantined,
+        left=[call.rows for call in calls if call.kind is not Kind.FANNED_OUT],
+    )
