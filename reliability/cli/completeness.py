@@ -15,13 +15,14 @@ from reliability.cli.app import (
     rows_of,
     verb,
 )
-from reliability.cli.lag import late_of, look_at_source, plain_report, read_intervals
+from reliability.cli.lag import late_of, look_at_source, name_interval, read_intervals
 from reliability.cli.output import print_json, print_table
 from reliability.cli.select import IntervalOption, read_interval
 
 if TYPE_CHECKING:
     from reliability.core.spout import Interval
-    from reliability.ledger.connection import LedgerConnection
+    from reliability.ledger.connection import LedgerConnection, Row
+    from reliability.transaction.inspect.intervals import IntervalReport
 
 COMPLETE = "complete"
 
@@ -69,20 +70,14 @@ def _report(connection: LedgerConnection, topology: str, wanted: Interval | None
     lacking = read_intervals(connection, topology)
     items, error = look_at_source(connection, topology)
     late = [late_of(connection, topology, one) for one in items or () if one["interval"]]
-    states: dict[str, str] = {}
-    missing = []
+    found: dict[Interval | None, IntervalReport] = {}
     for report in [*lacking.reports, *late]:
         if wanted and (report.interval is None or not _lies_in(report.interval, wanted)):
             continue
-        states[str(report.interval)] = report.state.value
-        missing.append(plain_report(topology, report))
-    own = [_row(str(interval_of(row)), row, states) for row in rows]
-    known = {row["interval"] for row in own}
-    others = [
-        {"interval": one["interval"], "state": one["state"], "count": one["count"]}
-        for one in missing
-        if str(one["interval"]) not in known
-    ]
+        found[report.interval] = report
+    emitted = {interval_of(row): row for row in rows}
+    own = [_emitted(interval, row, found.get(interval)) for interval, row in emitted.items()]
+    others = [_lacking(report) for interval, report in found.items() if interval not in emitted]
     return {
         "topology": topology,
         "intervals": sorted([*own, *others], key=lambda row: str(row["interval"])),
@@ -95,13 +90,20 @@ def _lies_in(interval: Interval, wanted: Interval) -> bool:
     return interval.start < wanted.end and wanted.start < interval.end
 
 
-def _row(interval: str, row: Any, states: dict[str, str]) -> dict[str, Any]:
+def _emitted(interval: Interval | None, row: Row, lacking: IntervalReport | None) -> dict[str, Any]:
     is_done = row["txids"] == row["committed"]
+    state = lacking.state.value if lacking else COMPLETE if is_done else "open"
+    counts = ("txids", "committed", "emitted", "dropped", "quarantined")
     return {
-        "interval": None if interval == "None" else interval,
-        "state": states.get(interval, COMPLETE if is_done else "open"),
-        **{name: row[name] for name in ("txids", "committed", "emitted", "dropped", "quarantined")},
+        "interval": str(interval) if interval else None,
+        "state": state,
+        **{name: row[name] for name in counts},
     }
+
+
+def _lacking(report: IntervalReport) -> dict[str, Any]:
+    interval = str(report.interval) if report.interval else None
+    return {"interval": interval, "state": report.state.value, "count": report.count}
 
 
 def _print(found: dict[str, Any]) -> None:
@@ -118,7 +120,7 @@ def _print(found: dict[str, Any]) -> None:
         },
         [
             (
-                _interval(row),
+                name_interval(row),
                 row["state"],
                 row.get("txids"),
                 row.get("emitted"),
@@ -137,8 +139,3 @@ def _print(found: dict[str, Any]) -> None:
         typer.echo(f"expected intervals unknown: {found['expected_unknown']}")
     if found["source_error"]:
         typer.echo(f"late items unknown, the source could not be read: {found['source_error']}")
-
-
-def _interval(row: dict[str, Any]) -> str:
-    several = f" ({row['count']})" if row.get("count", 1) > 1 else ""
-    return (row["interval"] or "no interval") + several

@@ -175,7 +175,7 @@ def _print_intervals(rows: list[dict[str, Any]]) -> None:
         [
             (
                 row["topology"],
-                _interval(row),
+                name_interval(row),
                 row["state"],
                 row["txids"],
                 row["since"],
@@ -185,7 +185,7 @@ def _print_intervals(rows: list[dict[str, Any]]) -> None:
         ],
     )
     for row in rows[:_SHOWN]:
-        typer.echo(f"{row['topology']} {_interval(row)} {row['state']}: {row['why']}")
+        typer.echo(f"{row['topology']} {name_interval(row)} {row['state']}: {row['why']}")
         if row["next_step"] != "nothing":
             typer.echo(f"  next: {row['next_step']}")
     if len(rows) > _SHOWN:
@@ -195,8 +195,9 @@ def _print_intervals(rows: list[dict[str, Any]]) -> None:
 _SHOWN = 50
 
 
-def _interval(row: dict[str, Any]) -> str:
-    several = f" ({row['count']})" if row["count"] > 1 else ""
+def name_interval(row: dict[str, Any]) -> str:
+    """Name an interval of a report, with how many such there are."""
+    several = f" ({row['count']})" if row.get("count", 1) > 1 else ""
     return (row["interval"] or "no interval") + several
 
 

@@ -29,6 +29,7 @@ from reliability.cli.timing import show_percentiles, show_timing
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.difference import Difference
 from reliability.core.errors import AttemptUnknown
+from reliability.core.set_aside import Kind
 from reliability.core.statement_key import TxidKey
 from reliability.core.txids import format_intervals
 
@@ -262,12 +263,12 @@ def _print_accounts(report: AttemptReport) -> None:
             hide_empty=True,
         )
     reasons = {
-        f"{reason['reason']}": reason["kind"].lower()
+        f"{reason['kind'].lower()}: {reason['reason']}": None
         for account in report.accounts
         for reason in account.reasons
-        if reason["kind"] != "FANNED_OUT"
+        if Kind(reason["kind"]) is not Kind.FANNED_OUT
     }
-    print_entries("set aside", [(f"{kind}: {reason}",) for reason, kind in reasons.items()])
+    print_entries("set aside", [(reason,) for reason in reasons])
 
 
 def _known(value: bool | None) -> str:

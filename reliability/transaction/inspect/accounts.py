@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from reliability.core.attempt import Grant
-from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
+from reliability.core.set_aside import Kind
 from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.topology.databases import TopologyDatabases
 
-_WORDS = {"DROPPED": "dropped", "QUARANTINED": "quarantined"}
+_LEFT = (Kind.DROPPED, Kind.QUARANTINED)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,10 +37,10 @@ class Account:
     def __str__(self) -> str:
         parts = [f"{self.applied:,} applied"]
         parts += [
-            f"{reason['count']:,} {word} ({reason['reason']})"
-            for kind, word in _WORDS.items()
+            f"{reason['count']:,} {kind.value.lower()} ({reason['reason']})"
+            for kind in _LEFT
             for reason in self.reasons
-            if reason["kind"] == kind
+            if reason["kind"] == kind.value
         ]
         more = f", as {self.applied + self.added_rows:,} rows" if self.added_rows else ""
         return f"{self.state}: {self.emitted:,} emitted = {' + '.join(parts)}{more}"
@@ -50,7 +50,7 @@ def accounts_of(connection: LedgerConnection, topology: Topology, grant: Grant) 
     """Return the accounts of a sealed attempt, in the order of the topology's states."""
     found: dict[str, Account] = {}
     with TopologyDatabases(connection, topology.name, topology.databases) as databases:
-        for name in (COORDINATOR, *databases.others):
+        for name in databases.all:
             found |= _read(databases.connection_of(name), grant)
     return [found[state.name] for state in topology.states if state.name in found]
 
