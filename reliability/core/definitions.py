@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -39,8 +40,9 @@ class Topology:
         fails. 7 days by default
     :param max_staging_sessions: how many Spark tasks of an attempt stage rows at once, each with a
         session in Postgres: the last stage of a job has no more partitions
-    :param max_quarantined: how many rows of a batch its process function may put into the
-        quarantine; with more, the attempt fails
+    :param max_quarantined: how many rows of a batch may go into the quarantine; with more, the
+        attempt fails
+    :param max_quarantined_share: the same as a share of the batch, from 0 to 1
     :param engine: what runs a step: `submit`, a spark-submit of its own, or `warm`, a session
         of the host's warm engine; by default what RELIABILITY_ENGINE says, otherwise `submit`. The
         results are the same, and it may change at any time
@@ -60,6 +62,7 @@ class Topology:
     blocked_timeout_seconds: float = 7 * 24 * 3600
     max_staging_sessions: int = 32
     max_quarantined: int = 1000
+    max_quarantined_share: float = 1.0
     engine: str | None = None
     module: str = ""
 
@@ -103,6 +106,10 @@ class Topology:
     def step_of(self, state: str) -> str:
         """Return the name of the step that feeds a state."""
         return next(step.name for step in self.steps if state in step.feeds)
+
+    def most_quarantined(self, emitted: int) -> int:
+        """Return how many rows of a batch with `emitted` rows may go into the quarantine."""
+        return min(self.max_quarantined, math.floor(self.max_quarantined_share * emitted))
 
     @property
     def groups_commits(self) -> bool:
@@ -152,6 +159,10 @@ class Topology:
                     raise InvalidDefinition(
                         f"topology {self.name}: {name} must be at least {least}"
                     )
+        if not 0 <= self.max_quarantined_share <= 1:
+            raise InvalidDefinition(
+                f"topology {self.name}: max_quarantined_share must be from 0 to 1"
+            )
         interval = self.checkpoint_interval_seconds
         if interval != 0 and interval < MIN_CHECKPOINT_INTERVAL:
             raise InvalidDefinition(

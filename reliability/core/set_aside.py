@@ -13,6 +13,10 @@ from reliability.core.errors import InvalidDefinition
 from reliability.core.fold import Fold
 
 MAX_REASON = 200  # characters
+#: a column of a batch: why a row cannot be read; such rows go into the quarantine
+MALFORMED = "_malformed"
+#: what a quarantined row shows of a malformed record: its line, what is wrong, and its text
+TOLD = ("_line", "_why", "_record")
 MASKED = "***"  # instead of a value that the quarantine must not show
 
 

@@ -42,6 +42,17 @@ def project(plan: Any, hidden: Sequence[Any], spark: SparkSession) -> Any:
     return logical.Project(plan.output().diff(_scala(hidden, spark)), plan)
 
 
+def hide(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return a frame without these columns, from whose results they can be reached."""
+    spark, plan = frame.sparkSession, analyzed(frame)
+    output = plan.output()
+    own = enumerate(names_and_ids(output))
+    attributes = [output.apply(place) for place, (name, _) in own if name in names]
+    without = project(plan, attributes, spark)
+    set_hidden(without, attributes, spark)
+    return frame_of(without, spark)
+
+
 def names_and_ids(attributes: Any) -> list[tuple[str, int]]:
     """Return the names and ids of a Scala sequence of attributes, in one call."""
     text = attributes.mkString("\0")

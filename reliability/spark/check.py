@@ -224,7 +224,8 @@ class _Check:
     def _run_step(self, step: Step) -> None:
         states = [state for state in self.topology.states if state.name in step.feeds]
         inputs = [self._staged(name) for name in step.reads] if step.reads else [self.batch]
-        processed = call_process(self.spark, self.topology, step, states, inputs)
+        emitted = self.emitted.count
+        processed = call_process(self.spark, self.topology, step, states, inputs, emitted)
         for frame in processed.left:
             self.left.update(row["_x"] for row in frame.select("_x").collect())
         before = {mark_of(name): self.set_aside.get(name, []) for name in step.reads}

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from reliability.core.aggregators.column import quoted
 from reliability.core.errors import CorrectionStale
 from reliability.core.fold import ACCOUNTING
-from reliability.core.set_aside import Correction
+from reliability.core.set_aside import MALFORMED, Correction
 from reliability.spark.frames import JSON_OPTIONS
 
 if TYPE_CHECKING:
@@ -25,13 +25,17 @@ def with_corrections(frame: DataFrame, corrections: Sequence[Correction]) -> Dat
     """
     if not corrections:
         return frame
+    from pyspark.sql import functions as F
+
     by_row = {one.xor: one for one in corrections}
-    columns = [name for name in frame.columns if name not in ACCOUNTING]
+    columns = [name for name in frame.columns if name not in (*ACCOUNTING, MALFORMED)]
     if unknown := {name for one in by_row.values() for name in one.names} - {*columns}:
         raise CorrectionStale(f"the batch has no columns {sorted(unknown)}, which were corrected")
     joined = _joined(frame, list(by_row.values()))
     _check(joined, columns, len(by_row))
     values = [_corrected(joined, name).alias(name) for name in columns]
+    if MALFORMED in frame.columns:  # what is corrected is well-formed
+        values.append(F.when(F.col(_ID).isNull(), F.col(MALFORMED)).alias(MALFORMED))
     return joined.select(*values, *ACCOUNTING)
 
 

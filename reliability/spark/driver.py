@@ -177,7 +177,7 @@ def _process_and_stage(
     meta = read_batch_meta(databases.coordinator, grant)
     inputs = _inputs(spark, databases, topology, grant, step, meta)
     before = _set_aside_before(databases, topology, grant, step)
-    processed = call_process(spark, topology, step, states, inputs)
+    processed = call_process(spark, topology, step, states, inputs, meta.emitted.count)
     if processed.quarantined:
         store_quarantined(databases.coordinator, grant, step.name, processed.quarantined)
     batch = None if step.reads else inputs[0]

@@ -14,7 +14,7 @@ from reliability.spark.accounting import hide_accounting
 from reliability.spark.one_evaluation import persist_shared
 from reliability.spark.reduce import accounted_frames
 from reliability.spark.session import pin_settings
-from reliability.spark.set_aside import evaluate, noting
+from reliability.spark.set_aside import evaluate, noting, set_malformed_aside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -41,18 +41,21 @@ def call_process(
     step: Step,
     states: Sequence[State],
     inputs: Sequence[DataFrame],
+    emitted: int,
 ) -> Processed:
     """Call the process function once; its input hides the accounting, which its frames still have.
 
     :param states: those that the step feeds
     :param inputs: with `_x` and `_n`
+    :param emitted: how many rows the batch has
     """
     with noting() as calls:
-        returned = step.process(*map(hide_accounting, inputs))
+        readable = map(set_malformed_aside, inputs)
+        returned = step.process(*map(hide_accounting, readable))
     pin_settings(spark)  # the function may have changed some
     frames = accounted_frames(returned, states)
     persist_shared(inputs, [*frames.values(), *(call.rows for call in calls)])
-    set_aside, quarantined = evaluate(calls, topology.max_quarantined)
+    set_aside, quarantined = evaluate(calls, topology.most_quarantined(emitted))
     return Processed(
         frames=frames,
         set_aside=set_aside,

@@ -16,7 +16,9 @@ from reliability.core.aggregators.column import quoted
 from reliability.core.errors import NotInProcessFunction, QuarantineFull
 from reliability.core.fold import ACCOUNTING, Fold
 from reliability.core.set_aside import (
+    MALFORMED,
     MASKED,
+    TOLD,
     Kind,
     QuarantinedRow,
     SetAside,
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
 #: of a quarantined row's columns as JSON
 MAX_CONTENTS = 10_000
 _MARK = "_set_aside_"
+_REASON = "_reason"
 _PLACE, _ELEMENT = "_place", "_element"
 
 
@@ -41,6 +44,7 @@ class Noted:
     """One call.
 
     :param mark: the name of a column that the plans of its results have
+    :param reason: empty if the rows have one each, in the column `_reason`
     :param rows: what is set aside, with `_x` and `_n`
     """
 
@@ -87,6 +91,22 @@ def quarantine(
     :param mask: columns whose values the quarantine must not show
     """
     return _without(frame, condition, Kind.QUARANTINED, reason, mask)
+
+
+def set_malformed_aside(batch: DataFrame) -> DataFrame:
+    """Put the rows into the quarantine that the spout could not read: `_malformed` says why."""
+    from pyspark.sql import functions as F
+
+    if MALFORMED not in batch.columns:
+        return batch
+    mark = _next_mark()
+    why = F.col(MALFORMED)
+    marked = batch.withColumn(mark, why.isNotNull())
+    told = [why.getField(name).alias(name) for name in TOLD]
+    leaving = marked.where(F.col(mark)).drop(mark)
+    rows = leaving.select(*told, "*", why.getField("reason").alias(_REASON)).drop(MALFORMED)
+    _note(Noted(mark, Kind.QUARANTINED, "", rows))
+    return marked.where(~F.col(mark)).drop(mark, MALFORMED)
 
 
 def fan_out(frame: DataFrame, column: str) -> DataFrame:
@@ -144,11 +164,12 @@ def evaluate(
     rows: list[QuarantinedRow] = []
     for call in calls:
         if call.kind is Kind.QUARANTINED:
-            fold, quarantined = _read(call, most - len(rows), most)
+            quarantined = _read(call, most - len(rows), most)
             rows += quarantined
+            each = [SetAside(call.kind, row.reason, row.fold) for row in quarantined]
+            found[call.mark] = combined(each)
         else:
-            fold = _fold(call.rows)
-        found[call.mark] = [SetAside(call.kind, call.reason, fold)]
+            found[call.mark] = [SetAside(call.kind, call.reason, _fold(call.rows))]
     return found, rows
 
 
@@ -159,13 +180,16 @@ def _fold(rows: DataFrame) -> Fold:
     return Fold(row["_x"] or 0, row["_n"] or 0)
 
 
-def _read(call: Noted, room: int, most: int) -> tuple[Fold, list[QuarantinedRow]]:
+def _read(call: Noted, room: int, most: int) -> list[QuarantinedRow]:
     from pyspark.sql import functions as F
 
-    columns = [F.col(quoted(name)) for name in call.rows.columns if name not in ACCOUNTING]
+    reason = F.lit(call.reason) if call.reason else F.col(_REASON)
+    shown = [name for name in call.rows.columns if name not in (*ACCOUNTING, _REASON)]
+    columns = [F.col(quoted(name)) for name in shown]
     contents = F.to_json(F.struct(*columns), JSON_OPTIONS)
     told = {"item": place_of(call.rows, "file_path"), "row": place_of(call.rows, "row_index")}
     rows = call.rows.select(
+        reason.alias("reason"),
         *(column.alias(name) for name, column in told.items()),
         F.substring(contents, 1, MAX_CONTENTS).alias("contents"),
         (F.length(contents) > MAX_CONTENTS).alias("is_cut"),
@@ -173,11 +197,11 @@ def _read(call: Noted, room: int, most: int) -> tuple[Fold, list[QuarantinedRow]
     ).take(room + 1)
     if len(rows) > room:
         raise QuarantineFull(
-            f"more than {most} rows are to be quarantined, at last for {call.reason!r}"
+            f"more than {most} rows are to be quarantined, at last for {rows[-1]['reason']!r}"
         )
-    found = [
+    return [
         QuarantinedRow(
-            reason=call.reason,
+            reason=row["reason"],
             contents=row["contents"],
             fold=Fold(row["_x"] or 0, 1 if row["_n"] is None else row["_n"]),
             item=row["item"],
@@ -186,7 +210,6 @@ def _read(call: Noted, room: int, most: int) -> tuple[Fold, list[QuarantinedRow]
         )
         for row in rows
     ]
-    return Fold.of(row.fold for row in found), found
 
 
 def place_of(rows: DataFrame, field: str) -> Column:

@@ -98,33 +98,74 @@ def as_typed(frame: DataFrame, schema: StructType, *, is_base64: bool) -> DataFr
 
     :param is_base64: binary values are base64, not the string's bytes
     """
-    return frame.withColumns(
-        {f.name: _typed(frame[quoted(f.name)], f.dataType, f.name, is_base64) for f in schema}
-    )
+    from pyspark.sql import functions as F
+
+    columns = {}
+    for f in schema:
+        text = frame[quoted(f.name)]
+        value = typed(text, f.dataType, is_base64=is_base64)
+        why = misfit(text, value, f.dataType, f.name, told=True)
+        refusal = F.raise_error(F.concat(F.lit(f"[{SchemaMismatch.code}] "), why))
+        columns[f.name] = F.when(why.isNull(), value).otherwise(refusal)
+    return frame.withColumns(columns)
 
 
-def _typed(text: Column, type_: DataType, place: str, is_base64: bool) -> Column:
+def typed(text: Column, type_: DataType, *, is_base64: bool) -> Column:
+    """Convert what was read by `as_text` to its type; a value that would change becomes NULL.
+
+    :param is_base64: binary values are base64, not the string's bytes
+    """
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
     match type_:
         case T.StructType():
             fields = [
-                _typed(text.getField(f.name), f.dataType, f"{place}.{f.name}", is_base64).alias(
-                    f.name
-                )
+                typed(text.getField(f.name), f.dataType, is_base64=is_base64).alias(f.name)
                 for f in type_
             ]
             return F.when(text.isNotNull(), F.struct(*fields))
         case T.ArrayType():
             return F.transform(
-                text, lambda each: _typed(each, type_.elementType, f"{place}[]", is_base64)
+                text, lambda each: typed(each, type_.elementType, is_base64=is_base64)
             )
         case T.StringType():
             return text
         case _:
-            value = _value(F.when(_fits(text, type_, is_base64), text), type_, is_base64)
-            return F.when(text.isNotNull(), F.coalesce(value, _refusal(text, type_, place)))
+            return _value(F.when(_fits(text, type_, is_base64), text), type_, is_base64)
+
+
+def misfit(text: Column, value: Column, type_: DataType, place: str, *, told: bool) -> Column:
+    """Say which value of `text` did not fit its type; NULL if all did.
+
+    :param value: what `typed` has made of the text
+    :param place: the column, for the message
+    :param told: the message has the value, too
+    """
+    from pyspark.sql import functions as F
+    from pyspark.sql import types as T
+
+    match type_:
+        case T.StructType():
+            fields = [
+                misfit(
+                    text.getField(f.name),
+                    value.getField(f.name),
+                    f.dataType,
+                    f"{place}.{f.name}",
+                    told=told,
+                )
+                for f in type_
+            ]
+            return F.coalesce(*fields, F.lit(None).cast("string"))
+        case T.ArrayType():
+            inner, element = f"{place}[]", type_.elementType
+            found = F.zip_with(text, value, lambda t, v: misfit(t, v, element, inner, told=told))
+            return F.get(F.array_compact(found), 0)
+        case T.StringType():
+            return F.lit(None).cast("string")
+        case _:
+            return F.when(text.isNotNull() & value.isNull(), _message(text, type_, place, told))
 
 
 def _value(text: Column, type_: DataType, is_base64: bool) -> Column:
@@ -186,14 +227,16 @@ def _scale_of_exponent(text: Column) -> Column:
     return F.when(text.rlike(_EXPONENT), scale)
 
 
-def _refusal(text: Column, type_: DataType, place: str) -> Column:
+def _message(text: Column, type_: DataType, place: str, told: bool) -> Column:
     from pyspark.sql import functions as F
 
+    after = f"is not a valid {type_.simpleString()}"
+    if not told:
+        return F.lit(f"column {place} {after}")
     start = F.substring(text, 1, MAX_CHARACTERS_IN_ERROR)
     value = F.regexp_replace(start, r"\p{Cntrl}", "?")
-    before = f"[{SchemaMismatch.code}] column {place}: '"
-    after = f"' is not a valid {type_.simpleString()}, or does not fit it without losing digits"
-    return F.raise_error(F.concat(F.lit(before), value, F.lit(after)))
+    after += ", or does not fit it without losing digits"
+    return F.concat(F.lit(f"column {place}: '"), value, F.lit(f"' {after}"))
 
 
 def check_value(place: str, value: object, type_: DataType) -> None:

@@ -11,18 +11,21 @@ must stay until nobody wants to replay its txid. If the source breaks these rule
 - A file that changed or is gone fails the attempt before any of it counts: SOURCE_CHANGED, or
   SOURCE_MOVED if an opaque spout's next attempt may read another batch. Files are compared with
   BatchMeta when an attempt begins to read and again when it is sealed (E6).
-- A text record with too few or too many values fails the attempt: PROCESS_FUNCTION_FAILED. So does
-  a value that does not fit its column exactly: SCHEMA_MISMATCH. A value never becomes NULL and is
-  never rounded.
+- A text record with too few or too many values fails the attempt: SCHEMA_MISMATCH. So does a value
+  that does not fit its column exactly. A value never becomes NULL and is never rounded. With
+  `malformed="quarantine"`, such records go into the quarantine instead, and no text is refused at
+  emission because of what is in it.
 - A file of which some row groups were emitted, and that has other row groups now, raises
   SOURCE_CHANGED at emission.
 
-A Parquet batch is verified by XOR and count, from the footers. Spark has no row index for text, so
-a batch of text is verified by its count alone: COUNTED (V6).
+A batch is verified by XOR and count: of Parquet from the footers, of text by the numbers of its
+records. Text with `counted=True` is read by Spark's own readers, which have no numbers, and is
+verified by its count alone: COUNTED (V6).
 """
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -54,12 +57,14 @@ from reliability.spouts.filesystem import find_files, find_with_spellings, stat
 from reliability.spouts.limits import Limits, cut_files
 from reliability.spouts.names import check_name, is_utf8, locate, spellings
 from reliability.spouts.patterns import check_pattern, for_interval, is_timed
+from reliability.spouts.records import UTF_8, TextFormat
 from reliability.spouts.tuple_ids import fold_rows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("parquet", "csv", "jsonl")
+FAIL, QUARANTINE = "fail", "quarantine"
 _COMPARED = ("size", "mtime_ns", "etag", "rows", "footer_digest")
 
 
@@ -79,6 +84,12 @@ class FileSpout:
     :param schema: Spark's DDL, `id bigint, day date`. CSV and JSON lines need it, and so does an
         opaque spout, whose batch may be empty. Parquet files must match it if it is given
     :param header: the first record of each CSV file names the columns, which must be the schema's
+    :param encoding: of text, as Python names it
+    :param malformed: what happens to a text record that cannot be read, or does not fit the schema:
+        `fail` the emission or the attempt, or `quarantine` the record
+    :param mask_malformed: the quarantine does not show what stands in a malformed record
+    :param counted: verify text by its count alone, and let Spark's own readers read it: they split
+        a large JSON file, and need no Python
     :param max_rows_per_batch: the most rows that a txid reads
     :param max_bytes_per_batch: the most stored bytes that a txid reads
     :param opaque: a new attempt of a txid may read other files, until the txid commits
@@ -91,6 +102,10 @@ class FileSpout:
     format: str = "parquet"
     schema: str = ""
     header: bool = False
+    encoding: str = UTF_8
+    malformed: str = FAIL
+    mask_malformed: bool = False
+    counted: bool = False
     max_rows_per_batch: int | None = None
     max_bytes_per_batch: int | None = None
     opaque: bool = False
@@ -101,6 +116,7 @@ class FileSpout:
             raise InvalidDefinition(f"FileSpout: format {self.format!r} is not one of {FORMATS}")
         if self.header and self.format != "csv":
             raise InvalidDefinition("FileSpout: only CSV has a header")
+        self._check_text()
         if not self.schema and (self.opaque or self.format != "parquet"):
             raise InvalidDefinition(
                 f"FileSpout: {'an opaque spout' if self.opaque else self.format} needs a schema",
@@ -114,6 +130,41 @@ class FileSpout:
                 "none: the file would never exist"
             )
         _ = self.limits  # Limits checks itself
+
+    def _check_text(self) -> None:
+        if self.malformed not in (FAIL, QUARANTINE):
+            raise InvalidDefinition(
+                f"FileSpout: malformed is {self.malformed!r}, not {FAIL!r} or {QUARANTINE!r}"
+            )
+        try:
+            is_utf_8 = codecs.lookup(self.encoding).name == UTF_8
+        except LookupError:
+            raise InvalidDefinition(
+                f"FileSpout: Python knows no encoding {self.encoding!r}"
+            ) from None
+        special = {
+            "encoding": not is_utf_8,
+            "malformed": self.malformed != FAIL,
+            "mask_malformed": self.mask_malformed,
+        }
+        given = [name for name, is_special in special.items() if is_special]
+        if self.format == "parquet" and (given or self.counted):
+            raise InvalidDefinition(f"FileSpout: {[*given, 'counted'][0]} is for text, not Parquet")
+        if self.counted and given:
+            raise InvalidDefinition(
+                f"FileSpout: text that is only counted is read by Spark, without {given[0]}",
+                remedy="remove counted=True.",
+            )
+
+    @property
+    def text(self) -> TextFormat:
+        """Return how its text is read."""
+        return TextFormat(
+            format=self.format,
+            header=self.header,
+            encoding=self.encoding,
+            lenient=self.malformed == QUARANTINE,
+        )
 
     @property
     def limits(self) -> Limits:
@@ -232,7 +283,7 @@ class FileSpout:
     def _describe(self, path: str) -> FileItem:
         if self.format == "parquet":
             return parquet.read_file(path)
-        return text.read_file(path, self.format, header=self.header)
+        return text.read_file(path, self.text, is_numbered=not self.counted)
 
 
 def _files(items: Sequence[SourceItem]) -> list[FileItem]:

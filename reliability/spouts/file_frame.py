@@ -1,4 +1,4 @@
-"""The frame of a batch of files; Spark knows the row index of Parquet, but not of text."""
+"""The frame of a batch of files: Parquet, text whose records are numbered, or only counted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,9 @@ from reliability.spouts.filesystem import find_files
 from reliability.spouts.names import GLOB_IN_SPARK, locate, name_in_spark
 from reliability.spouts.parquet import check_one_schema, read_file
 from reliability.spouts.patterns import match_any_interval
+from reliability.spouts.records import TextFormat
 from reliability.spouts.text import line_end
+from reliability.spouts.text_frame import text_frame
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
@@ -35,6 +37,10 @@ class Format(Protocol):
     def header(self) -> bool: ...
     @property
     def pattern(self) -> str: ...
+    @property
+    def text(self) -> TextFormat: ...
+    @property
+    def mask_malformed(self) -> bool: ...
 
 
 def file_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFrame:
@@ -48,7 +54,9 @@ def file_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFrame
     if not meta.items:
         return _empty_frame(spark, spout)
     if meta.verdict is Verdict.COUNTED:
-        return _text_frame(spark, spout, meta)
+        return _counted_text(spark, spout, meta)
+    if spout.format != "parquet":
+        return text_frame(spark, spout.text, spout.schema, meta, is_masked=spout.mask_malformed)
     return _parquet_frame(spark, spout, meta)
 
 
@@ -63,8 +71,8 @@ def _parquet_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataF
     return with_tuple_ids(frame.where(_is_in_batch(meta, ordinal, row)), ordinal, row)
 
 
-def _text_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFrame:
-    """Read text, whose rows are only counted; a record that does not fit the schema is an error.
+def _counted_text(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFrame:
+    """Read text by Spark's own readers; a record that does not fit the schema is an error.
 
     The hash covers every column. Otherwise Spark would not convert a column that no state uses,
     and an invalid value in it would pass.

@@ -21,6 +21,7 @@ class FileItem:
     :param rows: of this item, from the file's footer or counted in its text, not by Spark
     :param footer_digest: of a Parquet footer; empty for text
     :param etag: the object store's own digest; empty if it has none
+    :param is_numbered: of text: its records have tuple ids, by their numbers
     :param first_group: an item that is not the whole file is [first_group, last_group)
     :param last_group: None for the whole file
     :param first_row: the index in the file of the item's first row
@@ -36,6 +37,7 @@ class FileItem:
     footer_digest: str = ""
     etag: str = ""
     is_text: bool = False
+    is_numbered: bool = False
     first_group: int = 0
     last_group: int | None = None
     first_row: int = 0
@@ -48,7 +50,7 @@ class FileItem:
 
     @property
     def is_counted(self) -> bool:
-        return self.is_text
+        return self.is_text and not self.is_numbered
 
     @property
     def bytes(self) -> int:

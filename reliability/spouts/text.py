@@ -1,40 +1,38 @@
 """CSV and JSON lines at the source: this module counts their records, without Spark (V6).
 
-The count proves nothing if Spark reads the text differently: Spark ignores what follows the first
-object of a line, reads an array as several records, and keeps half of a line end in a value. So a
-file is refused, with the number of the line, unless Spark reads the same records and values.
+Unless malformed records go into the quarantine, a file with one is refused here, with the number of
+the line, and nothing is allocated.
+
+Text that is only counted is read by Spark's own readers. Then the count proves nothing if Spark
+reads other records. So such a file is refused, too, if its bytes mean something else to Spark.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-import re
-import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from itertools import chain
-from json import JSONDecodeError
-from typing import TextIO
+from collections.abc import Iterable
 
 from reliability.core.errors import SourceUnreadable
 from reliability.spouts.file_item import FileItem
-from reliability.spouts.filesystem import open_filesystem, stat
+from reliability.spouts.filesystem import stat
 from reliability.spouts.names import locate
+from reliability.spouts.records import (
+    BYTE_ORDER_MARK,
+    UTF_8,
+    TextFormat,
+    csv_records,
+    open_text,
+    without_byte_order_mark,
+)
 
-_BLANK = " \t\r\n"
-_BYTE_ORDER_MARK = "\ufeff"
 # Spark decompresses files with these names, pyarrow does not.
 _NOT_DECOMPRESSED = (".deflate", ".lz4", ".snappy", ".zstd")
-_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-class _ReadDifferently(ValueError):
-    """Spark would read the text differently from how it is counted here."""
+class _Refused(ValueError):
+    """The text has a record that cannot be read, or that Spark would read differently."""
 
 
-def read_file(path: str, format: str, *, header: bool) -> FileItem:
+def read_file(path: str, text: TextFormat, *, is_numbered: bool) -> FileItem:
     """Describe a text file and count its records.
 
     A file with the extension .gz, .bz2 or .zst is decompressed, as Spark does.
@@ -49,12 +47,11 @@ def read_file(path: str, format: str, *, header: bool) -> FileItem:
             raise OSError("its file system has neither time nor ETag: a change would go unnoticed")
         if path.endswith(_NOT_DECOMPRESSED):
             raise OSError("compressed files are .gz, .bz2 or .zst")
-        with _open(path) as text:
-            lines = _without_byte_order_mark(text)
-            rows = _csv_records(lines, header) if format == "csv" else _json_objects(lines)
-    except (OSError, pa.ArrowException, UnicodeDecodeError, csv.Error, _ReadDifferently) as error:
+        with open_text(path, text.encoding, lenient=text.lenient) as lines:
+            rows = _count(lines if is_numbered else _as_spark_reads(lines, text), text)
+    except (OSError, pa.ArrowException, UnicodeError, _Refused) as error:
         raise SourceUnreadable(
-            f"{locate(path)} cannot be read as {format}: {error}",
+            f"{locate(path)} cannot be read as {text.format}: {error}",
             remedy="correct the file at the source, or rename it; nothing was allocated.",
         ) from error
     return FileItem(
@@ -64,77 +61,57 @@ def read_file(path: str, format: str, *, header: bool) -> FileItem:
         etag=info.etag,
         rows=rows,
         is_text=True,
+        is_numbered=is_numbered,
     )
 
 
 def line_end(path: str) -> str:
     r"""Return the line end of the records of a CSV file: `\n` or `\r\n`."""
-    with _open(path) as text:
-        lines = _Lines(_without_byte_order_mark(text))
-        next(_records(lines), None)
-        return _end_of(lines.last) or "\n"
+    with open_text(path, UTF_8) as lines:
+        for _, _, record, _ in csv_records(lines):
+            return _end_of(record) or "\n"
+    return "\n"
 
 
-@contextmanager
-def _open(path: str) -> Iterator[TextIO]:
-    filesystem, inner = open_filesystem(path)
-    with filesystem.open_input_stream(inner) as stream:
-        yield io.TextIOWrapper(stream, encoding="utf-8", newline="")  # keep line ends
+def _count(lines: Iterable[str], text: TextFormat) -> int:
+    """Count the records.
 
-
-def _without_byte_order_mark(text: TextIO) -> Iterator[str]:
-    """Return the lines without a byte order mark, as Spark reads them."""
-    first = text.readline()
-    if first == _BYTE_ORDER_MARK:
-        raise _ReadDifferently("it has a byte order mark alone, which Spark reads as a record")
-    return chain([first.removeprefix(_BYTE_ORDER_MARK)], text)
-
-
-# --- CSV -----------------------------------------------------------------------------------------
-
-
-class _Lines:
-    """The lines of a text, for a csv reader.
-
-    :ivar last: the line that was read last, with its line end
-    :ivar number: its number; the first is 1
+    Unless malformed ones are quarantined, all records of CSV must have one line end.
     """
-
-    def __init__(self, lines: Iterable[str]) -> None:
-        self._lines = lines
-        self.last = ""
-        self.number = 0
-
-    def __iter__(self) -> Iterator[str]:
-        for line in self._lines:
-            self.number += 1
-            self.last = line
-            if "\0" in line:
-                raise _ReadDifferently("it contains U+0000, after which Spark drops quotes")
-            yield line
+    if text.format == "csv" and not text.lenient:
+        return _count_strictly(lines, text)
+    count = 0
+    for line, _, _, why in text.records(lines, checked=not text.lenient):
+        if why is not None and not text.lenient:
+            raise _Refused(f"line {line}: {why}")
+        count += 1
+    return count
 
 
-def _records(lines: _Lines) -> Iterator[list[str]]:
-    csv.field_size_limit(sys.maxsize)  # the limit is the process's, so others may have changed it
-    return csv.reader(lines, strict=True)
-
-
-def _csv_records(text: Iterable[str], header: bool) -> int:
-    """Count the records; all must have one line end, or Spark would keep it in a value."""
-    lines = _Lines(text)
-    records = 0
+def _count_strictly(lines: Iterable[str], text: TextFormat) -> int:
+    count = 0
     allowed = {"\n", "\r\n", ""}
-    try:
-        for record in _records(lines):
-            if record:
-                records += 1
-            end = _end_of(lines.last)
-            if end not in allowed:
-                raise _ReadDifferently(f"it ends in {end!r}; all must end in \\n, or all in \\r\\n")
-            allowed = {end, ""}  # the last record needs no line end
-    except (csv.Error, _ReadDifferently) as error:
-        raise _ReadDifferently(f"line {lines.number}: {error}") from error
-    return max(records - header, 0)
+    for line, fields, record, why in csv_records(without_byte_order_mark(lines)):
+        if why is not None:
+            raise _Refused(f"line {line}: {why}")
+        end = _end_of(record)
+        if end not in allowed:
+            raise _Refused(
+                f"line {line}: it ends in {end!r}; all must end in \\n, or all in \\r\\n"
+            )
+        allowed = {end, ""}  # the last record needs no line end
+        count += bool(fields)
+    return max(count - text.header, 0)
+
+
+def _as_spark_reads(lines: Iterable[str], text: TextFormat) -> Iterable[str]:
+    """Refuse what Spark's own readers take for something else."""
+    for number, line in enumerate(lines, start=1):
+        if number == 1 and line == BYTE_ORDER_MARK:
+            raise _Refused("it has a byte order mark alone, which Spark reads as a record")
+        if text.format == "csv" and "\0" in line:
+            raise _Refused(f"line {number}: it contains U+0000, after which Spark drops quotes")
+        yield line
 
 
 def _end_of(line: str) -> str:
@@ -143,51 +120,3 @@ def _end_of(line: str) -> str:
     if end == "\r\n":
         return end
     return end[-1:] if end[-1:] in ("\n", "\r") else ""
-
-
-# --- JSON ----------------------------------------------------------------------------------------
-
-
-def _json_objects(lines: Iterable[str]) -> int:
-    """Count the lines that are not blank; each must be one JSON object."""
-    objects = 0
-    for number, line in enumerate(lines, start=1):
-        record = line.strip(_BLANK)
-        if not record:
-            continue
-        try:
-            if _scan(record)[1] != len(record) or record[0] != "{" or "\\u" in record:
-                _check_object(record)
-        except (ValueError, RecursionError) as error:
-            why = f"{error.msg} ({error.pos})" if isinstance(error, JSONDecodeError) else error
-            raise _ReadDifferently(f"line {number} is not one JSON object: {why}") from error
-        objects += 1
-    return objects
-
-
-def _check_object(record: str) -> None:
-    if record[0] != "{":
-        raise _ReadDifferently(f"it starts with {record[:20]!r}")
-    end = _scan(record)[1]
-    if end != len(record):
-        raise _ReadDifferently(f"{record[end : end + 20]!r} follows the object")
-    if _SURROGATE.search(record):
-        _check_surrogates(record)
-
-
-def _check_surrogates(record: str) -> None:
-    try:
-        json.dumps(json.loads(record, parse_int=len), ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        raise _ReadDifferently("a string in it has half of a surrogate pair") from None
-
-
-def _check_unique(members: list[tuple[str, object]]) -> None:
-    # Of equal names, Spark and Python keep only the last.
-    if len(dict(members)) != len(members):
-        names = [name for name, _ in members]
-        raise _ReadDifferently(f"it has {max(names, key=names.count)!r} twice")
-
-
-# Numbers are not converted: that takes time, and Python refuses long ones.
-_scan = json.JSONDecoder(object_pairs_hook=_check_unique, parse_int=len, parse_float=len).raw_decode

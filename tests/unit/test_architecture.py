@@ -45,6 +45,7 @@ ALLOWED = {
     "reliability/spouts": {
         "reliability.core",
         "reliability.settings",
+        "reliability.spark.catalyst",
         "reliability.spark.frames",
         "reliability.spark.values",
         "reliability.spouts",

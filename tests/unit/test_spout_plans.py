@@ -9,6 +9,7 @@ import os
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
@@ -422,6 +423,10 @@ def test_records_of_csv_are_counted_without_spark(tmp_path, text, header, rows):
     items = plan(spout)
     assert [item.rows for item in items] == [rows, rows]
     meta = meta_of(spout, items)
+    assert meta.emitted == Fold.of(fold_rows(ordinal, rows) for ordinal in (0, 1))
+    assert meta.verdict is Verdict.EXACT
+    counted = replace(spout, counted=True)
+    meta = meta_of(counted, plan(counted))
     assert (meta.emitted, meta.verdict) == (Fold(0, 2 * rows), Verdict.COUNTED)
 
 

@@ -7,6 +7,7 @@ import gzip
 import pytest
 
 from reliability.core.errors import SourceUnreadable
+from reliability.spouts.records import TextFormat
 from reliability.spouts.text import line_end, read_file
 
 
@@ -16,12 +17,17 @@ def written(tmp_path, text, name="a.jsonl"):
     return str(path)
 
 
+def as_spark(path, format="jsonl", header=False):
+    """Text that Spark's own readers are to read."""
+    return read_file(path, TextFormat(format=format, header=header), is_numbered=False)
+
+
 def json_rows(tmp_path, text):
-    return read_file(written(tmp_path, text), "jsonl", header=False).rows
+    return as_spark(written(tmp_path, text)).rows
 
 
 def csv_rows(tmp_path, text, header=False):
-    return read_file(written(tmp_path, text, "a.csv"), "csv", header=header).rows
+    return as_spark(written(tmp_path, text, "a.csv"), "csv", header=header).rows
 
 
 # --- JSON lines ----------------------------------------------------------------------------------
@@ -61,7 +67,7 @@ def csv_rows(tmp_path, text, header=False):
 def test_a_line_that_is_not_one_object_is_refused_with_its_number(tmp_path, line, said):
     """Spark reads the first object of a line alone, and an array as several records."""
     with pytest.raises(
-        SourceUnreadable, match=rf"(?s)a\.jsonl .*line 4 is not one JSON object: .*{said}"
+        SourceUnreadable, match=rf"(?s)a\.jsonl .*line 4: it is not one JSON object: .*{said}"
     ):
         json_rows(tmp_path, f'{{"a": 1}}\n\n{{"a": 2}}\n{line}\n{{"a": 3}}\n')
 
@@ -154,9 +160,9 @@ def test_broken_quotes_are_refused_with_their_line(tmp_path, broken):
 def test_a_compression_that_only_spark_reads_is_refused(tmp_path, name):
     """Spark reads a plain text of such a name as no rows, or runs out of memory."""
     with pytest.raises(SourceUnreadable, match="compressed files are"):
-        read_file(written(tmp_path, "1\n", name), "csv", header=False)
+        as_spark(written(tmp_path, "1\n", name), "csv")
 
 
 def test_several_members_of_a_compressed_file_are_one_text(tmp_path):
     path = written(tmp_path, gzip.compress(b"1\n") + gzip.compress(b"2\n"), "a.csv.gz")
-    assert read_file(path, "csv", header=False).rows == 2
+    assert as_spark(path, "csv").rows == 2

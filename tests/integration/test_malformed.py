@@ -1,0 +1,246 @@
+"""Malformed records of CSV and JSON lines: they fail, or go into the quarantine (V6, V8)."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from dataclasses import replace
+from decimal import Decimal
+
+import pytest
+
+from reliability import Count, FileSpout, State, Sum, Topology
+from reliability.core.errors import (
+    InvalidDefinition,
+    QuarantineFull,
+    RowsUnaccounted,
+    SchemaMismatch,
+    SourceUnreadable,
+)
+from reliability.core.fold import Fold
+from reliability.core.spout import BatchMeta, NoItems
+from reliability.spark.values import translate_value_errors
+from tests.support.fix_postgres import rows
+
+SCHEMA = "id int, price decimal(10,2), note string"
+CSV = b"""id,price,note
+1,1.10,good
+2,abc,a price that is none
+3,2.00
+4,3.00,"two
+lines"
+5,4.00,"closed" wrongly
+6,5.005,too exact
+
+7,\xff,not UTF-8
+8,6.00,"never closed
+9,7.00,good
+"""
+JSON = b"""{"id": 1, "price": 1.10, "note": "good"}
+{"id": 2, "price": "abc"}
+[{"id": 3}]
+{"id": 4, "price": 3.00}
+{"id": 5, "price": 4.00} {"id": 5}
+{"id": 6, "price": 5.005}
+
+{"id": 7, "note": "\xff"}
+{"id": 8
+{"id": 9, "price": 7.00, "note": {"x": 1.50}}
+"""
+FILES = {"csv": CSV, "jsonl": JSON}
+TOTAL = "SELECT n, price FROM totals"
+ACCOUNTS = "SELECT emitted, applied, quarantined, verdict FROM reliability.accounts"
+
+
+def meta_of(spout):
+    items = tuple(spout.plan(None, NoItems()))
+    return BatchMeta(items=items, emitted=spout.count(items))
+
+
+def pass_on(batch):
+    return {"totals": batch}
+
+
+def prices(tmp_path, format, **options):
+    spout = FileSpout(
+        f"{tmp_path}/*.{format}",
+        9,
+        format=format,
+        schema=SCHEMA,
+        header=format == "csv",
+        malformed="quarantine",
+    )
+    return Topology(
+        "prices",
+        spout=replace(spout, **options),
+        process=pass_on,
+        states=[State("totals", values={"n": Count(), "price": Sum("price", "numeric(14,2)")})],
+    )
+
+
+def quarantined(connection):
+    found = rows(
+        connection, "SELECT reason, row, contents FROM reliability.quarantine ORDER BY row"
+    )
+    return [(reason, row, json.loads(contents)) for reason, row, contents in found]
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl"])
+def test_what_cannot_be_read_is_quarantined_and_the_rest_counts(
+    tmp_path, connection, pipeline, format
+):
+    (tmp_path / f"a.{format}").write_bytes(FILES[format])
+    pipe = pipeline(prices(tmp_path, format))
+    assert pipe.emit(None) == [1]
+    pipe.transact(1)
+    assert rows(connection, TOTAL) == [(3, Decimal("11.10"))]
+    assert rows(connection, ACCOUNTS) == [(9, 3, 6, "EXACT")]
+    found = quarantined(connection)
+    wrong = "INVALID_VALUE: column price is not a valid decimal(10,2)"
+    if format == "csv":
+        reasons = [wrong, "WRONG_FIELD_COUNT", "NOT_CSV", wrong, "INVALID_ENCODING", "NOT_CSV"]
+        lines, records = [3, 4, 7, 8, 10, 11], ["2,abc,a price that is none", "3,2.00"]
+    else:
+        reasons = [wrong, "NOT_JSON", "NOT_JSON", wrong, "INVALID_ENCODING", "NOT_JSON"]
+        lines, records = [2, 3, 5, 6, 8, 9], ['{"id": 2, "price": "abc"}', '[{"id": 3}]']
+    assert [reason for reason, _, _ in found] == reasons
+    assert [row for _, row, _ in found] == [1, 2, 4, 5, 6, 7]
+    assert [contents["_line"] for _, _, contents in found] == lines
+    assert [contents["_record"].strip() for _, _, contents in found[:2]] == records
+    assert found[0][2]["id"] == 2
+    assert "\\xff" in found[4][2]["_record"]
+
+
+def test_by_default_nothing_is_allocated_for_a_file_with_such_a_record(tmp_path):
+    wrong = {"csv": "line 7: ',' expected", "jsonl": "line 3: it is not one JSON object"}
+    for format, text in FILES.items():
+        (tmp_path / f"a.{format}").write_bytes(text.replace(b"\xff", b"y"))
+        spout = prices(tmp_path, format, malformed="fail").spout
+        with pytest.raises(SourceUnreadable, match=wrong[format]):
+            spout.plan(None, NoItems())
+
+
+def test_a_masked_record_shows_its_place_and_reason_alone(tmp_path, connection, pipeline):
+    (tmp_path / "a.csv").write_bytes(CSV)
+    pipe = pipeline(prices(tmp_path, "csv", mask_malformed=True))
+    pipe.emit(None)
+    pipe.transact(1)
+    first = quarantined(connection)[0]
+    assert first[:2] == ("INVALID_VALUE: column price is not a valid decimal(10,2)", 1)
+    masked = {"_line": 3, "_why": "***", "_record": "***"}
+    assert first[2] == {**masked, "id": None, "price": None, "note": None}
+    assert rows(connection, TOTAL) == [(3, Decimal("11.10"))]
+
+
+def test_more_than_the_share_of_a_batch_fails_it(tmp_path, connection, pipeline):
+    (tmp_path / "a.csv").write_bytes(CSV)
+    topology = replace(prices(tmp_path, "csv"), max_quarantined_share=0.5)
+    pipe = pipeline(topology)
+    pipe.emit(None)
+    with pytest.raises(QuarantineFull, match="more than 4 rows are to be quarantined"):
+        pipe.run_step(pipe.begin(1))
+    assert rows(connection, "SELECT count(*) FROM totals") == [(0,)]
+    with pytest.raises(InvalidDefinition, match="max_quarantined_share must be from 0 to 1"):
+        replace(topology, max_quarantined_share=1.5)
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"malformed": "ignore"}, "malformed is 'ignore'"),
+        ({"encoding": "utf-9"}, "no encoding 'utf-9'"),
+        ({"counted": True}, "without malformed"),
+        ({"counted": True, "malformed": "fail", "encoding": "latin-1"}, "without encoding"),
+        ({"format": "parquet", "header": False}, "malformed is for text"),
+        ({"format": "parquet", "header": False, "malformed": "fail", "counted": True}, "counted"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(tmp_path, options, why):
+    with pytest.raises(InvalidDefinition, match=why):
+        replace(prices(tmp_path, "csv").spout, **options)
+
+
+# --- identity ------------------------------------------------------------------------------------
+
+
+def lose_and_double(batch):
+    """Lose one row and double another: their number is right."""
+    first = batch.where("id <> 2")
+    return {"totals": first.unionByName(batch.where("id = 3"))}
+
+
+@pytest.mark.parametrize("format", ["csv", "jsonl"])
+def test_a_lost_and_a_doubled_record_are_named(tmp_path, pipeline, format):
+    text = {"csv": "1,1,x\n\n2,1,x\n3,1,x\n", "jsonl": '{"id":1}\n\n{"id":2}\n{"id":3}\n'}
+    (tmp_path / f"a.{format}").write_text(text[format])
+    topology = replace(
+        prices(tmp_path, format, header=False, malformed="fail"),
+        process=lose_and_double,
+        steps=(),
+        module="",
+    )
+    pipe = pipeline(topology)
+    pipe.emit(None)
+    told = rf'lost, for example row 1 of a\.{format}: \{{"id":2'
+    with pytest.raises(
+        RowsUnaccounted, match=rf"{told}.*doubled, for example row 2 of a\.{format}"
+    ):
+        pipe.run_step(pipe.begin(1))
+
+
+def test_encodings_compression_and_headers(tmp_path, spark):
+    text = 'id,price,note\r\n1,1.10,"gr\u00fc\u00df\r\ndich"\r\n2,2.20,\r\n'
+    wanted = [(1, Decimal("1.10"), "gr\u00fc\u00df\ndich"), (2, Decimal("2.20"), None)]
+    for number, encoding in enumerate(("utf-8", "utf-8-sig", "latin-1", "cp1252", "utf-16")):
+        path = tmp_path / f"{number}.csv.gz"
+        path.write_bytes(gzip.compress(text.encode(encoding)))
+        for malformed in ("fail", "quarantine"):
+            spout = prices(tmp_path, "csv", malformed=malformed).spout
+            name = "utf-8" if encoding == "utf-8-sig" else encoding
+            spout = replace(spout, pattern=str(path), encoding=name)
+            meta = meta_of(spout)
+            frame = spout.frame(spark, meta)
+            found = sorted(tuple(row)[:3] for row in frame.collect())
+            assert found == wanted, (encoding, malformed)
+            ids = frame.select("_x", "_metadata.file_path", "_metadata.row_index").collect()
+            assert Fold.of(Fold(row["_x"], 1) for row in ids) == meta.emitted
+            assert [(p, r) for _, p, r in ids] == [(str(path), 0), (str(path), 1)]
+    spout = replace(spout, schema="id int, note string, price decimal(10,2)")
+    with pytest.raises(SchemaMismatch, match=r"the header of .* is"), translate_value_errors():
+        spout.frame(spark, meta_of(spout)).collect()
+
+
+def test_a_record_has_the_same_id_however_spark_cuts_the_work(tmp_path, spark):
+    for name in "abc":
+        lines = (f'{{"id": {n}, "note": "{name}"}}\n' for n in range(25_000))
+        (tmp_path / f"{name}.jsonl").write_text("".join(lines))
+    spout = prices(tmp_path, "jsonl", malformed="fail").spout
+    meta = meta_of(spout)
+    frame = spout.frame(spark, meta)
+    found = {row["note"]: row for row in frame.where("id = 24999").collect()}
+    again = {row["note"]: row for row in frame.repartition(7).where("id = 24999").collect()}
+    assert found == again
+    fold = frame.selectExpr("bit_xor(_x) AS x", "sum(_n) AS n").collect()[0]
+    assert Fold(fold["x"], fold["n"]) == meta.emitted
+
+
+# --- exactness -----------------------------------------------------------------------------------
+
+
+def test_numbers_and_objects_of_json_are_read_as_they_stand(tmp_path, spark):
+    """Spark's from_json rounds a number on its way to a string."""
+    line = '{"d": 1234567890123456789.0123456789, "s": 1.50, "o": {"k": [1.50, true, null, "x"]}}'
+    (tmp_path / "a.jsonl").write_text(line)
+    schema = "d decimal(38,10), s string, o string"
+    spout = FileSpout(f"{tmp_path}/*", format="jsonl", schema=schema)
+    [row] = spout.frame(spark, meta_of(spout)).collect()
+    wanted = Decimal("1234567890123456789.0123456789"), "1.50", '{"k": [1.50, true, null, "x"]}'
+    assert tuple(row)[:3] == wanted
+
+
+def test_a_column_that_no_state_uses_must_be_valid_too(tmp_path, connection, pipeline):
+    (tmp_path / "a.csv").write_text("1,1.00,x\ntwo,1.00,y\n")
+    pipe = pipeline(prices(tmp_path, "csv", header=False, malformed="fail"))
+    pipe.emit(None)
+    with pytest.raises(SchemaMismatch, match=r"record 2 of .*column id: 'two' is not a valid int"):
+        pipe.run_step(pipe.begin(1))
