@@ -20,16 +20,17 @@ _TYPES = {
 }
 _COLUMN = re.compile(r"\s*(?:`([^`]+)`|(\w+))(?:\s*:\s*|\s+)(\S(?:.*\S)?)\s*", re.S)
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)(?:\s*\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", re.I)
+_NESTED = re.compile(r"(array|map|struct)\s*<(.*)>", re.I | re.S)
 _CLOSING = {"(": ")", "<": ">"}
 
 
 def read_ddl(schema: str) -> tuple[tuple[str, str], ...] | None:
     """Return the columns of a schema in Spark's DDL; None if it needs Spark to be read.
 
-    A type that needs Spark, such as a nested one, is empty.
+    A type that needs Spark, such as `char(3)`, is empty.
 
-    >>> read_ddl("id long, `a b` dec(4), tags array<struct<a: int, b: int>>")
-    (('id', 'bigint'), ('a b', 'decimal(4,0)'), ('tags', ''))
+    >>> read_ddl("id long, `a b` dec(4), tags array<struct<a: int, B long>>")
+    (('id', 'bigint'), ('a b', 'decimal(4,0)'), ('tags', 'array<struct<a:int,B:bigint>>'))
     >>> read_ddl("id bigint COMMENT 'x, y'") is None
     True
     """
@@ -58,4 +59,15 @@ def _split(schema: str) -> list[str]:
 def _type(text: str) -> str:
     if match := _DECIMAL.fullmatch(text):
         return f"decimal({match[1] or 10},{match[2] or 0})"
+    if match := _NESTED.fullmatch(text):
+        return _nested(match[1].lower(), match[2])
     return _TYPES.get(text.lower(), "")
+
+
+def _nested(kind: str, inside: str) -> str:
+    if kind == "struct":
+        fields = read_ddl(inside) or (("", ""),)
+        types = [f"{name}:{type_}" if type_ else "" for name, type_ in fields]
+    else:
+        types = [_type(part.strip()) for part in _split(inside)]
+    return f"{kind}<{','.join(types)}>" if all(types) else ""

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.fold import ACCOUNTING
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     import pyarrow.parquet as pq
 
 Columns = tuple[tuple[str, str], ...]
-"""Names and types in the file's order; a nested type is written as Arrow writes it."""
+"""Names and types in the file's order, as Spark writes them: `struct<a:int,b:array<string>>`."""
 
 MAX_DIGITS = 38  # of a decimal in Spark
 _PLAIN = {
@@ -54,19 +55,19 @@ _WRITE_OTHERWISE = {
 
 
 def columns_of(footer: pq.FileMetaData) -> Columns:
-    """Return the columns of a file; Spark's type of each that is not nested."""
+    """Return the columns of a file with Spark's types."""
+    leaves = iter(_leaves(footer))
+    return tuple(
+        (field.name, _type(field.type, leaves)) for field in footer.schema.to_arrow_schema()
+    )
+
+
+def columns_without_values(footer: pq.FileMetaData) -> frozenset[str]:
+    """Return the columns that have no type, because no row has a value; Spark reads an int."""
     import pyarrow as pa
 
-    leaves = {leaf.path: leaf for leaf in _leaves(footer)}
-    return tuple(
-        (
-            field.name,
-            _without_item_names(str(field.type))
-            if pa.types.is_nested(field.type) or field.name not in leaves
-            else _spark_type(leaves[field.name]),
-        )
-        for field in footer.schema.to_arrow_schema()
-    )
+    schema = footer.schema.to_arrow_schema()
+    return frozenset(field.name for field in schema if pa.types.is_null(field.type))
 
 
 def why_unreadable(footer: pq.FileMetaData) -> tuple[str, str] | None:
@@ -126,13 +127,37 @@ def written_type(leaf: Any) -> str:
 def _missing(
     types: Mapping[str, str], others: Mapping[str, str], first: str, second: str
 ) -> list[str]:
-    names = [name for name in types if name not in others]
     lower = {name.lower(): name for name in others}
-    spelled = [(name, lower[name.lower()]) for name in names if name.lower() in lower]
-    if spelled:
-        return [f"column {name} in {first} is {other} in {second}" for name, other in spelled]
-    columns = f"column {names[0]}" if len(names) == 1 else f"columns {', '.join(names)}"
-    return [f"{second} has no {columns}, which {first} has"] if names else []
+    missing = [name for name in types if name not in others]
+    said = [
+        f"column {name} in {first} is {lower[name.lower()]} in {second}"
+        for name in missing
+        if name.lower() in lower
+    ]
+    if names := [name for name in missing if name.lower() not in lower]:
+        columns = f"column {names[0]}" if len(names) == 1 else f"columns {', '.join(names)}"
+        written = ", ".join(types[name] for name in names if types[name])
+        said.append(f"{second} has no {columns}, which {first} has{written and f' as {written}'}")
+    return said
+
+
+def _type(type_: pa.DataType, leaves: Iterator[Any]) -> str:
+    """Return Spark's type.
+
+    :param leaves: the file's leaves from the first one of this type on; its own are taken
+    """
+    import pyarrow as pa
+
+    if isinstance(type_, pa.BaseExtensionType):
+        return _type(type_.storage_type, leaves)
+    if pa.types.is_map(type_):
+        return f"map<{_type(type_.key_type, leaves)},{_type(type_.item_type, leaves)}>"
+    if pa.types.is_struct(type_):
+        fields = (f"{field.name}:{_type(field.type, leaves)}" for field in type_)
+        return f"struct<{','.join(fields)}>"
+    if pa.types.is_nested(type_):
+        return f"array<{_type(type_.value_type, leaves)}>"
+    return _spark_type(next(leaves))
 
 
 def _leaves(footer: pq.FileMetaData) -> Sequence[Any]:
@@ -167,8 +192,3 @@ def _remedy(leaf: Any) -> str:
         case {"Type": "Decimal", "precision": precision} if precision <= MAX_DIGITS:
             return ""
     return _WRITE_OTHERWISE.get(logical["Type"], "")
-
-
-def _without_item_names(nested: str) -> str:
-    # Writers call the element of a list differently; Spark takes all of these names.
-    return nested.replace("list<item: ", "list<element: ")
