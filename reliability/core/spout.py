@@ -252,6 +252,14 @@ class ComparesColumns(Protocol):
         """Say how the columns of new items differ from those of a committed batch."""
 
 
+@runtime_checkable
+class NotesDrift(Protocol):
+    """A spout whose source may have other columns than it declares."""
+
+    def drifted_columns(self, items: Sequence[SourceItem]) -> list[str] | None:
+        """Say how the columns of items differ from the declared ones; None if they may not."""
+
+
 class NoItems:
     """No txid has anything yet."""
 

@@ -51,6 +51,7 @@ from reliability.core.spout import (
     kind_of,
 )
 from reliability.spouts import parquet, text
+from reliability.spouts.drift import REFUSE, check_batch, check_files, check_policy, drifted
 from reliability.spouts.file_frame import file_frame
 from reliability.spouts.file_item import FileItem, ordinals
 from reliability.spouts.filesystem import find_files, find_with_spellings, stat
@@ -94,6 +95,8 @@ class FileSpout:
     :param max_bytes_per_batch: the most stored bytes that a txid reads
     :param opaque: a new attempt of a txid may read other files, until the txid commits
     :param ready_file: a glob like `pattern`; nothing is emitted or begun until a file matches it
+    :param drift: what becomes of a Parquet file whose columns are not those of `schema`: `refuse`,
+        `ignore` or `widen`, as docs/spouts.md has it
     """
 
     pattern: str
@@ -110,6 +113,7 @@ class FileSpout:
     max_bytes_per_batch: int | None = None
     opaque: bool = False
     ready_file: str = ""
+    drift: str = REFUSE
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
@@ -122,6 +126,7 @@ class FileSpout:
                 f"FileSpout: {'an opaque spout' if self.opaque else self.format} needs a schema",
                 remedy='write it as Spark\'s DDL: schema="id bigint, day date".',
             )
+        check_policy(self.drift, self.schema, self.format)
         check_pattern("FileSpout: pattern", self.pattern)
         check_pattern("FileSpout: ready_file", self.ready_file)
         if is_timed(self.ready_file) and not self.timed:
@@ -224,7 +229,7 @@ class FileSpout:
         """
         batches = list(cut_files(_files(items), self.limits))
         for batch in batches:
-            parquet.check_one_schema(_files(batch))
+            self._check_one_schema(_files(batch))
         return [*batches]
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
@@ -254,7 +259,7 @@ class FileSpout:
                 raise RefreezeNotPossible(f"{item.path} is cut into pieces that several txids read")
         found = [self._describe(path) for path in ordinals(files) if _exists(path)]
         self._check_columns(found)
-        parquet.check_one_schema(found)
+        self._check_one_schema(found)
         return [*found]
 
     def changed_columns(self, items: Sequence[SourceItem], earlier: BatchMeta) -> list[str]:
@@ -272,13 +277,25 @@ class FileSpout:
         new = {item.path: item for item in _files(items)}.values()
         return [said for item in new if (said := parquet.changed_columns(item, last))]
 
+    def drifted_columns(self, items: Sequence[SourceItem]) -> list[str] | None:
+        """Say which Parquet files differ from the schema; None if no policy lets them differ."""
+        if self.drift == REFUSE:
+            return None
+        return drifted(_files(items), self.schema, self.drift)
+
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
         """Read the files; a record or a value that does not fit the schema fails the job."""
         return file_frame(spark, self, meta)
 
     def _check_columns(self, files: Sequence[FileItem]) -> None:
         if self.schema and self.format == "parquet":
-            parquet.check_schema(files, self.schema)
+            check_files(files, self.schema, self.drift)
+
+    def _check_one_schema(self, files: Sequence[FileItem]) -> None:
+        if self.drift == REFUSE:
+            parquet.check_one_schema(files)
+        else:
+            check_batch(files, self.schema, self.drift)
 
     def _describe(self, path: str) -> FileItem:
         if self.format == "parquet":

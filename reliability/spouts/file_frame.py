@@ -12,6 +12,8 @@ from reliability.core.errors import FileRefused, SchemaMismatch, SourceUnreadabl
 from reliability.core.spout import BatchMeta, Verdict
 from reliability.spark.frames import with_tuple_ids
 from reliability.spark.values import as_text, as_typed
+from reliability.spouts.drift import REFUSE, batch_columns, by_columns
+from reliability.spouts.drift_frame import converted, united
 from reliability.spouts.file_item import FileItem, ordinals
 from reliability.spouts.filesystem import find_files
 from reliability.spouts.names import GLOB_IN_SPARK, locate, name_in_spark
@@ -41,6 +43,8 @@ class Format(Protocol):
     def text(self) -> TextFormat: ...
     @property
     def mask_malformed(self) -> bool: ...
+    @property
+    def drift(self) -> str: ...
 
 
 def file_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFrame:
@@ -61,11 +65,29 @@ def file_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFrame
 
 
 def _parquet_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFrame:
+    if spout.drift != REFUSE:
+        return _drifting_frame(spark, spout, meta)
     if len(paths := ordinals(meta.items)) > 1:
         check_one_schema(read_file(path) for path in paths)
     frame = spark.read.parquet(*_paths(meta))
     if spout.schema:
         _check_schema(spark, spout.schema, frame)
+    return _accounted(frame, meta)
+
+
+def _drifting_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFrame:
+    """Read files of other columns than the declared ones, each by its own columns (E8)."""
+    files = [read_file(path) for path in ordinals(meta.items)]
+    wanted = batch_columns(files, spout.schema, spout.drift)
+    declared = spark.createDataFrame([], spout.schema).schema
+    frames = []
+    for own, alike in by_columns(files).items():
+        read = spark.read.parquet(*[_literal_path(locate(item.path)) for item in alike])
+        frames.append(converted(_accounted(read, meta), own, wanted, declared))
+    return united(frames)
+
+
+def _accounted(frame: DataFrame, meta: BatchMeta) -> DataFrame:
     ordinal = _ordinal_of_file(frame, meta)
     row = _metadata(frame, "row_index")
     return with_tuple_ids(frame.where(_is_in_batch(meta, ordinal, row)), ordinal, row)

@@ -27,6 +27,7 @@ class FileItem:
     :param first_row: the index in the file of the item's first row
     :param group_bytes: the stored size of these row groups
     :param columns: of a Parquet file that was just read; the ledger does not store them
+    :param columns_without_values: those of them that have no type, because no row has a value
     """
 
     kind: ClassVar[str] = "file"
@@ -43,6 +44,9 @@ class FileItem:
     first_row: int = 0
     group_bytes: int = 0
     columns: Columns = field(default=(), compare=False, repr=False, metadata={STORED: False})
+    columns_without_values: frozenset[str] = field(
+        default=frozenset(), compare=False, repr=False, metadata={STORED: False}
+    )
 
     @property
     def is_whole(self) -> bool:

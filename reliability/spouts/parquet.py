@@ -9,11 +9,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import FileRefused, ReliabilityError, SourceUnreadable
-from reliability.spouts.ddl import read_ddl
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.filesystem import open_filesystem, stat
 from reliability.spouts.names import locate
-from reliability.spouts.parquet_columns import columns_of, difference, why_unreadable
+from reliability.spouts.parquet_columns import (
+    columns_of,
+    columns_without_values,
+    difference,
+    why_unreadable,
+)
 
 if TYPE_CHECKING:
     import pyarrow.parquet as pq
@@ -65,6 +69,7 @@ def read_with_groups(path: str) -> tuple[FileItem, list[FileItem]]:
         rows=footer.num_rows,
         footer_digest=hashlib.sha256(tail).hexdigest()[:16],
         columns=columns_of(footer),
+        columns_without_values=columns_without_values(footer),
     )
     return whole, _groups(whole, footer)
 
@@ -72,10 +77,11 @@ def read_with_groups(path: str) -> tuple[FileItem, list[FileItem]]:
 def _incomplete(path: str, mtime_ns: int, error: Exception) -> ReliabilityError:
     what = f"{locate(path)} is not a complete Parquet file: {error}"
     is_final = time.time_ns() - mtime_ns > UNCHANGED_SECONDS * 10**9
-    return _refused(path, what, _DELIVER) if is_final else SourceUnreadable(what)
+    return refused(path, what, _DELIVER) if is_final else SourceUnreadable(what)
 
 
-def _refused(path: str, what: str, remedy: str) -> FileRefused:
+def refused(path: str, what: str, remedy: str) -> FileRefused:
+    """Return the error for a file; the remedy goes on with how to leave the file out."""
     leave_out = f"or leave it out with `reliability exclude TOPOLOGY {path} --reason '…'`"
     return FileRefused(what, remedy=f"{remedy}, {leave_out}; then run {RESUME}.")
 
@@ -86,12 +92,12 @@ def _check_readable(path: str, footer: pq.FileMetaData, size: int) -> None:
         raise _encrypted(path)
     if why := why_unreadable(footer):
         what, remedy = why
-        raise _refused(path, f"{locate(path)}: {what}", remedy)
+        raise refused(path, f"{locate(path)}: {what}", remedy)
 
 
 def _encrypted(path: str) -> FileRefused:
     remedy = "deliver it without Parquet's encryption, and encrypt the storage instead"
-    return _refused(path, f"{locate(path)} is encrypted", remedy)
+    return refused(path, f"{locate(path)} is encrypted", remedy)
 
 
 def _groups(whole: FileItem, footer: pq.FileMetaData) -> list[FileItem]:
@@ -137,18 +143,6 @@ def _parse(tail: bytes) -> pq.FileMetaData:
     return pq.read_metadata(pa.BufferReader(MAGIC + tail + length + MAGIC))
 
 
-def check_schema(items: Iterable[FileItem], schema: str) -> None:
-    """Raise FileRefused unless each file has the columns of the spout's schema, in its order."""
-    wanted = read_ddl(schema)
-    for item in items:
-        if wanted is None or item.is_text:
-            continue
-        found = tuple((name, type_ if _is_flat(type_) else "") for name, type_ in item.columns)
-        if why := difference(found, wanted, locate(item.path), "the spout's schema", in_order=True):
-            remedy = "deliver it with these columns, or change the spout's schema="
-            raise _refused(item.path, why, remedy)
-
-
 def check_one_schema(items: Iterable[FileItem]) -> None:
     """Raise FileRefused if the files of a batch differ in their columns.
 
@@ -163,15 +157,11 @@ def check_one_schema(items: Iterable[FileItem]) -> None:
             what = f"the files of a batch need the same columns, but {why}"
             remedy = (
                 "write one of the files again with the columns of the other, or give each a batch "
-                "of its own with max_files_per_batch=1"
+                "of its own with max_files_per_batch=1, or declare schema= and drift="
             )
-            raise _refused(item.path, what, remedy)
+            raise refused(item.path, what, remedy)
 
 
 def changed_columns(item: FileItem, earlier: FileItem) -> str:
     """Say how the columns of two files differ; empty if not."""
     return difference(item.columns, earlier.columns, locate(item.path), locate(earlier.path))
-
-
-def _is_flat(type_: str) -> bool:
-    return not type_.startswith(("list<", "struct<", "map<", "large_list<", "fixed_size_list<"))

@@ -23,7 +23,14 @@ from reliability.core.errors import (
     TooManyBatches,
 )
 from reliability.core.schedule import Schedule
-from reliability.core.spout import BatchMeta, ComparesColumns, Interval, SpoutKind, check_overlap
+from reliability.core.spout import (
+    BatchMeta,
+    ComparesColumns,
+    Interval,
+    NotesDrift,
+    SpoutKind,
+    check_overlap,
+)
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
@@ -89,7 +96,7 @@ def _emit(
         _refreeze_interval(connection, topology, interval, contact.run)
     for _ in range(MAX_PLANS):
         batches = _plan(connection, topology, interval, contact.run)
-        _warn_of_changed_columns(connection, topology, batches)
+        _log_drift(connection, topology, batches)
         with connection.transaction() as tx:
             next_txid = lock_topology(tx, topology.name)["next_txid"]
             # Another run may have allocated some of these items since the plan was made.
@@ -164,6 +171,17 @@ def _is_left_out(
     with connection.transaction() as tx:
         txids = _earlier_txids(tx, topology, interval, run)
         return bool(tx.one("are_left_out", topology=topology, txids=txids)["are_left_out"])
+
+
+def _log_drift(connection: LedgerConnection, topology: Topology, batches: list[BatchMeta]) -> None:
+    """Log how the columns of new items differ from the declared ones, or else from earlier ones."""
+    noted = None
+    if isinstance(topology.spout, NotesDrift):
+        noted = topology.spout.drifted_columns([i for batch in batches for i in batch.items])
+    if noted is None:
+        _warn_of_changed_columns(connection, topology, batches)
+    for said in noted or ():
+        logger.warning("%s", said)
 
 
 def _warn_of_changed_columns(

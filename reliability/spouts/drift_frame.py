@@ -1,0 +1,84 @@
+"""Parquet files of different columns as one frame: Spark reads each by its own columns (E8).
+
+If Spark read them by one schema, it would refuse some narrower types, and others only in some
+files, depending on how they were written. So files with the same columns are read together, cast,
+and united with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from reliability.core.aggregators.column import quoted
+from reliability.core.errors import SchemaMismatch
+from reliability.core.fold import ACCOUNTING
+from reliability.spark.catalyst import analyzed, frame_of, project, set_hidden
+from reliability.spouts.drift import EMPTY
+from reliability.spouts.parquet_columns import Columns
+from reliability.spouts.wider_types import VOID
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+    from pyspark.sql.types import DataType, StructType
+
+_PLACE = "_metadata"  # Spark's name for where a row comes from
+_PLACE_FIELDS = ("file_path", "file_name", "row_index")
+
+
+def converted(frame: DataFrame, own: Columns, wanted: Columns, declared: StructType) -> DataFrame:
+    """Return a frame with the columns of its batch, and where each row comes from.
+
+    :param frame: files with the same columns, with `_x` and `_n`
+    :param own: their columns, from the footers
+    :param declared: the spout's schema
+    :raises SchemaMismatch: Spark reads them with other columns
+    """
+    read = [(name, type_) for name, type_ in frame.dtypes if name not in ACCOUNTING]
+    expected = [(name, EMPTY if type_ == VOID else type_) for name, type_ in own]
+    if read != expected:
+        raise SchemaMismatch(
+            f"Spark reads the columns {read}, the files' footers have {expected}",
+            remedy="write the files again with other types, or leave them out with `reliability "
+            "exclude TOPOLOGY FILE --reason '…'`.",
+        )
+    in_spark = {f.dataType.simpleString(): f.dataType for f in (*declared, *frame.schema)}
+    columns = [
+        _column(name, dict(own).get(name), type_, in_spark.get(type_, type_)).alias(name)
+        for name, type_ in wanted
+    ]
+    return frame.select(*columns, *ACCOUNTING, *_places(frame, wanted))
+
+
+def _column(name: str, own: str | None, wanted: str, in_spark: DataType | str) -> Column:
+    from pyspark.sql import functions as F
+
+    if own in (None, VOID):
+        return F.lit(None).cast(in_spark)
+    return F.col(quoted(name)) if own == wanted else F.col(quoted(name)).cast(in_spark)
+
+
+def _places(frame: DataFrame, wanted: Columns) -> list[Column]:
+    """Return where each row comes from; nothing if the batch has a column of this name."""
+    from pyspark.sql import functions as F
+
+    if _PLACE in {name.lower() for name, _ in wanted}:
+        return []
+    place = frame.metadataColumn(_PLACE)
+    return [F.struct(*[place.getField(name) for name in _PLACE_FIELDS]).alias(_PLACE)]
+
+
+def united(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of all frames of `converted`; where they come from is hidden.
+
+    Spark hides that of a file's rows itself, and loses it in a union.
+    """
+    frame = reduce(lambda one, other: one.union(other), frames)
+    if frame.columns[-1] != _PLACE:
+        return frame
+    spark, plan = frame.sparkSession, analyzed(frame)
+    place = [plan.output().last()]
+    without = project(plan, place, spark)
+    set_hidden(without, place, spark)
+    return frame_of(without, spark)
