@@ -34,6 +34,7 @@ TABLES = "tests/integration/test_attempt_tables.py::"
 WARM = "tests/integration/test_warm_engine.py::"
 ASIDE = "tests/integration/test_set_aside.py::"
 QUARANTINE = "tests/integration/test_quarantine.py::"
+DRIFT = "tests/integration/test_drift.py::"
 HIDDEN = "tests/integration/test_hidden_accounting.py::"
 
 NOT_BUILT: dict[str, str] = {}
@@ -319,6 +320,44 @@ MUTANTS = (
         old=" AND status <> 'EMITTED'",
         new="",
         tests=(INTERVALS + "test_an_emission_is_recorded_as_it_ended",),
+    ),
+    Mutant(
+        rule="E8",
+        name="ignore reads a wider type",
+        path="reliability/spouts/drift.py",
+        old="        if common is None or (common != other and not self.keeps):\n",
+        new="        if common is None:\n",
+        tests=(
+            DRIFT + "test_a_wider_type_widens_the_column_or_is_refused",
+            DRIFT + "test_nothing_is_allocated_for_a_file_that_a_policy_refuses",
+        ),
+    ),
+    Mutant(
+        rule="E8",
+        name="a column in another case is another column",
+        path="reliability/spouts/drift.py",
+        old="self.spelled.get(name.lower())",
+        new="self.spelled.get(name)",
+        tests=(DRIFT + "test_a_name_in_another_case_is_refused",),
+    ),
+    Mutant(
+        rule="E8",
+        name="a double holds each bigint",
+        path="reliability/spouts/wider_types.py",
+        old='"double": frozenset({"double", ',
+        new='"double": frozenset({"double", "bigint", ',
+        tests=(
+            DRIFT + "test_types_without_an_exact_common_one_are_refused",
+            DRIFT + "test_what_is_cast_to_a_common_type_and_back_is_the_same",
+        ),
+    ),
+    Mutant(
+        rule="E8",
+        name="the files of a batch are read by the columns of one",
+        path="reliability/spouts/drift.py",
+        old="        found.setdefault(columns_in(item), []).append(item)\n",
+        new="        found.setdefault(next(iter(found), columns_in(item)), []).append(item)\n",
+        tests=(DRIFT + "test_a_batch_mixes_old_and_new_files_and_pieces_of_them",),
     ),
     Mutant(
         rule="A1",
