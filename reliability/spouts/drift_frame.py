@@ -7,7 +7,7 @@ and united with the others.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -35,20 +35,24 @@ def converted(frame: DataFrame, own: Columns, wanted: Columns, declared: StructT
     :param declared: the spout's schema
     :raises SchemaMismatch: Spark reads them with other columns
     """
-    read = [(name, type_) for name, type_ in frame.dtypes if name not in ACCOUNTING]
-    expected = [(name, EMPTY if type_ == VOID else type_) for name, type_ in own]
-    if read != expected:
-        raise SchemaMismatch(
-            f"Spark reads the columns {read}, the files' footers have {expected}",
-            remedy="write the files again with other types, or leave them out with `reliability "
-            "exclude TOPOLOGY FILE --reason '…'`.",
-        )
+    _check_read(frame, [column for column in own if column[0] in dict(wanted)])
     in_spark = {f.dataType.simpleString(): f.dataType for f in (*declared, *frame.schema)}
     columns = [
         _column(name, dict(own).get(name), type_, in_spark.get(type_, type_)).alias(name)
         for name, type_ in wanted
     ]
     return frame.select(*columns, *ACCOUNTING, *_places(frame, wanted))
+
+
+def _check_read(frame: DataFrame, own: Iterable[tuple[str, str]]) -> None:
+    read = dict(frame.dtypes)
+    for name, type_ in own:
+        if read.get(name) != (EMPTY if type_ == VOID else type_):
+            raise SchemaMismatch(
+                f"column {name} is {read.get(name)} in Spark, and {type_} by the files' footers",
+                remedy="write the files again with another type, or leave them out with "
+                "`reliability exclude TOPOLOGY FILE --reason '…'`.",
+            )
 
 
 def _column(name: str, own: str | None, wanted: str, in_spark: DataType | str) -> Column:
