@@ -23,6 +23,12 @@ from reliability.spark.session import pin_settings
 from reliability.spark.set_aside import place_of
 from reliability.spouts.wider_types import VOID, common_type
 from reliability.transaction.correct.exclude import exclude
+from reliability.transaction.correct.quarantine import (
+    edited_rows,
+    exported,
+    quarantined_rows,
+    record_corrections,
+)
 from tests.support.fix_pipeline import month, shop
 from tests.support.fix_postgres import ROOT, rows
 
@@ -545,13 +551,19 @@ def shop_files(folder):
     return write(folder / "1997-01" / "b.parquet", other)
 
 
+def replay(pipe):
+    pipe.max_tries += 1  # the run is cleared
+    assert pipe.emit(month(1997, 1)) == [1]
+    pipe.transact(1)
+
+
 def cheap_aside(batch):
     good = reliability.quarantine(batch, "price < 1", "too cheap")
     return {"per_customer": good, "per_day": good}
 
 
 def test_the_accounts_of_a_batch_with_drift_balance(tmp_path, connection, pipeline, caplog):
-    """E8: what is set aside is named by its place, and a replay without a file has its columns."""
+    """E8, V9: a row that is set aside is named by its place, and can be corrected there."""
     other = shop_files(tmp_path)
     pipe = pipeline(drifting(tmp_path, "widen", cheap_aside))
     with caplog.at_level(logging.WARNING, "reliability.transaction.emit"):
@@ -573,14 +585,19 @@ def test_the_accounts_of_a_batch_with_drift_balance(tmp_path, connection, pipeli
     assert (second.endswith("1997-01/b.parquet"), other_row) == (True, 2)
     assert json.loads(contents) == {"customer": 2, "day": "1997-01-01", "price": 0.2, "note": None}
     assert json.loads(other_contents) == {"customer": 3, "day": None, "price": 0.1, "note": "y"}
-    exclude(connection, "shop", str(other), "a test")
-    pipe.max_tries += 1  # the run is cleared
-    assert pipe.emit(month(1997, 1)) == [1]
-    pipe.transact(1)
-    assert rows(connection, revenue) == [(1, 1, Decimal("1.10"))]
-    assert rows(connection, "SELECT contents FROM reliability.quarantine") == [
-        ('{"customer":2,"day":"1997-01-01","price":0.20}',)
+    set_aside = quarantined_rows(connection, "shop", None)
+    edited = [{**exported(one), "price": 2} for one in set_aside if one["row"] == 1]
+    record_corrections(connection, "shop", edited_rows(set_aside, edited), "a test", "ann")
+    replay(pipe)
+    assert rows(connection, revenue) == [
+        (1, 2, Decimal("4.43")),
+        (2, 1, Decimal("2.00")),
+        (3, 1, Decimal("4.00")),
     ]
+    exclude(connection, "shop", str(other), "a test")
+    replay(pipe)
+    assert rows(connection, revenue) == [(1, 1, Decimal("1.10")), (2, 1, Decimal("2.00"))]
+    assert rows(connection, "SELECT item FROM reliability.quarantine") == []
 
 
 @pytest.mark.parametrize("drift", ["refuse", "ignore"])
