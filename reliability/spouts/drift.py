@@ -116,11 +116,13 @@ class _Merged:
     :param types: name -> type, and which file or schema it comes from
     :param keeps: whether columns may be wider or more than the declared ones
     :param spelled: name in lower case -> name
+    :param declared: the names of the schema in lower case
     """
 
     types: dict[str, tuple[str, str]]
     keeps: bool
     spelled: dict[str, str]
+    declared: frozenset[str]
 
     @classmethod
     def of(cls, schema: str, drift: str) -> _Merged:
@@ -129,6 +131,7 @@ class _Merged:
             types={name: (type_, _SCHEMA) for name, type_ in declared},
             keeps=drift == WIDEN,
             spelled={name.lower(): name for name, _ in declared},
+            declared=frozenset(name.lower() for name, _ in declared),
         )
 
     def type_of(self, name: str) -> str:
@@ -138,6 +141,8 @@ class _Merged:
     def add(self, item: FileItem) -> list[str]:
         """Take up a file's columns; return what is against the policy."""
         here = locate(item.path)
+        if self.declared.isdisjoint(name.lower() for name, _ in item.columns):
+            return [f"{here} has none of the columns of {_SCHEMA}"]
         said = [self._add(name, type_, here) for name, type_ in columns_in(item)]
         return [text for text in said if text]
 

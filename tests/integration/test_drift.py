@@ -296,6 +296,14 @@ def test_the_file_and_all_its_columns_are_named_with_both_types(tmp_path):
     )
 
 
+@pytest.mark.parametrize("drift", ["ignore", "widen"])
+def test_a_file_of_another_source_is_refused(tmp_path, drift):
+    """E8: a batch of nothing but NULL says nothing of its file."""
+    write(tmp_path / "a.parquet", {"x": ids()})
+    with pytest.raises(FileRefused, match=r"a\.parquet has none of the columns of the spout's"):
+        planned(spout_of(tmp_path, "id bigint, v string", drift))
+
+
 @pytest.mark.parametrize("drift", ["refuse", "ignore", "widen"])
 def test_a_name_in_another_case_is_refused(tmp_path, drift):
     """E8: Spark would take it for the declared one, or it would be NULL."""
