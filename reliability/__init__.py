@@ -20,6 +20,7 @@ from reliability.core.aggregators import (
     Sum,
     Upsert,
 )
+from reliability.core.audits import audit, in_range, not_null, references, unique
 from reliability.core.definitions import Topology
 from reliability.core.graph import Step
 from reliability.core.history import History
@@ -60,10 +61,15 @@ __all__ = [
     "TransactionalState",
     "Upsert",
     "aggregate",
+    "audit",
     "drop",
     "fan_out",
+    "in_range",
+    "not_null",
     "quarantine",
+    "references",
     "show_accounting",
+    "unique",
 ]
 _FOR_FRAMES = {
     "aggregate": "reliability.spark.accounting",

@@ -536,6 +536,17 @@ class RowsUnaccounted(Terminal):
     )
 
 
+class AuditFailed(Terminal):
+    """An audit of a state has found a violation, so the attempt does not commit."""
+
+    code = "AUDIT_FAILED"
+    remedy = (
+        "look at the rows that are named. Correct them at the source, or leave them out with "
+        "reliability.quarantine(); if the audit is wrong, change it in the code, which may be done "
+        "at any time. Then `reliability resume-runs TOPOLOGY`."
+    )
+
+
 class FrameWithoutAccounting(Terminal):
     """A frame of the process function no longer says which rows of the batch it has."""
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
@@ -30,6 +30,7 @@ from reliability.core.aggregators import (
     columns_of,
     written,
 )
+from reliability.core.audits import Audit, check_audits
 from reliability.core.errors import InvalidDefinition, LedgerCorruption
 from reliability.core.history import History
 from reliability.core.names import check_name
@@ -57,6 +58,8 @@ class State:
         of the definition: it may change at any time
     :param as_view: for appended rows: make the target a view of the staged rows, so that no commit
         copies them. By default it is a table
+    :param audits: what must hold of its rows before readers see them. Not part of the definition:
+        they may change at any time, and each attempt has those of the code that seals it
     """
 
     name: str
@@ -66,6 +69,7 @@ class State:
     database: str = ""
     keep: History | None = None
     as_view: bool = False
+    audits: Sequence[Audit] = ()
 
     kind: ClassVar[StateKind] = StateKind.CONTRIBUTION
 
@@ -78,6 +82,7 @@ class State:
         if self.database:
             check_name(f"database of state {self.name}", self.database)
         self._check_values()
+        check_audits(self.name, self.audits, [*self.key, *self.values])
         for name, type_ in (*self.key.items(), *((c.name, c.type) for c in self.all_columns())):
             _check_type(f"column {name} of state {self.name}", type_)
 

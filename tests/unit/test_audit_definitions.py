@@ -1,0 +1,81 @@
+"""Audits are checked when a state is defined."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import date
+from decimal import Decimal
+
+import pytest
+
+from reliability import Count, State, Sum, audit, in_range, not_null, references, unique
+from reliability.core.audits import Of, Severity
+from reliability.core.errors import InvalidDefinition
+
+CONTRIBUTION, WARN = Of.CONTRIBUTION, Severity.WARN
+OWN = "SELECT 1 FROM {table}"
+
+
+def state(*audits):
+    values = {"n": Count(), "total": Sum("price")}
+    return State("sales", key={"day": "date"}, values=values, audits=audits)
+
+
+@pytest.mark.parametrize(
+    ("defined", "of", "severity"),
+    [
+        (not_null("day", "n"), Of.CONTRIBUTION, Severity.ERROR),
+        (not_null("day", of="table", severity="warn"), Of.TABLE, Severity.WARN),
+        (in_range("n", least=0), Of.CONTRIBUTION, Severity.ERROR),
+        (in_range("total", most=Decimal("1e6"), of="table"), Of.TABLE, Severity.ERROR),
+        (in_range("day", least=date(2026, 1, 1), most="infinity"), Of.CONTRIBUTION, Severity.ERROR),
+        (references("day", "calendar.day"), Of.CONTRIBUTION, Severity.ERROR),
+        (references("day", "mart.calendar.day", of="table"), Of.TABLE, Severity.ERROR),
+        (unique("n", "total"), Of.TABLE, Severity.ERROR),
+        (unique("n", of="contribution"), Of.CONTRIBUTION, Severity.ERROR),
+        (audit("own", OWN), Of.TABLE, Severity.ERROR),
+        (audit("own", "SELECT '{}', 1 FROM {contribution};", severity="warn"), CONTRIBUTION, WARN),
+    ],
+)
+def test_an_audit_says_what_it_looks_at(defined, of, severity):
+    assert state(defined).audits == (defined,)
+    assert (defined.of, defined.severity) == (of, severity)
+
+
+@pytest.mark.parametrize(
+    ("define", "says"),
+    [
+        (lambda: state(not_null("dya")), "names the column dya, .*columns are day, n, total"),
+        (lambda: state(unique("n", "_txid")), "names the column _txid"),
+        (
+            lambda: state(in_range("n", least=0), in_range("n", least=0)),
+            r"two .*in_range\(n, least",
+        ),
+        (lambda: state(audit("own", OWN), audit("own", OWN)), "two audits with the name own"),
+        (lambda: state(audit(" ", OWN)), "1 to 100 characters"),
+        (lambda: state(audit("x" * 101, OWN)), "1 to 100 characters"),
+        (lambda: state("SELECT 1"), "is no audit.*use not_null"),
+        (lambda: not_null("n", severity="fatal"), 'severity=\'fatal\'.*"error" or "warn"'),
+        (lambda: unique("n", of="tabel"), 'of=\'tabel\'.*"contribution" or "table"'),
+        (lambda: not_null(), "names no column"),
+        (lambda: unique(), "names no column"),
+        (lambda: in_range("n"), "no bound.*set least= or most="),
+        (lambda: in_range("n", least=True), "True cannot be a bound"),
+        (lambda: in_range("n", most=[1]), "cannot be a bound"),
+        (lambda: references("n", "calendar"), "write schema.table.column"),
+        (lambda: references("n", "a.b.c.d"), "write schema.table.column"),
+        (lambda: references("n", "a..c"), "write schema.table.column"),
+        (lambda: audit("own", "SELECT 1 FROM sales"), "neither .*read FROM {contribution}"),
+        (lambda: audit("own", OWN + ", {contribution}"), "both"),
+    ],
+)
+def test_what_cannot_be_audited_is_refused(define, says):
+    with pytest.raises(InvalidDefinition, match=says):
+        define()
+
+
+def test_audits_are_no_part_of_the_definition():
+    """They may change at any time, as `keep` may."""
+    audited = state(not_null("n"), audit("own", OWN))
+    assert audited.digest() == replace(audited, audits=()).digest()
+    assert State.from_definition(audited.definition()).audits == ()
