@@ -149,6 +149,35 @@ CREATE TABLE reliability.attempt_table (
     CONSTRAINT attempt_table_topology_txid_attempt_id_fkey FOREIGN KEY (topology, txid, attempt_id) REFERENCES reliability.attempt(topology, txid, attempt_id)
 );
 
+CREATE TABLE reliability.audit (
+    digest text NOT NULL,
+    name text NOT NULL,
+    of text NOT NULL,
+    severity text NOT NULL,
+    query text NOT NULL,
+    CONSTRAINT audit_once_per_version PRIMARY KEY (digest),
+    CONSTRAINT audit_has_a_name CHECK ((name <> ''::text)),
+    CONSTRAINT audit_of CHECK ((of = ANY (ARRAY['contribution'::text, 'table'::text]))),
+    CONSTRAINT audit_severity CHECK ((severity = ANY (ARRAY['error'::text, 'warn'::text])))
+);
+
+CREATE TABLE reliability.audit_result (
+    topology text NOT NULL,
+    txid bigint NOT NULL,
+    attempt_id integer NOT NULL,
+    state text NOT NULL,
+    digest text NOT NULL,
+    violations bigint,
+    examples text[],
+    problem text,
+    audited_at timestamp with time zone,
+    CONSTRAINT audit_result_once_per_attempt PRIMARY KEY (topology, txid, attempt_id, state, digest),
+    CONSTRAINT audit_result_digest_fkey FOREIGN KEY (digest) REFERENCES reliability.audit(digest),
+    CONSTRAINT audit_result_topology_txid_attempt_id_state_fkey FOREIGN KEY (topology, txid, attempt_id, state) REFERENCES reliability.sink(topology, txid, attempt_id, sink),
+    CONSTRAINT audit_found_violations_or_failed CHECK ((((audited_at IS NULL) AND (num_nonnulls(violations, examples, problem) = 0)) OR ((audited_at IS NOT NULL) AND (num_nonnulls(violations, problem) = 1) AND ((violations IS NULL) = (examples IS NULL))))),
+    CONSTRAINT violations_are_counted CHECK ((violations >= 0))
+);
+
 CREATE TABLE reliability.checkpoint (
     topology text NOT NULL,
     phase text NOT NULL DEFAULT 'COMMITTED'::text,
@@ -774,6 +803,28 @@ BEGIN
     RETURN NULL;
 END $function$;
 
+CREATE OR REPLACE FUNCTION reliability.find_violations(p_query text, OUT violations bigint, OUT examples text[], OUT error_code text, OUT problem text)
+ RETURNS record
+ LANGUAGE plpgsql
+ STABLE
+ SET standard_conforming_strings TO 'on'
+AS $function$
+BEGIN
+    PERFORM set_config('transaction_read_only', 'on', true);
+    EXECUTE 'SELECT count(*), coalesce(array_agg(left(row_to_json(found.one)::text, 200)'
+        ' ORDER BY found.place) FILTER (WHERE found.place <= 3), ''{}'')'
+        ' FROM (SELECT row_number() OVER () AS place, one FROM (' || p_query || E'\n) AS one) AS found'
+       INTO violations, examples;
+    RAISE EXCEPTION 'undo it' USING ERRCODE = 'RL000';
+EXCEPTION
+    WHEN SQLSTATE 'RL000' THEN
+        RETURN;
+    WHEN query_canceled OR OTHERS THEN
+        GET STACKED DIAGNOSTICS error_code = RETURNED_SQLSTATE, problem = MESSAGE_TEXT;
+        violations := NULL;
+        examples := NULL;
+END $function$;
+
 CREATE OR REPLACE FUNCTION reliability.finish_requests(p_topology text, p_txids bigint[], p_attempt_ids integer[])
  RETURNS void
  LANGUAGE plpgsql
@@ -870,6 +921,24 @@ BEGIN
     RETURN NULL;
 END $function$;
 
+CREATE OR REPLACE FUNCTION reliability.record_audit(p_topology text, p_txids bigint[], p_attempt_ids integer[], p_state text, p_name text, p_violations bigint, p_examples text[], p_problem text)
+ RETURNS void
+ LANGUAGE plpgsql
+AS $function$
+DECLARE
+    v_found bigint;
+BEGIN
+    UPDATE reliability.audit_result r
+       SET violations = p_violations, examples = p_examples, problem = p_problem,
+           audited_at = clock_timestamp()
+      FROM unnest(p_txids, p_attempt_ids) AS audited(txid, attempt_id), reliability.audit d
+     WHERE r.topology = p_topology AND r.txid = audited.txid
+       AND r.attempt_id = audited.attempt_id AND r.state = p_state
+       AND d.digest = r.digest AND d.name = p_name AND d.of = 'table';
+    GET DIAGNOSTICS v_found = ROW_COUNT;
+    PERFORM reliability.expect_rows('record_audit', v_found, cardinality(p_txids));
+END $function$;
+
 CREATE OR REPLACE FUNCTION reliability.record_contribution(p_topology text, p_state text, p_txid bigint, p_attempt_id integer, p_replaced_attempt integer, p_is_kept boolean, p_staged bigint, p_keys bigint, p_applied bigint)
  RETURNS void
  LANGUAGE plpgsql
@@ -933,6 +1002,8 @@ END $function$;
 CREATE VIEW reliability.accounts (topology text, txid bigint, attempt_id integer, status text, state text, verdict text, emitted bigint, applied bigint, dropped bigint, quarantined bigint, added_rows bigint, reasons jsonb) AS ...;
 
 CREATE VIEW reliability.attempt_timing (topology text, txid bigint, attempt_id integer, status text, granted_at timestamp with time zone, emit double precision, queue double precision, submit double precision, read double precision, stage double precision, exit double precision, seal double precision, wait double precision, commit double precision, total double precision) AS ...;
+
+CREATE VIEW reliability.audits (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, attempt_id integer, status text, state text, audit text, of text, severity text, violations bigint, examples text[], problem text, audited_at timestamp with time zone, query text) AS ...;
 
 CREATE VIEW reliability.blocked_transaction (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, dag_id text, run_id text, emitted_at timestamp with time zone, held_reason text) AS ...;
 

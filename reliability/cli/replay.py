@@ -429,6 +429,8 @@ def print_replayed(
         typer.echo(f"{selected.with_interval(one.attempt)} {what}")
         for line in format_differences(one.differences):
             typer.echo(line)
+        for outcome in one.audits:
+            typer.echo(f"{one.attempt}{outcome.foretold()}")
         if one.outdated_code:
             typer.echo(f"warning: {one.outdated_code}")
 

@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any
 
 from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.core.audits import AuditOutcome
 from reliability.core.coordinator import Wait, Work
 from reliability.core.definitions import Topology
 from reliability.core.difference import Difference
@@ -58,12 +59,14 @@ SubmitStep = Callable[[Submission, Callable[[], bool]], None]
 class ReplayResult:
     """What a replay changed, or, as a dry run, would change.
 
+    :param audits: those that are violated; an error would refuse the commit of a dry run
     :param outdated_code: a warning if it may have run old code
     """
 
     txid: int
     attempt: TransactionAttempt
     differences: tuple[Difference, ...]
+    audits: tuple[AuditOutcome, ...]
     outdated_code: str | None
 
 
@@ -182,14 +185,13 @@ class ReplayRun:
         )
         sweep(connection, self._topology)
         found = run_transaction(connection, task, executor, self._observer)
-        if found is not None:
-            attempt, differences = found.attempt, found.differences
-        else:
-            attempt, differences = self._told_by_ledger(connection, txid, request)
+        attempt = self._replaying(connection, txid, request) if found is None else found.attempt
+        report = attempt_report(connection, self._topology, attempt)
         return ReplayResult(
             txid=txid,
             attempt=attempt,
-            differences=differences,
+            differences=report.differences if found is None else found.differences,
+            audits=tuple(outcome for outcome in report.audits if outcome.is_violated),
             outdated_code=outdated_code(connection, self._topology, attempt),
         )
 
@@ -204,16 +206,13 @@ class ReplayRun:
         except ReliabilityError as error:
             logger.warning("ignored an error while closing requests: %s", error)
 
-    def _told_by_ledger(
+    def _replaying(
         self, connection: LedgerConnection, txid: int, request: Request
-    ) -> tuple[TransactionAttempt, tuple[Difference, ...]]:
+    ) -> TransactionAttempt:
         key = TxidKey(self._topology, txid)
         with connection.transaction() as tx:
-            number = tx.one("first_replay_after", granted_after=request.granted_after, **key)[
-                "attempt_id"
-            ]
-        attempt = TransactionAttempt(txid, number)
-        return attempt, attempt_report(connection, self._topology, attempt).differences
+            row = tx.one("first_replay_after", granted_after=request.granted_after, **key)
+        return TransactionAttempt(txid, row["attempt_id"])
 
 
 @dataclass(slots=True)

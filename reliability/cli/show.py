@@ -34,6 +34,7 @@ from reliability.core.statement_key import TxidKey
 from reliability.core.txids import format_intervals
 
 if TYPE_CHECKING:
+    from reliability.core.audits import AuditOutcome
     from reliability.ledger.connection import LedgerConnection, Row
     from reliability.transaction.inspect.attempt_report import AttemptReport, StepReport
 
@@ -137,6 +138,7 @@ def _show_attempt(
     _print_steps(report)
     _print_states(report)
     _print_accounts(report)
+    _print_audits(report)
     if report.differences:
         what = "changed" if report.commit_number is not None else "would have changed"
         typer.echo("\n".join([what, *format_differences(report.differences)]))
@@ -269,6 +271,28 @@ def _print_accounts(report: AttemptReport) -> None:
         if Kind(reason["kind"]) is not Kind.FANNED_OUT
     }
     print_entries("set aside", [(reason,) for reason in reasons])
+
+
+def _print_audits(report: AttemptReport) -> None:
+    print_entries(
+        "audits",
+        [
+            (
+                f"{a.state}: {a.name}, {a.severity.value}: {_found_by(a)}",
+                a.problem or "",
+                *a.examples,
+            )
+            for a in report.audits
+        ],
+    )
+
+
+def _found_by(audit: AuditOutcome) -> str:
+    if audit.problem is not None:
+        return "could not run"
+    if audit.violations is None:
+        return "has not run yet"
+    return audit.found if audit.violations else "passed"
 
 
 def _known(value: bool | None) -> str:

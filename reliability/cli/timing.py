@@ -20,7 +20,7 @@ PHASES = {
     "read": "Spark reads and transforms, until the first rows are staged",
     "stage": "from the first row to the last ack; Spark still computes meanwhile",
     "exit": "until the driver has ended",
-    "seal": "the audit of what was staged",
+    "seal": "the checks and audits of what was staged",
     "wait": "until it is its turn to commit",
     "commit": "the transaction that commits it, with the wait for the topology's lock",
     "total": "from emission or request to commit",

@@ -142,6 +142,11 @@ class DatabaseTransaction:
             raise LedgerCorruption(f"{statement} found no row for {parameters}")
         return row
 
+    def text_of(self, statement: Composable) -> str:
+        """Return a composed statement as text; it is not sent."""
+        text: str = statement.as_string(self._cursor)
+        return text
+
     def _execute(self, statement: str | Composable, parameters: Mapping[str, Any]) -> None:
         self.queue(statement, **parameters)
         self.send_queued()

@@ -1,11 +1,21 @@
 -- facts_to_apply --
--- The definitions of the states in the order of their locks, and whether the batch of any of these
--- txids is not frozen.
+-- The definitions of the states in the order of their locks, whether the batch of any of these txids is
+-- not frozen, and the audits of tables that the attempts were sealed with.
 SELECT coalesce((SELECT jsonb_agg(s.definition ORDER BY s.state) FROM reliability.state s
                   WHERE s.topology = %(topology)s), '[]') AS definitions,
        EXISTS (SELECT FROM reliability.transaction
                 WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[])
-                  AND batch_meta IS NULL) AS is_any_unfrozen;
+                  AND batch_meta IS NULL) AS is_any_unfrozen,
+       coalesce((SELECT jsonb_agg(to_jsonb(audits) ORDER BY state, name) FROM (
+              SELECT r.state, d.digest, d.name, d.severity, d.query,
+                     array_agg(r.txid ORDER BY r.txid) AS txids,
+                     array_agg(r.attempt_id ORDER BY r.txid) AS attempt_ids
+                FROM unnest(%(txids)s::bigint[], %(attempt_ids)s::integer[])
+                     AS planned(txid, attempt_id)
+                JOIN reliability.audit_result r ON r.topology = %(topology)s
+                     AND r.txid = planned.txid AND r.attempt_id = planned.attempt_id
+                JOIN reliability.audit d ON d.digest = r.digest AND d.of = 'table'
+               GROUP BY r.state, d.digest) AS audits), '[]') AS audits;
 
 -- is_any_processed --
 -- Whether an attempt is processed, so that it may be due.

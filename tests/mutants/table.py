@@ -36,6 +36,7 @@ ASIDE = "tests/integration/test_set_aside.py::"
 QUARANTINE = "tests/integration/test_quarantine.py::"
 DRIFT = "tests/integration/test_drift.py::"
 HIDDEN = "tests/integration/test_hidden_accounting.py::"
+AUDITS = "tests/integration/test_audits.py::"
 
 NOT_BUILT: dict[str, str] = {}
 
@@ -924,6 +925,84 @@ MUTANTS = (
         new="        self.append_staged(tx, key)\n",
         tests=(VIEWS + "test_a_view_shows_one_attempt_of_a_txid",),
         in_histories=True,
+    ),
+    Mutant(
+        rule="C12",
+        name="the audits of a table are skipped",
+        path="reliability/transaction/commit/apply.py",
+        old='    audits = audit_tables(tx, topology, found["audits"])\n',
+        new="    audits = audit_tables(tx, topology, [])\n",
+        tests=(
+            AUDITS + "test_a_table_that_would_violate_an_audit_is_never_seen",
+            AUDITS + "test_an_audit_runs_in_the_database_of_its_state",
+        ),
+    ),
+    Mutant(
+        rule="C12",
+        name="a table is audited as it was before the commit",
+        path="reliability/transaction/commit/apply.py",
+        old="    differences = _change_states(tx, topology, plan, found, observer)\n"
+        '    audits = audit_tables(tx, topology, found["audits"])\n',
+        new='    audits = audit_tables(tx, topology, found["audits"])\n'
+        "    differences = _change_states(tx, topology, plan, found, observer)\n",
+        tests=(
+            AUDITS + "test_a_table_that_would_violate_an_audit_is_never_seen",
+            AUDITS + "test_of_a_group_only_the_txid_that_violates_is_refused",
+        ),
+    ),
+    Mutant(
+        rule="C12",
+        name="the severity of an audit is ignored",
+        path="reliability/core/audits.py",
+        old="        return self.is_violated and self.severity is Severity.ERROR\n",
+        new="        return self.is_violated\n",
+        tests=(
+            AUDITS + "test_a_warning_is_recorded_and_logged_in_one_line",
+            AUDITS + "test_audits_that_hold_let_the_attempt_commit",
+        ),
+    ),
+    Mutant(
+        rule="C12",
+        name="a contribution is audited by what has committed",
+        path="reliability/states/audits.py",
+        old="_txid = {txid} AND _attempt_id = {attempt_id})",
+        new="_txid < {txid} AND _attempt_id = {attempt_id})",
+        tests=(
+            AUDITS + "test_only_what_this_attempt_has_staged_is_audited",
+            AUDITS + "test_a_contribution_that_violates_audits_fails_its_attempt",
+        ),
+    ),
+    Mutant(
+        rule="C12",
+        name="the rows that other attempts have staged are audited too",
+        path="reliability/states/audits.py",
+        old="_txid = {txid} AND _attempt_id = {attempt_id})",
+        new="{txid} > 0 AND {attempt_id} >= 0)",
+        tests=(AUDITS + "test_only_what_this_attempt_has_staged_is_audited",),
+    ),
+    Mutant(
+        rule="C12",
+        name="an audit refuses what is decided",
+        path="reliability/transaction/commit/participant.py",
+        old="            if message.action is CheckpointAction.PREPARE:\n                refuse",
+        new="            if message.action:\n                refuse",
+        tests=(AUDITS + "test_what_is_decided_is_not_refused_by_an_audit",),
+    ),
+    Mutant(
+        rule="C12",
+        name="the SQL of an audit may write",
+        path="sql/migrations/0016_audits.sql",
+        old="    PERFORM set_config('transaction_read_only', 'on', true);\n",
+        new="",
+        tests=(AUDITS + "test_sql_that_fails_or_writes_fails_the_attempt_and_changes_nothing",),
+    ),
+    Mutant(
+        rule="C12",
+        name="the SQL of an audit may be several statements",
+        path="sql/migrations/0016_audits.sql",
+        old=") LANGUAGE plpgsql STABLE SET",
+        new=") LANGUAGE plpgsql SET",
+        tests=(AUDITS + "test_sql_that_is_more_than_one_statement_commits_nothing",),
     ),
     Mutant(
         rule="H1",

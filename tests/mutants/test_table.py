@@ -13,7 +13,7 @@ RULES = [
     *(f"R{n}" for n in range(1, 5)),
     *(f"E{n}" for n in range(1, 9)),
     *(f"A{n}" for n in range(1, 10)),
-    *(f"C{n}" for n in range(1, 12)),
+    *(f"C{n}" for n in range(1, 13)),
     *(f"H{n}" for n in range(1, 12)),
     *(f"S{n}" for n in range(1, 4)),
     *("V1", "V2", "V3", "V8", "V9"),

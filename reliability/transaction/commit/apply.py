@@ -7,8 +7,10 @@ statements. Only the coordinator's ledger decides which plan counts.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reliability.core.audits import AuditOutcome
 from reliability.core.difference import Difference
 from reliability.core.errors import RollbackNotPossible
 from reliability.core.plan import (
@@ -21,8 +23,9 @@ from reliability.core.plan import (
 )
 from reliability.core.rollback import rollback_refusal
 from reliability.core.texts import as_json
-from reliability.ledger.connection import DatabaseTransaction
+from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.states.kinds import StoredState, stored_state
+from reliability.transaction.commit.audit_tables import audit_tables
 from reliability.transaction.process.opaque_batch import freeze_batch
 from reliability.transaction.topology.declare import tables_of
 
@@ -30,19 +33,50 @@ if TYPE_CHECKING:
     from reliability.states.kinds.stored import DifferenceObserver
 
 
+@dataclass(frozen=True, slots=True)
+class Applied:
+    """What applying a plan has done to one database, where it is recorded.
+
+    :param differences: what replays, rollbacks and repairs made
+    :param audits: what the audits of the tables have found. The caller must look at them: this
+        change may still be refused, unless it is decided (C12)
+    """
+
+    differences: Sequence[Difference]
+    audits: Sequence[AuditOutcome] = ()
+
+    def and_also(self, other: Applied) -> Applied:
+        """Return what both have done."""
+        return Applied([*self.differences, *other.differences], [*self.audits, *other.audits])
+
+
 def apply_plan(
     tx: DatabaseTransaction,
     topology: str,
     plan: Plan,
     observer: DifferenceObserver | None = None,
-) -> list[Difference]:
-    """Apply the changes of a plan in order: change every state of this database, move the pointers.
+) -> Applied:
+    """Apply a plan: change every state of this database, move the pointers, audit the tables."""
+    done = [planned for planned in plan if isinstance(planned, PlannedCommit)]
+    found = tx.one(
+        "facts_to_apply",
+        topology=topology,
+        txids=[planned.txid for planned in done],
+        attempt_ids=[planned.attempt_id for planned in done],
+    )
+    differences = _change_states(tx, topology, plan, found, observer)
+    audits = audit_tables(tx, topology, found["audits"])
+    return Applied(differences, audits)
 
-    Returns the differences that replays, rollbacks and repairs made; they are recorded in this
-    database.
-    """
-    txids = [planned.txid for planned in plan if isinstance(planned, PlannedCommit)]
-    found = tx.one("facts_to_apply", topology=topology, txids=txids)
+
+def _change_states(
+    tx: DatabaseTransaction,
+    topology: str,
+    plan: Plan,
+    found: Row,
+    observer: DifferenceObserver | None,
+) -> list[Difference]:
+    """Make the changes of a plan in order."""
     states = [stored_state(tables) for tables in tables_of(topology, found["definitions"])]
     if is_group_of_first_commits(plan):
         keys = [ChangeKey.of(topology, planned) for planned in plan]

@@ -14,10 +14,11 @@ If a database cannot commit the decided change, a rollback must replace it (`_re
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from reliability.core.audits import refuse_violations
 from reliability.core.checkpoint import COORDINATOR, CheckpointAction, Drive, Message, Phase
 from reliability.core.difference import Difference
 from reliability.core.errors import (
@@ -31,6 +32,7 @@ from reliability.core.errors import (
 from reliability.core.plan import Plan, dropped_by
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import hold_topology, lock_topology
+from reliability.states.audits import log_violations
 from reliability.transaction.commit.apply import apply_plan, finish_requests
 from reliability.transaction.commit.participant import Participant, rolled_back
 from reliability.transaction.commit.plan import (
@@ -181,7 +183,7 @@ class Checkpoint:
             self.fail(message)
         return failures
 
-    def _record_differences(self, message: Message, differences: list[Difference]) -> None:
+    def _record_differences(self, message: Message, differences: Sequence[Difference]) -> None:
         if message.action is CheckpointAction.COMMIT:  # PREPARE was rolled back
             self._differences += differences
 
@@ -292,7 +294,7 @@ class Checkpoint:
     def _try_plan(self, plan: Plan) -> None:
         with rolled_back(self.connection) as tx:
             lock_topology(tx, self.topology, self.patience)
-            apply_plan(tx, self.topology, plan)
+            refuse_violations(apply_plan(tx, self.topology, plan).audits)
 
     def _save_next(self, message: Message) -> None:
         drive = self.drive.ack(message, COORDINATOR).go_on()
@@ -305,8 +307,11 @@ class Checkpoint:
                     read_checkpoint(tx, self.topology) != new
                 ):  # if equal, only the answer was lost (G8)
                     if message.action is CheckpointAction.COMMIT:
-                        differences = apply_plan(tx, self.topology, self.plan)
-                        self._record_differences(message, differences)
+                        applied = apply_plan(tx, self.topology, self.plan)
+                        log_violations(
+                            f"{self.topology} c={new.state.commit_number}", applied.audits
+                        )
+                        self._record_differences(message, applied.differences)
                         finish_requests(tx, self.topology, self.plan)
                     save_checkpoint(tx, self.topology, old, new)
         self._drive, self.plan = drive, new.plan

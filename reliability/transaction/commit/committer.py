@@ -11,11 +11,13 @@ from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
+from reliability.core.audits import refuse_violations
 from reliability.core.plan import Plan
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import PATIENCE_SECONDS, hold_topology
+from reliability.states.audits import log_violations
 from reliability.states.kinds.stored import DifferenceObserver
-from reliability.transaction.commit.apply import apply_plan, finish_requests
+from reliability.transaction.commit.apply import Applied, apply_plan, finish_requests
 from reliability.transaction.commit.checkpoint import driving
 from reliability.transaction.commit.plan import (
     REFUSALS,
@@ -80,13 +82,15 @@ def _change_here(
 ) -> AppliedPlan | RefusedPlan | None:
     """Change the states in one transaction; PREPARING and COMMITTING are never durable."""
     plan: Plan = ()
+    applied = Applied(())
     try:
         with connection.transaction() as tx:
             hold_topology(tx, topology, patience)
             plan = planner(tx)
             if not plan:
                 return None
-            differences = apply_plan(tx, topology, plan, observer)
+            applied = apply_plan(tx, topology, plan, observer)
+            refuse_violations(applied.audits)
             finish_requests(tx, topology, plan)
             tx.queue(
                 "advance_checkpoint",
@@ -98,5 +102,6 @@ def _change_here(
     except REFUSALS as error:
         if not plan:
             raise
-        return RefusedPlan(plan=plan, error=error)
-    return AppliedPlan(plan, tuple(differences), leaves_processed=found["is_any_processed"])
+        return RefusedPlan(plan=plan, error=error, audits=applied.audits)
+    log_violations(f"{topology} c={plan[-1].commit_number}", applied.audits)
+    return AppliedPlan(plan, tuple(applied.differences), leaves_processed=found["is_any_processed"])

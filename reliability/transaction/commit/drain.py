@@ -22,6 +22,7 @@ from reliability.core.plan import PlannedCommit
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_topology
 from reliability.states.kinds.stored import DifferenceObserver
+from reliability.transaction.commit.audit_tables import record_outcome
 from reliability.transaction.commit.committer import committer
 from reliability.transaction.commit.plan import (
     AppliedPlan,
@@ -106,5 +107,8 @@ def _refuse(
             reason=refused.error.what,
             **planned.to_json(),
         )
+        if row is not None:
+            for outcome in refused.audits:
+                record_outcome(tx, topology, [planned.txid], [planned.attempt_id], outcome)
     # no row: it has committed, and only what was asked behind the COMMIT failed
     return None if row is None else planned.attempt

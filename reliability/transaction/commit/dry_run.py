@@ -6,10 +6,10 @@ module replaces the commit. Only the difference stays, in the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from reliability.core.attempt import TransactionAttempt
+from reliability.core.audits import AuditOutcome
 from reliability.core.checkpoint import COORDINATOR, Phase
 from reliability.core.difference import Difference
 from reliability.core.errors import AttemptFenced, LedgerBusy, NothingToReplay
@@ -18,7 +18,8 @@ from reliability.core.statement_key import DryRunKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_mirror, lock_topology
 from reliability.states.kinds.stored import DifferenceObserver
-from reliability.transaction.commit.apply import apply_plan, record_differences
+from reliability.transaction.commit.apply import Applied, apply_plan, record_differences
+from reliability.transaction.commit.audit_tables import record_outcome
 from reliability.transaction.commit.participant import rolled_back
 from reliability.transaction.commit.plan import Planner
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
@@ -27,10 +28,16 @@ from reliability.transaction.topology.databases import TopologyDatabases, naming
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DryRunResult:
-    """What committing the attempt of a dry run would change."""
+    """What committing the attempt of a dry run would change, and what audits would find."""
 
     attempt: TransactionAttempt
     differences: tuple[Difference, ...]
+    audits: tuple[AuditOutcome, ...] = ()
+
+    @property
+    def violated(self) -> list[AuditOutcome]:
+        """Return the audits that the commit would violate."""
+        return [outcome for outcome in self.audits if outcome.is_violated]
 
 
 def try_plan(
@@ -38,8 +45,8 @@ def try_plan(
     topology: str,
     planner: Planner,
     observer: DifferenceObserver | None = None,
-) -> tuple[Plan, list[Difference]]:
-    """Apply what is planned in every database, and roll it back.
+) -> tuple[Plan, Applied]:
+    """Apply what is planned in every database, and roll it back; audits refuse nothing.
 
     :raises LedgerBusy: another change is in progress that the plan does not drop, or was made
         between two databases: try again
@@ -52,7 +59,7 @@ def try_plan(
             dropped = dropped_by(plan)
             if not found.is_at_rest and not (dropped and found.phase is Phase.COMMITTING):
                 raise LedgerBusy(f"{topology}: a change of its states is in progress")
-            differences = apply_plan(tx, topology, plan, observer)
+            applied = apply_plan(tx, topology, plan, observer)
         for participant in participants:
             with naming_database(participant.name), rolled_back(participant.connection) as tx:
                 lock_mirror(tx, topology)
@@ -61,8 +68,8 @@ def try_plan(
                     raise LedgerBusy(
                         f"{topology} was changed during the dry run: it is at c={here}"
                     )
-                differences += apply_plan(tx, topology, plan, observer)
-    return plan, differences
+                applied = applied.and_also(apply_plan(tx, topology, plan, observer))
+    return plan, applied
 
 
 def dry_run_replay(
@@ -87,24 +94,32 @@ def dry_run_replay(
         reached = tx.one("topology_position", topology=topology)["commit_number"]
         return (PlannedCommit(commit_number=reached + 1, txid=txid, **row),)
 
-    [planned], differences = try_plan(connection, topology, planner, observer)
+    [planned], applied = try_plan(connection, topology, planner, observer)
     assert isinstance(planned, PlannedCommit)
     key = replace(ChangeKey.of(topology, planned), commit_number=None)
     with TopologyDatabases.of(connection, topology) as participants:
         # The coordinator is last and ends the attempt: a try that dies before it is repeated.
         for database in (*participants.others, COORDINATOR):
             with participants.connection_of(database).transaction() as tx:
-                _record(tx, key, differences)
+                _record(tx, key, applied)
                 if database == COORDINATOR:
                     _end(tx, dry_run)
-    return DryRunResult(attempt=planned.attempt, differences=tuple(differences))
+    return DryRunResult(
+        attempt=planned.attempt,
+        differences=tuple(applied.differences),
+        audits=tuple(applied.audits),
+    )
 
 
-def _record(tx: DatabaseTransaction, key: ChangeKey, differences: Sequence[Difference]) -> None:
-    """Record the differences of the states of one database; replace those of an earlier try."""
+def _record(tx: DatabaseTransaction, key: ChangeKey, applied: Applied) -> None:
+    """Record what concerns the states of one database; replace what an earlier try recorded."""
     own = {row["state"] for row in tx.all("state_definitions", topology=key.topology)}
     tx.run("forget_dry_run", **key)
-    record_differences(tx, [one for one in differences if one.state in own], key)
+    record_differences(tx, [one for one in applied.differences if one.state in own], key)
+    assert key.attempt_id is not None
+    for outcome in applied.audits:
+        if outcome.state in own:
+            record_outcome(tx, key.topology, [key.txid], [key.attempt_id], outcome)
 
 
 def _end(tx: DatabaseTransaction, key: DryRunKey) -> None:

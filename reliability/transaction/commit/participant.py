@@ -5,9 +5,10 @@ It refuses messages from a driver that was replaced, and about a fenced attempt 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
+from reliability.core.audits import refuse_violations
 from reliability.core.checkpoint import (
     Answer,
     CheckpointAction,
@@ -21,6 +22,7 @@ from reliability.core.errors import CheckpointMismatch
 from reliability.core.plan import Plan
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror
+from reliability.states.audits import log_violations
 from reliability.transaction.commit.apply import apply_plan
 from reliability.transaction.commit.saved_checkpoint import (
     SavedCheckpoint,
@@ -39,10 +41,11 @@ class Participant:
 
     def handle(
         self, message: Message, plan: Plan, patience: int = PATIENCE_SECONDS
-    ) -> list[Difference]:
+    ) -> Sequence[Difference]:
         """Carry out a message; a return is a yes vote, with the differences that were made.
 
-        PREPARE runs the whole commit, checks it as COMMIT would, and rolls it back.
+        PREPARE runs the whole commit, checks it as COMMIT would, and rolls it back. Violations of
+        audits are a no to PREPARE; what is decided, they do not refuse (C12).
 
         :raises CheckpointTakenOver: the message is from a driver that was replaced
         :raises CheckpointMismatch: this database has not applied what the driver expects
@@ -58,19 +61,24 @@ class Participant:
                 with self.connection.transaction() as tx:
                     self._judge(tx, message, patience)
                     tx.run("enter_epoch", topology=self.topology, epoch=message.epoch)
-        return []
+        return ()
 
     def _apply(
         self, tx: DatabaseTransaction, message: Message, plan: Plan, patience: int
-    ) -> list[Difference]:
+    ) -> Sequence[Difference]:
         known, answer = self._judge(tx, message, patience)
-        differences: list[Difference] = []
+        differences: Sequence[Difference] = ()
         if answer is Answer.APPLY:
             if len(plan) != message.size:  # never advance c without its changes
                 raise CheckpointMismatch(
                     f"the message has {message.size} commits, but its plan has {len(plan)}"
                 )
-            differences = apply_plan(tx, self.topology, plan)
+            applied = apply_plan(tx, self.topology, plan)
+            if message.action is CheckpointAction.PREPARE:
+                refuse_violations(applied.audits)
+            else:
+                log_violations(f"{self.topology} c={message.commit_number}", applied.audits)
+            differences = applied.differences
             state = CheckpointState(Phase.COMMITTED, message.commit_number)
             save_checkpoint(
                 tx, self.topology, known, SavedCheckpoint(state=state, epoch=message.epoch)

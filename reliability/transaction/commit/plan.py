@@ -6,12 +6,14 @@ number.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields
 
 from reliability.core.attempt import TransactionAttempt
+from reliability.core.audits import AuditOutcome
 from reliability.core.difference import Difference
 from reliability.core.errors import (
+    AuditFailed,
     LedgerCorruption,
     ReliabilityError,
     RepairNotPossible,
@@ -30,6 +32,7 @@ from reliability.ledger.connection import DatabaseTransaction
 
 # Errors that the data of an attempt cause, not the availability of a database or a lock.
 REFUSALS = (
+    AuditFailed,
     UnexpectedAnswer,
     LedgerCorruption,
     ReplayNotPossible,
@@ -79,10 +82,14 @@ class AppliedPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefusedPlan:
-    """A physical commit that Postgres refused, for example by a constraint of the user's."""
+    """A physical commit that Postgres refused, for example by a constraint of the user's.
+
+    :param audits: what the audits of the tables have found, if there is one database
+    """
 
     plan: Plan
     error: ReliabilityError
+    audits: Sequence[AuditOutcome] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -63,9 +63,9 @@ def repair(
     _check_keeps_contributions(connection, topology)
     with committer(connection, topology) as commit_change:
         finish_unfinished_change(commit_change)
-        _, differences = try_plan(connection, topology, planner, observer)
-        if dry_run or not differences:
-            return Repaired(commit_number=None, differences=tuple(differences))
+        _, applied = try_plan(connection, topology, planner, observer)
+        if dry_run or not applied.differences:
+            return Repaired(commit_number=None, differences=tuple(applied.differences))
         while (outcome := commit_change(planner)) is not None:
             if not isinstance(outcome, AppliedPlan):
                 raise outcome.error

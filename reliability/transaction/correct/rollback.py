@@ -123,7 +123,8 @@ def _dry_run(
     with committer(connection, topology) as commit_change:
         with suppress(CheckpointStuck):
             finish_unfinished_change(commit_change)
-        return try_plan(connection, topology, planner, observer)
+        plan, applied = try_plan(connection, topology, planner, observer)
+        return plan, list(applied.differences)
 
 
 def _carry_out(

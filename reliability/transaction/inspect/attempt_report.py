@@ -14,6 +14,7 @@ from enum import Enum
 from typing import Any
 
 from reliability.core.attempt import TransactionAttempt
+from reliability.core.audits import AuditOutcome, Of, Severity
 from reliability.core.coordinator import AttemptStatus
 from reliability.core.difference import Difference
 from reliability.core.errors import AttemptUnknown
@@ -112,6 +113,7 @@ class AttemptReport:
     steps: tuple[StepReport, ...]
     states: tuple[StateReport, ...]
     accounts: tuple[Account, ...]
+    audits: tuple[AuditOutcome, ...]
     replaced: Replaced | None
     events: tuple[Event, ...]
     differences: tuple[Difference, ...]
@@ -141,6 +143,7 @@ def attempt_report(
             steps=records.steps(),
             states=records.states(),
             accounts=records.accounts(),
+            audits=records.audits(),
             replaced=_compare(records, row),
             events=records.events(),
             differences=records.differences(),
@@ -206,6 +209,12 @@ class _Records:
 
     def accounts(self) -> tuple[Account, ...]:
         return tuple(Account(**row) for row in self._rows_everywhere("accounts"))
+
+    def audits(self) -> tuple[AuditOutcome, ...]:
+        return tuple(
+            AuditOutcome(**{**row, "of": Of(row["of"]), "severity": Severity(row["severity"])})
+            for row in self._rows_everywhere("audits_of_attempt")
+        )
 
     def events(self) -> tuple[Event, ...]:
         return tuple(

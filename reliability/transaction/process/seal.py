@@ -28,6 +28,7 @@ from reliability.transaction.process.attempt import (
     renew_lease,
     verify_source,
 )
+from reliability.transaction.process.audit_contributions import audit_contributions
 from reliability.transaction.process.server import end_sessions_of
 from reliability.transaction.topology.databases import TopologyDatabases
 
@@ -67,7 +68,8 @@ def seal(
 
     1. SEALING: later acks find no PROCESSING row
     2. without a lock, check that all declared acks exist, that the fold of the staged rows equals
-       the emitted side, and that the source is still what the batch was cut from
+       the emitted side, and that the source is still what the batch was cut from; then run the
+       audits of what is staged (C12)
     3. PROCESSED: the staged rows never change again
 
     With states in several databases, each seals its own. The coordinator is first in step 1 and
@@ -86,7 +88,9 @@ def seal(
             for participant in databases:
                 there = _begin_seal(participant.connection, grant, task)
                 sinks += raise_if_fenced(there, grant)["sinks"]
-            staged = _audit(databases, topology, grant, meta, sinks)
+            staged = _check_staged(databases, topology, grant, meta, sinks)
+            tables = {sink["sink"]: sink["table_id"] for sink in sinks}
+            audit_contributions(databases, topology, grant, tables)
             for participant in databases:
                 _end_seal(participant.connection, grant, staged[participant.name])
             _end_seal(connection, grant, staged[COORDINATOR])
@@ -110,7 +114,7 @@ class _Staged:
     digest: str | None
 
 
-def _audit(
+def _check_staged(
     databases: TopologyDatabases,
     topology: Topology,
     grant: Grant,

@@ -1,0 +1,175 @@
+"""The SQL of audits, and how it is run.
+
+An audit becomes a query that returns the rows which violate it. One of a contribution reads
+`_contribution`, which is put before it when it runs: the staged rows of one attempt.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
+
+from reliability.core.aggregators import Generated
+from reliability.core.attempt import TransactionAttempt
+from reliability.core.audits import (
+    CONTRIBUTION_PLACE,
+    TABLE_PLACE,
+    Audit,
+    AuditOutcome,
+    InRange,
+    NotNull,
+    Of,
+    Query,
+    References,
+    Severity,
+    Unique,
+)
+from reliability.core.errors import LedgerBusy
+from reliability.states.compose import names
+from reliability.states.tables import StateTables
+
+if TYPE_CHECKING:
+    from reliability.ledger.connection import DatabaseTransaction
+
+logger = logging.getLogger(__name__)
+
+# One of a table holds the topology's lock, for which others wait as long.
+MAX_SECONDS = 300
+_CONTRIBUTION = Identifier("_contribution")
+_WAITED_FOR_A_LOCK = frozenset({"55P03", "40P01"})
+
+
+def query_of(audit: Audit, tables: StateTables) -> Composed:
+    """Return the query whose rows are the violations."""
+    rows = tables.target if audit.of is Of.TABLE else _CONTRIBUTION
+    match audit:
+        case NotNull(not_null=columns):
+            return _rows_where(
+                SQL(" OR ").join(SQL("{} IS NULL").format(Identifier(c)) for c in columns),
+                columns,
+                rows,
+                tables,
+            )
+        case InRange(column=column, least=least, most=most):
+            sides = [("<", least), (">", most)]
+            outside = [
+                SQL("{} {} {}").format(Identifier(column), SQL(side), Literal(bound))
+                for side, bound in sides
+                if bound is not None
+            ]
+            return _rows_where(SQL(" OR ").join(outside), [column], rows, tables)
+        case Unique(unique=columns):
+            return SQL(
+                "SELECT {columns}, count(*) AS times FROM {rows} WHERE {known}"
+                " GROUP BY {columns} HAVING count(*) > 1"
+            ).format(
+                columns=names(columns),
+                rows=rows,
+                known=SQL(" AND ").join(
+                    SQL("{} IS NOT NULL").format(Identifier(column)) for column in columns
+                ),
+            )
+        case References(column=column, to=(schema, table, referenced)):
+            missing = SQL(
+                "{column} IS NOT NULL AND NOT EXISTS"
+                " (SELECT FROM {table} AS _referenced WHERE _referenced.{referenced} = {column})"
+            ).format(
+                column=Composed([rows, SQL("."), Identifier(column)]),
+                table=Identifier(schema, table),
+                referenced=Identifier(referenced),
+            )
+            return _rows_where(missing, [column], rows, tables)
+        case Query(sql=sql):
+            return _filled(sql, CONTRIBUTION_PLACE if rows is _CONTRIBUTION else TABLE_PLACE, rows)
+    raise TypeError(f"{audit!r} is of no known kind")
+
+
+def _rows_where(
+    condition: Composable, columns: Iterable[str], rows: Identifier, tables: StateTables
+) -> Composed:
+    """Read the key and the columns of the audit of the rows that violate it."""
+    shown = dict.fromkeys([*tables.state.key, *columns])
+    return SQL("SELECT {} FROM {} WHERE {}").format(names(shown), rows, condition)
+
+
+def _filled(sql: str, place: str, rows: Identifier) -> Composed:
+    first, *others = sql.split(place)
+    return Composed([SQL(first), *(part for other in others for part in (rows, SQL(other)))])
+
+
+def audits_contribution(query: str, tables: StateTables, attempt: TransactionAttempt) -> Composed:
+    """Put the staged rows of an attempt before the query of an audit.
+
+    :param tables: with the attempt's own table, if it has had one before it was sealed
+    """
+    return SQL(
+        "WITH {contribution} AS NOT MATERIALIZED (SELECT {columns} FROM {staged}"
+        " WHERE _txid = {txid} AND _attempt_id = {attempt_id})"
+        " SELECT * FROM ({query}\n) AS violation"
+    ).format(
+        contribution=_CONTRIBUTION,
+        columns=_staged_columns(tables),
+        # The seal may have moved the rows to where the others are; who reads those reads both.
+        staged=tables.contribution if tables.attempt_tables_inherit else tables.staged,
+        txid=Literal(attempt.txid),
+        attempt_id=Literal(attempt.attempt_id),
+        query=SQL(query),
+    )
+
+
+def _staged_columns(tables: StateTables) -> Composed:
+    """Read the key and the values; those that the target generates are generated here."""
+    values = [column for column in tables.state.all_columns() if column.name in tables.state.values]
+    return SQL(", ").join(
+        [
+            *map(Identifier, tables.state.key),
+            *(
+                SQL("CAST({} AS {}) AS {}").format(
+                    SQL(value.expression), SQL(value.type), Identifier(value.name)
+                )
+                if isinstance(value, Generated)
+                else Identifier(value.name)
+                for value in values
+            ),
+        ]
+    )
+
+
+def run_audit(
+    tx: DatabaseTransaction,
+    query: str,
+    *,
+    state: str,
+    name: str,
+    of: Of,
+    severity: Severity,
+    seconds: float = MAX_SECONDS,
+) -> AuditOutcome:
+    """Run the query of an audit, which can change nothing.
+
+    :param seconds: how long it and the next statements may take
+    :raises LedgerBusy: a violation would be an error, and it waited for a lock for too long
+    """
+    tx.queue("limit_statements", seconds=min(seconds, MAX_SECONDS))
+    row = tx.one("find_violations", query=query)
+    if row["error_code"] in _WAITED_FOR_A_LOCK and severity is Severity.ERROR:
+        raise LedgerBusy(f"state {state}: audit {name}: {row['problem']}")
+    return AuditOutcome(
+        state=state,
+        name=name,
+        of=of,
+        severity=severity,
+        violations=row["violations"],
+        examples=tuple(row["examples"] or ()),
+        problem=row["problem"],
+    )
+
+
+def log_violations(subject: str, outcomes: Iterable[AuditOutcome]) -> None:
+    """Log each audit that is violated, in one line; `subject` says by what."""
+    for outcome in outcomes:
+        if outcome.is_violated:
+            logger.warning("%s: %s", subject, outcome)

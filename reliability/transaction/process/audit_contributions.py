@@ -1,0 +1,122 @@
+"""Audit what an attempt has staged, at its seal; store the audits of tables for its commit (C12).
+
+A commit works without the pipeline's code. So each database keeps, with the attempt, the audits of
+its own states.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reliability.core.attempt import Grant
+from reliability.core.audits import Audit, AuditOutcome, Of, refuse_violations
+from reliability.core.definitions import Topology
+from reliability.core.state import State, digest_of
+from reliability.core.texts import as_json
+from reliability.states.audits import audits_contribution, log_violations, query_of, run_audit
+from reliability.states.tables import StateTables
+from reliability.transaction.process.attempt import error_of, renew_lease
+from reliability.transaction.topology.databases import TopologyDatabases
+
+
+def audit_contributions(
+    databases: TopologyDatabases,
+    topology: Topology,
+    grant: Grant,
+    attempt_tables: Mapping[str, int | None],
+) -> None:
+    """Run the audits of contributions, store all audits, and raise if the attempt must not commit.
+
+    No lock is held, and a topology without audits costs no round trip.
+
+    :param attempt_tables: state -> the number of the attempt's own table, if it has had one
+    :raises AuditFailed: an audit has found a violation that is an error; all are recorded
+    :raises AttemptFenced: the attempt was ended in the meantime
+    """
+    outcomes: list[AuditOutcome] = []
+    for database in databases.all:
+        audited = [
+            _audit(databases, topology, grant, _tables(topology, state, attempt_tables), audit)
+            for state in topology.states
+            if state.database == database
+            for audit in state.audits
+        ]
+        if audited:
+            _store(databases, database, grant, audited)
+        outcomes += [one.outcome for one in audited if one.outcome is not None]
+    refuse_violations(outcomes)
+    log_violations(str(grant), outcomes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Audited:
+    """An audit of a state.
+
+    :param outcome: None for an audit of a table, which runs at the commit
+    """
+
+    state: str
+    audit: Audit
+    query: str
+    outcome: AuditOutcome | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data for the ledger."""
+        version = {
+            "name": self.audit.name,
+            "of": self.audit.of.value,
+            "severity": self.audit.severity.value,
+            "query": self.query,
+        }
+        found = self.outcome
+        return {
+            **version,
+            "digest": digest_of(version),
+            "state": self.state,
+            "violations": found and found.violations,
+            "examples": found and list(found.examples),
+            "problem": found and found.problem,
+        }
+
+
+def _tables(
+    topology: Topology, state: State, attempt_tables: Mapping[str, int | None]
+) -> StateTables:
+    return StateTables(topology.name, state, attempt_tables[state.name])
+
+
+def _audit(
+    databases: TopologyDatabases,
+    topology: Topology,
+    grant: Grant,
+    tables: StateTables,
+    audit: Audit,
+) -> _Audited:
+    """Run one audit if it is of the contribution; the lease has all the time that this takes."""
+    connection = databases.connection_of(tables.state.database)
+    with connection.in_one_round_trip() as tx:
+        query = tx.text_of(query_of(audit, tables))
+        if audit.of is Of.TABLE:
+            return _Audited(tables.state.name, audit, query)
+        outcome = run_audit(
+            tx,
+            tx.text_of(audits_contribution(query, tables, grant.attempt)),
+            state=tables.state.name,
+            name=audit.name,
+            of=audit.of,
+            severity=audit.severity,
+            seconds=topology.lease_seconds,
+        )
+    renew_lease(databases.coordinator, grant)
+    return _Audited(tables.state.name, audit, query, outcome)
+
+
+def _store(
+    databases: TopologyDatabases, database: str, grant: Grant, audited: Sequence[_Audited]
+) -> None:
+    with databases.connection_of(database).in_one_round_trip() as tx:
+        stored = tx.all("store_audits", audits=as_json([one.to_json() for one in audited]), **grant)
+    if len(stored) != len(audited):
+        raise error_of(databases.coordinator, grant)
