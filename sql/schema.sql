@@ -170,11 +170,12 @@ CREATE TABLE reliability.audit_result (
     violations bigint,
     examples text[],
     problem text,
+    error_code text,
     audited_at timestamp with time zone,
     CONSTRAINT audit_result_once_per_attempt PRIMARY KEY (topology, txid, attempt_id, state, digest),
     CONSTRAINT audit_result_digest_fkey FOREIGN KEY (digest) REFERENCES reliability.audit(digest),
     CONSTRAINT audit_result_topology_txid_attempt_id_state_fkey FOREIGN KEY (topology, txid, attempt_id, state) REFERENCES reliability.sink(topology, txid, attempt_id, sink),
-    CONSTRAINT audit_found_violations_or_failed CHECK ((((audited_at IS NULL) AND (num_nonnulls(violations, examples, problem) = 0)) OR ((audited_at IS NOT NULL) AND (num_nonnulls(violations, problem) = 1) AND ((violations IS NULL) = (examples IS NULL))))),
+    CONSTRAINT audit_found_violations_or_failed CHECK ((((audited_at IS NULL) AND (num_nonnulls(violations, examples, problem, error_code) = 0)) OR ((audited_at IS NOT NULL) AND (num_nonnulls(violations, problem) = 1) AND ((violations IS NULL) = (examples IS NULL)) AND ((problem IS NULL) = (error_code IS NULL))))),
     CONSTRAINT violations_are_counted CHECK ((violations >= 0))
 );
 
@@ -803,7 +804,7 @@ BEGIN
     RETURN NULL;
 END $function$;
 
-CREATE OR REPLACE FUNCTION reliability.find_violations(p_query text, OUT violations bigint, OUT examples text[], OUT error_code text, OUT problem text)
+CREATE OR REPLACE FUNCTION reliability.find_violations(p_query text, OUT violations bigint, OUT examples text[], OUT problem text, OUT error_code text)
  RETURNS record
  LANGUAGE plpgsql
  STABLE
@@ -921,7 +922,7 @@ BEGIN
     RETURN NULL;
 END $function$;
 
-CREATE OR REPLACE FUNCTION reliability.record_audit(p_topology text, p_txids bigint[], p_attempt_ids integer[], p_state text, p_name text, p_violations bigint, p_examples text[], p_problem text)
+CREATE OR REPLACE FUNCTION reliability.record_audit(p_topology text, p_txids bigint[], p_attempt_ids integer[], p_state text, p_name text, p_violations bigint, p_examples text[], p_problem text, p_error_code text)
  RETURNS void
  LANGUAGE plpgsql
 AS $function$
@@ -930,7 +931,7 @@ DECLARE
 BEGIN
     UPDATE reliability.audit_result r
        SET violations = p_violations, examples = p_examples, problem = p_problem,
-           audited_at = clock_timestamp()
+           error_code = p_error_code, audited_at = clock_timestamp()
       FROM unnest(p_txids, p_attempt_ids) AS audited(txid, attempt_id), reliability.audit d
      WHERE r.topology = p_topology AND r.txid = audited.txid
        AND r.attempt_id = audited.attempt_id AND r.state = p_state
@@ -1003,7 +1004,7 @@ CREATE VIEW reliability.accounts (topology text, txid bigint, attempt_id integer
 
 CREATE VIEW reliability.attempt_timing (topology text, txid bigint, attempt_id integer, status text, granted_at timestamp with time zone, emit double precision, queue double precision, submit double precision, read double precision, stage double precision, exit double precision, seal double precision, wait double precision, commit double precision, total double precision) AS ...;
 
-CREATE VIEW reliability.audits (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, attempt_id integer, status text, state text, audit text, of text, severity text, violations bigint, examples text[], problem text, audited_at timestamp with time zone, query text) AS ...;
+CREATE VIEW reliability.audits (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, attempt_id integer, status text, state text, audit text, of text, severity text, violations bigint, examples text[], problem text, error_code text, audited_at timestamp with time zone, query text) AS ...;
 
 CREATE VIEW reliability.blocked_transaction (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, dag_id text, run_id text, emitted_at timestamp with time zone, held_reason text) AS ...;
 

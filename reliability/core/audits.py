@@ -14,11 +14,13 @@ from decimal import Decimal
 from enum import Enum
 from typing import TypeVar
 
-from reliability.core.errors import AuditFailed, InvalidDefinition
+from reliability.core.errors import AuditFailed, InvalidDefinition, LedgerBusy
 
 CONTRIBUTION_PLACE = "{contribution}"
 TABLE_PLACE = "{table}"
 LONGEST_AUDIT_NAME = 100
+# lock_not_available and deadlock_detected
+_WAITED_FOR_A_LOCK = frozenset({"55P03", "40P01"})
 Bound = int | float | Decimal | date | str
 Word = TypeVar("Word", bound=Enum)
 
@@ -116,6 +118,7 @@ class AuditOutcome:
     :param violations: their number; None if its query failed, or has not run yet
     :param examples: a few of them, each as JSON
     :param problem: why its query failed, in Postgres's words
+    :param error_code: the SQLSTATE of that
     """
 
     state: str
@@ -125,6 +128,7 @@ class AuditOutcome:
     violations: int | None
     examples: Sequence[str] = ()
     problem: str | None = None
+    error_code: str | None = None
 
     @property
     def is_violated(self) -> bool:
@@ -135,6 +139,11 @@ class AuditOutcome:
     def fails(self) -> bool:
         """Return whether the attempt must not commit."""
         return self.is_violated and self.severity is Severity.ERROR
+
+    @property
+    def has_waited(self) -> bool:
+        """Return whether it waited for a lock for too long, so that another try may succeed."""
+        return self.error_code in _WAITED_FOR_A_LOCK
 
     @property
     def found(self) -> str:
@@ -165,6 +174,8 @@ class AuditOutcome:
 def refuse_violations(outcomes: Iterable[AuditOutcome]) -> None:
     """Raise AuditFailed if an audit whose violations are errors has found one.
 
+    :raises LedgerBusy: there is none, but such an audit has waited for a lock for too long
+
     >>> refuse_violations(
     ...     AuditOutcome(state="days", name=name, of=Of.TABLE, severity=severity, violations=1)
     ...     for name, severity in (("a", Severity.WARN), ("b", Severity.ERROR))
@@ -173,8 +184,10 @@ def refuse_violations(outcomes: Iterable[AuditOutcome]) -> None:
     reliability.core.errors.AuditFailed: [AUDIT_FAILED] state days: audit b found 1 violation. ...
     """
     failed = [outcome for outcome in outcomes if outcome.fails]
+    if violated := [outcome for outcome in failed if not outcome.has_waited]:
+        raise AuditFailed("; ".join(map(str, violated)))
     if failed:
-        raise AuditFailed("; ".join(map(str, failed)))
+        raise LedgerBusy("; ".join(map(str, failed)))
 
 
 def not_null(

@@ -24,22 +24,25 @@ CREATE TABLE reliability.audit_result (
     violations bigint,
     examples   text[],       -- a few of them, each as JSON, cut if long
     problem    text,         -- Postgres's words, if the query failed
+    error_code text,         -- and its SQLSTATE
     audited_at timestamptz,
     CONSTRAINT audit_result_once_per_attempt
         PRIMARY KEY (topology, txid, attempt_id, state, digest),
     FOREIGN KEY (topology, txid, attempt_id, state)
         REFERENCES reliability.sink (topology, txid, attempt_id, sink),
     CONSTRAINT audit_found_violations_or_failed
-        CHECK (audited_at IS NULL AND num_nonnulls(violations, examples, problem) = 0
+        CHECK (audited_at IS NULL AND num_nonnulls(violations, examples, problem, error_code) = 0
                OR audited_at IS NOT NULL AND num_nonnulls(violations, problem) = 1
-                  AND (violations IS NULL) = (examples IS NULL)),
+                  AND (violations IS NULL) = (examples IS NULL)
+                  AND (problem IS NULL) = (error_code IS NULL)),
     CONSTRAINT violations_are_counted CHECK (violations >= 0)
 );
 
 -- What the audits of each attempt have found.
 CREATE VIEW reliability.audits AS
 SELECT r.topology, r.txid, t.interval_start, t.interval_end, r.attempt_id, a.status, r.state,
-       d.name AS audit, d.of, d.severity, r.violations, r.examples, r.problem, r.audited_at, d.query
+       d.name AS audit, d.of, d.severity, r.violations, r.examples, r.problem, r.error_code, r.audited_at,
+       d.query
   FROM reliability.audit_result r
   JOIN reliability.audit d USING (digest)
   JOIN reliability.attempt a USING (topology, txid, attempt_id)
@@ -49,7 +52,7 @@ SELECT r.topology, r.txid, t.interval_start, t.interval_end, r.attempt_id, a.sta
 -- that is read only for so long; a function that is STABLE runs nothing but queries; and in a subquery
 -- there is no WITH that writes. An error of the query, or the end of its time, is an answer.
 CREATE FUNCTION reliability.find_violations(
-    p_query text, OUT violations bigint, OUT examples text[], OUT error_code text, OUT problem text
+    p_query text, OUT violations bigint, OUT examples text[], OUT problem text, OUT error_code text
 ) LANGUAGE plpgsql STABLE SET standard_conforming_strings = on AS $$
 BEGIN
     PERFORM set_config('transaction_read_only', 'on', true);
@@ -71,14 +74,14 @@ END $$;
 -- Contract: the seal has stored an audit of this name for each of these attempts.
 CREATE FUNCTION reliability.record_audit(
     p_topology text, p_txids bigint[], p_attempt_ids integer[], p_state text, p_name text,
-    p_violations bigint, p_examples text[], p_problem text
+    p_violations bigint, p_examples text[], p_problem text, p_error_code text
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
     v_found bigint;
 BEGIN
     UPDATE reliability.audit_result r
        SET violations = p_violations, examples = p_examples, problem = p_problem,
-           audited_at = clock_timestamp()
+           error_code = p_error_code, audited_at = clock_timestamp()
       FROM unnest(p_txids, p_attempt_ids) AS audited(txid, attempt_id), reliability.audit d
      WHERE r.topology = p_topology AND r.txid = audited.txid
        AND r.attempt_id = audited.attempt_id AND r.state = p_state

@@ -1,6 +1,6 @@
 -- find_violations --
 -- Run an audit's query: the number of its rows and three of them, or why it failed.
-SELECT violations, examples, error_code, problem
+SELECT violations, examples, problem, error_code
   FROM reliability.find_violations(%(query)s);
 
 -- limit_statements --
@@ -12,18 +12,20 @@ SELECT set_config('statement_timeout', %(seconds)s || 's', true);
 WITH stored AS (
        SELECT x.* FROM jsonb_to_recordset(%(audits)s) AS x(
               state text, name text, of text, severity text, query text, digest text,
-              violations bigint, examples jsonb, problem text)
+              violations bigint, examples jsonb, problem text, error_code text)
 ), versions AS (
        INSERT INTO reliability.audit (digest, name, of, severity, query)
        SELECT DISTINCT ON (digest) digest, name, of, severity, query FROM stored ORDER BY digest
            ON CONFLICT (digest) DO NOTHING
 )
 INSERT INTO reliability.audit_result
-       (topology, txid, attempt_id, state, digest, violations, examples, problem, audited_at)
+       (topology, txid, attempt_id, state, digest, violations, examples, problem, error_code,
+        audited_at)
 SELECT a.topology, a.txid, a.attempt_id, s.state, s.digest, s.violations,
        CASE WHEN s.violations IS NOT NULL
             THEN ARRAY(SELECT jsonb_array_elements_text(s.examples)) END,
-       s.problem, CASE WHEN num_nonnulls(s.violations, s.problem) > 0 THEN clock_timestamp() END
+       s.problem, s.error_code,
+       CASE WHEN num_nonnulls(s.violations, s.problem) > 0 THEN clock_timestamp() END
   FROM reliability.attempt a, stored s
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
    AND a.nonce = %(nonce)s AND a.status = 'SEALING'
@@ -33,12 +35,13 @@ RETURNING state;
 -- Record what an audit of a table has found for the attempts that commit together; raises unless all
 -- of them have it.
 SELECT reliability.record_audit(%(topology)s, %(txids)s::bigint[], %(attempt_ids)s::integer[],
-       %(state)s, %(name)s, %(violations)s, %(examples)s::text[], %(problem)s);
+       %(state)s, %(name)s, %(violations)s, %(examples)s::text[], %(problem)s,
+       %(error_code)s);
 
 -- audits_of_attempt --
 -- The audits of an attempt, and what they have found.
 SELECT state, audit AS name, of, severity, violations,
-       coalesce(examples, '{}') AS examples, problem
+       coalesce(examples, '{}') AS examples, problem, error_code
   FROM reliability.audits
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
  ORDER BY state, of, audit;

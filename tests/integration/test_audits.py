@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from datetime import date
 from decimal import Decimal
@@ -43,6 +43,7 @@ from tests.support.fix_pipeline import shop as shop_of
 from tests.support.fix_postgres import own_session, rows
 from tests.support.staged import DECIDED
 
+IMPATIENT = queries()["limit_statements"] + "; SET LOCAL lock_timeout = '100ms'"
 X = "SELECT 1 / (n - n) FROM {contribution}"
 STATUS = "SELECT txid, attempt_id, status, reason_code FROM reliability.attempt ORDER BY 1, 2"
 FOUND = (
@@ -75,6 +76,11 @@ def shop(connection):
         return Shop(connection, kinds=lambda _: states, pending=20, **more)
 
     return make
+
+
+@pytest.fixture
+def east(add_database):
+    return add_database("east")
 
 
 def with_audits(shop, *states):
@@ -306,14 +312,16 @@ def test_a_replay_that_violates_leaves_the_old_contribution(shop, connection, of
     assert rows(connection, SALES) == [(1, 2, Decimal(5))]
 
 
-def test_a_dry_run_reports_what_an_audit_would_find(shop, connection):
+@pytest.mark.parametrize("database", ["", "east"])
+def test_a_dry_run_reports_what_an_audit_would_find(shop, connection, east, database):
     """C12: it is rolled back in any case, so it refuses nothing."""
-    shop = shop(sales(in_range("total", most=5, of="table")))
+    shop = shop(sales(in_range("total", most=5, of="table"), database=database))
+    there = east if database else connection
     shop.deliver([row(1, 3)])
     shop.transact(1)
     shop.makes[1] = [row(1, 7)]
     shop.dry_run(1)
-    assert rows(connection, SALES) == [(1, 1, Decimal(3))]
+    assert rows(there, SALES) == [(1, 1, Decimal(3))]
     assert rows(connection, STATUS)[1] == (1, 1, "DRY_RUN", None)
     [found] = attempt_report(connection, "shop", TransactionAttempt(1, 1)).audits
     assert found.foretold().startswith(" would be refused: state sales: audit in_range(total, mo")
@@ -369,6 +377,7 @@ audits
         "violations": 1,
         "examples": ['{"k":1,"n":2}'],
         "problem": None,
+        "error_code": None,
     }
 
 
@@ -460,10 +469,8 @@ def test_sql_of_a_warning_that_fails_warns(shop, connection):
     )
     shop.deliver([row(1)])
     shop.transact(1)
-    assert (
-        rows(connection, "SELECT problem FROM reliability.audits")
-        == [('column "missing" does not exist',)] * 2
-    )
+    found = rows(connection, "SELECT problem, error_code FROM reliability.audits")
+    assert found == [('column "missing" does not exist', "42703")] * 2
 
 
 def test_what_follows_an_audit_in_its_transaction_may_write(shop, connection):
@@ -484,10 +491,9 @@ def test_an_audit_that_waits_for_a_lock_for_too_long_is_tried_again(
     """Nothing is wrong with the rows."""
     shop = shop(sales(references("k", "known.Id", of=of)))
     shop.deliver([row(1)])
-    limited = queries()["limit_statements"] + "; SET LOCAL lock_timeout = '100ms'"
     with closing(own_session(connection.dsn)) as other, monkeypatch.context() as patched:
         other.cursor().execute("LOCK TABLE known")
-        patched.setitem(queries(), "limit_statements", limited)
+        patched.setitem(queries(), "limit_statements", IMPATIENT)
         with pytest.raises(LedgerBusy, match="lock timeout"):
             shop.transact(1)
     shop.clear(1)
@@ -523,11 +529,6 @@ def test_columns_and_tables_are_quoted(shop, connection):
 # --- several databases ---------------------------------------------------------------------------
 
 
-@pytest.fixture
-def east(add_database):
-    return add_database("east")
-
-
 def test_an_audit_runs_in_the_database_of_its_state(shop, connection, east):
     """C12, C6: a database votes no if an audit of its own is violated."""
     away = sales(not_null("k"), in_range("total", most=5, of="table"), database="east")
@@ -554,7 +555,8 @@ def test_an_audit_runs_in_the_database_of_its_state(shop, connection, east):
     ]
 
 
-def test_what_is_decided_is_not_refused_by_an_audit(shop, connection, east):
+@pytest.mark.parametrize("way", ["violated", "waits for a lock"])
+def test_what_is_decided_is_not_refused_by_an_audit(shop, connection, east, monkeypatch, way):
     """C12, C6: otherwise a table that others change would hold up the topology for ever."""
     known = references("k", "public.known.k", of="table")
     shop = shop(sales(known, database="east"), log(known))
@@ -566,13 +568,20 @@ def test_what_is_decided_is_not_refused_by_an_audit(shop, connection, east):
     with doomed(after=DECIDED) as fate:
         drain(LedgerConnection(connection.dsn), "shop")
     assert fate.has_died
-    for database in (connection, east):
-        with database.transaction() as tx:
-            tx.cursor.execute("DELETE FROM known")
-    assert [str(one.attempt) for one in drain(connection, "shop")] in (["1:0"], [])
+    with ExitStack() as others:
+        for database in (connection, east):
+            other = others.enter_context(closing(own_session(database.dsn)))
+            other.cursor().execute("DELETE FROM known")
+            if way == "violated":
+                other.commit()
+            else:
+                other.cursor().execute("LOCK TABLE known")
+        monkeypatch.setitem(queries(), "limit_statements", IMPATIENT)
+        drain(connection, "shop")
     assert rows(east, SALES) == [(1, 1, Decimal(1))]
     for database in (connection, east):
-        assert [found[3:] for found in rows(database, FOUND)] == [("error", 1)]
+        [found] = rows(database, "SELECT violations, error_code FROM reliability.audits")
+        assert found == ((1, None) if way == "violated" else (None, "55P03"))
 
 
 # --- round trips, Spark --------------------------------------------------------------------------

@@ -55,4 +55,5 @@ def record_outcome(
         violations=outcome.violations,
         examples=None if outcome.violations is None else list(outcome.examples),
         problem=outcome.problem,
+        error_code=outcome.error_code,
     )

@@ -78,6 +78,7 @@ class _Audited:
             "violations": found and found.violations,
             "examples": found and list(found.examples),
             "problem": found and found.problem,
+            "error_code": found and found.error_code,
         }
 
 
