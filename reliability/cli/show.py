@@ -291,7 +291,7 @@ def _found_by(audit: AuditOutcome) -> str:
     if audit.problem is not None:
         return "could not run"
     if audit.violations is None:
-        return "has not run yet"
+        return "no result"
     return audit.found if audit.violations else "passed"
 
 

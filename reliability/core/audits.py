@@ -115,7 +115,7 @@ class Query(Audit):
 class AuditOutcome:
     """What an audit has found.
 
-    :param violations: their number; None if its query failed, or has not run yet
+    :param violations: their number; None if its query failed, or there is no result
     :param examples: a few of them, each as JSON
     :param problem: why its query failed, in Postgres's words
     :param error_code: the SQLSTATE of that
@@ -153,7 +153,7 @@ class AuditOutcome:
     def __str__(self) -> str:
         audited = f"state {self.state}: audit {self.name}"
         if self.violations is None and self.problem is None:
-            return f"{audited} has not run yet"
+            return f"{audited} has no result"
         if self.violations is None:
             return f"{audited} could not run: {self.problem}"
         shown = f", for example {', '.join(self.examples)}" if self.examples else ""

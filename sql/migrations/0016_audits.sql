@@ -13,8 +13,8 @@ CREATE TABLE reliability.audit (
     CONSTRAINT audit_severity CHECK (severity IN ('error', 'warn'))
 );
 
--- An audit of a state by an attempt, and what it has found. One of a table has found nothing yet until the
--- attempt commits, is a dry run, or is refused because of it.
+-- An audit of a state by an attempt, and what it has found. One of a table has no result until the attempt
+-- commits, is a dry run, or is refused because of it by the only database.
 CREATE TABLE reliability.audit_result (
     topology   text    NOT NULL,
     txid       bigint  NOT NULL,

@@ -364,7 +364,7 @@ audits
   sales: not_null(k), error: passed
   sales: x, error: could not run
     division by zero
-  sales: unique(n), error: has not run yet
+  sales: unique(n), error: no result
 """
         in said
     )
