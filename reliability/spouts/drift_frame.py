@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from reliability.core.aggregators.column import quoted
 from reliability.core.errors import SchemaMismatch
 from reliability.core.fold import ACCOUNTING
-from reliability.spark.catalyst import analyzed, frame_of, project, set_hidden
+from reliability.spark.catalyst import hide
 from reliability.spouts.drift import EMPTY
 from reliability.spouts.parquet_columns import Columns
 from reliability.spouts.wider_types import VOID
@@ -79,10 +79,4 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
     Spark hides that of a file's rows itself, and loses it in a union.
     """
     frame = reduce(lambda one, other: one.union(other), frames)
-    if frame.columns[-1] != _PLACE:
-        return frame
-    spark, plan = frame.sparkSession, analyzed(frame)
-    place = [plan.output().last()]
-    without = project(plan, place, spark)
-    set_hidden(without, place, spark)
-    return frame_of(without, spark)
+    return hide(frame, [_PLACE]) if frame.columns[-1] == _PLACE else frame
