@@ -233,6 +233,8 @@ def row_reader(
 
     :param lenient: the emission has not checked the line
     """
+    import pyarrow as pa
+
     hook = _unique if lenient else None
     fast = json.JSONDecoder(
         object_pairs_hook=hook, parse_int=str, parse_float=str, parse_constant=str
@@ -240,6 +242,8 @@ def row_reader(
     exact = json.JSONDecoder(
         object_pairs_hook=hook, parse_int=_Number, parse_float=_Number, parse_constant=_Number
     )
+    is_flat = all(map(pa.types.is_string, types))
+    are_texts = {str, type(None)}.issuperset
     columns = [(name, _texts_of(type_)) for name, type_ in zip(names, types, strict=True)]
 
     def read(record: str) -> list[Any]:
@@ -256,6 +260,10 @@ def row_reader(
         except (ValueError, RecursionError) as error:
             raise NotOneObject(f"it is not one JSON object: {error}") from error
         get = found.get
+        if is_flat:  # most values are texts by now: this line decides how fast JSON is read
+            values = [*map(get, names)]
+            if are_texts(map(type, values)):
+                return values
         is_exact = decoder is exact
         return [None if (v := get(name)) is None else text(v, is_exact) for name, text in columns]
 
@@ -433,11 +441,8 @@ class ReadRecords:
 
         rows = len(values[0])
         none = pa.nulls(rows, pa.string())
-        numbers = pa.array(range(first, first + rows), pa.int64())
-        columns = [pa.array([ordinal] * rows, pa.int32()), numbers, pa.nulls(rows, pa.int64())]
-        return pa.RecordBatch.from_arrays(
-            [*columns, none, none, none, *values], names=names_of(self.width)
-        )
+        columns = [*_numbers(ordinal, first, rows), pa.nulls(rows, pa.int64()), none, none, none]
+        return pa.RecordBatch.from_arrays([*columns, *values], names=names_of(self.width))
 
     def _some(self, stream: TextIO, path: str) -> Iterator[Records]:
         lenient, width = self.text.lenient, self.width
@@ -484,18 +489,27 @@ class ReadRecords:
         if self.text.format == "csv":
             empty = pa.scalar("", pa.string())
             values = [pc.if_else(pc.equal(value, empty), None, value) for value in values]
-        texts: list[str | None] = [*records.texts] or [None] * rows
-        none = (None, None)
-        wrong = zip(*(records.wrong.get(place, none) for place in range(rows)), strict=True)
+        none = pa.nulls(rows, pa.string())
+        wrong = [none, none]
+        if records.wrong:
+            told = [records.wrong.get(place, (None, None)) for place in range(rows)]
+            wrong = [pa.array(column, pa.string()) for column in zip(*told, strict=True)]
         columns = [
-            pa.array([ordinal] * rows, pa.int32()),
-            pa.array(range(first, first + rows), pa.int64()),
+            *_numbers(ordinal, first, rows),
             pa.array(records.lines, pa.int64()),
-            *(pa.array(told, pa.string()) for told in wrong),
-            pa.array(texts, pa.string()),
+            *wrong,
+            pa.array(records.texts, pa.string()) if records.texts else none,
             *values,
         ]
         return pa.RecordBatch.from_arrays(columns, names=names_of(self.width))
+
+
+def _numbers(ordinal: int, first: int, rows: int) -> tuple[pa.Array, pa.Array]:
+    """Return the file's ordinal and the records' numbers."""
+    import numpy as np
+    import pyarrow as pa
+
+    return pa.array(np.full(rows, ordinal, np.int32)), pa.array(np.arange(first, first + rows))
 
 
 def check_header(path: str, text: TextFormat, names: Sequence[str]) -> None:

@@ -119,8 +119,8 @@ def _literal(path: Path) -> str:
 
 def _of_batch(spout: Spout, batch: Sequence[SourceItem], rows: int) -> Sample:
     total = sum(item.rows for item in batch)
-    is_text = any(item.is_counted for item in batch)
-    if total > rows and not is_text and isinstance(spout, FileSpout):
+    is_parquet = isinstance(spout, FileSpout) and spout.format == "parquet"
+    if total > rows and is_parquet:
         batch = _first_rows(batch, rows)
     taken = sum(item.rows for item in batch)
     meta = BatchMeta(items=tuple(batch), emitted=spout.count(batch))

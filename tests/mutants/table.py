@@ -32,6 +32,7 @@ BY_HAND = "tests/rules/test_by_hand.py::"
 VIEWS = "tests/integration/test_views_of_appended_rows.py::"
 TABLES = "tests/integration/test_attempt_tables.py::"
 WARM = "tests/integration/test_warm_engine.py::"
+MALFORMED = "tests/integration/test_malformed.py::"
 ASIDE = "tests/integration/test_set_aside.py::"
 QUARANTINE = "tests/integration/test_quarantine.py::"
 DRIFT = "tests/integration/test_drift.py::"
@@ -1206,6 +1207,33 @@ MUTANTS = (
         old="    below = _hidden(child)\n",
         new="    below = {}\n",
         tests=(HIDDEN + "test_what_is_made_of_each_row_accounts_for_it",),
+    ),
+    Mutant(
+        rule="V6",
+        name="the records of every part of a file are numbered from 0",
+        path="reliability/spouts/records.py",
+        old="                first += len(some.lines)\n",
+        new="",
+        tests=(MALFORMED + "test_a_record_has_the_same_id_however_spark_cuts_the_work",),
+    ),
+    Mutant(
+        rule="V6",
+        name="a value that does not fit is NULL in a state",
+        path="reliability/spouts/text_frame.py",
+        old='    why = F.coalesce("_why", *misfits)\n',
+        new='    why = F.col("_why")\n',
+        tests=(
+            MALFORMED + "test_what_cannot_be_read_is_quarantined_and_the_rest_counts",
+            MALFORMED + "test_a_column_that_no_state_uses_must_be_valid_too",
+        ),
+    ),
+    Mutant(
+        rule="V6",
+        name="a number of JSON is rounded on its way to a text",
+        path="reliability/spouts/records.py",
+        old="parse_int=str, parse_float=str, parse_constant=str",
+        new="parse_int=str, parse_float=lambda text: str(float(text)), parse_constant=str",
+        tests=(MALFORMED + "test_numbers_and_objects_of_json_are_read_as_they_stand",),
     ),
     Mutant(
         rule="V8",
