@@ -23,7 +23,8 @@ from reliability import FileSpout
 from reliability.core.spout import BatchMeta, NoItems
 from reliability.spark.accounting import hide_accounting, with_accounting
 from reliability.spark.check import local_spark
-from reliability.spark.frames import FOLD_N, FOLD_X
+from reliability.spark.frames import FOLD_X
+from reliability.spark.reduce import fold_n
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -80,7 +81,8 @@ def plain(rows: DataFrame) -> DataFrame:
 
 def accounted(rows: DataFrame) -> DataFrame:
     """Aggregate as a state does, with the fold of the accounting."""
-    return _by_customer(with_accounting("the frame", rows), FOLD_X, FOLD_N)
+    shown = with_accounting("the frame", rows)
+    return _by_customer(shown, FOLD_X, fold_n(shown))
 
 
 def _by_customer(rows: DataFrame, *folds: str) -> DataFrame:

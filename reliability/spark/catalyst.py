@@ -21,6 +21,14 @@ def analyzed(frame: DataFrame) -> Any:
     return frame._jdf.queryExecution().analyzed()
 
 
+def always(frame: DataFrame, column: str, literal: str) -> bool:
+    """Say whether Spark's optimizer finds that a column has this one value in every row."""
+    plan = frame.select(column)._jdf.queryExecution().optimizedPlan()
+    return plan.nodeName() == "Project" and bool(
+        re.fullmatch(rf"{literal} AS {column}#\d+L?", plan.expressions().mkString())
+    )
+
+
 def frame_of(plan: Any, spark: SparkSession) -> DataFrame:
     """Return the frame of an analyzed plan."""
     from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING, Any
 from reliability.core.errors import SchemaMismatch
 from reliability.core.state import State
 from reliability.core.types import fits, is_written_as_json
+from reliability.spark import catalyst
 from reliability.spark.accounting import with_accounting
-from reliability.spark.frames import FOLD_N, FOLD_X, JSON_OPTIONS
+from reliability.spark.frames import FOLD_N, FOLD_X, JSON_OPTIONS, ROWS
 from reliability.states.digest import DIGEST
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 
@@ -97,11 +98,16 @@ def _group(frame: DataFrame, state: State, values: list[Column]) -> DataFrame:
     reduced = (
         _as_json(frame, state.key)
         .groupBy(*state.key)
-        .agg(*values, F.expr(FOLD_X).alias("_x"), F.expr(FOLD_N).alias("_n"))
+        .agg(*values, F.expr(FOLD_X).alias("_x"), F.expr(fold_n(frame)).alias("_n"))
     )
     if not state.key:  # without a key, Spark makes one row even of an empty frame
         reduced = reduced.where("_rows > 0").withColumn(SINGLE_ROW_KEY, F.lit(True))
     return reduced
+
+
+def fold_n(frame: DataFrame) -> str:
+    """Return the sum of `_n` in SQL."""
+    return ROWS if catalyst.always(frame, "_n", "1") else FOLD_N
 
 
 def _as_json(frame: DataFrame, types: Mapping[str, str]) -> DataFrame:

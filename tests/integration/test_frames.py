@@ -15,8 +15,10 @@ from reliability.core.errors import FileRefused, SchemaMismatch
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
 from reliability.core.spout import BatchMeta, NoItems
+from reliability.spark.catalyst import always
 from reliability.spark.one_evaluation import is_lost_evaluation, persist_shared
 from reliability.spark.submission import Submission
+from reliability.spouts.tuple_ids import fold_rows
 from tests.support import lost_executor
 from tests.support.fix_pipeline import in_both_engines
 from tests.support.fix_postgres import rows
@@ -401,3 +403,27 @@ def test_values_arrive_as_they_left(pipeline, connection):
     found = rows(connection, "SELECT word, price, even, words, raw FROM shapes ORDER BY price")
     assert [(*rest, bytes(raw)) for *rest, raw in found] == partition
     assert rows(connection, "SELECT sum(n), sum(named) FROM shapes") == [(11, 10)]
+
+
+@pytest.mark.parametrize("alike", [False, True])
+@pytest.mark.parametrize("count", [1, 3, 20])
+def test_a_row_has_the_id_of_its_file_and_place(tmp_path, spark, count, alike):
+    """A few files of different sizes are told by these, others by their paths."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    for file in range(count):
+        text = "x" * (1 if alike else file + 1)
+        pq.write_table(
+            pa.table({"n": [file] * 3, "t": [text] * 3}), tmp_path / f"{file:02}.parquet"
+        )
+    spout = FileSpout(f"{tmp_path}/*.parquet", count)
+    frame = spout.frame(spark, meta_of(spout))
+    found = {(row["n"], row["_x"]) for row in frame.collect()}
+    wanted = {
+        (file, fold_rows(file, 1, first=row).xor) for file in range(count) for row in range(3)
+    }
+    assert found == wanted
+    assert always(frame, "_n", "1")
+    assert not always(frame.join(frame.select("n"), "n", "right"), "_n", "1")
+    assert not always(frame.selectExpr("_n + 1 AS _n"), "_n", "1")
