@@ -11,6 +11,7 @@ from reliability.core.coordinator import Goal, Work
 from reliability.core.errors import InvalidDefinition
 from reliability.core.graph import THE_STEP, Step, in_order, needed_for
 from reliability.core.names import check_name
+from reliability.core.set_aside import FAIL, QUARANTINE
 from reliability.core.spout import Spout
 from reliability.core.state import State
 
@@ -40,6 +41,8 @@ class Topology:
         fails. 7 days by default
     :param max_staging_sessions: how many Spark tasks of an attempt stage rows at once, each with a
         session in Postgres: the last stage of a job has no more partitions
+    :param malformed: what happens to a row with a value that its state cannot store, such as a text
+        with NUL: `fail` the attempt, or `quarantine` the row
     :param max_quarantined: how many rows of a batch may go into the quarantine; with more, the
         attempt fails
     :param max_quarantined_share: the same as a share of the batch, from 0 to 1
@@ -61,6 +64,7 @@ class Topology:
     lease_seconds: int = 900
     blocked_timeout_seconds: float = 7 * 24 * 3600
     max_staging_sessions: int = 32
+    malformed: str = FAIL
     max_quarantined: int = 1000
     max_quarantined_share: float = 1.0
     engine: str | None = None
@@ -159,6 +163,11 @@ class Topology:
                     raise InvalidDefinition(
                         f"topology {self.name}: {name} must be at least {least}"
                     )
+        if self.malformed not in (FAIL, QUARANTINE):
+            raise InvalidDefinition(
+                f"topology {self.name}: malformed is {self.malformed!r}, not {FAIL!r} or "
+                f"{QUARANTINE!r}"
+            )
         if not 0 <= self.max_quarantined_share <= 1:
             raise InvalidDefinition(
                 f"topology {self.name}: max_quarantined_share must be from 0 to 1"

@@ -13,8 +13,12 @@ from reliability.core.errors import InvalidDefinition
 from reliability.core.fold import Fold
 
 MAX_REASON = 200  # characters
+#: what happens to a row that cannot be read or stored
+FAIL, QUARANTINE = "fail", "quarantine"
 #: a column of a batch: why a row cannot be read; such rows go into the quarantine
 MALFORMED = "_malformed"
+#: the reason of a row with a value that cannot be stored, or does not fit its column
+INVALID_VALUE = "INVALID_VALUE"
 #: what a quarantined row shows of a malformed record: its line, what is wrong, and its text
 TOLD = ("_line", "_why", "_record")
 MASKED = "***"  # instead of a value that the quarantine must not show

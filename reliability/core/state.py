@@ -158,6 +158,11 @@ class State:
         """Return the columns of the frame that the key and the values read."""
         return {*self.key}.union(*(value.reads() for value in self.values.values()))
 
+    def reads_as(self) -> list[tuple[str, str]]:
+        """Return the columns of the frame whose values it stores, or adds up, with their types."""
+        named = [(getattr(v, "column", None), getattr(v, "type", "")) for v in self.values.values()]
+        return [*self.key.items(), *((name, type_) for name, type_ in named if name and type_)]
+
     def definition(self) -> dict[str, Any]:
         """Return the state's shape as plain data; equal shapes give equal data."""
         data: dict[str, Any] = {

@@ -40,6 +40,7 @@ from reliability.spark.process import call_process
 from reliability.spark.reduce import reduce_frame, with_spark_types
 from reliability.spark.session import pin_settings, pin_zone, session_builder
 from reliability.spark.set_aside import mark_of, mark_staged, on_the_way
+from reliability.spark.storable import UUID
 from reliability.spark.submit import driver_environment
 from reliability.spark.values import translate_value_errors
 from reliability.states.tables import StateTables
@@ -50,7 +51,7 @@ if TYPE_CHECKING:
     from reliability.spouts.sample import Sample
 
 PREVIEW_ROWS = 5
-_UUID = re.compile(r"\{?[0-9a-fA-F]{4}(?:-?[0-9a-fA-F]{4}){7}\}?")
+_UUID = re.compile(UUID)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 from reliability.core.definitions import Topology
 from reliability.core.graph import Step
-from reliability.core.set_aside import Kind, QuarantinedRow, SetAside
+from reliability.core.set_aside import QUARANTINE, Kind, QuarantinedRow, SetAside
 from reliability.core.state import State
 from reliability.spark.accounting import hide_accounting
 from reliability.spark.one_evaluation import persist_shared
 from reliability.spark.reduce import accounted_frames
 from reliability.spark.session import pin_settings
-from reliability.spark.set_aside import evaluate, noting, set_malformed_aside
+from reliability.spark.set_aside import evaluate, noting, set_malformed_aside, set_misfits_aside
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -52,8 +52,10 @@ def call_process(
     with noting() as calls:
         readable = map(set_malformed_aside, inputs)
         returned = step.process(*map(hide_accounting, readable))
-    pin_settings(spark)  # the function may have changed some
-    frames = accounted_frames(returned, states)
+        pin_settings(spark)  # the function may have changed some
+        frames = accounted_frames(returned, states)
+        if topology.malformed == QUARANTINE:
+            frames = {s.name: set_misfits_aside(frames[s.name], s) for s in states}
     persist_shared(inputs, [*frames.values(), *(call.rows for call in calls)])
     set_aside, quarantined = evaluate(calls, topology.most_quarantined(emitted))
     return Processed(

@@ -16,6 +16,7 @@ from reliability.core.aggregators.column import quoted
 from reliability.core.errors import NotInProcessFunction, QuarantineFull
 from reliability.core.fold import ACCOUNTING, Fold
 from reliability.core.set_aside import (
+    INVALID_VALUE,
     MALFORMED,
     MASKED,
     TOLD,
@@ -25,9 +26,11 @@ from reliability.core.set_aside import (
     check_reason,
     combined,
 )
+from reliability.core.state import State
 from reliability.spark import catalyst
 from reliability.spark.accounting import hide_accounting, show_accounting
 from reliability.spark.frames import FOLD_N, FOLD_X, JSON_OPTIONS
+from reliability.spark.storable import misfits
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -107,6 +110,23 @@ def set_malformed_aside(batch: DataFrame) -> DataFrame:
     rows = leaving.select(*told, "*", why.getField("reason").alias(_REASON)).drop(MALFORMED)
     _note(Noted(mark, Kind.QUARANTINED, "", rows))
     return marked.where(~F.col(mark)).drop(mark, MALFORMED)
+
+
+def set_misfits_aside(frame: DataFrame, state: State) -> DataFrame:
+    """Put the rows of a state's frame into the quarantine that it cannot store.
+
+    :param frame: it has the columns `_x` and `_n`
+    """
+    from pyspark.sql import functions as F
+
+    why = misfits(frame, state)
+    if why is None:
+        return frame
+    mark = _next_mark()
+    marked = frame.withColumn(mark, F.concat(F.lit(f"{INVALID_VALUE}: "), why))
+    leaving = marked.where(F.col(mark).isNotNull())
+    _note(Noted(mark, Kind.QUARANTINED, "", leaving.withColumnRenamed(mark, _REASON)))
+    return marked.where(F.col(mark).isNull()).drop(mark)
 
 
 def fan_out(frame: DataFrame, column: str) -> DataFrame:

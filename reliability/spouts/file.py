@@ -41,6 +41,7 @@ from reliability.core.errors import (
 )
 from reliability.core.fold import Fold
 from reliability.core.keys import covers, read_ranges, touches
+from reliability.core.set_aside import FAIL, QUARANTINE
 from reliability.core.spout import (
     WHOLE,
     AllocatedItems,
@@ -65,7 +66,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 FORMATS = ("parquet", "csv", "jsonl")
-FAIL, QUARANTINE = "fail", "quarantine"
 _COMPARED = ("size", "mtime_ns", "etag", "rows", "footer_digest")
 
 

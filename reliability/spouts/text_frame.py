@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from reliability.core.errors import SchemaMismatch
-from reliability.core.set_aside import MALFORMED, MASKED, TOLD
+from reliability.core.set_aside import INVALID_VALUE, MALFORMED, MASKED, TOLD
 from reliability.core.spout import BatchMeta
 from reliability.spark.catalyst import hide
 from reliability.spark.frames import with_tuple_ids
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 #: characters of a record that the quarantine shows
 MAX_RECORD = 4_000
 METADATA = "_metadata"
-INVALID_VALUE = "INVALID_VALUE"
 _FILES_PER_CORE = 4
 
 

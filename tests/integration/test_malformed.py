@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from reliability import Count, FileSpout, State, Sum, Topology
+from reliability import Append, Count, FileSpout, State, Sum, Topology
 from reliability.core.errors import (
     InvalidDefinition,
     QuarantineFull,
@@ -245,3 +245,47 @@ def test_a_column_that_no_state_uses_must_be_valid_too(tmp_path, connection, pip
     pipe.emit(None)
     with pytest.raises(SchemaMismatch, match=r"record 2 of .*column id: 'two' is not a valid int"):
         pipe.run_step(pipe.begin(1))
+
+
+# --- values that a state cannot store ------------------------------------------------------------
+
+
+def each(batch):
+    return {"notes": batch}
+
+
+def test_a_value_that_its_state_cannot_store_is_quarantined(tmp_path, connection, pipeline):
+    uuid = "12345678-1234-1234-1234-123456789abc"
+    kept = {"uid": uuid, "note": "fine", "price": 9.99, "doc": '{"a": 1}', "tags": ["x", None]}
+    wrong = {"uid": "no uuid", "note": "a\0b", "price": 1e3, "doc": "{", "tags": ["x", "a\0"]}
+    lines = [kept, *({**kept, name: value} for name, value in wrong.items()), {"note": None}]
+    lines.append({**kept, "doc": r'{"a": "\u0000"}'})
+    (tmp_path / "a.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    types = {
+        "uid": "uuid",
+        "note": "text",
+        "price": "numeric(5,2)",
+        "doc": "jsonb",
+        "tags": "text[]",
+    }
+    topology = Topology(
+        "notes",
+        spout=FileSpout(
+            f"{tmp_path}/*",
+            format="jsonl",
+            schema="uid string, note string, price decimal(10,2), doc string, tags array<string>",
+        ),
+        process=each,
+        states=[
+            State("notes", values={name: Append(name, type_) for name, type_ in types.items()})
+        ],
+    )
+    pipe = pipeline(replace(topology, malformed="quarantine"))
+    pipe.emit(None)
+    pipe.transact(1)
+    assert rows(connection, "SELECT note FROM notes ORDER BY note") == [("fine",), (None,)]
+    reasons = [f"INVALID_VALUE: column {name} is not a valid {types[name]}" for name in wrong]
+    found = [(reason, row) for reason, row, _ in quarantined(connection)]
+    assert found == [*zip(reasons, range(1, 6), strict=True), (reasons[3], 7)]
+    with pytest.raises(InvalidDefinition, match="malformed is 'drop'"):
+        replace(topology, malformed="drop")
