@@ -14,7 +14,13 @@ from reliability.spark.accounting import hide_accounting
 from reliability.spark.one_evaluation import persist_shared
 from reliability.spark.reduce import accounted_frames
 from reliability.spark.session import pin_settings
-from reliability.spark.set_aside import evaluate, noting, set_malformed_aside, set_misfits_aside
+from reliability.spark.set_aside import (
+    evaluate,
+    noting,
+    set_malformed_aside,
+    set_misfits_aside,
+    used_calls,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,6 +62,7 @@ def call_process(
         frames = accounted_frames(returned, states)
         if topology.malformed == QUARANTINE:
             frames = {s.name: set_misfits_aside(frames[s.name], s) for s in states}
+    calls = used_calls(calls, frames.values())
     persist_shared(inputs, [*frames.values(), *(call.rows for call in calls)])
     set_aside, quarantined = evaluate(calls, topology.most_quarantined(emitted))
     return Processed(

@@ -6,7 +6,8 @@ returns. So the driver finds which calls are on the way to which state, and coun
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import logging
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -34,6 +35,8 @@ from reliability.spark.storable import misfits
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
+
+logger = logging.getLogger(__name__)
 
 #: of a quarantined row's columns as JSON
 MAX_CONTENTS = 10_000
@@ -169,6 +172,23 @@ def _id_in_tree(size: str) -> Column:
         lambda found, place: found.bitwiseXOR(F.xxhash64("_x", place)),
     )
     return F.when(F.col(_PLACE) == 0, xor).otherwise(F.xxhash64("_x", _PLACE))
+
+
+def used_calls(calls: Sequence[Noted], frames: Iterable[DataFrame]) -> list[Noted]:
+    """Return the calls that are on the way to a frame; what the others leave out is applied.
+
+    :param frames: those of the states, with `_x` and `_n`
+    """
+    marks = [call.mark for call in calls]
+    used = {mark for frame in frames for mark in marks_of(frame, marks)}
+    for call in calls:
+        if call.mark not in used:
+            logger.warning(
+                "no state gets the result of a call, so nothing is %s for %r",
+                call.kind.value.lower().replace("_", " "),
+                call.reason,
+            )
+    return [call for call in calls if call.mark in used]
 
 
 def evaluate(

@@ -99,6 +99,26 @@ def test_a_replay_replaces_what_was_set_aside(folder, pipeline, connection):
     assert rows(connection, QUARANTINE) == []
 
 
+def quarantine_that_no_state_gets(batch):
+    reliability.quarantine(batch, "price = 7", "seven")
+    good = reliability.quarantine(batch, "price > 18", "dear")
+    return {"per_customer": batch.join(good.select("price"), "price", "left"), "per_day": good}
+
+
+def test_what_no_state_lacks_is_not_in_quarantine(folder, pipeline, connection, caplog):
+    """These rows are applied: a correction would count beside them."""
+    pipe = pipeline(replace(shop(folder, quarantine_that_no_state_gets), max_quarantined=1))
+    pipe.emit(month(1997, 1))
+    pipe.transact(1)
+    assert [reason for reason, _, _ in rows(connection, QUARANTINE)] == ["dear"]
+    assert rows(connection, ACCOUNTS) == [
+        ("per_customer", 20, 20, 0, 0, 0),
+        ("per_day", 20, 19, 0, 1, 0),
+    ]
+    told = [record.getMessage() for record in caplog.records]
+    assert "no state gets the result of a call, so nothing is quarantined for 'seven'" in told
+
+
 # --- nothing else passes -------------------------------------------------------------------------
 
 
