@@ -240,8 +240,10 @@ CREATE TABLE reliability.correction (
     topology text NOT NULL,
     txid bigint NOT NULL,
     xor bigint NOT NULL,
-    was jsonb NOT NULL,
-    becomes jsonb NOT NULL,
+    item text,
+    "row" bigint,
+    was text NOT NULL,
+    becomes text NOT NULL,
     reason text NOT NULL,
     corrected_by text NOT NULL,
     corrected_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
@@ -251,12 +253,12 @@ CREATE TABLE reliability.correction (
     CONSTRAINT correction_pkey PRIMARY KEY (correction_id),
     CONSTRAINT correction_request_id_fkey FOREIGN KEY (request_id) REFERENCES reliability.request(request_id),
     CONSTRAINT correction_topology_txid_fkey FOREIGN KEY (topology, txid) REFERENCES reliability.transaction(topology, txid),
-    CONSTRAINT correction_changes_something CHECK (((becomes <> '{}'::jsonb) AND (becomes <> was))),
+    CONSTRAINT correction_changes_something CHECK ((becomes <> '{}'::text)),
     CONSTRAINT correction_says_why CHECK ((reason <> ''::text)),
     CONSTRAINT correction_that_ended_says_why CHECK ((((ended_at IS NULL) = (ended_reason IS NULL)) AND (ended_reason <> ''::text)))
 );
 
-CREATE UNIQUE INDEX one_correction_per_row ON reliability.correction USING btree (topology, txid, xor) WHERE ((ended_at IS NULL) AND (request_id IS NULL));
+CREATE UNIQUE INDEX one_correction_per_row ON reliability.correction USING btree (topology, txid, COALESCE(item, ''::text), COALESCE("row", xor)) WHERE ((ended_at IS NULL) AND (request_id IS NULL));
 
 CREATE TABLE reliability.difference (
     difference_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
@@ -342,6 +344,7 @@ CREATE TABLE reliability.quarantined_row (
     is_cut boolean NOT NULL,
     xor bigint NOT NULL,
     count bigint NOT NULL,
+    source text,
     CONSTRAINT quarantined_row_pkey PRIMARY KEY (topology, txid, attempt_id, step, number),
     CONSTRAINT quarantined_row_topology_txid_attempt_id_fkey FOREIGN KEY (topology, txid, attempt_id) REFERENCES reliability.attempt(topology, txid, attempt_id),
     CONSTRAINT quarantined_row_has_a_reason CHECK ((reason <> ''::text))
@@ -1008,6 +1011,6 @@ CREATE VIEW reliability.audits (topology text, txid bigint, interval_start times
 
 CREATE VIEW reliability.blocked_transaction (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, dag_id text, run_id text, emitted_at timestamp with time zone, held_reason text) AS ...;
 
-CREATE VIEW reliability.quarantine (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, step text, number integer, reason text, item text, "row" bigint, contents text, is_cut boolean, xor bigint, count bigint, attempt_id integer, committed_at timestamp with time zone) AS ...;
+CREATE VIEW reliability.quarantine (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, step text, number integer, reason text, item text, "row" bigint, contents text, is_cut boolean, xor bigint, count bigint, attempt_id integer, committed_at timestamp with time zone, source text) AS ...;
 
 CREATE VIEW reliability.request_outcome (request_id bigint, topology text, txid bigint, dag_id text, run_id text, number integer, kind text, is_dry_run boolean, status text, reason text, granted_after integer, is_done boolean) AS ...;

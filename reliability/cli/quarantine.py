@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from collections import Counter
 from collections.abc import Sequence
@@ -31,7 +30,7 @@ from reliability.cli.output import format_interval, format_value, print_json, pr
 from reliability.cli.replay import Replays, print_replayed
 from reliability.cli.select import select_txids, with_intervals
 from reliability.core.errors import CorrectionRefused
-from reliability.core.texts import as_exact_json, parse_exact
+from reliability.core.texts import as_exact_json, parse_unambiguous
 from reliability.core.txids import format_txids, with_noun
 
 if TYPE_CHECKING:
@@ -84,7 +83,7 @@ def quarantine(
 ) -> None:
     """List, show and export the rows in quarantine, and replay their txids with corrected rows.
 
-    `export` writes a file, by default to the output. Edit the values in it. `replay` reads the
+    `export` writes a file, by default to the output. Edit what is in `values`. `replay` reads the
     changed values instead of those in the source, in every attempt of the txid from then on, and
     processes it again. Rows that you do not change stay as they are. `forget` takes the
     corrections of txids back; replay them afterwards.
@@ -172,17 +171,18 @@ def _edited(rows: Sequence[Row], file: Path) -> list[EditedRow]:
 
     lines = file.read_text(encoding="utf-8").split("\n")
     return edited_rows(
-        rows, [_parsed(line, place) for place, line in enumerate(lines, 1) if line.strip()]
+        rows,
+        {number: _parsed(line, number) for number, line in enumerate(lines, 1) if line.strip()},
     )
 
 
-def _parsed(line: str, place: int) -> dict[str, Any]:
+def _parsed(line: str, number: int) -> dict[str, Any]:
     try:
-        found = parse_exact(line)
-    except json.JSONDecodeError as error:
-        raise CorrectionRefused(f"line {place} is not JSON: {error}") from error
+        found = parse_unambiguous(line)
+    except ValueError as error:
+        raise CorrectionRefused(f"line {number} is not JSON: {error}") from error
     if not isinstance(found, dict):
-        raise CorrectionRefused(f"line {place} is not a JSON object")
+        raise CorrectionRefused(f"line {number} is not a JSON object")
     return found
 
 

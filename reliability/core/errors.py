@@ -575,7 +575,10 @@ class CorrectionRefused(Terminal):
     """An edited row does not fit what is in quarantine."""
 
     code = "CORRECTION_REFUSED"
-    remedy = "export the rows again with `reliability quarantine export`, and edit only values."
+    remedy = (
+        "export the rows again with `reliability quarantine export`, and edit only values; "
+        "`reliability quarantine forget` takes corrections back that are recorded."
+    )
 
 
 class QuarantineFull(Terminal):

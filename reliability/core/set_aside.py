@@ -5,7 +5,7 @@ For every state, emitted = staged + dropped + quarantined - added by a fan-out.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -54,6 +54,8 @@ class QuarantinedRow:
     :param contents: its columns as JSON
     :param is_cut: the contents were too long to be kept whole
     :param fold: of the source rows in it: one, unless rows were aggregated before
+    :param source: those of its columns that the process function has not changed, as JSON with the
+        source's values; None if the row is not one row of the batch
     """
 
     reason: str
@@ -62,20 +64,23 @@ class QuarantinedRow:
     item: str | None = None
     row: int | None = None
     is_cut: bool = False
+    source: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Correction:
     """A row of a batch that a person has corrected.
 
-    :param xor: its id
-    :param names: the columns that are corrected
-    :param was: their values in the source, a JSON object
-    :param becomes: what is read instead, a JSON object
+    :param xor: its id when it was corrected; another one if a file before its own is excluded
+    :param item: the file that it is from, if that is known
+    :param row: its index there, if that is known
+    :param was: the values of its columns in the source, corrected or not, a JSON object
+    :param becomes: what is read instead of some of them, a JSON object
     """
 
     xor: int
-    names: Sequence[str]
+    item: str | None
+    row: int | None
     was: str
     becomes: str
 

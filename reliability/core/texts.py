@@ -30,6 +30,30 @@ def parse_exact(text: str) -> Any:
     return json.loads(text, parse_float=Decimal)
 
 
+def parse_unambiguous(text: str) -> Any:
+    """Read JSON that a person has written, as `parse_exact` does.
+
+    :raises ValueError: it is not JSON, has NaN without quotes or a name twice, or is not UTF-8
+    """
+    text.encode()
+    found = json.loads(
+        text, parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_once_each
+    )
+    as_exact_json(found).encode()  # half of a surrogate pair
+    return found
+
+
+def _refuse_constant(text: str) -> None:
+    raise ValueError(f'write "{text}"')
+
+
+def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError(f"a name is there twice in {[name for name, _ in pairs]}")
+    return found
+
+
 def as_exact_json(value: object) -> str:
     """Write what `parse_exact` has read, each number as it was.
 
@@ -41,6 +65,19 @@ def as_exact_json(value: object) -> str:
         mark += "#"
     marked = json.dumps(value, ensure_ascii=False, default=lambda number: f"{mark}{number}")
     return re.sub(f'"{mark}([^"]*)"', r"\1", marked)
+
+
+def is_same(one: object, other: object) -> bool:
+    """Compare what `parse_exact` has read: numbers by their value, and true is not 1.
+
+    >>> is_same([Decimal("1.10")], [Decimal("1.1")]), is_same({"a": 1}, {"a": True})
+    (True, False)
+    """
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(is_same(one[name], other[name]) for name in one)
+    if isinstance(one, list) and isinstance(other, list):
+        return len(one) == len(other) and all(map(is_same, one, other))
+    return isinstance(one, bool) is isinstance(other, bool) and one == other
 
 
 def storable(text: str, encoding: str) -> str:

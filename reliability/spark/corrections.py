@@ -1,90 +1,292 @@
-"""Rows of a batch that a person has corrected: the attempt reads them instead (V9)."""
+"""Rows of a batch that a person has corrected: the attempt reads them instead (V9).
+
+A row is found again by its file and its index there. Where Spark does not know the index, its id
+stands for it, which changes with the files before its own. In either case it must have all the
+values that it had when it was corrected, not only in the columns that are edited.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 from reliability.core.aggregators.column import quoted
-from reliability.core.errors import CorrectionStale
+from reliability.core.errors import CorrectionRefused, CorrectionStale, SchemaMismatch
 from reliability.core.fold import ACCOUNTING
-from reliability.core.set_aside import MALFORMED, Correction
+from reliability.core.set_aside import MALFORMED, MASKED, Correction, QuarantinedRow
+from reliability.core.texts import as_exact_json, as_json, is_same, parse_exact
 from reliability.spark.frames import JSON_OPTIONS
+from reliability.spark.set_aside import MAX_CONTENTS, place_of
+from reliability.spark.values import as_text, as_typed, translate_value_errors
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
 
-_ID, _NAMES, _WAS, _BECOMES = "_corrected", "_names", "_was", "_becomes"
+#: the file, and the index there or the id
+Place = tuple[str | None, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Change:
+    """A correction that was read from its JSON."""
+
+    was: Mapping[str, Any]
+    becomes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A row of the batch, with the values of some columns."""
+
+    xor: int
+    item: str | None
+    row: int | None
+    values: Mapping[str, Any]
+
+    @property
+    def place(self) -> Place:
+        return _place(self.item, self.row, self.xor)
 
 
 def with_corrections(frame: DataFrame, corrections: Sequence[Correction]) -> DataFrame:
     """Return a batch in which these rows have other values.
 
     :param frame: it has the columns `_x` and `_n`
-    :raises CorrectionStale: a row is not there, or no longer has the values that were corrected
+    :raises CorrectionStale: a row is not there, or no longer has the values that it had
+    :raises CorrectionRefused: a value is not one of its column's type
     """
     if not corrections:
         return frame
+    changes = _changes(corrections)
+    columns = _columns(frame)
+    if unknown := {name for change in changes.values() for name in change.was} - {*columns}:
+        raise CorrectionStale(f"the batch has no columns {sorted(unknown)}, as it had")
+    _check(frame, changes)
+    return _replaced(frame, columns, changes)
+
+
+def with_sources(
+    rows: Sequence[QuarantinedRow], batch: DataFrame, corrections: Sequence[Correction]
+) -> list[QuarantinedRow]:
+    """Add where the rows are in the source, and which columns have the source's values.
+
+    Those a person may edit: the process function has made the others. A row that is not one row of
+    the batch stays as it is: made by `fan_out()`, or of several rows.
+
+    :param batch: as the process function has read it, with `_x` and `_n`
+    :param corrections: what was corrected in it
+    """
     from pyspark.sql import functions as F
 
-    by_row = {one.xor: one for one in corrections}
-    columns = [name for name in frame.columns if name not in (*ACCOUNTING, MALFORMED)]
-    if unknown := {name for one in by_row.values() for name in one.names} - {*columns}:
-        raise CorrectionStale(f"the batch has no columns {sorted(unknown)}, which were corrected")
-    joined = _joined(frame, list(by_row.values()))
-    _check(joined, columns, len(by_row))
-    values = [_corrected(joined, name).alias(name) for name in columns]
-    if MALFORMED in frame.columns:  # what is corrected is well-formed
-        values.append(F.when(F.col(_ID).isNull(), F.col(MALFORMED)).alias(MALFORMED))
-    return joined.select(*values, *ACCOUNTING)
+    contents = {
+        row.fold.xor: parse_exact(row.contents)
+        for row in rows
+        if row.fold.count == 1 and not row.is_cut
+    }
+    named = {name for values in contents.values() for name in values}
+    names = [name for name in _columns(batch) if name in named]
+    if not names:
+        return [*rows]
+    ids = batch.sparkSession.createDataFrame([(xor,) for xor in contents], "id bigint")
+    key = _unused_name(batch.columns)
+    wanted = F.broadcast(ids.withColumnRenamed("id", key))
+    found: dict[int, list[_Found]] = {}
+    for one in _read(batch.join(wanted, F.col("_x") == F.col(key)), names):
+        found.setdefault(one.xor, []).append(one)
+    changes = _changes(corrections)
+    return [_with_source(row, found.get(row.fold.xor, []), changes) for row in rows]
 
 
-def _joined(frame: DataFrame, corrections: Sequence[Correction]) -> DataFrame:
-    from pyspark.sql import functions as F
+def _with_source(
+    row: QuarantinedRow, found: Sequence[_Found], changes: Mapping[Place, _Change]
+) -> QuarantinedRow:
+    if row.fold.count != 1 or row.is_cut or len(found) != 1:
+        return row
+    [one] = found
+    shown = parse_exact(row.contents)
+    if shown.get("_record") == MASKED:
+        return row  # of a malformed record that is masked, nothing is known
+    source = {
+        name: value
+        for name, value in one.values.items()
+        if name in shown and shown[name] != MASKED and is_same(shown[name], value)
+    }
+    if (change := changes.get(one.place)) is not None:
+        source |= {name: change.was[name] for name in change.becomes if name in source}
+    return replace(row, item=one.item, row=one.row, source=as_exact_json(source))
 
-    rows = [(c.xor, [*c.names], c.was, c.becomes) for c in corrections]
-    schema = f"{_ID} bigint, {_NAMES} array<string>, {_WAS} string, {_BECOMES} string"
-    changes = F.broadcast(frame.sparkSession.createDataFrame(rows, schema))
-    return frame.join(changes, F.col("_x") == F.col(_ID), "left")
+
+def _changes(corrections: Iterable[Correction]) -> dict[Place, _Change]:
+    """Return what is corrected, by place; a dry run's correction comes last, and counts."""
+    return {
+        _place(one.item, one.row, one.xor): _Change(parse_exact(one.was), parse_exact(one.becomes))
+        for one in corrections
+    }
 
 
-def _check(joined: DataFrame, columns: Sequence[str], expected: int) -> None:
-    from pyspark.sql import functions as F
+def _place(item: str | None, row: int | None, xor: int) -> Place:
+    return (item, xor if row is None else row)
 
-    found = joined.where(F.col(_ID).isNotNull())
-    stale = [
-        _is(found, name) & ~_value(found, name, _WAS).eqNullSafe(found[quoted(name)])
-        for name in columns
-    ]
-    counted = found.select(F.greatest(F.lit(False), *stale).alias("is_stale"))
-    row = counted.agg(
-        F.count("*").alias("rows"), F.count_if(F.col("is_stale")).alias("stale")
-    ).collect()[0]
-    if row["rows"] != expected or row["stale"]:
-        missing = expected - row["rows"]
+
+# --- find the rows -------------------------------------------------------------------------------
+
+
+def _check(frame: DataFrame, changes: Mapping[Place, _Change]) -> None:
+    names = [n for n in _columns(frame) if any(n in change.was for change in changes.values())]
+    wanted = frame.sparkSession.createDataFrame([*changes], "item string, id bigint")
+    found = [one for one in _read(_joined(frame, wanted, "inner"), names) if one.place in changes]
+    missing = len(changes) - len(found)
+    others = [one for one in found if not _has(one.values, changes[one.place].was)]
+    if missing or others:
         raise CorrectionStale(
-            f"of {expected} corrected rows, {missing} are not in the batch any more, and "
-            f"{row['stale']} no longer have the values that were corrected"
+            f"of {len(changes)} corrected rows, {missing} are not in the batch any more, and "
+            f"{len(others)} no longer have the values that they had"
         )
 
 
-def _corrected(joined: DataFrame, name: str) -> Column:
+def _has(values: Mapping[str, Any], was: Mapping[str, Any]) -> bool:
+    return all(name in values and is_same(values[name], was[name]) for name in was)
+
+
+def _joined(frame: DataFrame, places: DataFrame, how: str) -> DataFrame:
+    """Join a batch with rows whose first two columns are a place; they get unused names."""
     from pyspark.sql import functions as F
 
-    return F.when(_is(joined, name), _value(joined, name, _BECOMES)).otherwise(joined[quoted(name)])
+    names = [_unused_name(frame.columns) + str(n) for n in range(len(places.columns))]
+    renamed = F.broadcast(places.toDF(*names))
+    item, id_ = F.col(names[0]), F.col(names[1])
+    index = F.coalesce(_told(frame, "row_index", "bigint"), F.col("_x"))
+    return frame.join(
+        renamed, item.eqNullSafe(_told(frame, "file_path", "string")) & (id_ == index), how
+    )
 
 
-def _is(joined: DataFrame, name: str) -> Column:
+def _read(frame: DataFrame, names: Sequence[str]) -> list[_Found]:
+    """Return rows with these columns; without those that are too long for the quarantine."""
     from pyspark.sql import functions as F
 
-    return F.coalesce(F.array_contains(joined[_NAMES], name), F.lit(False))
+    texts = [F.to_json(F.struct(F.col(quoted(name))), JSON_OPTIONS) for name in names]
+    rows = frame.select(
+        F.col("_x"),
+        _told(frame, "file_path", "string").alias("item"),
+        _told(frame, "row_index", "bigint").alias("row"),
+        F.array(*[F.when(F.length(text) <= MAX_CONTENTS, text) for text in texts]).alias("texts"),
+    ).collect()
+    return [
+        _Found(
+            row["_x"],
+            row["item"],
+            row["row"],
+            {name: value for text in row["texts"] if text for name, value in _items(text)},
+        )
+        for row in rows
+    ]
 
 
-def _value(joined: DataFrame, name: str, source: str) -> Column:
-    """Return a column's value in the JSON, in the column's own type."""
+def _items(text: str) -> Iterable[tuple[str, Any]]:
+    values: dict[str, Any] = parse_exact(text)
+    return values.items()
+
+
+def _told(frame: DataFrame, field: str, type_: str) -> Column:
+    return place_of(frame, field).cast(type_)
+
+
+def _columns(frame: DataFrame) -> list[str]:
+    return [name for name in frame.columns if name not in (*ACCOUNTING, MALFORMED)]
+
+
+def _unused_name(columns: Sequence[str]) -> str:
+    return max(("_", *columns), key=len) + "_"
+
+
+# --- replace their values ------------------------------------------------------------------------
+
+
+def _replaced(
+    frame: DataFrame, columns: Sequence[str], changes: Mapping[Place, _Change]
+) -> DataFrame:
     from pyspark.sql import functions as F
     from pyspark.sql import types as T
 
-    schema = T.StructType([joined.schema[name]])
-    parsed = F.from_json(joined[source], schema, JSON_OPTIONS | {"mode": "FAILFAST"})
-    return parsed.getField(name)
+    edited = {name for change in changes.values() for name in change.becomes}
+    schema = T.StructType(
+        [T.StructField(f.name, f.dataType) for f in frame.schema if f.name in edited]
+    )
+    joined = _joined(frame, _typed(frame.sparkSession, schema, changes), "left")
+    names, values = (F.col(quoted(name)) for name in joined.columns[-2:])
+    read = [
+        F.when(F.array_contains(names, name), values.getField(name))
+        .otherwise(F.col(quoted(name)))
+        .alias(name)
+        if name in edited
+        else F.col(quoted(name))
+        for name in columns
+    ]
+    if MALFORMED in frame.columns:  # a row that a person has corrected is well-formed
+        read.append(F.when(names.isNull(), F.col(MALFORMED)).alias(MALFORMED))
+    return joined.select(*read, *ACCOUNTING)
+
+
+def _typed(spark: SparkSession, schema: StructType, changes: Mapping[Place, _Change]) -> DataFrame:
+    """Return what is read at each place: names, and a struct of values of the columns' types.
+
+    Spark's JSON reader changes values silently. So it reads texts, and `values` converts them.
+
+    :raises CorrectionRefused: a value would change
+    """
+    from pyspark.sql import functions as F
+
+    rows = [
+        (*place, [*change.becomes], as_json(_texts(change.becomes, schema)))
+        for place, change in changes.items()
+    ]
+    frame = spark.createDataFrame(rows, "item string, id bigint, names array<string>, text string")
+    try:
+        read = F.from_json("text", as_text(schema))
+        structs = frame.select(
+            F.struct("item", "id", "names").alias(key := _unused_name(schema.names)),
+            *[read.getField(name).alias(name) for name in schema.names],
+        )
+        typed = as_typed(structs, schema, is_base64=True).select(
+            f"{key}.*", F.struct(*[F.col(quoted(name)) for name in schema.names])
+        )
+        with translate_value_errors():
+            typed.write.format("noop").mode("overwrite").save()  # convert each value
+    except SchemaMismatch as error:
+        raise CorrectionRefused(f"a corrected value: {error.what}") from error
+    return typed
+
+
+def _texts(values: Mapping[str, Any], schema: StructType) -> dict[str, Any]:
+    return {name: _text(value, schema[name].dataType, name) for name, value in values.items()}
+
+
+def _text(value: Any, type_: DataType, place: str) -> Any:
+    """Return a value of JSON with a text in place of each number; its shape must be the type's."""
+    from pyspark.sql import types as T
+
+    match type_, value:
+        case _, None:
+            return None
+        case T.StructType(), dict() if {*value} == {*type_.names}:
+            return {f.name: _text(value[f.name], f.dataType, f"{place}.{f.name}") for f in type_}
+        case T.ArrayType(), list():
+            return [_text(each, type_.elementType, f"{place}[]") for each in value]
+        case ((T.StructType() | T.ArrayType()), _):
+            pass
+        case _, str():
+            return value
+        case ((T.StringType() | T.BinaryType()), _):
+            pass
+        case _, bool():
+            return as_json(value)
+        case _, dict() | list():
+            pass
+        case _:
+            return str(value)
+    raise CorrectionRefused(
+        f"a corrected value: column {place}: {as_exact_json(value)} is not a {type_.simpleString()}"
+    )

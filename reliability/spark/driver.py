@@ -37,13 +37,13 @@ from reliability.core.errors import (
 )
 from reliability.core.fold import Fold
 from reliability.core.graph import Step
-from reliability.core.set_aside import SetAside
+from reliability.core.set_aside import Correction, SetAside
 from reliability.core.spout import BatchMeta
 from reliability.core.state import State
 from reliability.fingerprint import fingerprint
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import ledger_dsn
-from reliability.spark.corrections import with_corrections
+from reliability.spark.corrections import with_corrections, with_sources
 from reliability.spark.imports import drop_package_folder, find_code, prefer_installed_pyspark
 from reliability.spark.one_evaluation import is_lost_evaluation
 from reliability.spark.process import call_process
@@ -175,12 +175,15 @@ def _process_and_stage(
 ) -> None:
     pin_settings(spark)
     meta = read_batch_meta(databases.coordinator, grant)
-    inputs = _inputs(spark, databases, topology, grant, step, meta)
+    corrections = [] if step.reads else read_corrections(databases.coordinator, grant)
+    inputs = _inputs(spark, databases, topology, grant, step, meta, corrections)
     before = _set_aside_before(databases, topology, grant, step)
     processed = call_process(spark, topology, step, states, inputs, meta.emitted.count)
-    if processed.quarantined:
-        store_quarantined(databases.coordinator, grant, step.name, processed.quarantined)
     batch = None if step.reads else inputs[0]
+    if quarantined := processed.quarantined:
+        if batch is not None:
+            quarantined = with_sources(quarantined, batch, corrections)
+        store_quarantined(databases.coordinator, grant, step.name, quarantined)
     for state in states:
         tables, frame = StateTables(topology.name, state), processed.frames[state.name]
         staged = reduce_frame(frame, tables).coalesce(topology.max_staging_sessions)
@@ -198,6 +201,7 @@ def _inputs(
     grant: Grant,
     step: Step,
     meta: BatchMeta,
+    corrections: Sequence[Correction],
 ) -> list[DataFrame]:
     if step.reads:
         states = {state.name: state for state in topology.states}
@@ -215,8 +219,7 @@ def _inputs(
             for name in step.reads
         ]
     verify_source(databases.coordinator, grant, topology.spout, meta)
-    batch = topology.spout.frame(spark, meta)
-    return [with_corrections(batch, read_corrections(databases.coordinator, grant))]
+    return [with_corrections(topology.spout.frame(spark, meta), corrections)]
 
 
 def _set_aside_before(

@@ -151,13 +151,14 @@ SELECT ack_val, unacked FROM reliability.declare_partitions(%(topology)s, %(txid
 -- quarantine_rows --
 -- Store rows that a step of a PROCESSING attempt has put into the quarantine, in their order.
 INSERT INTO reliability.quarantined_row
-       (topology, txid, attempt_id, step, number, reason, item, row, contents, is_cut, xor, count)
+       (topology, txid, attempt_id, step, number, reason, item, row, contents, is_cut, xor, count,
+        source)
 SELECT a.topology, a.txid, a.attempt_id, %(step)s, q.number, q.reason, q.item, q.row, q.contents,
-       q.is_cut, q.xor, q.count
+       q.is_cut, q.xor, q.count, q.source
   FROM reliability.attempt a,
        unnest(%(reasons)s::text[], %(items)s::text[], %(rows)s::bigint[], %(contents)s::text[],
-              %(cut)s::boolean[], %(xors)s::bigint[], %(counts)s::bigint[])
-       WITH ORDINALITY AS q(reason, item, row, contents, is_cut, xor, count, number)
+              %(cut)s::boolean[], %(xors)s::bigint[], %(counts)s::bigint[], %(sources)s::text[])
+       WITH ORDINALITY AS q(reason, item, row, contents, is_cut, xor, count, source, number)
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
    AND a.nonce = %(nonce)s AND a.status = 'PROCESSING'
 RETURNING number;

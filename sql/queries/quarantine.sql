@@ -10,28 +10,29 @@ SELECT topology, txid, interval_start, interval_end, step, reason, count(*) AS r
 -- quarantined_rows --
 -- The rows in quarantine of some txids.
 SELECT txid, interval_start, interval_end, step, number, reason, item, row, contents, is_cut, xor,
-       count, committed_at
+       count, committed_at, source
   FROM reliability.quarantine
  WHERE topology = %(topology)s AND (%(txids)s::bigint[] IS NULL OR txid = ANY(%(txids)s::bigint[]))
  ORDER BY txid, step, number;
 
 -- correction_of_row --
 -- What is read instead of some values of a row now, if a person has corrected it.
-SELECT was::text AS was, becomes::text AS becomes FROM reliability.correction
- WHERE topology = %(topology)s AND txid = %(txid)s AND xor = %(xor)s
-   AND ended_at IS NULL AND request_id IS NULL;
+SELECT was, becomes FROM reliability.correction
+ WHERE topology = %(topology)s AND txid = %(txid)s AND coalesce(item, '') = coalesce(%(item)s, '')
+   AND coalesce("row", xor) = coalesce(%(row)s, %(xor)s) AND ended_at IS NULL AND request_id IS NULL;
 
 -- end_correction --
 -- End the correction of a row, before another one takes its place; there may be none.
 UPDATE reliability.correction SET ended_at = clock_timestamp(), ended_reason = %(reason)s
- WHERE topology = %(topology)s AND txid = %(txid)s AND xor = %(xor)s
-   AND ended_at IS NULL AND request_id IS NULL;
+ WHERE topology = %(topology)s AND txid = %(txid)s AND coalesce(item, '') = coalesce(%(item)s, '')
+   AND coalesce("row", xor) = coalesce(%(row)s, %(xor)s) AND ended_at IS NULL AND request_id IS NULL;
 
 -- record_correction --
 -- Record what is read instead of some values of a row.
 INSERT INTO reliability.correction
-       (topology, txid, xor, was, becomes, reason, corrected_by, request_id)
-VALUES (%(topology)s, %(txid)s, %(xor)s, %(was)s, %(becomes)s, %(reason)s, %(by)s, %(request_id)s);
+       (topology, txid, xor, item, row, was, becomes, reason, corrected_by, request_id)
+VALUES (%(topology)s, %(txid)s, %(xor)s, %(item)s, %(row)s, %(was)s, %(becomes)s, %(reason)s, %(by)s,
+        %(request_id)s);
 
 -- end_corrections_of_txid --
 -- End the corrections of a txid: its batch is another one now, or a person takes them back.
@@ -41,8 +42,7 @@ RETURNING correction_id;
 
 -- corrections_of_attempt --
 -- What an attempt reads instead of what is in its source; a dry run's own come last.
-SELECT c.xor, ARRAY(SELECT jsonb_object_keys(c.becomes)) AS names, c.was::text AS was,
-       c.becomes::text AS becomes
+SELECT c.xor, c.item, c.row, c.was, c.becomes
   FROM reliability.correction c
   JOIN reliability.attempt a ON a.topology = c.topology AND a.txid = c.txid
        AND a.attempt_id = %(attempt_id)s

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -9,22 +10,39 @@ from typing import Any
 from reliability.core.errors import CorrectionRefused
 from reliability.core.set_aside import MASKED
 from reliability.core.statement_key import TxidKey
-from reliability.core.texts import as_exact_json, parse_exact
+from reliability.core.texts import as_exact_json, as_json, is_same, parse_exact
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 
-#: of an exported row, beside its columns
-TXID, ROW_ID, REASON, ITEM, ROW = "_txid", "_id", "_reason", "_item", "_row"
-_OURS = (TXID, ROW_ID, REASON, ITEM, ROW)
+#: of an exported row
+TXID, ROW_ID, VALUES = "txid", "id", "values"
+_NOT_FINITE = frozenset({"NaN", "Infinity", "-Infinity"})
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class EditedRow:
-    """A quarantined row with the values that a person has changed."""
+    """A quarantined row that a person has changed.
+
+    :param item: the file that it is from, if that is known, and `row` its index there
+    :param was: the columns that can be edited, with the source's values
+    :param values: the same columns, with those that are read instead
+    """
 
     txid: int
     xor: int
+    item: str | None
+    row: int | None
     was: Mapping[str, Any]
-    becomes: Mapping[str, Any]
+    values: Mapping[str, Any]
+
+    @property
+    def place(self) -> tuple[int, str | None, int]:
+        """What is the same for two quarantined rows that are one row of the source."""
+        return (self.txid, self.item, self.xor if self.row is None else self.row)
+
+    @property
+    def becomes(self) -> dict[str, Any]:
+        """The values that are not those of the source."""
+        return {n: v for n, v in self.values.items() if not is_same(v, self.was[n])}
 
 
 def quarantined_rows(
@@ -42,57 +60,121 @@ def exported(row: Row) -> dict[str, Any]:
     """
     told = {
         TXID: row["txid"],
-        ROW_ID: str(row["xor"]),
-        REASON: row["reason"],
-        ITEM: row["item"],
-        ROW: row["row"],
+        ROW_ID: _id_of(row),
+        "reason": row["reason"],
+        "item": row["item"],
+        "row": row["row"],
     }
-    return {**told, **_contents(row)}
+    if row["is_cut"]:
+        return {**told, "cut": row["contents"]}
+    return {**told, VALUES: parse_exact(row["contents"])}
 
 
-def edited_rows(rows: Sequence[Row], edited: Iterable[Mapping[str, Any]]) -> list[EditedRow]:
+def _id_of(row: Row) -> str:
+    """Return a digest of a quarantined row: another row never has it, nor has it other values."""
+    place = row["xor"] if row["row"] is None else row["row"]
+    told = [row["step"], row["reason"], row["item"], place, row["contents"], row["source"]]
+    return hashlib.sha256(as_json(told).encode()).hexdigest()[:16]
+
+
+def edited_rows(rows: Sequence[Row], lines: Mapping[int, Mapping[str, Any]]) -> list[EditedRow]:
     """Compare edited rows with those in quarantine; return those that differ.
 
-    :raises CorrectionRefused: a row is not in quarantine, or cannot be corrected by itself
+    :param lines: by their number
+    :raises CorrectionRefused: a row is not in quarantine, or cannot be corrected by itself; or two
+        lines are one row of the source, and differ
     """
-    known = {(row["txid"], str(row["xor"])): row for row in rows}
-    found = []
-    for place, line in enumerate(edited, start=1):
+    known = {(row["txid"], _id_of(row)): row for row in rows}
+    found: dict[tuple[int, str | None, int], tuple[int, EditedRow]] = {}
+    for number, line in lines.items():
         key = (line.get(TXID), str(line.get(ROW_ID)))
         if key not in known:
             raise CorrectionRefused(
-                f"line {place} is not a row in quarantine: {TXID} {key[0]}, {ROW_ID} {key[1]}"
+                f"line {number} is not a row that is in quarantine now: {TXID} {key[0]}, "
+                f"{ROW_ID} {key[1]}"
             )
-        if (one := _edited(known[key], line, place)) is not None:
-            found.append(one)
-    return found
+        if (one := _edited(known[key], line, number)) is not None:
+            first, other = found.get(one.place, (number, one))
+            found[one.place] = (number, _merged(first, other, number, one))
+    return [one for _, one in found.values()]
 
 
-def _edited(row: Row, line: Mapping[str, Any], place: int) -> EditedRow | None:
-    before = _contents(row)
-    becomes = {
-        name: value
-        for name, value in line.items()
-        if name not in _OURS and (name not in before or before[name] != value)
-    }
-    if not becomes:
+def _edited(row: Row, line: Mapping[str, Any], number: int) -> EditedRow | None:
+    told = exported(row)
+    for name in (line.keys() | told.keys()) - {VALUES}:
+        if name not in told or not is_same(line.get(name, told[name]), told[name]):
+            raise CorrectionRefused(f"line {number}: {name!r} is not for you to edit")
+    shown, values = told.get(VALUES), line.get(VALUES)
+    if is_same(shown, values):
         return None
-    if row["is_cut"] or row["count"] != 1:
-        why = "its contents were cut" if row["is_cut"] else "it is made of several source rows"
-        raise CorrectionRefused(f"line {place} cannot be corrected: {why}")
-    if unknown := becomes.keys() - before.keys():
-        raise CorrectionRefused(f"line {place} has columns that the row has not: {sorted(unknown)}")
-    if hidden := [name for name in becomes if before[name] == MASKED]:
-        raise CorrectionRefused(f"line {place} cannot be corrected: {hidden} are masked")
-    was = {name: before[name] for name in becomes}
-    return EditedRow(row["txid"], row["xor"], was, becomes)
+    if not isinstance(shown, dict) or row["source"] is None:
+        raise CorrectionRefused(f"line {number} cannot be corrected: {_why_not(row)}")
+    if not isinstance(values, dict) or values.keys() != shown.keys():
+        differ = sorted(shown.keys() ^ (values if isinstance(values, dict) else {}).keys())
+        raise CorrectionRefused(f"line {number} has not the columns of the row: {differ}")
+    was = parse_exact(row["source"])
+    changed = [name for name in shown if not is_same(shown[name], values[name])]
+    _check_changed(changed, shown, values, was, number)
+    return EditedRow(
+        txid=row["txid"],
+        xor=row["xor"],
+        item=row["item"],
+        row=row["row"],
+        was=was,
+        values={name: values[name] for name in was},
+    )
 
 
-def _contents(row: Row) -> dict[str, Any]:
+def _why_not(row: Row) -> str:
     if row["is_cut"]:
-        return {"_contents": row["contents"]}
-    contents: dict[str, Any] = parse_exact(row["contents"])
-    return contents
+        return "its contents were cut"
+    if row["count"] != 1:
+        return "it is made of several source rows"
+    return "it is not a row of the batch; a fan_out() or an earlier step has made it"
+
+
+def _check_changed(
+    changed: Iterable[str],
+    shown: Mapping[str, Any],
+    values: Mapping[str, Any],
+    was: Mapping[str, Any],
+    number: int,
+) -> None:
+    for name in changed:
+        if shown[name] == MASKED:
+            raise CorrectionRefused(f"line {number} cannot be corrected: {name!r} is masked")
+        if name not in was:
+            raise CorrectionRefused(
+                f"line {number}: {name!r} has not the source's value",
+                remedy="edit the columns that the process function has computed it from.",
+            )
+        if not _has_shape_of(values[name], shown[name]):
+            raise CorrectionRefused(
+                f"line {number}: {name!r} was {as_exact_json(shown[name])}, and "
+                f"{as_exact_json(values[name])} is not of that kind"
+            )
+
+
+def _has_shape_of(value: Any, shown: Any) -> bool:
+    """Say whether a text stays a text, and a struct keeps its fields; Spark checks the rest."""
+    if value is None:
+        return True
+    if isinstance(shown, str):
+        return isinstance(value, str) or shown in _NOT_FINITE
+    if isinstance(shown, dict):
+        return isinstance(value, dict) and value.keys() == shown.keys()
+    return True
+
+
+def _merged(first: int, one: EditedRow, second: int, other: EditedRow) -> EditedRow:
+    """Return what two lines say of one row of the source: it may be in quarantine twice."""
+    common = one.values.keys() & other.values.keys()
+    if differ := sorted(n for n in common if not is_same(one.values[n], other.values[n])):
+        raise CorrectionRefused(
+            f"lines {first} and {second} are one row of the source, and differ in {differ}",
+            remedy="make the same changes in both, or in one of them only.",
+        )
+    return replace(other, was={**one.was, **other.was}, values={**one.values, **other.values})
 
 
 def record_corrections(
@@ -110,15 +192,21 @@ def record_corrections(
     """
     with connection.transaction() as tx:
         for edited in rows:
-            place: dict[str, Any] = {"topology": topology, "txid": edited.txid, "xor": edited.xor}
-            row = _after_earlier(edited, tx.first("correction_of_row", **place))
-            request_id = requests[row.txid] if requests else None
+            place: dict[str, Any] = {
+                "topology": topology,
+                "txid": edited.txid,
+                "xor": edited.xor,
+                "item": edited.item,
+                "row": edited.row,
+            }
+            was, becomes = _beside_earlier(edited, tx.first("correction_of_row", **place))
+            request_id = requests[edited.txid] if requests else None
             if request_id is None:
                 tx.run("end_correction", reason=f"corrected again: {reason}", **place)
             tx.run(
                 "record_correction",
-                was=as_exact_json(row.was),
-                becomes=as_exact_json(row.becomes),
+                was=as_exact_json(was),
+                becomes=as_exact_json(becomes),
                 reason=reason,
                 by=by,
                 request_id=request_id,
@@ -126,28 +214,24 @@ def record_corrections(
             )
 
 
-def _after_earlier(row: EditedRow, earlier: Row | None) -> EditedRow:
-    """Return a row as it is edited now, beside what an earlier correction has changed in it.
+def _beside_earlier(row: EditedRow, earlier: Row | None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return a row's values in the source, and those that are read instead.
 
-    A row that went into the quarantine again has the corrected values there, not the source's.
+    What an earlier correction has changed stays, in columns that the edited line does not have.
 
     :raises CorrectionRefused: the values are those of the source again
     """
-    if earlier is None:
-        return row
-    was = {**row.was, **parse_exact(earlier["was"])}
-    becomes = {**parse_exact(earlier["becomes"]), **row.becomes}
-    changed = [name for name in becomes if becomes[name] != was[name]]
-    if not changed:
+    was, becomes = {**row.was}, row.becomes
+    if earlier is not None:
+        was = {**parse_exact(earlier["was"]), **was}
+        kept = parse_exact(earlier["becomes"])
+        becomes |= {name: kept[name] for name in kept if name not in row.was}
+    if not becomes:
         raise CorrectionRefused(
             f"a row of txid {row.txid} has the values of the source again",
             remedy="take its corrections back with `reliability quarantine forget`.",
         )
-    return replace(
-        row,
-        was={name: was[name] for name in changed},
-        becomes={name: becomes[name] for name in changed},
-    )
+    return was, becomes
 
 
 def end_corrections(tx: DatabaseTransaction, topology: str, txid: int, reason: str) -> int:

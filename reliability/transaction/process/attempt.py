@@ -135,6 +135,7 @@ def store_quarantined(
             cut=[row.is_cut for row in rows],
             xors=[row.fold.xor for row in rows],
             counts=[row.fold.count for row in rows],
+            sources=[row.source for row in rows],
             **grant,
         )
     if len(stored) != len(rows):
