@@ -169,7 +169,7 @@ def _export(rows: Sequence[Row], file: Path | None) -> None:
 def _edited(rows: Sequence[Row], file: Path) -> list[EditedRow]:
     from reliability.transaction.correct.quarantine import edited_rows
 
-    lines = file.read_text(encoding="utf-8").split("\n")
+    lines = file.read_text(encoding="utf-8-sig").split("\n")
     return edited_rows(
         rows,
         {number: _parsed(line, number) for number, line in enumerate(lines, 1) if line.strip()},

@@ -35,7 +35,6 @@ def parse_unambiguous(text: str) -> Any:
 
     :raises ValueError: it is not JSON, has NaN without quotes or a name twice, or is not UTF-8
     """
-    text.encode()
     found = json.loads(
         text, parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_once_each
     )

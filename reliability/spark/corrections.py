@@ -16,7 +16,7 @@ from reliability.core.errors import CorrectionRefused, CorrectionStale, SchemaMi
 from reliability.core.fold import ACCOUNTING
 from reliability.core.set_aside import MALFORMED, MASKED, Correction, QuarantinedRow
 from reliability.core.texts import as_exact_json, as_json, is_same, parse_exact
-from reliability.spark.frames import JSON_OPTIONS
+from reliability.spark.frames import JSON_OPTIONS, unused_name
 from reliability.spark.set_aside import MAX_CONTENTS, place_of
 from reliability.spark.values import as_text, as_typed, translate_value_errors
 
@@ -90,7 +90,7 @@ def with_sources(
     if not names:
         return [*rows]
     ids = batch.sparkSession.createDataFrame([(xor,) for xor in contents], "id bigint")
-    key = _unused_name(batch.columns)
+    key = unused_name(batch.columns)
     wanted = F.broadcast(ids.withColumnRenamed("id", key))
     found: dict[int, list[_Found]] = {}
     for one in _read(batch.join(wanted, F.col("_x") == F.col(key)), names):
@@ -154,7 +154,7 @@ def _joined(frame: DataFrame, places: DataFrame, how: str) -> DataFrame:
     """Join a batch with rows whose first two columns are a place; they get unused names."""
     from pyspark.sql import functions as F
 
-    names = [_unused_name(frame.columns) + str(n) for n in range(len(places.columns))]
+    names = [unused_name(frame.columns) + str(n) for n in range(len(places.columns))]
     renamed = F.broadcast(places.toDF(*names))
     item, id_ = F.col(names[0]), F.col(names[1])
     index = F.coalesce(_told(frame, "row_index", "bigint"), F.col("_x"))
@@ -196,10 +196,6 @@ def _told(frame: DataFrame, field: str, type_: str) -> Column:
 
 def _columns(frame: DataFrame) -> list[str]:
     return [name for name in frame.columns if name not in (*ACCOUNTING, MALFORMED)]
-
-
-def _unused_name(columns: Sequence[str]) -> str:
-    return max(("_", *columns), key=len) + "_"
 
 
 # --- replace their values ------------------------------------------------------------------------
@@ -247,7 +243,7 @@ def _typed(spark: SparkSession, schema: StructType, changes: Mapping[Place, _Cha
     try:
         read = F.from_json("text", as_text(schema))
         structs = frame.select(
-            F.struct("item", "id", "names").alias(key := _unused_name(schema.names)),
+            F.struct("item", "id", "names").alias(key := unused_name(schema.names)),
             *[read.getField(name).alias(name) for name in schema.names],
         )
         typed = as_typed(structs, schema, is_base64=True).select(

@@ -45,6 +45,11 @@ def with_count(frame: DataFrame) -> DataFrame:
     return frame.select("*", F.lit(1).cast("bigint").alias("_n"))
 
 
+def unused_name(columns: Sequence[str]) -> str:
+    """Return a name that no column has: a source may call its columns like anything."""
+    return "_" * (1 + max(map(len, columns), default=0))
+
+
 def check_source_columns(columns: Sequence[str]) -> None:
     """Raise SchemaMismatch if a source has a column that is called like one of the accounting."""
     # Spark takes _X for _x

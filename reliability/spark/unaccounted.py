@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 EXAMPLES = 3
 #: of an example's columns as JSON
 MAX_CONTENTS = 200
-_ITEM, _ROW = "_item", "_row"
 
 
 def check_arrived(
@@ -60,8 +59,12 @@ def _examples(batch: DataFrame, arrived: DataFrame, left: Sequence[DataFrame]) -
     gone = ids
     for frame in left:
         gone = gone.unionByName(frame.groupBy("_x").count())
+    columns = [F.col(quoted(name)) for name in batch.columns if name not in ACCOUNTING]
     located = batch.select(
-        "*", place_of(batch, "file_name").alias(_ITEM), place_of(batch, "row_index").alias(_ROW)
+        "_x",
+        place_of(batch, "file_name").alias("item"),
+        place_of(batch, "row_index").alias("row"),
+        F.struct(*columns).alias("values"),  # a source may call its columns like anything
     )
     lost = located.join(gone, "_x", "left_anti")
     doubled = located.join(ids.where(F.col("count") > 1), "_x", "left_semi")
@@ -71,12 +74,10 @@ def _examples(batch: DataFrame, arrived: DataFrame, left: Sequence[DataFrame]) -
 def _told(what: str, rows: DataFrame) -> str:
     from pyspark.sql import functions as F
 
-    names = [name for name in rows.columns if name not in (*ACCOUNTING, _ITEM, _ROW)]
-    columns = [F.col(quoted(name)) for name in names]
-    contents: Column = F.substring(F.to_json(F.struct(*columns), JSON_OPTIONS), 1, MAX_CONTENTS)
-    found = rows.select(_ITEM, _ROW, contents.alias("contents")).take(EXAMPLES)
+    contents: Column = F.substring(F.to_json("values", JSON_OPTIONS), 1, MAX_CONTENTS)
+    found = rows.select("item", "row", contents.alias("contents")).take(EXAMPLES)
     texts = [
-        f"row {row[_ROW]} of {row[_ITEM]}: {row['contents']}" if row[_ITEM] else row["contents"]
+        f"row {row['row']} of {row['item']}: {row['contents']}" if row["item"] else row["contents"]
         for row in found
     ]
     return f"; {what}, for example {', '.join(texts)}" if texts else ""

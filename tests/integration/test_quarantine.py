@@ -392,7 +392,7 @@ def test_a_value_of_each_type_is_read_as_it_is_written(spark):
 
 OWN_NAMES = [
     "_id", "_txid", "_row", "_item", "_reason", "_corrected", "_names", "_was", "_becomes", "id",
-    "txid", "row", "item", "values", "names", "text", "texts", "a.b", "a`b", "key",
+    "txid", "row", "item", "values", "names", "text", "texts", "a.b", "a`b", "the longest. `name`",
 ]  # fmt: skip
 
 

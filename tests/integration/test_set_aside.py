@@ -171,6 +171,14 @@ def lose_and_double(batch):
 
 
 def test_an_error_names_rows_that_were_lost_or_doubled(folder, pipeline):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = folder / "1997-01" / "a.parquet"  # a source may call its columns like anything
+    own = [pa.array(["x"] * len(ROWS))] * 2
+    pq.write_table(
+        pq.read_table(file).append_column("_item", own[0]).append_column("_row", own[1]), file
+    )
     pipe = pipeline(shop(folder, lose_and_double))
     pipe.emit(month(1997, 1))
     with pytest.raises(RowsUnaccounted) as caught:
