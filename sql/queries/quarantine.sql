@@ -38,7 +38,7 @@ VALUES (%(topology)s, %(txid)s, %(xor)s, %(item)s, %(row)s, %(was)s, %(becomes)s
 -- End the corrections of a txid: its batch is another one now, or a person takes them back.
 UPDATE reliability.correction SET ended_at = clock_timestamp(), ended_reason = %(reason)s
  WHERE topology = %(topology)s AND txid = %(txid)s AND ended_at IS NULL
-RETURNING correction_id;
+RETURNING request_id IS NOT NULL AS is_dry_run;
 
 -- corrections_of_attempt --
 -- What an attempt reads instead of what is in its source; a dry run's own come last.

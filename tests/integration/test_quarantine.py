@@ -545,3 +545,5 @@ def test_a_dry_run_shows_what_corrected_rows_change_and_a_replay_does_it(
     assert "1:3 (1997-01) changed" in done.stdout
     assert rows(connection, REVENUE)[0] == (1, Decimal("7.25"))
     assert "CORRECTION_REFUSED" in call("replay", "shop", *options, "--yes").stderr
+    done = call("forget", "shop", "1", "--reason", "wrong after all")
+    assert "1 corrections are taken back" in done.stdout  # without the dry run's

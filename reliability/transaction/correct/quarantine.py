@@ -235,5 +235,6 @@ def _beside_earlier(row: EditedRow, earlier: Row | None) -> tuple[dict[str, Any]
 
 
 def end_corrections(tx: DatabaseTransaction, topology: str, txid: int, reason: str) -> int:
-    """End the corrections of a txid; return how many there were."""
-    return len(tx.all("end_corrections_of_txid", reason=reason, **TxidKey(topology, txid)))
+    """End the corrections of a txid; return how many there were, without those of dry runs."""
+    ended = tx.all("end_corrections_of_txid", reason=reason, **TxidKey(topology, txid))
+    return sum(not row["is_dry_run"] for row in ended)
