@@ -11,6 +11,7 @@ import pytest
 
 from reliability import Append, Count, FileSpout, State, Sum, Topology
 from reliability.core.errors import (
+    CorrectionRefused,
     InvalidDefinition,
     QuarantineFull,
     RowsUnaccounted,
@@ -20,6 +21,12 @@ from reliability.core.errors import (
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems
 from reliability.spark.values import translate_value_errors
+from reliability.transaction.correct.quarantine import (
+    edited_rows,
+    exported,
+    quarantined_rows,
+    record_corrections,
+)
 from tests.support.fix_postgres import rows
 
 SCHEMA = "id int, price decimal(10,2), note string"
@@ -289,3 +296,43 @@ def test_a_value_that_its_state_cannot_store_is_quarantined(tmp_path, connection
     assert found == [*zip(reasons, range(1, 6), strict=True), (reasons[3], 7)]
     with pytest.raises(InvalidDefinition, match="malformed is 'drop'"):
         replace(topology, malformed="drop")
+
+
+# --- back from the quarantine --------------------------------------------------------------------
+
+
+def test_a_malformed_row_comes_back_with_edited_columns(tmp_path, connection, pipeline):
+    (tmp_path / "a.csv").write_bytes(CSV)
+    pipe = pipeline(prices(tmp_path, "csv"))
+    pipe.emit(None)
+    pipe.transact(1)
+    found = quarantined_rows(connection, "prices", None)
+    lines = [exported(row) for row in found]
+    assert lines[0]["values"]["price"] is None
+    assert lines[0]["row"] == 1
+    with pytest.raises(CorrectionRefused):
+        edited_rows(found, {1: with_values(lines[0], _record="2,2.50,note")})
+    edited = {
+        1: with_values(lines[0], price=Decimal("2.50")),
+        2: with_values(lines[1], id=3, price=Decimal("2.00")),
+    }
+    record_corrections(connection, "prices", edited_rows(found, edited), "a test", "ann")
+    pipe.max_tries += 1
+    assert pipe.emit(None) == [1]
+    pipe.transact(1)
+    assert rows(connection, TOTAL) == [(5, Decimal("15.60"))]
+    assert len(quarantined(connection)) == 4
+
+
+def with_values(line, **values):
+    return {**line, "values": {**line["values"], **values}}
+
+
+def test_a_masked_row_cannot_be_edited(tmp_path, connection, pipeline):
+    (tmp_path / "a.csv").write_bytes(CSV)
+    pipe = pipeline(prices(tmp_path, "csv", mask_malformed=True))
+    pipe.emit(None)
+    pipe.transact(1)
+    found = quarantined_rows(connection, "prices", None)
+    with pytest.raises(CorrectionRefused):
+        edited_rows(found, {1: with_values(exported(found[0]), price=Decimal("2.50"))})
