@@ -615,6 +615,16 @@ class EvaluationLost(Transient):
     )
 
 
+class EvaluatedTwice(Terminal):
+    """Two states would read two evaluations of what comes out differently each time."""
+
+    code = "EVALUATED_TWICE"
+    remedy = (
+        "evaluate it in the process function, before it sets rows aside: make all frames of "
+        "`reliability.show_accounting(frame).localCheckpoint()`."
+    )
+
+
 class ProcessFunctionFailed(Transient):
     """The process function, or Spark while running it, raised an error."""
 

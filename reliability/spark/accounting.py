@@ -41,17 +41,26 @@ def hide_accounting(frame: DataFrame) -> DataFrame:
 
     What it hides already, such as a file's `_metadata`, stays so.
     """
-    spark, plan = frame.sparkSession, catalyst.analyzed(frame)
-    found = catalyst.sequence(plan.metadataOutput())
-    already = [a for a in found if a.name() not in ACCOUNTING]
-    if already:
-        plan = catalyst.analyzed(
-            frame.select("*", *(catalyst.column_of(a, spark) for a in already))
-        )
+    spark = frame.sparkSession
+    plan, already = _with_hidden(frame)
     hidden = [*_shown(plan), *already]
     project = catalyst.project(plan, hidden, spark)
     catalyst.set_hidden(project, hidden, spark)
     return catalyst.frame_of(project, spark)
+
+
+def _with_hidden(frame: DataFrame) -> tuple[Any, list[Any]]:
+    """Return a plan that shows what a frame hides beside the accounting, and what that is."""
+    from pyspark.errors import AnalysisException
+
+    spark, plan = frame.sparkSession, catalyst.analyzed(frame)
+    found = catalyst.sequence(plan.metadataOutput())
+    already = [attribute for attribute in found if attribute.name() not in ACCOUNTING]
+    try:
+        shown = frame.select("*", *(catalyst.column_of(a, spark) for a in already))
+    except AnalysisException:  # a function that gets whole partitions made new rows
+        return plan, []
+    return catalyst.analyzed(shown) if already else plan, already
 
 
 def show_accounting(frame: DataFrame) -> DataFrame:
@@ -102,17 +111,19 @@ def aggregate(frame: DataFrame, by: list[str], **values: Column) -> DataFrame:
     ::
 
         per_order = aggregate(lines, ["order_id"], total=F.sum("price"))
+
+    :param by: the columns of the key; without any, all rows are one group, and no rows are none
     """
     from pyspark.sql import functions as F
 
     grouped = with_accounting("the frame for aggregate()", frame).groupBy(*by)
-    return hide_accounting(
-        grouped.agg(
-            *[value.alias(name) for name, value in values.items()],
-            F.expr(FOLD_X).alias("_x"),
-            F.expr(FOLD_N).alias("_n"),
-        )
+    made = grouped.agg(
+        *[value.alias(name) for name, value in values.items()],
+        F.expr(FOLD_X).alias("_x"),
+        F.expr(FOLD_N).alias("_n"),
     )
+    # without a key, Spark makes one row even of an empty frame
+    return hide_accounting(made if by else made.where("_n IS NOT NULL"))
 
 
 def _hidden(plan: Any) -> dict[str, Any]:

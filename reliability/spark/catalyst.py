@@ -46,8 +46,12 @@ def column_of(attribute: Any, spark: SparkSession) -> Column:
 
 def project(plan: Any, hidden: Sequence[Any], spark: SparkSession) -> Any:
     """Return a Project over a plan that shows its columns without these."""
-    logical = jvm(spark).org.apache.spark.sql.catalyst.plans.logical
-    return logical.Project(plan.output().diff(_scala(hidden, spark)), plan)
+    return select(plan, plan.output().diff(scala(hidden, spark)), spark)
+
+
+def select(plan: Any, columns: Any, spark: SparkSession) -> Any:
+    """Return a Project over a plan with a Scala sequence of columns."""
+    return jvm(spark).org.apache.spark.sql.catalyst.plans.logical.Project(columns, plan)
 
 
 def hide(frame: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -69,11 +73,21 @@ def names_and_ids(attributes: Any) -> list[tuple[str, int]]:
 
 def named(expressions: Any, ids: set[int]) -> list[Any]:
     """Return those of a Scala sequence of expressions that make columns with these ids."""
-    texts = expressions.mkString("\0").split("\0")
-    if len(texts) != expressions.size():  # a literal has the separator
-        texts = [expression.toString() for expression in sequence(expressions)]
-    found = ((place, _ALIAS.search(text)) for place, text in enumerate(texts))
+    found = ((place, _ALIAS.search(text)) for place, text in enumerate(texts(expressions)))
     return [expressions.apply(place) for place, alias in found if alias and int(alias[1]) in ids]
+
+
+def made_ids(columns: Any) -> list[int]:
+    """Return the ids of a Scala sequence of a Project's columns."""
+    return [_read(text)[1] for text in texts(columns)]
+
+
+def texts(expressions: Any) -> list[str]:
+    """Return the texts of a Scala sequence of expressions."""
+    found: list[str] = expressions.mkString("\0").split("\0")
+    if len(found) != expressions.size():  # a literal has the separator
+        found = [expression.toString() for expression in sequence(expressions)]
+    return found
 
 
 def _read(attribute: str) -> tuple[str, int]:
@@ -87,7 +101,7 @@ def set_hidden(project: Any, attributes: Iterable[Any], spark: SparkSession) -> 
 
     Spark does the same with the second key of a join by a column's name.
     """
-    project.setTagValue(_hidden_tag(spark), _scala(attributes, spark))
+    project.setTagValue(_hidden_tag(spark), scala(attributes, spark))
 
 
 def hidden(project: Any, spark: SparkSession) -> list[Any] | None:
@@ -98,7 +112,7 @@ def hidden(project: Any, spark: SparkSession) -> list[Any] | None:
 
 def with_children(plan: Any, new: Iterable[Any], spark: SparkSession) -> Any:
     """Return a plan over other children."""
-    return plan.withNewChildren(_scala(new, spark))
+    return plan.withNewChildren(scala(new, spark))
 
 
 def children(plan: Any) -> list[Any]:
@@ -118,6 +132,11 @@ def nodes(plan: Any) -> Iterator[Any]:
         yield from nodes(part)
 
 
+def identity(plan: Any) -> str:
+    """Return a key that is the same for equal plans; it ignores expression ids, not seeds."""
+    return f"{plan.canonicalized().hashCode()}:{plan.canonicalized().toString()}"
+
+
 def sequence(scala: Any) -> list[Any]:
     """Return a Scala sequence as a list."""
     return [scala.apply(index) for index in range(scala.size())]
@@ -134,7 +153,8 @@ def _hidden_tag(spark: SparkSession) -> Any:
     return jvm(spark).org.apache.spark.sql.catalyst.plans.logical.Project.hiddenOutputTag()
 
 
-def _scala(items: Iterable[Any] | Sequence[Any], spark: SparkSession) -> Any:
+def scala(items: Iterable[Any], spark: SparkSession) -> Any:
+    """Return a Scala sequence of items."""
     java = jvm(spark)
     found = java.java.util.ArrayList()
     for item in items:

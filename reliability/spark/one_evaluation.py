@@ -15,43 +15,54 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from reliability.core.errors import EvaluatedTwice
 from reliability.spark import catalyst
+from reliability.spark.carried import Asked, asked_by, carry, with_carried
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 logger = logging.getLogger(__name__)
 
-_CLOCK = re.compile(
-    r"\b(now|curdate|current_date|current_time|current_timestamp|localtimestamp)\(", re.IGNORECASE
-)
 # Their result depends on the order of equal rows, which a shuffle does not keep.
 _ORDER_DEPENDENT = frozenset(
     {"Deduplicate", "GlobalLimit", "LocalLimit", "Offset", "Sample", "Tail", "Window"}
 )
+# They call a function on rows, for example MapInPandas, FlatMapGroupsInArrow, MapPartitions. Spark
+# does not know whether its result differs.
+_FUNCTION = re.compile(r"(Map|FlatMap|CoGroup|TransformWithState|AppendColumns|TypedFilter).*")
 _REFERENCES = frozenset({"CTERelationRef", "UnionLoopRef"})  # to relations of a WITH
+# in <lambda>(k#1L)#9L, rand(-4962768465676381896)
+_CALL = re.compile(r"\)#(\d+)|\((-?\d{12,})\)")
+_TOLD, _TOLD_FIELDS = 300, 25
 _LOST = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
 
-def persist_shared(inputs: Sequence[DataFrame], frames: Sequence[DataFrame]) -> int:
-    """Evaluate each volatile sub-plan that is used twice or more; return how many there are.
+def evaluate_once(inputs: Sequence[DataFrame], frames: Sequence[DataFrame]) -> list[DataFrame]:
+    """Evaluate each volatile sub-plan that is used twice or more; return frames that read it.
 
     :param inputs: the step's input, the batch or staged rows, which Spark can read again unchanged
+    :raises EvaluatedTwice: something volatile has another shape in each frame that uses it
     """
-    repeatable = {
-        _canonical(plan) for frame in inputs for plan in catalyst.nodes(catalyst.analyzed(frame))
-    }
-    uses = _Uses(repeatable)
-    for frame in frames:
-        uses.count(frame)
-    shared = uses.shared()
-    for frame, plan in shared:
-        _evaluate(frame, plan)
-    return len(shared)
+    uses = _uses(inputs, frames)
+    asked = asked_by([*inputs, *frames])
+    if uses.in_two_shapes(asked):
+        uses.refuse_loaded()
+        frames = [with_carried(frame, asked) for frame in frames]
+        uses = _uses([*inputs, *(with_carried(frame, asked) for frame in inputs)], frames)
+        if plan := uses.in_two_shapes(asked):
+            raise EvaluatedTwice(f"states would read two evaluations of {_told(plan)}")
+    uses.evaluate()
+    return [*frames]
+
+
+def persist_shared(inputs: Sequence[DataFrame], frames: Sequence[DataFrame]) -> int:
+    """Evaluate each volatile sub-plan that is used twice or more; return how many there are."""
+    return _uses(inputs, frames).evaluate()
 
 
 def is_lost_evaluation(error: Exception) -> bool:
@@ -73,6 +84,20 @@ class _Found(NamedTuple):
     open: bool = False
 
 
+def _uses(inputs: Sequence[DataFrame], frames: Sequence[DataFrame]) -> _Uses:
+    uses = _Uses({key for frame in inputs for key in _repeatable(frame)})
+    for frame in frames:
+        uses.count(frame)
+    return uses
+
+
+def _repeatable(frame: DataFrame) -> Iterator[str]:
+    for plan in catalyst.nodes(catalyst.analyzed(frame)):
+        yield catalyst.identity(plan)
+        if plan.metadataOutput().size() and not plan.children().size():
+            yield catalyst.identity(plan.withMetadataColumns())
+
+
 @dataclass(slots=True)
 class _Uses:
     """How often each volatile sub-plan is used.
@@ -85,18 +110,43 @@ class _Uses:
     repeatable: set[str]
     _plans: dict[str, tuple[DataFrame, Any]] = field(default_factory=dict)
     _times: dict[str, int] = field(default_factory=dict)
+    _volatile: dict[str, tuple[DataFrame, Any]] = field(default_factory=dict)
 
-    def shared(self) -> list[tuple[DataFrame, Any]]:
-        """Return the sub-plans that are used twice or more, each after those inside it."""
-        return [plan for identity, plan in self._plans.items() if self._times[identity] > 1]
+    def evaluate(self) -> int:
+        """Evaluate those that are used twice or more, each after those inside it."""
+        shared = [plan for identity, plan in self._plans.items() if self._times[identity] > 1]
+        for frame, plan in shared:
+            _evaluate(frame, plan)
+        return len(shared)
+
+    def in_two_shapes(self, asked: Asked) -> Any | None:
+        """Return a plan of two that differ only in what they carry, or come from one."""
+        seen: dict[object, str] = {}
+        for identity, (frame, plan) in self._volatile.items():
+            shape = catalyst.identity(carry(plan, asked, frame.sparkSession))
+            for same in (shape, *_made(plan), *_functions(plan)):
+                if seen.setdefault(same, identity) != identity:
+                    return plan
+        return None
+
+    def refuse_loaded(self) -> None:
+        """Raise EvaluatedTwice if a frame was cached and then evaluated by the function itself."""
+        for frame, plan in self._plans.values():
+            if _is_cached(frame, plan) and _is_loaded(frame, plan):
+                raise EvaluatedTwice(
+                    "a frame was cached and a job was run on it, and states would read another "
+                    f"evaluation of {_told(plan)}"
+                )
 
     def count(self, frame: DataFrame) -> None:
         """Count the uses of one state's frame."""
         self._visit(frame, catalyst.analyzed(frame), in_with=False)
 
     def _visit(self, frame: DataFrame, plan: Any, *, in_with: bool) -> _Found:
-        identity = _canonical(plan)
-        is_volatile, is_cached = self._is_volatile(plan, identity), _is_cached(frame, plan)
+        identity = catalyst.identity(plan)
+        is_volatile, is_cached = self._is_volatile(frame, plan, identity), _is_cached(frame, plan)
+        if is_volatile:
+            self._volatile.setdefault(identity, (frame, plan))
         if (is_volatile or is_cached) and identity in self._times:
             self._times[identity] += 1
             return _Found(volatile=True)
@@ -113,19 +163,50 @@ class _Uses:
         self._times[identity] = self._times.get(identity, 0) + 1
         return _Found(volatile=True)
 
-    def _is_volatile(self, plan: Any, identity: str) -> bool:
-        name = plan.nodeName()
+    def _is_volatile(self, frame: DataFrame, plan: Any, identity: str) -> bool:
+        name = str(plan.nodeName())
         is_leaf = not plan.children().size() and name not in _REFERENCES
         differs = (
-            is_leaf or name in _ORDER_DEPENDENT or not _is_deterministic(plan) or _reads_clock(plan)
+            is_leaf
+            or name in _ORDER_DEPENDENT
+            or _FUNCTION.fullmatch(name)
+            or not _is_deterministic(plan)
+            or _reads_clock(frame, plan)
         )
-        return differs and identity not in self.repeatable
+        return bool(differs) and identity not in self.repeatable
+
+
+def _made(plan: Any) -> set[int]:
+    """Return the ids of the columns that a plan makes; a copy in a self join has others."""
+    below = {i for child in catalyst.children(plan) for _, i in _pairs(child)}
+    return {i for _, i in _pairs(plan)} - below
+
+
+def _functions(plan: Any) -> set[str]:
+    """Return what is the same in every copy of a call: a Python function's id, a drawn seed."""
+    below = {i for child in catalyst.children(plan) for _, i in _pairs(child)}
+    found = (match for text in catalyst.texts(plan.expressions()) for match in _CALL.finditer(text))
+    return {match[0] for match in found if not match[1] or int(match[1]) not in below}
+
+
+def _pairs(plan: Any) -> list[tuple[str, int]]:
+    return catalyst.names_and_ids(plan.output())
+
+
+def _told(plan: Any) -> str:
+    return str(plan.simpleString(_TOLD_FIELDS))[:_TOLD]
 
 
 def _is_cached(frame: DataFrame, plan: Any) -> bool:
     session = frame.sparkSession._jsparkSession
     cache = session.sharedState().cacheManager()
     return not cache.isEmpty() and cache.lookupCachedData(session, plan).isDefined()
+
+
+def _is_loaded(frame: DataFrame, plan: Any) -> bool:
+    dataset = catalyst.jvm(frame.sparkSession).org.apache.spark.sql.classic.Dataset
+    relation = dataset.ofRows(frame.sparkSession._jsparkSession, plan).queryExecution()
+    return bool(relation.withCachedData().cacheBuilder().isCachedColumnBuffersLoaded())
 
 
 def _refers_outside(frame: DataFrame, plan: Any, *, in_with: bool) -> bool:
@@ -143,11 +224,15 @@ def _is_deterministic(plan: Any) -> bool:
     return all(expression.deterministic() for expression in catalyst.sequence(plan.expressions()))
 
 
-def _reads_clock(plan: Any) -> bool:
-    # Spark calls a clock deterministic within one query, but several queries run here.
-    return any(
-        _CLOCK.search(expression.sql()) for expression in catalyst.sequence(plan.expressions())
-    )
+def _reads_clock(frame: DataFrame, plan: Any) -> bool:
+    """Check the node's own expressions for what Spark's optimizer replaces by the time.
+
+    Spark calls that deterministic within one query, but several queries run here.
+    """
+    rules = catalyst.jvm(frame.sparkSession).org.apache.spark.sql.catalyst.optimizer
+    plain = rules.ReplaceExpressions.apply(plan)
+    timed = rules.SpecialDatetimeValues.apply(rules.ComputeCurrentTime.apply(plain))
+    return not plain.expressions().equals(timed.expressions())
 
 
 # --- evaluation ----------------------------------------------------------------------------------
@@ -174,11 +259,6 @@ def _evaluate(frame: DataFrame, plan: Any) -> None:
             "the process function has cached a frame and run a job on it: if an executor is lost, "
             "Spark computes the frame again, and the states may come from two evaluations"
         )
-
-
-def _canonical(plan: Any) -> str:
-    """Return a key that is the same for equal sub-plans; it ignores expression ids, not seeds."""
-    return f"{plan.canonicalized().hashCode()}:{plan.canonicalized().toString()}"
 
 
 def _leaves(plan: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reliability.core.definitions import Topology
@@ -11,7 +11,7 @@ from reliability.core.graph import Step
 from reliability.core.set_aside import QUARANTINE, Kind, QuarantinedRow, SetAside
 from reliability.core.state import State
 from reliability.spark.accounting import hide_accounting
-from reliability.spark.one_evaluation import persist_shared
+from reliability.spark.one_evaluation import evaluate_once
 from reliability.spark.reduce import accounted_frames
 from reliability.spark.session import pin_settings
 from reliability.spark.set_aside import (
@@ -63,7 +63,11 @@ def call_process(
         if topology.malformed == QUARANTINE:
             frames = {s.name: set_misfits_aside(frames[s.name], s) for s in states}
     calls = used_calls(calls, frames.values())
-    persist_shared(inputs, [*frames.values(), *(call.rows for call in calls)])
+    once = evaluate_once(inputs, [*frames.values(), *(call.rows for call in calls)])
+    frames = dict(zip(frames, once, strict=False))
+    calls = [
+        replace(call, rows=rows) for call, rows in zip(calls, once[len(frames) :], strict=True)
+    ]
     set_aside, quarantined = evaluate(calls, topology.most_quarantined(emitted))
     return Processed(
         frames=frames,

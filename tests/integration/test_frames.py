@@ -150,6 +150,15 @@ TIED = "row_number() OVER (PARTITION BY n % 2 ORDER BY n % 3)"
         ("rand()", 1),
         ("uuid()", 1),
         ("current_timestamp()", 1),
+        ("curdate()", 1),
+        # no functions, but the optimizer replaces them by the time
+        ("cast('now' AS timestamp)", 1),
+        ("cast(' Tomorrow ' AS date)", 1),
+        ("to_date('yesterday')", 1),
+        ("try_cast(concat('to', 'day') AS timestamp_ntz)", 1),
+        ("cast('epoch' AS timestamp)", 1),  # at worst it is kept
+        ("cast('2024-01-01' AS timestamp)", 0),
+        ("'now'", 0),
         ("xxhash64(n)", 0),
         (TIED, 1),
     ],

@@ -1,0 +1,234 @@
+"""What two states share is evaluated once, whichever columns each of them reads of it (rule V5)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from reliability import (
+    Append,
+    FileSpout,
+    State,
+    Topology,
+    aggregate,
+    drop,
+    fan_out,
+    quarantine,
+    show_accounting,
+)
+from reliability.core.errors import EvaluatedTwice
+from reliability.core.fold import Fold
+from reliability.core.spout import BatchMeta, NoItems
+from reliability.spark.process import call_process
+from reliability.spark.set_aside import on_the_way
+from tests.support.functions import F
+
+ROWS = 60
+
+
+@pytest.fixture(scope="module")
+def spout(tmp_path_factory):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    folder = tmp_path_factory.mktemp("batch")
+    numbers = range(ROWS)
+    tags = [[n, n + 1, n + 2] for n in numbers]
+    table = pa.table({"k": numbers, "g": [n % 3 for n in numbers], "tags": tags})
+    pq.write_table(table, folder / "a.parquet")
+    return FileSpout(f"{folder}/*.parquet")
+
+
+@pytest.fixture
+def processed(spout, spark):
+    """Return a function that processes the batch as a driver does, and reads the states' frames.
+
+    It returns their values, by name and row. Every frame must account for the batch.
+    """
+    items = tuple(spout.plan(None, NoItems()))
+    meta = BatchMeta(items=items, emitted=spout.count(items))
+
+    def run(process, names, values=()):
+        states = [State(name, values={"k": Append("k", "bigint")}) for name in names]
+        topology = Topology("once", spout, states, process)
+        [step] = topology.steps
+        found = call_process(spark, topology, step, states, [spout.frame(spark, meta)])
+        read = {}
+        for name, frame in found.frames.items():
+            rows = frame.select("_x", "_n", "k", *values).collect()
+            left = Fold.of(aside.fold for aside in on_the_way(frame, found.set_aside))
+            assert Fold.of(Fold(row[0], row[1]) for row in rows) + left == meta.emitted, name
+            read[name] = {row[2]: row[3:] for row in rows}
+        return read
+
+    yield run
+    spark.catalog.clearCache()
+
+
+# --- what comes out differently ------------------------------------------------------------------
+
+
+def rolled(pandas):
+    for frame in pandas:
+        yield frame.assign(r=[random.getrandbits(40) for _ in frame.k])
+
+
+def rolled_in_arrow(batches):
+    for batch in batches:
+        numbers = [random.getrandbits(40) for _ in range(batch.num_rows)]
+        yield batch.append_column("r", numbers)
+
+
+def a_function_of_rows(batch):
+    roll = F.udf(lambda k: random.getrandbits(40), "long").asNondeterministic()
+    return batch.withColumn("r", roll("k"))
+
+
+def a_function_of_partitions(batch):
+    """Spark does not know whether its result differs, and it cannot be marked."""
+    shown = show_accounting(batch.select("k", "g", "tags"))
+    types = "k long, g long, tags array<long>, _x long, _n long, r long"
+    return shown.mapInPandas(rolled, types)
+
+
+def all_together(batch):
+    """A join by a name hides a column too, and in a union Spark stops what is hidden."""
+    names = [(n, str(n)) for n in range(3)]
+    names = batch.sparkSession.createDataFrame(names, "g long, name string")
+    whole = batch.where("k < 9").union(batch.where("k >= 9")).join(names, "g")
+    tied = a_function_of_rows(whole).withColumn(
+        "tied", F.expr("row_number() OVER (PARTITION BY g ORDER BY name)")
+    )
+    return tied.withColumn("r", F.expr("concat_ws(' ', r, tied, now(), timestamp 'now')"))
+
+
+def with_own_total(frame):
+    totals = frame.groupBy("k").agg(F.max("r").alias("total"))
+    return frame.join(totals, "k").drop("r").withColumnRenamed("total", "r")
+
+
+SHAPES = {
+    "as_it_is": lambda frame: frame,
+    "quarantined": lambda frame: quarantine(drop(frame, "k = 7", "seven"), "k < 5", "low"),
+    "with_own_total": with_own_total,
+    "grouped": lambda frame: aggregate(drop(frame, "k = 8", "eight"), ["k"], r=F.max("r")),
+    "fanned_out": lambda frame: fan_out(frame, "tags"),
+}
+
+
+@pytest.mark.parametrize(
+    ("volatile", "more"),
+    [
+        (
+            a_function_of_rows,
+            {"file": lambda f: f.withColumn("file", F.col("_metadata.file_name"))},
+        ),
+        (a_function_of_partitions, {}),
+        (all_together, {}),
+    ],
+)
+def test_every_state_reads_one_evaluation_whatever_columns_its_path_asks_for(
+    processed, volatile, more
+):
+    shapes = SHAPES | more
+
+    def process(batch):
+        common = volatile(batch)
+        return {name: shape(common) for name, shape in shapes.items()}
+
+    found = processed(process, shapes, ["r"])
+    expected = found["as_it_is"]
+    assert len(expected) == ROWS
+    for name, values in found.items():
+        assert len(values) > ROWS - 9
+        assert values == {k: expected[k] for k in values}, name
+
+
+def functions_of_partitions(batch):
+    shown = show_accounting(batch.select("k", "g"))
+    types = "k long, g long, _x long, _n long, r long"
+    others = batch.sparkSession.range(3).withColumnRenamed("id", "g").groupBy("g")
+    return {
+        "in_arrow": shown.mapInArrow(rolled_in_arrow, types),
+        "applied": shown.groupBy("g").applyInPandas(lambda rows: next(rolled([rows])), types),
+        "cogrouped": shown.groupBy("g")
+        .cogroup(others)
+        .applyInPandas(lambda rows, _: next(rolled([rows])), types),
+    }
+
+
+def test_every_function_of_partitions_or_groups_is_called_once(processed):
+    names = ["in_arrow", "applied", "cogrouped"]
+
+    def process(batch):
+        common = functions_of_partitions(batch)
+        return {**common, **{f"other_{name}": common[name].where("k >= 0") for name in names}}
+
+    found = processed(process, [*names, *(f"other_{name}" for name in names)], ["r"])
+    for name in names:
+        assert found[name] == found[f"other_{name}"]
+
+
+# --- what leaves by chance -----------------------------------------------------------------------
+
+
+def chance():
+    return F.udf(lambda k: random.random() < 0.5, "boolean").asNondeterministic()("k")
+
+
+def by_chance(batch):
+    low = a_function_of_rows(batch)
+    some = F.when(chance(), F.col("tags"))
+    return {
+        "dropped": drop(batch, chance(), "by chance"),
+        "twice": quarantine(drop(batch, chance(), "by chance"), chance(), "by chance"),
+        "by_value": drop(low, "r % 2 = 0", "even"),
+        "fanned_out": fan_out(batch.withColumn("tags", some), "tags"),
+    }
+
+
+def test_a_row_that_leaves_by_chance_is_counted_as_it_left(processed):
+    """V8: of one state alone too, what is set aside and what stays are two frames."""
+    processed(by_chance, ["dropped", "twice", "by_value", "fanned_out"])
+
+
+# --- what cannot be one --------------------------------------------------------------------------
+
+
+def in_a_subquery(common):
+    common.createOrReplaceTempView("common_of_subquery")
+    show_accounting(common).createOrReplaceTempView("shown_of_subquery")
+    return common.sparkSession.sql(
+        "SELECT k, (SELECT max(r) FROM common_of_subquery c WHERE c.k = s.k) AS r, _x, _n "
+        "FROM shown_of_subquery s"
+    )
+
+
+def of_a_subquery(batch):
+    common = a_function_of_rows(batch)
+    return {"one": common, "other": in_a_subquery(common)}
+
+
+def of_a_cached_frame(batch):
+    common = a_function_of_rows(batch).cache()
+    common.count()
+    return {"one": drop(common, "k < 0", "none"), "other": with_own_total(common)}
+
+
+def of_the_remedy(batch):
+    common = show_accounting(a_function_of_rows(batch)).localCheckpoint()
+    return {"one": drop(common, "k < 0", "none"), "other": in_a_subquery(common)}
+
+
+@pytest.mark.parametrize("process", [of_a_subquery, of_a_cached_frame])
+def test_two_evaluations_are_refused(processed, process):
+    with pytest.raises(EvaluatedTwice, match="evaluation") as caught:
+        processed(process, ["one", "other"])
+    assert "localCheckpoint()" in caught.value.remedy
+
+
+def test_the_remedy_makes_it_one(processed):
+    found = processed(of_the_remedy, ["one", "other"], ["r"])
+    assert found["one"] == found["other"]
+    assert len(found["one"]) == ROWS
