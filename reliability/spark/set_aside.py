@@ -14,12 +14,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.aggregators.column import quoted
-from reliability.core.errors import NotInProcessFunction, QuarantineFull
+from reliability.core.errors import NotInProcessFunction, QuarantineFull, SchemaMismatch
 from reliability.core.fold import ACCOUNTING, Fold
 from reliability.core.set_aside import (
     INVALID_VALUE,
     MALFORMED,
-    MASKED,
     TOLD,
     Kind,
     QuarantinedRow,
@@ -30,7 +29,9 @@ from reliability.core.set_aside import (
 from reliability.core.state import State
 from reliability.spark import catalyst
 from reliability.spark.accounting import hide_accounting, show_accounting
+from reliability.spark.columns import column_called
 from reliability.spark.frames import FOLD_N, FOLD_X, JSON_OPTIONS
+from reliability.spark.quarantined import ITEM, ROW, quarantined_rows
 from reliability.spark.storable import misfits
 
 if TYPE_CHECKING:
@@ -41,8 +42,7 @@ logger = logging.getLogger(__name__)
 #: of a quarantined row's columns as JSON
 MAX_CONTENTS = 10_000
 _MARK = "_set_aside_"
-_REASON = "_reason"
-_PLACE, _ELEMENT = "_place", "_element"
+_REASON = "_set_aside_reason"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Noted:
     """One call.
 
     :param mark: the name of a column that the plans of its results have
-    :param reason: empty if the rows have one each, in the column `_reason`
+    :param reason: empty if the rows have one each, in a column of their own
     :param rows: what is set aside, with `_x` and `_n`
     """
 
@@ -94,7 +94,8 @@ def quarantine(
     They count as quarantined from the commit of their txid on.
 
     :param condition: a column, or SQL; a row for which it is NULL stays
-    :param mask: columns whose values the quarantine must not show
+    :param mask: columns whose values the quarantine must not show, or fields: "user.email"
+    :raises SchemaMismatch: the frame does not have one of them
     """
     return _without(frame, condition, Kind.QUARANTINED, reason, mask)
 
@@ -111,7 +112,7 @@ def set_malformed_aside(batch: DataFrame) -> DataFrame:
     told = [why.getField(name).alias(name) for name in TOLD]
     leaving = marked.where(F.col(mark)).drop(mark)
     rows = leaving.select(*told, "*", why.getField("reason").alias(_REASON)).drop(MALFORMED)
-    _note(Noted(mark, Kind.QUARANTINED, "", rows))
+    _note(Noted(mark, Kind.QUARANTINED, "", quarantined_rows(rows, ())))
     return marked.where(~F.col(mark)).drop(mark, MALFORMED)
 
 
@@ -127,8 +128,8 @@ def set_misfits_aside(frame: DataFrame, state: State) -> DataFrame:
         return frame
     mark = _next_mark()
     marked = frame.withColumn(mark, F.concat(F.lit(f"{INVALID_VALUE}: "), why))
-    leaving = marked.where(F.col(mark).isNotNull())
-    _note(Noted(mark, Kind.QUARANTINED, "", leaving.withColumnRenamed(mark, _REASON)))
+    leaving = marked.where(F.col(mark).isNotNull()).withColumnRenamed(mark, _REASON)
+    _note(Noted(mark, Kind.QUARANTINED, "", quarantined_rows(leaving, ())))
     return marked.where(F.col(mark).isNull()).drop(mark)
 
 
@@ -137,31 +138,39 @@ def fan_out(frame: DataFrame, column: str) -> DataFrame:
 
     It stays one tuple: the XOR of the rows' ids is the tuple's, as in Storm's tuple tree. A row
     whose array is NULL or empty is dropped, with the reason "COLUMN is empty".
+
+    :raises SchemaMismatch: the frame has no such column, or it is no array
     """
     from pyspark.sql import functions as F
 
-    array = F.col(quoted(column))
+    name = column_called(frame, column)
+    if not dict(frame.dtypes)[name].startswith("array<"):
+        raise SchemaMismatch(
+            f"fan_out(): column {name} is no array, but {dict(frame.dtypes)[name]}"
+        )
+    array = F.col(quoted(name))
     filled = drop(frame, F.coalesce(F.size(array), F.lit(0)) <= 0, f"{column} is empty")
     mark = _next_mark()
+    place, element = f"{mark}_place", f"{mark}_element"
     marked = show_accounting(filled).withColumn(mark, F.size(array))
     _note(Noted(mark, Kind.FANNED_OUT, column, marked.select(*_added(mark))))
-    rows = marked.select("*", F.posexplode(array).alias(_PLACE, _ELEMENT))
-    rows = rows.withColumn("_x", _id_in_tree(mark))
-    columns = [
-        F.col(_ELEMENT).alias(name) if name == column else F.col(quoted(name))
-        for name in filled.columns
-    ]
-    return hide_accounting(rows.select(*columns, "_x", "_n"))
+    rows = marked.select("*", F.posexplode(array).alias(place, element))
+    rows = rows.withColumns({"_x": _id_in_tree(mark, place), name: F.col(element)})
+    return hide_accounting(rows.drop(mark, place, element))
 
 
 def _added(size: str) -> list[Column]:
-    """Return the accounting of the rows that are added: the count is less than 0."""
+    """Return the accounting of the rows that are added: the count is less than 0.
+
+    Each element counts as many rows as its tuple: more than one if rows were aggregated before.
+    """
     from pyspark.sql import functions as F
 
-    return [F.lit(0).cast("bigint").alias("_x"), (1 - F.col(size)).cast("bigint").alias("_n")]
+    count = F.coalesce("_n", F.lit(1)) * (1 - F.col(size))
+    return [F.lit(0).cast("bigint").alias("_x"), count.cast("bigint").alias("_n")]
 
 
-def _id_in_tree(size: str) -> Column:
+def _id_in_tree(size: str, place: str) -> Column:
     """Return an element's id: a hash of its own, or the first's, which makes up the tuple's."""
     from pyspark.sql import functions as F
 
@@ -169,9 +178,9 @@ def _id_in_tree(size: str) -> Column:
     xor = F.aggregate(
         F.coalesce(others, F.array().cast("array<int>")),
         F.col("_x"),
-        lambda found, place: found.bitwiseXOR(F.xxhash64("_x", place)),
+        lambda found, other: found.bitwiseXOR(F.xxhash64("_x", other)),
     )
-    return F.when(F.col(_PLACE) == 0, xor).otherwise(F.xxhash64("_x", _PLACE))
+    return F.when(F.col(place) == 0, xor).otherwise(F.xxhash64("_x", place))
 
 
 def used_calls(calls: Sequence[Noted], frames: Iterable[DataFrame]) -> list[Noted]:
@@ -224,13 +233,13 @@ def _read(call: Noted, room: int, most: int) -> list[QuarantinedRow]:
     from pyspark.sql import functions as F
 
     reason = F.lit(call.reason) if call.reason else F.col(_REASON)
-    shown = [name for name in call.rows.columns if name not in (*ACCOUNTING, _REASON)]
-    columns = [F.col(quoted(name)) for name in shown]
+    ours = (*ACCOUNTING, ITEM, ROW, _REASON)
+    columns = [F.col(quoted(name)) for name in call.rows.columns if name not in ours]
     contents = F.to_json(F.struct(*columns), JSON_OPTIONS)
-    told = {"item": place_of(call.rows, "file_path"), "row": place_of(call.rows, "row_index")}
     rows = call.rows.select(
         reason.alias("reason"),
-        *(column.alias(name) for name, column in told.items()),
+        F.col(ITEM).alias("item"),
+        F.col(ROW).alias("row"),
         F.substring(contents, 1, MAX_CONTENTS).alias("contents"),
         (F.length(contents) > MAX_CONTENTS).alias("is_cut"),
         *ACCOUNTING,
@@ -250,19 +259,6 @@ def _read(call: Noted, room: int, most: int) -> list[QuarantinedRow]:
         )
         for row in rows
     ]
-
-
-def place_of(rows: DataFrame, field: str) -> Column:
-    """Return a field of Spark's metadata of a file's row; NULL if the row's file is not known."""
-    from pyspark.errors import AnalysisException
-    from pyspark.sql import functions as F
-
-    place = F.col(f"_metadata.{field}")
-    try:
-        rows.select(place)
-    except AnalysisException:
-        return F.lit(None)
-    return place
 
 
 def mark_staged(frame: DataFrame, state: str) -> DataFrame:
@@ -348,7 +344,9 @@ def _without(
     # in a column, so that what leaves and what stays come from one evaluation (V5)
     marked = show_accounting(frame).withColumn(mark, F.coalesce(leaves, F.lit(False)))
     leaving = marked.where(F.col(mark)).drop(mark)
-    _note(Noted(mark, kind, text, leaving.withColumns({c: F.lit(MASKED) for c in mask})))
+    if kind is Kind.QUARANTINED:
+        leaving = quarantined_rows(leaving, mask)
+    _note(Noted(mark, kind, text, leaving))
     return hide_accounting(marked.where(~F.col(mark)).drop(mark))
 
 

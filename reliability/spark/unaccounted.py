@@ -14,7 +14,7 @@ from reliability.core.errors import RowsUnaccounted
 from reliability.core.fold import ACCOUNTING, Fold
 from reliability.core.spout import BatchMeta, Verdict
 from reliability.spark.frames import JSON_OPTIONS
-from reliability.spark.set_aside import place_of
+from reliability.spark.quarantined import place_of
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame

@@ -16,11 +16,13 @@ from reliability.core.errors import (
     NotInProcessFunction,
     QuarantineFull,
     RowsUnaccounted,
+    SchemaMismatch,
 )
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.maintain.sweep import sweep
 from tests.support.fix_pipeline import in_both_engines, month, shop, write_parquet
 from tests.support.fix_postgres import rows
+from tests.support.functions import F
 
 ROWS = [
     {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
@@ -326,6 +328,131 @@ def test_one_line_becomes_many_words(in_lines, connection):
 def test_each_element_is_accounted_for(in_lines, process):
     with pytest.raises(RowsUnaccounted):
         in_lines(process).process(1)
+
+
+def grouped_lines(batch):
+    """The XOR of a group is that of its rows, and each element counts as all of them."""
+    words = F.flatten(F.collect_list(F.split("line", " ")))
+    groups = batch.selectExpr("line", "length(line) > 1 AS is_long")
+    return reliability.aggregate(groups, ["is_long"], word=words)
+
+
+def fan_of_groups(batch):
+    return {"words": reliability.fan_out(grouped_lines(batch), "word")}
+
+
+def lose_an_element_of_groups(batch):
+    return {"words": fan_of_groups(batch)["words"].where("word <> 'c'")}
+
+
+def test_groups_become_many_words(in_lines, connection):
+    in_lines(fan_of_groups).transact(1)
+    found = sorted(word for (word,) in rows(connection, "SELECT word FROM words"))
+    assert found == ["", *"abcdef"]
+    # the two elements of one group are its two lines; the five of the other add eight
+    assert rows(connection, ACCOUNTS) == [("words", 4, 4, 0, 0, 10)]
+
+
+def test_an_element_of_groups_is_accounted_for(in_lines):
+    with pytest.raises(RowsUnaccounted):
+        in_lines(lose_an_element_of_groups).process(1)
+
+
+def with_names_of_all_kinds(batch):
+    """Spark takes WORD for word; the other names have been used inside."""
+    split = batch.selectExpr("line AS _place", "IF(line = '', NULL, split(line, ' ')) AS word")
+    return {"words": reliability.fan_out(split.selectExpr("*", "1 AS _element"), "WORD")}
+
+
+def test_a_column_is_found_as_spark_finds_it(in_lines, connection):
+    in_lines(with_names_of_all_kinds).transact(1)
+    assert rows(connection, "SELECT word FROM words ORDER BY word") == [(w,) for w in "abcdef"]
+
+
+@pytest.mark.parametrize(
+    ("column", "told"), [("words", "no column called 'words'"), ("line", "line is no array")]
+)
+def test_only_an_array_that_is_there_fans_out(in_lines, column, told):
+    pipe = in_lines(lambda batch: {"words": reliability.fan_out(batch, column)})
+    with pytest.raises(SchemaMismatch, match=told):
+        pipe.process(1)
+
+
+def totals_of_none(batch):
+    none = batch.where("line = 'none'")
+    totals = [reliability.aggregate(some, [], word=F.first("line")) for some in (none, batch)]
+    return {"words": totals[0].union(totals[1])}
+
+
+def test_a_total_of_no_rows_is_no_row(in_lines, connection):
+    in_lines(totals_of_none).transact(1)
+    assert rows(connection, "SELECT count(*)::int FROM words") == [(1,)]
+    assert rows(connection, ACCOUNTS) == [("words", 4, 4, 0, 0, 0)]
+
+
+# --- what the quarantine shows -------------------------------------------------------------------
+
+
+def contents_of(spark, rows, mask=()):
+    """Return what the quarantine shows of a row."""
+    from reliability.spark.set_aside import evaluate, noting
+
+    frame = rows.selectExpr("*", "1L AS _x", "1L AS _n")
+    with noting() as calls:
+        reliability.quarantine(frame, "true", "all", mask=mask)
+    [found] = evaluate(calls, 9)[1]
+    return json.loads(found.contents)
+
+
+USER = (
+    "SELECT 'a@b' AS email, named_struct('Email', 'c@d', 'home', named_struct('zip', 7)) AS user, "
+    "'x' AS `user.email`, 1 AS n, array(named_struct('email', 'e')) AS others"
+)
+
+
+@pytest.mark.parametrize(
+    ("mask", "path"),
+    [
+        (["EMAIL"], ["email"]),
+        ("email", ["email"]),
+        (["user.home.ZIP"], ["user", "home", "zip"]),
+        (["User.email"], ["user.email"]),
+        (["user"], ["user"]),
+    ],
+)
+def test_what_is_masked_is_not_shown(spark, mask, path):
+    expected = contents_of(spark, spark.sql(USER))
+    shown = contents_of(spark, spark.sql(USER), mask)
+    *above, name = path
+    masked = expected
+    for step in above:
+        masked = masked[step]
+    masked[name] = "***"
+    assert shown == expected
+
+
+def test_a_field_of_a_struct_that_is_null_shows_nothing(spark):
+    user = spark.sql("SELECT CAST(NULL AS STRUCT<email: STRING>) AS user")
+    assert contents_of(spark, user, ["user.email"]) == {"user": None}
+
+
+@pytest.mark.parametrize("name", ["emial", "user.emial", "others.email", "n.email", "email.", ""])
+def test_what_cannot_be_masked_is_refused(spark, name):
+    """A slip of the pen would show what must not be shown."""
+    with pytest.raises(SchemaMismatch, match="called"):
+        contents_of(spark, spark.sql(USER), [name])
+
+
+def test_what_a_join_has_doubled_and_times_of_day_are_shown(spark):
+    one = spark.sql("SELECT 1 AS g, 2 AS g_2, time'12:30:00' AS t")
+    joined = one.join(spark.sql("SELECT 3 AS G"))
+    assert contents_of(spark, joined) == {"g": 1, "g_2": 2, "t": "12:30:00", "G_3": 3}
+    assert contents_of(spark, joined, ["g", "t"]) == {
+        "g": "***",
+        "g_2": 2,
+        "t": "***",
+        "g_3": "***",
+    }
 
 
 # --- several steps -------------------------------------------------------------------------------

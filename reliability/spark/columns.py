@@ -1,0 +1,63 @@
+"""Find columns by name as Spark does: it takes `TAGS` for `tags`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reliability.core.aggregators.column import quoted
+from reliability.core.errors import SchemaMismatch
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType
+
+
+def column_called(frame: DataFrame, name: str) -> str:
+    """Return the name of a frame's column, as the frame spells it.
+
+    :raises SchemaMismatch: it has none of that name, or more than one
+    """
+    found = _called(frame.columns, name)
+    if len(found) != 1:
+        number = "no column" if not found else f"{len(found)} columns"
+        raise _wrong(frame, f"{number} called {name!r}")
+    return found[0]
+
+
+def field_called(frame: DataFrame, name: str) -> tuple[str, str | None]:
+    """Return the name of a column, and the path of a field in it, such as `email` of user.email.
+
+    :raises SchemaMismatch: the frame has none of that name, or it is in an array or a map
+    """
+    if found := _called(frame.columns, name):
+        return found[0], None
+    top, _, rest = name.partition(".")
+    column = column_called(frame, top) if rest else None
+    path = column and _path(frame.schema[column].dataType, rest.split("."))
+    if not column or not path:
+        raise _wrong(frame, f"no column or field of a struct called {name!r}")
+    return column, ".".join(map(quoted, path))
+
+
+def _path(type_: DataType, names: list[str]) -> list[str]:
+    """Return the names of fields, each within the one before, as a type spells them."""
+    from pyspark.sql.types import StructType
+
+    if not names:
+        return []
+    if not isinstance(type_, StructType):
+        return []
+    found = _called(type_.names, names[0])
+    rest = _path(type_[found[0]].dataType, names[1:]) if len(found) == 1 else []
+    return [found[0], *rest] if found and len(rest) == len(names) - 1 else []
+
+
+def _called(names: list[str], name: str) -> list[str]:
+    return [one for one in names if one.lower() == name.lower()]
+
+
+def _wrong(frame: DataFrame, what: str) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"the frame has {what}; its columns are {frame.columns}",
+        remedy="correct the name in the process function.",
+    )
