@@ -28,6 +28,7 @@ _OPERATIONS = {
     "Intersect": "intersect()",
     "Join": "the other side of a semi or anti join",
     "Project": "a join by a column's name",
+    "Select": "select() or SQL without `_x` and `_n`",
     "SubqueryAlias": "SQL on a view",
     "Union": "a union with a frame that is not made from the step's input",
     "View": "SQL on a view",
@@ -219,7 +220,8 @@ def _culprit(plan: Any) -> str | None:
     name, below = str(plan.nodeName()), catalyst.children(plan)
     is_new = name != "Project" and _makes_rows(plan, below)
     if any(map(_has_accounting, below)) and (is_new or not _has_accounting(plan)):
-        return name
+        is_select = name == "Project" and below[0].nodeName() != "Join"
+        return "Select" if is_select else name
     return next(filter(None, map(_culprit, below)), None)
 
 

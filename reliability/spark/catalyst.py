@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def project(plan: Any, hidden: Sequence[Any], spark: SparkSession) -> Any:
 
 def select(plan: Any, columns: Any, spark: SparkSession) -> Any:
     """Return a Project over a plan with a Scala sequence of columns."""
-    return jvm(spark).org.apache.spark.sql.catalyst.plans.logical.Project(columns, plan)
+    return _project(jvm(spark))(columns, plan)
 
 
 def hide(frame: DataFrame, names: Sequence[str]) -> DataFrame:
@@ -150,13 +151,23 @@ def jvm(spark: SparkSession) -> Any:
 
 
 def _hidden_tag(spark: SparkSession) -> Any:
-    return jvm(spark).org.apache.spark.sql.catalyst.plans.logical.Project.hiddenOutputTag()
+    return _project(jvm(spark)).hiddenOutputTag()
+
+
+# To find a class takes a call of the JVM for each part of its name.
+@cache
+def _project(jvm: Any) -> Any:
+    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project
+
+
+@cache
+def _converters(jvm: Any) -> Any:
+    return jvm.scala.jdk.javaapi.CollectionConverters
 
 
 def scala(items: Iterable[Any], spark: SparkSession) -> Any:
     """Return a Scala sequence of items."""
-    java = jvm(spark)
-    found = java.java.util.ArrayList()
+    found = jvm(spark).java.util.ArrayList()
     for item in items:
         found.add(item)
-    return java.scala.jdk.javaapi.CollectionConverters.asScala(found).toSeq()
+    return _converters(jvm(spark)).asScala(found).toSeq()

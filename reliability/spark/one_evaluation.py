@@ -49,8 +49,8 @@ def evaluate_once(inputs: Sequence[DataFrame], frames: Sequence[DataFrame]) -> l
     :raises EvaluatedTwice: something volatile has another shape in each frame that uses it
     """
     uses = _uses(inputs, frames)
-    asked = asked_by([*inputs, *frames])
-    if uses.in_two_shapes(asked):
+    asked = asked_by([*inputs, *frames]) if uses.are_several() else None
+    if asked and uses.in_two_shapes(asked):
         uses.refuse_loaded()
         frames = [with_carried(frame, asked) for frame in frames]
         uses = _uses([*inputs, *(with_carried(frame, asked) for frame in inputs)], frames)
@@ -110,6 +110,7 @@ class _Uses:
     repeatable: set[str]
     _plans: dict[str, tuple[DataFrame, Any]] = field(default_factory=dict)
     _times: dict[str, int] = field(default_factory=dict)
+    _has_clock: bool = False
     _volatile: dict[str, tuple[DataFrame, Any]] = field(default_factory=dict)
 
     def evaluate(self) -> int:
@@ -118,6 +119,10 @@ class _Uses:
         for frame, plan in shared:
             _evaluate(frame, plan)
         return len(shared)
+
+    def are_several(self) -> bool:
+        """Say whether two or more different plans are volatile."""
+        return len(self._volatile) > 1
 
     def in_two_shapes(self, asked: Asked) -> Any | None:
         """Return a plan of two that differ only in what they carry, or come from one."""
@@ -140,6 +145,8 @@ class _Uses:
 
     def count(self, frame: DataFrame) -> None:
         """Count the uses of one state's frame."""
+        plain, timed = _without_clock(frame, catalyst.analyzed(frame))
+        self._has_clock = not plain.fastEquals(timed)
         self._visit(frame, catalyst.analyzed(frame), in_with=False)
 
     def _visit(self, frame: DataFrame, plan: Any, *, in_with: bool) -> _Found:
@@ -171,7 +178,7 @@ class _Uses:
             or name in _ORDER_DEPENDENT
             or _FUNCTION.fullmatch(name)
             or not _is_deterministic(plan)
-            or _reads_clock(frame, plan)
+            or (self._has_clock and _reads_clock(frame, plan))
         )
         return bool(differs) and identity not in self.repeatable
 
@@ -225,14 +232,19 @@ def _is_deterministic(plan: Any) -> bool:
 
 
 def _reads_clock(frame: DataFrame, plan: Any) -> bool:
-    """Check the node's own expressions for what Spark's optimizer replaces by the time.
+    """Check the node's own expressions for a clock.
 
-    Spark calls that deterministic within one query, but several queries run here.
+    Spark calls it deterministic within one query, but several queries run here.
     """
+    plain, timed = _without_clock(frame, plan)
+    return not plain.expressions().equals(timed.expressions())
+
+
+def _without_clock(frame: DataFrame, plan: Any) -> tuple[Any, Any]:
+    """Return a plan, and what Spark's optimizer makes of it, with the time instead of clocks."""
     rules = catalyst.jvm(frame.sparkSession).org.apache.spark.sql.catalyst.optimizer
     plain = rules.ReplaceExpressions.apply(plan)
-    timed = rules.SpecialDatetimeValues.apply(rules.ComputeCurrentTime.apply(plain))
-    return not plain.expressions().equals(timed.expressions())
+    return plain, rules.SpecialDatetimeValues.apply(rules.ComputeCurrentTime.apply(plain))
 
 
 # --- evaluation ----------------------------------------------------------------------------------

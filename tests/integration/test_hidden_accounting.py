@@ -209,6 +209,11 @@ LOST = {
         "SQL on a view has lost",
         r"show_accounting\(\)",
     ),
+    "SQL without the columns": (
+        lambda b: b.sparkSession.sql("SELECT id FROM {b}", b=show_accounting(b)),
+        "SQL without `_x` and `_n` has lost",
+        r"keep `_x` and `_n`",
+    ),
     "a frame from elsewhere": (
         lambda b: b.sparkSession.range(3),
         "not made from the step's input",

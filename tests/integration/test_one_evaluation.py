@@ -110,6 +110,7 @@ def with_own_total(frame):
 
 SHAPES = {
     "as_it_is": lambda frame: frame,
+    "with_file": lambda frame: frame.withColumn("file", F.col("_metadata.file_name")),
     "quarantined": lambda frame: quarantine(drop(frame, "k = 7", "seven"), "k < 5", "low"),
     "with_own_total": with_own_total,
     "grouped": lambda frame: aggregate(drop(frame, "k = 8", "eight"), ["k"], r=F.max("r")),
@@ -118,26 +119,21 @@ SHAPES = {
 
 
 @pytest.mark.parametrize(
-    ("volatile", "more"),
+    ("volatile", "names"),
     [
-        (
-            a_function_of_rows,
-            {"file": lambda f: f.withColumn("file", F.col("_metadata.file_name"))},
-        ),
-        (a_function_of_partitions, {}),
-        (all_together, {}),
+        (a_function_of_rows, ["with_file", "grouped"]),
+        (a_function_of_partitions, ["quarantined", "with_own_total"]),
+        (all_together, ["quarantined", "with_own_total", "fanned_out"]),
     ],
 )
 def test_every_state_reads_one_evaluation_whatever_columns_its_path_asks_for(
-    processed, volatile, more
+    processed, volatile, names
 ):
-    shapes = SHAPES | more
-
     def process(batch):
         common = volatile(batch)
-        return {name: shape(common) for name, shape in shapes.items()}
+        return {name: SHAPES[name](common) for name in ["as_it_is", *names]}
 
-    found = processed(process, shapes, ["r"])
+    found = processed(process, ["as_it_is", *names], ["r"])
     expected = found["as_it_is"]
     assert len(expected) == ROWS
     for name, values in found.items():

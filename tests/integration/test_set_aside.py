@@ -385,6 +385,7 @@ def totals_of_none(batch):
 
 
 def test_a_total_of_no_rows_is_no_row(in_lines, connection):
+    """V3: Spark makes a row of them, which would count as one."""
     in_lines(totals_of_none).transact(1)
     assert rows(connection, "SELECT count(*)::int FROM words") == [(1,)]
     assert rows(connection, ACCOUNTS) == [("words", 4, 4, 0, 0, 0)]
