@@ -1,6 +1,6 @@
 """One seeded mutant of the product, or more, for every rule of PROTOCOL R, E, A, C, H, S and K1.
 
-Of the rules V, for V1, V2, V3, V8 and V9.
+Of the rules V, for V1, V2, V3, V5, V8 and V9.
 
 A mutant is a text of the product that is replaced by another, so that the rule does not hold any
 more, and the tests that must fail then. A text has to be there exactly once: when the code moves,
@@ -38,6 +38,8 @@ QUARANTINE = "tests/integration/test_quarantine.py::"
 DRIFT = "tests/integration/test_drift.py::"
 HIDDEN = "tests/integration/test_hidden_accounting.py::"
 AUDITS = "tests/integration/test_audits.py::"
+FRAMES = "tests/integration/test_frames.py::"
+ONCE = "tests/integration/test_one_evaluation.py::"
 
 NOT_BUILT: dict[str, str] = {}
 
@@ -1236,6 +1238,62 @@ MUTANTS = (
         tests=(MALFORMED + "test_numbers_and_objects_of_json_are_read_as_they_stand",),
     ),
     Mutant(
+        rule="V3",
+        name="a total of no rows is a row",
+        path="reliability/spark/accounting.py",
+        old='made if by else made.where("_n IS NOT NULL")',
+        new="made",
+        tests=(ASIDE + "test_a_total_of_no_rows_is_no_row",),
+    ),
+    Mutant(
+        rule="V5",
+        name="sub-plans are compared as Spark has left them",
+        path="reliability/spark/one_evaluation.py",
+        old="    if asked and uses.in_two_shapes(asked):\n",
+        new="    if asked and False:\n",
+        tests=(ONCE + "test_every_state_reads_one_evaluation_whatever_columns_its_path_asks_for",),
+    ),
+    Mutant(
+        rule="V5",
+        name="what a join by a name hides is not carried",
+        path="reliability/spark/carried.py",
+        old=" or i in self.keys\n",
+        new="\n",
+        tests=(ONCE + "test_every_state_reads_one_evaluation_whatever_columns_its_path_asks_for",),
+    ),
+    Mutant(
+        rule="V5",
+        name="what cannot be told to be one is evaluated twice",
+        path="reliability/spark/one_evaluation.py",
+        old="        if plan := uses.in_two_shapes(asked):\n",
+        new="        if (plan := uses.in_two_shapes(asked)) and False:\n",
+        tests=(ONCE + "test_two_evaluations_are_refused",),
+    ),
+    Mutant(
+        rule="V5",
+        name="what the process function has evaluated is evaluated again",
+        path="reliability/spark/one_evaluation.py",
+        old="        uses.refuse_loaded()\n",
+        new="",
+        tests=(ONCE + "test_two_evaluations_are_refused",),
+    ),
+    Mutant(
+        rule="V5",
+        name="only a function is a clock",
+        path="reliability/spark/one_evaluation.py",
+        old="rules.SpecialDatetimeValues.apply(rules.ComputeCurrentTime.apply(plain))",
+        new="rules.ComputeCurrentTime.apply(plain)",
+        tests=(FRAMES + "test_what_two_states_share_and_may_come_out_differently_is_persisted",),
+    ),
+    Mutant(
+        rule="V5",
+        name="a function of partitions is taken for repeatable",
+        path="reliability/spark/one_evaluation.py",
+        old="            or _FUNCTION.fullmatch(name)\n",
+        new="",
+        tests=(ONCE + "test_every_function_of_partitions_or_groups_is_called_once",),
+    ),
+    Mutant(
         rule="V8",
         name="what leaves is counted for every state",
         path="reliability/spark/set_aside.py",
@@ -1247,18 +1305,43 @@ MUTANTS = (
         rule="V8",
         name="the elements of a fan-out share an id",
         path="reliability/spark/set_aside.py",
-        old='    rows = rows.withColumn("_x", _id_in_tree(mark))\n',
-        new='    first = F.when(F.col(_PLACE) == 0, F.col("_x"))\n'
-        '    rows = rows.withColumn("_x", first.otherwise(0))\n',
+        old='"_x": _id_in_tree(mark, place)',
+        new='"_x": F.when(F.col(place) == 0, F.col("_x")).otherwise(0)',
         tests=(ASIDE + "test_each_element_is_accounted_for",),
     ),
     Mutant(
         rule="V8",
         name="the rows that a fan-out adds are not counted",
         path="reliability/spark/set_aside.py",
-        old='(1 - F.col(size)).cast("bigint")',
-        new='F.lit(0).cast("bigint")',
+        old='count.cast("bigint").alias("_n")',
+        new='F.lit(0).cast("bigint").alias("_n")',
         tests=(ASIDE + "test_one_line_becomes_many_words",),
+    ),
+    Mutant(
+        rule="V8",
+        name="an element of a group counts as one row",
+        path="reliability/spark/set_aside.py",
+        old='F.coalesce("_n", F.lit(1)) * (1 - F.col(size))',
+        new="1 - F.col(size)",
+        tests=(ASIDE + "test_groups_become_many_words",),
+    ),
+    Mutant(
+        rule="V8",
+        name="a column is found only as it is spelt",
+        path="reliability/spark/columns.py",
+        old="one.lower() == name.lower()",
+        new="one == name",
+        tests=(ASIDE + "test_a_column_is_found_as_spark_finds_it",),
+    ),
+    Mutant(
+        rule="V8",
+        name="a mask of what is not there masks nothing",
+        path="reliability/spark/quarantined.py",
+        old="    column, path = field_called(rows, name)\n",
+        new="    if name not in rows.columns:\n"
+        "        return rows\n"
+        "    column, path = field_called(rows, name)\n",
+        tests=(ASIDE + "test_what_cannot_be_masked_is_refused",),
     ),
     Mutant(
         rule="V8",
