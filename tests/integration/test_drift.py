@@ -20,8 +20,8 @@ from reliability.core.errors import FileRefused, InvalidDefinition
 from reliability.core.fold import ACCOUNTING, Fold
 from reliability.core.spout import BatchMeta, NoItems
 from reliability.spark.accounting import hide_accounting, show_accounting
+from reliability.spark.quarantined import place_of
 from reliability.spark.session import pin_settings
-from reliability.spark.set_aside import place_of
 from reliability.spouts.wider_types import VOID, common_type
 from reliability.transaction.correct.quarantine import (
     edited_rows,

@@ -53,7 +53,9 @@ def processed(spout, spark):
         states = [State(name, values={"k": Append("k", "bigint")}) for name in names]
         topology = Topology("once", spout, states, process)
         [step] = topology.steps
-        found = call_process(spark, topology, step, states, [spout.frame(spark, meta)])
+        found = call_process(
+            spark, topology, step, states, [spout.frame(spark, meta)], meta.emitted.count
+        )
         read = {}
         for name, frame in found.frames.items():
             rows = frame.select("_x", "_n", "k", *values).collect()
