@@ -13,8 +13,8 @@ must stay until nobody wants to replay its txid. If the source breaks these rule
   BatchMeta when an attempt begins to read and again when it is sealed (E6).
 - A text record with too few or too many values fails the attempt: SCHEMA_MISMATCH. So does a value
   that does not fit its column exactly. A value never becomes NULL and is never rounded. With
-  `malformed="quarantine"`, such records go into the quarantine instead, and no text is refused at
-  emission because of what is in it.
+  `malformed="quarantine"`, such records go into the quarantine instead. At emission, text is then
+  refused only if hardly a quote is closed, or if its encoding cannot pass over invalid bytes.
 - A file of which some row groups were emitted, and that has other row groups now, raises
   SOURCE_CHANGED at emission.
 
@@ -142,6 +142,7 @@ class FileSpout:
                 f"FileSpout: malformed is {self.malformed!r}, not {FAIL!r} or {QUARANTINE!r}"
             )
         try:
+            "".encode(self.encoding)  # not a codec that is no encoding of text, such as rot13
             is_utf_8 = codecs.lookup(self.encoding).name == UTF_8
         except LookupError:
             raise InvalidDefinition(

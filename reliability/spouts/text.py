@@ -19,6 +19,7 @@ from reliability.spouts.records import (
     BYTE_ORDER_MARK,
     UTF_8,
     TextFormat,
+    TooManyQuotes,
     csv_records,
     open_text,
     without_byte_order_mark,
@@ -49,7 +50,7 @@ def read_file(path: str, text: TextFormat, *, is_numbered: bool) -> FileItem:
             raise OSError("compressed files are .gz, .bz2 or .zst")
         with open_text(path, text.encoding, lenient=text.lenient) as lines:
             rows = _count(lines if is_numbered else _as_spark_reads(lines, text), text)
-    except (OSError, pa.ArrowException, UnicodeError, _Refused) as error:
+    except (OSError, pa.ArrowException, UnicodeError, _Refused, TooManyQuotes) as error:
         raise SourceUnreadable(
             f"{locate(path)} cannot be read as {text.format}: {error}",
             remedy="correct the file at the source, or rename it; nothing was allocated.",

@@ -18,7 +18,8 @@ from reliability.spark.frames import with_tuple_ids
 from reliability.spark.values import as_text, misfit, typed
 from reliability.spouts.file_item import ordinals
 from reliability.spouts.names import locate
-from reliability.spouts.records import ReadRecords, TextFormat, names_of
+from reliability.spouts.read_records import ReadRecords, names_of
+from reliability.spouts.records import TextFormat
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -121,8 +122,9 @@ def _accounted(
         row = F.when(why.isNull(), row).otherwise(_refusal(path, why))
     if METADATA not in schema.names:
         columns.append(_place(path).alias(METADATA))
-    frame = converted.select(*columns, F.col("_ordinal"), row.alias("_row"))
-    frame = with_tuple_ids(frame, F.col("_ordinal"), F.col("_row")).drop("_ordinal", "_row")
+    ordinal, number = (max(("_", *schema.names), key=len) + end for end in "ab")
+    frame = converted.select(*columns, F.col("_ordinal").alias(ordinal), row.alias(number))
+    frame = with_tuple_ids(frame, F.col(ordinal), F.col(number)).drop(ordinal, number)
     return hide(frame, [METADATA]) if METADATA not in schema.names else frame
 
 

@@ -156,6 +156,7 @@ def test_more_than_the_share_of_a_batch_fails_it(tmp_path, connection, pipeline)
     [
         ({"malformed": "ignore"}, "malformed is 'ignore'"),
         ({"encoding": "utf-9"}, "no encoding 'utf-9'"),
+        ({"encoding": "rot13"}, "no encoding 'rot13'"),
         ({"counted": True}, "without malformed"),
         ({"counted": True, "malformed": "fail", "encoding": "latin-1"}, "without encoding"),
         ({"format": "parquet", "header": False}, "malformed is for text"),

@@ -32,6 +32,7 @@ BY_HAND = "tests/rules/test_by_hand.py::"
 VIEWS = "tests/integration/test_views_of_appended_rows.py::"
 TABLES = "tests/integration/test_attempt_tables.py::"
 WARM = "tests/integration/test_warm_engine.py::"
+RECORDS = "tests/unit/test_text_records.py::"
 MALFORMED = "tests/integration/test_malformed.py::"
 ASIDE = "tests/integration/test_set_aside.py::"
 QUARANTINE = "tests/integration/test_quarantine.py::"
@@ -1213,10 +1214,21 @@ MUTANTS = (
     Mutant(
         rule="V6",
         name="the records of every part of a file are numbered from 0",
-        path="reliability/spouts/records.py",
-        old="                first += len(some.lines)\n",
-        new="",
+        path="reliability/spouts/read_records.py",
+        old="            for some in self._some(stream, path):\n"
+        "                yield self._as_arrow(ordinal, first, some)\n"
+        "                first += len(some.lines)\n",
+        new="            for some in self._some(stream, path):\n"
+        "                yield self._as_arrow(ordinal, first, some)\n",
         tests=(MALFORMED + "test_a_record_has_the_same_id_however_spark_cuts_the_work",),
+    ),
+    Mutant(
+        rule="V6",
+        name="a file is cut at any line end",
+        path="reliability/spouts/csv_blocks.py",
+        old="        feeds = feeds[np.searchsorted(quotes, feeds) % 2 == 0]\n",
+        new="",
+        tests=(RECORDS + "test_arrow_reads_what_python_does_wherever_blocks_end",),
     ),
     Mutant(
         rule="V6",
@@ -1232,7 +1244,7 @@ MUTANTS = (
     Mutant(
         rule="V6",
         name="a number of JSON is rounded on its way to a text",
-        path="reliability/spouts/records.py",
+        path="reliability/spouts/json_rows.py",
         old="parse_int=str, parse_float=str, parse_constant=str",
         new="parse_int=str, parse_float=lambda text: str(float(text)), parse_constant=str",
         tests=(MALFORMED + "test_numbers_and_objects_of_json_are_read_as_they_stand",),
