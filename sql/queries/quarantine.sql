@@ -19,13 +19,13 @@ SELECT txid, interval_start, interval_end, step, number, reason, item, row, cont
 -- What is read instead of some values of a row now, if a person has corrected it.
 SELECT was, becomes FROM reliability.correction
  WHERE topology = %(topology)s AND txid = %(txid)s AND coalesce(item, '') = coalesce(%(item)s, '')
-   AND coalesce("row", xor) = coalesce(%(row)s, %(xor)s) AND ended_at IS NULL AND request_id IS NULL;
+   AND coalesce("row", xor) = coalesce(%(row)s::bigint, %(xor)s) AND ended_at IS NULL AND request_id IS NULL;
 
 -- end_correction --
 -- End the correction of a row, before another one takes its place; there may be none.
 UPDATE reliability.correction SET ended_at = clock_timestamp(), ended_reason = %(reason)s
  WHERE topology = %(topology)s AND txid = %(txid)s AND coalesce(item, '') = coalesce(%(item)s, '')
-   AND coalesce("row", xor) = coalesce(%(row)s, %(xor)s) AND ended_at IS NULL AND request_id IS NULL;
+   AND coalesce("row", xor) = coalesce(%(row)s::bigint, %(xor)s) AND ended_at IS NULL AND request_id IS NULL;
 
 -- record_correction --
 -- Record what is read instead of some values of a row.

@@ -438,12 +438,12 @@ def freeze_as_found(connection, folder, name):
     import json
 
     from reliability import FileSpout
-    from reliability.core.spout import NoItems
+    from reliability.core.spout import BatchMeta, NoItems
 
     spout = FileSpout(f"{folder}/1997-01/{name}.parquet")
     items = spout.plan(None, NoItems())
     fold = spout.count(items)
-    meta = json.dumps([{"kind": "file", **_fields(items[0])}])
+    meta = json.dumps(BatchMeta(items=(items[0],), emitted=fold).to_json())
     with connection.transaction() as tx:
         tx.run(
             SQL(
@@ -456,12 +456,6 @@ def freeze_as_found(connection, folder, name):
             count=fold.count,
             path=items[0].identity,
         )
-
-
-def _fields(item):
-    from dataclasses import asdict
-
-    return asdict(item)
 
 
 @pytest.mark.parametrize(
