@@ -177,6 +177,7 @@ def tasks_of(api, path):
     return api.get(f"{path}/taskInstances")["task_instances"]
 
 
+@pytest.mark.slow
 def test_a_manual_run_without_a_data_interval_is_red_and_says_why(airflow, ledger):
     api = airflow.api()
     before = rows(ledger, "SELECT count(*) FROM reliability.transaction")

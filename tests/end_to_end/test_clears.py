@@ -115,6 +115,7 @@ def test_a_clear_with_retries_lowered_by_just_the_tries_so_far_is_a_replay(clear
     assert dag.commits() == ["1:0", "1:1", "1:2"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_deleted_and_made_again_under_its_run_id_is_a_replay(clears):
     dag = clears["remade"]
     assert dag.state("first") == "success"
@@ -158,6 +159,7 @@ def test_a_run_that_is_marked_success_while_it_works_is_red(clears):
     assert dag.noted() == []
 
 
+@pytest.mark.slow
 def test_a_red_run_that_is_marked_success_is_told_and_cleared(clears, dates, housekeeping):
     """G9: no task of it works any more, so that its colour does not come from the ledger."""
     dag = clears["overridden"]

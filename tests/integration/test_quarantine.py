@@ -406,6 +406,7 @@ def negative_of_each(batch):
     }
 
 
+@pytest.mark.slow
 def test_columns_of_any_name_and_rows_that_are_no_source_rows(tmp_path, pipeline, connection):
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -263,6 +263,7 @@ def test_an_older_driver_commits_nothing_of_what_was_dropped(stuck, connection):
     assert_all_at(stuck, 5, 3)
 
 
+@pytest.mark.slow
 def test_whatever_round_trip_it_dies_before_it_is_begun_again_or_finished(connection, east):
     """C2, C6: what was decided last is what the next one finds; nothing lies in between."""
     left = set()
