@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reliability.spouts.records import NotOneObject, check_object, unique
+from reliability.spouts.records import NotOneObject, check_object
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -38,13 +38,8 @@ def row_reader(
     """
     import pyarrow as pa
 
-    hook = unique if lenient else None
-    fast = json.JSONDecoder(
-        object_pairs_hook=hook, parse_int=str, parse_float=str, parse_constant=str
-    )
-    exact = json.JSONDecoder(
-        object_pairs_hook=hook, parse_int=_Number, parse_float=_Number, parse_constant=_Number
-    )
+    fast = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
+    exact = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_Number)
     is_flat = all(map(pa.types.is_string, types))
     are_texts = {str, type(None)}.issuperset
     columns = [(name, _texts_of(type_)) for name, type_ in zip(names, types, strict=True)]

@@ -18,13 +18,11 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from json import JSONDecodeError
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TextIO
 
 from reliability.spouts.filesystem import open_filesystem
-
-if TYPE_CHECKING:
-    pass
 
 UTF_8 = "utf-8"
 #: characters of a CSV record; a longer one has a quote that is not closed
@@ -36,7 +34,6 @@ NOT_UTF_8 = "it is not valid in the file's encoding"
 _BLANK = " \t\r\n"
 BYTE_ORDER_MARK = "\ufeff"
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
-
 
 #: line, fields, text and, if it cannot be read, why
 Record = tuple[int, Sequence[str], str, str | None]
@@ -192,12 +189,6 @@ def _check_surrogates(record: str) -> None:
         raise NotOneObject("a string in it has half of a surrogate pair") from None
 
 
-def unique(members: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Return the members of an object; raise NotOneObject if two have one name."""
-    _check_unique(members)
-    return dict(members)
-
-
 def _check_unique(members: list[tuple[str, object]]) -> None:
     # Of equal names, Spark and Python keep only the last.
     if len(dict(members)) != len(members):
@@ -242,16 +233,13 @@ class TextFormat:
 
 
 def without_byte_order_mark(text: Iterable[str]) -> Iterator[str]:
+    """Yield the lines; the first without the mark that some editors write before it."""
     lines = iter(text)
-    for first in lines:
-        yield first.removeprefix(BYTE_ORDER_MARK)
-        break
+    yield from (first.removeprefix(BYTE_ORDER_MARK) for first in islice(lines, 1))
     yield from lines
 
 
-def _refuse_surrogates(
-    record: Record,
-) -> Record:
+def _refuse_surrogates(record: Record) -> Record:
     """Give a record with bytes that are not valid a reason, and show them as escapes."""
     line, _, text, why = record
     if text.isascii():
