@@ -67,13 +67,8 @@ class ReadRecords:
     def _read(self, ordinal: int) -> Iterator[pa.RecordBatch]:
         if self.text.format == "csv" and not self.text.lenient:
             yield from self._read_checked_csv(ordinal)
-            return
-        path = self.paths[ordinal]
-        first = 0
-        with open_text(path, self.text.encoding, lenient=self.text.lenient) as stream:
-            for some in self._some(stream, path):
-                yield self._as_arrow(ordinal, first, some)
-                first += len(some.lines)
+        else:
+            yield from self._read_by_python(ordinal)
 
     def _read_checked_csv(self, ordinal: int) -> Iterator[pa.RecordBatch]:
         """Read CSV that the emission has checked by Arrow, and by Python what is not regular."""
@@ -84,10 +79,15 @@ class ReadRecords:
                 yield self._with_numbers(ordinal, first, batch.columns)
                 first += batch.num_rows
         except NotRegular:
-            with open_text(path, self.text.encoding) as stream:
-                for some in self._some(stream, path, first):
-                    yield self._as_arrow(ordinal, first, some)
-                    first += len(some.lines)
+            yield from self._read_by_python(ordinal, first)
+
+    def _read_by_python(self, ordinal: int, first: int = 0) -> Iterator[pa.RecordBatch]:
+        """Read the records of a file from the first that is wanted on."""
+        path = self.paths[ordinal]
+        with open_text(path, self.text.encoding, lenient=self.text.lenient) as stream:
+            for some in self._some(stream, path, first):
+                yield self._as_arrow(ordinal, first, some)
+                first += len(some.lines)
 
     def _with_numbers(self, ordinal: int, first: int, values: Sequence[pa.Array]) -> pa.RecordBatch:
         import pyarrow as pa
@@ -97,7 +97,7 @@ class ReadRecords:
         columns = [*_numbers(ordinal, first, rows), pa.nulls(rows, pa.int64()), none, none, none]
         return pa.RecordBatch.from_arrays([*columns, *values], names=names_of(self.width))
 
-    def _some(self, stream: TextIO, path: str, first: int = 0) -> Iterator[Records]:
+    def _some(self, stream: TextIO, path: str, first: int) -> Iterator[Records]:
         lenient, width = self.text.lenient, self.width
         is_json = self.text.format != "csv"
         not_read = NOT_JSON if is_json else NOT_CSV

@@ -1215,11 +1215,9 @@ MUTANTS = (
         rule="V6",
         name="the records of every part of a file are numbered from 0",
         path="reliability/spouts/read_records.py",
-        old="            for some in self._some(stream, path):\n"
-        "                yield self._as_arrow(ordinal, first, some)\n"
+        old="                yield self._as_arrow(ordinal, first, some)\n"
         "                first += len(some.lines)\n",
-        new="            for some in self._some(stream, path):\n"
-        "                yield self._as_arrow(ordinal, first, some)\n",
+        new="                yield self._as_arrow(ordinal, first, some)\n",
         tests=(MALFORMED + "test_a_record_has_the_same_id_however_spark_cuts_the_work",),
     ),
     Mutant(
