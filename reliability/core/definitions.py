@@ -11,7 +11,7 @@ from reliability.core.coordinator import Goal, Work
 from reliability.core.errors import InvalidDefinition
 from reliability.core.graph import THE_STEP, Step, in_order, needed_for
 from reliability.core.names import check_name
-from reliability.core.set_aside import FAIL, QUARANTINE
+from reliability.core.set_aside import FAIL, check_malformed
 from reliability.core.spout import Spout
 from reliability.core.state import State
 
@@ -163,11 +163,7 @@ class Topology:
                     raise InvalidDefinition(
                         f"topology {self.name}: {name} must be at least {least}"
                     )
-        if self.malformed not in (FAIL, QUARANTINE):
-            raise InvalidDefinition(
-                f"topology {self.name}: malformed is {self.malformed!r}, not {FAIL!r} or "
-                f"{QUARANTINE!r}"
-            )
+        check_malformed(self.malformed, f"topology {self.name}")
         if not 0 <= self.max_quarantined_share <= 1:
             raise InvalidDefinition(
                 f"topology {self.name}: max_quarantined_share must be from 0 to 1"

@@ -85,6 +85,15 @@ class Correction:
     becomes: str
 
 
+def check_malformed(malformed: str, of: str) -> None:
+    """Raise InvalidDefinition unless it says what happens to a row that cannot be read or stored.
+
+    :param of: what it is declared for, such as "topology purchases"
+    """
+    if malformed not in (FAIL, QUARANTINE):
+        raise InvalidDefinition(f"{of}: malformed is {malformed!r}, not {FAIL!r} or {QUARANTINE!r}")
+
+
 def combined(found: Iterable[SetAside]) -> list[SetAside]:
     """Return one for each kind and reason, without those of no rows."""
     folds: dict[tuple[Kind, str], Fold] = {}

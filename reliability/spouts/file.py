@@ -41,7 +41,7 @@ from reliability.core.errors import (
 )
 from reliability.core.fold import Fold
 from reliability.core.keys import covers, read_ranges, touches
-from reliability.core.set_aside import FAIL, QUARANTINE
+from reliability.core.set_aside import FAIL, QUARANTINE, check_malformed
 from reliability.core.spout import (
     WHOLE,
     AllocatedItems,
@@ -137,10 +137,7 @@ class FileSpout:
         _ = self.limits  # Limits checks itself
 
     def _check_text(self) -> None:
-        if self.malformed not in (FAIL, QUARANTINE):
-            raise InvalidDefinition(
-                f"FileSpout: malformed is {self.malformed!r}, not {FAIL!r} or {QUARANTINE!r}"
-            )
+        check_malformed(self.malformed, "FileSpout")
         try:
             "".encode(self.encoding)  # not a codec that is no encoding of text, such as rot13
             is_utf_8 = codecs.lookup(self.encoding).name == UTF_8
