@@ -21,6 +21,8 @@ FOLD_X = "bit_xor(coalesce(_x, 0))"
 FOLD_N = "sum(coalesce(_n, 1))"
 # The same where every row has _n = 1: it is as cheap as the count that most states have anyway.
 ROWS = "count(1)"
+#: Spark's hidden column of a row's file and index there
+METADATA = "_metadata"
 # By default, Spark's JSON omits NULL fields and cuts times to milliseconds.
 JSON_OPTIONS = {
     "ignoreNullFields": "false",

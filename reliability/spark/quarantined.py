@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from reliability.core.aggregators.column import quoted
 from reliability.core.set_aside import MASKED
 from reliability.spark.columns import field_called
+from reliability.spark.frames import METADATA
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -37,7 +38,7 @@ def place_of(rows: DataFrame, field: str) -> Column:
     from pyspark.errors import AnalysisException
     from pyspark.sql import functions as F
 
-    place = F.col(f"_metadata.{field}")
+    place = F.col(f"{METADATA}.{field}")
     try:
         rows.select(place)
     except AnalysisException:

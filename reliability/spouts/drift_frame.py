@@ -15,6 +15,7 @@ from reliability.core.aggregators.column import quoted
 from reliability.core.errors import SchemaMismatch
 from reliability.core.fold import ACCOUNTING
 from reliability.spark.catalyst import hide
+from reliability.spark.frames import METADATA
 from reliability.spouts.drift import EMPTY
 from reliability.spouts.parquet_columns import Columns
 from reliability.spouts.wider_types import VOID
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
     from pyspark.sql.types import DataType, StructType
 
-_PLACE = "_metadata"  # Spark's name for where a row comes from
 _PLACE_FIELDS = ("file_path", "file_name", "row_index")
 
 
@@ -67,10 +67,10 @@ def _places(frame: DataFrame, wanted: Columns) -> list[Column]:
     """Return where each row comes from; nothing if the batch has a column of this name."""
     from pyspark.sql import functions as F
 
-    if _PLACE in {name.lower() for name, _ in wanted}:
+    if METADATA in {name.lower() for name, _ in wanted}:
         return []
-    place = frame.metadataColumn(_PLACE)
-    return [F.struct(*[place.getField(name) for name in _PLACE_FIELDS]).alias(_PLACE)]
+    place = frame.metadataColumn(METADATA)
+    return [F.struct(*[place.getField(name) for name in _PLACE_FIELDS]).alias(METADATA)]
 
 
 def united(frames: Sequence[DataFrame]) -> DataFrame:
@@ -79,4 +79,4 @@ def united(frames: Sequence[DataFrame]) -> DataFrame:
     Spark hides that of a file's rows itself, and loses it in a union.
     """
     frame = reduce(lambda one, other: one.union(other), frames)
-    return hide(frame, [_PLACE]) if frame.columns[-1] == _PLACE else frame
+    return hide(frame, [METADATA]) if frame.columns[-1] == METADATA else frame

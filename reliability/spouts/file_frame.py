@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from reliability.core.aggregators.column import quoted
 from reliability.core.errors import FileRefused, SchemaMismatch, SourceUnreadable
 from reliability.core.spout import BatchMeta, Verdict
-from reliability.spark.frames import with_tuple_ids
+from reliability.spark.frames import METADATA, with_tuple_ids
 from reliability.spark.values import as_text, as_typed
 from reliability.spouts.drift import REFUSE, batch_columns, by_columns
 from reliability.spouts.drift_frame import converted, united
@@ -216,7 +216,7 @@ def _ordinal_by_path(frame: DataFrame, meta: BatchMeta) -> Column:
 
 def _metadata(frame: DataFrame, field: str) -> Column:
     # By its name alone it could be a column of the file.
-    return frame.metadataColumn("_metadata").getField(field)
+    return frame.metadataColumn(METADATA).getField(field)
 
 
 def _is_in_batch(meta: BatchMeta, ordinal: Column, row: Column) -> Column:

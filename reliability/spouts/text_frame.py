@@ -14,7 +14,7 @@ from reliability.core.errors import SchemaMismatch
 from reliability.core.set_aside import INVALID_VALUE, MALFORMED, MASKED, TOLD
 from reliability.core.spout import BatchMeta
 from reliability.spark.catalyst import hide
-from reliability.spark.frames import with_tuple_ids
+from reliability.spark.frames import METADATA, with_tuple_ids
 from reliability.spark.values import as_text, misfit, typed
 from reliability.spouts.file_item import ordinals
 from reliability.spouts.names import locate
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
 #: characters of a record that the quarantine shows
 MAX_RECORD = 4_000
-METADATA = "_metadata"
 _FILES_PER_CORE = 4
 
 
