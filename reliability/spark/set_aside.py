@@ -106,14 +106,12 @@ def set_malformed_aside(batch: DataFrame) -> DataFrame:
 
     if MALFORMED not in batch.columns:
         return batch
-    mark = _next_mark()
     why = F.col(MALFORMED)
-    marked = batch.withColumn(mark, why.isNotNull())
     told = [why.getField(name).alias(name) for name in TOLD]
-    leaving = marked.where(F.col(mark)).drop(mark)
+    mark, leaving, staying = _parted(batch, why.isNotNull())
     rows = leaving.select(*told, "*", why.getField("reason").alias(_REASON)).drop(MALFORMED)
     _note(Noted(mark, Kind.QUARANTINED, "", quarantined_rows(rows, ())))
-    return marked.where(~F.col(mark)).drop(mark, MALFORMED)
+    return staying.drop(MALFORMED)
 
 
 def set_misfits_aside(frame: DataFrame, state: State) -> DataFrame:
@@ -126,11 +124,10 @@ def set_misfits_aside(frame: DataFrame, state: State) -> DataFrame:
     why = misfits(frame, state)
     if why is None:
         return frame
-    mark = _next_mark()
-    marked = frame.withColumn(mark, F.concat(F.lit(f"{INVALID_VALUE}: "), why))
-    leaving = marked.where(F.col(mark).isNotNull()).withColumnRenamed(mark, _REASON)
+    told = frame.withColumn(_REASON, F.concat(F.lit(f"{INVALID_VALUE}: "), why))
+    mark, leaving, staying = _parted(told, F.col(_REASON).isNotNull())
     _note(Noted(mark, Kind.QUARANTINED, "", quarantined_rows(leaving, ())))
-    return marked.where(F.col(mark).isNull()).drop(mark)
+    return staying.drop(_REASON)
 
 
 def fan_out(frame: DataFrame, column: str) -> DataFrame:
@@ -339,15 +336,25 @@ def _without(
 ) -> DataFrame:
     from pyspark.sql import functions as F
 
-    mark, text = _next_mark(), check_reason(reason)
+    text = check_reason(reason)
     leaves = F.expr(condition) if isinstance(condition, str) else condition
-    # in a column, so that what leaves and what stays come from one evaluation (V5)
-    marked = show_accounting(frame).withColumn(mark, F.coalesce(leaves, F.lit(False)))
-    leaving = marked.where(F.col(mark)).drop(mark)
+    mark, leaving, staying = _parted(show_accounting(frame), F.coalesce(leaves, F.lit(False)))
     if kind is Kind.QUARANTINED:
         leaving = quarantined_rows(leaving, mask)
     _note(Noted(mark, kind, text, leaving))
-    return hide_accounting(marked.where(~F.col(mark)).drop(mark))
+    return hide_accounting(staying)
+
+
+def _parted(frame: DataFrame, leaves: Column) -> tuple[str, DataFrame, DataFrame]:
+    """Return a mark, the rows that leave, and those that stay.
+
+    The condition is a column of both, so that one evaluation decides (V5).
+    """
+    from pyspark.sql import functions as F
+
+    mark = _next_mark()
+    marked = frame.withColumn(mark, leaves)
+    return mark, marked.where(F.col(mark)).drop(mark), marked.where(~F.col(mark)).drop(mark)
 
 
 def _next_mark() -> str:

@@ -1357,9 +1357,8 @@ MUTANTS = (
         rule="V8",
         name="a condition is evaluated for what leaves and for what stays",
         path="reliability/spark/set_aside.py",
-        old="    return hide_accounting(marked.where(~F.col(mark)).drop(mark))\n",
-        new="    again = marked.withColumn(mark, F.coalesce(leaves, F.lit(False)))\n"
-        "    return hide_accounting(again.where(~F.col(mark)).drop(mark))\n",
+        old="marked.where(~F.col(mark)).drop(mark)\n",
+        new="frame.where(~leaves)\n",
         tests=(ASIDE + "test_what_leaves_on_the_way_to_a_state_counts_there_only",),
     ),
     Mutant(
