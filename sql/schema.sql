@@ -219,6 +219,8 @@ CREATE TABLE reliability.commit_log (
     CONSTRAINT only_a_rollback_or_a_repair_has_no_attempt CHECK (((kind = ANY (ARRAY['ROLLBACK'::text, 'REPAIR'::text])) = (attempt_id IS NULL)))
 );
 
+CREATE INDEX commit_log_by_txid ON reliability.commit_log USING btree (topology, txid);
+
 CREATE UNIQUE INDEX one_first_commit_per_txid ON reliability.commit_log USING btree (topology, txid, rollbacks) WHERE (kind = 'COMMIT'::text);
 
 CREATE TABLE reliability.contribution (

@@ -338,7 +338,7 @@ def _left_behind(connection: LedgerConnection) -> CheckResult:
 
 def _topologies(connection: LedgerConnection) -> Iterator[CheckResult]:
     with connection.transaction() as tx:
-        for row in tx.all("topology_status"):
+        for row in tx.all("topology_status", topology=None):
             yield from _topology(tx, row)
 
 

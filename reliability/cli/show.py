@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from reliability.cli.app import AsJson, check_known, ledger, names, rows_of, verb
+from reliability.cli.app import AsJson, check_known, ledger, names, verb
 from reliability.cli.output import (
     format_differences,
     format_interval,
@@ -28,14 +28,12 @@ from reliability.cli.select import (
 from reliability.cli.timing import show_percentiles, show_timing
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.difference import Difference
-from reliability.core.errors import AttemptUnknown
 from reliability.core.set_aside import Kind
-from reliability.core.statement_key import TxidKey
 from reliability.core.txids import format_intervals
 
 if TYPE_CHECKING:
     from reliability.core.audits import AuditOutcome
-    from reliability.ledger.connection import LedgerConnection, Row
+    from reliability.ledger.connection import LedgerConnection
     from reliability.transaction.inspect.attempt_report import AttemptReport, StepReport
 
 MAX_ITEMS = 20  # that are printed
@@ -96,12 +94,14 @@ def show(
 
 
 def _show_selected(name: str | None, interval: str, file: str, *, as_json: bool) -> None:
+    from reliability.transaction.inspect.story import story_of_txid
+
     with ledger() as connection:
         topology = _the_topology(connection, name)
         selected = select_txids(connection, topology, "", interval, file)
         selected.show()
         if as_json:
-            return print_json([_story_of_txid(connection, topology, t) for t in selected.txids])
+            return print_json([story_of_txid(connection, topology, t) for t in selected.txids])
         for txid in selected.txids:
             _show_txid(connection, topology, txid, as_json=False)
 
@@ -307,7 +307,9 @@ def _why(code: str | None, reason: str | None) -> str:
 
 
 def _show_txid(connection: LedgerConnection, topology: str, txid: int, *, as_json: bool) -> None:
-    report = _story_of_txid(connection, topology, txid)
+    from reliability.transaction.inspect.story import story_of_txid
+
+    report = story_of_txid(connection, topology, txid)
     if as_json:
         return print_json(report)
     for heading, text in _facts_of_txid(report):
@@ -399,70 +401,6 @@ def _ended(row: dict[str, Any]) -> str:
     if row["ended_at"] is None:
         return ""
     return f"{format_value(row['ended_at'])} by {row['ended_by']}: {row['ended_reason']}"
-
-
-def _story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> dict[str, Any]:
-    key = TxidKey(topology, txid)
-    found = rows_of(connection, "transaction_details", **key)
-    if not found:
-        remedy = f"`reliability status` shows how many txids {topology} has emitted."
-        raise AttemptUnknown(f"{topology} has no txid {txid}", remedy=remedy)
-    changes = rows_of(connection, "changes_of_txid", **key)
-    return {
-        "topology": topology,
-        **found[0],
-        "refreezes": rows_of(connection, "refreezes_of_txid", **key),
-        "corrections": rows_of(connection, "corrections_of_txid", **key),
-        "skips": rows_of(connection, "skips_of_txid", **key),
-        "exclusions": rows_of(connection, "exclusions_of_txid", **key),
-        "requests": rows_of(connection, "requests_of_txid", **key),
-        "attempts": [_named(r, txid) for r in rows_of(connection, "attempts_of_txid", **key)],
-        "changes": [_named(r, txid) for r in changes],
-        "differences": [_named(r, txid) for r in _differences(connection, topology, txid, changes)],
-        "lacking": [
-            f"{row['state']}.{row['value']}"
-            for row in rows_of(connection, "values_without_txid", **key)
-        ],
-    }
-
-
-def _differences(
-    connection: LedgerConnection, topology: str, txid: int, changes: Sequence[Row]
-) -> list[Any]:
-    """Read them in the databases of their states, those of rollbacks and repairs too."""
-    from reliability.transaction.topology.databases import TopologyDatabases, naming_database
-
-    key = TxidKey(topology, txid)
-    numbers = [row["commit_number"] for row in changes if row["attempt_id"] is None]
-    of_changes = {"topology": topology, "commit_numbers": numbers}
-    found = rows_of(connection, "differences_of_txid", **key)
-    found += rows_of(connection, "differences_of_changes", **of_changes)
-    with TopologyDatabases.of(connection, topology) as participants:
-        for participant in participants:
-            with naming_database(participant.name):
-                found += rows_of(participant.connection, "differences_of_txid", **key)
-                found += rows_of(participant.connection, "differences_of_changes", **of_changes)
-    return sorted(
-        found,
-        key=lambda row: (
-            row["attempt_id"] is None,
-            row["attempt_id"] or row["commit_number"],
-            row["state"],
-        ),
-    )
-
-
-def _named(row: Any, txid: int) -> dict[str, Any]:
-    """Format attempts as 7:2."""
-    columns = {"attempt_id": "attempt", "replaced_attempt": "replaced"}
-    return {
-        columns.get(column, column): (
-            str(TransactionAttempt(txid, value))
-            if column in columns and value is not None
-            else value
-        )
-        for column, value in row.items()
-    }
 
 
 def _difference_of(row: dict[str, Any]) -> Difference:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def status(as_json: AsJson = False) -> None:
     """Show the position of every topology, and what needs a person."""
     with ledger() as connection, connection.transaction() as tx:
-        standings = [_standing(tx, row) for row in tx.all("topology_status")]
+        standings = [_standing(tx, row) for row in tx.all("topology_status", topology=None)]
     if as_json:
         return print_json(standings)
     columns = ("emitted", "committed", "processing", "processed")

@@ -1,16 +1,20 @@
 -- topology_status --
--- The position of every topology. The last change is read from the end of the log, however long it
+-- The position of every topology, or of one. The last change is read from the end of the log, however long it
 -- is.
-SELECT p.topology, p.curr_txid, p.next_txid, p.commit_number, p.paused_reason,
+SELECT p.topology, p.curr_txid, p.next_txid, p.commit_number, p.paused_reason, p.max_spout_pending,
        (SELECT count(*) FROM reliability.attempt a WHERE a.topology = p.topology
            AND a.status IN ('PROCESSING', 'SEALING')) AS processing,
        (SELECT count(*) FROM reliability.attempt a WHERE a.topology = p.topology
            AND a.status = 'PROCESSED') AS processed,
+       (SELECT t.emitted_at FROM reliability.transaction t
+         WHERE t.topology = p.topology AND t.txid = p.curr_txid) AS oldest_uncommitted_at,
        (SELECT l.committed_at FROM reliability.commit_log l WHERE l.topology = p.topology
          ORDER BY l.commit_number DESC LIMIT 1) AS last_change_at,
        c.phase AS checkpoint
   FROM reliability.topology p JOIN reliability.checkpoint c USING (topology)
- WHERE p.participant IS NULL ORDER BY p.topology;
+ WHERE p.participant IS NULL
+   AND (%(topology)s::text IS NULL OR p.topology = %(topology)s)
+ ORDER BY p.topology;
 
 -- held_txids --
 -- Txids that a person must release; only uncommitted ones can be held.

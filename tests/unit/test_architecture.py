@@ -78,7 +78,11 @@ ALLOWED = {
         "reliability.transaction",
         "typer",
     },
-    "plugins": {"reliability", "reliability_airflow", "airflow"},
+    "plugins": {
+        "reliability",
+        "reliability_airflow",
+        *("airflow", "fastapi", "jinja2", "markupsafe"),  # Airflow brings the others
+    },
     "spark_apps": {"reliability"},
     "dags": {"reliability_airflow", "spark_apps", "airflow"},
 }

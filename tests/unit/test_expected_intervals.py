@@ -9,7 +9,6 @@ import pytest
 import typer
 
 from reliability.cli.select import check_selection, file_pattern
-from reliability.cli.txids import files_of
 from reliability.core.errors import SourceChanged, TxidHeld
 from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
@@ -19,6 +18,7 @@ from reliability.transaction.inspect.expected import (
     intervals,
     missing_intervals,
 )
+from reliability.transaction.inspect.txids import files_of
 
 UTC = timezone.utc
 NOW = datetime(2026, 6, 15, tzinfo=UTC)

@@ -1,0 +1,76 @@
+-- attempts_of_page --
+-- The attempts at some txids with what became of each, for a timeline.
+SELECT a.txid, a.attempt_id, a.status, a.reason_code, a.reason, a.verdict, a.granted_at,
+       a.processed_at, a.ended_at, coalesce(r.kind, 'COMMIT') AS request_kind,
+       coalesce(r.is_dry_run, false) AS is_dry_run, l.kind AS change, l.began_at, l.committed_at,
+       clock_timestamp() AS now
+  FROM reliability.attempt a
+  LEFT JOIN reliability.request r USING (request_id)
+  LEFT JOIN reliability.commit_log l
+         ON l.topology = a.topology AND l.txid = a.txid AND l.attempt_id = a.attempt_id
+ WHERE a.topology = %(topology)s AND a.txid = ANY (%(txids)s::bigint[])
+ ORDER BY a.txid, a.attempt_id;
+
+-- rollbacks_of_topology --
+-- The last rollbacks and repairs of a topology.
+SELECT commit_number, kind, txid, reason, committed_at FROM reliability.commit_log
+ WHERE topology = %(topology)s AND kind IN ('ROLLBACK', 'REPAIR')
+ ORDER BY commit_number DESC LIMIT %(most)s;
+
+-- series_of_topology --
+-- For the last txids that have committed: when, how many rows, how long after their emission, and how
+-- long the transaction that committed them took, in seconds.
+SELECT t.txid, extract(epoch FROM t.committed_at)::float8 AS committed_at, t.emitted_count AS rows,
+       extract(epoch FROM t.committed_at - t.emitted_at)::float8 AS lag,
+       extract(epoch FROM l.committed_at - l.began_at)::float8 AS commit,
+       extract(epoch FROM a.processed_at - a.granted_at)::float8 AS processing
+  FROM reliability.transaction t
+  JOIN reliability.attempt a ON a.topology = t.topology AND a.txid = t.txid
+       AND a.attempt_id = t.committed_attempt
+  LEFT JOIN reliability.commit_log l ON l.topology = t.topology
+       AND l.commit_number = t.commit_number
+ WHERE t.topology = %(topology)s AND t.committed_attempt IS NOT NULL
+   AND t.txid BETWEEN %(first)s AND %(last)s
+ ORDER BY t.txid;
+
+-- txids_of_a_run --
+-- The txids that a run has requested, as its mapped tasks have them.
+SELECT DISTINCT txid FROM reliability.request
+ WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s
+ ORDER BY txid;
+
+-- outcome_of_run --
+-- What a run has requested last of each txid, and the attempt that it got.
+SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.kind, r.is_dry_run, r.status, r.reason,
+       r.opened_at, r.ended_at, o.is_done, a.attempt_id, a.status AS attempt_status, a.reason_code,
+       a.reason AS attempt_reason, t.interval_start, t.interval_end
+  FROM reliability.request r
+  JOIN reliability.transaction t USING (topology, txid)
+  JOIN reliability.request_outcome o USING (request_id)
+  LEFT JOIN LATERAL (
+       SELECT * FROM reliability.attempt a WHERE a.topology = r.topology AND a.txid = r.txid
+          AND a.attempt_id > r.granted_after
+        ORDER BY a.attempt_id DESC LIMIT 1) AS a ON true
+ WHERE r.topology = %(topology)s AND r.dag_id = %(dag_id)s AND r.run_id = %(run_id)s
+ ORDER BY r.txid, r.number DESC;
+
+-- intervals_of_calendar --
+-- The last emitted intervals of a topology before a moment, each with its txids.
+SELECT t.interval_start, t.interval_end, count(*) AS txids,
+       count(t.committed_attempt) AS committed, sum(t.emitted_count)::bigint AS rows,
+       min(t.txid) AS first_txid
+  FROM reliability.transaction t
+ WHERE t.topology = %(topology)s AND t.interval_start < coalesce(%(before)s::timestamptz, 'infinity')
+   AND t.interval_start IS NOT NULL
+ GROUP BY t.interval_start, t.interval_end
+ ORDER BY t.interval_start DESC LIMIT %(most)s;
+
+-- states_of_topology --
+-- The states that explain can be asked for, with the columns of their keys.
+SELECT state, definition FROM reliability.state WHERE topology = %(topology)s ORDER BY state;
+
+-- newest_txid_of_interval --
+-- The newest txid of the interval that a moment lies in, or of the last one before it.
+SELECT txid FROM reliability.transaction
+ WHERE topology = %(topology)s AND interval_start <= %(moment)s::timestamptz
+ ORDER BY interval_start DESC, txid DESC LIMIT 1;
