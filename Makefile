@@ -1,7 +1,7 @@
 # Every target may be called on a fresh clone and at any time after; `make` alone lists them.
 PYTHON ?= python3
 PY := .venv/bin/python
-export KILL ENGINE
+export KILL ENGINE KEEP
 # Three processes, each with a server of its own; the longest files start first: Airflow's, and the
 # histories, which would otherwise run alone at the end.
 SUITE := $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
@@ -32,7 +32,7 @@ status: setup ## Say what runs
 shell: setup ## A shell with airflow, reliability, psql, spark-submit; `dev/shell CMD …` runs one
 	@dev/shell
 
-demo: setup ## 18 months of purchases with a kill -9; KILL=driver|task|supervisor|postgres, ENGINE=warm
+demo: setup ## 18 months of purchases with a kill -9; KILL=driver|task|supervisor|postgres, ENGINE=warm, KEEP=1
 	@$(PY) -m dev.demo
 
 test: setup ## Run the whole suite: unit, DAGs, Postgres and Spark, histories, Airflow

@@ -5,6 +5,8 @@
 3. in the middle, kill -9 (KILL=driver, task, supervisor, postgres or, with ENGINE=warm, engine)
 4. an Airflow backfill that replays one month: Spark runs again, nothing changes
 5. both tables against totals computed from the raw file by other means; `exact: yes`
+
+With KEEP=1 all of it runs on at the end.
 """
 
 from __future__ import annotations
@@ -245,9 +247,26 @@ def main() -> int:
         console.print(f"the demo did not finish: {error}")
         exact = False
     finally:
-        demo.environment.down()
+        if not is_kept():
+            demo.environment.down()
     console.print("exact: yes" if exact else "exact: NO")
+    if is_kept():
+        console.print(where_it_runs(demo.environment))
     return 0 if exact else 1
+
+
+def is_kept() -> bool:
+    """Say whether KEEP asks to leave all of it running."""
+    return os.environ.get("KEEP", "0") not in ("", "0")
+
+
+def where_it_runs(environment: Environment) -> str:
+    """Return the page's address, the login, and how to stop it."""
+    return (
+        f"It runs on. The page: {environment.airflow.url}/plugin/reliability\n"
+        f"  user admin, password {environment.api().password}\n"
+        "  `make down` stops it, `make reset` deletes it"
+    )
 
 
 if __name__ == "__main__":

@@ -1,0 +1,76 @@
+"""Who may see and do what: Airflow's login and its permissions.
+
+The only module that uses what Airflow does not declare as public; the other modules of the page
+take these names from here. Tested against a running Airflow, for each role.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+from urllib.parse import urlsplit
+
+from airflow.api_fastapi.app import get_auth_manager
+from airflow.api_fastapi.auth.managers.models.resource_details import DagAccessEntity
+from airflow.api_fastapi.core_api.security import (
+    GetUserDep,
+    auth_manager_from_app,
+    get_user,
+    requires_access_dag,
+)
+from fastapi import Depends, FastAPI, HTTPException, Request
+
+#: a request that changes something must have it: another site's form or image cannot set it
+HEADER = "X-Reliability"
+
+may_read = Depends(requires_access_dag("GET", DagAccessEntity.RUN))
+may_act = Depends(requires_access_dag("PUT", DagAccessEntity.RUN))
+logged_in = Depends(get_user)
+
+
+def prepare(app: FastAPI) -> None:
+    """Let Airflow's dependencies find its auth manager: a mounted application has none."""
+    app.dependency_overrides[auth_manager_from_app] = get_auth_manager
+
+
+def readable_dags(user: GetUserDep) -> set[str]:
+    """Return the ids of the DAGs whose runs the user may read."""
+    found: set[str] = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+    return found
+
+
+def name_of(user: GetUserDep) -> str:
+    """Return the user's name, for the ledger."""
+    return str(user.get_name())
+
+
+def may_act_on(user: Any, dag_id: str) -> bool:
+    """Say whether the user may change the runs of a DAG."""
+    from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
+
+    return bool(
+        get_auth_manager().is_authorized_dag(
+            method="PUT",
+            access_entity=DagAccessEntity.RUN,
+            details=DagDetails(id=dag_id),
+            user=user,
+        )
+    )
+
+
+def same_origin(request: Request) -> None:
+    """Refuse a change that another site may have asked for: cookies alone do not prove intent.
+
+    :raises HTTPException: 403
+    """
+    origin = request.headers.get("origin")
+    site = request.headers.get("sec-fetch-site", "same-origin")
+    if HEADER not in request.headers or site != "same-origin":
+        raise HTTPException(403, "this request does not come from the page")
+    if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        raise HTTPException(403, f"the page was not loaded from {origin}")
+
+
+from_the_page = Depends(same_origin)
+User = GetUserDep
+ReadableDags = Annotated[set[str], Depends(readable_dags)]
+UserName = Annotated[str, Depends(name_of)]

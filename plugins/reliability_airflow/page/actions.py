@@ -1,0 +1,167 @@
+"""What a person does on the page: the same calls, fences and records as the command line's.
+
+A replay is not here: the page asks Airflow's own API for a run with `replay` in its conf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+from fastapi import Form, Request
+from fastapi.responses import Response
+
+from reliability.core.difference import Difference
+from reliability.core.txids import format_txids
+from reliability.ledger.locks import check_known
+from reliability.transaction.correct.rollback import RunToClear
+from reliability_airflow.page.access import UserName
+from reliability_airflow.page.reading import ledger
+from reliability_airflow.page.rendering import page_of, render
+
+Reason = Annotated[str, Form(min_length=1, max_length=500)]
+Txid = Annotated[int, Form(ge=0)]
+
+
+def pause(request: Request, user: UserName, dag_id: str, reason: Reason) -> Response:
+    """Begin no more attempts."""
+    from reliability.transaction.topology.lifecycle import pause
+
+    with ledger() as connection:
+        pause(connection, dag_id, _by(user, reason))
+    return _done(request, f"{dag_id} is paused: what is being processed goes on.")
+
+
+def resume(request: Request, dag_id: str) -> Response:
+    """Let attempts begin again."""
+    from reliability.transaction.topology.lifecycle import resume
+
+    with ledger() as connection:
+        resume(connection, dag_id)
+    return _done(request, f"{dag_id} is resumed.")
+
+
+def rollback(
+    request: Request,
+    user: UserName,
+    dag_id: str,
+    txid: Txid,
+    reason: Reason,
+    dry_run: Annotated[str, Form()] = "",
+) -> Response:
+    """Roll back to a txid; or show what that would change, and offer to do it."""
+    from reliability.transaction.correct.rollback import roll_back
+
+    with ledger() as connection:
+        with connection.transaction() as tx:
+            check_known(tx, dag_id)
+        done = roll_back(connection, dag_id, txid, _by(user, reason), dry_run=bool(dry_run))
+    held = format_txids(range(done.held[0], done.held[1] + 1)) or "no txid"
+    if not dry_run:
+        return _done(
+            request,
+            f"{dag_id} was rolled back to txid {txid}, as change {done.commit_number}.",
+            differences=done.differences,
+            heading="What changed",
+            then=[f"Held until you release them: {held}."],
+        )
+    again = {
+        "path": f"{page_of(request, dag_id)}/actions/rollback",
+        "fields": {"txid": txid, "reason": reason},
+        "label": f"Roll back to txid {txid}",
+    }
+    return _done(
+        request,
+        "A dry run: nothing has changed.",
+        tone="past",
+        differences=done.differences,
+        heading="What would change",
+        then=[f"Would be held: {held}."],
+        again=again,
+    )
+
+
+def release(request: Request, dag_id: str) -> Response:
+    """Let all held txids be processed again, and offer to clear their runs."""
+    from reliability.transaction.correct.rollback import release
+
+    with ledger() as connection:
+        with connection.transaction() as tx:
+            check_known(tx, dag_id)
+        runs = release(connection, dag_id)
+    released = format_txids(txid for one in runs for txid in one.txids)
+    what = f"Released: {released}." if released else "No txid was held."
+    return _done(request, what, runs=[_plain_run(one) for one in runs])
+
+
+def park(request: Request, user: UserName, dag_id: str, txid: Txid, reason: Reason) -> Response:
+    """Commit a txid as empty for now."""
+    from reliability.transaction.correct.park import park
+
+    with ledger() as connection:
+        with connection.transaction() as tx:
+            check_known(tx, dag_id)
+        committed = park(connection, dag_id, txid, _by(user, reason))
+    return _done(request, f"Txid {txid} is parked. {_when(committed, txid)}")
+
+
+def skip(request: Request, user: UserName, dag_id: str, txid: Txid, reason: Reason) -> Response:
+    """Commit a txid as empty for good."""
+    from reliability.transaction.correct.park import skip
+
+    with ledger() as connection:
+        with connection.transaction() as tx:
+            check_known(tx, dag_id)
+        committed = skip(connection, dag_id, txid, reason, by=user)
+    return _done(request, f"Txid {txid} is skipped for good. {_when(committed, txid)}")
+
+
+CHANGES: dict[str, Any] = {
+    f"/dags/{{dag_id}}/actions/{function.__name__}": function
+    for function in (pause, resume, rollback, release, park, skip)
+}
+
+
+def _by(user: str, reason: str) -> str:
+    """Add who did it to a reason: the ledger has no other place for it."""
+    return f"{reason} ({user}, on the page)"
+
+
+def _when(committed: Sequence[Any], txid: int) -> str:
+    numbers = [one.commit_number for one in committed if one.attempt.txid == txid]
+    if numbers:
+        return f"It has committed as empty, as change {numbers[0]}."
+    return "It commits as empty when its turn comes."
+
+
+def _plain_run(run: RunToClear) -> dict[str, str]:
+    return {
+        "dag_id": run.dag_id,
+        "run_id": run.run_id,
+        "txids": format_txids(run.txids),
+        "replays": format_txids(run.replays),
+    }
+
+
+def _done(
+    request: Request,
+    what: str,
+    *,
+    tone: str = "good",
+    differences: Sequence[Difference] | None = None,
+    heading: str = "",
+    then: Sequence[str] = (),
+    again: dict[str, Any] | None = None,
+    runs: Sequence[dict[str, str]] = (),
+) -> Response:
+    return render(
+        request,
+        "part_done.html",
+        what=what,
+        tone=tone,
+        differences=None if differences is None else [d for d in differences if not d.is_nothing],
+        heading=heading,
+        then=then,
+        again=again,
+        runs=list(runs),
+    )

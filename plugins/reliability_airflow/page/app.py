@@ -1,0 +1,210 @@
+"""The page's application: what each address shows.
+
+    /                                   topologies
+    /dags/{dag_id}                      a topology: its txids on a timeline, plots, a calendar
+    /dags/{dag_id}/txids/{txid}         a transaction
+    /dags/{dag_id}/runs?run_id=         what a run has asked for
+    /dags/{dag_id}/explain?state=       which txids made a row
+    /dags/{dag_id}/actions/…            changes (actions.py)
+
+The id of a DAG is its topology's name. Every address of a DAG needs the permission to read its
+runs.
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse, RedirectResponse, Response
+from fastapi.staticfiles import StaticFiles
+
+from reliability.core.errors import AttemptUnknown, ReliabilityError, TopologyUnknown, Transient
+from reliability.transaction.inspect.overview import for_a_person
+from reliability_airflow.page import access, actions, reading
+from reliability_airflow.page.access import ReadableDags, User
+from reliability_airflow.page.rendering import page_of, render
+from reliability_airflow.page.transaction import read_transaction
+
+STATIC = Path(__file__).with_name("static")
+#: nothing is loaded from elsewhere, and only Airflow itself may show the page in a frame
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
+    "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
+)
+
+
+def make_app() -> FastAPI:
+    """Return the application; nothing of it can be asked for without Airflow's login."""
+    app = FastAPI(title="reliability", docs_url=None, redoc_url=None, openapi_url=None)
+    access.prepare(app)
+    app.mount("/static", StaticFiles(directory=STATIC), name="static")
+    app.get("/", dependencies=[access.logged_in])(topologies)
+    for path, function in READ.items():
+        app.get(path, dependencies=[access.logged_in, access.may_read])(function)
+    for path, change in actions.CHANGES.items():
+        needed = [access.logged_in, access.may_act, access.from_the_page]
+        app.post(path, dependencies=needed)(change)
+    app.exception_handler(ReliabilityError)(_show_error)
+    app.exception_handler(HTTPException)(_show_refusal)
+    app.middleware("http")(_add_headers)
+    return app
+
+
+# --- pages ---------------------------------------------------------------------------------------
+
+
+def topologies(request: Request, readable: ReadableDags) -> Response:
+    """Show the position of every topology whose DAG the user may read."""
+    found, others = reading.read_overviews(readable)
+    notes = {one.topology: list(for_a_person(one)) for one in found}
+    return render(request, "topologies.html", overviews=found, notes=notes, others=others)
+
+
+def topology(
+    request: Request, user: User, dag_id: str, last: int | None = None, size: int = 20, to: str = ""
+) -> Response:
+    """Show a topology, with its newest txids or those up to `last`."""
+    if to:
+        txid = reading.find_txid(dag_id, to)
+        place = f"?last={txid}&size={size}" if txid is not None else ""
+        return RedirectResponse(f"{page_of(request, dag_id)}{place}#timeline", 303)
+    if size not in reading.SIZES:
+        size = reading.SIZES[0]
+    found = reading.read_topology(dag_id, last, size)
+    return render(
+        request,
+        "topology.html",
+        page=found,
+        last=last,
+        sizes=reading.SIZES,
+        notes=list(for_a_person(found.overview)),
+        may_act=access.may_act_on(user, dag_id),
+        topology=dag_id,
+    )
+
+
+def series(dag_id: str, last: int | None = None) -> Response:
+    """Return what the plots show."""
+    return JSONResponse(reading.read_series(dag_id, last))
+
+
+def calendar(request: Request, dag_id: str, before: datetime | None = None) -> Response:
+    """Show which intervals are complete."""
+    found = reading.read_calendar(dag_id, before)
+    return render(request, "calendar.html", calendar=found, topology=dag_id)
+
+
+def transaction(request: Request, user: User, dag_id: str, txid: int) -> Response:
+    """Show everything that the ledger has of a transaction."""
+    found = read_transaction(dag_id, txid)
+    may_act = access.may_act_on(user, dag_id)
+    return render(request, "transaction.html", one=found, topology=dag_id, may_act=may_act)
+
+
+def run(
+    request: Request, user: User, dag_id: str, run_id: str, map_index: int | None = None
+) -> Response:
+    """Show what a run has asked for; for one of its mapped tasks, that transaction."""
+    found = reading.read_run(dag_id, dag_id, run_id)
+    if map_index is not None and 0 <= map_index < len(found):
+        txid = found[map_index]["txid"]
+        return RedirectResponse(f"{page_of(request, dag_id)}/txids/{txid}", 303)
+    differences = [
+        (row["txid"], difference)
+        for row in found
+        if row["is_done"] and row["attempt_id"] is not None
+        for difference in read_transaction(dag_id, row["txid"]).differences_of(row["attempt_id"])
+    ]
+    return render(
+        request,
+        "run.html",
+        topology=dag_id,
+        run_id=run_id,
+        rows=found,
+        differences=differences,
+        is_done=bool(found) and all(row["status"] != "OPEN" for row in found),
+        may_act=access.may_act_on(user, dag_id),
+    )
+
+
+def explain(request: Request, dag_id: str, state: str = "") -> Response:
+    """Show which txids made a row; the key's columns are parameters named `key.COLUMN`."""
+    from reliability.transaction.inspect.explain import explain as explained
+
+    found, failure = None, None
+    page = reading.read_topology(dag_id, None, 1)
+    asked = request.query_params
+    names = next((list(one.key) for one in page.states if one.name == state), [])
+    key = {
+        name: None if f"null.{name}" in asked else asked.get(f"key.{name}", "") for name in names
+    }
+    if state and (not names or any(f"key.{name}" in asked for name in names)):
+        try:
+            with reading.ledger() as connection:
+                found = explained(connection, dag_id, state, key)
+        except ReliabilityError as error:
+            failure = error
+    return render(
+        request,
+        "explain.html",
+        topology=dag_id,
+        states=page.states,
+        state=state,
+        names=names,
+        key=key,
+        found=found,
+        failure=failure,
+    )
+
+
+READ: dict[str, Any] = {
+    "/dags/{dag_id}": topology,
+    "/dags/{dag_id}/series": series,
+    "/dags/{dag_id}/calendar": calendar,
+    "/dags/{dag_id}/txids/{txid}": transaction,
+    "/dags/{dag_id}/runs": run,
+    "/dags/{dag_id}/explain": explain,
+}
+
+
+# --- errors and headers --------------------------------------------------------------------------
+
+
+def _show_error(request: Request, error: Exception) -> Response:
+    """Say what happened and what to do, with the error's code."""
+    assert isinstance(error, ReliabilityError)
+    unknown = isinstance(error, (TopologyUnknown, AttemptUnknown, reading.NotFound))
+    status = 404 if unknown else 503 if isinstance(error, Transient) else 409
+    dag_id = request.path_params.get("dag_id", "")
+    error.fill_in(topology=dag_id)
+    return render(
+        request,
+        "part_error.html" if access.HEADER in request.headers else "error.html",
+        status=status,
+        error=error,
+        is_no_topology=isinstance(error, TopologyUnknown),
+        dag_id=dag_id,
+    )
+
+
+def _show_refusal(request: Request, error: Exception) -> Response:
+    """Answer a program in JSON and a person in words: 401 asks for Airflow's login."""
+    assert isinstance(error, HTTPException)
+    if "text/html" not in request.headers.get("accept", ""):
+        return JSONResponse({"detail": error.detail}, error.status_code)
+    here = quote(str(request.url.path))
+    return render(request, "refused.html", status=error.status_code, detail=error.detail, here=here)
+
+
+async def _add_headers(request: Request, call_next: Any) -> Response:
+    response: Response = await call_next(request)
+    response.headers["Content-Security-Policy"] = POLICY
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    response.headers["Referrer-Policy"] = "same-origin"
+    if "/static/" not in request.url.path:
+        response.headers["Cache-Control"] = "no-store"
+    return response

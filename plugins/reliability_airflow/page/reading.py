@@ -1,0 +1,273 @@
+"""What the pages show, read from the ledger in one transaction a page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from itertools import groupby
+from typing import Any
+
+from reliability.core.errors import ReliabilityError
+from reliability.core.spout import Interval
+from reliability.core.state import State
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.locks import check_known
+from reliability.ledger.migrations import check_migrated
+from reliability.ledger.records import interval_of
+from reliability.settings import ledger_dsn
+from reliability.transaction.inspect.intervals import IntervalReport
+from reliability.transaction.inspect.overview import Overview, overviews
+from reliability.transaction.inspect.txids import files_of, state_of_txid
+from reliability_airflow.page.timeline import Axis, Lane, Tick, axis_of, lane
+
+#: how many txids a timeline may show
+SIZES = (20, 50, 200)
+#: txids whose times are plotted
+PLOTTED = 500
+#: intervals of a calendar
+CALENDAR = 372
+ROLLBACKS = 20
+COMPLETE = "complete"
+
+
+@contextmanager
+def ledger() -> Iterator[LedgerConnection]:
+    """Open the ledger for one request."""
+    with LedgerConnection(ledger_dsn(), application_name="reliability page") as connection:
+        yield connection
+
+
+@contextmanager
+def reading() -> Iterator[DatabaseTransaction]:
+    """Begin the transaction in which a page is read."""
+    with ledger() as connection:
+        check_migrated(connection)
+        with connection.transaction() as tx:
+            yield tx
+
+
+# --- topologies ----------------------------------------------------------------------------------
+
+
+def read_overviews(names: set[str]) -> tuple[list[Overview], int]:
+    """Return the position of the topologies with these names, and how many others there are."""
+    with reading() as tx:
+        found = overviews(tx)
+    shown = [one for one in found if one.topology in names]
+    return shown, len(found) - len(shown)
+
+
+# --- a topology ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """A txid in the list of a topology."""
+
+    txid: int
+    interval: Interval | None
+    state: str
+    why: str
+    rows: int | None
+    files: Sequence[str]
+    replays: int
+    attempts: int
+    emitted_at: datetime
+    committed_at: datetime | None
+    lane: Lane
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopologyPage:
+    """A topology and some of its txids, the newest first.
+
+    :param newer: the `last` of the page before; None if this is the first
+    :param older: the `last` of the next page; None if this is the last
+    """
+
+    overview: Overview
+    lines: Sequence[Line]
+    ticks: Sequence[Tick]
+    size: int
+    newer: int | None
+    older: int | None
+    rollbacks: Sequence[Mapping[str, Any]]
+    details: Mapping[str, Any]
+    states: Sequence[State]
+
+
+def read_topology(topology: str, last: int | None, size: int) -> TopologyPage:
+    """Read a topology with `size` txids up to the last that is given.
+
+    :raises TopologyUnknown: there is none with this name
+    """
+    with reading() as tx:
+        check_known(tx, topology)
+        overview = next(one for one in overviews(tx, topology) if one.topology == topology)
+        top = overview.emitted if last is None else min(last, overview.emitted)
+        rows = tx.all("page_of_txids", topology=topology, before=top + 1, txids=None, page=size)
+        txids = [row["txid"] for row in rows]
+        attempts = tx.all("attempts_of_page", topology=topology, txids=txids)
+        by_txid = {txid: list(own) for txid, own in groupby(attempts, lambda row: row["txid"])}
+        axis = axis_of(attempts)
+        return TopologyPage(
+            overview=overview,
+            lines=[_line(axis, row, by_txid.get(row["txid"], [])) for row in rows],
+            ticks=[*axis.ticks()],
+            size=size,
+            newer=min(top + size, overview.emitted) if top < overview.emitted else None,
+            older=txids[-1] - 1 if txids and txids[-1] > 1 else None,
+            rollbacks=tx.all("rollbacks_of_topology", topology=topology, most=ROLLBACKS),
+            details=tx.one("topology_details", topology=topology),
+            states=[
+                State.from_definition(row["definition"])
+                for row in tx.all("states_of_topology", topology=topology)
+            ],
+        )
+
+
+def _line(axis: Axis, row: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -> Line:
+    state, why = state_of_txid(row)
+    return Line(
+        txid=row["txid"],
+        interval=interval_of(row),
+        state="replayed" if state.startswith("replayed") else state,
+        why=why,
+        rows=row["rows"],
+        files=files_of(row["items"] or ()),
+        replays=row["replays"],
+        attempts=len(attempts),
+        emitted_at=row["emitted_at"],
+        committed_at=row["committed_at"],
+        lane=lane(axis, attempts),
+    )
+
+
+def find_txid(topology: str, text: str) -> int | None:
+    """Return the txid that a person means: its number, or the newest of an interval.
+
+    :raises ReliabilityError: it is neither
+    """
+    text = text.strip()
+    if text.isdigit():
+        return int(text)
+    try:
+        moment = Interval.parse(text).start
+    except (ReliabilityError, ValueError) as error:
+        raise NotFound(
+            f"{text!r} is neither a txid nor an interval",
+            remedy="write a number such as 14, or a date such as 2013-04 or 2013-04-01.",
+        ) from error
+    with reading() as tx:
+        row = tx.first("newest_txid_of_interval", topology=topology, moment=moment)
+    return row["txid"] if row else None
+
+
+class NotFound(ReliabilityError):
+    """There is no such thing."""
+
+    code = "NOT_FOUND"
+
+
+def read_series(topology: str, last: int | None) -> dict[str, list[Any]]:
+    """Return the times of the last txids as columns."""
+    with reading() as tx:
+        check_known(tx, topology)
+        end = tx.one("next_txid", topology=topology)["next_txid"] - 1
+        top = end if last is None else min(last, end)
+        rows = tx.all("series_of_topology", topology=topology, first=top - PLOTTED + 1, last=top)
+    columns = ("txid", "committed_at", "rows", "lag", "commit", "processing")
+    return {name: [row[name] for row in rows] for name in columns}
+
+
+# --- completeness --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Day:
+    """An interval in the calendar."""
+
+    interval: Interval
+    state: str
+    count: int = 1
+    txids: int = 0
+    rows: int = 0
+    first_txid: int | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calendar:
+    """The intervals of a topology, by year or month; `older` is where the page before ends."""
+
+    groups: Sequence[tuple[str, Sequence[Day]]]
+    older: datetime | None
+    unknown: str | None
+
+
+def read_calendar(topology: str, before: datetime | None) -> Calendar:
+    """Read the last intervals before a moment, and those that lack a commit among them."""
+    with reading() as tx:
+        check_known(tx, topology)
+        rows = tx.all("intervals_of_calendar", topology=topology, before=before, most=CALENDAR + 1)
+        lacking = next(iter(overviews(tx, topology))).lacking
+    days = {interval_of(row): _day(row) for row in rows[:CALENDAR]}
+    oldest = min((one.start for one in days if one), default=None)
+    for report in lacking.reports:
+        interval = report.interval
+        if interval is None or (oldest and len(rows) > CALENDAR and interval.start < oldest):
+            continue
+        if before is None or interval.start < before:
+            days[interval] = _lacking(report, days.get(interval))
+    ordered = sorted((one for one in days.values()), key=lambda day: day.interval.start)
+    short = all(day.interval.end - day.interval.start < _MONTH for day in ordered)
+    form = "%Y-%m" if short else "%Y"
+    groups = [
+        (name, list(own))
+        for name, own in groupby(ordered, lambda day: f"{day.interval.start:{form}}")
+    ]
+    return Calendar(
+        groups=groups,
+        older=oldest if len(rows) > CALENDAR else None,
+        unknown=lacking.unknown,
+    )
+
+
+_MONTH = datetime(2000, 1, 29) - datetime(2000, 1, 1)
+
+
+def _day(row: Mapping[str, Any]) -> Day:
+    interval = interval_of(row)
+    assert interval is not None
+    return Day(
+        interval=interval,
+        state=COMPLETE if row["txids"] == row["committed"] else "open",
+        txids=row["txids"],
+        rows=row["rows"] or 0,
+        first_txid=row["first_txid"],
+    )
+
+
+def _lacking(report: IntervalReport, emitted: Day | None) -> Day:
+    assert report.interval is not None
+    return Day(
+        interval=report.interval,
+        state=report.state.value,
+        count=report.count,
+        txids=emitted.txids if emitted else 0,
+        rows=emitted.rows if emitted else 0,
+        first_txid=emitted.first_txid if emitted else None,
+        why=report.why,
+    )
+
+
+# --- a run ---------------------------------------------------------------------------------------
+
+
+def read_run(topology: str, dag_id: str, run_id: str) -> list[Mapping[str, Any]]:
+    """Return what a run has asked for, and what became of it, by txid."""
+    with reading() as tx:
+        check_known(tx, topology)
+        return tx.all("outcome_of_run", topology=topology, dag_id=dag_id, run_id=run_id)

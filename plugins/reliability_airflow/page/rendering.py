@@ -1,0 +1,143 @@
+"""From values to HTML: the templates, and how they write numbers, times and lengths."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime, timezone
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+from fastapi import Request
+from fastapi.responses import HTMLResponse
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from markupsafe import Markup
+
+from reliability.core.difference import format_cell
+from reliability_airflow.links import query, run_path
+from reliability_airflow.page.timeline import format_length
+
+#: word of a state -> kind of its badge, sign. The word is always shown: no colour alone tells it.
+SIGNS = {
+    "up to date": ("good", "✓"),
+    "complete": ("good", "✓"),
+    "committed": ("good", "✓"),
+    "satisfied": ("good", "✓"),
+    "passed": ("good", "✓"),
+    "replayed": ("good", "↻"),
+    "replaced": ("past", "↻"),
+    "working": ("busy", "▶"),
+    "open": ("busy", "▶"),
+    "processing": ("busy", "▶"),
+    "sealing": ("busy", "▶"),
+    "processed": ("busy", "◷"),
+    "emitting": ("busy", "▶"),
+    "waiting": ("busy", "◷"),
+    "dry_run": ("past", "◇"),
+    "dry run": ("past", "◇"),
+    "held": ("warn", "⚑"),
+    "paused": ("warn", "‖"),
+    "parked": ("warn", "∅"),
+    "late": ("warn", "◔"),
+    "missing": ("warn", "?"),
+    "skipped": ("past", "∅"),
+    "rolled_back": ("past", "↶"),
+    "rolled back": ("past", "↶"),
+    "fenced": ("past", "⊘"),
+    "blocked": ("bad", "■"),
+    "failed": ("bad", "✕"),
+    "closed": ("bad", "✕"),
+    "given_up": ("bad", "✕"),
+}
+
+
+def page_of(request: Request, dag_id: str) -> str:
+    """Return the address of a topology's page."""
+    return f"{request.scope.get('root_path', '')}/dags/{quote(dag_id, safe='')}"
+
+
+def render(request: Request, template: str, *, status: int = 200, **values: Any) -> HTMLResponse:
+    """Return a page, or a part of one."""
+    base = request.scope.get("root_path", "")
+    text = (
+        _environment()
+        .get_template(template)
+        .render(
+            base=base,
+            airflow=base.removesuffix("/reliability"),
+            now=datetime.now(timezone.utc),
+            **values,
+        )
+    )
+    return HTMLResponse(text, status)
+
+
+@cache
+def _environment() -> Environment:
+    folder = Path(__file__).with_name("templates")
+    environment = Environment(
+        loader=FileSystemLoader(folder),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters.update(
+        number=_number,
+        moment=_moment,
+        ago=_ago,
+        took=lambda seconds: "" if seconds is None else format_length(seconds),
+        segment=lambda text: quote(str(text), safe=""),
+        badge=_badge,
+        sign=lambda word: SIGNS.get(_plain(word), ("past", "·"))[1],
+        tone=lambda word: SIGNS.get(_plain(word), ("past", "·"))[0],
+        percent=lambda value: f"{value:.3f}%",
+        cell=format_cell,
+    )
+    environment.globals.update(run_path=run_path, query=query)
+    return environment
+
+
+def _plain(word: Any) -> str:
+    return str(getattr(word, "value", word)).lower()
+
+
+def _badge(word: Any) -> Markup:
+    plain = _plain(word)
+    tone, sign = SIGNS.get(plain, ("past", "·"))
+    text = plain.replace("_", " ")
+    return Markup(
+        '<span class="badge {}"><span class="sign" aria-hidden="true">{}</span>{}</span>'
+    ).format(tone, sign, text)
+
+
+def _number(value: Any) -> str:
+    return "" if value is None else f"{value:,}" if isinstance(value, (int, float)) else str(value)
+
+
+def _moment(value: datetime | None) -> Markup:
+    """Write a time in UTC, to the second."""
+    if value is None:
+        return Markup("")
+    utc = value.astimezone(timezone.utc)
+    return Markup('<time datetime="{}">{}</time>').format(
+        utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S}"
+    )
+
+
+def _ago(value: datetime | None, now: datetime) -> Markup:
+    """Write how long ago something was; the time itself is its title."""
+    if value is None:
+        return Markup("never")
+    utc = value.astimezone(timezone.utc)
+    length = format_length(round(max((now - value).total_seconds(), 0)) or 0.0)
+    length = "now" if (now - value).total_seconds() < 1 else f"{length} ago"
+    return Markup('<time datetime="{}" title="{}">{}</time>').format(
+        utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S} UTC", length
+    )
+
+
+def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns of a row that people see."""
+    return {name: value for name, value in values.items() if not name.startswith("_")}

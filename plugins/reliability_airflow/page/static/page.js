@@ -1,0 +1,298 @@
+// Dialogs, refreshing, plots, and links from Airflow's frame to Airflow's own pages.
+
+const { base, airflow } = document.documentElement.dataset;
+const HEADERS = { "X-Reliability": "page", Accept: "text/html" };
+
+// --- refreshing ----------------------------------------------------------------------------------
+// Parts marked with data-refresh (seconds) are read again, unless somebody is using a dialog or the
+// page is not seen.
+
+function refreshed() {
+  return [...document.querySelectorAll("[data-refresh]")];
+}
+
+async function refresh() {
+  const parts = refreshed();
+  if (!parts.length) return;
+  const seconds = Math.min(...parts.map((part) => Number(part.dataset.refresh)));
+  await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
+  if (!document.hidden && !document.querySelector("dialog[open]") && !isTyping()) {
+    await replaceParts();
+  }
+  refresh();
+}
+
+function isTyping() {
+  return document.activeElement?.matches("input, select, textarea") ?? false;
+}
+
+async function replaceParts() {
+  let text;
+  try {
+    const response = await fetch(location.href, { headers: { Accept: "text/html" } });
+    if (!response.ok) return;
+    text = await response.text();
+  } catch {
+    return; // Airflow restarts; the next time will do
+  }
+  const fresh = new DOMParser().parseFromString(text, "text/html");
+  const focused = document.activeElement?.getAttribute?.("href");
+  const old = refreshed();
+  const news = [...fresh.querySelectorAll("[data-refresh], .do-it")];
+  if (news.length !== old.length || news.some((part) => part.matches(".do-it"))) {
+    document.querySelector("#main").replaceWith(fresh.querySelector("#main"));
+    prepare();
+  } else {
+    old.forEach((part, place) => {
+      if (part.innerHTML !== news[place].innerHTML) part.innerHTML = news[place].innerHTML;
+    });
+  }
+  if (focused) document.querySelector(`[href="${CSS.escape(focused)}"]`)?.focus();
+}
+
+// --- dialogs and changes -------------------------------------------------------------------------
+
+document.addEventListener("click", (event) => {
+  const opener = event.target.closest("[data-opens]");
+  if (opener) {
+    document.getElementById(opener.dataset.opens).showModal();
+    return;
+  }
+  const link = event.target.closest("a[data-airflow-link]");
+  if (link && window.parent !== window) {
+    event.preventDefault();
+    leaveFrame(link.href);
+  }
+});
+
+// The frame may not navigate its parent, but the parent's own document may.
+function leaveFrame(href) {
+  const outer = window.parent.document;
+  const anchor = outer.createElement("a");
+  anchor.href = href;
+  outer.body.append(anchor);
+  anchor.click();
+  anchor.remove();
+}
+
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  const act = form.dataset.posts ? post : form.dataset.replays ? replay : form.dataset.clears ? clear : null;
+  if (!act) return;
+  event.preventDefault();
+  const button = event.submitter ?? form.querySelector("button");
+  if (button.disabled) return;
+  button.disabled = true;
+  form.setAttribute("aria-busy", "true");
+  act(form, button)
+    .catch((error) => answer(form, errorNote(error.message)))
+    .finally(() => {
+      button.disabled = false;
+      form.removeAttribute("aria-busy");
+    });
+});
+
+document.addEventListener("close", (event) => {
+  if (event.target.matches?.("dialog") && event.target.dataset.changed) location.reload();
+}, true);
+
+async function post(form) {
+  const body = new URLSearchParams(new FormData(form));
+  const response = await fetch(form.dataset.posts, { method: "POST", body, headers: HEADERS });
+  const text = await response.text();
+  if (response.headers.get("content-type")?.includes("text/html")) answer(form, text);
+  else answer(form, errorNote(detailOf(text, response.status)));
+  const isDryRun = body.get("dry_run");
+  if (response.ok && !isDryRun) markChanged(form);
+}
+
+// A run of the DAG with these txids in its conf, asked of Airflow's own API with the user's session.
+async function replay(form, button) {
+  const data = new FormData(form);
+  const dag = form.dataset.replays;
+  const conf = {
+    replay: data.get("replay").replaceAll(" ", ""),
+    reason: data.get("reason"),
+    dry_run: Boolean(button.value),
+  };
+  const run = await ask("POST", `/api/v2/dags/${encodeURIComponent(dag)}/dagRuns`, {
+    logical_date: null,
+    conf,
+  });
+  const query = new URLSearchParams({ run_id: run.dag_run_id });
+  location.assign(`${base}/dags/${encodeURIComponent(dag)}/runs?${query}`);
+}
+
+async function clear(form) {
+  const runs = JSON.parse(form.dataset.clears);
+  for (const run of runs) {
+    const path = `/api/v2/dags/${encodeURIComponent(run.dag_id)}/dagRuns/${encodeURIComponent(run.run_id)}/clear`;
+    await ask("POST", path, { dry_run: false, only_failed: false });
+  }
+  markChanged(form);
+  answer(form, note("good", "✓", `${runs.length === 1 ? "1 run is" : `${runs.length} runs are`} cleared: Airflow works on them.`));
+}
+
+async function ask(method, path, body) {
+  const response = await fetch(`${airflow}${path}`, {
+    method,
+    headers: { "Content-Type": "application/json", Accept: "application/json" },
+    body: JSON.stringify(body),
+  });
+  const text = await response.text();
+  if (!response.ok) throw new Error(`Airflow refuses it (${response.status}): ${detailOf(text, "")}`);
+  return JSON.parse(text);
+}
+
+function detailOf(text, status) {
+  try {
+    const { detail } = JSON.parse(text);
+    if (typeof detail === "string") return detail;
+    if (Array.isArray(detail)) return detail.map((one) => `${one.loc?.at(-1)}: ${one.msg}`).join("; ");
+    return JSON.stringify(detail);
+  } catch {
+    return `the answer was ${status} ${text.slice(0, 200)}`;
+  }
+}
+
+function answer(form, html) {
+  const place = form.closest("dialog") ?? form.parentElement;
+  place.querySelector(".answer")?.remove();
+  const box = document.createElement("div");
+  box.className = "answer";
+  box.innerHTML = html;
+  place.append(box);
+  box.querySelector("button, a")?.focus();
+  box.scrollIntoView({ block: "nearest" });
+}
+
+function markChanged(form) {
+  const dialog = form.closest("dialog");
+  if (dialog) dialog.dataset.changed = "yes";
+}
+
+function note(tone, sign, text) {
+  const box = document.createElement("div");
+  box.innerHTML = `<div class="note ${tone}" role="status"><span class="sign" aria-hidden="true">${sign}</span><p></p></div>`;
+  box.querySelector("p").textContent = text;
+  return box.innerHTML;
+}
+
+function errorNote(text) {
+  return note("bad", "✕", text).replace('role="status"', 'role="alert"');
+}
+
+// --- plots ---------------------------------------------------------------------------------------
+
+function color(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+const PLOTS = {
+  lag: { of: (data) => data.lag, label: "lag", unit: "s", stroke: "--waiting-line" },
+  commit: { of: (data) => data.commit.map((v) => (v === null ? null : v * 1000)), label: "commit", unit: "ms", stroke: "--commit" },
+  throughput: { of: throughput, label: "rows an hour", unit: "", stroke: "--processing" },
+};
+
+// Rows an hour over a sliding time of ten commits: a single commit has no rate.
+function throughput(data) {
+  const window = 10;
+  const order = data.txid.map((_, i) => i).sort((a, b) => data.committed_at[a] - data.committed_at[b]);
+  const result = new Array(data.txid.length).fill(null);
+  order.forEach((own, place) => {
+    const first = Math.max(place - window, 0);
+    const took = data.committed_at[own] - data.committed_at[order[first]];
+    if (place - first < 5 || took <= 0) return;
+    const rows = order.slice(first + 1, place + 1).reduce((sum, i) => sum + (data.rows[i] ?? 0), 0);
+    result[own] = (rows * 3600) / took;
+  });
+  return result;
+}
+
+async function plots() {
+  const place = document.querySelector("[data-series]");
+  if (!place) return;
+  const data = await (await fetch(place.dataset.series)).json();
+  await uplotLoaded();
+  const draw = () => {
+    for (const figure of place.querySelectorAll("[data-plot]")) {
+      figure.querySelector(".uplot")?.remove();
+      figure.querySelector("details")?.remove();
+      plot(figure, data, PLOTS[figure.dataset.plot]);
+    }
+  };
+  draw();
+  let width = place.clientWidth;
+  new ResizeObserver(() => {
+    if (place.clientWidth !== width) {
+      width = place.clientWidth;
+      draw();
+    }
+  }).observe(place);
+  addEventListener("themechange", draw);
+}
+
+function uplotLoaded() {
+  if (window.uPlot) return Promise.resolve();
+  return new Promise((resolve, reject) => {
+    const script = document.createElement("script");
+    script.src = `${base}/static/uplot/uPlot.iife.min.js`;
+    script.onload = resolve;
+    script.onerror = reject;
+    document.head.append(script);
+  });
+}
+
+function plot(figure, data, { of, label, unit, stroke }) {
+  const values = of(data);
+  const axis = { stroke: color("--dim"), grid: { stroke: color("--line") }, ticks: { stroke: color("--line") } };
+  const whole = (v) => (v === null ? "" : new Intl.NumberFormat("en", { maximumSignificantDigits: 4 }).format(v));
+  const short = new Intl.NumberFormat("en", { notation: "compact" });
+  new window.uPlot(
+    {
+      width: figure.clientWidth,
+      height: 180,
+      cursor: { y: false },
+      legend: { live: true },
+      scales: { x: { time: false }, y: { range: (_, __, max) => [0, max > 0 ? max * 1.1 : 1] } },
+      axes: [
+        { ...axis, values: (_, ticks) => ticks.map((v) => (Number.isInteger(v) ? v : "")) },
+        { ...axis, size: 56, values: (_, ticks) => ticks.map((v) => short.format(v)) },
+      ],
+      series: [
+        { label: "txid" },
+        { label: unit ? `${label} (${unit})` : label, stroke: color(stroke), width: 1.5, points: { show: values.length < 60, size: 5 }, value: (_, v) => whole(v) },
+      ],
+    },
+    [data.txid, values],
+    figure,
+  );
+  figure.append(asTable(data.txid, values, label, unit, whole));
+}
+
+// The same numbers for those who do not see the plot.
+function asTable(txids, values, label, unit, whole) {
+  const details = document.createElement("details");
+  details.innerHTML = '<summary>As a table</summary><div class="scroll short"><table><thead><tr><th scope="col" class="right">Txid</th><th scope="col" class="right"></th></tr></thead><tbody></tbody></table></div>';
+  details.querySelector("th:last-child").textContent = unit ? `${label} (${unit})` : label;
+  details.addEventListener("toggle", () => {
+    const body = details.querySelector("tbody");
+    if (body.rows.length) return;
+    txids.forEach((txid, i) => {
+      const row = body.insertRow(0);
+      for (const text of [txid, whole(values[i])]) {
+        const cell = row.insertCell();
+        cell.className = "right";
+        cell.textContent = text;
+      }
+    });
+  });
+  return details;
+}
+
+function prepare() {
+  plots();
+}
+
+prepare();
+refresh();

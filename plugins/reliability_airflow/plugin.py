@@ -1,0 +1,63 @@
+"""What Airflow's UI gets of this package: the page, and the links to it.
+
+Every component of Airflow loads this module, so it is light: the page's application is made when
+the API server first asks for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from functools import cached_property
+from typing import Any
+
+from airflow.plugins_manager import AirflowPlugin
+
+from reliability_airflow.links import LINKS, PREFIX
+
+Scope = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
+Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+
+class LazyPage:
+    """The page as an ASGI application that is made at the first request."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer a request."""
+        await self._app(scope, receive, send)
+
+    @cached_property
+    def _app(self) -> Any:
+        from reliability_airflow.page.app import make_app
+
+        return make_app()
+
+
+def _view(destination: str, name: str, route: str, href: str) -> dict[str, Any]:
+    return {
+        "name": name,
+        "destination": destination,
+        "url_route": route,
+        "href": f"{PREFIX}{href}",
+        "icon": f"{PREFIX}/static/icon.svg",
+        "icon_dark_mode": f"{PREFIX}/static/icon-dark.svg",
+    }
+
+
+class ReliabilityPlugin(AirflowPlugin):
+    """The page, in the navigation and as a tab of DAGs, runs and task instances."""
+
+    name = "reliability"
+    fastapi_apps = [{"app": LazyPage(), "url_prefix": PREFIX, "name": "reliability"}]  # noqa: RUF012
+    external_views = [  # noqa: RUF012
+        {**_view("nav", "Transactions", "reliability", "/"), "category": "browse"},
+        _view("dag", "Transactions", "reliability-dag", "/dags/{DAG_ID}"),
+        _view("dag_run", "Transactions", "reliability-run", "/dags/{DAG_ID}/runs?run_id={RUN_ID}"),
+        _view(
+            "task_instance",
+            "Transaction",
+            "reliability-task",
+            "/dags/{DAG_ID}/runs?run_id={RUN_ID}&map_index={MAP_INDEX}",
+        ),
+    ]
+    operator_extra_links = LINKS
