@@ -84,6 +84,15 @@ def engine_folder() -> Path:
     return Path(os.environ.get("RELIABILITY_ENGINE_FOLDER") or f"/tmp/reliability-{os.getuid()}")
 
 
+def spark_history(application_id: str) -> str | None:
+    """Return where Spark's history server shows an application, by RELIABILITY_SPARK_HISTORY.
+
+    That is the server's address, such as `http://history:18080`; None if it is not set.
+    """
+    server = os.environ.get("RELIABILITY_SPARK_HISTORY", "").rstrip("/")
+    return f"{server}/history/{application_id}/" if server else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leases:
     """Timeouts in seconds; the lease of a running attempt is an option of its topology.

@@ -129,6 +129,7 @@ CREATE TABLE reliability.attempt_step (
     claimed_at timestamp with time zone,
     started_at timestamp with time zone,
     ended_at timestamp with time zone,
+    ui_url text,
     CONSTRAINT attempt_step_pkey PRIMARY KEY (topology, txid, attempt_id, step),
     CONSTRAINT attempt_step_code_digest_fkey FOREIGN KEY (code_digest) REFERENCES reliability.code(digest),
     CONSTRAINT attempt_step_topology_txid_attempt_id_fkey FOREIGN KEY (topology, txid, attempt_id) REFERENCES reliability.attempt(topology, txid, attempt_id),

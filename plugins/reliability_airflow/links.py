@@ -24,42 +24,58 @@ def run_path(dag_id: str, run_id: str) -> str:
     return f"/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
 
 
-class TransactionLink(BaseOperatorLink):
-    """The transaction that the task works on."""
-
-    name = "Transaction"
+class _Link(BaseOperatorLink):
+    """A link of a task that works on a txid."""
 
     def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Return its address; empty before the txid is known."""
+        """Return its address; empty if there is nothing to show."""
         txid = str(getattr(operator, "txid", ""))
         topology = getattr(operator, "topology", None)
         if topology is None or not txid.isdigit():
-            return ""
-        return f"{_airflow()}{transaction_path(topology.name, int(txid))}"
+            return ""  # the task has ended before its txid was known
+        place = self.place(operator, transaction_path(topology.name, int(txid)))
+        return f"{_airflow()}{place}" if place else ""
+
+    def place(self, operator: Any, transaction: str) -> str:
+        """Return where it is, below Airflow's address.
+
+        :param transaction: where the page shows the transaction
+        """
+        raise NotImplementedError
 
 
-class BlockingRunLink(BaseOperatorLink):
-    """The run of the txid that this one waits for, if no run works on that one."""
+class TransactionLink(_Link):
+    """The transaction that the task works on, with its attempts."""
 
-    name = "Blocking run"
+    name = "Transaction"
 
-    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Return its address; empty if nothing blocks the task."""
-        found = getattr(operator, "blocking_run", None)
-        return f"{_airflow()}{run_path(*found)}" if found else ""
+    def place(self, operator: Any, transaction: str) -> str:
+        """Return the page of the transaction."""
+        return transaction
 
 
-class SparkLink(BaseOperatorLink):
-    """The UI of the Spark application that the task has started, while that runs."""
+class SparkLink(_Link):
+    """Spark's UI of the newest attempt, while that runs or by the history server."""
 
     name = "Spark UI"
 
-    def get_link(self, operator: BaseOperator, *, ti_key: Any) -> str:
-        """Return its address; empty if the task has started none, or it has no UI."""
-        return str(getattr(operator, "spark_ui", "") or "")
+    def place(self, operator: Any, transaction: str) -> str:
+        """Return where the page looks for it."""
+        return f"{transaction}/spark"
 
 
-LINKS = [TransactionLink(), BlockingRunLink(), SparkLink()]
+class BlockingRunLink(_Link):
+    """The run of the older txid that the task waits for, if nothing works on that one."""
+
+    name = "Blocking run"
+
+    def place(self, operator: Any, transaction: str) -> str:
+        """Return the run in Airflow; empty if nothing blocks the task."""
+        found = getattr(operator, "blocking_run", None)
+        return run_path(*found) if found else ""
+
+
+LINKS = (TransactionLink(), SparkLink(), BlockingRunLink())
 
 
 def query(**parameters: object) -> str:

@@ -25,6 +25,7 @@ from reliability.settings import engine_of
 from reliability.spark.submit import driver_environment, process_batch
 from reliability.topologies import folder_of
 from reliability_airflow.context import contact_of
+from reliability_airflow.links import LINKS
 from reliability_airflow.triggers import TurnTrigger
 from reliability_airflow.waiting import WaitingOperator
 
@@ -52,6 +53,7 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
     """
 
     template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "txid")
+    operator_extra_links = LINKS
 
     def __init__(
         self,
@@ -74,6 +76,7 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
         self.topology = topology
         self.txid = txid
         self.step = step
+        self.blocking_run: tuple[str, str] | None = None  # dag_id, run_id
         self._warm_driver: WarmDriver | None = None
 
     def execute(self, context: Context) -> None:
@@ -144,6 +147,8 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
         """Leave the worker slot; `resume` continues."""
         self.log.info("txid %s waits for %s", task.txid, wait.reason)
         if wait.blocked is not None:
+            by = wait.blocked.requested_by
+            self.blocking_run = by[-1] if by else (self.topology.name, wait.blocked.run_id)
             self.log.warning("%s", wait.blocked.advice(self.topology.name))
         carried = None
         if wait.for_source:

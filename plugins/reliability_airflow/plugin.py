@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from reliability_airflow.links import LINKS, PREFIX
+from reliability_airflow.links import PREFIX
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -60,4 +60,3 @@ class ReliabilityPlugin(AirflowPlugin):
             "/dags/{DAG_ID}/runs?run_id={RUN_ID}&map_index={MAP_INDEX}",
         ),
     ]
-    operator_extra_links = LINKS

@@ -257,6 +257,7 @@ def _this_driver(spark: SparkSession, topology: Topology) -> DriverProcess:
         jvm_pid=jvm.java.lang.ProcessHandle.current().pid(),
         python_pid=os.getpid(),
         application_id=spark.sparkContext.applicationId,
+        ui_url=spark.sparkContext.uiWebUrl,
         code=fingerprint(topology),
     )
 

@@ -115,7 +115,8 @@ INSERT INTO reliability.code (digest, contents) VALUES (%(digest)s, %(contents)s
 UPDATE reliability.attempt_step d
    SET started_at = clock_timestamp(),
        driver_host = %(driver_host)s, driver_pid = %(driver_pid)s, python_pid = %(python_pid)s,
-       application_id = %(application_id)s, code_digest = %(code_digest)s
+       application_id = %(application_id)s, ui_url = %(ui_url)s,
+       code_digest = %(code_digest)s
   FROM reliability.attempt a
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
    AND a.nonce = %(nonce)s AND a.status = 'PROCESSING'

@@ -23,7 +23,7 @@ SELECT a.status, a.reason_code, a.reason, a.granted_at, a.processed_at, a.ended_
 
 -- story_steps --
 -- The steps of an attempt: where each ran, and with which code.
-SELECT d.step, d.status, d.claimed_by AS task, d.driver_host, d.application_id, d.started_at,
+SELECT d.step, d.status, d.claimed_by AS task, d.driver_host, d.application_id, d.ui_url, d.started_at,
        d.ended_at, d.code_digest, c.contents AS code
   FROM reliability.attempt_step d
   LEFT JOIN reliability.code c ON c.digest = d.code_digest

@@ -3,6 +3,7 @@
     /                                   topologies
     /dags/{dag_id}                      a topology: its txids on a timeline, plots, a calendar
     /dags/{dag_id}/txids/{txid}         a transaction
+    /dags/{dag_id}/txids/{txid}/spark   Spark's UI of its newest attempt
     /dags/{dag_id}/runs?run_id=         what a run has asked for
     /dags/{dag_id}/explain?state=       which txids made a row
     /dags/{dag_id}/actions/…            changes (actions.py)
@@ -23,6 +24,7 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 
 from reliability.core.errors import AttemptUnknown, ReliabilityError, TopologyUnknown, Transient
+from reliability.settings import spark_history
 from reliability.transaction.inspect.overview import for_a_person
 from reliability_airflow.page import access, actions, reading
 from reliability_airflow.page.access import ReadableDags, User
@@ -105,6 +107,19 @@ def transaction(request: Request, user: User, dag_id: str, txid: int) -> Respons
     return render(request, "transaction.html", one=found, topology=dag_id, may_act=may_act)
 
 
+def spark(request: Request, dag_id: str, txid: int) -> Response:
+    """Go to Spark's UI of the newest attempt: the application's, or the history server's."""
+    for attempt in read_transaction(dag_id, txid).attempts:
+        for step in reversed(attempt.report.steps):
+            if step.application_id is None:
+                continue
+            is_running = step.status == "RUNNING" and attempt.report.ended_at is None
+            place = step.ui_url if is_running else spark_history(step.application_id)
+            if place:
+                return RedirectResponse(place, 303)
+    return RedirectResponse(f"{page_of(request, dag_id)}/txids/{txid}#attempts", 303)
+
+
 def run(
     request: Request, user: User, dag_id: str, run_id: str, map_index: int | None = None
 ) -> Response:
@@ -166,6 +181,7 @@ READ: dict[str, Any] = {
     "/dags/{dag_id}/series": series,
     "/dags/{dag_id}/calendar": calendar,
     "/dags/{dag_id}/txids/{txid}": transaction,
+    "/dags/{dag_id}/txids/{txid}/spark": spark,
     "/dags/{dag_id}/runs": run,
     "/dags/{dag_id}/explain": explain,
 }

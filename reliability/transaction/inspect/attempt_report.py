@@ -44,6 +44,7 @@ class StepReport:
     task: str | None
     driver_host: str | None
     application_id: str | None
+    ui_url: str | None
     started_at: datetime | None
     ended_at: datetime | None
     code_digest: str | None

@@ -36,12 +36,16 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DriverProcess:
-    """The driver process of a step, and its code; the JVM and its Python can die separately."""
+    """The driver process of a step, and its code; the JVM and its Python can die separately.
+
+    :param ui_url: where Spark shows the application while it runs; None if it has no UI
+    """
 
     host: str
     jvm_pid: int
     python_pid: int
     application_id: str
+    ui_url: str | None = None
     code: CodeFingerprint
 
 
@@ -58,6 +62,7 @@ def start_step(
             driver_pid=driver.jvm_pid,
             python_pid=driver.python_pid,
             application_id=driver.application_id,
+            ui_url=driver.ui_url,
             code_digest=driver.code.digest,
             **grant,
         )
