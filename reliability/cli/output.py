@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
@@ -15,7 +14,13 @@ import typer
 
 from reliability.core.difference import Difference
 from reliability.core.texts import clear_command
-from reliability.core.txids import format_intervals, format_txids, name_txids, with_noun
+from reliability.core.txids import (
+    format_intervals,
+    format_txids,
+    name_txids,
+    parse_txids,
+    with_noun,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,29 +28,17 @@ if TYPE_CHECKING:
     from reliability.transaction.correct.rollback import RunToClear
 
 _WIDE = 1000  # columns in a file or a pipe: cut nothing off
-_TXIDS = re.compile(r"^(\d+)(?:\.\.(\d+))?$")
-MAX_TXIDS = 100_000
 
 
 # --- txids ---------------------------------------------------------------------------------------
 
 
 def read_txids(text: str) -> list[int]:
-    """Read `3`, `3..5` or `3,7..9`, ascending.
-
-    >>> read_txids("7..9,3")
-    [3, 7, 8, 9]
-    """
-    found: set[int] = set()
-    for part in text.split(","):
-        match = _TXIDS.match(part.strip())
-        if match is None:
-            raise typer.BadParameter(f"write txids as 3, 3..5 or 3,7..9, not {text!r}")
-        first, last = int(match[1]), int(match[2] or match[1])
-        if not 1 <= first <= last or last - first >= MAX_TXIDS:
-            raise typer.BadParameter(f"{part.strip()} is not a range of txids, or is too large")
-        found.update(range(first, last + 1))
-    return sorted(found)
+    """Read `3`, `3..5` or `3,7..9` from the command line, ascending."""
+    try:
+        return parse_txids(text)
+    except ValueError as error:
+        raise typer.BadParameter(str(error)) from error
 
 
 # --- for a program -------------------------------------------------------------------------------

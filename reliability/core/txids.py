@@ -1,11 +1,36 @@
-"""Format txids for people."""
+"""Read txids that people have written, and format txids for people."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from reliability.core.keys import read_ranges
 from reliability.core.spout import Interval
+
+MAX_TXIDS = 100_000  # of a range
+_LAST = (1 << 63) - 1  # that a ledger can hold
+_PART = re.compile(r"(\d+)(?:\.\.(\d+))?", re.ASCII)
+
+
+def parse_txids(text: str) -> list[int]:
+    """Read `3`, `3..5` or `3,7..9`, ascending.
+
+    :raises ValueError: it is none of these
+
+    >>> parse_txids("7..9,3")
+    [3, 7, 8, 9]
+    """
+    found: set[int] = set()
+    for part in text.split(","):
+        match = _PART.fullmatch(part.strip())
+        if match is None:
+            raise ValueError(f"write txids as 3, 3..5 or 3,7..9, not {text!r}")
+        first, last = int(match[1]), int(match[2] or match[1])
+        if not 1 <= first <= last <= _LAST or last - first >= MAX_TXIDS:
+            raise ValueError(f"{part.strip()} is not a range of txids, or is too large")
+        found.update(range(first, last + 1))
+    return sorted(found)
 
 
 def format_txids(txids: Iterable[int]) -> str:

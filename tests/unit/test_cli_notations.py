@@ -17,6 +17,7 @@ from reliability.cli import app
 from reliability.cli.disagreement import DagRun, Disagreement, compare
 from reliability.cli.output import read_txids
 from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.core.txids import parse_txids
 from reliability.spark import submit
 from reliability.spark.submission import Submission
 from reliability.spark.submit import SparkSubmit, SubmitFailed
@@ -27,10 +28,14 @@ GRANT = Grant(topology="shop", attempt=TransactionAttempt(7, 2), nonce="n")
 SUBMISSION = Submission(module="spark_apps.shop", grant=GRANT, step="process")
 
 
-@pytest.mark.parametrize("text", ["", "a", "3..", "5..3", "0", "-1", "1..9999999", "3 4"])
+@pytest.mark.parametrize(
+    "text", ["", " ", "a", "3..", "5..3", "0", "-1", "1..9999999", "3 4", "3,", "²", f"{1 << 63}"]
+)
 def test_what_is_no_list_of_txids_is_refused(text):
     with pytest.raises(typer.BadParameter):
         read_txids(text)
+    with pytest.raises(ValueError, match="txids"):
+        parse_txids(text)
 
 
 def test_what_lies_in_the_current_folder_shadows_nothing(tmp_path):
