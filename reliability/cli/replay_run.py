@@ -5,9 +5,8 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
 
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.audits import AuditOutcome
@@ -15,7 +14,6 @@ from reliability.core.coordinator import Wait, Work
 from reliability.core.definitions import Topology
 from reliability.core.difference import Difference
 from reliability.core.errors import (
-    NothingToReplay,
     ReliabilityError,
     RunUnsatisfied,
     Transient,
@@ -24,7 +22,6 @@ from reliability.core.errors import (
 from reliability.core.request import Request, TaskTry
 from reliability.core.spout import BatchMeta
 from reliability.core.statement_key import TxidKey
-from reliability.core.txids import format_txids, with_noun
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import skipped_of
@@ -36,6 +33,7 @@ from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.emit.requests import (
     Run,
     TaskContact,
+    check_committed,
     close,
     contact,
     contact_in,
@@ -117,21 +115,14 @@ class ReplayRun:
         """
         with self._connection.transaction() as tx:
             lock_topology(tx, self._topology)
-            committed = tx.all("committed_txids", txids=list(txids), topology=self._topology)
-            if missing := sorted(set(txids) - {row["txid"] for row in committed}):
-                have = "has" if len(missing) == 1 else "have"
-                raise NothingToReplay(
-                    f"{self._topology}: {with_noun(format_txids(missing))} {have} not committed"
-                )
+            check_committed(tx, self._topology, txids)
             if skip := tx.first("skipped_of_txids", txids=list(txids), topology=self._topology):
                 raise TxidSkipped(str(skipped_of(skip)))
+            who = replace(self._who, reason=reason)
             self._requests = {
-                txid: contact_in(tx, self._topology, txid, self._who, may_open_first=True)
+                txid: contact_in(tx, self._topology, txid, who, may_open_first=True)
                 for txid in txids
             }
-            for request in self._requests.values():
-                row: dict[str, Any] = {"request_id": request.request_id, "reason": reason or None}
-                tx.run("record_reason_of_request", **row)
 
     def requests(self) -> dict[int, int]:
         """Return the requests that `ask` has opened: txid -> request_id."""

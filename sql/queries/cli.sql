@@ -169,22 +169,11 @@ SELECT DISTINCT interval_start, interval_end FROM reliability.transaction
  WHERE topology = %(topology)s AND interval_end <= clock_timestamp()
  ORDER BY interval_start;
 
--- committed_txids --
--- Which of these txids have committed.
-SELECT txid FROM reliability.transaction
- WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[]) AND committed_attempt IS NOT NULL
- ORDER BY txid;
-
 -- uncommitted_txids --
 -- Which of these txids have not committed, and which run requests each when it is cleared.
 SELECT txid, dag_id, run_id, interval_start, interval_end FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[]) AND committed_attempt IS NULL
  ORDER BY txid;
-
--- record_reason_of_request --
--- Record why a person made a request; when it is closed, that reason replaces this one.
-UPDATE reliability.request SET reason = %(reason)s
- WHERE request_id = %(request_id)s AND status = 'OPEN';
 
 -- first_replay_after --
 -- The commit that satisfied a replay request, whichever process committed it.

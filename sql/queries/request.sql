@@ -25,6 +25,12 @@ SELECT t.committed_attempt,
   FROM reliability.transaction t
  WHERE t.topology = %(topology)s AND t.txid = %(txid)s;
 
+-- committed_txids --
+-- Which of these txids have committed.
+SELECT txid FROM reliability.transaction
+ WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[]) AND committed_attempt IS NOT NULL
+ ORDER BY txid;
+
 -- end_superseded_requests --
 -- The run makes a new request: end its older requests for this txid.
 UPDATE reliability.request
@@ -34,11 +40,13 @@ UPDATE reliability.request
 RETURNING request_id;
 
 -- open_request --
--- Open the next request of a run for a txid.
+-- Open the next request of a run for a txid. If a person has said why, that is its reason, until it is
+-- closed.
 INSERT INTO reliability.request
-       (topology, txid, dag_id, run_id, number, kind, granted_after, is_dry_run)
+       (topology, txid, dag_id, run_id, number, kind, granted_after, is_dry_run, reason)
 SELECT %(topology)s, %(txid)s, %(dag_id)s, %(run_id)s,
-       coalesce(max(number), 0) + 1, %(kind)s, %(granted_after)s, %(is_dry_run)s
+       coalesce(max(number), 0) + 1, %(kind)s, %(granted_after)s, %(is_dry_run)s,
+       %(reason)s::text
   FROM reliability.request
  WHERE topology = %(topology)s AND txid = %(txid)s
    AND dag_id = %(dag_id)s AND run_id = %(run_id)s

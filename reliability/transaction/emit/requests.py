@@ -54,6 +54,7 @@ class TaskContact:
     :param this_try: the current try, which distinguishes a clear from a retry
     :param later_tasks: all tasks downstream of it in its run
     :param is_dry_run: the run only wants to know what a replay would change
+    :param reason: why a person wants it; recorded with each request that it opens
     """
 
     run: Run
@@ -61,6 +62,7 @@ class TaskContact:
     this_try: TaskTry
     is_dry_run: bool = False
     later_tasks: frozenset[str] = frozenset()
+    reason: str = ""
 
 
 def contact(
@@ -89,9 +91,9 @@ def contact_in(
     if row is not None:
         latest = request_of(row)
         judgement = judge_contact(latest, recorded_try_of(row), contact.this_try)
-        request = _after(tx, key, latest, judgement, is_dry_run=contact.is_dry_run)
+        request = _after(tx, key, latest, judgement, contact)
     elif may_open_first:
-        request = _open_next(tx, key, is_dry_run=contact.is_dry_run)
+        request = _open_next(tx, key, contact)
     else:
         raise NoRequest(f"run {contact.run.run_id} has no request for txid {txid}")
     tx.queue(
@@ -111,34 +113,46 @@ def _after(
     key: RequestKey,
     latest: Request,
     judgement: Contact,
-    *,
-    is_dry_run: bool,
+    contact: TaskContact,
 ) -> Request:
     if judgement is Contact.OPEN_NEXT:
-        return _open_next(tx, key, is_dry_run=is_dry_run)
+        return _open_next(tx, key, contact)
     if judgement is Contact.REOPEN:
         return request_of(tx.one("reopen_request", request_id=latest.request_id))
     return latest
 
 
-def _open_next(tx: DatabaseTransaction, key: RequestKey, *, is_dry_run: bool) -> Request:
+def _open_next(tx: DatabaseTransaction, key: RequestKey, contact: TaskContact) -> Request:
     for superseded in tx.all("end_superseded_requests", reason=ASKED_AGAIN, **key):
         # No task waits for the attempt of a task that was cleared while it ran.
         tx.run("end_attempt_of_request", request_id=superseded["request_id"], reason=ASKED_AGAIN)
     facts = tx.one("facts_for_request", topology=key.topology, txid=key.txid)
     kind = kind_of_new_request(facts["committed_attempt"])
-    if is_dry_run and kind is not RequestKind.REPLAY:
+    if contact.is_dry_run and kind is not RequestKind.REPLAY:
         raise NothingToReplay(f"txid {key.txid} of {key.topology} has not committed")
     opened = tx.one(
         "open_request",
         kind=kind.value,
         granted_after=facts["newest_attempt"],
-        is_dry_run=is_dry_run,
+        is_dry_run=contact.is_dry_run,
+        reason=contact.reason or None,
         **key,
     )
     if facts["is_skipped"]:
         opened = tx.one("satisfy_skipped_request", request_id=opened["request_id"])
     return request_of(opened)
+
+
+def check_committed(tx: DatabaseTransaction, topology: str, txids: Sequence[int]) -> None:
+    """Check that all of these txids can be replayed.
+
+    :raises NothingToReplay: some have not committed, or were never emitted; names them
+    """
+    committed = tx.all("committed_txids", topology=topology, txids=list(txids))
+    if missing := sorted(set(txids) - {row["txid"] for row in committed}):
+        have = "has" if len(missing) == 1 else "have"
+        told = with_noun(format_txids(missing))
+        raise NothingToReplay(f"{topology}: {told} {have} not committed")
 
 
 def renew(connection: LedgerConnection, *request_ids: int) -> None:
