@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta, timezone
@@ -17,10 +18,19 @@ from reliability.core.errors import (
 )
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
+from reliability.core.texts import as_json
+from reliability.core.txids import format_txids, parse_txids, with_noun
 
 DRY_RUN = "dry_run"
 REFREEZE = "refreeze"
+REPLAY = "replay"
+REASON = "reason"
 WAIT_TIMEOUT = timedelta(days=7)
+_REPLAY_ELSEWHERE = (
+    "trigger the replay without a logical date. Delete this run if it was triggered; if the "
+    "schedule or a backfill has made it, backfill its date with --reprocess-behavior completed "
+    f'--dag-run-conf \'{{"{REPLAY}": ""}}\'.'
+)
 
 if TYPE_CHECKING:
     from reliability.transaction.emit.requests import Run, TaskContact
@@ -44,24 +54,59 @@ def contact_of(context: Mapping[str, Any]) -> TaskContact:
         this_try=try_of(context),
         is_dry_run=is_asked_for(DRY_RUN, context),
         later_tasks=frozenset(context["ti"].task.get_flat_relative_ids(upstream=False)),
+        reason=_text_of(REASON, context),
     )
 
 
 def is_asked_for(what: str, context: Mapping[str, Any]) -> bool:
-    """Say whether the run asks for DRY_RUN or REFREEZE: by its conf, otherwise by the DAG's params.
-
-    Airflow ignores a run's conf in its params if core.dag_run_conf_overrides_params is off; then a
-    run that was meant as a dry run would change the tables.
+    """Say whether the run asks for DRY_RUN or REFREEZE.
 
     :raises InvalidDefinition: the value in conf is not a boolean
     """
-    asked = (context["dag_run"].conf or {}).get(what, context["params"].get(what, False))
+    asked = _said(what, context, False)
     if not isinstance(asked, bool):
-        raise InvalidDefinition(
-            f"conf of run {context['dag_run'].run_id}: {what} is {asked!r}",
-            remedy=f"trigger another run; {what} must be true or false.",
-        )
+        raise _refused(what, asked, context, "must be true or false")
     return asked
+
+
+def txids_to_replay(context: Mapping[str, Any]) -> list[int] | None:
+    """Return the txids that the run names, ascending; None if it names none, and so emits.
+
+    :raises InvalidDefinition: what it says names no txids
+    """
+    asked = _text_of(REPLAY, context)
+    if not asked:
+        return None
+    try:
+        return parse_txids(asked)
+    except ValueError as error:
+        rule = f"must be txids such as 5, 5..6 or 3,7..9 ({error}), or empty"
+        raise _refused(REPLAY, asked, context, rule) from error
+
+
+def _text_of(what: str, context: Mapping[str, Any]) -> str:
+    asked = _said(what, context, "")
+    if asked is None:  # a field of Airflow's dialog that was emptied
+        return ""
+    if not isinstance(asked, str):
+        raise _refused(what, asked, context, "must be a text")
+    return asked
+
+
+def _said(what: str, context: Mapping[str, Any], default: object) -> Any:
+    """Return what the run says: by its conf, otherwise by the DAG's params.
+
+    Airflow ignores a run's conf in its params if core.dag_run_conf_overrides_params is off; then a
+    run that was meant as a dry run would change the tables.
+    """
+    return (context["dag_run"].conf or {}).get(what, context["params"].get(what, default))
+
+
+def _refused(what: str, said: object, context: Mapping[str, Any], rule: str) -> InvalidDefinition:
+    return InvalidDefinition(
+        f"conf of run {context['dag_run'].run_id}: {what} is {said!r}",
+        remedy=f"delete this run, and trigger another; {what} {rule}.",
+    )
 
 
 def dry_run_notice(context: Mapping[str, Any]) -> str:
@@ -70,6 +115,17 @@ def dry_run_notice(context: Mapping[str, Any]) -> str:
     Airflow keeps a run's conf: a clear, or a backfill without a conf, would be another dry run.
     """
     dag_run = context["dag_run"]
+    if (txids := txids_to_replay(context)) is not None:
+        conf: dict[str, object] = {REPLAY: format_txids(txids)}
+        if reason := _text_of(REASON, context):
+            conf[REASON] = reason
+        if is_asked_for(REFREEZE, context):
+            conf[REFREEZE] = True
+        return (
+            f"THIS IS A DRY RUN: run {dag_run.run_id} changes no table, and a clear of it is "
+            f"another dry run. To replay {with_noun(format_txids(txids))}: airflow dags trigger "
+            f"{dag_run.dag_id} --conf {shlex.quote(as_json(conf))}"
+        )
     date = dag_run.logical_date
     dates = f" --from-date {date:%Y-%m-%dT%H:%M} --to-date {date:%Y-%m-%dT%H:%M}" if date else ""
     return (
@@ -103,25 +159,30 @@ def interval_of(context: Mapping[str, Any]) -> Interval | None:
     if dag_run.data_interval_start is None or dag_run.data_interval_end is None:
         return None
     interval = Interval(dag_run.data_interval_start, dag_run.data_interval_end)
-    _check_place(dag_run, interval)
+    _check_place(dag_run, interval, txids_to_replay(context))
     return interval
 
 
-def _check_place(dag_run: Any, interval: Interval) -> None:
+def _check_place(dag_run: Any, interval: Interval, replayed: list[int] | None) -> None:
     # A logical date belongs to one run. If a manual run has an interval's date, the scheduler skips
     # the interval for ever, and all later ones if that run reads the interval before.
     logical_date = dag_run.logical_date
     if interval.start == interval.end:
         return  # no schedule
-    if interval.end == logical_date:
-        what = f"the interval before it, {interval}"
+    remedy = ""
+    if replayed is not None and logical_date in (interval.start, interval.end):
+        what = f"only replays {with_noun(format_txids(replayed))}"
+        remedy = _REPLAY_ELSEWHERE
+    elif interval.end == logical_date:
+        what = f"reads the interval before it, {interval}"
     elif interval.start == logical_date and interval.end > dag_run.run_after:
-        what = f"{interval} before it is over"
+        what = f"reads {interval} before it is over"
     else:
         return
     raise LogicalDateTaken(
         f"run {dag_run.run_id} has the logical date {logical_date:%Y-%m-%dT%H:%M}, which the "
-        f"scheduled run of that date needs, but reads {what}"
+        f"scheduled run of that date needs, but {what}",
+        remedy=remedy,
     )
 
 

@@ -11,7 +11,7 @@ from airflow.sdk import DAG, CronDataIntervalTimetable, Param, task_group
 from reliability.core.definitions import Topology
 from reliability.core.errors import InvalidDefinition
 from reliability.core.graph import reads_from
-from reliability_airflow.context import DRY_RUN, REFREEZE
+from reliability_airflow.context import DRY_RUN, REASON, REFREEZE, REPLAY
 from reliability_airflow.operators import TransactionOperator
 from reliability_airflow.tasks import (
     CloseOperator,
@@ -23,6 +23,8 @@ from reliability_airflow.tasks import (
 MIN_ACTIVE_RUNS = 2
 #: More than the window, because runs that wait behind a blocked txid are active too.
 ACTIVE_RUNS = 16
+#: Airflow's dialog makes null of a field that a person has emptied.
+_TEXT = ["string", "null"]
 DEFAULT_ARGS: dict[str, Any] = {
     "owner": "reliability",
     "retries": 3,
@@ -133,6 +135,17 @@ def _params() -> dict[str, Param]:
             type="boolean",
             description="The source was replaced on purpose: freeze it again and replay.",
         ),
+        REPLAY: Param(
+            "",
+            type=_TEXT,
+            description="Replay exactly these committed txids, such as 5..6 or 3,7..9, and emit "
+            "nothing. Leave the logical date empty.",
+        ),
+        REASON: Param(
+            "",
+            type=_TEXT,
+            description="Why; the ledger keeps it with each request of the run.",
+        ),
     }
 
 
@@ -145,6 +158,7 @@ def _documentation(topology: Topology) -> str:
     return (
         f"**{topology.name}** commits each batch exactly once, in order, into all its states.\n\n"
         f"| table | key | values |\n|---|---|---|\n{states}\n\n"
-        f"At most {topology.max_spout_pending} txids are between begin and commit. A backfill or "
-        "a clear replays: the same txids, and each batch's contribution is replaced."
+        f"At most {topology.max_spout_pending} txids are between begin and commit. A backfill, "
+        "a clear, or a run whose parameter `replay` names txids, replays: the same txids, and each "
+        "batch's contribution is replaced."
     )

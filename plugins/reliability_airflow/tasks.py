@@ -25,6 +25,7 @@ from reliability_airflow.context import (
     interval_of,
     is_asked_for,
     run_of,
+    txids_to_replay,
 )
 from reliability_airflow.schedule import schedule_of
 from reliability_airflow.triggers import SOURCE_POLL_SECONDS
@@ -46,7 +47,10 @@ class EmitOperator(WaitingOperator):
         self.topology = topology
 
     def execute(self, context: Context) -> list[int]:
-        """Allocate the interval's source items to txids; wait while the source is not ready."""
+        """Allocate the interval's source items to txids; wait while the source is not ready.
+
+        A run that names the txids to replay allocates none, and needs no source.
+        """
         from airflow.configuration import conf
 
         from reliability.transaction.emit.emission import emit
@@ -67,6 +71,7 @@ class EmitOperator(WaitingOperator):
                     contact_of(context),
                     max_batches=conf.getint("core", "max_map_length"),
                     refreeze=is_asked_for(REFREEZE, context),
+                    replay=txids_to_replay(context),
                     schedule=schedule_of(context["ti"].task.dag),
                 )
         except SourceNotReady as error:

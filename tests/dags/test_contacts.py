@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import shlex
 from contextlib import nullcontext
 from datetime import datetime, timezone
 from types import SimpleNamespace
@@ -108,6 +110,81 @@ def test_a_dry_run_says_so_and_how_to_make_a_real_one(contexts):
         "airflow backfill create --dag-id two_steps --from-date 2026-01-02T00:00 --to-date "
         "2026-01-02T00:00 --reprocess-behavior completed --dag-run-conf '{\"dry_run\": false}'"
     ) in said
+
+
+def test_a_dry_run_of_named_txids_tells_how_to_replay_these(contexts):
+    """A backfill would read an interval, which such a run may not even have."""
+    from reliability_airflow.context import dry_run_notice
+
+    conf = {"dry_run": True, "replay": "6,5", "reason": "it's net", "refreeze": True}
+    context = contexts("emit", conf=conf)
+    context["dag_run"].logical_date = None
+    said = dry_run_notice(context)
+    assert said.startswith("THIS IS A DRY RUN: run run changes no table, and a clear of it is ")
+    command = said.partition("To replay txids 5..6: ")[2]
+    assert command.startswith("airflow dags trigger two_steps --conf ")
+    assert json.loads(shlex.split(command)[-1]) == {
+        "replay": "5..6",
+        "reason": "it's net",
+        "refreeze": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("conf", "params", "expected"),
+    [
+        (None, {}, None),
+        ({"replay": ""}, {"replay": ""}, None),
+        ({"replay": None}, {"replay": None}, None),  # a field that was emptied in the dialog
+        ({"replay": "5..6"}, {"replay": "5..6"}, [5, 6]),
+        ({"replay": "7..9, 3"}, {"replay": ""}, [3, 7, 8, 9]),  # conf is kept out of the params
+    ],
+)
+def test_a_run_names_the_txids_that_it_replays(contexts, conf, params, expected):
+    from reliability_airflow.context import txids_to_replay
+
+    assert txids_to_replay(contexts("emit", conf=conf, params=params)) == expected
+
+
+@pytest.mark.parametrize("said", ["a", " ", "5..", "6..5", "0", "1..9999999", 5, [5], True])
+def test_what_names_no_txids_is_refused_before_anything_is_done(contexts, monkeypatch, said):
+    """A run that was meant to replay would emit its interval."""
+    from airflow.sdk.exceptions import AirflowFailException
+
+    monkeypatch.setattr(
+        "reliability.transaction.topology.databases.open_ledger", lambda _: nullcontext()
+    )
+    monkeypatch.setattr("reliability.transaction.emit.emission.emit", _never)
+    context = contexts("emit", conf={"replay": said})
+    context["dag_run"].data_interval_start = None
+    with pytest.raises(AirflowFailException, match=r"INVALID_DEFINITION.* replay is .*replay must"):
+        context["ti"].task.execute(context)
+
+
+def test_a_run_says_why_in_each_of_its_tasks(contexts):
+    """A cleared task opens a request, too."""
+    from reliability_airflow.context import contact_of
+
+    for task in ("emit", "transaction.clean", "transaction.commit"):
+        assert contact_of(contexts(task, conf={"reason": "it was net"})).reason == "it was net"
+        assert contact_of(contexts(task, conf={"reason": None})).reason == ""
+    with pytest.raises(InvalidDefinition, match="reason is 5"):
+        contact_of(contexts("emit", conf={"reason": 5}))
+
+
+def test_emit_gets_the_txids_that_its_run_names(contexts, monkeypatch):
+    emitted: dict[str, object] = {}
+    monkeypatch.setattr(
+        "reliability.transaction.topology.databases.open_ledger", lambda _: nullcontext()
+    )
+    monkeypatch.setattr(
+        "reliability.transaction.emit.emission.emit", lambda *_, **given: emitted.update(given)
+    )
+    for conf, expected in (({"replay": "2,4"}, [2, 4]), ({}, None)):
+        context = contexts("emit", conf=conf)
+        context["dag_run"].data_interval_start = None
+        context["ti"].task.execute(context)
+        assert emitted["replay"] == expected
 
 
 def test_settle_points_at_emit_if_that_failed(contexts, monkeypatch):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta, timezone
 from types import SimpleNamespace
 
@@ -19,15 +20,16 @@ LATER = FIRST + 30 * DAY
 def interval_of(airflow_home):
     from reliability_airflow.context import interval_of
 
-    def read(logical_date, start, end, run_after=LATER):
+    def read(logical_date, start, end, run_after=LATER, conf=None):
         dag_run = SimpleNamespace(
             run_id="a_run",
             logical_date=logical_date,
             data_interval_start=start,
             data_interval_end=end,
             run_after=run_after,
+            conf=conf,
         )
-        return interval_of({"dag_run": dag_run})
+        return interval_of({"dag_run": dag_run, "params": {}})
 
     return read
 
@@ -62,3 +64,22 @@ def test_a_run_in_the_place_of_a_scheduled_one_is_refused(
 ):
     with pytest.raises(LogicalDateTaken, match=what):
         interval_of(logical_date, start, end)
+
+
+REPLAYS = {"replay": "5..6"}
+
+
+@pytest.mark.parametrize("logical_date", [FIRST, FIRST + DAY])
+def test_a_run_that_only_replays_has_no_place_in_the_schedule(interval_of, logical_date):
+    """E9: a scheduled run would be missing, or would emit nothing whenever it is cleared."""
+    said = r"only replays txids 5\.\.6\. .*without a logical date.*'{\"replay\": \"\"}'"
+    with pytest.raises(LogicalDateTaken, match="only replays txids 5") as refused:
+        interval_of(logical_date, FIRST, FIRST + DAY, conf=REPLAYS)
+    assert re.search(said, str(refused.value))
+
+
+def test_a_run_that_only_replays_may_have_any_other_date_or_none(interval_of):
+    between = FIRST + 1.5 * DAY
+    assert interval_of(between, FIRST, FIRST + DAY, conf=REPLAYS) == Interval(FIRST, FIRST + DAY)
+    assert interval_of(None, None, None, conf=REPLAYS) is None
+    assert interval_of(FIRST, FIRST, FIRST, conf=REPLAYS) == Interval(FIRST, FIRST)  # no schedule

@@ -92,6 +92,22 @@ def test_a_topologys_dag_is_emit_transaction_settle(bag, dag_id):
     assert dag.max_active_runs >= max(2, TOPOLOGIES[dag_id].max_spout_pending)
 
 
+@pytest.mark.parametrize("dag_id", TOPOLOGIES)
+def test_a_run_may_name_what_it_replays_and_airflow_checks_the_kinds_of_its_parameters(bag, dag_id):
+    from airflow.sdk.exceptions import ParamValidationError
+
+    params = bag.dags[dag_id].params
+    assert params.dump() == {"dry_run": False, "refreeze": False, "replay": "", "reason": ""}
+    for name in ("dry_run", "refreeze", "replay", "reason"):
+        assert params.get_param(name).description, name
+        with pytest.raises(ParamValidationError):
+            params.get_param(name).resolve(5)
+    for name in ("replay", "reason"):
+        # the dialog makes null of a field that a person has emptied
+        assert params.get_param(name).resolve(None) is None
+        assert params.get_param(name).resolve("5..6") == "5..6"
+
+
 def in_steps():
     values = {"n": Count()}
     return Topology(

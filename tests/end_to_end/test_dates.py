@@ -37,7 +37,7 @@ dag = topology_dag(
 def stories(dates) -> dict[str, Dag]:
     """The DAGs, delivered to and running."""
     reshape(dates, "reshaped", "@monthly", "3, 1")
-    names = ("held", "placed", "early", "dry_run", "reshaped")
+    names = ("held", "placed", "early", "dry_run", "chosen", "reshaped")
     dags = {name: dates.dag(f"words_{name}") for name in names}
 
     held = dags["held"]
@@ -58,6 +58,11 @@ def stories(dates) -> dict[str, Dag]:
     early.backfill("2026-01-05T00:00:00Z", "2026-01-06T00:00:00Z")
 
     dags["dry_run"].deliver("2026-01-01", "man", "dog")
+
+    chosen = dags["chosen"]
+    chosen.deliver("2026-01-01", "man", file="a")
+    chosen.deliver("2026-01-01", "dog", file="b")
+    chosen.deliver("2026-01-02", "man")
 
     for day, word in {"2026-03-01": "man", "2026-03-29": "dog", "2026-04-05": "ape"}.items():
         dags["reshaped"].deliver(day, word)
@@ -184,6 +189,56 @@ def test_a_dry_run_by_backfill_is_green_tells_the_difference_and_changes_nothing
     assert dag.attempts() == {"1:0": "COMMITTED", "1:1": "DRY_RUN"}
     assert dag.counted() == {"dog": 1, "man": 1}
     assert dag.differences() == [(1, 1, 1, 0, 1)]
+
+
+def test_a_run_by_hand_replays_the_txids_that_its_conf_names_and_nothing_else(dates, stories):
+    """E9: a scheduled run keeps its conf, and files that came late are left to it."""
+    dag = stories["chosen"]
+    assert dag.states(2) == ["success"] * 2
+    assert sorted(dag.attempts()) == ["1:0", "2:0", "3:0"]
+    [second] = [txid for txid, day in dag.txids() if day == "2026-01-02"]
+    (dag.folder / "read_as.json").write_text(json.dumps({"man": "ape"}))
+    dag.deliver("2026-01-02", "cat", file="late")
+    wanted = {"replay": str(second), "reason": "it was an ape"}
+
+    told = dag.trigger(None, conf={**wanted, "dry_run": True})
+    assert dag.state(told) == "success"
+    assert dag.attempts()[f"{second}:1"] == "DRY_RUN"
+    assert f"To replay txid {second}: airflow dags trigger {dag.dag_id} --conf" in dag.log(told)
+
+    run_id = dag.trigger(None, conf=wanted)
+    # one that Airflow gives an interval, by its logical date, does the same
+    emptied = {"replay": str(second), "reason": None, "dry_run": False, "refreeze": False}
+    dated = dag.trigger("2026-01-02T06:00:00Z", conf=emptied)
+    assert [dag.state(each) for each in (run_id, dated)] == ["success"] * 2
+    assert dag.counted() == {"ape": 1, "dog": 1, "man": 1}
+    assert [txid for txid, _ in dag.txids()] == [1, 2, 3]
+    asked = dag.ledger_rows("run_id, txid, status, reason", "request", "request_id")
+    assert sorted(one for one in asked if one[0] in (told, run_id, dated)) == sorted(
+        (each, second, "SATISFIED", why)
+        for each, why in ((told, "it was an ape"), (run_id, "it was an ape"), (dated, None))
+    )
+    emissions = [name.partition("__")[0] for (name,) in dag.ledger_rows("run_id", "emission", "1")]
+    assert emissions == ["scheduled", "scheduled"]
+    resumed = json.loads(dates.reliability("resume-runs", dag.dag_id, "--json"))
+    assert resumed["runs"] == []
+
+    refused = dag.trigger(None, conf={"replay": f"{second},9"})
+    malformed = dag.trigger(None, conf={"replay": "the second"})
+    assert [dag.state(each) for each in (refused, malformed)] == ["failed"] * 2
+    assert "txid 9 has not committed" in dag.log(refused)
+    assert "replay must be txids such as 5, 5..6 or 3,7..9" in dag.log(malformed)
+    with pytest.raises(AirflowApiError, match="400"):
+        dag.trigger(None, conf={"replay": 5})
+    assert dag.ledger_rows("run_id, txid, status, reason", "request", "request_id") == asked
+    scheduled = [name for name, run in dag.runs().items() if run["run_type"] == "scheduled"]
+    assert [dag.runs()[name]["conf"] for name in scheduled] == [{}, {}]
+
+    day = "2026-01-02T00:00:00Z"  # a scheduled run that gets such a conf would no longer emit
+    dag.backfill(day, day, "completed", dag_run_conf=wanted)
+    assert dag.state(scheduled[1]) == "failed"
+    assert "LOGICAL_DATE_TAKEN" in dag.log(scheduled[1], number=2)
+    assert dag.ledger_rows("run_id, txid, status, reason", "request", "request_id") == asked
 
 
 # --- slow: `make test-all` -----------------------------------------------------------------------

@@ -17,6 +17,7 @@ DAYS = (  # the first and the last day that the schedule runs
     (words.placed, 1, 2),
     (words.early, 10, 11),
     (words.dry_run, 1, 1),
+    (words.chosen, 1, 2),
     (words.cleared, 1, 1),
     (words.twice, 1, 2),
     (words.told, 1, 2),

@@ -19,6 +19,7 @@ from reliability.core.errors import (
     FileRefused,
     IntervalOverlap,
     NothingToEmit,
+    NothingToReplay,
     SourceNotReady,
     SourceUnreadable,
     StateDefinitionChanged,
@@ -26,11 +27,13 @@ from reliability.core.errors import (
     Terminal,
     TooManyBatches,
 )
+from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
-from reliability.transaction.correct.park import park
+from reliability.transaction.correct.park import park, skip
 from reliability.transaction.correct.rollback import release, roll_back
-from reliability.transaction.emit.requests import Run
+from reliability.transaction.emit.requests import Run, TaskContact
+from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import Pipeline, month, shop, write_parquet
 from tests.support.fix_postgres import rolled_back, rows
 from tests.support.runner import TransactionRunner
@@ -469,3 +472,162 @@ def test_files_that_have_a_txid_are_not_opened_again(emitter, folder):
     assert emitter.emit(month(1997, 1)) == [1, 2]
     (folder / "1997-01" / "a.parquet").write_bytes(b"broken since")
     assert emitter.again().emit(month(1997, 1)) == [1, 2]
+
+
+# --- E9: a run that names the txids to replay ----------------------------------------------------
+
+BY_HAND = Run(dag_id="shop", run_id="manual__1")
+REQUESTS = (
+    "SELECT txid, number, kind, status, reason FROM reliability.request WHERE run_id = 'manual__1'"
+    " ORDER BY request_id"
+)
+
+
+@pytest.fixture
+def store(connection):
+    """Three txids that have committed, by a spout without intervals."""
+    store = Shop(connection)
+    for txid in store.deliver(made(1), made(2), made(3)):
+        store.transact(txid)
+    return store
+
+
+def by_hand(max_tries=0, **more):
+    """The emit task of a run by hand; its max_tries rise when it is cleared."""
+    this_try = TaskTry(max_tries=max_tries, try_id=f"emit {max_tries}")
+    return TaskContact(run=BY_HAND, task="emit", this_try=this_try, **more)
+
+
+def test_a_run_that_names_txids_asks_for_exactly_these_and_looks_at_no_source(store, connection):
+    """E9: nothing new is emitted, and no emission is recorded."""
+    store.makes[2] = made(102)
+    store.source.sizes.append(6)  # a fourth batch, which nobody has emitted
+    store.source.gone.add(0)
+    who = by_hand(reason="it was net")
+    assert store.runner.emit(None, who, max_batches=2, replay=[2, 3]) == [2, 3]
+    opened = [(txid, 1, "REPLAY", "OPEN", "it was net") for txid in (2, 3)]
+    assert rows(connection, REQUESTS) == opened
+    for txid in (2, 3):
+        assert all(one.is_nothing for one in store.transact(txid, BY_HAND)) is (txid == 3)
+    assert store.runner.settle(BY_HAND, [2, 3]) == [2, 3]
+    assert rows(connection, NOTHING) == [(3,)]
+    emissions = "SELECT count(*) FROM reliability.emission WHERE run_id = 'manual__1'"
+    assert rows(connection, emissions) == [(0,)]
+
+
+@pytest.mark.parametrize("interval", [None, month(1997, 2)], ids=["no logical date", "a day"])
+def test_it_does_so_for_a_spout_that_reads_by_interval_with_or_without_one(
+    emitter, folder, connection, interval
+):
+    """E9: and the interval that it has is not emitted, nor counted as such."""
+    assert emitter.emit(month(1997, 1)) == [1, 2]
+    for txid in (1, 2):
+        park(connection, "shop", txid, "not now")  # committed, and to be replayed
+    for path in (folder / "1997-01").iterdir():
+        path.unlink()
+    with pytest.raises(DataIntervalMissing):
+        emitter.runner.emit(None, by_hand(), max_batches=9)
+    assert emitter.runner.emit(interval, by_hand(), max_batches=9, replay=[1, 2]) == [1, 2]
+    assert rows(connection, NOTHING) == [(2,)]
+    assert emitter.again("scheduled__1997-02").emit(month(1997, 2)) == [3]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "named"),
+    [([2, 3, 4], "txid 4 has"), ([3, 4, 5, 9], r"txids 4\.\.5,9 have"), ([9], "txid 9 has")],
+)
+@pytest.mark.parametrize("options", [{}, {"is_dry_run": True}], ids=["replay", "dry run"])
+def test_what_has_not_committed_or_was_never_emitted_is_named_and_nothing_is_asked_for(
+    store, connection, wanted, named, options
+):
+    """E9: a mistyped number would process what nobody meant; nor is anything frozen anew."""
+    store.deliver(made(4), made(5))
+    store.source.sizes[1] = 8
+    who = by_hand(**options)
+    with pytest.raises(NothingToReplay, match=f"shop: {named} not committed"):
+        store.runner.emit(None, who, max_batches=9, replay=wanted, refreeze=True)
+    assert rows(connection, REQUESTS) == []
+    assert rows(connection, "SELECT count(*) FROM reliability.refreeze") == [(0,)]
+
+
+def test_a_topology_that_the_ledger_does_not_know_has_nothing_to_replay(emitter, connection):
+    with pytest.raises(NothingToReplay, match="txid 1 has not committed"):
+        emitter.runner.emit(None, by_hand(), max_batches=9, replay=[1])
+    assert rows(connection, "SELECT count(*) FROM reliability.topology") == [(0,)]
+
+
+def test_more_txids_than_airflow_can_map_are_refused_and_nothing_is_asked_for(store, connection):
+    with pytest.raises(TooManyBatches, match="3 batches") as refused:
+        store.runner.emit(None, by_hand(), max_batches=2, replay=[1, 2, 3])
+    assert "by several runs" in str(refused.value)
+    assert rows(connection, REQUESTS) == []
+
+
+def test_a_retry_adopts_what_it_asked_for_and_a_clear_asks_again(store, connection):
+    """R1, as of any other run; the reason is recorded each time, of a cleared task too."""
+    asked = {"max_batches": 9, "replay": [2]}
+    for _ in range(2):
+        assert store.runner.emit(None, by_hand(reason="it was net"), **asked) == [2]
+    store.transact(2, BY_HAND)
+    assert store.runner.emit(None, by_hand(1, reason="it was net"), **asked) == [2]
+    store.transact(2, BY_HAND)
+    cleared = replace(store.who(2, BY_HAND), this_try=TaskTry(max_tries=7), reason="it was net")
+    store.runner.contact(2, cleared)
+    assert rows(connection, REQUESTS) == [
+        (2, number, "REPLAY", status, "it was net")
+        for number, status in ((1, "SATISFIED"), (2, "SATISFIED"), (3, "OPEN"))
+    ]
+
+
+def test_a_run_that_is_cleared_after_a_rollback_asks_for_nothing(store, connection):
+    """E9: the runs that have emitted what was rolled back commit it first."""
+    assert store.runner.emit(None, by_hand(), max_batches=9, replay=[2]) == [2]
+    store.transact(2, BY_HAND)
+    roll_back(connection, "shop", 1, "all wrong")
+    release(connection, "shop")
+    with pytest.raises(NothingToReplay, match="txid 2 has not committed"):
+        store.runner.emit(None, by_hand(1), max_batches=9, replay=[2])
+    store.clear(2, 3)
+    for txid in (2, 3):
+        store.transact(txid)
+    assert store.runner.emit(None, by_hand(1), max_batches=9, replay=[2]) == [2]
+
+
+def test_exactly_these_txids_are_refrozen_and_once_a_run(store, connection):
+    for txid in (1, 2):
+        store.source.sizes[txid - 1] = 8
+        store.makes[txid] = made(9, rows=8)
+    refrozen = "SELECT txid, reason FROM reliability.refreeze"
+    for tries, rows_now in ((0, 8), (1, 7)):
+        store.source.sizes[1] = rows_now
+        asked = {"max_batches": 9, "replay": [2, 3], "refreeze": True}
+        assert store.runner.emit(None, by_hand(tries), **asked) == [2, 3]
+        assert rows(connection, refrozen) == [(2, "run manual__1 of shop requested it")]
+    assert rows(connection, "SELECT emitted_count FROM reliability.transaction WHERE txid = 2") == [
+        (8,)
+    ]
+
+
+def test_a_skipped_txid_among_them_is_left_out_as_by_a_clear(store, connection):
+    """C8: its request is satisfied at once."""
+    store.deliver(made(4))
+    skip(connection, "shop", 4, "a test file")
+    who = by_hand(reason="it was net")
+    assert store.runner.emit(None, who, max_batches=9, replay=[3, 4], refreeze=True) == [3, 4]
+    assert rows(connection, REQUESTS) == [
+        (3, 1, "REPLAY", "OPEN", "it was net"),
+        (4, 1, "REPLAY", "SATISFIED", "it was net"),
+    ]
+    for txid in (3, 4):
+        store.transact(txid, BY_HAND)
+    assert store.runner.settle(BY_HAND, [3, 4]) == [3, 4]
+
+
+def test_as_a_dry_run_it_tells_what_would_change(store, connection):
+    before = store.tables()
+    store.makes[2] = made(102)
+    who = by_hand(is_dry_run=True)
+    assert store.runner.emit(None, who, max_batches=9, replay=[2]) == [2]
+    assert not all(one.is_nothing for one in store.transact(2, BY_HAND, is_dry_run=True))
+    assert store.runner.settle(BY_HAND, [2]) == []
+    assert store.tables() == before

@@ -365,6 +365,28 @@ MUTANTS = (
         tests=(DRIFT + "test_a_batch_mixes_old_and_new_files_and_pieces_of_them",),
     ),
     Mutant(
+        rule="E9",
+        name="a run that names txids asks for what has not committed",
+        path="reliability/transaction/emit/requests.py",
+        old='    if missing := sorted(set(txids) - {row["txid"] for row in committed}):\n',
+        new='    if missing := sorted(set(txids[:1]) - {row["txid"] for row in committed}):\n',
+        tests=(
+            EMIT
+            + "test_what_has_not_committed_or_was_never_emitted_is_named_and_nothing_is_asked_for",
+        ),
+    ),
+    Mutant(
+        rule="E9",
+        name="a run that only replays takes a scheduled run's place",
+        path="plugins/reliability_airflow/context.py",
+        old="    if replayed is not None and logical_date in (interval.start, interval.end):\n",
+        new="    if replayed is not None and logical_date == interval.end:\n",
+        tests=(
+            "tests/dags/test_data_intervals.py"
+            "::test_a_run_that_only_replays_has_no_place_in_the_schedule",
+        ),
+    ),
+    Mutant(
         rule="A1",
         name="an ack without the nonce counts",
         path="sql/migrations/0007_digest_of_acks.sql",

@@ -11,7 +11,7 @@ from tests.mutants.table import MUTANTS, NOT_BUILT
 
 RULES = [
     *(f"R{n}" for n in range(1, 5)),
-    *(f"E{n}" for n in range(1, 9)),
+    *(f"E{n}" for n in range(1, 10)),
     *(f"A{n}" for n in range(1, 10)),
     *(f"C{n}" for n in range(1, 13)),
     *(f"H{n}" for n in range(1, 12)),

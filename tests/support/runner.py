@@ -61,11 +61,13 @@ class TransactionRunner:
         *,
         max_batches: int,
         refreeze: bool = False,
+        replay: Sequence[int] | None = None,
         schedule: Schedule | None = None,
     ) -> list[int]:
         """Give the interval's items their txids and open the run's requests.
 
         :param refreeze: freeze what the source has now of the batches that the interval has
+        :param replay: request exactly these txids, and emit nothing
         """
         return emit(
             self.connection,
@@ -74,6 +76,7 @@ class TransactionRunner:
             who,
             max_batches=max_batches,
             refreeze=refreeze,
+            replay=replay,
             schedule=schedule,
         )
 

@@ -7,11 +7,14 @@
 5. allocate txids from the topology's row and freeze each one's BatchMeta; an opaque spout's txids
    get theirs when they begin (E4)
 6. open the run's requests for old and new txids alike; those for committed txids are replays
+
+A run that names the txids to replay does the last of these alone (E9).
 """
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import (
@@ -33,11 +36,17 @@ from reliability.core.spout import (
 )
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.ledger.locks import lock_topology
+from reliability.ledger.locks import check_coordinator, lock_topology
 from reliability.ledger.records import batch_of, interval_of
 from reliability.transaction.emit.recording import EmissionKey, recorded_emission
 from reliability.transaction.emit.refreeze import refreeze
-from reliability.transaction.emit.requests import Run, TaskContact, contact_in, renew_in
+from reliability.transaction.emit.requests import (
+    Run,
+    TaskContact,
+    check_committed,
+    contact_in,
+    renew_in,
+)
 from reliability.transaction.emit.source_items import LedgerItems, freeze, is_allocated
 from reliability.transaction.topology.lifecycle import declare
 
@@ -53,18 +62,25 @@ def emit(
     *,
     max_batches: int,
     refreeze: bool = False,
+    replay: Sequence[int] | None = None,
     schedule: Schedule | None = None,
 ) -> list[int]:
     """Return the txids of the run, ascending; a repeated call returns the same ones.
 
     :param interval: the run's data interval; ignored by an untimed spout
     :param max_batches: how many txids Airflow can map for one run
-    :param refreeze: first refreeze the interval's txids whose source was replaced
+    :param refreeze: first refreeze the run's txids whose source was replaced
+    :param replay: emit nothing, and look at no source: request exactly these txids, ascending
     :param schedule: of the run's DAG; recorded, so that missing intervals are noticed
     :raises SourceNotReady, NothingToEmit, SourceUnreadable, FileRefused, SourceChanged: by the
         source
     :raises IntervalOverlap, TooManyBatches: nothing was allocated
+    :raises NothingToReplay: a dry run has no txid, or not all of `replay` have committed
     """
+    if replay is not None:
+        return _ask_for_replay(
+            connection, topology, replay, contact, max_batches, refreeze=refreeze
+        )
     if topology.spout.timed and interval is None:
         raise DataIntervalMissing(
             f"run {contact.run.run_id} of {contact.run.dag_id} has no data interval"
@@ -93,7 +109,9 @@ def _emit(
     declare(connection, topology)
     _check_ready(connection, topology, interval)
     if refreeze:  # before requests are opened: a refusal must leave none open
-        _refreeze_interval(connection, topology, interval, contact.run)
+        with connection.transaction() as tx:
+            own = _earlier_txids(tx, topology.name, interval, contact.run)
+        _refreeze(connection, topology, own, contact.run)
     for _ in range(MAX_PLANS):
         batches = _plan(connection, topology, interval, contact.run)
         _log_drift(connection, topology, batches)
@@ -119,13 +137,50 @@ def _ask_for_dry_run(
         if not txids:
             raise NothingToReplay(f"{topology.name} has emitted nothing for {interval}")
         _check_room(topology.name, len(txids), max_batches)
-        for txid in txids:
-            contact_in(tx, topology.name, txid, contact, may_open_first=True)
-    return txids
+        return _request(tx, topology.name, txids, contact)
 
 
-def _refreeze_interval(
-    connection: LedgerConnection, topology: Topology, interval: Interval | None, run: Run
+def _ask_for_replay(
+    connection: LedgerConnection,
+    topology: Topology,
+    txids: Sequence[int],
+    contact: TaskContact,
+    max_batches: int,
+    *,
+    refreeze: bool,
+) -> list[int]:
+    """Open requests for exactly these txids, or for none.
+
+    It is no emission, and not recorded as one: no interval is emitted because of it.
+    """
+    _check_room(
+        topology.name, len(txids), max_batches, remedy="replay them by several runs, some by each."
+    )
+    with connection.transaction() as tx:  # before anything is declared or refrozen
+        check_coordinator(tx, topology.name)
+        check_committed(tx, topology.name, txids)
+    if not contact.is_dry_run:
+        declare(connection, topology)
+        if refreeze:
+            _refreeze(connection, topology, txids, contact.run)
+    with connection.transaction() as tx:
+        lock_topology(tx, topology.name)
+        check_committed(tx, topology.name, txids)  # a rollback may have come
+        return _request(tx, topology.name, txids, contact)
+
+
+def _request(
+    tx: DatabaseTransaction, topology: str, txids: Sequence[int], contact: TaskContact
+) -> list[int]:
+    """Open the run's requests for the txids, and return these; harmless when repeated."""
+    requests = [contact_in(tx, topology, txid, contact, may_open_first=True) for txid in txids]
+    if requests:
+        renew_in(tx, requests[0].request_id)
+    return list(txids)
+
+
+def _refreeze(
+    connection: LedgerConnection, topology: Topology, txids: Sequence[int], run: Run
 ) -> None:
     """Refreeze at most once per run.
 
@@ -135,7 +190,7 @@ def _refreeze_interval(
     with connection.transaction() as tx:
         own = [
             txid
-            for txid in _earlier_txids(tx, topology.name, interval, run)
+            for txid in txids
             if tx.one("may_refreeze", topology=topology.name, txid=txid, reason=reason)["may"]
         ]
     for txid in own:
@@ -227,9 +282,7 @@ def _allocate(
     for txid, meta in zip(new, metas, strict=True):
         _insert(tx, topology.name, txid, meta, interval, contact.run)
     txids = sorted({*own, *new})
-    requests = [contact_in(tx, topology.name, t, contact, may_open_first=True) for t in txids]
-    if requests:
-        renew_in(tx, requests[0].request_id)
+    _request(tx, topology.name, txids, contact)
     tx.one("complete_emission", **_emission_key(topology, contact.run))
     return txids
 
@@ -269,9 +322,11 @@ def _check_overlap(tx: DatabaseTransaction, topology: str, interval: Interval | 
     check_overlap(interval, [(found, run_id) for found, run_id in emitted if found])
 
 
-def _check_room(topology: str, wanted: int, max_batches: int) -> None:
+def _check_room(topology: str, wanted: int, max_batches: int, remedy: str = "") -> None:
     if wanted > max_batches:
-        raise TooManyBatches(f"{topology}: {wanted} batches; Airflow maps at most {max_batches}")
+        raise TooManyBatches(
+            f"{topology}: {wanted} batches; Airflow maps at most {max_batches}", remedy=remedy
+        )
 
 
 def _insert(
