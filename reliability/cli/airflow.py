@@ -6,7 +6,7 @@ import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http.client import HTTPException
@@ -83,11 +83,7 @@ class Airflow:
             page = {"limit": PAGE, "offset": offset, "order_by": "run_after"}
             found = (self._ask("GET", f"{path}?{urlencode(page)}") or {}).get("dag_runs", [])
             for run in found:
-                yield DagRun(
-                    run_id=run["dag_run_id"],
-                    state=run["state"],
-                    interval=(run["data_interval_start"], run["data_interval_end"]),
-                )
+                yield _run_of(run)
             if len(found) < PAGE:
                 return
             offset += PAGE
@@ -175,6 +171,13 @@ class _NoRedirect(urllib.request.HTTPRedirectHandler):
 
     def redirect_request(self, *_: Any) -> None:
         return None
+
+
+def _run_of(run: Mapping[str, Any]) -> DagRun:
+    interval = (run["data_interval_start"], run["data_interval_end"])
+    if (run.get("conf") or {}).get("replay"):  # its txids may be of any intervals (E9)
+        interval = (None, None)
+    return DagRun(run_id=run["dag_run_id"], state=run["state"], interval=interval)
 
 
 def _path_of(dag_id: str, run_id: str) -> str:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar
+from typing import Any, ClassVar
 from urllib.parse import unquote, urlsplit
 
 import psutil
@@ -772,7 +772,7 @@ def test_a_repair_shows_what_it_would_change_and_is_a_change_of_its_own(shop):
 class FakeAirflow(BaseHTTPRequestHandler):
     """Answers as Airflow 3 does, as far as it is asked."""
 
-    runs: Sequence[tuple[str, str]] = ()
+    runs: Sequence[tuple[Any, ...]] = ()
     housekeeping: Mapping[str, object] | None = None
     health: object = None
     emitted: Mapping[str, list[int]] = MappingProxyType({})
@@ -803,9 +803,9 @@ class FakeAirflow(BaseHTTPRequestHandler):
         self.cleared.append((path[-2], body))
         self.answer({})
 
-    def run_of(self, run_id, state):
-        interval = {"data_interval_start": None, "data_interval_end": None}
-        return {"dag_run_id": run_id, "state": state, **interval}
+    def run_of(self, run_id, state, start=None, end=None, conf=None):
+        interval = {"data_interval_start": start, "data_interval_end": end}
+        return {"dag_run_id": run_id, "state": state, "conf": conf, **interval}
 
     def answer(self, document):
         status = 404 if document is None else 200
@@ -866,6 +866,23 @@ def test_airflow_is_compared_with_the_ledger_and_mended(shop, tmp_path, monkeypa
         assert "rejected the token (401)" in said
         assert "hunter2" not in said
     assert "does not answer" in say("reconcile", code=1).stderr
+
+
+def test_a_run_that_names_its_txids_is_not_shown_with_airflows_interval(shop, monkeypatch):
+    """E9: its txids may be of any other."""
+    monkeypatch.setenv("RELIABILITY_AIRFLOW_TOKEN", "hunter2")
+    days = ("2026-01-01T00:00:00Z", "2026-01-02T00:00:00Z")
+    runs = [
+        ("by hand", "success", *days, {"replay": ""}),
+        ("replay", "success", *days, {"replay": "8"}),
+    ]
+    with fake_airflow(runs=runs, emitted={"by hand": [9], "replay": [8]}) as (url, _):
+        monkeypatch.setenv("RELIABILITY_AIRFLOW_URL", url)
+        found = read("reconcile", code=3)["findings"]
+    assert [(f["run_id"], f["interval"], f["txids"]) for f in found] == [
+        ("by hand", "[2026-01-01T00:00, 2026-01-02T00:00)", "9"),
+        ("replay", None, "8"),
+    ]
 
 
 def test_when_both_agree_it_says_so(shop):
