@@ -255,7 +255,11 @@ def replay_all(
     done: dict[int, ReplayResult] = {}
     failed: dict[int, BaseException] = {}
     replaying.ask(txids, reason)
-    asked(replaying)
+    try:
+        asked(replaying)
+    except BaseException:
+        replaying.give_up("reliability replay ended before it began", txids)
+        raise
     with ThreadPoolExecutor(replaying.window(), "replay") as pool:
         running = {pool.submit(replay_one, txid): txid for txid in txids}
         try:

@@ -7,11 +7,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from reliability.core.errors import CorrectionRefused
+from reliability.core.errors import CorrectionRefused, ReplayNotPossible
 from reliability.core.set_aside import MASKED
 from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_exact_json, as_json, is_same, parse_exact
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.transaction.correct.park import refusal_of_replay
 
 #: of an exported row
 TXID, ROW_ID, VALUES = "txid", "id", "values"
@@ -189,7 +190,11 @@ def record_corrections(
 
     :param requests: txid -> the request of a dry run; then only its attempts read them
     :raises CorrectionRefused: a row has the values of the source again; nothing is recorded
+    :raises ReplayNotPossible: no attempt could ever read them; nothing is recorded
     """
+    for txid in sorted({edited.txid for edited in rows}):
+        if refusal := refusal_of_replay(connection, topology, txid):
+            raise ReplayNotPossible(f"txid {txid}: {refusal}")
     with connection.transaction() as tx:
         for edited in rows:
             place: dict[str, Any] = {
