@@ -409,6 +409,8 @@ FAILING = {
     "WITH d AS (DELETE FROM known RETURNING 1) SELECT 1 FROM d, {}": "WITH clause containing a",
     "SELECT 1 FROM {}, known FOR UPDATE OF known": "SELECT FOR UPDATE is not allowed",
     "SELECT empties_it() FROM {}": "cannot execute DELETE in a read-only transaction",
+    "SELECT raises_it() FROM {}": "it is undone",
+    "SELECT asserts_it() FROM {}": "assertion failed",
     "SELECT pg_sleep(3) FROM {}": "canceling statement due to statement timeout",
     "SELECT FROM {} WHERE": "syntax error",
     "DELETE FROM known WHERE EXISTS (SELECT FROM {})": "syntax error",
@@ -425,7 +427,11 @@ def test_sql_that_fails_or_writes_fails_the_attempt_and_changes_nothing(
     with connection.transaction() as tx:
         tx.cursor.execute(
             "CREATE FUNCTION public.empties_it() RETURNS integer LANGUAGE sql"
-            " AS $$ DELETE FROM known RETURNING 1 $$"
+            " AS $$ DELETE FROM known RETURNING 1 $$;"
+            "CREATE FUNCTION public.raises_it() RETURNS integer LANGUAGE plpgsql"
+            " AS $$ BEGIN RAISE 'it is undone' USING ERRCODE = 'RL000'; END $$;"
+            "CREATE FUNCTION public.asserts_it() RETURNS integer LANGUAGE plpgsql"
+            " AS $$ BEGIN ASSERT false; END $$"
         )
     shop = shop(sales(*(audit(sql, sql.replace("{}", place)) for sql in FAILING)))
     shop.deliver([row(1)])
@@ -524,6 +530,20 @@ def test_columns_and_tables_are_quoted(shop, connection):
     shop.deliver([{**row(1), "order": 1}])
     shop.transact(1)
     assert [(violations) for *_, violations in rows(connection, FOUND)] == [0, 0, 0, 1, 0]
+
+
+@pytest.mark.parametrize("of", ["contribution", "table"])
+def test_a_column_may_have_a_name_of_the_query_around_it(shop, connection, of):
+    """C12: Postgres would take it for the whole row."""
+    key = dict.fromkeys(("one", "place", "found", "example", "violation"), "bigint")
+    mine = audit("mine", f"SELECT one, place FROM {{{of}}} WHERE found = 2")
+    names = [make(*key, of=of) for make in (not_null, unique)]
+    state = State("odd", key=key, values={"n": Count()}, audits=[*names, mine])
+    shop = shop(state)
+    shop.deliver([dict.fromkeys(key, 1)], [dict.fromkeys(key, 2)])
+    shop.transact(1)
+    error = refused(shop, 2)
+    assert error.what == 'state odd: audit mine found 1 violation, for example {"one":2,"place":2}'
 
 
 # --- several databases ---------------------------------------------------------------------------
