@@ -178,6 +178,18 @@ def greatest_of(postgres_type: str) -> str | None:
     return f"{Decimal(10**parsed.precision - 1).scaleb(-(parsed.scale or 0)):f}"
 
 
+def whole_digits(postgres_type: str) -> int | None:
+    """Return how many digits a numeric has before its point, None if any number.
+
+    >>> whole_digits("numeric(14,2)"), whole_digits("numeric(2,5)"), whole_digits("numeric")
+    (12, -3, None)
+    """
+    parsed = _parse(postgres_type)
+    if parsed is None or parsed.precision is None:
+        return None
+    return parsed.precision - (parsed.scale or 0)
+
+
 def is_ordered_alike(postgres_type: str) -> bool:
     """Say whether Spark and Postgres sort the values in the same order.
 

@@ -14,12 +14,14 @@ from reliability.core.errors import (
     CorrectionRefused,
     InvalidDefinition,
     QuarantineFull,
+    ReliabilityError,
     RowsUnaccounted,
     SchemaMismatch,
     SourceUnreadable,
 )
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems
+from reliability.spark.storable import misfits
 from reliability.spark.values import translate_value_errors
 from reliability.transaction.correct.quarantine import (
     edited_rows,
@@ -297,6 +299,89 @@ def test_a_value_that_its_state_cannot_store_is_quarantined(tmp_path, connection
     assert found == [*zip(reasons, range(1, 6), strict=True), (reasons[3], 7)]
     with pytest.raises(InvalidDefinition, match="malformed is 'drop'"):
         replace(topology, malformed="drop")
+
+
+UUID = "12345678-1234-1234-1234-123456789abc"
+# the type in Spark and in Postgres, and values
+CLOSE: list[tuple[str, str, list[str]]] = [
+    ("decimal(38,4)", "numeric(30,4)", ["1", "-99999999999999999999999999.9999", "1e26"]),
+    ("decimal(38,0)", "numeric(40,0)", ["1", "9" * 38]),
+    ("decimal(38,25)", "numeric(30,25)", ["99999.9999999999999999999999999", "1e5"]),
+    ("decimal(38,25)", "numeric(20,25)", ["0.0000099999999999999999999", "1e-5"]),
+    ("bigint", "numeric(4,1)", ["-999", "1000", "-9223372036854775808"]),
+    ("tinyint", "numeric(2,0)", ["99", "100", "-128"]),
+    ("string", "uuid", [UUID.replace("-", "").upper(), f"{{{UUID}}}", f"{{{UUID}", f"{UUID}}}"]),
+    ("string", "jsonb", ['{"a": 1, "a": 2}', " [1, null]\n", "null", "7" * 2000, r'"\\u0000"']),
+    ("string", "jsonb", ["", "1 2", '{"a": 1} x', "{}]", "1}", "1,2", '1,"b":2', "1]", "],["]),
+    ("string", "jsonb", ['1},{"v":2', "NaN", "'x'", r'"\ud800"', r'"\ud83d\ude00"', '"a\tb"']),
+]
+
+
+@pytest.mark.parametrize(("in_spark", "in_postgres", "values"), CLOSE)
+def test_the_rows_that_leave_are_those_that_postgres_rejects(
+    spark, connection, in_spark, in_postgres, values
+):
+    """V8: no good row leaves, and no bad one fails the rest."""
+    from pyspark.sql import functions as F
+
+    frame = spark.createDataFrame([(text,) for text in values], "text string")
+    for type_ in (in_spark, f"array<{in_spark}>"):
+        is_array = type_ != in_spark
+        if is_array and in_postgres == "jsonb":
+            continue
+        value = F.col("text").cast(in_spark)
+        typed = frame.select("text", (F.array(value) if is_array else value).alias("v"))
+        why = misfits(typed, State("s", values={"v": Append("v", in_postgres + "[]" * is_array)}))
+        is_fine = F.lit(True) if why is None else why.isNull()
+        kept = [row["text"] for row in typed.where(is_fine).collect()]
+        assert kept == [text for text in values if stores(connection, text, in_postgres)]
+
+
+def stores(connection, text, type_):
+    try:
+        with connection.transaction() as tx:
+            tx.cursor.execute(f"SELECT CAST(%s AS {type_})", (text,))
+    except ReliabilityError:
+        return False
+    return True
+
+
+def test_rows_with_texts_and_days_that_postgres_lacks_are_quarantined(
+    tmp_path, connection, pipeline
+):
+    """V8: bytes that are not UTF-8, and days before 4714 BC or far ahead."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    first, far = -2_440_588, 2**31 - 1
+    microseconds = [0, first * 86_400_000_000, first * 86_400_000_000 - 1, -(2**63), 2**63 - 1, 0]
+    days = pa.array([first, first - 1, 0, 0, far, 0], pa.int32()).cast(pa.date32())
+    raw = pa.array([b"x", b"x", b"x", b"x", b"x", b"b\xffd"], pa.binary()).buffers()
+    table = {
+        "note": pa.Array.from_buffers(pa.string(), 6, raw),
+        "day": days,
+        "at": pa.array(microseconds, pa.int64()).cast(pa.timestamp("us", "UTC")),
+        "local": pa.array(microseconds, pa.int64()).cast(pa.timestamp("us")),
+    }
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    types = {"note": "text", "day": "date", "at": "timestamptz", "local": "timestamp"}
+    values = {name: Append(name, type_) for name, type_ in types.items()}
+    topology = Topology(
+        "notes",
+        spout=FileSpout(f"{tmp_path}/*"),
+        process=each,
+        states=[State("notes", values=values)],
+        malformed="quarantine",
+    )
+    pipe = pipeline(topology)
+    pipe.emit(None)
+    pipe.transact(1)
+    kept = rows(connection, "SELECT day::text, local::text FROM notes ORDER BY day")
+    assert kept == [("4714-11-24 BC", "1970-01-01 00:00:00")]
+    wrong = {1: "day", 2: "at", 3: "at", 4: "day", 5: "note"}
+    assert [(row, reason.split()[2]) for reason, row, _ in quarantined(connection)] == [
+        *wrong.items()
+    ]
 
 
 # --- back from the quarantine --------------------------------------------------------------------
