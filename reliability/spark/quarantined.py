@@ -39,6 +39,8 @@ def place_of(rows: DataFrame, field: str) -> Column:
     from pyspark.sql import functions as F
 
     place = F.col(f"{METADATA}.{field}")
+    if METADATA in {name.lower() for name in rows.columns}:  # a column of the user's
+        return F.lit(None).cast("string")
     try:
         rows.select(place)
     except AnalysisException:

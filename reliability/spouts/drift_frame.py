@@ -7,7 +7,7 @@ and united with the others.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
@@ -22,21 +22,23 @@ from reliability.spouts.wider_types import VOID
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
-    from pyspark.sql.types import DataType, StructType
+    from pyspark.sql.types import DataType
 
 _PLACE_FIELDS = ("file_path", "file_name", "row_index")
 
 
-def converted(frame: DataFrame, own: Columns, wanted: Columns, declared: StructType) -> DataFrame:
+def converted(
+    frame: DataFrame, own: Columns, wanted: Columns, in_spark: Mapping[str, DataType]
+) -> DataFrame:
     """Return a frame with the columns of its batch, and where each row comes from.
 
     :param frame: files with the same columns, with `_x` and `_n`
     :param own: their columns, from the footers
-    :param declared: the spout's schema
+    :param in_spark: the types of the spout's schema and of all files of the batch, by their texts:
+        Spark cannot read a text that has a field such as `a b`
     :raises SchemaMismatch: Spark reads them with other columns
     """
     _check_read(frame, [column for column in own if column[0] in dict(wanted)])
-    in_spark = {f.dataType.simpleString(): f.dataType for f in (*declared, *frame.schema)}
     columns = [
         _column(name, dict(own).get(name), type_, in_spark.get(type_, type_)).alias(name)
         for name, type_ in wanted

@@ -83,12 +83,15 @@ def _drifting_frame(spark: SparkSession, spout: Format, meta: BatchMeta) -> Data
     """Read files of other columns than the declared ones, each by its own columns (E8)."""
     files = [read_file(path) for path in ordinals(meta.items)]
     wanted = batch_columns(files, spout.schema, spout.drift)
-    declared = spark.createDataFrame([], spout.schema).schema
-    frames = []
-    for own, alike in by_columns(files).items():
-        read = spark.read.parquet(*[_literal_path(locate(item.path)) for item in alike])
-        frames.append(converted(_accounted(read, meta), own, wanted, declared))
-    return united(frames)
+    read = {
+        own: spark.read.parquet(*[_literal_path(locate(item.path)) for item in alike])
+        for own, alike in by_columns(files).items()
+    }
+    schemas = [spark.createDataFrame([], spout.schema).schema, *(f.schema for f in read.values())]
+    in_spark = {f.dataType.simpleString(): f.dataType for schema in schemas for f in schema}
+    return united(
+        [converted(_accounted(f, meta), own, wanted, in_spark) for own, f in read.items()]
+    )
 
 
 def _accounted(frame: DataFrame, meta: BatchMeta) -> DataFrame:

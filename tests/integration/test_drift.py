@@ -423,6 +423,25 @@ def test_a_batch_mixes_old_and_new_files_and_pieces_of_them(pinned, old_and_new,
     ]
 
 
+def test_a_file_lacks_a_column_whose_fields_have_any_names(pinned, tmp_path):
+    """E8: what another file has, and the schema has not."""
+    type_ = "struct<a b:bigint,a-b:bigint,é:bigint>"
+    write(tmp_path / "a.parquet", {"id": ids(), "w": nested({"a b": 1, "a-b": 2, "é": 3}, None)})
+    write(tmp_path / "b.parquet", {"id": ids()})
+    types, found = frame_of(pinned, tmp_path, "id bigint", "widen")
+    assert types == [ID, ("w", type_)]
+    assert found == [(1, None), (1, (1, 2, 3)), (None, None), (None, None)]
+
+
+def test_a_column_of_the_users_does_not_say_where_a_row_is_from(pinned, tmp_path):
+    """V8: it has the name of the one that Spark hides, and its fields."""
+    mine = nested({"file_name": "mine", "row_index": 7}, None)
+    write(tmp_path / "a.parquet", {"id": ids(), "_metadata": mine})
+    [meta] = planned(spout_of(tmp_path, "id bigint", "widen"))
+    frame = spout_of(tmp_path, "id bigint", "widen").frame(pinned, meta)
+    assert places(frame.where("id = 1")) == [(1, None, None)]
+
+
 def test_pieces_that_do_not_follow_each_other_share_a_batch(pinned, old_and_new):
     """E8: after a file with other columns."""
     spout = spout_of(old_and_new, SCHEMA, "widen", max_rows_per_batch=2)
