@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from reliability.core.coordinator import Goal, Work
@@ -113,7 +114,8 @@ class Topology:
 
     def most_quarantined(self, emitted: int) -> int:
         """Return how many rows of a batch with `emitted` rows may go into the quarantine."""
-        return min(self.max_quarantined, math.floor(self.max_quarantined_share * emitted))
+        share = Decimal(str(self.max_quarantined_share))  # 0.29 of 100 rows are 29
+        return min(self.max_quarantined, math.floor(share * emitted))
 
     @property
     def groups_commits(self) -> bool:

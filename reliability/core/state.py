@@ -160,8 +160,11 @@ class State:
 
     def reads_as(self) -> list[tuple[str, str]]:
         """Return the columns of the frame whose values it stores, or adds up, with their types."""
-        named = [(getattr(v, "column", None), getattr(v, "type", "")) for v in self.values.values()]
-        return [*self.key.items(), *((name, type_) for name, type_ in named if name and type_)]
+        values = self.values.values()
+        named = [(getattr(v, "column", None), getattr(v, "type", "")) for v in values]
+        orders = [item for v in values for item in getattr(v, "by", {}).items()]
+        found = [*self.key.items(), *((name, type_) for name, type_ in named if name and type_)]
+        return list(dict.fromkeys([*found, *orders]))
 
     def definition(self) -> dict[str, Any]:
         """Return the state's shape as plain data; equal shapes give equal data."""

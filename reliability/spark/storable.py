@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 
 from reliability.core.aggregators.column import quoted
 from reliability.core.state import State
-from reliability.core.types import base_type, whole_digits
+from reliability.core.types import base_type, is_written_as_json, whole_digits
+from reliability.spark.frames import JSON_OPTIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -73,6 +74,8 @@ def _wrong(value: Column, spark: str, postgres: str) -> Iterator[Column]:
         yield ~value.rlike(rf"\A{UUID}\z")
     elif spark == "string" and base == "jsonb":
         yield value.isNotNull() & (~_is_json(value) | value.rlike(_ESCAPED_NUL))
+    elif is_written_as_json(spark, base):
+        yield F.to_json(value, JSON_OPTIONS).rlike(_ESCAPED_NUL)
     elif base == "numeric":
         yield from _too_large(value, spark, postgres)
     elif spark == "date":

@@ -9,7 +9,7 @@ from decimal import Decimal
 
 import pytest
 
-from reliability import Append, Count, FileSpout, State, Sum, Topology
+from reliability import Append, Count, FileSpout, Latest, State, Sum, Topology
 from reliability.core.errors import (
     CorrectionRefused,
     InvalidDefinition,
@@ -149,6 +149,7 @@ def test_more_than_the_share_of_a_batch_fails_it(tmp_path, connection, pipeline)
     with pytest.raises(QuarantineFull, match="more than 4 rows are to be quarantined"):
         pipe.run_step(pipe.begin(1))
     assert rows(connection, "SELECT count(*) FROM totals") == [(0,)]
+    assert replace(topology, max_quarantined_share=0.29).most_quarantined(100) == 29
     with pytest.raises(InvalidDefinition, match="max_quarantined_share must be from 0 to 1"):
         replace(topology, max_quarantined_share=1.5)
 
@@ -335,6 +336,17 @@ def test_the_rows_that_leave_are_those_that_postgres_rejects(
         is_fine = F.lit(True) if why is None else why.isNull()
         kept = [row["text"] for row in typed.where(is_fine).collect()]
         assert kept == [text for text in values if stores(connection, text, in_postgres)]
+
+
+def test_what_orders_rows_and_what_becomes_json_is_looked_at(spark):
+    """V8: neither is a column with the type of a value."""
+    frame = spark.createDataFrame([("a",), ("a\0",)], "text string")
+    frame = frame.selectExpr("text", "named_struct('x', text) AS doc", "1 AS n")
+    latest = State("s", key={"n": "bigint"}, values={"v": Latest("n", by={"text": "text"})})
+    for state in (latest, State("s", values={"doc": Append("doc", "jsonb")})):
+        why = misfits(frame, state)
+        assert why is not None
+        assert [row["text"] for row in frame.where(why.isNull()).collect()] == ["a"]
 
 
 def stores(connection, text, type_):
