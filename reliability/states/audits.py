@@ -27,7 +27,8 @@ from reliability.core.audits import (
     Severity,
     Unique,
 )
-from reliability.states.compose import names
+from reliability.core.types import base_type
+from reliability.states.compose import fold_by_key, names
 from reliability.states.tables import StateTables
 
 if TYPE_CHECKING:
@@ -103,19 +104,27 @@ def audits_contribution(query: str, tables: StateTables, attempt: TransactionAtt
 
     :param tables: with the attempt's own table, if it has had one before it was sealed
     """
-    return SQL(
-        "WITH {contribution} AS NOT MATERIALIZED (SELECT {columns} FROM {staged}"
-        " WHERE _txid = {txid} AND _attempt_id = {attempt_id})"
-        " SELECT * FROM ({query}\n) AS violation"
-    ).format(
-        contribution=_CONTRIBUTION,
-        columns=_staged_columns(tables),
+    rows = SQL("{staged} AS staged WHERE _txid = {txid} AND _attempt_id = {attempt_id}").format(
         # The seal may have moved the rows to where the others are; who reads those reads both.
         staged=tables.contribution if tables.attempt_tables_inherit else tables.staged,
         txid=Literal(attempt.txid),
         attempt_id=Literal(attempt.attempt_id),
-        query=SQL(query),
     )
+    if _stages_a_key_twice(tables):
+        folded = fold_by_key(tables.columns, names(tables.key), rows, staged="staged")
+        rows = SQL("({}) AS folded").format(folded)
+    return SQL(
+        "WITH {contribution} AS NOT MATERIALIZED (SELECT {columns} FROM {rows})"
+        " SELECT * FROM ({query}\n) AS violation"
+    ).format(
+        contribution=_CONTRIBUTION, columns=_staged_columns(tables), rows=rows, query=SQL(query)
+    )
+
+
+def _stages_a_key_twice(tables: StateTables) -> bool:
+    """Say whether texts that differ in Spark may be one key in Postgres: `AB…` and `ab…`."""
+    bases = {base_type(type_)[0] for type_ in tables.state.key.values()}
+    return not tables.state.is_append and not bases.isdisjoint(("uuid", "jsonb"))
 
 
 def _staged_columns(tables: StateTables) -> Composed:

@@ -16,6 +16,7 @@ from reliability import (
     Append,
     Avg,
     Count,
+    Latest,
     OpaqueState,
     State,
     Sum,
@@ -179,6 +180,21 @@ def test_only_what_this_attempt_has_staged_is_audited(
     shop.transact(1)
     shop.transact(2)
     refused(shop, 3, "two rows")
+
+
+def test_a_key_in_two_notations_is_one_row_of_the_contribution(shop, connection):
+    """C12: each notation is in range, and their sum is not."""
+    mine = [in_range("n", most=1), unique("u", of="contribution"), not_null("last")]
+    last = Latest("word", by={"price": "numeric"}, type="text")
+    state = State("owners", key={"u": "uuid"}, values={"n": Count(), "last": last}, audits=mine)
+    shop = shop(state)
+    text = "12345678-1234-1234-1234-123456789abc"
+    shop.deliver([{**row(1), "u": text}, {**row(1), "u": text.upper()}])
+    example = f'{{"u":"{text}","n":2}}'
+    error = refused(shop, 1)
+    assert error.what == (
+        f"state owners: audit in_range(n, most=1) found 1 violation, for example {example}"
+    )
 
 
 def test_a_warning_is_recorded_and_logged_in_one_line(shop, connection, caplog):
