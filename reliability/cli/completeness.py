@@ -131,6 +131,7 @@ def _print(found: dict[str, Any]) -> None:
         ],
         empty="No interval is expected, and none was emitted.",
         hide_empty=True,
+        coloured=["state", "quarantined"],
     )
     complete = sum(row["state"] == COMPLETE for row in rows)
     total = sum(row.get("count", 1) for row in rows)

@@ -77,6 +77,7 @@ def doctor(as_json: AsJson = False) -> None:
             "",
             dict.fromkeys(("", "check", "what", "what to do"), "left"),
             [(one.verdict.value, one.check, one.what, one.todo) for one in findings],
+            coloured=[""],
         )
     if any(one.verdict is CheckStatus.FAIL for one in findings):
         raise typer.Exit(FAILED)

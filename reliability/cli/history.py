@@ -27,6 +27,7 @@ from reliability.cli.output import (
     format_value,
     plain,
     print_json,
+    print_line,
     print_table,
 )
 from reliability.cli.select import FileOption, IntervalOption, check_selection, select_txids
@@ -93,7 +94,7 @@ def read_key(parts: Sequence[str]) -> dict[str, str | None]:
 
 def _print_explanation(found: Explanation) -> None:
     if found.row is not None:
-        typer.echo(f"now: {format_row(found.row)}")
+        print_line(f"now: {format_row(found.row)}")
     columns = list(
         dict.fromkeys(
             column
@@ -125,6 +126,7 @@ def _print_explanation(found: Explanation) -> None:
         ],
         empty="no txid has contributed to it",
         hide_empty=True,
+        least=["run", "committed (UTC)"],
     )
 
 
@@ -230,12 +232,14 @@ def _print_verified(found: Sequence[tuple[str, Verified]]) -> None:
             )
             for topology, one in found
         ],
+        coloured=("missing", "surplus", "different", "exact"),
+        least=("database", "rows", "different", "surplus", "missing"),
     )
     for topology, one in found:
         for line in _what_is_wrong(one):
-            typer.echo(f"{topology} {one.state}: {line}")
+            print_line(f"{topology} {one.state}: {line}")
     for topology in sorted({topology for topology, one in found if one.is_exact is False}):
-        typer.echo(f"What a repair would change: reliability verify {topology} --repair")
+        print_line(f"What a repair would change: reliability verify {topology} --repair")
 
 
 def _format_exact(one: Verified) -> str:

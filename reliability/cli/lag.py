@@ -18,7 +18,8 @@ from reliability.cli.app import (
     topology_from_code,
     verb,
 )
-from reliability.cli.output import format_value, print_json, print_table
+from reliability.cli.output import format_value, print_json, table_of
+from reliability.cli.parts import SPACE, Line, Part, show
 from reliability.core.errors import NothingToEmit, ReliabilityError
 from reliability.core.spout import SpoutKind
 from reliability.core.statement_key import TxidKey
@@ -54,14 +55,18 @@ def lag(
     is read if the pipeline's module can be imported: it shows the items without a txid in past
     intervals, or, with an untimed spout, everything that is not emitted yet.
     """
-    with ledger() as connection:
-        found = [_lag_of(connection, name) for name in names(connection, topology)]
+    found = _read(topology)
     if as_json:
         print_json(found)
     else:
-        _print(found)
+        show(_page(found))
     if fail_after is not None and any(_is_late(one, fail_after) for one in found):
         raise typer.Exit(FOUND)
+
+
+def _read(topology: str) -> list[dict[str, Any]]:
+    with ledger() as connection:
+        return [_lag_of(connection, name) for name in names(connection, topology)]
 
 
 def _lag_of(connection: LedgerConnection, topology: str) -> dict[str, Any]:
@@ -130,16 +135,12 @@ def _is_late(one: dict[str, Any], fail_after: int) -> bool:
     return overdue or max([one["oldest_age_seconds"] or 0, *ages]) > fail_after
 
 
-def _print(found: list[dict[str, Any]]) -> None:
-    print_table(
+def _page(found: list[dict[str, Any]]) -> Iterator[Part]:
+    columns = ("topology", "uncommitted", "txids", "oldest", "items without txid")
+    sides = ("left", "right", "left", "right", "right")
+    yield table_of(
         "",
-        {
-            "topology": "left",
-            "uncommitted": "right",
-            "txids": "left",
-            "oldest": "right",
-            "items without txid": "right",
-        },
+        dict(zip(columns, sides, strict=True)),
         [
             (
                 one["topology"],
@@ -151,25 +152,32 @@ def _print(found: list[dict[str, Any]]) -> None:
             for one in found
         ],
     )
-    _print_intervals([row for one in found for row in one["intervals"]])
-    for one in found:
-        if one["expected_unknown"]:
-            typer.echo(f"{one['topology']}: expected intervals unknown: {one['expected_unknown']}")
-        if one["is_cut"]:
-            typer.echo(f"{one['topology']}: more intervals are missing than are listed")
-        if one["source_error"]:
-            typer.echo(f"{one['topology']}: its source could not be read: {one['source_error']}")
-        for open_ in one["without_txid"] or ():
-            if not open_["interval"]:
-                typer.echo(f"{one['topology']}: not emitted yet: {describe_items(open_)}")
+    yield from _intervals([row for one in found for row in one["intervals"]])
+    notes = [note for one in found for note in _notes(one)]
+    yield from [SPACE, *notes] if notes else ()
 
 
-def _print_intervals(rows: list[dict[str, Any]]) -> None:
-    """Print a table with a line for each, and below it why, and what to type: both are long."""
+def _notes(one: dict[str, Any]) -> Iterator[Line]:
+    topology = one["topology"]
+    if one["expected_unknown"]:
+        text = f": expected intervals unknown: {one['expected_unknown']}"
+        yield Line(text, ["unknown"], topology)
+    if one["is_cut"]:
+        yield Line(": more intervals are missing than are listed", ["missing"], topology)
+    if one["source_error"]:
+        yield Line(f": its source could not be read: {one['source_error']}", (), topology)
+    for open_ in one["without_txid"] or ():
+        if not open_["interval"]:
+            yield Line(f": not emitted yet: {describe_items(open_)}", (), topology)
+
+
+def _intervals(rows: list[dict[str, Any]]) -> Iterator[Part]:
+    """Yield a table with a row for each, and below it why, and what to type: both are long."""
     if not rows:
         return
     columns = ("topology", "interval", "state", "txids", "since (UTC)", "run")
-    print_table(
+    yield SPACE
+    yield table_of(
         "intervals without a commit",
         dict.fromkeys(columns, "left"),
         [
@@ -183,13 +191,23 @@ def _print_intervals(rows: list[dict[str, Any]]) -> None:
             )
             for row in rows[:_SHOWN]
         ],
+        coloured=["state"],
+        below=[
+            [(name, text) for name, text in (("why", row["why"]), _next(row)) if text]
+            for row in rows[:_SHOWN]
+        ],
     )
     for row in rows[:_SHOWN]:
-        typer.echo(f"{row['topology']} {name_interval(row)} {row['state']}: {row['why']}")
+        name = f"{row['topology']} {name_interval(row)} {row['state']}"
+        yield Line(f"{name}: {row['why']}", only="pipe")
         if row["next_step"] != "nothing":
-            typer.echo(f"  next: {row['next_step']}")
+            yield Line(f"  next: {row['next_step']}", only="pipe")
     if len(rows) > _SHOWN:
-        typer.echo(f"{len(rows) - _SHOWN} more are in --json")
+        yield Line(f"{len(rows) - _SHOWN} more are in --json")
+
+
+def _next(row: dict[str, Any]) -> tuple[str, str]:
+    return "next", row["next_step"] if row["next_step"] != "nothing" else ""
 
 
 _SHOWN = 50

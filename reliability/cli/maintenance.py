@@ -111,6 +111,7 @@ def restored() -> None:
             "",
             {"topology": "left", "database": "left", "is at c": "right", "": "left"},
             [(one.topology, one.database, one.commit_number, one.says) for one in compared],
+            coloured=[""],
         )
     if all(one.agrees for one in compared):
         typer.echo(

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import io
 import json
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import fields, is_dataclass
 from datetime import datetime, timedelta, timezone
@@ -12,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from reliability.cli.parts import Line, Part, Table, show
+from reliability.cli.terminal import HEADING, console
 from reliability.core.difference import Difference
 from reliability.core.texts import clear_command
 from reliability.core.txids import (
@@ -23,11 +23,7 @@ from reliability.core.txids import (
 )
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from reliability.transaction.correct.rollback import RunToClear
-
-_WIDE = 1000  # columns in a file or a pipe: cut nothing off
 
 
 # --- txids ---------------------------------------------------------------------------------------
@@ -70,71 +66,63 @@ def plain(value: Any) -> Any:
 # --- for a person --------------------------------------------------------------------------------
 
 
-def print_entries(title: str, entries: Iterable[Sequence[str]]) -> None:
-    """Print a list whose entries are too long for a table: a line, and indented lines below it.
+def print_line(text: str, *marks: str, hang: int = 2) -> None:
+    """Print a line, which a terminal folds at words.
 
-    Long lines are left to the terminal, so that what a person copies is complete.
+    :param marks: words in it to colour by their meaning
     """
-    lines = [
-        f"{'    ' if place else '  '}{line}"
+    show([Line(text, marks, hang=hang)])
+
+
+def entries_of(title: str, entries: Iterable[Sequence[str]], *marks: str) -> list[Part]:
+    """Return a list whose entries are too long for a table: a line, and indented lines below it.
+
+    In a pipe long lines are whole. A terminal folds them at words, never within a command.
+
+    :param marks: words to colour by their meaning
+    """
+    lines: list[Part] = [
+        Line(f"{'    ' if place else '  '}{line}", marks, hang=6 if place else 4)
         for entry in entries
         for place, line in enumerate(filter(None, entry))
     ]
-    if lines:
-        typer.echo("\n".join([title, *lines]))
+    return [Line(title, style=HEADING), *lines] if lines else []
 
 
-def print_table(
+def print_entries(title: str, entries: Iterable[Sequence[str]], *marks: str) -> None:
+    """Print such a list."""
+    show(entries_of(title, entries, *marks))
+
+
+def table_of(
     title: str,
     columns: Mapping[str, str],
     rows: Iterable[Sequence[object]],
     *,
     empty: str = "",
     hide_empty: bool = False,
-) -> None:
-    """Print a table.
+    **layout: Any,
+) -> Table:
+    """Return a table; values are formatted.
 
     :param columns: heading -> "left" or "right"
     :param empty: what to print if there are no rows
     :param hide_empty: leave out columns in which no row has a value
+    :param layout: for a terminal: `coloured`, `least` and `below` of `Table`
     """
-    from rich.table import Table
-    from rich.text import Text
-
-    rows = list(rows)
+    texts = [[format_value(value) for value in row] for row in rows]
     if hide_empty:
-        filled = [any(format_value(row[place]) for row in rows) for place in range(len(columns))]
+        filled = [any(row[place] for row in texts) for place in range(len(columns))]
         columns = {name: columns[name] for name, has in zip(columns, filled, strict=True) if has}
-        rows = [[v for v, has in zip(row, filled, strict=True) if has] for row in rows]
-    table = Table(title=title or None, title_justify="left")
-    for heading, justify in columns.items():
-        right = justify == "right"
-        table.add_column(
-            heading,
-            justify="right" if right else "left",
-            no_wrap=right,
-            overflow="fold",  # keep values that a person copies complete
-        )
-    for row in rows:
-        table.add_row(
-            *(Text(format_value(value), style=_STYLES.get(str(value), "")) for value in row)
-        )
-    if table.row_count or not empty:
-        console().print(table)
-    else:
-        typer.echo(empty)
+        texts = [[text for text, has in zip(row, filled, strict=True) if has] for row in texts]
+    return Table(title=title, columns=columns, rows=texts, empty=empty, **layout)
 
 
-_STYLES = {"ok": "green", "warning": "yellow", "FAIL": "bold red"}
-
-
-def console(*, stderr: bool = False) -> Console:
-    """Return the console; unlimited in width if it is not a terminal."""
-    from rich.console import Console
-
-    # None if the caller has closed it, as some schedulers do; the exit code remains
-    file = (sys.stderr if stderr else sys.stdout) or io.StringIO()
-    return Console(file=file, width=None if file.isatty() else _WIDE, highlight=False)
+def print_table(
+    title: str, columns: Mapping[str, str], rows: Iterable[Sequence[object]], **options: Any
+) -> None:
+    """Print a table; the options are those of `table_of`."""
+    show([table_of(title, columns, rows, **options)])
 
 
 def followed(names: Sequence[str], doing: str) -> Iterable[str]:
@@ -159,6 +147,23 @@ def format_value(value: object) -> str:
         case int():
             return f"{value:,}"
     return str(value)
+
+
+def format_span(span: timedelta | None) -> str:
+    """Format how long something takes or has taken, in its two largest units.
+
+    >>> format_span(timedelta(seconds=312)), format_span(timedelta(days=3, hours=4, minutes=5))
+    ('5m 12s', '3d 4h')
+    """
+    if span is None:
+        return ""
+    parts: list[str] = []
+    left = max(int(span.total_seconds()), 0)
+    for unit, length in (("d", 86400), ("h", 3600), ("m", 60), ("s", 1)):
+        count, left = divmod(left, length)
+        if count or parts or unit == "s":
+            parts.append(f"{count}{unit}")
+    return " ".join(parts[:2])
 
 
 def format_interval(row: Mapping[str, Any]) -> str:

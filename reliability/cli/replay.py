@@ -38,7 +38,6 @@ from reliability.cli.different_rows import (
     rows_into,
 )
 from reliability.cli.output import (
-    console,
     format_differences,
     plain,
     plain_run,
@@ -53,6 +52,7 @@ from reliability.cli.select import (
     select_txids,
     with_intervals,
 )
+from reliability.cli.terminal import console
 from reliability.core.definitions import SUBMIT
 from reliability.core.errors import RequestClosed
 from reliability.core.txids import format_intervals

@@ -16,6 +16,7 @@ from reliability.cli.output import (
     format_value,
     print_entries,
     print_json,
+    print_line,
     print_table,
 )
 from reliability.cli.select import (
@@ -133,7 +134,7 @@ def _show_attempt(
         return print_json({**report.to_json(), **told})
     for heading, text in _facts(report, interval):
         if text:
-            typer.echo(f"{heading:10} {text}")
+            print_line(f"{heading:10} {text}", report.status.value, hang=11)
     print_entries("items", _items(report.items))
     _print_steps(report)
     _print_states(report)
@@ -141,16 +142,17 @@ def _show_attempt(
     _print_audits(report)
     if report.differences:
         what = "changed" if report.commit_number is not None else "would have changed"
-        typer.echo("\n".join([what, *format_differences(report.differences)]))
+        _print_differences(what, report.differences)
     print_entries(
         "what happened (UTC)",
         [
             (f"{format_value(e.happened_at)}  {e.status.value}", _why(e.reason_code, e.reason))
             for e in report.events
         ],
+        *(e.status.value for e in report.events),
     )
     if warning:
-        typer.echo(f"warning: {warning}")
+        print_line(f"warning: {warning}", "warning")
 
 
 def _facts(report: AttemptReport, interval: str) -> Iterator[tuple[str, str]]:
@@ -189,6 +191,7 @@ def _print_steps(report: AttemptReport) -> None:
             )
             for s in report.steps
         ],
+        *(s.status for s in report.steps),
     )
 
 
@@ -284,6 +287,8 @@ def _print_audits(report: AttemptReport) -> None:
             )
             for a in report.audits
         ],
+        "passed",
+        "could not run",
     )
 
 
@@ -306,6 +311,9 @@ def _why(code: str | None, reason: str | None) -> str:
 # --- a txid --------------------------------------------------------------------------------------
 
 
+_FACTS = {"committed", "skipped", "excluded", "held"}  # headings with a meaning
+
+
 def _show_txid(connection: LedgerConnection, topology: str, txid: int, *, as_json: bool) -> None:
     from reliability.transaction.inspect.story import story_of_txid
 
@@ -314,18 +322,26 @@ def _show_txid(connection: LedgerConnection, topology: str, txid: int, *, as_jso
         return print_json(report)
     for heading, text in _facts_of_txid(report):
         if text:
-            typer.echo(f"{heading:10} {text}")
+            print_line(f"{heading:10} {text}", *_FACTS & {heading}, hang=11)
     print_entries("items", _items(report["items"]))
-    print_entries("requests (UTC)", map(_request_entry, report["requests"]))
-    print_entries("attempts (UTC)", map(_attempt_entry, report["attempts"]))
+    for what, entry in (("requests", _request_entry), ("attempts", _attempt_entry)):
+        statuses = {row["status"] for row in report[what]}
+        print_entries(f"{what} (UTC)", map(entry, report[what]), *statuses)
     print_entries("changes of the states (UTC)", map(_change_entry, report["changes"]))
     for (attempt, number), rows in groupby(
         report["differences"], lambda row: (row["attempt"], row["commit_number"])
     ):
         what = attempt or f"c={number}"
-        typer.echo(f"{what} {'changed' if number else 'would have changed'}")
-        for line in format_differences([_difference_of(row) for row in rows]):
-            typer.echo(line)
+        _print_differences(
+            f"{what} {'changed' if number else 'would have changed'}",
+            list(map(_difference_of, rows)),
+        )
+
+
+def _print_differences(what: str, differences: Sequence[Difference]) -> None:
+    print_line(what)
+    for line in format_differences(differences):
+        print_line(line, "warning", hang=4)
 
 
 def _request_entry(row: Mapping[str, Any]) -> Sequence[str]:

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from reliability.cli.app import FAILED, AsJson, OneOrAll, ledger, names, rows_of, verb, warn
-from reliability.cli.output import format_value, print_entries, print_json, print_table
+from reliability.cli.output import (
+    format_value,
+    print_entries,
+    print_json,
+    print_line,
+    print_table,
+    table_of,
+)
+from reliability.cli.parts import SPACE, Line, Part, show
 from reliability.core.txids import format_ranges, format_txids, with_verb
 
 if TYPE_CHECKING:
@@ -20,25 +28,40 @@ if TYPE_CHECKING:
 @verb("reliability status", "reliability status --json")
 def status(as_json: AsJson = False) -> None:
     """Show the position of every topology, and what needs a person."""
-    with ledger() as connection, connection.transaction() as tx:
-        standings = [_standing(tx, row) for row in tx.all("topology_status", topology=None)]
+    standings = read_standings()
     if as_json:
         return print_json(standings)
+    show(page_of(standings))
+
+
+def read_standings(topology: str = "") -> list[dict[str, Any]]:
+    """Return where each topology stands, or one of them."""
+    with ledger() as connection, connection.transaction() as tx:
+        return [
+            standing_of(tx, row)
+            for row in tx.all("topology_status", topology=None)
+            if topology in ("", row["topology"])
+        ]
+
+
+def page_of(standings: Sequence[dict[str, Any]]) -> list[Part]:
+    """Return the table of topologies, and below it what needs a person."""
     columns = ("emitted", "committed", "processing", "processed")
-    print_table(
+    table = table_of(
         "",
         {"topology": "left", **dict.fromkeys(columns, "right"), "last change": "right"},
         [
             (one["topology"], *(one[name] for name in columns), _moment(one["last_change_at"]))
             for one in standings
         ],
+        coloured=columns,
     )
-    for one in standings:
-        for line in _for_a_person(one):
-            typer.echo(line)
+    lines = [line for one in standings for line in for_a_person(one)]
+    return [table, SPACE, *lines] if lines else [table]
 
 
-def _standing(tx: DatabaseTransaction, row: Row) -> dict[str, Any]:
+def standing_of(tx: DatabaseTransaction, row: Row) -> dict[str, Any]:
+    """Return where a topology stands, and what of it needs a person."""
     from reliability.ledger.records import blocked_of
     from reliability.transaction.inspect.intervals import intervals_without_commit
 
@@ -74,45 +97,50 @@ def _moment(moment: Any) -> str:
     return f"{format_value(moment)[5:16]}"
 
 
-def _for_a_person(one: dict[str, Any]) -> Iterator[str]:
+def for_a_person(one: dict[str, Any]) -> Iterator[Line]:
     """Yield what does not continue by itself, or not at once."""
-    from reliability.transaction.inspect.intervals import format_counts
-
     topology = one["topology"]
     if one["paused"]:
-        yield f"{topology} is paused: {one['paused']} (until `reliability resume {topology}`)"
+        text = f" is paused: {one['paused']} (until `reliability resume {topology}`)"
+        yield Line(text, ["paused"], topology)
+    for text, *marks in _for_a_person(one, topology):
+        yield Line(f": {text}", marks, topology)
+
+
+def _for_a_person(one: dict[str, Any], topology: str) -> Iterator[tuple[str, ...]]:
+    """Yield sentences, each with the words in it that say what is the matter."""
+    from reliability.transaction.inspect.intervals import format_counts
+
     if one["checkpoint"] != "COMMITTED":
         yield (
-            f"{topology}: a checkpoint is in phase {one['checkpoint']}; the next task or sweep "
-            "finishes it, or says why it cannot"
+            f"a checkpoint is in phase {one['checkpoint']}; the next task or sweep "
+            "finishes it, or says why it cannot",
         )
     for held in one["held"]:
-        yield (
-            f"{topology}: {with_verb(held['txids'])} held, until `reliability release {topology}`: "
-            f"{held['reason']}"
-        )
+        until = f"until `reliability release {topology}`"
+        yield f"{with_verb(held['txids'])} held, {until}: {held['reason']}", "held"
     blocked = one["blocked"]
     if blocked is not None and not one["held"]:
-        yield f"{topology}: {blocked.advice(topology)}"
+        yield blocked.advice(topology), "blocked"
     if lacking := format_counts(one["without_commit"]):
-        yield f"{topology}: {lacking}; `reliability lag {topology}` lists them"
+        yield f"{lacking}; `reliability lag {topology}` lists them", *one["without_commit"]
     if one["expected_unknown"]:
-        yield f"{topology}: expected intervals unknown: {one['expected_unknown']}"
+        yield f"expected intervals unknown: {one['expected_unknown']}", "unknown"
     for parked in one["parked"]:
         again = f"reliability replay {topology} {parked['txids']}"
         what = with_verb(parked["txids"])
         how = "empty, as it was skipped," if parked["is_unskipped"] else "parked,"
-        yield f"{topology}: {what} {how} until `{again}`: {parked['reason']}"
+        yield f"{what} {how} until `{again}`: {parked['reason']}", "parked", "skipped"
     for skipped in one["skipped"]:
         what, back = with_verb(skipped["txids"]), f"reliability unskip {topology} TXID --reason '…'"
-        yield f"{topology}: {what} skipped for good, until `{back}`: {skipped['reason']}"
+        yield f"{what} skipped for good, until `{back}`: {skipped['reason']}", "skipped"
     for excluded in one["excluded"]:
         back = f"reliability include {topology} {shlex.quote(excluded['item'])} --reason '…'"
-        yield f"{topology}: {excluded['item']} excluded, until `{back}`: {excluded['reason']}"
+        yield f"{excluded['item']} excluded, until `{back}`: {excluded['reason']}", "excluded"
     for found in one["to_replay"]:
         what = "is excluded and still counted" if found["is_excluded"] else "is not counted yet"
         again = f"reliability replay {topology} {found['txids']}"
-        yield f"{topology}: {found['item']} {what}: `{again}`"
+        yield f"{found['item']} {what}: `{again}`", "excluded"
 
 
 # --- topologies ----------------------------------------------------------------------------------
@@ -215,7 +243,7 @@ def _describe_state(state: State, row: Row, database: str) -> dict[str, Any]:
 
 def _print_topology(one: dict[str, Any]) -> None:
     end = one["curr_txid"] + one["max_spout_pending"]
-    typer.echo(
+    print_line(
         f"{one['topology']}: module {one['module'] or 'unknown'}, {one['spout_kind'].lower()} "
         f"spout, window [{one['curr_txid']}, {end}), {one['max_replay_pending']} replays at once, "
         f"c={one['commit_number']}"

@@ -124,6 +124,7 @@ def _print(found: Sequence[dict[str, Any]]) -> None:
             for one in found
         ],
         empty="no txids",
+        coloured=["state"],
     )
 
 

@@ -1,0 +1,59 @@
+"""A terminal's console, and what colours mean there; a pipe or a file gets neither."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+_WIDE = 1000  # columns in a file or a pipe: cut nothing off
+
+# The one place that gives words their colours. The word is always there too.
+_DONE, _WORKING, _FAILED, _STOPPED, _PAST = "green", "cyan", "bold red", "yellow", "dim"
+_MEANINGS = {
+    _DONE: "ok committed complete satisfied done yes exact passed",
+    _WORKING: "processing processed sealing running open emitting waiting dry_run",
+    _FAILED: "fail failed blocked missing no surplus different expired given_up",
+    _STOPPED: "held parked paused skipped excluded quarantined late warning unknown fenced "
+    "rolled_back",
+    _PAST: "replaced closed",
+}
+_STYLES = {word: style for style, words in _MEANINGS.items() for word in words.split()}
+COMMAND = "bold"
+HEADING = "bold"
+TOPOLOGY = "bold"
+ASIDE = "dim"
+
+
+def style_of(text: str) -> str:
+    """Return the style of what begins with a word that has a meaning; empty if it has none.
+
+    >>> style_of("held"), style_of("parked: no header"), style_of("COMMITTED"), style_of("heldover")
+    ('yellow', 'yellow', 'green', '')
+    """
+    return _STYLES.get(text.replace(":", " ").replace(",", " ").partition(" ")[0].lower(), "")
+
+
+def console(*, stderr: bool = False) -> Console:
+    """Return the console; unlimited in width and without colours if it is not a terminal.
+
+    With NO_COLOR it has no escape codes at all, not even for bold.
+    """
+    from rich.console import Console
+
+    # None if the caller has closed it, as some schedulers do; the exit code remains
+    file = (sys.stderr if stderr else sys.stdout) or io.StringIO()
+    is_terminal = file.isatty()
+    return Console(
+        file=file,
+        width=None if is_terminal else _WIDE,
+        force_terminal=is_terminal,
+        color_system="auto" if is_terminal and not os.environ.get("NO_COLOR") else None,
+        highlight=False,
+        markup=False,
+        emoji=False,
+    )

@@ -1,0 +1,112 @@
+"""How text and tables are laid out for a terminal, and what its colours mean."""
+
+from __future__ import annotations
+
+import io
+import shlex
+from datetime import timedelta
+
+import pytest
+from rich.console import Console
+
+from reliability.cli.completeness import COMPLETE
+from reliability.cli.doctor import CheckStatus
+from reliability.cli.fold import fold, styled
+from reliability.cli.layout import lay_out
+from reliability.cli.output import format_span, table_of
+from reliability.cli.parts import show
+from reliability.cli.terminal import style_of
+from reliability.core.coordinator import AttemptStatus
+from reliability.core.request import RequestStatus
+from reliability.transaction.inspect.intervals import IntervalState
+
+EXCLUDED = (
+    "data/a file.csv excluded, until `reliability include shop 'data/a file.csv' --reason 'it came "
+    "back'`: a test delivery"
+)
+
+
+def folded(text, width, **options):
+    return [line.plain for line in fold(list(styled(text)), width, **options)]
+
+
+@pytest.mark.parametrize("states", [IntervalState, AttemptStatus, RequestStatus, CheckStatus])
+def test_every_state_has_a_meaning(states):
+    assert all(style_of(state.value) for state in states)
+    assert style_of(COMPLETE) == style_of("committed") == "green"
+
+
+@pytest.mark.parametrize("width", [24, 33, 40, 57, 80, 200])
+def test_text_is_folded_at_words_and_a_command_as_a_shell_reads_it(width):
+    lines = folded(EXCLUDED, width)
+    assert max(map(len, lines)) <= width
+    command = "\n".join(lines).split("`")[1]
+    argument = ["reliability", "include", "shop", "data/a file.csv", "--reason", "it came back"]
+    assert shlex.split(command.replace("\\\n", "")) == argument
+    assert " ".join(" ".join(lines).replace("\\", "").split()) == EXCLUDED
+
+
+def test_a_command_after_a_colon_is_not_broken_if_a_line_is_wide_enough():
+    text = "next: fix the cause of it; then: reliability resume-runs orders_of_the_north"
+    assert folded(text, 50) == [
+        "next: fix the cause of it; then:",
+        "  reliability resume-runs orders_of_the_north",
+    ]
+
+
+def test_a_word_that_is_too_long_is_left_to_the_terminal():
+    item = "data/" + 40 * "x"
+    assert folded(f"item {item} is gone", 30) == ["item", item, "  is gone"]
+    in_a_live_view = folded(f"item {item} is gone", 30, whole=False)
+    assert max(map(len, in_a_live_view)) <= 30
+    assert "".join(in_a_live_view).replace(" ", "") == f"item{item}isgone"
+
+
+def test_wide_characters_count_twice():
+    assert [line.plain for line in fold([("顧客 の 注文 が 来る", "")], 19, 0, least=1)] == [
+        "顧客 の 注文 が",
+        "来る",
+    ]
+
+
+COLUMNS = {"topology": "left", "n": "right", "what": "left", "run": "left"}
+ROWS = [["shop", "12", "a reason of several words that is long", "scheduled__2013-01-01"]]
+
+
+@pytest.mark.parametrize(
+    ("width", "beside", "gap"),
+    [(90, 4, 2), (73, 4, 1), (60, 4, 1), (45, 3, 2), (30, 2, 2), (5, 1, 1)],
+)
+def test_columns_that_do_not_fit_stand_below(width, beside, gap):
+    layout = lay_out(COLUMNS, ROWS, [], width)
+    assert (len(layout.widths), layout.gap if beside > 1 else 1) == (beside, gap)
+    assert list(layout.widths) == list(range(beside))
+    assert layout.rest == list(range(beside, 4))
+
+
+def test_the_columns_that_matter_least_go_first():
+    assert lay_out(COLUMNS, ROWS, ["n", "what"], 40).rest == [1, 2]
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    """A console of 80 columns and 10 lines, which keeps what is written."""
+    out = Console(file=io.StringIO(), force_terminal=True, width=80, height=10, highlight=False)
+    monkeypatch.setattr("reliability.cli.parts.console", lambda: out)
+    return out
+
+
+def test_rows_that_share_what_stands_below_them_have_it_once(screen):
+    below = [[("why", "the price list")]] * 2 + [[("why", "a header")]]
+    rows = [("shop", n, f"scheduled__2013-0{n}-01T00:00:00+00:00" + 40 * "x") for n in (1, 2, 3)]
+    columns = {"topology": "left", "txid": "left", "run": "left"}
+    show([table_of("", columns, rows, below=below)])
+    said = screen.file.getvalue()
+    assert [said.count(text) for text in ("the price list", "a header", "run")] == [1, 1, 3]
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"), [(-3, "0s"), (59.9, "59s"), (3600, "1h 0m"), (200000, "2d 7h")]
+)
+def test_spans_have_two_units(seconds, text):
+    assert format_span(timedelta(seconds=seconds)) == text
