@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import io
 import os
+import signal
 import socket
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -116,6 +117,21 @@ def check_asked(question: str, *, yes: bool) -> None:
         if not sys.stdin.isatty():
             warn("there is no answer to the question; add --yes to go on without it")
         raise
+
+
+@contextmanager
+def signals_as_errors() -> Iterator[None]:
+    """Turn a closed terminal or a kill into an error, so that what has begun is ended in order."""
+
+    def end(number: int, frame: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def person() -> str:

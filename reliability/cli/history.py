@@ -22,7 +22,6 @@ from reliability.cli.app import (
 )
 from reliability.cli.different_rows import DiffFile, check_target, rows_into
 from reliability.cli.output import (
-    followed,
     format_differences,
     format_value,
     plain,
@@ -30,6 +29,7 @@ from reliability.cli.output import (
     print_line,
     print_table,
 )
+from reliability.cli.progress import states_followed
 from reliability.cli.select import FileOption, IntervalOption, check_selection, select_txids
 from reliability.core.difference import format_cell, format_row
 
@@ -162,8 +162,9 @@ def verify(
     if yes or reason or diff:
         raise typer.BadParameter("--yes, --reason and --diff need --repair")
     with ledger() as connection:
-        every = followed(names(connection, topology), "verify")
-        found = [(name, one) for name in every for one in verify(connection, name)]
+        every = names(connection, topology)
+        with states_followed("verify") as progress:
+            found = [(name, one) for name in every for one in verify(connection, name, progress)]
     if as_json:
         print_json([{"topology": name, **plain(one)} for name, one in found])
     else:
@@ -267,8 +268,13 @@ def compact(topology: OneOrAll = "", as_json: AsJson = False) -> None:
     from reliability.transaction.maintain.compaction import compact
 
     with ledger() as connection:
-        every = followed(names(connection, topology), "compact")
-        found = [(name, one) for name in every for one in compact(connection, name)]
+        every = names(connection, topology)
+        with states_followed("compact") as progress:
+            found = [
+                (name, one)
+                for name in every
+                for one in compact(connection, name, progress=progress)
+            ]
     if as_json:
         return print_json([{"topology": name, **plain(one)} for name, one in found])
     print_table(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reliability.cli.parts import Line, Part, Table, show
-from reliability.cli.terminal import HEADING, console
+from reliability.cli.terminal import HEADING
 from reliability.core.difference import Difference
 from reliability.core.texts import clear_command
 from reliability.core.txids import (
@@ -123,14 +123,6 @@ def print_table(
 ) -> None:
     """Print a table; the options are those of `table_of`."""
     show([table_of(title, columns, rows, **options)])
-
-
-def followed(names: Sequence[str], doing: str) -> Iterable[str]:
-    """Iterate over the topologies with a progress bar if this is a terminal."""
-    from rich.progress import track
-
-    err = console(stderr=True)
-    return track(names, doing, console=err, transient=True, disable=not err.is_terminal)
 
 
 def format_value(value: object) -> str:

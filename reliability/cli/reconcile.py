@@ -13,6 +13,7 @@ import typer
 from reliability.cli.app import FOUND, AsJson, Yes, check_asked, ledger, rows_of, verb, warn
 from reliability.cli.disagreement import NEXT, DisagreeingRun, compare
 from reliability.cli.output import print_json, print_table
+from reliability.cli.progress import followed
 from reliability.cli.replay import DAG_ID
 
 if TYPE_CHECKING:
@@ -59,7 +60,7 @@ def reconcile(
         if not as_json:
             _print(findings)
         check_asked(f"Clear {len(to_clear)} runs in Airflow?", yes=yes)
-        for one in to_clear:
+        for one in followed(to_clear, "clear"):
             api.clear(one.dag_id, one.run_id)
     _print_report(findings, to_clear, compared, as_json=as_json)
     if len(findings) > len(to_clear):
@@ -70,7 +71,8 @@ def _find(api: Airflow) -> tuple[list[DisagreeingRun], int]:
     findings: list[DisagreeingRun] = []
     compared = 0
     with ledger() as connection:
-        for row in rows_of(connection, "dags_of_topologies"):
+        dags = rows_of(connection, "dags_of_topologies")
+        for row in followed(dags, "ask Airflow for the runs of", "DAGs"):
             dag_id = row["dag_id"]
             if dag_id == DAG_ID:
                 continue

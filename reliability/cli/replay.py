@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import signal
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, as_completed, wait
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Annotated, Any
@@ -25,6 +24,7 @@ from reliability.cli.app import (
     ledger,
     module_of,
     person,
+    signals_as_errors,
     topology_from_code,
     verb,
     warn,
@@ -44,6 +44,7 @@ from reliability.cli.output import (
     print_json,
     what_to_clear,
 )
+from reliability.cli.progress import TxidProgress, txids_followed
 from reliability.cli.select import (
     FileOption,
     IntervalOption,
@@ -52,7 +53,6 @@ from reliability.cli.select import (
     select_txids,
     with_intervals,
 )
-from reliability.cli.terminal import console
 from reliability.core.definitions import SUBMIT
 from reliability.core.errors import RequestClosed
 from reliability.core.txids import format_intervals
@@ -60,7 +60,7 @@ from reliability.core.txids import format_intervals
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from reliability.cli.replay_run import ReplayResult, ReplayRun, SubmitStep
+    from reliability.cli.replay_run import ReplayResult, ReplayRun, Report, SubmitStep
     from reliability.core.definitions import Topology
     from reliability.ledger.connection import LedgerConnection
     from reliability.spark.submit import SparkSubmit
@@ -126,21 +126,23 @@ def replay(
                 check_observable(connection, topology)
             rows = closing.enter_context(rows_into(connection, topology, diff, diff_table))
             rows.txids = frozenset(wanted)
-        report = closing.enter_context(print_progress(len(wanted)))
+        progress = closing.enter_context(txids_followed(len(wanted)))
         closing.enter_context(signals_as_errors())
         replaying = prepare_replay(
             connection,
             topology,
             submit,
-            report,
+            progress.say,
             rows,
             module=module,
             is_dry_run=dry_run,
             patience=timeout,
         )
-        to_clear = _refreeze_uncommitted(replaying, wanted, reason, report) if refreeze else []
+        to_clear = (
+            _refreeze_uncommitted(replaying, wanted, reason, progress.say) if refreeze else []
+        )
         wanted = sorted(set(wanted) - {txid for run in to_clear for txid in run.txids})
-        replayed = replay_all(replaying, selected, wanted, reason, refreeze=refreeze, report=report)
+        replayed = replay_all(replaying, selected, wanted, reason, progress, refreeze=refreeze)
         closing.close()  # all that is written is there before anything is said of it
     _print_results(selected, replayed, to_clear, is_dry_run=dry_run, as_json=as_json)
     _warn_of_unobserved(replayed, rows)
@@ -179,7 +181,7 @@ def prepare_replay(
     connection: LedgerConnection,
     topology: str,
     submit: SubmitStep,
-    report: Callable[[str], None],
+    report: Report,
     rows: DifferentRows | None,
     *,
     module: str,
@@ -209,7 +211,7 @@ def _run_id() -> str:
 
 
 def _refreeze_uncommitted(
-    replaying: ReplayRun, txids: Sequence[int], reason: str, report: Callable[[str], None]
+    replaying: ReplayRun, txids: Sequence[int], reason: str, report: Report
 ) -> list[RunToClear]:
     """Refreeze the txids that have not committed; return the runs that must process them."""
     runs = replaying.uncommitted(txids)
@@ -218,9 +220,9 @@ def _refreeze_uncommitted(
     return runs
 
 
-def _refreeze(replaying: ReplayRun, txid: int, reason: str, report: Callable[[str], None]) -> None:
+def _refreeze(replaying: ReplayRun, txid: int, reason: str, report: Report) -> None:
     if replaying.refreeze(txid, reason) is not None:
-        report(f"txid {txid} is refrozen")
+        report(f"txid {txid} is refrozen", txid)
 
 
 def replay_all(
@@ -228,9 +230,9 @@ def replay_all(
     selected: Selected,
     txids: Sequence[int],
     reason: str,
+    progress: TxidProgress,
     *,
     refreeze: bool,
-    report: Callable[[str], None],
     asked: Callable[[ReplayRun], None] = lambda run: None,
 ) -> list[ReplayResult]:
     """Replay the txids, as many at once as the topology allows.
@@ -246,7 +248,7 @@ def replay_all(
             raise RequestClosed(f"txid {txid} is given up: txid {min(failed)} has failed")
         try:
             if refreeze:
-                _refreeze(replaying, txid, reason, report)
+                _refreeze(replaying, txid, reason, progress.say)
             return replaying.replay(txid)
         except BaseException as error:
             failed[txid] = error  # before this thread takes the next txid
@@ -254,6 +256,7 @@ def replay_all(
 
     done: dict[int, ReplayResult] = {}
     failed: dict[int, BaseException] = {}
+    progress.expect(len(txids))
     replaying.ask(txids, reason)
     try:
         asked(replaying)
@@ -272,7 +275,7 @@ def replay_all(
                     _give_up_after(replaying, txid, running)
                 else:
                     done[txid] = future.result()
-                    report(f"{len(done)} of {len(txids)} txids are done")
+                    progress.done(txid)
         except BaseException as error:  # interrupted: nobody waits for the others
             failed[0] = error
             _give_up_after(replaying, 0, running)
@@ -324,12 +327,12 @@ class Replays:
         if not txids:
             return []
         submit = self.submit()
-        with print_progress(len(txids)) as report, signals_as_errors():
+        with txids_followed(len(txids)) as progress, signals_as_errors():
             run = prepare_replay(
                 self.connection,
                 self.topology,
                 submit,
-                report,
+                progress.say,
                 None,
                 module=self.module,
                 is_dry_run=is_dry_run,
@@ -337,9 +340,7 @@ class Replays:
                 without=without,
             )
             selected = with_intervals(self.connection, self.topology, txids)
-            return replay_all(
-                run, selected, txids, reason, refreeze=False, report=report, asked=asked
-            )
+            return replay_all(run, selected, txids, reason, progress, refreeze=False, asked=asked)
 
 
 def _delete_logs(failures: Iterable[BaseException]) -> None:
@@ -359,21 +360,6 @@ def _give_up_after(
         if other in later:
             future.cancel()
     replaying.give_up("reliability replay ended without it", later)
-
-
-@contextmanager
-def signals_as_errors() -> Iterator[None]:
-    """Turn a closed terminal or a kill into an error, so that no JVM and no request stays open."""
-
-    def end(number: int, frame: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _print_log_path(error: BaseException) -> None:
@@ -399,25 +385,6 @@ def _warn_of_unobserved(replayed: Sequence[ReplayResult], rows: DifferentRows | 
             f"{changed:,} rows have changed and {rows.count:,} were compared: another process, "
             "such as a sweep, has committed the rest"
         )
-
-
-@contextmanager
-def print_progress(txids: int) -> Iterator[Callable[[str], None]]:
-    """Report progress on stderr: on a terminal the last message only, elsewhere all of them."""
-    err = console(stderr=True)
-    last: list[str] = []
-
-    def say(text: str) -> None:
-        if [text] == last:  # still waiting for the same thing
-            return
-        last[:] = [text]
-        if err.is_terminal:
-            status.update(text)
-        else:
-            err.print(text, markup=False)
-
-    with err.status(f"asking for {txids} txids") as status:
-        yield say
 
 
 def _interval(selected: Selected, one: ReplayResult) -> str | None:

@@ -49,6 +49,9 @@ TASK = "replay"
 POLL_INTERVAL_SECONDS = 0.5
 SWEEP_INTERVAL_SECONDS = 10.0
 
+Report = Callable[[str, int], None]
+"""Is told what happens, and with which txid."""
+
 SubmitStep = Callable[[Submission, Callable[[], bool]], None]
 """Runs a step to its end; the second argument says whether anybody still wants it."""
 
@@ -88,7 +91,7 @@ class ReplayRun:
         module: str,
         is_dry_run: bool = False,
         patience: float = 3600,
-        report: Callable[[str], None] = logger.info,
+        report: Report = lambda text, txid: logger.info(text),
         observer: DifferenceObserver | None = None,
         without: frozenset[str] = frozenset(),
     ) -> None:
@@ -218,7 +221,7 @@ class CommandLineExecutor:
     submit_step: SubmitStep
     module: str
     patience: float
-    print_progress: Callable[[str], None]
+    print_progress: Report
     _waits_since: float | None = field(default=None, init=False)
 
     def check(self) -> None:
@@ -239,7 +242,7 @@ class CommandLineExecutor:
                 remedy=f"look at `reliability status`, and run `reliability replay {topology} "
                 f"{txid}` again.",
             )
-        self.print_progress(f"txid {txid} waits for {wait.reason}")
+        self.print_progress(f"txid {txid} waits for {wait.reason}", txid)
         if waited % SWEEP_INTERVAL_SECONDS < POLL_INTERVAL_SECONDS:
             renew(self.connection, self.task.request_id)
             sweep(self.connection, topology)
@@ -250,7 +253,7 @@ class CommandLineExecutor:
 
     def report(self, what: str, level: int = logging.INFO) -> None:
         self._waits_since = None  # any report ends the wait
-        self.print_progress(what)
+        self.print_progress(what, self.task.txid)
 
     def _is_wanted(self, grant: Grant) -> bool:
         try:

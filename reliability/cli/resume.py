@@ -20,6 +20,7 @@ from reliability.cli.app import (
     verb,
 )
 from reliability.cli.output import print_json, print_table
+from reliability.cli.progress import followed
 from reliability.cli.reconcile import AirflowUrl, AllowHttp
 from reliability.core.spout import Interval
 from reliability.core.txids import format_txids
@@ -85,10 +86,10 @@ def resume_runs(
     api = Airflow.of(airflow, allow_http=allow_http)
     with ledger() as connection:
         check_known(connection, topology)
-        found = list(find_runs(connection, api, topology))
+        found = list(followed(find_runs(connection, api, topology), "look for undone runs"))
         waiting = rows_of(connection, "waiting_runs", topology=topology)
     if yes:
-        for one in found:
+        for one in followed(found, "clear"):
             resume(api, one)
         make_room(api, found, waiting)
     if as_json:

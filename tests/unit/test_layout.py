@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import shlex
 from datetime import timedelta
 
@@ -15,6 +16,7 @@ from reliability.cli.fold import fold, styled
 from reliability.cli.layout import lay_out
 from reliability.cli.output import format_span, table_of
 from reliability.cli.parts import show
+from reliability.cli.progress import TxidProgress
 from reliability.cli.terminal import style_of
 from reliability.core.coordinator import AttemptStatus
 from reliability.core.request import RequestStatus
@@ -103,6 +105,32 @@ def test_rows_that_share_what_stands_below_them_have_it_once(screen):
     show([table_of("", columns, rows, below=below)])
     said = screen.file.getvalue()
     assert [said.count(text) for text in ("the price list", "a header", "run")] == [1, 1, 3]
+
+
+def test_a_replay_shows_how_many_txids_are_done_and_what_runs_now():
+    written = io.StringIO()
+    err = Console(file=written, force_terminal=True, width=60)
+    progress = TxidProgress(3, err)
+    progress.say("attempt 1:1 begins", 1)
+    progress.say("txid 2 waits for its turn", 2)
+    progress.done(1)
+    err.print(progress)
+    said = written.getvalue()
+    assert "txid 2 waits for its turn" in said
+    assert "attempt 1:1" not in said
+    assert "1 of 3" in re.sub(r"\x1b\[[0-9;]*m", "", said)
+
+
+def test_in_a_pipe_a_replay_prints_what_changes():
+    written = io.StringIO()
+    err = Console(file=written, width=1000)
+    progress = TxidProgress(3, err)
+    progress.expect(2)
+    for _ in range(2):
+        progress.say("txid 1 waits", 1)
+        progress.say("txid 2 waits", 2)
+    progress.done(1)
+    assert written.getvalue() == "txid 1 waits\ntxid 2 waits\n1 of 2 txids are done\n"
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.difference import Differing
+from reliability.core.progress import UNSEEN, StateProgress
 from reliability.core.statement_key import StateKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.states.headers import format_header, wrong_headers
@@ -53,7 +54,9 @@ class Verified:
         object.__setattr__(self, "is_exact", is_exact)
 
 
-def verify(connection: LedgerConnection, topology: str) -> list[Verified]:
+def verify(
+    connection: LedgerConnection, topology: str, progress: StateProgress = UNSEEN
+) -> list[Verified]:
     """Compute every row of every state from the kept contributions, and compare.
 
     Each database is read in one snapshot, without blocking other sessions. Before the snapshot, the
@@ -71,7 +74,10 @@ def verify(connection: LedgerConnection, topology: str) -> list[Verified]:
                     if tables.keeps_contributions:
                         tx.queue(tables.hold_contributions())
                 states = declared_tables(tx, topology)
-                found += [verify_state(tx, tables, database) for tables in states]
+                progress.more(len(states))
+                for tables in states:
+                    progress.now(tables.state.name)
+                    found.append(verify_state(tx, tables, database))
     return found
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.errors import LedgerCorruption
+from reliability.core.progress import UNSEEN, StateProgress
 from reliability.core.statement_key import StateKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror, lock_topology
@@ -73,7 +74,11 @@ class _Horizon:
 
 
 def compact(
-    connection: LedgerConnection, topology: str, *, patience: int = PATIENCE_SECONDS
+    connection: LedgerConnection,
+    topology: str,
+    *,
+    patience: int = PATIENCE_SECONDS,
+    progress: StateProgress = UNSEEN,
 ) -> list[Compacted]:
     """Fold what is beyond the horizon in every state that has one; safe to repeat.
 
@@ -83,7 +88,12 @@ def compact(
     """
     with TopologyDatabases.of_known(connection, topology) as participants:
         horizons = _decide(participants, _horizons(participants), patience)
-        return [_compact(participants, horizon, patience) for horizon in horizons]
+        progress.more(len(horizons))
+        found: list[Compacted] = []
+        for horizon in horizons:
+            progress.now(horizon.state)
+            found.append(_compact(participants, horizon, patience))
+        return found
 
 
 # --- horizons ------------------------------------------------------------------------------------
