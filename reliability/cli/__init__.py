@@ -11,6 +11,7 @@ __all__ = ["app"]
 
 IN_THE_ORDER_OF_THE_HELP = (
     "status",
+    "watch",
     "show",
     "txids",
     "lag",

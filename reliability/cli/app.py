@@ -8,6 +8,7 @@ from __future__ import annotations
 import getpass
 import io
 import os
+import re
 import signal
 import socket
 import sys
@@ -17,6 +18,7 @@ from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer.core import TyperCommand
 
 from reliability.core.errors import ReliabilityError, TopologyNotFound
 
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection, Row
 
 FAILED = 1
+WATCH_SECONDS = 5
 FOUND = 3  # the command succeeded and found what it looks for
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -61,6 +64,22 @@ class NotPossible(Exception):
     """
 
 
+WATCH = "--watch"
+_SECONDS = re.compile(r"\d*\.?\d+")
+
+
+class _Watchable(TyperCommand):
+    """A command whose --watch may stand without its seconds."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        following = [*args[1:], ""][: len(args)]
+        found = [
+            f"{WATCH}={WATCH_SECONDS}" if one == WATCH and not _SECONDS.fullmatch(after) else one
+            for one, after in zip(args, following, strict=True)
+        ]
+        return super().parse_args(ctx, found)
+
+
 def verb(*examples: str) -> Callable[[Verb], Verb]:
     """Register a command with its examples; print errors of this package without a traceback."""
 
@@ -77,7 +96,12 @@ def verb(*examples: str) -> Callable[[Verb], Verb]:
                 warn(str(error))
                 raise typer.Exit(FAILED) from error
 
-        app.command(help=_help_of(function), epilog="\n  ".join(["Examples:", *examples]))(run)
+        can_watch = any(WATCH in example for example in examples)
+        app.command(
+            help=_help_of(function),
+            epilog="\n  ".join(["Examples:", *examples]),
+            cls=_Watchable if can_watch else None,
+        )(run)
         return function
 
     return register

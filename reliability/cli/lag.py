@@ -18,6 +18,7 @@ from reliability.cli.app import (
     topology_from_code,
     verb,
 )
+from reliability.cli.live import Watch, follow
 from reliability.cli.output import format_value, print_json, table_of
 from reliability.cli.parts import SPACE, Line, Part, show
 from reliability.core.errors import NothingToEmit, ReliabilityError
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     "reliability lag",
     "reliability lag shop --json",
     "reliability lag --fail-after 3600",
+    "reliability lag --watch 60",
 )
 def lag(
     topology: OneOrAll = "",
@@ -47,6 +49,7 @@ def lag(
             "been missing or failing for longer, or an item of a closed interval has no txid.",
         ),
     ] = None,
+    watch: Watch = None,
     as_json: AsJson = False,
 ) -> None:
     """Show every interval that lacks a commit, with its run, the reason and the next step.
@@ -55,6 +58,10 @@ def lag(
     is read if the pipeline's module can be imported: it shows the items without a txid in past
     intervals, or, with an untimed spout, everything that is not emitted yet.
     """
+    if watch is not None:
+        if fail_after is not None:
+            raise typer.BadParameter("--fail-after is for one look: leave out --watch")
+        return follow(lambda: list(_page(_read(topology))), watch, as_json=as_json)
     found = _read(topology)
     if as_json:
         print_json(found)

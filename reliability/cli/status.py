@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from reliability.cli.app import FAILED, AsJson, OneOrAll, ledger, names, rows_of, verb, warn
+from reliability.cli.live import Watch, follow
 from reliability.cli.output import (
     format_value,
     print_entries,
@@ -25,26 +26,23 @@ if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 
 
-@verb("reliability status", "reliability status --json")
-def status(as_json: AsJson = False) -> None:
+@verb("reliability status", "reliability status --json", "reliability status --watch 5")
+def status(watch: Watch = None, as_json: AsJson = False) -> None:
     """Show the position of every topology, and what needs a person."""
-    standings = read_standings()
+    if watch is not None:
+        return follow(lambda: _page(_read()), watch, as_json=as_json)
+    standings = _read()
     if as_json:
         return print_json(standings)
-    show(page_of(standings))
+    show(_page(standings))
 
 
-def read_standings(topology: str = "") -> list[dict[str, Any]]:
-    """Return where each topology stands, or one of them."""
+def _read() -> list[dict[str, Any]]:
     with ledger() as connection, connection.transaction() as tx:
-        return [
-            standing_of(tx, row)
-            for row in tx.all("topology_status", topology=None)
-            if topology in ("", row["topology"])
-        ]
+        return [standing_of(tx, row) for row in tx.all("topology_status", topology=None)]
 
 
-def page_of(standings: Sequence[dict[str, Any]]) -> list[Part]:
+def _page(standings: Sequence[dict[str, Any]]) -> list[Part]:
     """Return the table of topologies, and below it what needs a person."""
     columns = ("emitted", "committed", "processing", "processed")
     table = table_of(

@@ -16,6 +16,46 @@ SELECT p.topology, p.curr_txid, p.next_txid, p.commit_number, p.paused_reason, p
    AND (%(topology)s::text IS NULL OR p.topology = %(topology)s)
  ORDER BY p.topology;
 
+-- commits_of_last_minutes --
+-- How many commits and replays each topology has had in the last minutes, of at most the last 10,000
+-- changes: read from the end of the log, however long it is.
+SELECT p.topology, count(*) AS commits
+  FROM reliability.topology p
+  JOIN reliability.commit_log l ON l.topology = p.topology
+       AND l.commit_number > p.commit_number - 10000
+ WHERE p.topology = ANY(%(topologies)s) AND l.kind IN ('COMMIT', 'REPLAY')
+   AND l.committed_at > clock_timestamp() - %(minutes)s * interval '1 minute'
+ GROUP BY p.topology;
+
+-- running_attempts --
+-- The attempts that are processed or sealed now, the oldest first: the step that runs, or the next one;
+-- since when, and for how long without progress they may go on.
+SELECT a.topology, a.txid, a.attempt_id, a.status, s.step, s.driver_host,
+       t.interval_start, t.interval_end, coalesce(q.is_dry_run, false) AS is_dry_run,
+       clock_timestamp() - a.granted_at AS age, a.lease_until - clock_timestamp() AS lease_left
+  FROM reliability.attempt a
+  JOIN reliability.transaction t USING (topology, txid)
+  LEFT JOIN reliability.request q ON q.request_id = a.request_id
+  LEFT JOIN LATERAL (
+       SELECT d.step, d.driver_host FROM reliability.attempt_step d
+        WHERE d.topology = a.topology AND d.txid = a.txid AND d.attempt_id = a.attempt_id
+          AND d.status <> 'DONE'
+        ORDER BY d.status = 'OPEN', d.step LIMIT 1) AS s ON true
+ WHERE a.topology = ANY(%(topologies)s) AND a.status IN ('PROCESSING', 'SEALING')
+ ORDER BY a.granted_at, a.topology, a.txid;
+
+-- last_commits --
+-- The last changes of the states of all these topologies, the latest first.
+SELECT l.topology, l.commit_number, l.kind, l.txid, l.attempt_id, t.interval_start, t.interval_end,
+       clock_timestamp() - l.committed_at AS ago
+  FROM reliability.topology p
+ CROSS JOIN LATERAL (
+       SELECT * FROM reliability.commit_log c WHERE c.topology = p.topology
+        ORDER BY c.commit_number DESC LIMIT %(most)s) AS l
+  LEFT JOIN reliability.transaction t ON t.topology = l.topology AND t.txid = l.txid
+ WHERE p.topology = ANY(%(topologies)s)
+ ORDER BY l.committed_at DESC, l.topology, l.commit_number DESC LIMIT %(most)s;
+
 -- held_txids --
 -- Txids that a person must release; only uncommitted ones can be held.
 SELECT t.held_reason AS reason, count(*) AS count,

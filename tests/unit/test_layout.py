@@ -8,17 +8,20 @@ import shlex
 from datetime import timedelta
 
 import pytest
+import typer
 from rich.console import Console
 
+from reliability.cli import live
 from reliability.cli.completeness import COMPLETE
 from reliability.cli.doctor import CheckStatus
 from reliability.cli.fold import fold, styled
 from reliability.cli.layout import lay_out
 from reliability.cli.output import format_span, table_of
-from reliability.cli.parts import show
+from reliability.cli.parts import Line, show
 from reliability.cli.progress import TxidProgress
 from reliability.cli.terminal import style_of
 from reliability.core.coordinator import AttemptStatus
+from reliability.core.errors import LedgerUnavailable
 from reliability.core.request import RequestStatus
 from reliability.transaction.inspect.intervals import IntervalState
 
@@ -94,7 +97,8 @@ def test_the_columns_that_matter_least_go_first():
 def screen(monkeypatch):
     """A console of 80 columns and 10 lines, which keeps what is written."""
     out = Console(file=io.StringIO(), force_terminal=True, width=80, height=10, highlight=False)
-    monkeypatch.setattr("reliability.cli.parts.console", lambda: out)
+    for module in ("live", "parts"):
+        monkeypatch.setattr(f"reliability.cli.{module}.console", lambda: out)
     return out
 
 
@@ -105,6 +109,35 @@ def test_rows_that_share_what_stands_below_them_have_it_once(screen):
     show([table_of("", columns, rows, below=below)])
     said = screen.file.getvalue()
     assert [said.count(text) for text in ("the price list", "a header", "run")] == [1, 1, 3]
+
+
+def test_a_view_outlives_an_outage_and_says_what_it_hides(screen, monkeypatch):
+    def page():
+        pages.append(1)
+        if len(pages) == 2:
+            raise LedgerUnavailable("the server does not answer")
+        return [Line(f"page {len(pages)}"), *(Line(f"line {n}") for n in range(20))]
+
+    def sleep(seconds):
+        if len(pages) == 3:
+            raise KeyboardInterrupt
+
+    pages = []
+    monkeypatch.setattr("reliability.cli.live.time.sleep", sleep)
+    live.follow(page, 7)
+    said = re.sub(r"\x1b\[[\d;]*m", "", screen.file.getvalue())
+    assert "failed to read it anew:" in said
+    assert "[LEDGER_UNAVAILABLE]" in said
+    assert "anew every 7 s" in said
+    assert "13 more lines" in said
+    assert said.rpartition("\x1b[?1049l")[2].splitlines()[0] == "page 3"
+
+
+def test_a_view_needs_a_terminal(monkeypatch):
+    with pytest.raises(typer.BadParameter, match="no terminal"):
+        live.follow(lambda: [], 1)
+    with pytest.raises(typer.BadParameter, match="--json"):
+        live.follow(lambda: [], 1, as_json=True)
 
 
 def test_a_replay_shows_how_many_txids_are_done_and_what_runs_now():

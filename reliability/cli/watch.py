@@ -1,0 +1,132 @@
+"""`reliability watch`: what happens now, on a terminal that is left open for the night."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from reliability.cli.app import WATCH_SECONDS, OneOrAll, ledger, names, verb
+from reliability.cli.live import follow
+from reliability.cli.output import format_interval, format_span, table_of
+from reliability.cli.parts import SPACE, Line, Part, show
+from reliability.cli.status import for_a_person, standing_of
+from reliability.cli.terminal import HEADING
+from reliability.core.attempt import TransactionAttempt
+
+if TYPE_CHECKING:
+    from reliability.ledger.connection import DatabaseTransaction, Row
+
+MINUTES = 10  # of which the rate is the average
+COMMITS = 5  # that are listed
+
+
+@verb("reliability watch", "reliability watch shop --every 30", "reliability watch --once")
+def watch(
+    topology: OneOrAll = "",
+    every: Annotated[
+        float, typer.Option(metavar="SECONDS", min=0.1, help="How often to read it anew.")
+    ] = WATCH_SECONDS,
+    once: Annotated[
+        bool, typer.Option("--once", help="Print it once, on a terminal or not.")
+    ] = False,
+) -> None:
+    """Show what runs now, what has committed last and what needs a person, until Ctrl-C.
+
+    A txid counts for the rate of the last 10 minutes when it commits, and each time it is replayed.
+    """
+    if once:
+        show(_page(topology))
+    else:
+        follow(lambda: _page(topology), every, otherwise="--once prints it one time")
+
+
+def _page(topology: str) -> list[Part]:
+    with ledger() as connection:
+        wanted = names(connection, topology)
+        with connection.transaction() as tx:
+            rows = tx.all("topology_status", topology=topology or None)
+            rates = tx.all("commits_of_last_minutes", topologies=wanted, minutes=MINUTES)
+            rate_of = {row["topology"]: row["commits"] / MINUTES for row in rates}
+            positions = [_position(tx, row, rate_of) for row in rows]
+            lines = [line for row in rows for line in for_a_person(standing_of(tx, row))]
+            running = tx.all("running_attempts", topologies=wanted)
+            commits = tx.all("last_commits", topologies=wanted, most=COMMITS)
+    person = [SPACE, Line("what needs a person", style=HEADING), *lines] if lines else []
+    return [_positions(positions), *_running(running), *person, *_last(commits)]
+
+
+def _position(tx: DatabaseTransaction, row: Row, rate_of: dict[str, float]) -> Sequence[Any]:
+    topology = row["topology"]
+    return (
+        topology,
+        row["next_txid"] - 1,
+        row["curr_txid"] - 1,
+        row["processing"],
+        row["processed"],
+        f"{rate_of.get(topology, 0):.1f}",
+        format_span(tx.one("lag", topology=topology)["age"]),
+    )
+
+
+def _positions(rows: Sequence[Sequence[Any]]) -> Part:
+    counts = ("emitted", "committed", "processing", "processed", "/min", "oldest")
+    return table_of(
+        "", {"topology": "left", **dict.fromkeys(counts, "right")}, rows, coloured=counts
+    )
+
+
+def _running(rows: Sequence[Row]) -> Iterator[Part]:
+    yield SPACE
+    sides = {"attempt": "left", "topology": "left", "state": "left", "step": "left"}
+    yield table_of(
+        "attempts that run now",
+        {**sides, "age": "right", "lease left": "right", "interval": "left", "host": "left"},
+        [
+            (
+                TransactionAttempt(row["txid"], row["attempt_id"]),
+                row["topology"],
+                f"{row['status'].lower()}{', dry run' if row['is_dry_run'] else ''}",
+                row["step"],
+                format_span(row["age"]),
+                "expired" if row["lease_left"] < timedelta() else format_span(row["lease_left"]),
+                format_interval(row),
+                row["driver_host"],
+            )
+            for row in rows
+        ],
+        empty="no attempt runs now",
+        coloured=["state", "lease left"],
+        hide_empty=True,
+    )
+
+
+def _last(rows: Sequence[Row]) -> Iterator[Part]:
+    yield SPACE
+    sides = {"c": "right", "topology": "left", "change": "left", "attempt": "left"}
+    yield table_of(
+        "last commits",
+        {**sides, "ago": "right", "interval": "left"},
+        [
+            (
+                str(row["commit_number"]),
+                row["topology"],
+                row["kind"].lower(),
+                _attempt(row),
+                format_span(row["ago"]),
+                format_interval(row),
+            )
+            for row in rows
+        ],
+        empty="nothing has committed yet",
+        hide_empty=True,
+    )
+
+
+def _attempt(row: Row) -> TransactionAttempt | str:
+    """Name the attempt; a rollback and a repair have none."""
+    if row["attempt_id"] is None:
+        return ""
+    return TransactionAttempt(row["txid"], row["attempt_id"])

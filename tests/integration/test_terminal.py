@@ -1,0 +1,236 @@
+"""The command line in a real terminal of 80 columns, with long names and reasons; and in a pipe."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+
+import pytest
+from psycopg2.sql import SQL
+from rich.cells import cell_len
+from typer.testing import CliRunner
+
+from reliability.cli import app
+from reliability.ledger.connection import LedgerConnection
+from tests.replay.shop import Shop, made, states
+from tests.support.fix_postgres import ROOT, new_database
+from tests.support.pseudo_terminal import CTRL_C, terminal
+
+LONG = "revenue_by_customer_of_2013x"  # as long as a topology's name may be
+REASON = (
+    "the second delivery was made with last year's price list, and nobody knows since when: Zoë"
+)
+ITEM = "data/incoming/2013-02/part-00000-tid-8124712-c000.snappy.parquet"
+DATES = """
+    UPDATE reliability.transaction
+       SET interval_start = timestamptz '2013-01-01 00:00+00' + (txid - 1) * interval '1 month',
+           interval_end = timestamptz '2013-01-01 00:00+00' + txid * interval '1 month',
+           run_id = 'scheduled__2013-' || to_char(txid + 1, 'FM00') || '-01T00:00:00+00:00'
+     WHERE topology = %(topology)s;
+    UPDATE reliability.request r SET run_id = t.run_id FROM reliability.transaction t
+     WHERE (t.topology, t.txid) = (r.topology, r.txid) AND r.topology = %(topology)s
+"""
+
+
+def say(*arguments):
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == 0, result.output
+
+
+@pytest.fixture(scope="module")
+def troubled(template):
+    """Topologies of which one works, and others wait for a person; their ledger's DSN."""
+    with new_database(template) as dsn, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RELIABILITY_DSN", dsn)
+        connection = LedgerConnection(dsn)
+        working = open_shop(connection, LONG, 7, committed=4)
+        working.correct(2, made(102))
+        request_id = working.runner.contact(5, working.who(5)).request_id
+        working.runner.begin(5, request_id, working.topology.work("commit"))
+        working.process(6)
+        held = open_shop(connection, "held_back", 4, committed=3)
+        say("rollback", held.name, "1", "--reason", REASON, "--yes")
+        say("pause", held.name, "--reason", REASON)
+        blocked = open_shop(connection, "blocked_of_orders", 4, committed=1)
+        say("park", blocked.name, "2", "--reason", "the file of March has no header", "--yes")
+        say("skip", blocked.name, "3", "--reason", REASON, "--yes")
+        say("exclude", blocked.name, ITEM, "--reason", REASON, "--yes")
+        blocked.runner.close(4, blocked.run_of(4), "its tasks ended without it")
+        connection.close()
+        yield dsn
+
+
+def open_shop(connection, name, txids, committed):
+    shop = Shop(connection, name=name, kinds=lambda _: states_of(name))
+    for txid in range(1, txids + 1):
+        shop.deliver(made(txid))
+    with connection.transaction() as tx:
+        tx.run(SQL(DATES), topology=name)
+    for txid in range(1, committed + 1):
+        shop.transact(txid)
+    return shop
+
+
+def states_of(name):
+    return [
+        replace(state, name=f"{name.partition('_')[0]}_{state.name}")
+        for state in states()
+        if state.name in ("exact", "log")
+    ]
+
+
+@pytest.fixture
+def ledger(troubled, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_DSN", troubled)
+    return troubled
+
+
+def run(*arguments, code=0, **options):
+    """Run a verb in a terminal, and return what it has written."""
+    with terminal("-m", "reliability", *arguments, **options) as opened:
+        assert opened.wait() == code, opened.text
+        return opened
+
+
+LOOKS = [
+    ("status",),
+    ("lag",),
+    ("watch", "--once"),
+    ("verify",),
+    ("show", LONG, "2"),
+    ("show", LONG, "2:1"),
+    ("show", LONG, "5:0"),
+    ("show", "blocked_of_orders", "4"),
+    ("explain", LONG, "revenue_exact", "k", "word=a"),
+    ("explain", LONG, "revenue_log"),
+    ("txids", "blocked_of_orders"),
+    ("topologies",),
+]
+
+
+@pytest.mark.parametrize("arguments", LOOKS, ids=" ".join)
+def test_it_fits_a_terminal_and_is_whole_in_a_pipe(ledger, arguments):
+    seen = run(*arguments)
+    said = re.sub("^verify .* states [0-9:]+", "", seen.text)  # a bar, written again and again
+    assert [line for line in said.splitlines() if cell_len(line) > 80] == []
+    assert "…" not in said.replace("'…'", "")
+    assert "\x1b[" in seen.raw
+    without = run(*arguments, NO_COLOR="1").raw
+    assert re.search(r"\x1b\[[\d;]*m", without) is None
+    assert "\x1b" not in without or arguments == ("verify",)  # a bar moves the cursor
+    piped = CliRunner().invoke(app, list(arguments)).output
+    assert "\x1b" not in piped
+    if arguments[0] not in ("watch", "lag", "verify"):  # they have ages, and a bar
+        assert sorted(words(said)) == sorted(words(piped))
+
+
+def words(text):
+    """Return the words of an output, without what draws its tables and continues its commands."""
+    drawn = str.maketrans(dict.fromkeys("┏━┳┓┃┡╇┩│└─┴┘\\", " "))
+    return {word for word in text.translate(drawn).split() if word != "run"}
+
+
+def test_colours_say_what_words_say(ledger):
+    said = run("status").raw
+    for word, code in (("paused", 33), ("held", 33), ("parked", 33), ("skipped", 33)):
+        assert f"\x1b[{code}m{word}\x1b[0m" in said
+    assert "\x1b[1;31mblocked\x1b[0m" in said
+    assert "\x1b[32m        4\x1b[0m" in said or "\x1b[32m4\x1b[0m" in said  # committed
+    assert "\x1b[36m1\x1b[0m" in said  # processing
+    said = run("lag").raw
+    assert "\x1b[36mopen\x1b[0m" in said
+    assert "\x1b[32mCOMMITTED\x1b[0m" in run("show", LONG, "2:1").raw
+
+
+def test_what_a_person_copies_is_complete(ledger):
+    said = run("status").text
+    assert "`reliability release held_back`" in said
+    command = said[said.index("`reliability include") :].split("`")[1].replace("\\\n", " ")
+    assert shlex.split(command)[:4] == ["reliability", "include", "blocked_of_orders", ITEM]
+    said = run("lag").text
+    assert "    run scheduled__2013-06-01T00:00:00+00:00\n" in said
+    assert said.count("    next  when the cause is fixed: reliability release held_back\n") == 1
+    wide = run("lag", columns=200).text
+    assert "  scheduled__2013-06-01T00:00:00+00:00\n" in wide
+    assert max(map(cell_len, wide.splitlines())) <= 200
+
+
+def test_a_row_is_explained_by_its_runs(ledger):
+    said = run("explain", LONG, "revenue_exact", "k", "word=a").text
+    assert "now: k NULL, word a" in said
+    assert "    run scheduled__2013-03-01T00:00:00+00:00\n" in said
+
+
+def test_who_watches_sees_what_runs_now_and_what_needs_a_person(ledger):
+    said = run("watch", "--once").text
+    position = next(line for line in said.splitlines() if line.startswith(LONG))
+    assert position.split()[1:6] == ["7", "4", "1", "1", "0.5"]  # 5 commits in 10 minutes
+    [running] = [line for line in said.splitlines() if line.startswith("5:0 ")]
+    assert running.split()[1:4] == [LONG, "processing", "process"]
+    assert "txid 4 (run scheduled__2013-05-01T00:00:00+00:00" in said
+    assert "what needs a person\n" in said
+    assert "last commits\n" in said
+    only = run("watch", LONG, "--once").text
+    assert "held_back" not in only
+    assert "[TOPOLOGY_UNKNOWN]" in run("watch", "nosuch", "--once", code=1).text
+
+
+def test_an_empty_ledger_is_watched(dsn):
+    said = run("watch", "--once").text
+    assert "no attempt runs now\n" in said
+    assert "nothing has committed yet\n" in said
+
+
+def test_a_view_shows_what_changes_and_ends_with_ctrl_c(dsn):
+    shop = Shop(LedgerConnection(dsn), kinds=lambda _: states_of("shop"))
+    shop.deliver(made(1), made(2))
+    shop.transact(1)
+    with terminal("-m", "reliability", "watch", "shop", "--every", "0.2") as opened:
+        opened.wait_for("commit  1:0")
+        shop.transact(2)
+        opened.wait_for("commit  2:0")
+        opened.type(CTRL_C)
+        assert opened.wait() == 0, opened.text
+    live, _, last = opened.raw.rpartition("\x1b[?1049l")
+    assert "\x1b[?1049h" in live  # on a screen of its own
+    assert "Ctrl-C ends" in opened.text
+    assert "2:0" in last  # what it showed last stays
+    assert opened.raw.rindex("\x1b[?25h") > opened.raw.rindex("\x1b[?25l")  # and the cursor is back
+    shop.connection.close()
+
+
+@pytest.mark.parametrize("arguments", [("status", "--watch", "0.2"), ("lag", "--watch", LONG)])
+def test_status_and_lag_can_be_watched(ledger, arguments):
+    with terminal("-m", "reliability", *arguments) as opened:
+        opened.wait_for("Ctrl-C ends")
+        opened.type(CTRL_C)
+        assert opened.wait() == 0, opened.text
+    assert LONG in opened.raw.rpartition("\x1b[?1049l")[2]
+
+
+@pytest.mark.parametrize("arguments", [("status", "--watch"), ("lag", "--watch"), ("watch",)])
+def test_nobody_watches_a_pipe(ledger, arguments):
+    for refused in (arguments, (*arguments, "--fail-after", "3"), (*arguments, "--json")):
+        done = subprocess.run(
+            [sys.executable, "-m", "reliability", *refused],
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert (done.returncode, done.stdout) == (2, ""), refused
+    assert "there is no terminal to watch it on" in words_of_error(arguments)
+
+
+def words_of_error(arguments):
+    """Return a usage error as one line: it is printed in a box."""
+    said = CliRunner().invoke(app, list(arguments)).stderr
+    return " ".join(said.replace("│", " ").split())
+
+
+def test_a_long_check_has_a_bar_on_a_terminal_only(ledger):
+    assert "of 6 states" in run("verify").text
+    assert "states" not in CliRunner().invoke(app, ["verify"]).stderr
