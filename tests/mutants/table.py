@@ -991,8 +991,8 @@ MUTANTS = (
         rule="C12",
         name="a contribution is audited by what has committed",
         path="reliability/states/audits.py",
-        old="_txid = {txid} AND _attempt_id = {attempt_id})",
-        new="_txid < {txid} AND _attempt_id = {attempt_id})",
+        old='_txid = {txid} AND _attempt_id = {attempt_id}")',
+        new='_txid < {txid} AND _attempt_id = {attempt_id}")',
         tests=(
             AUDITS + "test_only_what_this_attempt_has_staged_is_audited",
             AUDITS + "test_a_contribution_that_violates_audits_fails_its_attempt",
@@ -1002,8 +1002,8 @@ MUTANTS = (
         rule="C12",
         name="the rows that other attempts have staged are audited too",
         path="reliability/states/audits.py",
-        old="_txid = {txid} AND _attempt_id = {attempt_id})",
-        new="{txid} > 0 AND {attempt_id} >= 0)",
+        old='_txid = {txid} AND _attempt_id = {attempt_id}")',
+        new='{txid} > 0 AND {attempt_id} >= 0")',
         tests=(AUDITS + "test_only_what_this_attempt_has_staged_is_audited",),
     ),
     Mutant(
@@ -1017,7 +1017,7 @@ MUTANTS = (
     Mutant(
         rule="C12",
         name="the SQL of an audit may write",
-        path="sql/migrations/0016_audits.sql",
+        path="sql/migrations/0019_audits.sql",
         old="    PERFORM set_config('transaction_read_only', 'on', true);\n",
         new="",
         tests=(AUDITS + "test_sql_that_fails_or_writes_fails_the_attempt_and_changes_nothing",),
@@ -1025,7 +1025,7 @@ MUTANTS = (
     Mutant(
         rule="C12",
         name="the SQL of an audit may be several statements",
-        path="sql/migrations/0016_audits.sql",
+        path="sql/migrations/0019_audits.sql",
         old=") LANGUAGE plpgsql STABLE SET",
         new=") LANGUAGE plpgsql SET",
         tests=(AUDITS + "test_sql_that_is_more_than_one_statement_commits_nothing",),
