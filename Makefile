@@ -9,7 +9,7 @@ SUITE := $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
 	tests/replay tests/mutants tests/conformance
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down reset status shell demo test test-all bench check lock verify-compose clean
+.PHONY: help setup up down reset status shell demo screenshots test test-all bench check lock verify-compose clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -34,6 +34,9 @@ shell: setup ## A shell with airflow, reliability, psql, spark-submit; `dev/shel
 
 demo: setup ## 18 months of purchases with a kill -9; KILL=driver|task|supervisor|postgres, ENGINE=warm, KEEP=1
 	@$(PY) -m dev.demo
+
+screenshots: setup ## Take the pictures of README and docs, of the demo in a real browser
+	@$(PY) -m dev.screenshots
 
 test: setup ## Run the whole suite: unit, DAGs, Postgres and Spark, histories, Airflow
 	@$(SUITE)

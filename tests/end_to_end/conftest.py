@@ -15,6 +15,7 @@ import pytest
 
 from dev.demo.backfill import is_known
 from reliability.ledger.connection import LedgerConnection
+from tests.end_to_end.auth_manager import USERS
 from tests.end_to_end.dates import Dates, publish, wait_for
 
 HERE = Path(__file__).parent
@@ -62,6 +63,10 @@ def airflow(environment, dates_folder, versions):
     environment.airflow_settings.update(
         {
             "AIRFLOW__DAG_PROCESSOR__DAG_BUNDLE_CONFIG_LIST": json.dumps(bundles),
+            "AIRFLOW__CORE__AUTH_MANAGER": "tests.end_to_end.auth_manager.OneDagLess",
+            "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(
+                f"{name}:{role}" for name, role in {"admin": "admin", **USERS}.items()
+            ),
             # a file that a test writes anew is a new version at once, not after 30 s
             "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "0",
             "AIRFLOW_CONN_STAND_IN": json.dumps(

@@ -27,6 +27,7 @@ DAYS = (  # the first and the last day that the schedule runs
     (words.late_long, 1, 1),
     (words.without_api, 1, 1),
     (words.before_api, 1, 1),
+    (words.paged, 1, 3),
 )
 for topology, first, last in DAYS:
     globals()[topology.name] = topology_dag(

@@ -1,0 +1,267 @@
+"""The page in a running Airflow: who may see and do what, and each action done in a browser."""
+
+from __future__ import annotations
+
+import json
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+
+import pytest
+
+from dev.services.airflow_api import OPENER, AirflowApi
+from tests.end_to_end.auth_manager import SECRET
+from tests.end_to_end.dates import Dag, wait_for
+
+pytestmark = pytest.mark.timeout(420)
+
+PAGES = ("", "/txids/1", "/series", "/calendar", f"/explain?state={SECRET}", "/runs?run_id=x")
+FROM_THE_PAGE = {"X-Reliability": "page"}
+BROWSER = (
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def dag(dates) -> Dag:
+    """A topology with three days committed."""
+    dag: Dag = dates.dag(SECRET)
+    for day, words in {1: ("man", "dog"), 2: ("man",), 3: ("ape", "man")}.items():
+        dag.deliver(f"2026-01-0{day}", *words)
+    dag.unpause()
+    assert dag.states(3) == ["success"] * 3
+    return dag
+
+
+# --- who may see and do what ---------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def tokens(airflow, dag) -> dict[str, str]:
+    """A token of each user; none for one who has not logged in."""
+    passwords = json.loads(airflow.airflow.passwords_file.read_text())
+    return {
+        name: AirflowApi(
+            base_url=airflow.airflow.url, username=name, password=passwords[name]
+        ).token()
+        for name in ("admin", "viewer", "user", "stranger")
+    }
+
+
+@pytest.fixture
+def ask(airflow, tokens):
+    """Return a function that asks the page as a user, and returns status and text."""
+
+    def asked(user: str | None, path: str, form: str | None = None, **headers: str):
+        if user is not None:
+            headers["Authorization"] = f"Bearer {tokens.get(user, user)}"
+        url = f"{airflow.airflow.url}/reliability{path}"
+        data = form.encode() if form is not None else None
+        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        request = urllib.request.Request(url, data=data, headers=named)
+        try:
+            with OPENER.open(request, timeout=30) as response:
+                return response.status, response.read().decode()
+        except urllib.error.HTTPError as error:
+            return error.code, error.read().decode()
+
+    return asked
+
+
+@pytest.mark.parametrize("path", PAGES)
+def test_nothing_is_told_without_the_permission_to_read_the_dag_s_runs(ask, path):
+    """A page of a DAG is for those who may read its runs."""
+    page = f"/dags/{SECRET}{path}"
+    assert ask(None, page)[0] == 401
+    assert ask("not.a.token", page)[0] in (401, 403)
+    assert ask("stranger", page)[0] == 403
+    for user in ("viewer", "user", "admin"):
+        status, text = ask(user, page)
+        assert status == 200
+        assert "Traceback" not in text
+
+
+def test_a_topology_is_listed_only_for_those_who_may_read_its_dag(ask):
+    """The list must not tell the names of others' topologies."""
+    assert ask(None, "/")[0] == 401
+    assert SECRET in ask("viewer", "/")[1]
+    status, text = ask("stranger", "/")
+    assert status == 200
+    assert SECRET not in text
+
+
+@pytest.mark.parametrize("user", [None, "not.a.token", "viewer", "stranger"])
+@pytest.mark.parametrize("action", ["pause", "resume", "rollback", "release", "park", "skip"])
+def test_who_may_not_edit_the_dag_s_runs_changes_nothing(ask, dag, user, action):
+    """An action needs the permission to change the DAG's runs."""
+    path = f"/dags/{SECRET}/actions/{action}"
+    before = dag.commits()
+    assert ask(user, path, "reason=x&txid=1", **FROM_THE_PAGE)[0] in (401, 403)
+    assert dag.commits() == before
+    assert dag.ledger_rows("paused_reason", "topology", "1") == [(None,)]
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {},
+        {**FROM_THE_PAGE, "Origin": "https://elsewhere.example"},
+        {**FROM_THE_PAGE, "Sec-Fetch-Site": "cross-site"},
+        {**FROM_THE_PAGE, "Sec-Fetch-Site": "same-site"},
+        {**FROM_THE_PAGE, "Origin": "null"},
+    ],
+)
+def test_a_request_of_another_site_changes_nothing(ask, dag, headers):
+    """A cookie alone does not prove that the user meant it."""
+    path = f"/dags/{SECRET}/actions/pause"
+    assert ask("admin", path, "reason=x", **headers)[0] == 403
+    assert dag.ledger_rows("paused_reason", "topology", "1") == [(None,)]
+
+
+def test_what_is_needed_to_show_the_page_is_all_that_is_public(ask):
+    """No documentation of the interface, and no description of it, is told to strangers."""
+    assert ask(None, "/static/page.css")[0] == 200
+    for path in ("/docs", "/redoc", "/openapi.json"):
+        status, text = ask(None, path)
+        assert status in (401, 404), text[:100]
+
+
+def test_airflow_shows_the_page_and_its_tabs(airflow):
+    """The plugin is loaded once, without an error, and has a tab in each of Airflow's views."""
+    api = airflow.api()
+    assert api.get("/api/v2/plugins/importErrors")["import_errors"] == []
+    [plugin] = [
+        one for one in api.get("/api/v2/plugins")["plugins"] if one["name"] == "reliability"
+    ]
+    assert [view["destination"] for view in plugin["external_views"]] == [
+        *("nav", "dag", "dag_run", "task_instance")
+    ]
+
+
+# --- each action in a browser --------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[object]:
+    """A browser without a window."""
+    from dev.services.browser import find_browser
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_browser(), args=list(BROWSER))
+        yield browser
+        browser.close()
+
+
+@pytest.fixture
+def page(browser, airflow, tokens):
+    """A page of the browser, logged in as a user who may act; an error of its scripts fails."""
+    context = browser.new_context()
+    context.add_cookies([{"name": "_token", "value": tokens["user"], "url": airflow.airflow.url}])
+    page = context.new_page()
+    page.set_default_timeout(60_000)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    yield page
+    context.close()
+    assert errors == []
+
+
+def open_page(page, airflow, path: str = "") -> None:
+    page.goto(f"{airflow.airflow.url}/reliability/dags/{SECRET}{path}")
+
+
+def in_dialog(page, button: str, reason: str | None, submit: str) -> None:
+    """Open a dialog, give the reason, and press its button."""
+    page.get_by_role("button", name=button).click()
+    dialog = page.get_by_role("dialog")
+    if reason is not None:
+        dialog.get_by_label("Reason").fill(reason)
+    dialog.get_by_role("button", name=submit, exact=True).click()
+
+
+def test_a_topology_is_paused_and_resumed(page, airflow, dag):
+    """The reason, with who gave it, is in the ledger."""
+    open_page(page, airflow)
+    in_dialog(page, "Pause…", "the warehouse moves", "Pause")
+    page.get_by_text("is paused").wait_for()
+    [(reason,)] = dag.ledger_rows("paused_reason", "topology", "1")
+    assert reason.startswith("the warehouse moves")
+    assert "user" in reason
+    page.keyboard.press("Escape")
+    in_dialog(page, "Resume…", None, "Resume")
+    page.get_by_text("is resumed").wait_for()
+    assert dag.ledger_rows("paused_reason", "topology", "1") == [(None,)]
+
+
+def test_a_replay_is_tried_and_then_done(page, airflow, dag):
+    """The dry run shows the difference; the replay swaps the contribution, in Airflow's runs."""
+    before = dag.counted()
+    (dag.folder / "read_as.json").write_text(json.dumps({"dog": "cat"}))
+    open_page(page, airflow, "/txids/1")
+    in_dialog(page, "Replay…", "dogs were cats", "Try it first")
+    page.get_by_role("heading", name="What it would change").wait_for(timeout=120_000)
+    page.get_by_text("1 row added").wait_for()
+    assert dag.counted() == before, "a dry run changed a table"
+
+    page.get_by_label("Reason").fill("dogs were cats")
+    page.get_by_role("button", name="Replay it now").click()
+    page.get_by_role("heading", name="What it changed").wait_for(timeout=120_000)
+    assert dag.counted() == {"man": 3, "ape": 1, "cat": 1}
+    reasons = [row[0] for row in dag.ledger_rows("reason", "request", "request_id")]
+    assert reasons.count("dogs were cats") == 2
+
+
+def test_a_rollback_is_tried_done_released_and_caught_up(page, airflow, dag):
+    """Later txids are held until they are released, and their runs are cleared from the page."""
+    before = dag.counted()
+    open_page(page, airflow, "/txids/1")
+    in_dialog(page, "Roll back to here…", "the second day is wrong", "Try it first")
+    page.get_by_text("nothing has changed").wait_for()
+    assert dag.counted() == before
+    page.get_by_role("button", name="Roll back to txid 1").click()
+    page.get_by_text("was rolled back to txid 1").wait_for()
+    assert dag.counted() == {"man": 1, "cat": 1}
+
+    open_page(page, airflow)
+    page.get_by_text("txids 2..3 are held").wait_for()
+    in_dialog(page, "Release…", None, "Release")
+    page.get_by_role("button", name="Clear them in Airflow").click()
+    page.get_by_text("2 runs are cleared").wait_for()
+    wait_for(lambda: dag.counted() == before, "the released txids to commit")
+
+
+def test_a_txid_that_cannot_be_processed_is_parked_replayed_and_another_one_skipped(
+    page, airflow, dag
+):
+    """Park and skip let the later ones commit."""
+    dag.deliver("2026-01-03", "broken", file="b")
+    [last] = [
+        run for run, one in dag.runs().items() if one["logical_date"].startswith("2026-01-03")
+    ]
+    dag.clear(last)
+    wait_for(lambda: dag.attempts().get("4:0") == "FAILED", "txid 4 to fail")
+    open_page(page, airflow, "/txids/4")
+    in_dialog(page, "Park…", "the file is broken", "Park")
+    page.get_by_text("Txid 4 is parked").wait_for()
+    wait_for(lambda: dag.ledger_rows("curr_txid", "topology", "1") == [(5,)], "txid 4 to commit")
+
+
+def test_the_tab_of_a_task_shows_its_transaction(page, airflow, dag):
+    """From Airflow's own views one comes to the right transaction, and back."""
+    run_id = next(iter(dag.runs()))
+    page.goto(
+        f"{airflow.airflow.url}/dags/{SECRET}/runs/{run_id}/tasks/transaction.commit/mapped/0"
+        "/plugin/reliability-task"
+    )
+    frame = page.frame_locator("iframe")
+    frame.get_by_role("heading", name="Transaction 1").wait_for()
+    frame.get_by_role("link", name=run_id).first.click()
+    page.wait_for_url(f"**/dags/{SECRET}/runs/**")
+    assert "/plugin/" not in page.url
