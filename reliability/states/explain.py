@@ -12,18 +12,26 @@ from reliability.states.history import counts
 from reliability.states.tables import StateTables, header_of
 
 
-def contributions_to(tables: StateTables, nulls: Iterable[str]) -> Composed:
+def contributions_to(
+    tables: StateTables, nulls: Iterable[str], *, newest: bool = False
+) -> Composed:
     """Read what each txid has contributed to one key: one folded row each, with its presence.
 
     :param nulls: the key's columns that are NULL; the others are parameters, as text
+    :param newest: only the last %(most)s txids; of appended rows the last instead of the first
     """
     is_key = _is_key(tables, nulls)
     if tables.state.is_append:
-        return _appended(tables, is_key)
+        return _appended(tables, is_key, newest)
     by_txid = names(("_txid", "_attempt_id"))
     source = SQL("{} AS staged WHERE {} AND {}").format(
         tables.contribution, is_key, counts(tables, "staged")
     )
+    if newest:  # found without folding the older ones
+        source += SQL(
+            " AND staged._txid >= (SELECT min(_txid) FROM (SELECT DISTINCT _txid FROM {} WHERE {}"
+            " ORDER BY _txid DESC LIMIT %(most)s) AS last)"
+        ).format(tables.contribution, is_key)
     return SQL(
         "SELECT folded.*, {generated} header.presence AS _presence FROM ({folded}) AS folded"
         " JOIN reliability.contribution AS header ON {header} AND header.txid = folded._txid"
@@ -41,10 +49,11 @@ def contributions_to(tables: StateTables, nulls: Iterable[str]) -> Composed:
     )
 
 
-def _appended(tables: StateTables, is_key: Composable) -> Composed:
+def _appended(tables: StateTables, is_key: Composable, newest: bool) -> Composed:
     return SQL(
-        "SELECT *, 'present' AS _presence FROM {} WHERE {} ORDER BY _txid LIMIT %(most)s"
-    ).format(tables.target, is_key)
+        "SELECT * FROM (SELECT *, 'present' AS _presence FROM {} WHERE {} ORDER BY _txid {}"
+        " LIMIT %(most)s) AS limited ORDER BY _txid"
+    ).format(tables.target, is_key, SQL("DESC" if newest else "ASC"))
 
 
 def row_now(tables: StateTables, nulls: Iterable[str]) -> Composed:

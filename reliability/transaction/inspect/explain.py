@@ -54,12 +54,19 @@ class Explanation:
 
 
 def explain(
-    connection: LedgerConnection, topology: str, state: str, key: Key, *, max_rows: int = MAX_ROWS
+    connection: LedgerConnection,
+    topology: str,
+    state: str,
+    key: Key,
+    *,
+    max_rows: int = MAX_ROWS,
+    newest: bool = False,
 ) -> Explanation:
     """Return what each txid contributed to the row with this key.
 
     :param key: column -> value, as text as a person writes it, or None for NULL
     :param max_rows: the limit for a state of appended rows, the oldest first
+    :param newest: return only the last `max_rows` contributions, to a state of any kind
     :raises ExplainNotPossible: the topology has no such state, its key has other columns, or it
         keeps no contributions
     """
@@ -67,19 +74,24 @@ def explain(
         database, tables = _find(participants, state)
         _check(tables, key)
         with naming_database(database), participants.connection_of(database).transaction() as tx:
-            row, contributions = explain_row(tx, tables, key, max_rows)
+            row, contributions = explain_row(tx, tables, key, max_rows, newest=newest)
         commits = _commits(participants, contributions)
     told = (_contribution(tables, contribution, commits) for contribution in contributions)
     return Explanation(row=row, contributions=tuple(told))
 
 
 def explain_row(
-    tx: DatabaseTransaction, tables: StateTables, key: Key, max_rows: int = MAX_ROWS
+    tx: DatabaseTransaction,
+    tables: StateTables,
+    key: Key,
+    max_rows: int = MAX_ROWS,
+    *,
+    newest: bool = False,
 ) -> tuple[Row | None, list[Row]]:
     """Read the row of the target and the contributions to it, from one database."""
     nulls = [name for name, value in key.items() if value is None]
     place = {parameter(name): value for name, value in key.items()} | {"most": max_rows}
-    contributions = tx.all(contributions_to(tables, nulls), **place)
+    contributions = tx.all(contributions_to(tables, nulls, newest=newest), **place)
     if tables.state.is_append:
         return None, contributions
     return tx.first(row_now(tables, nulls), **place), contributions
