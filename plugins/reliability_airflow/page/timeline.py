@@ -14,8 +14,9 @@ from typing import Any
 
 #: a pause is cut if it is longer than this share of the time in which something happened
 LONG_PAUSE = 0.15
-#: percents of the width that a pause which is cut takes
+#: percents of the width that a pause which is cut takes, and that all of them take at most
 CUT = 2.0
+CUTS = 30.0
 #: percents that are left at the right, for what ends last
 MARGIN = 1.0
 #: percents that a bar takes at least, so that it can be seen
@@ -76,13 +77,15 @@ class Axis:
         least = max(busy * LONG_PAUSE, 1.0)
         self._pieces = _bridged(self._pieces, least)
         busy = sum(_seconds(end - begin) for begin, end in self._pieces) or 1.0
-        room = 100.0 - MARGIN - CUT * max(len(self._pieces) - 1, 0)
+        cuts = max(len(self._pieces) - 1, 0)
+        self._cut = min(CUT, CUTS / (cuts or 1))
+        room = 100.0 - MARGIN - self._cut * cuts
         self._scale = room / busy
         self._starts: list[float] = []
         at = 0.0
         for begin, end in self._pieces:
             self._starts.append(at)
-            at += _seconds(end - begin) * self._scale + CUT
+            at += _seconds(end - begin) * self._scale + self._cut
 
     def at(self, moment: datetime) -> float:
         """Return where a moment is; one in a pause is where the pause begins."""
@@ -97,11 +100,13 @@ class Axis:
         """Yield round times, and the pauses that are cut."""
         total = sum(_seconds(end - begin) for begin, end in self._pieces)
         step = next((s for s in _STEPS if total / s <= TICKS), _STEPS[-1])
-        last = -100.0
+        last = last_cut = -100.0
         for place, (begin, end) in enumerate(self._pieces):
-            if place:
+            cut = self._starts[place] - self._cut / 2
+            if place and cut - last_cut >= CUT:  # where there is room for its sign
+                last_cut = cut
                 pause = begin - self._pieces[place - 1][1]
-                yield Tick(self._starts[place] - CUT / 2, format_length(_seconds(pause)), True)
+                yield Tick(cut, format_length(_seconds(pause)), True)
             first = -(-int(begin.timestamp()) // step) * step
             for second in range(first, int(end.timestamp()) + 1, step):
                 at = self.at(datetime.fromtimestamp(second, timezone.utc))
