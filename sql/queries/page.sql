@@ -70,7 +70,8 @@ SELECT t.interval_start, t.interval_end, count(*) AS txids,
 SELECT state, definition FROM reliability.state WHERE topology = %(topology)s ORDER BY state;
 
 -- newest_txid_of_interval --
--- The newest txid of the interval that a moment lies in, or of the last one before it.
+-- The newest txid whose interval begins in a time, which may be a moment, or before it.
 SELECT txid FROM reliability.transaction
- WHERE topology = %(topology)s AND interval_start <= %(moment)s::timestamptz
+ WHERE topology = %(topology)s
+   AND (interval_start < %(end)s::timestamptz OR interval_start = %(start)s::timestamptz)
  ORDER BY interval_start DESC, txid DESC LIMIT 1;

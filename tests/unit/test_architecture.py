@@ -81,7 +81,7 @@ ALLOWED = {
     "plugins": {
         "reliability",
         "reliability_airflow",
-        *("airflow", "fastapi", "jinja2", "markupsafe"),  # Airflow brings the others
+        *("airflow", "fastapi", "jinja2", "markupsafe", "starlette"),  # Airflow brings the others
     },
     "spark_apps": {"reliability"},
     "dags": {"reliability_airflow", "spark_apps", "airflow"},

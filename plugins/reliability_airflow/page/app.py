@@ -20,8 +20,10 @@ from typing import Any
 from urllib.parse import quote
 
 from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
+from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from reliability.core.errors import AttemptUnknown, ReliabilityError, TopologyUnknown, Transient
 from reliability.settings import spark_history
@@ -51,7 +53,8 @@ def make_app() -> FastAPI:
         needed = [access.logged_in, access.may_act, access.from_the_page]
         app.post(path, dependencies=needed)(change)
     app.exception_handler(ReliabilityError)(_show_error)
-    app.exception_handler(HTTPException)(_show_refusal)
+    app.exception_handler(StarletteHTTPException)(_show_refusal)
+    app.exception_handler(RequestValidationError)(_show_invalid)
     app.middleware("http")(_add_headers)
     return app
 
@@ -151,24 +154,27 @@ def explain(request: Request, dag_id: str, state: str = "") -> Response:
     from reliability.transaction.inspect.explain import explain as explained
 
     found, failure = None, None
-    page = reading.read_topology(dag_id, None, 1)
+    states = reading.read_states(dag_id)
     asked = request.query_params
-    names = next((list(one.key) for one in page.states if one.name == state), [])
+    names = next((list(one.key) for one in states if one.name == state), [])
     key = {
         name: None if f"null.{name}" in asked else asked.get(f"key.{name}", "") for name in names
     }
     if state and (not names or any(f"key.{name}" in asked for name in names)):
         try:
             with reading.ledger() as connection:
-                found = explained(connection, dag_id, state, key)
+                found = explained(
+                    connection, dag_id, state, key, max_rows=reading.EXPLAINED, newest=True
+                )
         except ReliabilityError as error:
             failure = error
     return render(
         request,
         "explain.html",
         topology=dag_id,
-        states=page.states,
+        states=states,
         state=state,
+        most=reading.EXPLAINED,
         names=names,
         key=key,
         found=found,
@@ -208,12 +214,27 @@ def _show_error(request: Request, error: Exception) -> Response:
 
 
 def _show_refusal(request: Request, error: Exception) -> Response:
-    """Answer a program in JSON and a person in words: 401 asks for Airflow's login."""
-    assert isinstance(error, HTTPException)
-    if "text/html" not in request.headers.get("accept", ""):
+    """Answer a program in JSON and a person in words: 401 and 403 offer Airflow's login."""
+    assert isinstance(error, StarletteHTTPException)
+    # the page's own script shows the answer in a dialog
+    is_program = access.HEADER in request.headers
+    if is_program or "text/html" not in request.headers.get("accept", ""):
         return JSONResponse({"detail": error.detail}, error.status_code)
-    here = quote(str(request.url.path))
-    return render(request, "refused.html", status=error.status_code, detail=error.detail, here=here)
+    return render(
+        request,
+        "refused.html",
+        status=error.status_code,
+        detail=error.detail,
+        here=quote(str(request.url.path)),
+        is_forbidden=error.status_code in (401, 403),
+    )
+
+
+def _show_invalid(request: Request, error: Exception) -> Response:
+    """Say which part of an address or of a form is not what it should be."""
+    assert isinstance(error, RequestValidationError)
+    wrong = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
+    return _show_refusal(request, HTTPException(422, wrong))
 
 
 async def _add_headers(request: Request, call_next: Any) -> Response:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timezone
 from itertools import groupby
 from typing import Any
 
@@ -20,6 +20,7 @@ from reliability.settings import ledger_dsn
 from reliability.transaction.inspect.intervals import IntervalReport
 from reliability.transaction.inspect.overview import Overview, overviews
 from reliability.transaction.inspect.txids import files_of, state_of_txid
+from reliability.transaction.topology.databases import TopologyDatabases, naming_another_database
 from reliability_airflow.page.timeline import Axis, Lane, Tick, axis_of, lane
 
 #: how many txids a timeline may show
@@ -29,6 +30,8 @@ PLOTTED = 500
 #: intervals of a calendar
 CALENDAR = 372
 ROLLBACKS = 20
+#: contributions to a row that are listed, the last ones
+EXPLAINED = 200
 COMPLETE = "complete"
 
 
@@ -94,8 +97,6 @@ class TopologyPage:
     newer: int | None
     older: int | None
     rollbacks: Sequence[Mapping[str, Any]]
-    details: Mapping[str, Any]
-    states: Sequence[State]
 
 
 def read_topology(topology: str, last: int | None, size: int) -> TopologyPage:
@@ -120,11 +121,6 @@ def read_topology(topology: str, last: int | None, size: int) -> TopologyPage:
             newer=min(top + size, overview.emitted) if top < overview.emitted else None,
             older=txids[-1] - 1 if txids and txids[-1] > 1 else None,
             rollbacks=tx.all("rollbacks_of_topology", topology=topology, most=ROLLBACKS),
-            details=tx.one("topology_details", topology=topology),
-            states=[
-                State.from_definition(row["definition"])
-                for row in tx.all("states_of_topology", topology=topology)
-            ],
         )
 
 
@@ -145,23 +141,47 @@ def _line(axis: Axis, row: Mapping[str, Any], attempts: Sequence[Mapping[str, An
     )
 
 
+def read_states(topology: str) -> list[State]:
+    """Return the states of a topology, those in other databases too, by name.
+
+    :raises TopologyUnknown: there is none with this name
+    """
+    found: list[State] = []
+    with ledger() as connection:
+        check_migrated(connection)
+        with TopologyDatabases.of_known(connection, topology) as databases:
+            for name in databases.all:
+                with (
+                    naming_another_database(name),
+                    databases.connection_of(name).transaction() as tx,
+                ):
+                    rows = tx.all("states_of_topology", topology=topology)
+                found += (State.from_definition(row["definition"]) for row in rows)
+    return sorted(found, key=lambda state: state.name)
+
+
 def find_txid(topology: str, text: str) -> int | None:
-    """Return the txid that a person means: its number, or the newest of an interval.
+    """Return the txid that a person means: its number, or the newest of a time.
 
     :raises ReliabilityError: it is neither
     """
     text = text.strip()
-    if text.isdigit():
+    if text.isdecimal():
         return int(text)
     try:
-        moment = Interval.parse(text).start
+        meant = Interval.parse(text)
     except (ReliabilityError, ValueError) as error:
         raise NotFound(
             f"{text!r} is neither a txid nor an interval",
             remedy="write a number such as 14, or a date such as 2013-04 or 2013-04-01.",
         ) from error
     with reading() as tx:
-        row = tx.first("newest_txid_of_interval", topology=topology, moment=moment)
+        row = tx.first(
+            "newest_txid_of_interval",
+            topology=topology,
+            start=meant.start,
+            end=meant.end,
+        )
     return row["txid"] if row else None
 
 
@@ -209,6 +229,8 @@ class Calendar:
 
 def read_calendar(topology: str, before: datetime | None) -> Calendar:
     """Read the last intervals before a moment, and those that lack a commit among them."""
+    if before is not None and before.tzinfo is None:
+        before = before.replace(tzinfo=timezone.utc)
     with reading() as tx:
         check_known(tx, topology)
         rows = tx.all("intervals_of_calendar", topology=topology, before=before, most=CALENDAR + 1)
