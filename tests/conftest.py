@@ -10,6 +10,7 @@ pytest_plugins = [
     "tests.support.fix_pipeline",
     "tests.support.fix_engine",
     "tests.support.fix_airflow",
+    "tests.support.fix_page",
     "tests.support.rules",
 ]
 END_TO_END = "tests/end_to_end/"
