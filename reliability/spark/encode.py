@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 EMPTY = b"PGCOPY\n\xff\r\n\0" + bytes(8) + b"\xff\xff"  # a COPY without rows: header, trailer
 _BARE_UUID = "(?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4}"
 _EPOCH_MICROSECONDS = 946_684_800_000_000  # from 1970 to 2000, where Postgres's times begin
+# Counted from there, these are the numbers of Postgres's -infinity.
+_FIRST_DAY = -(1 << 31) + 10_957
+_FIRST_MICROSECOND = -(1 << 63) + _EPOCH_MICROSECONDS
 _UUID = rf"^(?:{_BARE_UUID}|\{{{_BARE_UUID}\}})$"
 _ARROW = {
     "smallint": "int16",
@@ -105,7 +108,24 @@ def _scalars(name: str, column: pa.Array, base: str) -> pa.Array:
             return _uuids(name, column)
         case "jsonb":  # its format has a version in front
             return _joined(b"\x01", column)
+        case "date":
+            _check_finite(name, column, _FIRST_DAY)
+        case "timestamp without time zone" | "timestamp with time zone":
+            _check_finite(name, column, _FIRST_MICROSECOND)
     return column
+
+
+def _check_finite(name: str, column: pa.Array, infinity: int) -> None:
+    """Raise SchemaMismatch for the one value that Postgres would read as -infinity."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    numbers = column.cast(pa.int32() if pa.types.is_date32(column.type) else pa.int64())
+    if pc.any(pc.equal(numbers, pa.scalar(infinity, numbers.type))).as_py():
+        raise SchemaMismatch(
+            f"column {name}: a day or time is out of range",
+            remedy="correct the value at the source; the first day of Postgres is in 4713 BC.",
+        )
 
 
 def _uuids(name: str, column: pa.Array) -> pa.Array:

@@ -202,7 +202,7 @@ def evaluate(
 ) -> tuple[dict[str, list[SetAside]], list[QuarantinedRow]]:
     """Count what each call sets aside, and read what goes into the quarantine.
 
-    :param most: how many rows may go there
+    :param most: how many rows may go there; one that several states cannot store counts once
     :returns: mark -> what is set aside, and the quarantined rows
     :raises QuarantineFull: there are more
     """
@@ -210,8 +210,14 @@ def evaluate(
     rows: list[QuarantinedRow] = []
     for call in calls:
         if call.kind is Kind.QUARANTINED:
-            quarantined = _read(call, most - len(rows), most)
+            quarantined = _read(call, most)
             rows += quarantined
+            # a row that several states cannot store has one id in each of their calls
+            if max(len(quarantined), len({row.fold.xor for row in rows})) > most:
+                raise QuarantineFull(
+                    f"more than {most} rows are to be quarantined, most recently for "
+                    f"{rows[-1].reason!r}"
+                )
             each = [SetAside(call.kind, row.reason, row.fold) for row in quarantined]
             found[call.mark] = combined(each)
         else:
@@ -226,7 +232,7 @@ def _fold(rows: DataFrame) -> Fold:
     return Fold(row["_x"] or 0, row["_n"] or 0)
 
 
-def _read(call: Noted, room: int, most: int) -> list[QuarantinedRow]:
+def _read(call: Noted, most: int) -> list[QuarantinedRow]:
     from pyspark.sql import functions as F
 
     reason = F.lit(call.reason) if call.reason else F.col(_REASON)
@@ -240,11 +246,7 @@ def _read(call: Noted, room: int, most: int) -> list[QuarantinedRow]:
         F.substring(contents, 1, MAX_CONTENTS).alias("contents"),
         (F.length(contents) > MAX_CONTENTS).alias("is_cut"),
         *ACCOUNTING,
-    ).take(room + 1)
-    if len(rows) > room:
-        raise QuarantineFull(
-            f"more than {most} rows are to be quarantined, at last for {rows[-1]['reason']!r}"
-        )
+    ).take(most + 1)
     return [
         QuarantinedRow(
             reason=row["reason"],

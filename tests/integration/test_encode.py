@@ -121,3 +121,18 @@ def from_numbers(arrow, values):
         return pa.ListArray.from_arrays(offsets, flat).cast(arrow)
     width = pa.int32() if pa.types.is_date32(arrow) else pa.int64()
     return pa.array(values, width).cast(arrow)
+
+
+@pytest.mark.parametrize("type_", ["date", "timestamp", "timestamp with time zone", "date[]"])
+def test_no_value_becomes_minus_infinity(type_):
+    """Counted from Postgres's epoch, one day and one microsecond are its -infinity."""
+    import pyarrow as pa
+
+    is_date = type_.startswith("date")
+    lowest = -(2**31) + 10_957 if is_date else -(2**63) + 946_684_800_000_000
+    numbers = pa.array([0, lowest, None], pa.int32() if is_date else pa.int64())
+    values = numbers.cast(pa.date32() if is_date else pa.timestamp("us"))
+    if type_.endswith("[]"):
+        values = pa.ListArray.from_arrays(pa.array([0, 3], pa.int32()), values)
+    with pytest.raises(SchemaMismatch, match="column at: a day or time is out of range"):
+        list(encode(iter([pa.record_batch({"at": values})]), {"at": type_}))

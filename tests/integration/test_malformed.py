@@ -422,6 +422,25 @@ def test_a_malformed_row_comes_back_with_edited_columns(tmp_path, connection, pi
     assert len(quarantined(connection)) == 4
 
 
+def into_both(batch):
+    return {"a": batch, "b": batch}
+
+
+def test_a_row_that_two_states_cannot_store_is_one_row_of_the_share(tmp_path, connection, pipeline):
+    lines = [
+        json.dumps({"id": text}) for text in ("x", "y", "12345678-1234-1234-1234-123456789abc")
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    states = [State(name, values={"id": Append("id", "uuid")}) for name in "ab"]
+    spout = FileSpout(f"{tmp_path}/*", format="jsonl", schema="id string")
+    topology = Topology("two", spout=spout, process=into_both, states=states)
+    pipe = pipeline(replace(topology, malformed="quarantine", max_quarantined_share=0.7))
+    pipe.emit(None)
+    pipe.transact(1)
+    assert len(quarantined(connection)) == 4
+    assert rows(connection, "SELECT count(*) FROM a, b") == [(1,)]
+
+
 def with_values(line, **values):
     return {**line, "values": {**line["values"], **values}}
 
