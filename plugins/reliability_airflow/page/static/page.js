@@ -16,14 +16,13 @@ async function refresh() {
   if (!parts.length) return;
   const seconds = Math.min(...parts.map((part) => Number(part.dataset.refresh)));
   await new Promise((resolve) => setTimeout(resolve, seconds * 1000));
-  if (!document.hidden && !document.querySelector("dialog[open]") && !isTyping()) {
-    await replaceParts();
-  }
+  if (!document.hidden && !isInUse()) await replaceParts();
   refresh();
 }
 
-function isTyping() {
-  return document.activeElement?.matches("input, select, textarea") ?? false;
+function isInUse() {
+  const isTyping = document.activeElement?.matches("input, select, textarea") ?? false;
+  return isTyping || document.querySelector("dialog[open]") !== null;
 }
 
 async function replaceParts() {
@@ -35,6 +34,7 @@ async function replaceParts() {
   } catch {
     return; // Airflow restarts; the next time will do
   }
+  if (isInUse()) return; // since it was asked
   const fresh = new DOMParser().parseFromString(text, "text/html");
   const focused = document.activeElement?.getAttribute?.("href");
   const old = refreshed();
@@ -47,7 +47,10 @@ async function replaceParts() {
       if (part.innerHTML !== news[place].innerHTML) part.innerHTML = news[place].innerHTML;
     });
   }
-  if (focused) document.querySelector(`[href="${CSS.escape(focused)}"]`)?.focus();
+  if (focused && document.activeElement === document.body) {
+    document.querySelector(`[href="${CSS.escape(focused)}"]`)?.focus({ preventScroll: true });
+  }
+  scrollers();
 }
 
 // --- dialogs and changes -------------------------------------------------------------------------
@@ -290,7 +293,22 @@ function asTable(txids, values, label, unit, whole) {
   return details;
 }
 
+// --- what scrolls ---------------------------------------------------------------------------------
+// A wide table without links could not be scrolled by the keyboard.
+
+function scrollers() {
+  for (const box of document.querySelectorAll(".scroll")) {
+    const scrolls = box.scrollWidth > box.clientWidth || box.scrollHeight > box.clientHeight;
+    if (scrolls) box.tabIndex = 0;
+    else box.removeAttribute("tabindex");
+  }
+}
+
+addEventListener("resize", scrollers);
+document.addEventListener("toggle", scrollers, true);
+
 function prepare() {
+  scrollers();
   plots();
 }
 
