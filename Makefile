@@ -5,8 +5,8 @@ export KILL ENGINE KEEP
 # Three processes, each with a server of its own; the longest files start first: Airflow's, and the
 # histories, which would otherwise run alone at the end.
 SUITE := $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
-	tests/end_to_end tests/simulation tests/unit tests/dags tests/integration tests/rules \
-	tests/replay tests/mutants tests/conformance
+	tests/end_to_end tests/simulation tests/unit tests/dags tests/integration tests/browser \
+	tests/rules tests/replay tests/mutants tests/conformance
 
 .DEFAULT_GOAL := help
 .PHONY: help setup up down reset status shell demo screenshots test test-all bench check lock verify-compose clean

@@ -1,0 +1,291 @@
+"""The page in a browser: what it loads, how it looks and sounds, and what hands can do."""
+
+from __future__ import annotations
+
+import pytest
+from psycopg2.sql import SQL
+
+from reliability.ledger.connection import LedgerConnection
+from tests.replay.shop import made
+from tests.support.fix_page import LONG, TOPOLOGIES, TXIDS, shop_named
+
+AXE = pytest.importorskip("axe_playwright_python.sync_playwright").Axe()
+ALL = {**TOPOLOGIES, TXIDS: LONG}
+SECONDS = 1.0  # until something is seen, however long the history
+THEMES = ("light", "dark")
+WIDTHS = (1280, 400)
+
+
+def at(topology, path=""):
+    return f"/reliability/dags/{topology}{path}"
+
+
+def views(topology, txid):
+    return [
+        at(topology),
+        at(topology, f"?last={max(txid // 2, 1)}&size=50"),
+        at(topology, "/calendar"),
+        at(topology, "/explain?state=totals&key.customer_id=1"),
+        at(topology, f"/runs?run_id=run+{txid}"),
+        *([at(topology, f"/txids/{txid}")] if txid else []),
+    ]
+
+
+RICH = [at("rich"), *(at("rich", f"/txids/{txid}") for txid in (1, 2, 6, 9)),
+        at("rich", "/explain?state=exact&key.k=1&key.word=a"), at("rich", "/runs?run_id=run+1"),
+        at("rich", "/calendar"), "/reliability/"]  # fmt: skip
+
+
+@pytest.fixture
+def full(ledgers, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_DSN", ledgers.full)
+
+
+@pytest.fixture
+def shop(connection):
+    """Two of three txids have committed."""
+    shop = shop_named(connection, "shop")
+    shop.deliver(*(made(n) for n in range(1, 4)))
+    for txid in (1, 2):
+        shop.transact(txid)
+    return shop
+
+
+# --- how it looks --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("txids", TOPOLOGIES)
+def test_every_view_looks_well(tab, full, txids):
+    for path in views(TOPOLOGIES[txids], txids):
+        assert_looks_well(tab, path)
+
+
+@pytest.mark.parametrize("path", RICH)
+def test_a_rich_history_looks_well(tab, full, path):
+    assert_looks_well(tab, path)
+
+
+def test_a_ledger_without_topologies_looks_well(tab, ledgers, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_DSN", ledgers.empty)
+    assert_looks_well(tab, "/reliability/")
+
+
+def test_a_long_history_looks_well_and_is_soon_seen(tab, long_ledger, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_DSN", long_ledger)
+    painted = {}
+    tab.open("/reliability/")  # starts the browser's processes
+    for path in ["/reliability/", *views(LONG, TXIDS)]:
+        painted[path] = assert_looks_well(tab, path)
+        for _ in range(3):  # the machine does other things, too
+            if painted[path] >= SECONDS:
+                tab.open(path)
+                painted[path] = tab.seen_after()
+    print("\n".join(f"{seconds * 1000:5.0f} ms  {path}" for path, seconds in painted.items()))
+    assert max(painted.values()) < SECONDS, painted
+
+
+def assert_looks_well(tab, path):
+    """In both themes and widths; axe where both differ, as contrast is a theme's alone.
+
+    :returns: after how many seconds something was seen
+    """
+    page = tab.page
+    for theme, width in ((t, w) for t in THEMES for w in WIDTHS):
+        page.emulate_media(color_scheme=theme)
+        page.set_viewport_size({"width": width, "height": 900})
+        if (theme, width) == (THEMES[0], WIDTHS[0]):
+            tab.open(path)
+            seen_after = tab.seen_after()
+        tab.until(f"document.documentElement.dataset.theme === '{theme}'")
+        tab.until(f"document.documentElement.scrollWidth <= {width}")  # plots are drawn anew
+        if THEMES.index(theme) == WIDTHS.index(width):
+            assert_axe_is_silent(page, f"{path} {theme} {width}")
+    assert tab.wrong == []
+    return seen_after
+
+
+def assert_axe_is_silent(page, where, context=None):
+    """Nothing that axe knows of keeps anybody from reading this."""
+    found = [
+        f"{one['id']}: {node['html'][:200]}: {node['failureSummary']}"
+        for one in AXE.run(page, context=context).response["violations"]
+        for node in one["nodes"][:3]
+    ]
+    assert not found, "\n".join([where, *found])
+
+
+def test_dialogs_look_well(tab, full):
+    for path in (at("rich"), at("rich", "/txids/1"), at("rich", "/txids/9")):
+        page = tab.open(path)
+        for name in page.evaluate("[...document.querySelectorAll('[data-opens]')]"
+                                  ".map((one) => one.dataset.opens)"):  # fmt: skip
+            page.click(f"[data-opens={name}]")
+            for theme in THEMES:
+                page.emulate_media(color_scheme=theme)
+                tab.until(f"document.documentElement.dataset.theme === '{theme}'")
+                assert_axe_is_silent(page, f"{path} {name} {theme}", "dialog[open]")
+            page.keyboard.press("Escape")
+
+
+def test_a_plot_has_a_table(tab, full):
+    page = tab.open(at("many"))
+    assert page.locator(".uplot canvas").count() == 3
+    page.click("[data-plot=lag] summary")
+    numbers = page.locator("[data-plot=lag] tbody tr td:first-child").all_inner_texts()
+    assert numbers == [str(txid) for txid in range(36, 0, -1)]
+    page.emulate_media(color_scheme="dark")  # drawn anew, each once
+    tab.until("document.documentElement.dataset.theme === 'dark'")
+    assert page.locator(".uplot canvas").count() == 3
+    assert page.locator("[data-plot] details").count() == 3
+
+
+# --- hands ---------------------------------------------------------------------------------------
+
+
+def test_a_keyboard_is_enough(tab, shop):
+    page = tab.open(at("shop"))
+    tab_to(page, "Pause…")
+    page.keyboard.press("Enter")
+    assert page.locator("dialog#pause[open]").count() == 1
+    page.keyboard.press("Escape")
+    assert page.locator("dialog[open]").count() == 0
+    assert focused(page) == "Pause…"
+    page.keyboard.press("Enter")
+    tab_to(page, "INPUT reason")
+    page.keyboard.type("the disk is full")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("dialog#pause .answer .note.good")
+    assert shop.ask("SELECT paused_reason FROM reliability.topology") == [
+        ("the disk is full (zoe, on the page)",)
+    ]
+    with page.expect_navigation():
+        page.keyboard.press("Escape")  # the page shows what has changed
+    tab.wait_for_plots()
+    assert page.locator("h1 .badge").inner_text().endswith("paused")
+    tab_to(page, "Resume…")
+
+
+def tab_to(page, what):
+    """Press Tab until this has the focus."""
+    for _ in range(60):
+        if focused(page) == what:
+            return
+        page.keyboard.press("Tab")
+    raise AssertionError(f"{what} is not reached by the keyboard; the last was {focused(page)}")
+
+
+def focused(page):
+    return page.evaluate(
+        "(({ tagName, name, textContent }) => name && tagName === 'INPUT' ? `INPUT ${name}`"
+        " : textContent.trim().slice(0, 40))(document.activeElement)"
+    )
+
+
+def test_a_dry_run_leads_to_the_rollback(tab, shop):
+    page = tab.open(at("shop", "/txids/1"))
+    page.click("[data-opens=rollback]")
+    page.fill("dialog[open] [name=reason]", "30 % off")
+    page.click("dialog[open] button:has-text('Try it first')")
+    page.click("dialog[open] .answer button:has-text('Roll back to txid 1')")
+    page.wait_for_selector("dialog[open] .answer .note.good")
+    asked = "SELECT txid, reason FROM reliability.commit_log WHERE kind = 'ROLLBACK'"
+    assert shop.ask(asked) == [(1, "30 % off (zoe, on the page)")]
+
+
+def test_what_is_refused_is_said_in_the_dialog(tab, shop, airflow, monkeypatch):
+    page = tab.open(at("shop", "/txids/3"))
+    monkeypatch.setattr(airflow.rights, "may_act", False)
+    page.click("[data-opens=park]")
+    page.fill("dialog[open] [name=reason]", "x")
+    page.click("dialog[open] button.primary")
+    assert page.inner_text("dialog[open] .answer").endswith("Forbidden")
+    assert len(page.query_selector_all("h1")) == 1
+    assert [one for one in tab.wrong if "403" not in one] == []
+    tab.wrong.clear()
+
+
+def test_a_replay_is_asked_of_airflow(tab, shop, airflow):
+    page = tab.open(at("shop", "/txids/2"))
+    page.click("[data-opens=replay]")
+    page.fill("dialog[open] [name=replay]", "1, 2")
+    page.fill("dialog[open] [name=reason]", "new code")
+    with page.expect_navigation():
+        page.click("dialog[open] button:has-text('Try it first')")
+    assert page.url.endswith(at("shop", "/runs?run_id=manual+1"))
+    conf = {"replay": "1,2", "reason": "new code", "dry_run": True}
+    assert airflow.asked == [("shop", {"logical_date": None, "conf": conf})]
+
+
+# --- refreshing ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def clock(tab, shop):
+    """The topology's page, whose time stands still until the test lets it pass."""
+    tab.page.clock.install()
+    tab.open(at("shop"))
+    return tab.page.clock
+
+
+def change(shop):
+    """Let the page have something new to show."""
+    with LedgerConnection(shop.connection.dsn) as connection, connection.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.transaction SET emitted_count = 77 WHERE txid = 3"))
+
+
+def test_refreshing_keeps_the_focus(tab, shop, clock):
+    page = tab.page
+    page.focus(f"[href='{at('shop', '/txids/1')}']")
+    change(shop)
+    with page.expect_response(lambda answer: answer.url.endswith(at("shop"))):
+        clock.run_for(5100)
+    tab.until("document.querySelector('.timeline').innerText.includes('77')")
+    assert focused(page) == "1"
+
+
+def test_refreshing_does_not_touch_a_dialog(tab, shop, clock):
+    page = tab.page
+    asked = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.click("[data-opens=pause]")
+    page.fill("dialog[open] [name=reason]", "half of a rea")
+    clock.run_for(30_000)
+    assert asked == []
+    assert page.input_value("dialog[open] [name=reason]") == "half of a rea"
+
+
+def test_refreshing_does_not_touch_a_dialog_that_was_opened_meanwhile(tab, shop, clock):
+    page = tab.page
+    held = []
+    page.route("**/dags/shop", lambda route: held.append(route))
+    change(shop)
+    clock.run_for(5100)
+    tab.until("true")
+    page.click("[data-opens=pause]")
+    page.fill("dialog[open] [name=reason]", "half of a rea")
+    (route,) = held
+    with page.expect_response(lambda answer: answer.url.endswith(at("shop"))):
+        route.continue_()
+    page.wait_for_load_state("networkidle")
+    assert page.input_value("dialog[open] [name=reason]") == "half of a rea"
+    assert focused(page) == "INPUT reason"
+
+
+# --- in Airflow's frame --------------------------------------------------------------------------
+
+
+def test_the_theme_is_that_of_the_frame_around_it(tab, full):
+    page = tab.open(f"/framed?theme=dark&path={at('many')}")
+    page.emulate_media(color_scheme="light")
+    frame = page.frames[1]
+    theme = "document.documentElement.dataset.theme"
+    assert frame.evaluate(theme) == "dark"
+    page.evaluate("document.documentElement.className = 'light'")
+    tab.until(f"{theme} === 'light'", frame)
+
+
+def test_a_link_to_airflow_leaves_the_frame(tab, full):
+    page = tab.open(f"/framed?theme=light&path={at('many', '/txids/36')}")
+    with page.expect_navigation():
+        page.frames[1].click("dd a[data-airflow-link]")
+    assert page.url.endswith("/runs/run%2036")
