@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from dev.errors import DevError
-from dev.services.browser import ARGUMENTS, find_browser
+from dev.services.browser import find_browser, options
 from dev.services.environment import Environment
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def take(url: str, api: AirflowApi) -> None:
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_browser(), args=list(ARGUMENTS))
+        browser = playwright.chromium.launch(executable_path=find_browser(), args=options())
         for picture in PICTURES:
             context = browser.new_context(
                 viewport={"width": picture.width, "height": picture.height},

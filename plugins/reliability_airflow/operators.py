@@ -101,7 +101,7 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
             for difference in found.differences if found else ():
                 self.log.info("a replay of txid %s would change %s", txid, difference)
             for outcome in found.violated if found else ():
-                self.log.warning("a replay of txid %s%s", txid, outcome.foretold())
+                self.log.warning("%s", outcome.foretell(f"a replay of txid {txid}"))
 
     def submit(self, context: Context, grant: Grant, step: str, request_id: int) -> None:
         """Run the driver of a step while it is still needed."""

@@ -401,7 +401,8 @@ def print_replayed(
         for line in format_differences(one.differences):
             typer.echo(line)
         for outcome in one.audits:
-            typer.echo(f"{one.attempt}{outcome.foretold()}")
+            attempt = str(one.attempt)
+            typer.echo(outcome.foretell(attempt) if is_dry_run else f"{attempt}: {outcome}")
         if one.outdated_code:
             typer.echo(f"warning: {one.outdated_code}")
 

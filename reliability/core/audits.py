@@ -159,16 +159,18 @@ class AuditOutcome:
         shown = f", for example {', '.join(self.examples)}" if self.examples else ""
         return f"{audited} found {self.found}{shown}"
 
-    def foretold(self) -> str:
-        """Say what it would mean for a commit, after the name of that.
+    def foretell(self, change: str) -> str:
+        """Say what it would mean for a change.
 
         >>> found = AuditOutcome(
         ...     state="days", name="a", of=Of.TABLE, severity=Severity.ERROR, violations=2
         ... )
-        >>> print(f"txid 7{found.foretold()}")
+        >>> print(found.foretell("txid 7"))
         txid 7 would be refused: state days: audit a found 2 violations
         """
-        return f"{' would be refused' if self.fails else ', a warning'}: {self}"
+        return (
+            f"{change} would be refused: {self}" if self.fails else f"{change}, a warning: {self}"
+        )
 
 
 def refuse_violations(outcomes: Iterable[AuditOutcome]) -> None:
@@ -268,7 +270,7 @@ def references(
     parts = to.split(".")
     if len(parts) not in (2, 3) or not all(parts):
         raise InvalidDefinition(
-            f"references of {column}: {to!r} is no column of a table",
+            f"references of {column}: {to!r} is not a column of a table",
             remedy="write schema.table.column.",
         )
     schema, table, referenced = parts if len(parts) == 3 else ("public", *parts)
@@ -314,7 +316,7 @@ def check_audits(state: str, audits: Sequence[Audit], columns: Collection[str]) 
     for one in audits:
         if not isinstance(one, Audit):
             raise InvalidDefinition(
-                f"state {state}: {one!r} is no audit",
+                f"state {state}: {one!r} is not an audit",
                 remedy="use not_null(), in_range(), unique(), references() or audit().",
             )
         if not one.name.strip() or len(one.name) > LONGEST_AUDIT_NAME or "\0" in one.name:

@@ -616,7 +616,7 @@ class EvaluationLost(Transient):
 
 
 class EvaluatedTwice(Terminal):
-    """Two states would read two evaluations of what comes out differently each time."""
+    """Two states would read different results of one sub-plan."""
 
     code = "EVALUATED_TWICE"
     remedy = (

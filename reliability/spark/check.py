@@ -227,7 +227,7 @@ class _Check:
         inputs = [self._staged(name) for name in step.reads] if step.reads else [self.batch]
         emitted = self.emitted.count
         processed = call_process(self.spark, self.topology, step, states, inputs, emitted)
-        for frame in processed.left:
+        for frame in processed.left.values():
             self.left.update(row["_x"] for row in frame.select("_x").collect())
         before = {mark_of(name): self.set_aside.get(name, []) for name in step.reads}
         for state in states:

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType, StructType
 
+_REMEDY = "write a value of the column's type."
 #: the file, and the index there or the id
 Place = tuple[str | None, int]
 
@@ -253,7 +254,7 @@ def _typed(spark: SparkSession, schema: StructType, changes: Mapping[Place, _Cha
         with translate_value_errors():
             typed.write.format("noop").mode("overwrite").save()  # convert each value
     except SchemaMismatch as error:
-        raise CorrectionRefused(f"a corrected value: {error.what}") from error
+        raise CorrectionRefused(f"a corrected value: {error.what}", remedy=_REMEDY) from error
     return typed
 
 
@@ -285,5 +286,7 @@ def _text(value: Any, type_: DataType, place: str) -> Any:
         case _:
             return str(value)
     raise CorrectionRefused(
-        f"a corrected value: column {place}: {as_exact_json(value)} is not a {type_.simpleString()}"
+        f"a corrected value: column {place}: {as_exact_json(value)} is not a "
+        f"{type_.simpleString()}",
+        remedy=_REMEDY,
     )

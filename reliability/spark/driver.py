@@ -191,7 +191,8 @@ def _process_and_stage(
         connection = databases.connection_of(state.database)
         unacked = _stage(connection, tables, staged, grant, meta, aside)
         found = meta.emitted - unacked
-        check_arrived(state.name, found, meta, batch, frame, processed.left)
+        left = processed.left_before(frame)
+        check_arrived(state.name, found, meta, batch, frame, left)
 
 
 def _inputs(

@@ -1,4 +1,4 @@
-"""Call a step's process function, and take what it returns: the driver does, and `check`."""
+"""Call a step's process function, and evaluate what it sets aside: for the driver and `check`."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from reliability.spark.reduce import accounted_frames
 from reliability.spark.session import pin_settings
 from reliability.spark.set_aside import (
     evaluate,
+    marks_of,
     noting,
     set_malformed_aside,
     set_misfits_aside,
@@ -32,13 +33,18 @@ class Processed:
 
     :param frames: state -> its frame, with `_x` and `_n`
     :param set_aside: mark -> what was set aside there
-    :param left: the rows that were dropped or quarantined, with `_x` and `_n`
+    :param quarantined: the rows that are kept in the ledger's quarantine
+    :param left: mark -> the rows that were dropped or quarantined there, with `_x` and `_n`
     """
 
     frames: dict[str, DataFrame]
     set_aside: dict[str, list[SetAside]]
     quarantined: list[QuarantinedRow]
-    left: list[DataFrame]
+    left: dict[str, DataFrame]
+
+    def left_before(self, frame: DataFrame) -> list[DataFrame]:
+        """Return the rows that were dropped or quarantined on the way to a state's frame."""
+        return [self.left[mark] for mark in marks_of(frame, list(self.left))]
 
 
 def call_process(
@@ -73,5 +79,5 @@ def call_process(
         frames=frames,
         set_aside=set_aside,
         quarantined=quarantined,
-        left=[call.rows for call in calls if call.kind is not Kind.FANNED_OUT],
+        left={call.mark: call.rows for call in calls if call.kind is not Kind.FANNED_OUT},
     )

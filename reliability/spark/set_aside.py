@@ -136,14 +136,15 @@ def fan_out(frame: DataFrame, column: str) -> DataFrame:
     It stays one tuple: the XOR of the rows' ids is the tuple's, as in Storm's tuple tree. A row
     whose array is NULL or empty is dropped, with the reason "COLUMN is empty".
 
-    :raises SchemaMismatch: the frame has no such column, or it is no array
+    :raises SchemaMismatch: the frame has no such column, or it is not an array
     """
     from pyspark.sql import functions as F
 
     name = column_called(frame, column)
     if not dict(frame.dtypes)[name].startswith("array<"):
         raise SchemaMismatch(
-            f"fan_out(): column {name} is no array, but {dict(frame.dtypes)[name]}"
+            f"fan_out(): column {name} is not an array, but {dict(frame.dtypes)[name]}",
+            remedy="name an array column; `split()` makes one of a text.",
         )
     array = F.col(quoted(name))
     filled = drop(frame, F.coalesce(F.size(array), F.lit(0)) <= 0, f"{column} is empty")

@@ -37,7 +37,7 @@ def check_arrived(
     :param found: what was staged for the state, and set aside on the way to it
     :param batch: with `_x` and `_n`; None if the step read staged rows
     :param arrived: the state's frame, with `_x` and `_n`
-    :param left: the rows that were set aside
+    :param left: the rows that were set aside on the way to it
     """
     try:
         check_emitted(state, meta.emitted, found, meta.verdict)
@@ -52,7 +52,7 @@ def _examples(batch: DataFrame, arrived: DataFrame, left: Sequence[DataFrame]) -
     from pyspark.sql import functions as F
 
     if arrived.where("_n IS NULL").take(1):
-        return "; it has rows that the batch has not, as an outer join makes them"
+        return "; it has rows that the batch does not have, as an outer join makes them"
     if arrived.where("_n <> 1").take(1):
         return ""  # groups: their rows have no ids of their own any more
     ids = arrived.groupBy("_x").count()

@@ -14,7 +14,8 @@ must stay until nobody wants to replay its txid. If the source breaks these rule
 - A text record with too few or too many values fails the attempt: SCHEMA_MISMATCH. So does a value
   that does not fit its column exactly. A value never becomes NULL and is never rounded. With
   `malformed="quarantine"`, such records go into the quarantine instead. At emission, text is then
-  refused only if hardly a quote is closed, or if its encoding cannot pass over invalid bytes.
+  refused only if too many quotes are never closed, or if its encoding cannot pass over bytes that
+  are not valid.
 - A file of which some row groups were emitted, and that has other row groups now, raises
   SOURCE_CHANGED at emission.
 
@@ -227,11 +228,14 @@ class FileSpout:
         """
         batches = list(cut_files(_files(items), self.limits))
         for batch in batches:
-            self._check_one_schema(_files(batch))
+            self._check_together(_files(batch))
         return [*batches]
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
-        """Fold the tuple ids of a batch from the footers' row counts; text has only a count."""
+        """Fold the tuple ids of a batch from its files' numbers of rows.
+
+        Text with `counted=True` has only a count.
+        """
         files = _files(items)
         if any(item.is_counted for item in files):
             return Fold(0, sum(item.rows for item in files))
@@ -257,7 +261,7 @@ class FileSpout:
                 raise RefreezeNotPossible(f"{item.path} is cut into pieces that several txids read")
         found = [self._describe(path) for path in ordinals(files) if _exists(path)]
         self._check_columns(found)
-        self._check_one_schema(found)
+        self._check_together(found)
         return [*found]
 
     def changed_columns(self, items: Sequence[SourceItem], earlier: BatchMeta) -> list[str]:
@@ -282,14 +286,17 @@ class FileSpout:
         return drifted(_files(items), self.schema, self.drift)
 
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
-        """Read the files; a record or a value that does not fit the schema fails the job."""
+        """Read the files; a record or a value that does not fit the schema fails the job.
+
+        With `malformed="quarantine"` it is quarantined instead.
+        """
         return file_frame(spark, self, meta)
 
     def _check_columns(self, files: Sequence[FileItem]) -> None:
         if self.schema and self.format == "parquet":
             check_files(files, self.schema, self.drift)
 
-    def _check_one_schema(self, files: Sequence[FileItem]) -> None:
+    def _check_together(self, files: Sequence[FileItem]) -> None:
         if self.drift == REFUSE:
             parquet.check_one_schema(files)
         else:

@@ -96,7 +96,7 @@ class _Lines:
         """
         self._given_back += self._size
         if self._given_back > MAX_GIVEN_BACK:
-            raise TooManyQuotes(f"quotes that are not closed, at last in line {self.number}")
+            raise TooManyQuotes(f"quotes that are not closed, most recently in line {self.number}")
         self._again.extendleft(reversed(self.taken[1:]))
         self.number -= len(self.taken) - 1
         del self.taken[1:]

@@ -263,7 +263,7 @@ def test_each_line_is_compared_with_the_row_that_it_is_from(tmp_path, pipeline, 
     assert compare(connection, both, "two") == []
     with pytest.raises(CorrectionRefused, match=r"lines 1 and 2 .* differ in \['p'\]"):
         compare(connection, [edit(masked, p=5), edit(plain, p=6)], "two")
-    with pytest.raises(CorrectionRefused, match="'note' has not the source's value"):
+    with pytest.raises(CorrectionRefused, match="'note' does not have the source's value"):
         compare(connection, [edit(plain, note="y")], "two")
     correct(connection, [edit(plain, email="e@f", p=-2)], "two")
     once_more(pipe)
@@ -289,14 +289,14 @@ QUARANTINED = {
         ({}, {"txid": 2}, {}, "line 1 is not a row that is in quarantine now"),
         ({}, {"row": 5}, {}, "'row' is not for you to edit"),
         ({}, {"price": 5}, {}, "'price' is not for you to edit"),
-        ({}, {"values": None}, {}, "has not the columns of the row"),
-        ({}, {}, {"colour": "red"}, "has not the columns of the row: \\['colour'\\]"),
+        ({}, {"values": None}, {}, "does not have the columns of the row"),
+        ({}, {}, {"colour": "red"}, "does not have the columns of the row: \\['colour'\\]"),
         ({}, {}, {"email": "a@b"}, "'email' is masked"),
         ({}, {}, {"t": 1}, "'t' was \"x\", and 1 is not of that kind"),
         ({}, {}, {"s": {"a": 1, "b": 1}}, "is not of that kind"),
         ({"count": 2, "source": None}, {}, {"price": 5}, "made of several source rows"),
         ({"source": None}, {}, {"price": 5}, "a fan_out\\(\\) or an earlier step has made it"),
-        ({"source": "{}"}, {}, {"price": 5}, "'price' has not the source's value"),
+        ({"source": "{}"}, {}, {"price": 5}, "'price' does not have the source's value"),
         ({"is_cut": True}, {"values": {}}, {}, "its contents were cut"),
     ],
 )

@@ -370,7 +370,7 @@ def test_a_column_is_found_as_spark_finds_it(in_lines, connection):
 
 
 @pytest.mark.parametrize(
-    ("column", "told"), [("words", "no column called 'words'"), ("line", "line is no array")]
+    ("column", "told"), [("words", "no column called 'words'"), ("line", "line is not an array")]
 )
 def test_only_an_array_that_is_there_fans_out(in_lines, column, told):
     pipe = in_lines(lambda batch: {"words": reliability.fan_out(batch, column)})

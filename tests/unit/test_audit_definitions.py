@@ -55,7 +55,7 @@ def test_an_audit_says_what_it_looks_at(defined, of, severity):
         (lambda: state(audit("own", OWN), audit("own", OWN)), "two audits with the name own"),
         (lambda: state(audit(" ", OWN)), "1 to 100 characters"),
         (lambda: state(audit("x" * 101, OWN)), "1 to 100 characters"),
-        (lambda: state("SELECT 1"), "is no audit.*use not_null"),
+        (lambda: state("SELECT 1"), "is not an audit.*use not_null"),
         (lambda: not_null("n", severity="fatal"), 'severity=\'fatal\'.*"error" or "warn"'),
         (lambda: unique("n", of="tabel"), 'of=\'tabel\'.*"contribution" or "table"'),
         (lambda: not_null(), "names no column"),

@@ -112,7 +112,7 @@ def _edited(row: Row, line: Mapping[str, Any], number: int) -> EditedRow | None:
         raise CorrectionRefused(f"line {number} cannot be corrected: {_why_not(row)}")
     if not isinstance(values, dict) or values.keys() != shown.keys():
         differ = sorted(shown.keys() ^ (values if isinstance(values, dict) else {}).keys())
-        raise CorrectionRefused(f"line {number} has not the columns of the row: {differ}")
+        raise CorrectionRefused(f"line {number} does not have the columns of the row: {differ}")
     was = parse_exact(row["source"])
     changed = [name for name in shown if not is_same(shown[name], values[name])]
     _check_changed(changed, shown, values, was, number)
@@ -146,13 +146,14 @@ def _check_changed(
             raise CorrectionRefused(f"line {number} cannot be corrected: {name!r} is masked")
         if name not in was:
             raise CorrectionRefused(
-                f"line {number}: {name!r} has not the source's value",
+                f"line {number}: {name!r} does not have the source's value",
                 remedy="edit the columns that the process function has computed it from.",
             )
         if not _has_shape_of(values[name], shown[name]):
             raise CorrectionRefused(
                 f"line {number}: {name!r} was {as_exact_json(shown[name])}, and "
-                f"{as_exact_json(values[name])} is not of that kind"
+                f"{as_exact_json(values[name])} is not of that kind",
+                remedy="write a value of the column's type.",
             )
 
 

@@ -17,15 +17,6 @@ pytestmark = pytest.mark.timeout(420)
 
 PAGES = ("", "/txids/1", "/series", "/calendar", f"/explain?state={SECRET}", "/runs?run_id=x")
 FROM_THE_PAGE = {"X-Reliability": "page"}
-BROWSER = (
-    "--no-sandbox",
-    "--disable-gpu",
-    "--disable-quic",
-    "--no-first-run",
-    "--disable-background-networking",
-    "--disable-component-update",
-    "--disable-sync",
-)
 
 
 @pytest.fixture(scope="module")
@@ -150,11 +141,12 @@ def test_airflow_shows_the_page_and_its_tabs(airflow):
 @pytest.fixture(scope="module")
 def browser() -> Iterator[object]:
     """A browser without a window."""
-    from dev.services.browser import find_browser
     from playwright.sync_api import sync_playwright
 
+    from dev.services.browser import find_browser, options
+
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_browser(), args=list(BROWSER))
+        browser = playwright.chromium.launch(executable_path=find_browser(), args=options())
         yield browser
         browser.close()
 
