@@ -112,7 +112,7 @@ def _take(page: Any, url: str, picture: Picture) -> None:
 def _txid_with_two_attempts(page: Any, url: str) -> str:
     """Return the txid whose driver the demo has killed."""
     page.goto(f"{url}{DEMO}?size=50")
-    row = page.locator("table.timeline tbody tr").filter(has_text="attempts").last
+    row = page.locator("table.timeline tbody tr").filter(has=page.locator(".mark.fenced")).first
     return str(row.locator("th a").inner_text())
 
 
