@@ -83,6 +83,10 @@ CREATE TABLE reliability.attempt (
     CONSTRAINT verdict_says_why CHECK (((verdict IS NULL) = (verdict_reason IS NULL)))
 );
 
+CREATE INDEX attempt_by_grant ON reliability.attempt USING btree (topology, granted_at);
+
+CREATE INDEX attempt_that_failed ON reliability.attempt USING btree (topology, status, ended_at) WHERE (status = ANY (ARRAY['FAILED'::text, 'FENCED'::text]));
+
 CREATE INDEX attempt_to_clean ON reliability.attempt USING btree (topology, txid, attempt_id) WHERE ((cleaned_at IS NULL) AND (status = ANY (ARRAY['FAILED'::text, 'FENCED'::text, 'REPLACED'::text, 'DRY_RUN'::text, 'ROLLED_BACK'::text])));
 
 CREATE INDEX attempt_with_verdict ON reliability.attempt USING btree (topology, txid) WHERE (verdict IS NOT NULL);
@@ -219,6 +223,10 @@ CREATE TABLE reliability.commit_log (
     CONSTRAINT only_a_replay_replaces CHECK (((kind = 'REPLAY'::text) = (replaced_attempt IS NOT NULL))),
     CONSTRAINT only_a_rollback_or_a_repair_has_no_attempt CHECK (((kind = ANY (ARRAY['ROLLBACK'::text, 'REPAIR'::text])) = (attempt_id IS NULL)))
 );
+
+CREATE INDEX commit_log_by_hour ON reliability.commit_log USING brin (date_bin('01:00:00'::interval, committed_at, '1970-01-01 00:00:00+00'::timestamp with time zone));
+
+CREATE INDEX commit_log_by_minute ON reliability.commit_log USING brin (date_bin('00:01:00'::interval, committed_at, '1970-01-01 00:00:00+00'::timestamp with time zone));
 
 CREATE INDEX commit_log_by_txid ON reliability.commit_log USING btree (topology, txid);
 
@@ -1017,6 +1025,14 @@ CREATE VIEW reliability.attempt_timing (topology text, txid bigint, attempt_id i
 CREATE VIEW reliability.audits (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, attempt_id integer, status text, state text, audit text, of text, severity text, violations bigint, examples text[], problem text, error_code text, audited_at timestamp with time zone, query text) AS ...;
 
 CREATE VIEW reliability.blocked_transaction (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, dag_id text, run_id text, emitted_at timestamp with time zone, held_reason text) AS ...;
+
+CREATE VIEW reliability.commits_by_hour (topology text, hour timestamp with time zone, commits bigint, replays bigint, rollbacks bigint, rows bigint, median_commit_seconds double precision, median_seconds double precision) AS ...;
+
+CREATE VIEW reliability.commits_by_minute (topology text, minute timestamp with time zone, commits bigint, replays bigint, rollbacks bigint, rows bigint, median_commit_seconds double precision, median_seconds double precision) AS ...;
+
+CREATE VIEW reliability.contribution_tables (topology text, state text, relation regclass) AS ...;
+
+CREATE VIEW reliability.metrics (topology text, lag_txids bigint, lag_seconds double precision, processing bigint, processed bigint, attempts_last_hour bigint, failed_last_hour bigint, fenced_last_hour bigint, attempts bigint, failed bigint, fenced bigint, quarantined_rows bigint, rows_committed bigint, commits bigint, last_commit_at timestamp with time zone, last_commit_seconds double precision, contribution_bytes bigint, blocked_txids bigint, blocked integer, held integer, paused integer) AS ...;
 
 CREATE VIEW reliability.quarantine (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, step text, number integer, reason text, item text, "row" bigint, contents text, is_cut boolean, xor bigint, count bigint, attempt_id integer, committed_at timestamp with time zone, source text) AS ...;
 

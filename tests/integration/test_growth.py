@@ -23,7 +23,7 @@ ASKED = (
     *("facts_for_request", "snapshot", "due", "latest_requests_of_run"),
     *("standing", "live_attempts", "unfrozen_or_held", "requests_that_changed"),
     *("expired_attempts", "silent_requests", "attempts_to_clean", "left_behind", "horizon"),
-    *("runs_without_their_txids", "blocked_txid", "blocked_txids"),
+    *("runs_without_their_txids", "blocked_txid", "gauges"),
     *("topology_status", "held_txids", "parked_txids", "parked_with_intervals", "open_txids"),
     *("skipped_txids", "items_to_replay"),
     # what the page asks of a topology, a run and a txid, beside these
@@ -40,6 +40,7 @@ def long_history(connection, tmp_path, monkeypatch):
     pipeline.transact()
     fill(connection, COPIES)
     with connection.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.attempt SET granted_at = granted_at - interval '1 day'"))
         tx.run(SQL("ANALYZE"))
     return pipeline
 
