@@ -74,6 +74,9 @@ class Transactions:
     def check(self) -> None:
         """Everything that is needed is there."""
 
+    def began(self, grant: Grant) -> None:
+        """Nobody listens."""
+
     def submit(self, grant: Grant, step: str) -> None:
         """Process a step; count it as staging."""
         with self.watch.phase("stage"):

@@ -8,17 +8,17 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from datetime import datetime, timedelta, timezone
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 from airflow.providers.standard.hooks.subprocess import SubprocessHook
 from airflow.sdk import DAG, BaseOperator, DagRunState
 from airflow.sdk.exceptions import AirflowException
-from airflow.sdk.observability.stats import gauge
 
 from reliability.core.errors import SuccessNotDone
 from reliability.core.txids import format_ranges, with_noun
 from reliability_airflow.context import mapped_errors
+from reliability_airflow.stats import tell_gauges
 
 if TYPE_CHECKING:
     from airflow.sdk import Context
@@ -67,9 +67,7 @@ class SweepOperator(BaseOperator):
         ended = self._process.run_command([sys.executable, "-m", "reliability", "sweep"])
         if ended.exit_code:
             raise AirflowException(f"reliability sweep: exit code {ended.exit_code}, see above")
-        with mapped_errors():
-            for row in _ask("blocked_txids"):
-                gauge(f"reliability.blocked_txids.{row['topology']}", row["blocked"])
+        tell_gauges(partial(_ask, "gauges"))
 
     def on_kill(self) -> None:
         """End it with the task."""

@@ -26,6 +26,7 @@ from reliability.spark.submit import driver_environment, process_batch
 from reliability.topologies import folder_of
 from reliability_airflow.context import contact_of
 from reliability_airflow.links import LINKS
+from reliability_airflow.stats import TopologyStats
 from reliability_airflow.triggers import TurnTrigger
 from reliability_airflow.waiting import WaitingOperator
 
@@ -90,14 +91,16 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
         work = topology.work(who.task, self.step)
         purpose = f"{topology.name} {work.goal.value} {txid}"
         names = {"topology": topology.name, "txid": txid}
+        stats = TopologyStats(topology.name)
         with self.waiting_for_ledger(**names), open_ledger(purpose) as connection:
-            sweep(connection, topology.name)
+            stats.swept(connection, sweep(connection, topology.name))
             request = contact(connection, topology.name, txid, who)
             task = TransactionTask(
                 topology=topology, txid=txid, request_id=request.request_id, work=work
             )
-            executor = AirflowExecutor(self, context, connection, task)
-            found = run_transaction(connection, task, executor)
+            executor = AirflowExecutor(self, context, connection, task, stats)
+            with stats.counting_failure(connection, txid):
+                found = run_transaction(connection, task, executor)
             for difference in found.differences if found else ():
                 self.log.info("a replay of txid %s would change %s", txid, difference)
             for outcome in found.violated if found else ():
@@ -218,9 +221,14 @@ class AirflowExecutor:
     context: Context
     connection: LedgerConnection
     task: TransactionTask
+    stats: TopologyStats
 
     def check(self) -> None:
         self.operator.check_engine()
+
+    def began(self, grant: Grant) -> None:
+        self.stats.began()
+        self.report(f"attempt {grant.attempt} begins")
 
     def submit(self, grant: Grant, step: str) -> None:
         self.operator.submit(self.context, grant, step, self.task.request_id)
@@ -229,6 +237,7 @@ class AirflowExecutor:
         self.operator.wait(wait, self.task)
 
     def committed(self, committed: Sequence[Committed]) -> None:
+        self.stats.committed(self.connection, committed)
         log = self.operator.log
         for done in committed:
             log.info("committed %s as c=%s", done.attempt, done.commit_number)

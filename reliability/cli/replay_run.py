@@ -227,6 +227,9 @@ class CommandLineExecutor:
     def check(self) -> None:
         """Do nothing: spark-submit was found before any request was made."""
 
+    def began(self, grant: Grant) -> None:
+        self.report(f"attempt {grant.attempt} begins")
+
     def submit(self, grant: Grant, step: str) -> None:
         submission = Submission(module=self.module, grant=grant, step=step)
         self.submit_step(submission, partial(self._is_wanted, grant))

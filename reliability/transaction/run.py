@@ -78,6 +78,9 @@ class Executor(Protocol):
     def check(self) -> None:
         """Raise if nothing can be submitted; called before an attempt begins."""
 
+    def began(self, grant: Grant) -> None:
+        """Report an attempt that begins."""
+
     def submit(self, grant: Grant, step: str) -> None:
         """Run a step on Spark until it ends; raise if it failed. Success alone proves nothing."""
 
@@ -195,7 +198,7 @@ def _process(
                 task.without,
             )
             if grant is not None:
-                executor.report(f"attempt {grant.attempt} begins")
+                executor.began(grant)
         case Submit(step=step):
             grant = claim_step(
                 connection, task.topology, seen, task.request_id, step, task.work.task, task.leases

@@ -104,15 +104,6 @@ SELECT o.txid, o.run_id, o.interval_start, o.interval_end, o.held_reason IS NOT 
  WHERE o.topology = %(topology)s AND o.txid < %(below)s
  ORDER BY o.txid LIMIT 1;
 
--- blocked_txids --
--- How many emitted txids of each topology cannot commit before a person has seen to one.
-SELECT p.topology, CASE WHEN b.txid IS NULL THEN 0 ELSE p.next_txid - b.txid END AS blocked
-  FROM reliability.topology p
-  LEFT JOIN LATERAL (
-       SELECT min(o.txid) AS txid FROM reliability.blocked_transaction o
-        WHERE o.topology = p.topology) AS b ON true
- WHERE p.participant IS NULL ORDER BY p.topology;
-
 -- allocate_txids --
 -- Take the next txids from the topology's row, which the caller has locked.
 UPDATE reliability.topology SET next_txid = next_txid + %(count)s

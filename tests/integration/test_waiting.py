@@ -391,18 +391,6 @@ def test_housekeeping_needs_no_path_to_sweep(emitted, sweep_task, connection):
     assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(2,)]
 
 
-def test_housekeeping_says_how_many_txids_are_blocked(emitted, sweep_task, monkeypatch):
-    """E2: a wait that nobody sees lasts for days."""
-    told: dict[str, int] = {}
-    monkeypatch.setattr("reliability_airflow.housekeeping.gauge", told.__setitem__)
-    sweep_task.execute({})
-    assert set(told.values()) == {0}
-    emitted.runner.close(2, emitted.run, "its tasks ended without it")
-    sweep_task.execute({})
-    name = f"reliability.blocked_txids.{emitted.runner.topology.name}"
-    assert told[name] == len(rows(emitted.runner.connection, "TABLE reliability.transaction")) - 1
-
-
 def test_housekeeping_that_failed_is_red(emitted, sweep_task, monkeypatch):
     monkeypatch.setenv("RELIABILITY_DSN", "host=127.0.0.1 port=1")
     with pytest.raises(Exception, match="exit code 1"):

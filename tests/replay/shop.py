@@ -359,6 +359,9 @@ class _Executor:
     def check(self) -> None:
         """There is no connection that could lack."""
 
+    def began(self, grant: Grant) -> None:
+        """Nobody listens."""
+
     def submit(self, grant: Grant, step: str) -> None:
         self.shop.write(grant)
 

@@ -306,6 +306,9 @@ class World:
     def check(self) -> None:
         """There is no connection that could lack."""
 
+    def began(self, grant: Grant) -> None:
+        """Nobody listens."""
+
     def submit(self, grant: Grant, step: str) -> None:
         """Be spark-submit."""
         self.write(grant, self.runner.topology.step(step).feeds)

@@ -168,6 +168,9 @@ class Pipeline:
     def check(self) -> None:
         """There is no connection that could lack."""
 
+    def began(self, grant: Grant) -> None:
+        """Nobody listens."""
+
     def submit(self, grant: Grant, step: str) -> None:
         self.run_step(grant, step)
 

@@ -1,0 +1,236 @@
+"""What the tasks tell Airflow's own stats, as a StatsD daemon receives it."""
+
+from __future__ import annotations
+
+import re
+import socket
+from collections import defaultdict
+from types import SimpleNamespace
+
+import pytest
+from psycopg2.sql import SQL
+
+from reliability.core.errors import AttemptIncomplete
+from tests.replay.shop import ROW_LENGTH, Shop, made
+from tests.support.fix_postgres import rows
+
+pytest.importorskip("statsd")
+
+
+class Daemon:
+    """The socket of a StatsD daemon, and what has come."""
+
+    def __init__(self) -> None:
+        self._socket = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        self._socket.bind(("127.0.0.1", 0))
+        self._socket.setblocking(False)
+        self.port = self._socket.getsockname()[1]
+
+    def told(self) -> dict[str, list[str]]:
+        """Return the values by name; on loopback they are there when they are sent."""
+        found: dict[str, list[str]] = defaultdict(list)
+        while True:
+            try:
+                packet = self._socket.recv(65536).decode()
+            except BlockingIOError:
+                return dict(found)
+            for line in packet.splitlines():
+                name, value = line.split(":", 1)
+                found[name].append(value)
+
+    def close(self) -> None:
+        self._socket.close()
+
+
+@pytest.fixture
+def configured(airflow_home, monkeypatch):
+    """Configure Airflow's metrics, as its task runner does when a task starts."""
+    from airflow.sdk.configuration import conf
+    from airflow.sdk.observability import stats
+    from airflow.sdk.observability.metrics import stats_utils
+
+    def configure(**options):
+        for name, value in options.items():
+            monkeypatch.setenv(f"AIRFLOW__METRICS__{name.upper()}", str(value))
+        stats.initialize(
+            factory=stats_utils.get_stats_factory(),
+            export_legacy_names=conf.getboolean("metrics", "legacy_names_on"),
+        )
+
+    yield configure
+    monkeypatch.undo()
+    configure()
+
+
+@pytest.fixture
+def daemon(configured):
+    daemon = Daemon()
+    configured(statsd_on=True, statsd_host="127.0.0.1", statsd_port=daemon.port)
+    yield daemon
+    daemon.close()
+
+
+@pytest.fixture
+def shop(connection, monkeypatch):
+    """Two txids are emitted."""
+    monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
+    shop = Shop(connection)
+    shop.deliver(made(1), made(2))
+    return shop
+
+
+class Spark:
+    """What an operator needs of Airflow; its spark-submit is this process, or fails."""
+
+    def __init__(self, shop, monkeypatch) -> None:
+        from reliability_airflow.operators import TransactionOperator
+
+        self.shop, self.fails = shop, False
+        monkeypatch.setattr(TransactionOperator, "check_engine", lambda _: None)
+        monkeypatch.setattr(TransactionOperator, "submit", self._submit)
+
+    def _submit(self, context, grant, step, request_id):
+        if self.fails:
+            raise AttemptIncomplete("the driver ended")
+        self.shop.write(grant)
+
+    def commit(self, txid, max_tries=2):
+        from reliability_airflow.operators import TransactionOperator
+
+        task = TransactionOperator(
+            task_id="commit", topology=self.shop.topology, txid=txid, step=None, retries=2
+        )
+        run = self.shop.run_of(txid)
+        task.execute(context(task, run, max_tries))
+
+
+def context(task, run, max_tries):
+    dag_run = SimpleNamespace(
+        dag_id=run.dag_id, run_id=run.run_id, conf={}, clear_number=0, start_date=None
+    )
+    ti = SimpleNamespace(
+        task_id="commit", max_tries=max_tries, try_number=1, id=str(max_tries), task=task
+    )
+    return {"dag_run": dag_run, "ti": ti, "params": {}}
+
+
+@pytest.fixture
+def spark(airflow_home, shop, monkeypatch):
+    return Spark(shop, monkeypatch)
+
+
+def test_a_task_counts_what_it_causes(daemon, spark):
+    spark.commit(1)
+    told = daemon.told()
+    for name in ("reliability.{}", "reliability.{}.shop"):
+        assert told[f"airflow.{name.format('attempts')}"] == ["1|c"]
+        assert told[f"airflow.{name.format('commits')}"] == ["1|c"]
+        assert told[f"airflow.{name.format('rows')}"] == [f"{ROW_LENGTH}|c"]
+        [duration] = told[f"airflow.{name.format('commit_duration')}"]
+        assert re.fullmatch(r"[\d.]+\|ms", duration)
+    assert not any("failed" in name or "fenced" in name or "replays" in name for name in told)
+
+
+def test_a_replay_is_none_of_the_commits(daemon, spark, shop):
+    spark.commit(1)
+    daemon.told()
+    spark.commit(1, max_tries=5)  # as after a clear
+    told = daemon.told()
+    assert told["airflow.reliability.replays"] == ["1|c"]
+    assert "airflow.reliability.commits" not in told
+
+
+def test_an_attempt_that_ends_without_a_commit_is_counted(daemon, spark, connection):
+    spark.fails = True
+    with pytest.raises(Exception, match="the driver ended"):
+        spark.commit(1)
+    told = daemon.told()
+    ended = rows(connection, "SELECT lower(status) FROM reliability.attempt")
+    assert told[f"airflow.reliability.{ended[0][0]}"] == ["1|c"]
+    assert told["airflow.reliability.attempts.shop"] == ["1|c"]
+
+
+def test_a_task_that_fails_without_an_attempt_counts_none(daemon, spark, connection, monkeypatch):
+    spark.fails = True
+    with pytest.raises(Exception, match="the driver ended"):
+        spark.commit(1)
+    daemon.told()
+    monkeypatch.setattr(
+        "reliability.transaction.run.decide", lambda *_: raise_(AttemptIncomplete("no attempt"))
+    )
+    with pytest.raises(Exception, match="no attempt"):
+        spark.commit(1)
+    assert daemon.told() == {}
+
+
+def raise_(error):
+    raise error
+
+
+def test_a_sweep_counts_the_leases_that_expired(daemon, spark, shop, connection):
+    request_id = shop.runner.contact(2, shop.who(2)).request_id
+    shop.runner.begin(2, request_id, shop.topology.work("commit", "process"))
+    with connection.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"))
+    spark.commit(1)
+    assert daemon.told()["airflow.reliability.fenced"] == ["1|c"]
+
+
+@pytest.fixture
+def sweep_task(airflow_home):
+    from reliability_airflow import housekeeping_dag
+
+    return housekeeping_dag().task_dict["sweep"]
+
+
+def test_housekeeping_tells_where_each_topology_stands(daemon, sweep_task, shop, connection):
+    """E2: a wait that nobody sees lasts for days."""
+    sweep_task.execute({})
+    told = daemon.told()
+    assert told["airflow.reliability.lag_txids"] == told["airflow.reliability.lag_txids.shop"]
+    assert told["airflow.reliability.lag_txids"] == ["2|g"]
+    assert told["airflow.reliability.blocked_txids.shop"] == ["0|g"]
+    assert float(told["airflow.reliability.contribution_bytes"][0].removesuffix("|g")) > 0
+    assert "airflow.reliability.last_commit_seconds" not in told  # nothing has committed
+    with connection.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.request SET status = 'CLOSED', ended_at = now()"))
+    sweep_task.execute({})
+    told = daemon.told()
+    assert told["airflow.reliability.blocked_txids.shop"] == ["2|g"]
+    assert told["airflow.reliability.blocked"] == ["1|g"]
+
+
+def test_tags_need_no_name_of_their_own(configured, daemon, sweep_task, shop):
+    configured(statsd_influxdb_enabled=True, legacy_names_on=False)
+    sweep_task.execute({})
+    told = daemon.told()
+    assert told["airflow.reliability.lag_txids,topology=shop"] == ["2|g"]
+    assert not any(name.endswith(".shop") for name in told)
+
+
+def test_stats_that_fail_fail_no_task(daemon, spark, sweep_task, monkeypatch, caplog):
+    def fail(*_, **__):
+        raise RuntimeError("no daemon")
+
+    for name in ("gauge", "incr", "timing"):
+        monkeypatch.setattr(f"airflow.sdk.observability.stats.{name}", fail)
+    spark.commit(1)
+    sweep_task.execute({})
+    assert "a metric was not told: RuntimeError('no daemon')" in caplog.text
+    assert spark.shop.ask("SELECT curr_txid FROM reliability.topology") == [(2,)]
+
+
+def test_figures_that_cannot_be_read_fail_no_task(daemon, spark, sweep_task, connection):
+    with connection.transaction() as tx:
+        tx.run(SQL("DROP VIEW reliability.metrics"))
+    sweep_task.execute({})
+    assert daemon.told() == {}
+
+
+def test_without_metrics_nothing_is_asked(configured, spark, sweep_task, monkeypatch):
+    configured(statsd_on=False)
+    asked: list[str] = []
+    monkeypatch.setattr("reliability_airflow.housekeeping._ask", asked.append)
+    sweep_task.execute({})
+    spark.commit(1)
+    assert asked == []
