@@ -1032,6 +1032,8 @@ CREATE VIEW reliability.commits_by_minute (topology text, minute timestamp with 
 
 CREATE VIEW reliability.contribution_tables (topology text, state text, relation regclass) AS ...;
 
+CREATE VIEW reliability.failures (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, attempt_id integer, status text, ended_at timestamp with time zone, reason_code text, reason text, has_committed boolean) AS ...;
+
 CREATE VIEW reliability.metrics (topology text, lag_txids bigint, lag_seconds double precision, processing bigint, processed bigint, attempts_last_hour bigint, failed_last_hour bigint, fenced_last_hour bigint, attempts bigint, failed bigint, fenced bigint, quarantined_rows bigint, rows_committed bigint, commits bigint, last_commit_at timestamp with time zone, last_commit_seconds double precision, contribution_bytes bigint, blocked_txids bigint, blocked integer, held integer, paused integer) AS ...;
 
 CREATE VIEW reliability.quarantine (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, step text, number integer, reason text, item text, "row" bigint, contents text, is_cut boolean, xor bigint, count bigint, attempt_id integer, committed_at timestamp with time zone, source text) AS ...;

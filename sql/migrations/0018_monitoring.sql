@@ -115,3 +115,11 @@ SELECT l.topology, date_bin('1 hour', l.committed_at, 'epoch') AS hour,
   LEFT JOIN reliability.attempt a ON (a.topology, a.txid, a.attempt_id)
                                    = (l.topology, l.txid, l.attempt_id)
  GROUP BY l.topology, date_bin('1 hour', l.committed_at, 'epoch');
+
+-- The attempts that failed or were fenced, and why.
+CREATE VIEW reliability.failures AS
+SELECT a.topology, a.txid, t.interval_start, t.interval_end, a.attempt_id, a.status, a.ended_at,
+       a.reason_code, a.reason, t.committed_attempt IS NOT NULL AS has_committed
+  FROM reliability.attempt a
+  JOIN reliability.transaction t USING (topology, txid)
+ WHERE a.status IN ('FAILED', 'FENCED');
