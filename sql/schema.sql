@@ -21,6 +21,36 @@ CREATE TABLE reliability.ack (
     CONSTRAINT ack_topology_txid_attempt_id_sink_fkey FOREIGN KEY (topology, txid, attempt_id, sink) REFERENCES reliability.sink(topology, txid, attempt_id, sink)
 );
 
+CREATE TABLE reliability.alert (
+    alert_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
+    topology text NOT NULL,
+    kind text NOT NULL,
+    subject text NOT NULL,
+    what text NOT NULL,
+    advice text NOT NULL,
+    command text NOT NULL,
+    since timestamp with time zone NOT NULL,
+    begun_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    ended_at timestamp with time zone,
+    CONSTRAINT alert_pkey PRIMARY KEY (alert_id),
+    CONSTRAINT alert_kind CHECK ((kind = ANY (ARRAY['BLOCKED'::text, 'LAG'::text, 'LEASE_EXPIRED'::text, 'RUN_UNSATISFIED'::text, 'CHANGED_BY_HAND'::text])))
+);
+
+CREATE INDEX alert_by_end ON reliability.alert USING btree (ended_at);
+
+CREATE INDEX alert_by_subject ON reliability.alert USING btree (topology, kind, subject);
+
+CREATE UNIQUE INDEX one_open_alert ON reliability.alert USING btree (topology, kind, subject) WHERE (ended_at IS NULL);
+
+CREATE TABLE reliability.alert_told (
+    alert_id bigint NOT NULL,
+    channel text NOT NULL,
+    is_over boolean NOT NULL,
+    told_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT told_once PRIMARY KEY (alert_id, channel, is_over),
+    CONSTRAINT alert_told_alert_id_fkey FOREIGN KEY (alert_id) REFERENCES reliability.alert(alert_id)
+);
+
 CREATE TABLE reliability.alteration (
     alteration_id bigint GENERATED ALWAYS AS IDENTITY NOT NULL,
     topology text NOT NULL,
@@ -588,6 +618,15 @@ CREATE INDEX transaction_by_interval ON reliability.transaction USING btree (top
 CREATE INDEX transaction_by_run ON reliability.transaction USING btree (dag_id, run_id);
 
 CREATE INDEX uncommitted_transaction ON reliability.transaction USING btree (topology, txid) WHERE (committed_attempt IS NULL);
+
+CREATE TABLE reliability.verified (
+    topology text NOT NULL,
+    database text NOT NULL,
+    state text NOT NULL,
+    verified_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
+    wrong text,
+    CONSTRAINT verified_pkey PRIMARY KEY (topology, database, state)
+);
 
 CREATE OR REPLACE FUNCTION reliability.acknowledge(p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_sink text, p_partition integer, p_write_id uuid, p_xor bigint, p_count bigint, p_rows bigint, p_digest bigint)
  RETURNS void

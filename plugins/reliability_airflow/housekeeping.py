@@ -17,6 +17,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from reliability.core.errors import SuccessNotDone
 from reliability.core.txids import format_ranges, with_noun
+from reliability_airflow.alerts import AlertOperator, Channel
 from reliability_airflow.context import mapped_errors
 from reliability_airflow.stats import tell_gauges
 
@@ -26,8 +27,21 @@ if TYPE_CHECKING:
     from reliability.ledger.connection import Row
 
 
-def housekeeping_dag() -> DAG:
-    """Make the DAG `reliability_housekeeping`."""
+def housekeeping_dag(
+    *,
+    alerts: Sequence[Channel] = (),
+    lag_over: timedelta | None = timedelta(hours=1),
+    verify_every: timedelta | None = None,
+) -> DAG:
+    """Make the DAG `reliability_housekeeping`.
+
+    :param alerts: whom to tell when something begins that a person should see to, and when it is
+        over: notifiers of airflow.sdk or of a provider, whose templates have `alert`, or functions
+        of a `reliability.core.alert.Alert`
+    :param lag_over: tell when an interval has lacked a commit for longer; None for never
+    :param verify_every: compare the tables with their contributions so often, and tell what was
+        changed by hand; by default only what `reliability verify` finds is told. It reads every row
+    """
     with DAG(
         dag_id="reliability_housekeeping",
         schedule=timedelta(minutes=1),
@@ -47,11 +61,16 @@ def housekeeping_dag() -> DAG:
             "that are gone, commits what is overdue, deletes staged rows that can never count. A "
             "convenience: every task of a topology also sweeps its own topology.\n\n"
             "`reconcile` fails while Airflow shows success for a run that is not done: it "
-            "was marked by hand, or rolled back. Its log names the runs and what to do."
+            "was marked by hand, or rolled back. Its log names the runs and what to do.\n\n"
+            "`alert`, if `alerts=` is given, tells people what begins and what is over."
         ),
     ) as dag:
         SweepOperator(task_id="sweep")
         ReconcileOperator(task_id="reconcile")
+        if alerts:  # beside the sweep, which must not wait for a mail server
+            AlertOperator(
+                task_id="alert", channels=alerts, lag_over=lag_over, verify_every=verify_every
+            )
     return dag
 
 

@@ -19,6 +19,7 @@ from reliability.cli.app import (
     ledger,
     names,
     verb,
+    warn,
 )
 from reliability.cli.different_rows import DiffFile, check_target, rows_into
 from reliability.cli.output import (
@@ -32,8 +33,10 @@ from reliability.cli.output import (
 from reliability.cli.progress import states_followed
 from reliability.cli.select import FileOption, IntervalOption, check_selection, select_txids
 from reliability.core.difference import format_cell, format_row
+from reliability.core.errors import ReliabilityError
 
 if TYPE_CHECKING:
+    from reliability.ledger.connection import LedgerConnection
     from reliability.transaction.correct.repair import Repaired
     from reliability.transaction.inspect.explain import Explanation
     from reliability.transaction.inspect.verify import Verified
@@ -162,9 +165,12 @@ def verify(
     if yes or reason or diff:
         raise typer.BadParameter("--yes, --reason and --diff need --repair")
     with ledger() as connection:
-        every = names(connection, topology)
+        found: list[tuple[str, Verified]] = []
         with states_followed("verify") as progress:
-            found = [(name, one) for name in every for one in verify(connection, name, progress)]
+            for name in names(connection, topology):
+                verified = verify(connection, name, progress)
+                _record(connection, name, verified)
+                found += [(name, one) for one in verified]
     if as_json:
         print_json([{"topology": name, **plain(one)} for name, one in found])
     else:
@@ -189,12 +195,27 @@ def _repair(topology: str, reason: str, diff: Path | None, *, yes: bool, as_json
         if diff:
             observer = closing.enter_context(rows_into(connection, topology, diff, "")).observe
         done = repair(connection, topology, reason, dry_run=not yes, observer=observer)
+        if yes:
+            _record(connection, topology, None)
     if as_json:
         print_json({"topology": topology, "is_dry_run": not yes, **plain(done)})
     else:
         _print_repaired(topology, done, yes=yes)
     if done.differences and not yes:
         raise typer.Exit(FOUND)
+
+
+def _record(connection: LedgerConnection, topology: str, found: list[Verified] | None) -> None:
+    """Let alerts know; who may only read the ledger verifies all the same."""
+    from reliability.transaction.inspect.verify_record import record_repaired, record_verified
+
+    try:
+        if found is None:
+            record_repaired(connection, topology)
+        else:
+            record_verified(connection, topology, found)
+    except ReliabilityError as error:
+        warn(f"the result was not recorded for alerts: {error.what}")
 
 
 def _print_repaired(topology: str, done: Repaired, *, yes: bool) -> None:

@@ -123,3 +123,42 @@ SELECT a.topology, a.txid, t.interval_start, t.interval_end, a.attempt_id, a.sta
   FROM reliability.attempt a
   JOIN reliability.transaction t USING (topology, txid)
  WHERE a.status IN ('FAILED', 'FENCED');
+
+-- What a person should hear of. A row for each time that it begins: what has ended may begin again.
+CREATE TABLE reliability.alert (
+    alert_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    topology text NOT NULL,
+    kind     text NOT NULL,
+    subject  text NOT NULL,         -- which of its kind: a txid, an attempt, a run, a state
+    what     text NOT NULL,
+    advice   text NOT NULL,
+    command  text NOT NULL,
+    since    timestamptz NOT NULL,
+    begun_at timestamptz NOT NULL DEFAULT clock_timestamp(),  -- when it was found
+    ended_at timestamptz,
+    CONSTRAINT alert_kind CHECK (kind IN (
+        'BLOCKED', 'LAG', 'LEASE_EXPIRED', 'RUN_UNSATISFIED', 'CHANGED_BY_HAND'))
+);
+CREATE UNIQUE INDEX one_open_alert ON reliability.alert (topology, kind, subject)
+    WHERE ended_at IS NULL;
+CREATE INDEX alert_by_subject ON reliability.alert (topology, kind, subject);
+CREATE INDEX alert_by_end ON reliability.alert (ended_at);
+
+-- Who was told of an alert: written before the call, so that nobody is told twice.
+CREATE TABLE reliability.alert_told (
+    alert_id bigint NOT NULL REFERENCES reliability.alert,
+    channel  text NOT NULL,
+    is_over  boolean NOT NULL,      -- that it has ended, otherwise that it has begun
+    told_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CONSTRAINT told_once PRIMARY KEY (alert_id, channel, is_over)
+);
+
+-- What the last `verify` of each table has found.
+CREATE TABLE reliability.verified (
+    topology    text NOT NULL,
+    database    text NOT NULL,      -- '' is the ledger's own
+    state       text NOT NULL,
+    verified_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    wrong       text,               -- NULL if nothing is known to be
+    PRIMARY KEY (topology, database, state)
+);

@@ -29,6 +29,10 @@ WITH acks AS (DELETE FROM reliability.ack WHERE topology = %(topology)s),
      skips AS (DELETE FROM reliability.skip WHERE topology = %(topology)s),
      exclusions AS (DELETE FROM reliability.exclusion WHERE topology = %(topology)s),
      emissions AS (DELETE FROM reliability.emission WHERE topology = %(topology)s),
+     told AS (DELETE FROM reliability.alert_told d USING reliability.alert a
+               WHERE a.alert_id = d.alert_id AND a.topology = %(topology)s),
+     alerts AS (DELETE FROM reliability.alert WHERE topology = %(topology)s),
+     verified AS (DELETE FROM reliability.verified WHERE topology = %(topology)s),
      schedules AS (DELETE FROM reliability.schedule WHERE topology = %(topology)s),
      contacts AS (DELETE FROM reliability.request_contact c USING reliability.request r
                    WHERE r.request_id = c.request_id AND r.topology = %(topology)s),

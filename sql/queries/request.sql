@@ -123,7 +123,7 @@ SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.number, r.kind, r.status, r.
 -- Runs that ended without their txids, which no other run has done since. A person may have marked
 -- such a run as success in Airflow.
 SELECT r.dag_id, r.run_id, min(r.topology) AS topology,
-       range_agg(int8range(r.txid, r.txid, '[]'))::text AS txids
+       range_agg(int8range(r.txid, r.txid, '[]'))::text AS txids, max(r.ended_at) AS ended_at
   FROM reliability.request r
   JOIN reliability.transaction t USING (topology, txid)
  WHERE r.status IN ('CLOSED', 'GIVEN_UP') AND NOT r.is_dry_run AND t.held_reason IS NULL

@@ -1,4 +1,4 @@
-"""The Grafana dashboard: every query of it runs, as a role that has what docs/monitoring.md grants."""
+"""The Grafana dashboard: its queries run as a role that has what docs/monitoring.md grants."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def test_what_the_first_panels_show(grafana):
 
 
 def test_panels_have_a_place_of_their_own():
-    taken = set()
+    taken: set[tuple[int, int]] = set()
     for panel in PANELS:
         place = panel["gridPos"]
         assert place["x"] + place["w"] <= 24

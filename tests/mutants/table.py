@@ -1,4 +1,4 @@
-"""One seeded mutant of the product, or more, for every rule of PROTOCOL R, E, A, C, H, S and K1.
+"""One seeded mutant of the product, or more, for every rule of PROTOCOL R, E, A, C, H, S and K.
 
 Of the rules V, for V1, V2, V3, V5, V8 and V9.
 
@@ -41,6 +41,7 @@ HIDDEN = "tests/integration/test_hidden_accounting.py::"
 AUDITS = "tests/integration/test_audits.py::"
 FRAMES = "tests/integration/test_frames.py::"
 ONCE = "tests/integration/test_one_evaluation.py::"
+ALERTS = "tests/integration/test_alerts.py::"
 
 NOT_BUILT: dict[str, str] = {}
 
@@ -1487,5 +1488,35 @@ MUTANTS = (
         old='        tx.all("end_corrections_of_txid", reason=f"refrozen: {reason}", **key)\n',
         new="",
         tests=(QUARANTINE + "test_a_refreeze_ends_corrections",),
+    ),
+    Mutant(
+        rule="K2",
+        name="an alert ends at each look, and begins again",
+        path="sql/queries/alert.sql",
+        old="""
+   AND (kind, subject) NOT IN (
+       SELECT * FROM unnest(%(kinds)s::text[], %(subjects)s::text[]));
+""",
+        new=";\n",
+        tests=(ALERTS + "test_an_alert_fires_once_and_is_over_once",),
+    ),
+    Mutant(
+        rule="K2",
+        name="who is told is not claimed",
+        path="sql/queries/alert.sql",
+        old="ON CONFLICT ON CONSTRAINT told_once DO NOTHING\n",
+        new="ON CONFLICT ON CONSTRAINT told_once DO UPDATE SET told_at = clock_timestamp()\n",
+        tests=(ALERTS + "test_two_processes_tell_once",),
+    ),
+    Mutant(
+        rule="K2",
+        name="a channel that failed is not tried again",
+        path="reliability/transaction/inspect/alerts.py",
+        old='            tx.run("unclaim_alert", **key)\n',
+        new="            pass\n",
+        tests=(
+            ALERTS + "test_each_channel_is_told_for_itself_and_again_after_a_failure",
+            ALERTS + "test_a_notifier_is_rendered_for_each_alert",
+        ),
     ),
 )

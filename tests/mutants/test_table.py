@@ -17,7 +17,7 @@ RULES = [
     *(f"H{n}" for n in range(1, 12)),
     *(f"S{n}" for n in range(1, 4)),
     *("V1", "V2", "V3", "V5", "V6", "V8", "V9"),
-    "K1",
+    *("K1", "K2"),
 ]
 
 

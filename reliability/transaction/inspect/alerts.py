@@ -1,0 +1,229 @@
+"""Find what a person should hear of, and record when each of it begins and ends.
+
+The ledger knows who was told what: each channel is told once that something begins, and once that
+it is over, however often it is looked for.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from reliability.core.alert import Alert, AlertKind
+from reliability.core.attempt import TransactionAttempt
+from reliability.core.txids import format_ranges, with_noun
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.records import blocked_of
+from reliability.transaction.inspect.intervals import (
+    IntervalState,
+    format_counts,
+    intervals_without_commit,
+)
+from reliability.transaction.inspect.verify import verify
+from reliability.transaction.inspect.verify_record import record_verified
+
+logger = logging.getLogger(__name__)
+Channel = Callable[[Alert], object]
+MAX_TXID = 2**63 - 1
+#: A person has done these, and knows.
+ON_PURPOSE = frozenset({IntervalState.HELD, IntervalState.PARKED})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """Something that is so now.
+
+    :param subject: what tells it from others of its kind
+    :param since: None if it is not known
+    """
+
+    kind: AlertKind
+    subject: str
+    what: str
+    advice: str
+    command: str
+    since: datetime | None = None
+
+
+def verify_if_due(connection: LedgerConnection, topology: str, period: timedelta) -> None:
+    """Verify the tables of a topology and record the result, unless that was done recently."""
+    with connection.transaction(reads_only=True) as tx:
+        is_due = tx.one("is_to_be_verified", topology=topology, period=period)["is_due"]
+    if is_due:
+        record_verified(connection, topology, verify(connection, topology))
+
+
+def record_conditions(
+    connection: LedgerConnection, topology: str, lag_over: timedelta | None
+) -> None:
+    """Look at a topology, and record what begins and what has ended.
+
+    :param lag_over: how long an interval may lack a commit; None for any time
+    """
+    with connection.transaction() as tx:
+        tx.one("lock_alerts")
+        found = list(_conditions(tx, topology, lag_over))
+        tx.run(
+            "end_alerts",
+            topology=topology,
+            kinds=[one.kind.value for one in found],
+            subjects=[one.subject for one in found],
+        )
+        for one in found:
+            tx.first(
+                "begin_alert",
+                topology=topology,
+                kind=one.kind.value,
+                subject=one.subject,
+                what=one.what,
+                advice=one.advice,
+                command=one.command,
+                since=one.since,
+            )
+
+
+def tell(connection: LedgerConnection, channels: Mapping[str, Channel]) -> int:
+    """Tell each channel what it has not been told, and return how often one was.
+
+    It is recorded before the call: who is told twice stops listening. If the call fails, it is
+    tried again the next time; if this process dies in it, it is not.
+    """
+    with connection.transaction(reads_only=True) as tx:
+        waiting = tx.all("alerts_to_tell", channels=list(channels))
+    return sum(_tell(connection, channels[row["channel"]], row) for row in waiting)
+
+
+def _tell(connection: LedgerConnection, channel: Channel, row: Row) -> bool:
+    key = {
+        "alert_id": row["alert_id"],
+        "channel": row["channel"],
+        "is_over": row["ended_at"] is not None,
+    }
+    with connection.transaction() as tx:
+        if tx.first("claim_alert", **key) is None:
+            return False
+    alert = Alert(
+        topology=row["topology"],
+        kind=AlertKind(row["kind"]),
+        what=row["what"],
+        advice=row["advice"],
+        command=row["command"],
+        since=row["since"],
+        ended_at=row["ended_at"],
+    )
+    try:
+        channel(alert)
+    except Exception as error:
+        logger.warning("%s was not told, and will be: %s: %r", row["channel"], alert, error)
+        with connection.transaction() as tx:
+            tx.run("unclaim_alert", **key)
+        return False
+    return True
+
+
+# --- what is so ----------------------------------------------------------------------------------
+
+
+def _conditions(
+    tx: DatabaseTransaction, topology: str, lag_over: timedelta | None
+) -> Iterator[Condition]:
+    yield from _blocked(tx, topology)
+    if lag_over is not None:
+        yield from _lagging(tx, topology, lag_over)
+    yield from _expired(tx, topology)
+    yield from _unsatisfied(tx, topology)
+    yield from _changed_by_hand(tx, topology)
+
+
+def _blocked(tx: DatabaseTransaction, topology: str) -> Iterator[Condition]:
+    blocked = blocked_of(tx.first("blocked_txid", topology=topology, below=MAX_TXID))
+    if blocked is not None:
+        verb = "release" if blocked.is_held else "resume-runs"
+        yield Condition(
+            kind=AlertKind.BLOCKED,
+            subject=str(blocked.txid),
+            what=blocked.describe(),
+            advice=_sentence(blocked.error().fill_in(topology=topology).remedy),
+            command=f"reliability {verb} {topology}",
+        )
+
+
+def _lagging(tx: DatabaseTransaction, topology: str, limit: timedelta) -> Iterator[Condition]:
+    late = [
+        report
+        for report in intervals_without_commit(tx, topology).reports
+        if report.age > limit and report.state not in ON_PURPOSE
+    ]
+    if late:
+        counts: dict[str, int] = {}
+        for report in late:
+            counts[report.state.value] = counts.get(report.state.value, 0) + report.count
+        yield Condition(
+            kind=AlertKind.LAG,
+            subject="",
+            what=f"for more than {limit}: {format_counts(counts)}",
+            advice="Each has its reason and a next step.",
+            command=f"reliability lag {topology}",
+            since=min((report.since for report in late if report.since), default=None),
+        )
+
+
+def _expired(tx: DatabaseTransaction, topology: str) -> Iterator[Condition]:
+    for row in tx.all("expired_leases", topology=topology):
+        attempt = TransactionAttempt(row["txid"], row["attempt_id"])
+        yield Condition(
+            kind=AlertKind.LEASE_EXPIRED,
+            subject=str(attempt),
+            what=f"attempt {attempt} showed no progress until its lease expired",
+            advice="Its process has died, or hangs: look at its task's log. The next try of the "
+            "task begins another attempt.",
+            command=f"reliability show {topology} {attempt.txid}",
+            since=row["since"],
+        )
+
+
+def _unsatisfied(tx: DatabaseTransaction, topology: str) -> Iterator[Condition]:
+    for row in tx.all("runs_without_their_txids"):
+        if row["topology"] == topology:
+            yield Condition(
+                kind=AlertKind.RUN_UNSATISFIED,
+                subject=f"{row['dag_id']}/{row['run_id']}",
+                what=f"run {row['run_id']} of {row['dag_id']} has ended without "
+                f"{with_noun(format_ranges(row['txids']))}",
+                advice="Fix the cause, and clear what the ledger shows undone.",
+                command=f"reliability resume-runs {topology}",
+                since=row["ended_at"],
+            )
+
+
+def _changed_by_hand(tx: DatabaseTransaction, topology: str) -> Iterator[Condition]:
+    for row in tx.all("verified", topology=topology):
+        if row["wrong"] is not None:
+            yield Condition(
+                kind=AlertKind.CHANGED_BY_HAND,
+                subject=f"{row['database']}/{row['state']}",
+                what=f"the table of state {row['state']} differs from its contributions: "
+                f"{row['wrong']}",
+                advice="Somebody has changed it by hand; see what a repair would change.",
+                command=f"reliability verify {topology} --repair",
+                since=row["verified_at"],
+            )
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
+def channel_names(names: Sequence[str]) -> list[str]:
+    """Number names that occur more than once.
+
+    >>> channel_names(["mail", "chat", "mail"])
+    ['mail', 'chat', 'mail 2']
+    """
+    found: list[str] = []
+    for name in names:
+        count = sum(1 for one in found if one == name or one.startswith(f"{name} ")) + 1
+        found.append(name if count == 1 else f"{name} {count}")
+    return found

@@ -1,0 +1,91 @@
+-- lock_alerts --
+-- One process at a time compares what is found with what is known.
+SELECT pg_advisory_xact_lock(hashtextextended('reliability.alert', 0)) AS locked;
+
+-- expired_leases --
+-- Attempts whose lease has expired, as long as no other attempt has followed and the txid has not committed;
+-- and once, if that was over before anybody looked.
+SELECT a.txid, a.attempt_id, coalesce(a.lease_until, a.ended_at) AS since
+  FROM reliability.attempt a
+  JOIN reliability.transaction t USING (topology, txid)
+ WHERE a.topology = %(topology)s AND a.status IN ('PROCESSING', 'SEALING')
+   AND a.lease_until < clock_timestamp()
+ UNION ALL
+SELECT a.txid, a.attempt_id, a.ended_at
+  FROM reliability.attempt a
+  JOIN reliability.transaction t USING (topology, txid)
+ WHERE a.topology = %(topology)s AND a.status = 'FENCED'
+   AND a.reason = 'its lease expired: no progress'
+   AND (t.committed_attempt IS NULL AND NOT EXISTS (
+            SELECT FROM reliability.attempt later WHERE later.topology = a.topology
+               AND later.txid = a.txid AND later.attempt_id > a.attempt_id)
+        OR a.ended_at > clock_timestamp() - interval '1 hour' AND NOT EXISTS (
+            SELECT FROM reliability.alert k WHERE k.topology = a.topology
+               AND k.kind = 'LEASE_EXPIRED' AND k.subject = a.txid || ':' || a.attempt_id))
+ ORDER BY txid;
+
+-- begin_alert --
+-- Record that something begins, unless that is known. No row: it is.
+INSERT INTO reliability.alert (topology, kind, subject, what, advice, command, since)
+VALUES (%(topology)s, %(kind)s, %(subject)s, %(what)s, %(advice)s, %(command)s,
+        coalesce(%(since)s, clock_timestamp()))
+ON CONFLICT (topology, kind, subject) WHERE ended_at IS NULL DO NOTHING
+RETURNING alert_id;
+
+-- end_alerts --
+-- Record that all of a topology has ended that is not found any more.
+UPDATE reliability.alert SET ended_at = clock_timestamp()
+ WHERE topology = %(topology)s AND ended_at IS NULL
+   AND (kind, subject) NOT IN (
+       SELECT * FROM unnest(%(kinds)s::text[], %(subjects)s::text[]));
+
+-- alerts_to_tell --
+-- Which channel has not been told of what begun, or of the end of what it was told of. Weeks later nobody
+-- wants to know any more.
+SELECT a.alert_id, a.topology, a.kind, a.what, a.advice, a.command, a.since, a.ended_at, c.channel
+  FROM reliability.alert a
+ CROSS JOIN unnest(%(channels)s::text[]) AS c(channel)
+ WHERE (a.ended_at IS NULL
+        OR a.ended_at > clock_timestamp() - interval '7 days' AND EXISTS (
+            SELECT FROM reliability.alert_told t
+             WHERE t.alert_id = a.alert_id AND t.channel = c.channel AND NOT t.is_over))
+   AND NOT EXISTS (
+       SELECT FROM reliability.alert_told t
+        WHERE t.alert_id = a.alert_id AND t.channel = c.channel
+          AND t.is_over = (a.ended_at IS NOT NULL))
+ ORDER BY a.alert_id, c.channel;
+
+-- claim_alert --
+-- Take it on to tell a channel. No row: another process has.
+INSERT INTO reliability.alert_told (alert_id, channel, is_over)
+VALUES (%(alert_id)s, %(channel)s, %(is_over)s)
+ON CONFLICT ON CONSTRAINT told_once DO NOTHING
+RETURNING alert_id;
+
+-- unclaim_alert --
+-- The channel could not be told: it will be tried again.
+DELETE FROM reliability.alert_told
+ WHERE alert_id = %(alert_id)s AND channel = %(channel)s AND is_over = %(is_over)s;
+
+-- record_verified --
+-- Record what a verification of a table has found.
+INSERT INTO reliability.verified (topology, database, state, wrong)
+VALUES (%(topology)s, %(database)s, %(state)s, %(wrong)s)
+ON CONFLICT (topology, database, state)
+DO UPDATE SET wrong = excluded.wrong, verified_at = clock_timestamp();
+
+-- forget_what_was_wrong --
+-- The tables were repaired.
+UPDATE reliability.verified SET wrong = NULL WHERE topology = %(topology)s AND wrong IS NOT NULL;
+
+-- verified --
+-- What the last verification of each table has found.
+SELECT database, state, verified_at, wrong FROM reliability.verified
+ WHERE topology = %(topology)s ORDER BY database, state;
+
+-- is_to_be_verified --
+-- Whether a topology that has committed something was not verified for so long.
+SELECT p.curr_txid > 1 AND NOT EXISTS (
+       SELECT FROM reliability.verified v WHERE v.topology = p.topology
+          AND v.verified_at > clock_timestamp() - %(period)s::interval) AS is_due
+  FROM reliability.topology p WHERE p.topology = %(topology)s;

@@ -1,0 +1,331 @@
+"""People hear once that something begins and once that it is over; no channel stops a sweep."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+import pytest
+from psycopg2.sql import SQL
+from typer.testing import CliRunner
+
+from reliability.cli import app
+from reliability.core.alert import Alert
+from reliability.core.errors import InvalidDefinition
+from reliability.transaction.correct.drop import drop_topology
+from reliability.transaction.correct.rollback import roll_back
+from reliability.transaction.inspect.alerts import record_conditions, tell
+from reliability.transaction.maintain.sweep import sweep
+from tests.replay.shop import Shop, made
+from tests.support.fix_postgres import rows
+
+HOUR = timedelta(hours=1)
+
+
+class Channel:
+    """What a channel was told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, str]] = []
+        self.alerts: list[Alert] = []
+        self.fails = 0
+
+    def __call__(self, alert) -> None:
+        if self.fails:
+            self.fails -= 1
+            raise ConnectionError("no mail server")
+        self.alerts.append(alert)
+        self.told.append((alert.kind.value, "over" if alert.is_over else "begins"))
+
+
+@pytest.fixture
+def shop(connection, monkeypatch):
+    """Two txids have committed, the third is emitted."""
+    monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
+    shop = Shop(connection)
+    for txid in shop.deliver(made(1), made(2)):
+        shop.transact(txid)
+    shop.deliver(made(3))
+    return shop
+
+
+@pytest.fixture
+def channel():
+    return Channel()
+
+
+@pytest.fixture
+def look(shop, connection, channel):
+    """Look once, as housekeeping does every minute; return what the channel was told."""
+
+    def look(lag_over=None, **channels):
+        record_conditions(connection, "shop", lag_over)
+        tell(connection, channels or {"channel": channel})
+        told, channel.told = channel.told, []
+        return told
+
+    return look
+
+
+def run(connection, statement):
+    with connection.transaction() as tx:
+        tx.run(SQL(statement))
+
+
+def end_requests(connection):
+    run(
+        connection,
+        "UPDATE reliability.request SET status = 'CLOSED', ended_at = now() WHERE status = 'OPEN'",
+    )
+
+
+def test_an_alert_fires_once_and_is_over_once(look, shop, connection):
+    """K2: what is so every minute is said once."""
+    assert look() == []
+    end_requests(connection)
+    assert look() == [("BLOCKED", "begins"), ("RUN_UNSATISFIED", "begins")]
+    assert look() == look() == []
+    shop.clear(3)
+    shop.transact(3)
+    assert look() == [("BLOCKED", "over"), ("RUN_UNSATISFIED", "over")]
+    assert look() == []
+
+
+def test_what_begins_again_is_said_again(look, shop, connection):
+    end_requests(connection)
+    look()
+    shop.clear(3)
+    shop.runner.contact(3, shop.who(3))
+    assert ("BLOCKED", "over") in look()
+    end_requests(connection)
+    assert ("BLOCKED", "begins") in look()
+    assert rows(connection, "SELECT count(*) FROM reliability.alert WHERE kind = 'BLOCKED'") == [
+        (2,)
+    ]
+
+
+def test_an_alert_says_what_since_when_and_what_to_do(look, channel, connection):
+    end_requests(connection)
+    look()
+    blocked, unsatisfied = channel.alerts
+    assert blocked.topology == "shop"
+    assert blocked.what.startswith("txid 3 (run run 3) is blocked")
+    assert blocked.advice
+    assert blocked.command == unsatisfied.command == "reliability resume-runs shop"
+    assert unsatisfied.what == "run run 3 of shop has ended without txid 3"
+    assert isinstance(unsatisfied.since, datetime)
+    assert str(unsatisfied).endswith("Type: reliability resume-runs shop")
+
+
+def test_a_rollback_is_blocked_until_it_is_released(look, channel, connection):
+    roll_back(connection, "shop", 1, "wrong prices")
+    assert ("BLOCKED", "begins") in look()
+    assert channel.alerts[0].command == "reliability release shop"
+
+
+def test_lag(look, channel, connection):
+    assert look(HOUR) == []
+    run(connection, "UPDATE reliability.transaction SET emitted_at = now() - interval '2 hours'")
+    assert look(HOUR) == [("LAG", "begins")]
+    [alert] = channel.alerts
+    assert alert.what == "for more than 1:00:00: 1 interval lacks a commit: 1 open"
+    assert alert.command == "reliability lag shop"
+    assert look(3 * HOUR) == [("LAG", "over")]
+
+
+def test_an_expired_lease_is_told_although_a_sweep_was_faster(look, channel, shop, connection):
+    request_id = shop.runner.contact(3, shop.who(3)).request_id
+    shop.runner.begin(3, request_id, shop.topology.work("commit", "process"))
+    assert look() == []
+    run(connection, "UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"
+                    " WHERE status = 'PROCESSING'")  # fmt: skip
+    assert look() == [("LEASE_EXPIRED", "begins")]
+    sweep(connection, "shop")
+    assert look() == []
+    assert channel.alerts[0].command == "reliability show shop 3"
+    shop.transact(3)
+    assert look() == [("LEASE_EXPIRED", "over")]
+    assert look() == []
+
+
+def test_an_expired_lease_that_is_over_before_anybody_looks(look, shop, connection):
+    request_id = shop.runner.contact(3, shop.who(3)).request_id
+    shop.runner.begin(3, request_id, shop.topology.work("commit", "process"))
+    run(connection, "UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"
+                    " WHERE status = 'PROCESSING'")  # fmt: skip
+    sweep(connection, "shop")
+    shop.transact(3)
+    assert look() == [("LEASE_EXPIRED", "begins")]
+    assert look() == [("LEASE_EXPIRED", "over")]
+    assert look() == look() == []
+
+
+def say(*arguments, code=0):
+    result = CliRunner().invoke(app, list(arguments))
+    assert result.exit_code == code, result.output
+
+
+def test_a_change_by_hand_that_verify_has_found(look, channel, connection):
+    run(connection, "UPDATE recomputed SET n = n + 5 WHERE word = 'a'")
+    assert look() == []  # nobody has verified
+    say("verify", "shop", code=3)
+    assert look() == [("CHANGED_BY_HAND", "begins")]
+    [alert] = channel.alerts
+    assert alert.what.endswith("recomputed differs from its contributions: 1 different row")
+    say("verify", "shop", "--repair", code=3)  # only shows
+    assert look() == []
+    say("verify", "shop", "--repair", "--yes", "--reason", "by hand")
+    assert look() == [("CHANGED_BY_HAND", "over")]
+    say("verify", "shop")
+    assert look() == []
+
+
+def test_who_may_only_read_verifies_all_the_same(shop, connection):
+    run(connection, "ALTER TABLE reliability.verified ADD CHECK (false)")
+    say("verify", "shop")
+
+
+# --- channels ------------------------------------------------------------------------------------
+
+
+def test_each_channel_is_told_for_itself_and_again_after_a_failure(look, channel, connection):
+    """K2: one that fails neither stops the others nor is forgotten."""
+    broken = Channel()
+    broken.fails = 3
+    end_requests(connection)
+    assert len(look(channel=channel, broken=broken)) == 2
+    assert look(channel=channel, broken=broken) == []
+    assert broken.told == [("RUN_UNSATISFIED", "begins")]
+    look(channel=channel, broken=broken)
+    assert sorted(broken.told) == [("BLOCKED", "begins"), ("RUN_UNSATISFIED", "begins")]
+
+
+def test_who_never_heard_that_it_began_does_not_hear_that_it_is_over(
+    look, channel, shop, connection
+):
+    end_requests(connection)
+    look()
+    shop.clear(3)
+    shop.transact(3)
+    late = Channel()
+    assert len(look(channel=channel, late=late)) == 2
+    assert late.told == []
+
+
+def test_a_process_that_dies_in_a_call_tells_nobody_twice(look, shop, connection):
+    """K2: the claim is written before the call."""
+
+    def die(alert):
+        raise SystemExit
+
+    end_requests(connection)
+    with pytest.raises(SystemExit):
+        look(channel=die)
+    again = Channel()
+    look(channel=again)
+    assert len(again.told) == 1  # the other one
+
+
+def test_two_processes_tell_once(look, shop, connection):
+    """K2: both have seen what is to be told."""
+    end_requests(connection)
+    record_conditions(connection, "shop", None)
+    channel = Channel()
+
+    def meanwhile(alert):
+        tell(connection, {"channel": channel})
+        channel(alert)
+
+    tell(connection, {"channel": meanwhile})
+    assert len(channel.told) == 2
+
+
+def test_a_dropped_topology_leaves_no_alerts(look, shop, connection):
+    end_requests(connection)
+    look()
+    say("verify", "shop")
+    drop_topology(connection, "shop")
+    for table in ("alert", "alert_told", "verified"):
+        assert rows(connection, f"TABLE reliability.{table}") == []
+
+
+# --- the task ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def notifier(airflow_home):
+    """A notifier as a provider has them: with templates, and one that fails at first."""
+    from airflow.sdk import BaseNotifier
+
+    class Mail(BaseNotifier):
+        template_fields = ("subject",)
+
+        def __init__(self, subject):
+            super().__init__()
+            self.subject = subject
+            self.sent: list[str] = []
+            self.fails: list[bool] = []
+
+        def notify(self, context):
+            if self.fails:
+                self.fails.pop()
+                raise ConnectionError("no mail server")
+            self.sent.append(f"{self.subject} | {context['alert'].command}")
+
+    return Mail("{{ alert.topology }}: {{ alert.kind.value }}{{ ' is over' if alert.is_over }}")
+
+
+def task(*alerts, **options):
+    from reliability_airflow import housekeeping_dag
+
+    return housekeeping_dag(alerts=alerts, **options).task_dict["alert"]
+
+
+def test_a_notifier_is_rendered_for_each_alert(shop, notifier, channel, connection):
+    """K2: the same notifier, many times; its errors are seen, though calling it hides them."""
+    notifier.fails.append(True)
+    end_requests(connection)
+    alert = task(notifier, channel)
+    alert.execute({})
+    assert channel.told == [("BLOCKED", "begins"), ("RUN_UNSATISFIED", "begins")]
+    assert notifier.sent == ["shop: RUN_UNSATISFIED | reliability resume-runs shop"]
+    alert.execute({})
+    assert notifier.sent[1:] == ["shop: BLOCKED | reliability resume-runs shop"]
+    shop.clear(3)
+    shop.transact(3)
+    alert.execute({})
+    assert notifier.sent[2] == "shop: BLOCKED is over | reliability resume-runs shop"
+    assert notifier.subject.startswith("{{")
+
+
+def test_the_task_verifies_when_it_is_due(shop, channel, connection):
+    run(connection, "DELETE FROM recomputed WHERE word = 'a'")
+    alert = task(channel, verify_every=timedelta(days=1))
+    alert.execute({})
+    assert channel.told == [("CHANGED_BY_HAND", "begins")]
+    run(connection, "DELETE FROM newest")
+    alert.execute({})
+    assert len(channel.told) == 1
+    run(connection, "UPDATE reliability.verified SET verified_at = now() - interval '2 days'")
+    alert.execute({})
+    assert len(channel.told) == 2
+
+
+def test_without_alerts_there_is_no_task(airflow_home):
+    from reliability_airflow import housekeeping_dag
+
+    assert set(housekeeping_dag().task_dict) == {"sweep", "reconcile"}
+
+
+def test_what_cannot_be_called_is_refused(airflow_home):
+    with pytest.raises(InvalidDefinition, match="neither a notifier nor a function"):
+        task("ops@example.com")
+
+
+def test_the_dag_is_the_same_at_each_parse(notifier, channel):
+    from airflow.serialization.serialized_objects import DagSerialization
+
+    from reliability_airflow import housekeeping_dag
+
+    made = [DagSerialization.to_dict(housekeeping_dag(alerts=[notifier, channel])) for _ in "12"]
+    assert made[0] == made[1]
+    assert "0x" not in str(made[0])
