@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import BaseNotifier, BaseOperator
 
-from reliability.core.errors import InvalidDefinition
+from reliability.core.errors import InvalidDefinition, ReliabilityError
 from reliability_airflow.context import mapped_errors
 
 if TYPE_CHECKING:
@@ -49,7 +49,10 @@ class AlertOperator(BaseOperator):
         self.verify_every = verify_every
 
     def execute(self, context: Context) -> None:
-        """Record what is so; then tell. A channel that fails is tried again by the next run."""
+        """Record what is so; then tell. A channel that fails is tried again by the next run.
+
+        What a verification finds is told by the next run, too.
+        """
         from reliability.transaction.inspect.alerts import (
             channel_names,
             record_conditions,
@@ -66,10 +69,15 @@ class AlertOperator(BaseOperator):
         }
         with mapped_errors(), open_ledger("alerts") as connection:
             for topology in topologies(connection):
-                if self.verify_every is not None:
-                    verify_if_due(connection, topology, self.verify_every)
                 record_conditions(connection, topology, self.lag_over)
             tell(connection, channels)
+            if self.verify_every is None:
+                return
+            for topology in topologies(connection):  # it may take long: last
+                try:
+                    verify_if_due(connection, topology, self.verify_every)
+                except ReliabilityError as error:  # one of its databases may be unavailable
+                    self.log.warning("%s was not verified: %s", topology, error)
 
 
 def _name_of(channel: Channel) -> str:

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from reliability.cli import app
 from reliability.core.alert import Alert
-from reliability.core.errors import InvalidDefinition
+from reliability.core.errors import InvalidDefinition, LedgerUnavailable
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.inspect.alerts import record_conditions, tell
@@ -301,12 +301,28 @@ def test_the_task_verifies_when_it_is_due(shop, channel, connection):
     run(connection, "DELETE FROM recomputed WHERE word = 'a'")
     alert = task(channel, verify_every=timedelta(days=1))
     alert.execute({})
+    assert channel.told == []
+    alert.execute({})
     assert channel.told == [("CHANGED_BY_HAND", "begins")]
     run(connection, "DELETE FROM newest")
-    alert.execute({})
+    for _ in "12":
+        alert.execute({})
     assert len(channel.told) == 1
     run(connection, "UPDATE reliability.verified SET verified_at = now() - interval '2 days'")
-    alert.execute({})
+    for _ in "12":
+        alert.execute({})
+    assert len(channel.told) == 2
+
+
+def test_a_table_that_cannot_be_verified_stops_nothing(shop, channel, connection, monkeypatch):
+    """A database of one topology is unavailable; the task's log says so."""
+
+    def fail(*_):
+        raise LedgerUnavailable("no warehouse")
+
+    monkeypatch.setattr("reliability.transaction.inspect.alerts.verify", fail)
+    end_requests(connection)
+    task(channel, verify_every=timedelta(days=1)).execute({})
     assert len(channel.told) == 2
 
 
