@@ -33,12 +33,6 @@ SELECT t.txid, extract(epoch FROM t.committed_at)::float8 AS committed_at, t.emi
    AND t.txid BETWEEN %(first)s AND %(last)s
  ORDER BY t.txid;
 
--- txids_of_a_run --
--- The txids that a run has requested, as its mapped tasks have them.
-SELECT DISTINCT txid FROM reliability.request
- WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s
- ORDER BY txid;
-
 -- outcome_of_run --
 -- What a run has requested last of each txid, and the attempt that it got.
 SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.kind, r.is_dry_run, r.status, r.reason,

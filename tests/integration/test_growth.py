@@ -27,7 +27,7 @@ ASKED = (
     *("topology_status", "held_txids", "parked_txids", "parked_with_intervals", "open_txids"),
     *("skipped_txids", "items_to_replay"),
     # what the page asks of a topology, a run and a txid, beside these
-    *("page_of_txids", "attempts_of_page", "newest_txid_of_interval", "txids_of_a_run"),
+    *("page_of_txids", "attempts_of_page", "newest_txid_of_interval"),
     *("outcome_of_run", "requests_of_txid", "attempts_of_txid", "timing_of_attempts"),
 )
 
