@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import logging
 import os
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -40,6 +41,9 @@ if TYPE_CHECKING:
     from reliability.transaction.commit.plan import Committed
     from reliability.transaction.run import TransactionTask
     from reliability_airflow.warm_driver import WarmDriver
+
+
+_EXIT_CODE = re.compile(r"^Cannot execute: .*Error code is: (-?\d+)", re.DOTALL)
 
 
 class TransactionOperator(WaitingOperator, SparkSubmitOperator):
@@ -119,7 +123,14 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
         # created by execute() after it has added OpenLineage's properties to conf
         self._hook = None
         with Watch(grant, request_id, self._end_spark_submit):
-            super().execute(context)
+            try:
+                super().execute(context)
+            except Exception as error:
+                # The provider repeats the whole command, which says nothing about why.
+                if (found := _EXIT_CODE.search(str(error))) is None:
+                    raise
+                what = f"spark-submit ended with code {found[1]}; the task's log has its output"
+                raise RuntimeError(what) from error
 
     def _run_warm(self, submission: Submission, request_id: int) -> None:
         from reliability_airflow.warm_driver import WarmDriver

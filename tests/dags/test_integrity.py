@@ -280,6 +280,16 @@ def test_env_vars_of_a_task_bring_none_of_airflows_secrets_along(submitted):
     assert not [name for name in environment if name.startswith("AIRFLOW")]
 
 
+def test_a_spark_submit_that_fails_is_told_by_its_code_and_not_by_its_command(
+    submitted, monkeypatch
+):
+    """The ledger keeps the reason, and people read it: the command says nothing about why."""
+    monkeypatch.setattr(Submitted, "wait", lambda self: -9)
+    grant = Grant(topology="t", attempt=TransactionAttempt(1, 0), nonce="n")
+    with pytest.raises(RuntimeError, match="^spark-submit ended with code -9; the task's log has"):
+        operator_of().submit({}, grant, "process", 1)
+
+
 def test_openlineages_properties_reach_spark_submit_each_time(submitted, monkeypatch):
     """The provider adds them to conf as it executes: a hook made before would not have them."""
     from airflow.providers.apache.spark.operators import spark_submit
