@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -19,11 +18,12 @@ from reliability.cli.output import (
     table_of,
 )
 from reliability.cli.parts import SPACE, Line, Part, show
-from reliability.core.txids import format_ranges, format_txids, with_verb
+from reliability.core.txids import format_txids
 
 if TYPE_CHECKING:
     from reliability.core.state import State
-    from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+    from reliability.ledger.connection import LedgerConnection, Row
+    from reliability.transaction.inspect.overview import Overview
 
 
 @verb("reliability status", "reliability status --json", "reliability status --watch 5")
@@ -31,114 +31,68 @@ def status(watch: Watch = None, as_json: AsJson = False) -> None:
     """Show the position of every topology, and what needs a person."""
     if watch is not None:
         return follow(lambda: _page(_read()), watch, as_json=as_json)
-    standings = _read()
+    found = _read()
     if as_json:
-        return print_json(standings)
-    show(_page(standings))
+        return print_json([_plain(one) for one in found])
+    show(_page(found))
 
 
-def _read() -> list[dict[str, Any]]:
+def _read() -> list[Overview]:
+    from reliability.transaction.inspect.overview import overviews
+
     with ledger() as connection, connection.transaction() as tx:
-        return [standing_of(tx, row) for row in tx.all("topology_status", topology=None)]
+        return overviews(tx)
 
 
-def _page(standings: Sequence[dict[str, Any]]) -> list[Part]:
+def _page(found: Sequence[Overview]) -> list[Part]:
     """Return the table of topologies, and below it what needs a person."""
     columns = ("emitted", "committed", "processing", "processed")
     table = table_of(
         "",
         {"topology": "left", **dict.fromkeys(columns, "right"), "last change": "right"},
         [
-            (one["topology"], *(one[name] for name in columns), _moment(one["last_change_at"]))
-            for one in standings
+            (one.topology, *(getattr(one, name) for name in columns), _moment(one.last_change_at))
+            for one in found
         ],
         coloured=columns,
     )
-    lines = [line for one in standings for line in for_a_person(one)]
+    lines = [line for one in found for line in lines_of(one)]
     return [table, SPACE, *lines] if lines else [table]
 
 
-def standing_of(tx: DatabaseTransaction, row: Row) -> dict[str, Any]:
-    """Return where a topology stands, and what of it needs a person."""
-    from reliability.ledger.records import blocked_of
-    from reliability.transaction.inspect.intervals import intervals_without_commit
-
-    topology = row["topology"]
-    intervals = intervals_without_commit(tx, topology)
-    blocked = blocked_of(tx.first("blocked_txid", topology=topology, below=row["next_txid"]))
+def _plain(one: Overview) -> dict[str, Any]:
     return {
-        "topology": topology,
-        "emitted": row["next_txid"] - 1,
-        "committed": row["curr_txid"] - 1,
-        "processing": row["processing"],
-        "processed": row["processed"],
-        "commit_number": row["commit_number"],
-        "checkpoint": row["checkpoint"],
-        "last_change_at": row["last_change_at"],
-        "paused": row["paused_reason"],
-        "blocked": blocked,
-        "held": [_with_txids(found) for found in tx.all("held_txids", topology=topology)],
-        "parked": [_with_txids(found) for found in tx.all("parked_txids", topology=topology)],
-        "without_commit": intervals.counts,
-        "expected_unknown": intervals.unknown,
-        "skipped": [_with_txids(found) for found in tx.all("skipped_txids", topology=topology)],
-        "excluded": tx.all("excluded_items", topology=topology),
-        "to_replay": [_with_txids(found) for found in tx.all("items_to_replay", topology=topology)],
+        "topology": one.topology,
+        "emitted": one.emitted,
+        "committed": one.committed,
+        "processing": one.processing,
+        "processed": one.processed,
+        "commit_number": one.commit_number,
+        "checkpoint": one.checkpoint,
+        "last_change_at": one.last_change_at,
+        "paused": one.paused,
+        "blocked": one.blocked,
+        "held": one.held,
+        "parked": one.parked,
+        "without_commit": one.lacking.counts,
+        "expected_unknown": one.lacking.unknown,
+        "skipped": one.skipped,
+        "excluded": one.excluded,
+        "to_replay": one.to_replay,
     }
-
-
-def _with_txids(row: Row) -> dict[str, Any]:
-    return {**row, "txids": format_ranges(row["txids"])}
 
 
 def _moment(moment: Any) -> str:
     return f"{format_value(moment)[5:16]}"
 
 
-def for_a_person(one: dict[str, Any]) -> Iterator[Line]:
+def lines_of(one: Overview) -> Iterator[Line]:
     """Yield what does not continue by itself, or not at once."""
-    topology = one["topology"]
-    if one["paused"]:
-        text = f" is paused: {one['paused']} (until `reliability resume {topology}`)"
-        yield Line(text, ["paused"], topology)
-    for text, *marks in _for_a_person(one, topology):
-        yield Line(f": {text}", marks, topology)
+    from reliability.transaction.inspect.overview import Condition, for_a_person
 
-
-def _for_a_person(one: dict[str, Any], topology: str) -> Iterator[tuple[str, ...]]:
-    """Yield sentences, each with the words in it that say what is the matter."""
-    from reliability.transaction.inspect.intervals import format_counts
-
-    if one["checkpoint"] != "COMMITTED":
-        yield (
-            f"a checkpoint is in phase {one['checkpoint']}; the next task or sweep "
-            "finishes it, or says why it cannot",
-        )
-    for held in one["held"]:
-        until = f"until `reliability release {topology}`"
-        yield f"{with_verb(held['txids'])} held, {until}: {held['reason']}", "held"
-    blocked = one["blocked"]
-    if blocked is not None and not one["held"]:
-        yield blocked.advice(topology), "blocked"
-    if lacking := format_counts(one["without_commit"]):
-        yield f"{lacking}; `reliability lag {topology}` lists them", *one["without_commit"]
-    if one["expected_unknown"]:
-        yield f"expected intervals unknown: {one['expected_unknown']}", "unknown"
-    for parked in one["parked"]:
-        again = f"reliability replay {topology} {parked['txids']}"
-        what = with_verb(parked["txids"])
-        how = "empty, as it was skipped," if parked["is_unskipped"] else "parked,"
-        yield f"{what} {how} until `{again}`: {parked['reason']}", "parked", "skipped"
-    for skipped in one["skipped"]:
-        what, back = with_verb(skipped["txids"]), f"reliability unskip {topology} TXID --reason '…'"
-        yield f"{what} skipped for good, until `{back}`: {skipped['reason']}", "skipped"
-    for excluded in one["excluded"]:
-        back = f"reliability include {topology} {shlex.quote(excluded['item'])} --reason '…'"
-        yield f"{excluded['item']} excluded, until `{back}`: {excluded['reason']}", "excluded"
-    for found in one["to_replay"]:
-        what = "is excluded and still counted" if found["is_excluded"] else "is not counted yet"
-        again = f"reliability replay {topology} {found['txids']}"
-        yield f"{found['item']} {what}: `{again}`", "excluded"
+    for note in for_a_person(one):
+        between = " is " if note.condition is Condition.PAUSED else ": "
+        yield Line(f"{between}{note.text}", note.marks, one.topology)
 
 
 # --- topologies ----------------------------------------------------------------------------------

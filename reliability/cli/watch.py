@@ -12,12 +12,13 @@ from reliability.cli.app import WATCH_SECONDS, OneOrAll, ledger, names, verb
 from reliability.cli.live import follow
 from reliability.cli.output import format_interval, format_span, table_of
 from reliability.cli.parts import SPACE, Line, Part, show
-from reliability.cli.status import for_a_person, standing_of
+from reliability.cli.status import lines_of
 from reliability.cli.terminal import HEADING
 from reliability.core.attempt import TransactionAttempt
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction, Row
+    from reliability.transaction.inspect.overview import Overview
 
 MINUTES = 10  # of which the rate is the average
 COMMITS = 5  # that are listed
@@ -44,30 +45,31 @@ def watch(
 
 
 def _page(topology: str) -> list[Part]:
+    from reliability.transaction.inspect.overview import overviews
+
     with ledger() as connection:
         wanted = names(connection, topology)
         with connection.transaction() as tx:
-            rows = tx.all("topology_status", topology=topology or None)
+            found = overviews(tx, topology or None)
             rates = tx.all("commits_of_last_minutes", topologies=wanted, minutes=MINUTES)
             rate_of = {row["topology"]: row["commits"] / MINUTES for row in rates}
-            positions = [_position(tx, row, rate_of) for row in rows]
-            lines = [line for row in rows for line in for_a_person(standing_of(tx, row))]
+            positions = [_position(tx, one, rate_of) for one in found]
+            lines = [line for one in found for line in lines_of(one)]
             running = tx.all("running_attempts", topologies=wanted)
             commits = tx.all("last_commits", topologies=wanted, most=COMMITS)
     person = [SPACE, Line("what needs a person", style=HEADING), *lines] if lines else []
     return [_positions(positions), *_running(running), *person, *_last(commits)]
 
 
-def _position(tx: DatabaseTransaction, row: Row, rate_of: dict[str, float]) -> Sequence[Any]:
-    topology = row["topology"]
+def _position(tx: DatabaseTransaction, one: Overview, rate_of: dict[str, float]) -> Sequence[Any]:
     return (
-        topology,
-        row["next_txid"] - 1,
-        row["curr_txid"] - 1,
-        row["processing"],
-        row["processed"],
-        f"{rate_of.get(topology, 0):.1f}",
-        format_span(tx.one("lag", topology=topology)["age"]),
+        one.topology,
+        one.emitted,
+        one.committed,
+        one.processing,
+        one.processed,
+        f"{rate_of.get(one.topology, 0):.1f}",
+        format_span(tx.one("lag", topology=one.topology)["age"]),
     )
 
 

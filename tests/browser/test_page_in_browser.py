@@ -56,6 +56,7 @@ def shop(connection):
 # --- how it looks --------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("txids", TOPOLOGIES)
 def test_every_view_looks_well(tab, full, txids):
     for path in views(TOPOLOGIES[txids], txids):
@@ -72,6 +73,7 @@ def test_a_ledger_without_topologies_looks_well(tab, ledgers, monkeypatch):
     assert_looks_well(tab, "/reliability/")
 
 
+@pytest.mark.slow
 def test_a_long_history_looks_well_and_is_soon_seen(tab, long_ledger, monkeypatch):
     monkeypatch.setenv("RELIABILITY_DSN", long_ledger)
     painted = {}

@@ -214,6 +214,7 @@ def test_a_replay_by_another_rule_or_of_another_batch_sets_its_own_rows_aside(
 # --- rollback ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_what_is_rolled_back_and_committed_again_counts_once(deployed, connection):
     """V8, H4, C8: a txid that is skipped then has set nothing aside."""
     first, second = deployed
@@ -311,6 +312,7 @@ def correct(connection, line, **values):
     record_corrections(connection, "lines", edited, "a test", "ann")
 
 
+@pytest.mark.slow
 def test_a_corrected_row_counts_once_after_each_replay_and_rollback(deployed, connection):
     """V9: every later attempt reads it so, and each rule decides anew."""
     first, second = deployed

@@ -207,7 +207,7 @@ def test_a_template_takes_what_is_not_there_as_an_error(name):
     """Rendered without any value: a name that is not given is never an empty text."""
     environment = environment_of_templates()
     if name == "macros.html":  # it only defines
-        assert environment.get_template(name).module.notes_of([], "shop").strip() == ""
+        assert environment.get_template(name).module.notes_of([]).strip() == ""
         return
     with pytest.raises(UndefinedError):
         environment.get_template(name).render()

@@ -45,6 +45,9 @@ def test_the_wheel_holds_two_packages_and_all_sql(wheel):
     assert top == {"reliability", "reliability_airflow"}
     sql = {file.relative_to(ROOT / "sql") for file in (ROOT / "sql").rglob("*.sql")}
     assert {f"reliability/_sql/{file}" for file in sql} <= set(names)
+    page = ROOT / "plugins" / "reliability_airflow" / "page"
+    shown = [*page.glob("templates/*.html"), *page.glob("static/**/*.*")]
+    assert {f"{file.relative_to(ROOT / 'plugins')}" for file in shown} <= set(names)
 
 
 def test_an_installed_wheel_finds_its_sql_and_its_file_for_spark_submit(wheel, tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from functools import cache
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -90,6 +91,7 @@ def _environment() -> Environment:
         took=lambda seconds: "" if seconds is None else format_length(seconds),
         segment=lambda text: quote(str(text), safe=""),
         badge=_badge,
+        prose=_prose,
         sign=lambda word: SIGNS.get(_plain(word), ("past", "·"))[1],
         tone=lambda word: SIGNS.get(_plain(word), ("past", "·"))[0],
         percent=lambda value: f"{value:.3f}%",
@@ -110,6 +112,15 @@ def _badge(word: Any) -> Markup:
     return Markup(
         '<span class="badge {}"><span class="sign" aria-hidden="true">{}</span>{}</span>'
     ).format(tone, sign, text)
+
+
+def _prose(text: str) -> Markup:
+    """Write what stands between backticks as code."""
+    parts = text.split("`")
+    code = (Markup("<code>{}</code>").format(part) for part in parts[1::2])
+    return Markup("").join(
+        part for pair in zip_longest(parts[::2], code, fillvalue="") for part in pair
+    )
 
 
 def _number(value: Any) -> str:

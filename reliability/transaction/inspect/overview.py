@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -111,58 +112,80 @@ def _with_txids(rows: Sequence[Row]) -> list[dict[str, Any]]:
 class ForAPerson:
     """Something that does not go on by itself, or not at once.
 
-    :param what: the matter in a sentence, with its reason
-    :param next_step: a command; empty if there is none
+    :param text: the matter with its reason and what to type, as it goes on after "TOPOLOGY: "
+    :param marks: the words in it that say what is the matter
     """
 
     condition: Condition
-    what: str
-    next_step: str = ""
+    text: str
+    marks: tuple[str, ...] = ()
 
 
 def for_a_person(one: Overview) -> Iterator[ForAPerson]:
-    """Yield what a person should know of a topology, the most urgent first."""
+    """Yield what a person should know of a topology."""
     topology = one.topology
     if one.paused:
         yield ForAPerson(
             condition=Condition.PAUSED,
-            what=f"paused: {one.paused}",
-            next_step=f"reliability resume {topology}",
+            text=f"paused: {one.paused} (until `reliability resume {topology}`)",
+            marks=("paused",),
         )
     if one.checkpoint != "COMMITTED":
-        yield ForAPerson(
-            condition=Condition.WORKING,
-            what=f"a checkpoint is in phase {one.checkpoint}; the next task or sweep finishes it, "
-            "or says why it cannot",
-        )
+        text = f"a checkpoint is in phase {one.checkpoint}; the next task or sweep finishes it, "
+        yield ForAPerson(condition=Condition.WORKING, text=f"{text}or says why it cannot")
     for held in one.held:
+        until = f"until `reliability release {topology}`"
         yield ForAPerson(
             condition=Condition.HELD,
-            what=f"{with_verb(held['txids'])} held: {held['reason']}",
-            next_step=f"reliability release {topology}",
+            text=f"{with_verb(held['txids'])} held, {until}: {held['reason']}",
+            marks=("held",),
         )
     if one.blocked is not None and not one.held:
-        yield ForAPerson(
-            condition=Condition.BLOCKED,
-            what=one.blocked.advice(topology),
-            next_step=f"reliability resume-runs {topology}",
-        )
-    if lacking := format_counts(one.lacking.counts):
-        is_at_work = one.lacking.counts.keys() <= {IntervalState.OPEN.value}
+        text = one.blocked.advice(topology)
+        yield ForAPerson(condition=Condition.BLOCKED, text=text, marks=("blocked",))
+    counts = one.lacking.counts
+    if lacking := format_counts(counts):
+        is_at_work = counts.keys() <= {IntervalState.OPEN.value}
         yield ForAPerson(
             condition=Condition.WORKING if is_at_work else Condition.LATE,
-            what=lacking,
-            next_step=f"reliability lag {topology}",
+            text=f"{lacking}; `reliability lag {topology}` lists them",
+            marks=tuple(counts),
         )
     if one.lacking.unknown:
-        yield ForAPerson(
-            condition=Condition.UP_TO_DATE,
-            what=f"expected intervals unknown: {one.lacking.unknown}",
-        )
+        text = f"expected intervals unknown: {one.lacking.unknown}"
+        yield ForAPerson(condition=Condition.LATE, text=text, marks=("unknown",))
+    yield from _left_out(one)
+
+
+def _left_out(one: Overview) -> Iterator[ForAPerson]:
+    """Yield what is not counted because a person wants it so."""
+    topology = one.topology
     for parked in one.parked:
+        again = f"reliability replay {topology} {parked['txids']}"
         how = "empty, as it was skipped," if parked["is_unskipped"] else "parked,"
         yield ForAPerson(
             condition=Condition.HELD,
-            what=f"{with_verb(parked['txids'])} {how} until a replay: {parked['reason']}",
-            next_step=f"reliability replay {topology} {parked['txids']}",
+            text=f"{with_verb(parked['txids'])} {how} until `{again}`: {parked['reason']}",
+            marks=("parked", "skipped"),
         )
+    for skipped in one.skipped:
+        back = f"reliability unskip {topology} TXID --reason '…'"
+        what = f"{with_verb(skipped['txids'])} skipped for good, until `{back}`"
+        yield _by_choice(f"{what}: {skipped['reason']}", "skipped")
+    for excluded in one.excluded:
+        back = f"reliability include {topology} {shlex.quote(excluded['item'])} --reason '…'"
+        yield _by_choice(
+            f"{excluded['item']} excluded, until `{back}`: {excluded['reason']}", "excluded"
+        )
+    for found in one.to_replay:
+        what = "is excluded and still counted" if found["is_excluded"] else "is not counted yet"
+        again = f"reliability replay {topology} {found['txids']}"
+        yield ForAPerson(
+            condition=Condition.LATE,
+            text=f"{found['item']} {what}: `{again}`",
+            marks=("excluded",),
+        )
+
+
+def _by_choice(text: str, mark: str) -> ForAPerson:
+    return ForAPerson(condition=Condition.UP_TO_DATE, text=text, marks=(mark,))
