@@ -184,6 +184,7 @@ def in_dialog(page, button: str, reason: str | None, submit: str) -> None:
     dialog.get_by_role("button", name=submit, exact=True).click()
 
 
+@pytest.mark.slow
 def test_a_topology_is_paused_and_resumed(page, airflow, dag):
     """The reason, with who gave it, is in the ledger."""
     open_page(page, airflow)
@@ -237,6 +238,7 @@ def test_a_rollback_is_tried_done_released_and_caught_up(page, airflow, dag):
     wait_for(lambda: dag.counted() == before, "the released txids to commit")
 
 
+@pytest.mark.slow
 def test_a_txid_that_cannot_be_processed_is_parked(page, airflow, dag):
     """Park and skip let the later ones commit."""
     [(run_id, day)] = dag.ledger_rows(
