@@ -41,6 +41,7 @@ RICH = [at("rich"), *(at("rich", f"/txids/{txid}") for txid in (1, 2, 6, 9)),
 @pytest.fixture
 def full(ledgers, monkeypatch):
     monkeypatch.setenv("RELIABILITY_DSN", ledgers.full)
+    monkeypatch.setenv("RELIABILITY_DSN_EAST", ledgers.east)
 
 
 @pytest.fixture

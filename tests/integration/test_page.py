@@ -32,6 +32,7 @@ def client(airflow_home, rights):
 def full(ledgers, monkeypatch):
     """The ledger that has every topology but the long one; nobody changes it."""
     monkeypatch.setenv("RELIABILITY_DSN", ledgers.full)
+    monkeypatch.setenv("RELIABILITY_DSN_EAST", ledgers.east)
 
 
 @pytest.fixture
@@ -301,6 +302,7 @@ INJECT = """
 def test_texts_of_others_are_shown_as_they_are(client, ledgers, monkeypatch, text):
     with new_session(database_of(ledgers.full)) as connection:
         monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
+        monkeypatch.setenv("RELIABILITY_DSN_EAST", ledgers.east)
         with connection.transaction() as tx:
             tx.run(SQL(INJECT), text=text)
         paths = ["/reliability/", at("rich"), at("rich", f"/runs?run_id={quote(text[:200])}")]

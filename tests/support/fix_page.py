@@ -208,6 +208,7 @@ class Ledgers:
 
     empty: str
     full: str
+    east: str
 
 
 @pytest.fixture(scope="session")
@@ -216,19 +217,19 @@ def ledgers(template, tmp_path_factory) -> Iterator[Ledgers]:
     home = tmp_path_factory.mktemp("source")
     with ExitStack() as stack:
         empty, full, east = (stack.enter_context(new_database(template)) for _ in range(3))
-        patch = stack.enter_context(pytest.MonkeyPatch.context())
-        patch.setenv("RELIABILITY_HOME", str(home))
-        patch.setenv("RELIABILITY_DSN_EAST", east)
-        connection = LedgerConnection(full)
-        give_intervals(connection, "many", 36, home)  # first: it copies what is there
-        give_intervals(connection, "one", 1, home)
-        shop_named(connection, "none").deliver()
-        give_opaque(connection)
-        give_rich_history(connection, "east")
-        with connection.transaction() as tx:
-            tx.run(SQL(SCHEDULE))
-        connection.close()
-        yield Ledgers(empty, full)
+        with pytest.MonkeyPatch.context() as patch:  # not longer: the other tests have their own
+            patch.setenv("RELIABILITY_HOME", str(home))
+            patch.setenv("RELIABILITY_DSN_EAST", east)
+            connection = LedgerConnection(full)
+            give_intervals(connection, "many", 36, home)  # first: it copies what is there
+            give_intervals(connection, "one", 1, home)
+            shop_named(connection, "none").deliver()
+            give_opaque(connection)
+            give_rich_history(connection, "east")
+            with connection.transaction() as tx:
+                tx.run(SQL(SCHEDULE))
+            connection.close()
+        yield Ledgers(empty, full, east)
 
 
 @pytest.fixture(scope="session")
@@ -237,10 +238,11 @@ def long_ledger(template, tmp_path_factory) -> Iterator[str]:
     from benchmarks.copied_history import fill
 
     home = tmp_path_factory.mktemp("source")
-    with new_database(template) as dsn, pytest.MonkeyPatch.context() as patch:
-        patch.setenv("RELIABILITY_HOME", str(home))
+    with new_database(template) as dsn:
         connection = LedgerConnection(dsn)
-        give_intervals(connection, LONG, 1, home)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("RELIABILITY_HOME", str(home))
+            give_intervals(connection, LONG, 1, home)
         # by a superuser, who may leave the foreign keys unchecked: that is most of the time
         unchecked = dsn.replace("service=reliability", "service=admin")
         filling = LedgerConnection(f"{unchecked} options='-c session_replication_role=replica'")
