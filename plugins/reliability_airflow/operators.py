@@ -33,6 +33,7 @@ from reliability_airflow.waiting import WaitingOperator
 
 if TYPE_CHECKING:
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from reliability.core.attempt import Grant, TransactionAttempt
@@ -109,6 +110,14 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
                 self.log.info("a replay of txid %s would change %s", txid, difference)
             for outcome in found.violated if found else ():
                 self.log.warning("%s", outcome.foretell(f"a replay of txid {txid}"))
+
+    def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:
+        """Return what OpenLineage is told when the task has ended, in whatever way."""
+        from reliability.transaction.emit.requests import Run
+        from reliability_airflow.lineage import of_transaction
+
+        run = Run(dag_id=task_instance.dag_id, run_id=task_instance.run_id)
+        return of_transaction(self.topology, int(self.txid), run, commits=self.step is None)
 
     def submit(self, context: Context, grant: Grant, step: str, request_id: int) -> None:
         """Run the driver of a step while it is still needed."""

@@ -32,6 +32,7 @@ from reliability_airflow.triggers import SOURCE_POLL_SECONDS
 from reliability_airflow.waiting import WaitingOperator
 
 if TYPE_CHECKING:
+    from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from reliability.transaction.emit.requests import Run
@@ -45,6 +46,13 @@ class EmitOperator(WaitingOperator):
     def __init__(self, *, topology: Topology, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.topology = topology
+        self._emitted: list[int] = []
+
+    def get_openlineage_facets_on_complete(self, _: Any) -> OperatorLineage[Any, Any]:
+        """Return what OpenLineage is told of the run's txids."""
+        from reliability_airflow.lineage import of_emission
+
+        return of_emission(self.topology, self._emitted)
 
     def execute(self, context: Context) -> list[int]:
         """Allocate the interval's source items to txids; wait while the source is not ready.
@@ -64,7 +72,7 @@ class EmitOperator(WaitingOperator):
             ):
                 if is_asked_for(DRY_RUN, context):
                     self.log.warning("%s", dry_run_notice(context))
-                return emit(
+                self._emitted = emit(
                     connection,
                     self.topology,
                     interval_of(context),
@@ -74,6 +82,7 @@ class EmitOperator(WaitingOperator):
                     replay=txids_to_replay(context),
                     schedule=schedule_of(context["ti"].task.dag),
                 )
+                return self._emitted
         except SourceNotReady as error:
             kwargs = self.carried("source", error)
             self.log.info("%s", error)

@@ -222,6 +222,12 @@ class LedgerConnection:
             self._roll_back()
             raise
 
+    def server(self) -> tuple[str, int, str]:
+        """Return host, port and database of the session; the host of a socket is its folder."""
+        with self._session() as cursor:
+            info = cursor.connection.info
+            return info.host or "", info.port, info.dbname
+
     def __enter__(self) -> LedgerConnection:
         return self
 

@@ -42,6 +42,7 @@ from reliability.core.errors import (
 )
 from reliability.core.fold import Fold
 from reliability.core.keys import covers, read_ranges, touches
+from reliability.core.lineage import Dataset
 from reliability.core.set_aside import FAIL, QUARANTINE, check_malformed
 from reliability.core.spout import (
     WHOLE,
@@ -53,6 +54,7 @@ from reliability.core.spout import (
     kind_of,
 )
 from reliability.spouts import parquet, text
+from reliability.spouts.datasets import datasets_of_files
 from reliability.spouts.drift import REFUSE, check_batch, check_files, check_policy, drifted
 from reliability.spouts.file_frame import file_frame
 from reliability.spouts.file_item import FileItem, ordinals
@@ -284,6 +286,10 @@ class FileSpout:
         if self.drift == REFUSE:
             return None
         return drifted(_files(items), self.schema, self.drift)
+
+    def datasets(self, items: Sequence[SourceItem]) -> Sequence[Dataset]:
+        """Return the folders of the items' files."""
+        return datasets_of_files(_files(items))
 
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
         """Read the files; a record or a value that does not fit the schema fails the job.

@@ -16,13 +16,14 @@ from typing import TYPE_CHECKING, Any
 from reliability.core.errors import InvalidDefinition, ReliabilityError, SourceUnreadable
 from reliability.core.fold import ACCOUNTING, Fold
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
+from reliability.core.lineage import Dataset, table_dataset
 from reliability.core.types import read_as
 from reliability.settings import database_dsn
 
 if TYPE_CHECKING:
     from psycopg2.sql import Composable, Composed
 
-    from reliability.ledger.connection import DatabaseTransaction
+    from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 
 NEWEST_ID = 2  # the newest version of tuple ids: the statements tuple_id_<version>
 KEY_TYPES = ("smallint", "integer", "bigint")
@@ -196,15 +197,24 @@ class SourceTable:
         names = {"table": _identifier(*self.place), "key": _identifier(self.key)}
         return SQL(queries()[statement]).format(**names, **parts)
 
+    def dataset(self, rows: int) -> Dataset:
+        """Return where the table is, as lineage names it, with the number of rows read."""
+        with self._connection() as connection:
+            return table_dataset(*connection.server(), *self.place, rows=rows)
+
     @contextmanager
     def transaction(self) -> Iterator[DatabaseTransaction]:
         """Open a transaction in the table's database; raise SourceUnreadable if it fails."""
+        with self._connection() as connection, connection.transaction(reads_only=True) as tx:
+            yield tx
+
+    @contextmanager
+    def _connection(self) -> Iterator[LedgerConnection]:
         from reliability.ledger.connection import LedgerConnection
 
         with LedgerConnection(database_dsn(self.database), "reliability source") as connection:
             try:
-                with connection.transaction(reads_only=True) as tx:
-                    yield tx
+                yield connection
             except ReliabilityError as error:
                 raise SourceUnreadable(f"table {self.name}: {error.what}") from error
 

@@ -29,6 +29,7 @@ from reliability.core.aggregators.column import quoted
 from reliability.core.errors import InvalidDefinition, LedgerCorruption, SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
+from reliability.core.lineage import Dataset
 from reliability.core.spout import (
     AllocatedItems,
     BatchMeta,
@@ -190,6 +191,10 @@ class TableSpout:
         if keys == item.keys:
             return item
         return replace(item, keys=keys, rows=fold.count, xor=fold.xor, id_version=NEWEST_ID)
+
+    def datasets(self, items: Sequence[SourceItem]) -> Sequence[Dataset]:
+        """Return the table, with the rows of the items."""
+        return [self.source_table.dataset(sum(item.rows for item in items))]
 
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
         """Read the rows of the batch's keys; Postgres computes the tuple ids as in `count` (V6)."""

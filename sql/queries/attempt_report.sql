@@ -21,6 +21,16 @@ SELECT a.status, a.reason_code, a.reason, a.granted_at, a.processed_at, a.ended_
         AND l.attempt_id = a.attempt_id
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s;
 
+-- attempt_of_run --
+-- The newest attempt that a run got for a txid; if it needed none, the one that counts.
+SELECT coalesce((SELECT max(a.attempt_id) FROM reliability.attempt a
+                   JOIN reliability.request r USING (request_id)
+                  WHERE a.topology = t.topology AND a.txid = t.txid
+                    AND r.dag_id = %(dag_id)s AND r.run_id = %(run_id)s),
+                t.committed_attempt) AS attempt_id
+  FROM reliability.transaction t
+ WHERE t.topology = %(topology)s AND t.txid = %(txid)s;
+
 -- story_steps --
 -- The steps of an attempt: where each ran, and with which code.
 SELECT d.step, d.status, d.claimed_by AS task, d.driver_host, d.application_id, d.ui_url, d.started_at,

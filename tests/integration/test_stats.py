@@ -5,13 +5,13 @@ from __future__ import annotations
 import re
 import socket
 from collections import defaultdict
-from types import SimpleNamespace
 
 import pytest
 from psycopg2.sql import SQL
 
 from reliability.core.errors import AttemptIncomplete
 from tests.replay.shop import ROW_LENGTH, Shop, made
+from tests.support.commit_task import CommitTask
 from tests.support.fix_postgres import rows
 
 pytest.importorskip("statsd")
@@ -79,48 +79,13 @@ def shop(connection, monkeypatch):
     return shop
 
 
-class Spark:
-    """What an operator needs of Airflow; its spark-submit is this process, or fails."""
-
-    def __init__(self, shop, monkeypatch) -> None:
-        from reliability_airflow.operators import TransactionOperator
-
-        self.shop, self.fails = shop, False
-        monkeypatch.setattr(TransactionOperator, "check_engine", lambda _: None)
-        monkeypatch.setattr(TransactionOperator, "submit", self._submit)
-
-    def _submit(self, context, grant, step, request_id):
-        if self.fails:
-            raise AttemptIncomplete("the driver ended")
-        self.shop.write(grant)
-
-    def commit(self, txid, max_tries=2):
-        from reliability_airflow.operators import TransactionOperator
-
-        task = TransactionOperator(
-            task_id="commit", topology=self.shop.topology, txid=txid, step=None, retries=2
-        )
-        run = self.shop.run_of(txid)
-        task.execute(context(task, run, max_tries))
-
-
-def context(task, run, max_tries):
-    dag_run = SimpleNamespace(
-        dag_id=run.dag_id, run_id=run.run_id, conf={}, clear_number=0, start_date=None
-    )
-    ti = SimpleNamespace(
-        task_id="commit", max_tries=max_tries, try_number=1, id=str(max_tries), task=task
-    )
-    return {"dag_run": dag_run, "ti": ti, "params": {}}
-
-
 @pytest.fixture
 def spark(airflow_home, shop, monkeypatch):
-    return Spark(shop, monkeypatch)
+    return CommitTask(shop, monkeypatch)
 
 
 def test_a_task_counts_what_it_causes(daemon, spark):
-    spark.commit(1)
+    spark.run(1)
     told = daemon.told()
     for name in ("reliability.{}", "reliability.{}.shop"):
         assert told[f"airflow.{name.format('attempts')}"] == ["1|c"]
@@ -132,9 +97,9 @@ def test_a_task_counts_what_it_causes(daemon, spark):
 
 
 def test_a_replay_is_none_of_the_commits(daemon, spark, shop):
-    spark.commit(1)
+    spark.run(1)
     daemon.told()
-    spark.commit(1, max_tries=5)  # as after a clear
+    spark.run(1, max_tries=5)  # as after a clear
     told = daemon.told()
     assert told["airflow.reliability.replays"] == ["1|c"]
     assert "airflow.reliability.commits" not in told
@@ -143,7 +108,7 @@ def test_a_replay_is_none_of_the_commits(daemon, spark, shop):
 def test_an_attempt_that_ends_without_a_commit_is_counted(daemon, spark, connection):
     spark.fails = True
     with pytest.raises(Exception, match="the driver ended"):
-        spark.commit(1)
+        spark.run(1)
     told = daemon.told()
     ended = rows(connection, "SELECT lower(status) FROM reliability.attempt")
     assert told[f"airflow.reliability.{ended[0][0]}"] == ["1|c"]
@@ -153,13 +118,13 @@ def test_an_attempt_that_ends_without_a_commit_is_counted(daemon, spark, connect
 def test_a_task_that_fails_without_an_attempt_counts_none(daemon, spark, connection, monkeypatch):
     spark.fails = True
     with pytest.raises(Exception, match="the driver ended"):
-        spark.commit(1)
+        spark.run(1)
     daemon.told()
     monkeypatch.setattr(
         "reliability.transaction.run.decide", lambda *_: raise_(AttemptIncomplete("no attempt"))
     )
     with pytest.raises(Exception, match="no attempt"):
-        spark.commit(1)
+        spark.run(1)
     assert daemon.told() == {}
 
 
@@ -172,7 +137,7 @@ def test_a_sweep_counts_the_leases_that_expired(daemon, spark, shop, connection)
     shop.runner.begin(2, request_id, shop.topology.work("commit", "process"))
     with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.attempt SET lease_until = now() - interval '1 s'"))
-    spark.commit(1)
+    spark.run(1)
     assert daemon.told()["airflow.reliability.fenced"] == ["1|c"]
 
 
@@ -214,7 +179,7 @@ def test_stats_that_fail_fail_no_task(daemon, spark, sweep_task, monkeypatch, ca
 
     for name in ("gauge", "incr", "timing"):
         monkeypatch.setattr(f"airflow.sdk.observability.stats.{name}", fail)
-    spark.commit(1)
+    spark.run(1)
     sweep_task.execute({})
     assert "a metric was not told: RuntimeError('no daemon')" in caplog.text
     assert spark.shop.ask("SELECT curr_txid FROM reliability.topology") == [(2,)]
@@ -232,5 +197,5 @@ def test_without_metrics_nothing_is_asked(configured, spark, sweep_task, monkeyp
     asked: list[str] = []
     monkeypatch.setattr("reliability_airflow.housekeeping._ask", asked.append)
     sweep_task.execute({})
-    spark.commit(1)
+    spark.run(1)
     assert asked == []

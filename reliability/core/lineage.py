@@ -1,0 +1,51 @@
+"""Datasets as OpenLineage names them: https://openlineage.io/docs/spec/naming."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol, runtime_checkable
+
+from reliability.core.spout import SourceItem
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataset:
+    """A place of data, and what a batch reads there.
+
+    :param namespace: of the server, such as `postgres://db:5432` or `s3://bucket`; `file` for local
+        files
+    :param name: `database.schema.table`, or the path of a folder
+    :param rows: None if they are not known
+    :param files: None if it has none
+    :param bytes: stored bytes; None if they are not known
+    """
+
+    namespace: str
+    name: str
+    rows: int | None = None
+    files: int | None = None
+    bytes: int | None = None
+
+
+@runtime_checkable
+class NamesDatasets(Protocol):
+    """A spout that says where its items come from, for lineage."""
+
+    def datasets(self, items: Sequence[SourceItem]) -> Sequence[Dataset]:
+        """Return the datasets of a batch's items; it may ask the source where it is."""
+
+
+def table_dataset(
+    host: str, port: int, database: str, schema: str, name: str, rows: int
+) -> Dataset:
+    """Return the dataset of a Postgres table.
+
+    :param host: as the session was opened; the folder of a socket is this machine
+    """
+    server = "localhost" if not host or host.startswith(("/", "@")) else host
+    if ":" in server:
+        server = f"[{server}]"
+    return Dataset(
+        namespace=f"postgres://{server}:{port}", name=f"{database}.{schema}.{name}", rows=rows
+    )

@@ -1,0 +1,55 @@
+"""The operator of a txid with what it needs of Airflow, and no Spark."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+from reliability.core.errors import AttemptIncomplete
+
+
+class CommitTask:
+    """The task that commits a txid, outside Airflow; its spark-submit is this process, or fails."""
+
+    def __init__(self, shop, monkeypatch) -> None:
+        from reliability_airflow.operators import TransactionOperator
+
+        self.shop, self.fails = shop, False
+        self.context: Any = None
+        monkeypatch.setattr(TransactionOperator, "check_engine", lambda _: None)
+        monkeypatch.setattr(TransactionOperator, "submit", self._submit)
+
+    def _submit(self, context, grant, step, request_id):
+        if self.fails:
+            raise AttemptIncomplete("the driver ended")
+        self.shop.write(grant)
+
+    def run(self, txid, max_tries=2, dry_run=False):
+        from reliability_airflow.operators import TransactionOperator
+
+        task = TransactionOperator(
+            task_id="commit", topology=self.shop.topology, txid=txid, step=None, retries=2
+        )
+        run = self.shop.run_of(txid)
+        self.context = context(task, run, max_tries, dry_run)
+        task.execute(self.context)
+
+
+def context(task, run, max_tries, dry_run):
+    dag_run = SimpleNamespace(
+        dag_id=run.dag_id,
+        run_id=run.run_id,
+        conf={"dry_run": dry_run},
+        clear_number=0,
+        start_date=None,
+    )
+    ti = SimpleNamespace(
+        dag_id=run.dag_id,
+        run_id=run.run_id,
+        task_id="commit",
+        max_tries=max_tries,
+        try_number=1,
+        id=str(max_tries),
+        task=task,
+    )
+    return {"dag_run": dag_run, "ti": ti, "params": {}}
