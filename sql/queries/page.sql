@@ -69,3 +69,10 @@ SELECT txid FROM reliability.transaction
  WHERE topology = %(topology)s
    AND (interval_start < %(end)s::timestamptz OR interval_start = %(start)s::timestamptz)
  ORDER BY interval_start DESC, txid DESC LIMIT 1;
+
+-- quarantine_of_page --
+-- The first rows in quarantine of a txid, and how many it has.
+SELECT q.reason, q.step, q.item, q.row, q.contents, q.is_cut, count(*) OVER () AS all_rows
+  FROM reliability.quarantine q
+ WHERE q.topology = %(topology)s AND q.txid = %(txid)s
+ ORDER BY q.step, q.number LIMIT %(most)s;

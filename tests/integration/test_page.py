@@ -140,6 +140,7 @@ def test_all_that_can_become_of_a_txid(client, full):
 TOLD = {
     1: ("1:2", "It replaced 1:1: code not known, the same batch", "What it changed"),
     2: ("dry run", "would have changed", "division by zero", "no negative price", '{"price": -1}',
+        "In quarantine", "a.csv4", "quarantine export rich 2",
         "2 dropped: no customer", "1 quarantined: no price", "was tried and changed nothing"),
     3: ("SOURCE_CHANGED", "refrozen : a corrected delivery", "failed"),
     4: ("was fenced",),
@@ -287,6 +288,8 @@ INJECT = """
     UPDATE reliability.refreeze SET reason = %(text)s;
     UPDATE reliability.skip SET reason = %(text)s, skipped_by = %(text)s;
     UPDATE reliability.set_aside SET reason = left(%(text)s, 500) WHERE kind = 'DROPPED';
+    UPDATE reliability.quarantined_row SET reason = left(%(text)s, 500), item = %(text)s,
+           contents = %(text)s;
     UPDATE reliability.audit SET name = %(text)s WHERE digest = '1';
     UPDATE reliability.audit_result SET examples = ARRAY[%(text)s]::text[] WHERE digest = '1';
     UPDATE reliability.audit_result SET problem = %(text)s WHERE digest = '3';

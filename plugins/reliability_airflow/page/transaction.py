@@ -27,6 +27,8 @@ from reliability_airflow.page.timeline import Lane, Tick, axis_of, lane
 WHOLE = 12
 #: items of a batch that are listed
 ITEMS = 100
+#: rows in quarantine that are shown
+QUARANTINED = 20
 #: phases of an attempt in order, each with what it is
 PHASES = {
     "queue": "until a task took it up",
@@ -79,6 +81,7 @@ class Transaction:
 
     :param story: as `story_of_txid` returns it
     :param attempts: the newest first
+    :param quarantined: the first of its rows in quarantine, each with how many there are
     """
 
     txid: int
@@ -91,6 +94,7 @@ class Transaction:
     lane: Lane
     ticks: Sequence[Tick]
     told: Sequence[Told]
+    quarantined: Sequence[Mapping[str, Any]]
     last_txid: int
     is_committed: bool
 
@@ -126,6 +130,7 @@ def read_transaction(topology: str, txid: int) -> Transaction:
             )
             rows = tx.all("attempts_of_page", topology=topology, txids=[txid])
             key = {**TxidKey(topology, txid), "attempt_id": None}
+            quarantined = tx.all("quarantine_of_page", **TxidKey(topology, txid), most=QUARANTINED)
             phases = {one["attempt_id"]: one for one in tx.all("timing_of_attempts", **key)}
         shown = sorted((one["attempt_id"] for one in rows), reverse=True)[:WHOLE]
         attempts = [
@@ -149,6 +154,7 @@ def read_transaction(topology: str, txid: int) -> Transaction:
         lane=lane(axis, rows),
         ticks=[*axis.ticks()],
         told=_told(story, attempts),
+        quarantined=quarantined,
         last_txid=last,
         is_committed=row["committed_attempt"] is not None,
     )
