@@ -152,6 +152,7 @@ def test_global_count_emits_all_in_one_run_and_nothing_later(airflow, ledger):
     ) == [(3,)]
 
 
+@pytest.mark.slow
 def test_two_steps_of_one_attempt_are_two_tasks_and_two_applications(airflow, ledger):
     api = airflow.api()
     api.patch("/api/v2/dags/word_lengths", {"is_paused": False})

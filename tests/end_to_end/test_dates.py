@@ -99,6 +99,7 @@ def test_two_runs_of_one_interval_at_once_do_its_work_once(stories):
     assert dag.counted() == {"dog": 1, "man": 2}
 
 
+@pytest.mark.slow
 def test_a_run_by_hand_of_an_interval_that_is_done_replays_it_and_adds_what_is_new(stories):
     dag = stories["held"]
     (dag.folder / "hold").unlink(missing_ok=True)

@@ -311,6 +311,7 @@ class History:
         assert set(staged.statuses().values()) == {"COMMITTED", "REPLACED"}
 
 
+@pytest.mark.slow
 def test_whatever_round_trip_a_driver_dies_before_the_next_one_repairs_it(connection):
     """C2: PREPARING goes back, COMMITTING forward, and every database is compared."""
     history = History(connection)

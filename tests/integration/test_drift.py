@@ -586,6 +586,7 @@ def cheap_aside(batch):
     return {"per_customer": good, "per_day": good}
 
 
+@pytest.mark.slow
 def test_the_accounts_of_a_batch_with_drift_balance(tmp_path, connection, pipeline, caplog):
     """E8, V9: a row that is set aside is named by its place, and can be corrected there."""
     other = shop_files(tmp_path)

@@ -248,6 +248,7 @@ def test_two_red_runs_of_which_the_earlier_has_one_file_more_do_not_block_each_o
     assert february.again().emit(month(1997, 2)) == [3]
 
 
+@pytest.mark.slow
 def test_after_a_rollback_a_late_file_and_a_release_the_runs_are_cleared_in_order(
     pipeline, tmp_path
 ):

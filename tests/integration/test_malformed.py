@@ -199,6 +199,7 @@ def test_a_lost_and_a_doubled_record_are_named(tmp_path, pipeline, format):
         pipe.run_step(pipe.begin(1))
 
 
+@pytest.mark.slow
 def test_encodings_compression_and_headers(tmp_path, spark):
     text = 'id,price,note\r\n1,1.10,"gr\u00fc\u00df\r\ndich"\r\n2,2.20,\r\n'
     wanted = [(1, Decimal("1.10"), "gr\u00fc\u00df\ndich"), (2, Decimal("2.20"), None)]

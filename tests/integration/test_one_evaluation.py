@@ -125,7 +125,11 @@ SHAPES = {
     [
         (a_function_of_rows, ["with_file", "grouped"]),
         (a_function_of_partitions, ["quarantined", "with_own_total"]),
-        (all_together, ["quarantined", "with_own_total", "fanned_out"]),
+        pytest.param(
+            all_together,
+            ["quarantined", "with_own_total", "fanned_out"],
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_every_state_reads_one_evaluation_whatever_columns_its_path_asks_for(

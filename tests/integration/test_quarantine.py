@@ -105,6 +105,7 @@ def test_an_edited_row_counts_once_until_it_is_taken_back(committed, connection)
     assert rows(connection, REVENUE)[0] == (2, Decimal("2.00"))
 
 
+@pytest.mark.slow
 def test_a_row_that_is_still_wrong_is_corrected_again(committed, connection):
     """The quarantine then has the corrected values, and the source those before."""
     _, second = lines(connection)
@@ -122,6 +123,7 @@ def test_a_row_that_is_still_wrong_is_corrected_again(committed, connection):
     ]
 
 
+@pytest.mark.slow
 def test_values_that_are_as_in_the_source_again_are_refused(committed, connection):
     _, second = lines(connection)
     correct(connection, [edit(second, price=Decimal("1.50"))])
@@ -196,6 +198,7 @@ def by_k(**values):
     return [State("s", key={"k": "bigint"}, values=values)]
 
 
+@pytest.mark.slow
 def test_a_correction_follows_its_row_when_a_file_is_excluded(tmp_path, pipeline, connection):
     """The other files' rows then have the ids that were a.parquet's and b.parquet's."""
     import pyarrow as pa
@@ -245,6 +248,7 @@ def masked_for_one(batch):
     }
 
 
+@pytest.mark.slow
 def test_each_line_is_compared_with_the_row_that_it_is_from(tmp_path, pipeline, connection):
     import pyarrow as pa
     import pyarrow.parquet as pq

@@ -174,6 +174,7 @@ def call(*arguments):
 # --- replay --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_replay_by_another_rule_or_of_another_batch_sets_its_own_rows_aside(
     deployed, connection, tmp_path
 ):
@@ -266,6 +267,7 @@ def test_the_accounts_of_another_database_follow(deploy, connection, add_databas
 # --- the horizon ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_compaction_keeps_what_was_set_aside_and_refuses_to_change_it(deployed, connection):
     """V8, H2: behind the horizon nothing is set aside anew, and in front of it as before."""
     first, second = deployed

@@ -130,6 +130,7 @@ def happens(pipeline: DriverPipeline, name: str) -> None:
     wait_until((folder / name).exists, name, SECONDS)
 
 
+@pytest.mark.slow
 def test_batches_are_counted_as_with_a_spark_submit_each(engine, connection):
     count = DriverPipeline(TransactionRunner(global_count.topology, connection), None)
     assert count.emit(None) == [1, 2, 3]
@@ -146,6 +147,7 @@ def test_batches_are_counted_as_with_a_spark_submit_each(engine, connection):
     assert said == [(engine_status()["application_id"], engine.process.pid)]
 
 
+@pytest.mark.slow
 def test_two_steps_at_once_have_their_own_code_settings_cache_and_views(numbers, connection):
     """V5, V7: newSession() would share the cache and the views."""
     one, two = numbers(1, ("v2 is there",)), numbers(2, ("v1 is there",))

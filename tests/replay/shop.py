@@ -7,7 +7,7 @@ batch keep their tuple ids when the code that makes something else of them is co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
@@ -295,8 +295,11 @@ class Shop:
 
     # --- what Spark does -------------------------------------------------------------------------
 
-    def write(self, grant: Grant, partitions: int = 2) -> None:
-        """Do what the driver and its tasks do for every state of an attempt."""
+    def write(self, grant: Grant) -> None:
+        """Do what the driver and its tasks do for every state of an attempt.
+
+        The first state has two tasks, the others one: each has a session of its own.
+        """
         meta = read_batch_meta(self.connection, grant)
         try:
             verify_source(self.connection, grant, self.source, meta)
@@ -305,11 +308,16 @@ class Shop:
         rows = [row for item in _slices(meta) for row in self.makes[item.partition + 1]]
         ids = [fold_rows(0, 1, first=n).xor for n in range(len(rows))]
         whole: list[Row] = [{**row, "_x": x} for row, x in zip(rows, ids, strict=True)]
-        for state in self.topology.states:
-            tables = StateTables(self.name, state)
-            with closing(LedgerConnection(self.dsn_of(state.database))) as connection:
-                tables = open_table(connection, tables, grant, len(whole))
+        with ExitStack() as sessions:
+            connections = {
+                name: sessions.enter_context(closing(LedgerConnection(self.dsn_of(name))))
+                for name in ("", *self.topology.databases)
+            }
+            for number, state in enumerate(self.topology.states):
+                connection = connections[state.database]
+                tables = open_table(connection, StateTables(self.name, state), grant, len(whole))
                 task = stage_task(connection, tables, grant)
+                partitions = 1 if number else 2
                 for part in range(partitions):
                     task.stage(part, iter([_batch(tables, grant, whole[part::partitions])]))
                 declare_partitions(connection, grant, state.name, partitions)

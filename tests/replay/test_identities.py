@@ -247,7 +247,7 @@ OPERATIONS = st.lists(
 
 
 @settings(
-    max_examples=6,
+    max_examples=4,
     deadline=None,
     database=None,
     phases=[Phase.generate],
