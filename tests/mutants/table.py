@@ -151,6 +151,22 @@ MUTANTS = (
     ),
     Mutant(
         rule="R3",
+        name="an older attempt does a replay that has ended",
+        path="sql/migrations/0021_outcome.sql",
+        old="r.granted_after < a.attempt_id AND NOT",
+        new="NOT",
+        tests=(REQUESTS + "test_a_replay_that_ended_without_its_attempt_is_done_by_a_newer_one",),
+    ),
+    Mutant(
+        rule="R3",
+        name="nothing does a replay that has ended",
+        path="sql/migrations/0021_outcome.sql",
+        old="r.granted_after < a.attempt_id AND NOT",
+        new="false AND NOT",
+        tests=(REQUESTS + "test_a_replay_that_ended_without_its_attempt_is_done_by_a_newer_one",),
+    ),
+    Mutant(
+        rule="R3",
         name="settle is content with what is not closed",
         path="reliability/transaction/emit/requests.py",
         old='done = {row["txid"] for row in rows if row["is_done"]}',

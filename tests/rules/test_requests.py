@@ -147,6 +147,32 @@ def test_a_run_is_told_that_ended_without_what_it_asked_for_until_somebody_has_d
     assert ended_without(world) == [("A", "{[1,2)}")]  # a replay that was not done
 
 
+def test_a_replay_that_ended_without_its_attempt_is_done_by_a_newer_one(new_world):
+    """R3: a run that was cleared before a rollback would stay undone for ever."""
+    world = new_world(shared=True, items=(2,))
+    a = Run(dag_id=world.name, run_id="A")
+    world.emit("B")
+    for run in ("A", "B"):
+        for task in ("process", "commit"):
+            world.work(run, 1, task)
+    world.clear("A", 1)
+    world.claim("A", 1, "process")
+    world.runner.close(1, a, "its tasks ended without it")
+    assert undone(world) == {"A": "{[1,2)}", "B": "{}"}
+    world.hours_pass(Silent.SPARK)
+    world.clear("B", 1)
+    for task in ("process", "commit"):
+        world.work("B", 1, task)
+    assert undone(world) == {"A": "{}", "B": "{}"}
+    assert world.runner.settle(a, [1]) == []  # it has committed none itself
+
+
+def undone(world):
+    with world.connection.transaction(reads_only=True) as tx:
+        found = tx.all("runs_of_dag", dag_id=world.name)
+    return {run["run_id"]: run["unsatisfied"] for run in found}
+
+
 @pytest.mark.parametrize("give_up", [park, skip])
 def test_a_run_that_was_closed_before_its_txid_was_parked_or_skipped_is_not_told(
     new_world, give_up
