@@ -83,7 +83,9 @@ def verify(root: Path) -> int:
             compose.run("up", "--detach", "--wait", "--wait-timeout", str(UP_SECONDS), "--no-build")
         with timed(f"{MONTH.dag_id} ran for {MONTH.what}"):
             url = f"http://{HOST}:{ports['AIRFLOW_PORT']}"
-            run_month(AirflowApi(base_url=url, username="admin", password=admin_password(root)))
+            api = AirflowApi(base_url=url, username="admin", password=admin_password(root))
+            run_month(api)
+        check_page(api)
         is_exact = compare_month(root, ports["POSTGRES_PORT"])
     except (DevError, ReliabilityError) as error:
         print(f"  failed: {error}", flush=True)
@@ -106,6 +108,14 @@ def run_month(api: AirflowApi) -> None:
         return states == ["success"]
 
     wait_until(is_over, "the run", RUN_SECONDS, every=2)
+
+
+def check_page(api: AirflowApi) -> None:
+    """Ask the page in Airflow which txids have committed."""
+    shown = api.get(f"/reliability/dags/{MONTH.dag_id}/series")["txid"]
+    if shown != [*range(1, MONTH.txids + 1)]:
+        raise ComposeError(f"the page in Airflow shows the txids {shown}")
+    print("  the page in Airflow shows them", flush=True)
 
 
 def compare_month(root: Path, port: str) -> bool:
