@@ -37,7 +37,7 @@ LOG = "SELECT count(*) FROM log"
 def shop(connection, monkeypatch):
     """One txid, emitted; with two rows a batch has a table of its own."""
     monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
-    shop = Shop(connection)
+    shop = Shop(connection, tasks=2)
     assert shop.deliver(made(1)) == [1]
     return shop
 
@@ -216,7 +216,7 @@ def test_an_attempt_is_sealed_beside_a_reader_of_the_contributions(
 ):
     """H10: to merge few rows is not worth the attempt."""
     monkeypatch.setattr(attempt_table, "MIN_ROWS", 6)
-    shop = Shop(connection)
+    shop = Shop(connection, tasks=2)
     shop.deliver(made(1))
     write = shop.write
     with another.transaction() as tx:
@@ -302,7 +302,7 @@ def test_verify_sees_what_is_merged_after_its_snapshot(connection, another, monk
     """H10: a snapshot from before a merge finds the rows neither in the one table nor the other."""
     monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
     monkeypatch.setattr(merge, "KEPT_TABLES", 0)
-    shop = Shop(connection)
+    shop = Shop(connection, tasks=2)
     committed(shop, 1, 2)
     exact = next(s for s in shop.topology.states if s.name == "exact")
 

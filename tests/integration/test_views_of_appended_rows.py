@@ -116,7 +116,8 @@ def replaced(connection, monkeypatch):
     """One txid, replaced, with another state beside the view; only the view has own tables."""
     monkeypatch.setattr(attempt_table, "MIN_ROWS", 3)
     monkeypatch.setattr(sweep_module, "LONGEST_SNAPSHOT_SECONDS", 0.0)
-    shop = Shop(connection, kinds=lambda _: [VIEWED, State("counts", values={"n": Count()})])
+    counts = State("counts", values={"n": Count()})
+    shop = Shop(connection, kinds=lambda _: [VIEWED, counts], tasks=2)
     shop.deliver(made(1))
     shop.transact(1)
     shop.correct(1, made(5))

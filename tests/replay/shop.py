@@ -184,6 +184,7 @@ class Shop:
     """The topology, and what its code makes of each batch now.
 
     :param makes: txid -> rows without tuple ids; a correction changes it
+    :param tasks: of each state but the first, which has two
     """
 
     connection: LedgerConnection
@@ -194,6 +195,7 @@ class Shop:
     pending: int = 3
     spout_kind: SpoutKind = SpoutKind.TRANSACTIONAL
     raised: dict[str, int] = field(default_factory=dict)
+    tasks: int = 1
 
     def __post_init__(self) -> None:
         self.source = Batches([], self.spout_kind)
@@ -298,7 +300,7 @@ class Shop:
     def write(self, grant: Grant) -> None:
         """Do what the driver and its tasks do for every state of an attempt.
 
-        The first state has two tasks, the others one: each has a session of its own.
+        The first state has two tasks: each task has a session of its own, which takes time.
         """
         meta = read_batch_meta(self.connection, grant)
         try:
@@ -317,7 +319,7 @@ class Shop:
                 connection = connections[state.database]
                 tables = open_table(connection, StateTables(self.name, state), grant, len(whole))
                 task = stage_task(connection, tables, grant)
-                partitions = 1 if number else 2
+                partitions = self.tasks if number else 2
                 for part in range(partitions):
                     task.stage(part, iter([_batch(tables, grant, whole[part::partitions])]))
                 declare_partitions(connection, grant, state.name, partitions)

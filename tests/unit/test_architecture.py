@@ -82,6 +82,7 @@ ALLOWED = {
         "reliability",
         "reliability_airflow",
         *("airflow", "fastapi", "jinja2", "markupsafe", "starlette"),  # Airflow brings the others
+        *("attr", "openlineage"),  # in lineage.py, which is imported only if OpenLineage asks
     },
     "spark_apps": {"reliability"},
     "dags": {"reliability_airflow", "spark_apps", "airflow"},
