@@ -39,12 +39,6 @@ RICH = [at("rich"), *(at("rich", f"/txids/{txid}") for txid in (1, 2, 6, 9)),
 
 
 @pytest.fixture
-def full(ledgers, monkeypatch):
-    monkeypatch.setenv("RELIABILITY_DSN", ledgers.full)
-    monkeypatch.setenv("RELIABILITY_DSN_EAST", ledgers.east)
-
-
-@pytest.fixture
 def shop(connection):
     """Two of three txids have committed."""
     shop = shop_named(connection, "shop")

@@ -11,8 +11,8 @@ from reliability import FileSpout, TableSpout
 from reliability.core.errors import AttemptIncomplete
 from reliability.core.lineage import Dataset, table_dataset
 from reliability.spouts.file_item import FileItem
-from tests.replay.shop import ROW_LENGTH, Batches, Shop, made
-from tests.support.commit_task import CommitTask
+from tests.replay.shop import ROW_LENGTH, Batches
+from tests.support.commit_task import CommitTask, shop_with_two_txids
 
 pytest.importorskip("airflow.providers.openlineage")
 SOURCE = Dataset(namespace="s3://bucket", name="orders", rows=ROW_LENGTH, files=2, bytes=100)
@@ -21,11 +21,8 @@ SOURCE = Dataset(namespace="s3://bucket", name="orders", rows=ROW_LENGTH, files=
 @pytest.fixture
 def shop(connection, monkeypatch):
     """Two txids are emitted; their spout says where they come from."""
-    monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
     monkeypatch.setattr(Batches, "datasets", lambda *_: [SOURCE], raising=False)
-    shop = Shop(connection)
-    shop.deliver(made(1), made(2))
-    return shop
+    return shop_with_two_txids(connection, monkeypatch)
 
 
 @pytest.fixture

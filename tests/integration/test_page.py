@@ -29,13 +29,6 @@ def client(airflow_home, rights):
 
 
 @pytest.fixture
-def full(ledgers, monkeypatch):
-    """The ledger that has every topology but the long one; nobody changes it."""
-    monkeypatch.setenv("RELIABILITY_DSN", ledgers.full)
-    monkeypatch.setenv("RELIABILITY_DSN_EAST", ledgers.east)
-
-
-@pytest.fixture
 def long(long_ledger, monkeypatch):
     monkeypatch.setenv("RELIABILITY_DSN", long_ledger)
 
@@ -302,10 +295,9 @@ INJECT = """
 
 
 @pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
-def test_texts_of_others_are_shown_as_they_are(client, ledgers, monkeypatch, text):
+def test_texts_of_others_are_shown_as_they_are(client, full, ledgers, monkeypatch, text):
     with new_session(database_of(ledgers.full)) as connection:
         monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
-        monkeypatch.setenv("RELIABILITY_DSN_EAST", ledgers.east)
         with connection.transaction() as tx:
             tx.run(SQL(INJECT), text=text)
         paths = ["/reliability/", at("rich"), at("rich", f"/runs?run_id={quote(text[:200])}")]

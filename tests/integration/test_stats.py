@@ -10,8 +10,8 @@ import pytest
 from psycopg2.sql import SQL
 
 from reliability.core.errors import AttemptIncomplete
-from tests.replay.shop import ROW_LENGTH, Shop, made
-from tests.support.commit_task import CommitTask
+from tests.replay.shop import ROW_LENGTH
+from tests.support.commit_task import CommitTask, shop_with_two_txids
 from tests.support.fix_postgres import rows
 
 pytest.importorskip("statsd")
@@ -73,10 +73,7 @@ def daemon(configured):
 @pytest.fixture
 def shop(connection, monkeypatch):
     """Two txids are emitted."""
-    monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
-    shop = Shop(connection)
-    shop.deliver(made(1), made(2))
-    return shop
+    return shop_with_two_txids(connection, monkeypatch)
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ batch keep their tuple ids when the code that makes something else of them is co
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
@@ -53,6 +53,7 @@ from reliability.transaction.process.attempt import (
     read_batch_meta,
     verify_source,
 )
+from reliability.transaction.topology.databases import TopologyDatabases
 from tests.support.one_state import Row, reduce_rows
 from tests.support.runner import TransactionRunner
 from tests.support.spark_rows import spark_batch
@@ -310,13 +311,9 @@ class Shop:
         rows = [row for item in _slices(meta) for row in self.makes[item.partition + 1]]
         ids = [fold_rows(0, 1, first=n).xor for n in range(len(rows))]
         whole: list[Row] = [{**row, "_x": x} for row, x in zip(rows, ids, strict=True)]
-        with ExitStack() as sessions:
-            connections = {
-                name: sessions.enter_context(closing(LedgerConnection(self.dsn_of(name))))
-                for name in ("", *self.topology.databases)
-            }
+        with TopologyDatabases(self.connection, self.name, self.topology.databases) as databases:
             for number, state in enumerate(self.topology.states):
-                connection = connections[state.database]
+                connection = databases.connection_of(state.database)
                 tables = open_table(connection, StateTables(self.name, state), grant, len(whole))
                 task = stage_task(connection, tables, grant)
                 partitions = self.tasks if number else 2

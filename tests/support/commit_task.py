@@ -6,6 +6,15 @@ from types import SimpleNamespace
 from typing import Any
 
 from reliability.core.errors import AttemptIncomplete
+from tests.replay.shop import Shop, made
+
+
+def shop_with_two_txids(connection, monkeypatch) -> Shop:
+    """Return a topology in this process's ledger, with two txids emitted."""
+    monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
+    shop = Shop(connection)
+    shop.deliver(made(1), made(2))
+    return shop
 
 
 class CommitTask:

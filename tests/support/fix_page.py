@@ -232,6 +232,13 @@ def ledgers(template, tmp_path_factory) -> Iterator[Ledgers]:
         yield Ledgers(empty, full, east)
 
 
+@pytest.fixture
+def full(ledgers, monkeypatch) -> None:
+    """The ledger that has every topology but the long one; nobody changes it."""
+    monkeypatch.setenv("RELIABILITY_DSN", ledgers.full)
+    monkeypatch.setenv("RELIABILITY_DSN_EAST", ledgers.east)
+
+
 @pytest.fixture(scope="session")
 def long_ledger(template, tmp_path_factory) -> Iterator[str]:
     """The DSN of a ledger whose only topology has committed 100,000 txids."""
