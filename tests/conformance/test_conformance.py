@@ -122,6 +122,7 @@ def test_another_take_of_other_data(bench, tmp_path):
     assert [one.verdict for one in _play(bench, tmp_path, data)] == [FAIL]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("draw", [transactional.runs, transactional.opaque])
 def test_topologies_of_random_data_run_as_their_model(draw, bench, tmp_path):
     data = {"component": "transactional topology end to end", "vectors": [draw(Random(7))]}

@@ -66,6 +66,7 @@ def test_what_is_the_same_in_the_model_passes(component, section, draw, bench, t
     assert _verdicts(bench, tmp_path, data) == {Verdict.PASS: len(SEEDS)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("component", "section", "draw"), MODELS, ids=IDS)
 def test_where_the_model_differs_a_rule_says_so(component, section, draw, bench, tmp_path):
     vectors = [draw(Random(seed), strict=False) for seed in SEEDS]
@@ -129,6 +130,7 @@ BROKEN: dict[str, tuple[str, str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("defect", BROKEN)
 def test_a_broken_product_does_not_pass(defect, bench, tmp_path, monkeypatch):
     component, target, instead = BROKEN[defect]

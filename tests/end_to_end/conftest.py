@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def dates_folder(tmp_path_factory) -> Path:
     """Where the tests of dates have their DAG files, their input and the stand-in's command."""
     folder: Path = tmp_path_factory.mktemp("dates")
@@ -35,7 +35,7 @@ def dates_folder(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def versions(tmp_path_factory) -> Path:
     """Where a DAG bundle with versions has them; the first is empty."""
     folder: Path = tmp_path_factory.mktemp("versions")
@@ -43,7 +43,7 @@ def versions(tmp_path_factory) -> Path:
     return folder
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def airflow(environment, dates_folder, versions):
     """The environment with Airflow up and the example DAGs read."""
     bundles = [
@@ -79,10 +79,11 @@ def airflow(environment, dates_folder, versions):
     environment.up(lambda text: None)
     for dag_id in ("cdnow_revenue", "global_count", "word_lengths"):
         wait_for(partial(is_known, environment.api(), dag_id), dag_id, 120)
-    return environment
+    yield environment
+    environment.airflow.stop()  # idle it still takes an eighth of a core
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def ledger(airflow):
     """A session with the ledger that Airflow's tasks use."""
     connection = LedgerConnection("service=reliability", application_name="end to end")
@@ -90,7 +91,7 @@ def ledger(airflow):
     connection.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def dates(airflow, ledger, dates_folder) -> Dates:
     """The topologies of `words.py`, by name."""
     return Dates(airflow=airflow, ledger=ledger, folder=dates_folder)

@@ -44,7 +44,7 @@ def run_to_its_end(api, backfill):
     wait_for(lambda: ended(api, backfill), backfill.what, PATIENCE)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def backfilled(airflow, ledger):
     """A backfill of two months in which the driver JVM of one attempt was killed."""
     api = airflow.api()

@@ -64,7 +64,7 @@ def read_as(dag, text):
     (dag.folder / "read_as.json").write_text(text)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def clears(dates) -> dict[str, Dag]:
     """The DAGs, each with a first run of one file; all of them work at once."""
     names = ("lowered", "raised", "remade", "red", "retried", "overridden")
@@ -127,6 +127,7 @@ def test_a_run_that_is_deleted_and_made_again_under_its_run_id_is_a_replay(clear
     assert dag.counted() == {"ape": 1, "dog": 1}
 
 
+@pytest.mark.slow
 def test_a_red_run_that_is_deleted_and_made_again_needs_no_further_clear(clears):
     dag = clears["red"]
     assert dag.state("first") == "failed"

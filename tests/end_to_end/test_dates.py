@@ -33,7 +33,7 @@ dag = topology_dag(
 """
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def stories(dates) -> dict[str, Dag]:
     """The DAGs, delivered to and running."""
     reshape(dates, "reshaped", "@monthly", "3, 1")

@@ -35,9 +35,10 @@ def ledger_away(ledger) -> Iterator[None]:
         run_as_admin(f"ALTER DATABASE {LEDGER} ALLOW_CONNECTIONS true")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "away_seconds"),
-    [("", SOON), pytest.param("_long", TEN_MINUTES, marks=pytest.mark.slow)],
+    [("", SOON), ("_long", TEN_MINUTES)],
 )
 def test_a_ledger_that_is_away_costs_no_run_and_no_retry(dates, ledger, name, away_seconds):
     """In the middle of an attempt, before an emission, and while a task waits for its turn."""

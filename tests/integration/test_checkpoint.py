@@ -815,7 +815,9 @@ def topology_of(name: str) -> Topology:
     )
 
 
-@pytest.mark.parametrize("place", ["same_server", "another_server"])
+@pytest.mark.parametrize(
+    "place", [pytest.param("same_server", marks=pytest.mark.slow), "another_server"]
+)
 def test_states_in_two_databases_from_emission_to_replay(
     place, pipeline, connection, monkeypatch, request
 ):

@@ -226,6 +226,7 @@ def test_a_correction_follows_its_row_when_a_file_is_excluded(tmp_path, pipeline
         once_more(pipe)
 
 
+@pytest.mark.slow
 def test_a_correction_never_moves_to_an_equal_row_of_another_file(tmp_path, pipeline, connection):
     for name in "ab":
         (tmp_path / f"{name}.csv").write_text("1,1\n2,\n")

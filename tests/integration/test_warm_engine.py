@@ -175,6 +175,7 @@ def test_a_step_runs_the_code_that_the_folder_has_now(numbers, connection):
     assert rows(connection, "SELECT n FROM numbers") == [(FIRST + 3 * SECOND,)]
 
 
+@pytest.mark.slow
 @in_both_engines
 def test_an_error_of_the_process_function_fails_the_attempt_and_is_told(numbers, connection):
     """What a task raised is read from the JVM: a warm engine's answers until the session ends."""
@@ -194,6 +195,7 @@ def test_an_error_of_the_process_function_fails_the_attempt_and_is_told(numbers,
     assert rows(connection, "SELECT n FROM numbers") == [(FIRST,)]
 
 
+@pytest.mark.slow
 @in_both_engines
 def test_a_driver_that_starts_when_its_attempt_is_fenced_adds_nothing(numbers, connection):
     """G4: a cluster's queue may hold it back for long."""

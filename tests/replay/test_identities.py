@@ -246,6 +246,7 @@ OPERATIONS = st.lists(
 )
 
 
+@pytest.mark.slow
 @settings(
     max_examples=4,
     deadline=None,
