@@ -63,21 +63,24 @@ def server_account() -> Account:
     raise DevError("Postgres does not run as root and this machine has no other account: add one")
 
 
-def server_home(state_dir: Path, account: Account) -> Path:
-    """Make and return the folder for data and server log, closed to everybody else."""
-    home = server_home_path(state_dir)
-    if account.uid is not None:
+def server_home(state_dir: Path, account: Account, scratch: Path | None = None) -> Path:
+    """Make and return the folder for data and server log, closed to everybody else.
+
+    :param scratch: a folder for everybody, such as `/dev/shm`, in which it is made instead
+    """
+    home = server_home_path(state_dir, scratch)
+    if home.parent != state_dir:
         _make_shared_base(home.parent)
     home.mkdir(mode=0o700, parents=True, exist_ok=True)
     account.own(home)
     return home
 
 
-def server_home_path(state_dir: Path) -> Path:
-    if os.getuid() != 0:
+def server_home_path(state_dir: Path, scratch: Path | None = None) -> Path:
+    if os.getuid() != 0 and scratch is None:
         return state_dir / "postgres"
     place = hashlib.sha256(str(state_dir).encode()).hexdigest()[:12]
-    return SHARED / f"reliability-{os.getuid()}-{place}" / "postgres"
+    return (scratch or SHARED) / f"reliability-{os.getuid()}-{place}" / "postgres"
 
 
 def _make_shared_base(base: Path) -> None:

@@ -27,8 +27,9 @@ from dev.services.airflow_api import AirflowApi
 from dev.services.credentials import Credentials
 from dev.services.engine import WarmEngine
 from dev.services.java import Java, find_java
+from dev.services.memory import memory
 from dev.services.ports import Ports
-from dev.services.postgres import EmbeddedPostgres
+from dev.services.postgres import NO_FSYNC, EmbeddedPostgres
 from dev.services.postgres_binaries import (
     Binaries,
     find_binaries,
@@ -51,9 +52,11 @@ def silent(_: str) -> None:
 class Environment:
     """Everything that runs for one state directory.
 
-    `postgres_settings` adds server settings (see postgres.NO_FSYNC), `profile` chooses how the
-    JVMs of Spark compile. `engine` is what runs the steps of topologies that do not choose: "warm",
-    "submit" or, as it was before, "". `airflow_settings` may be changed until Airflow is started.
+    `postgres_settings` adds server settings. With `throwaway` the loss of its databases does not
+    matter: the server waits for no disk, and has its data in memory if it can. `profile` chooses
+    how the JVMs of Spark compile. `engine` is what runs the steps of topologies that do not choose:
+    "warm", "submit" or, as it was before, "". `airflow_settings` may be changed until Airflow is
+    started.
     """
 
     def __init__(
@@ -62,12 +65,14 @@ class Environment:
         state_dir: Path | None = None,
         *,
         postgres_settings: Mapping[str, str] | None = None,
+        throwaway: bool = False,
         profile: Profile = "default",
         engine: str = "",
     ) -> None:
         self.root = root.resolve()
         self.state_dir = (state_dir or root / ".reliability").resolve()
-        self.postgres_settings = dict(postgres_settings or {})
+        self.postgres_settings = {**(NO_FSYNC if throwaway else {}), **(postgres_settings or {})}
+        self.scratch = memory() if throwaway else None
         self.airflow_settings: dict[str, str] = {}
         self.profile: Profile = profile
         self.wanted_engine = engine
@@ -130,7 +135,7 @@ class Environment:
     def destroy(self) -> None:
         """Stop everything and delete all of its data."""
         self.down()
-        home = server_home_path(self.state_dir)
+        home = server_home_path(self.state_dir, self.scratch)
         shutil.rmtree(home, ignore_errors=True)
         if home.parent != self.state_dir:
             with suppress(OSError):
@@ -218,7 +223,7 @@ class Environment:
     def postgres(self) -> EmbeddedPostgres:
         account = server_account()
         self.state_dir.mkdir(parents=True, exist_ok=True)
-        home = server_home(self.state_dir, account)
+        home = server_home(self.state_dir, account, self.scratch)
         server = EmbeddedPostgres(
             binaries=reachable_binaries(self._binaries(home), home, account),
             home=home,

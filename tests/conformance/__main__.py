@@ -15,7 +15,6 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from dev.services.environment import Environment
-from dev.services.postgres import NO_FSYNC
 from tests.conformance.adapters import ADAPTERS
 from tests.conformance.bench import open_bench
 from tests.conformance.comparison import Outcome, Verdict
@@ -29,7 +28,7 @@ from tests.support.fix_spark import local_session
 def _server() -> Iterator[None]:
     """A Postgres beside the user's own, named by the process's environment."""
     with TemporaryDirectory() as folder:
-        environment = Environment(ROOT, Path(folder), postgres_settings=NO_FSYNC, profile="demo")
+        environment = Environment(ROOT, Path(folder), throwaway=True, profile="demo")
         environment.up_postgres()
         os.environ.update(environment.own_env())
         try:

@@ -758,12 +758,9 @@ def test_a_sweep_cleans_later_what_a_database_that_is_away_still_has(staged, con
 def second_server(environment, tmp_path_factory):
     """Another Postgres server, with a migrated database `reliability`."""
     from dev.services.environment import Environment
-    from dev.services.postgres import NO_FSYNC
     from reliability.ledger.migrations import migrate
 
-    second = Environment(
-        environment.root, tmp_path_factory.mktemp("second"), postgres_settings=NO_FSYNC
-    )
+    second = Environment(environment.root, tmp_path_factory.mktemp("second"), throwaway=True)
     second.up_postgres()
     port = second.postgres.port
     dsn = (

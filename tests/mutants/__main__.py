@@ -22,7 +22,6 @@ from rich.console import Console
 from rich.table import Table
 
 from dev.services.environment import Environment
-from dev.services.postgres import NO_FSYNC
 from tests.mutants.attach import OF_SERVER
 from tests.mutants.run import ROOT, Outcome, copy_tree, run_mutant, run_tests
 from tests.mutants.table import MUTANTS, NOT_BUILT, Mutant
@@ -54,9 +53,7 @@ def _is_chosen(mutant: Mutant, names: Sequence[str], *, histories: bool) -> bool
 @contextmanager
 def _server(folder: Path) -> Iterator[None]:
     """One Postgres for all runs: bringing it up takes longer than most of them."""
-    environment = Environment(
-        ROOT, folder / "environment", postgres_settings=NO_FSYNC, profile="demo"
-    )
+    environment = Environment(ROOT, folder / "environment", throwaway=True, profile="demo")
     environment.up_postgres()
     os.environ |= {OF_SERVER: json.dumps(environment.own_env()), "RELIABILITY_SHRINK": "no"}
     try:

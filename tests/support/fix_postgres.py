@@ -15,7 +15,6 @@ import psycopg2.extensions
 import pytest
 
 from dev.services.environment import Environment
-from dev.services.postgres import NO_FSYNC
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.migrations import migrate
 
@@ -68,7 +67,7 @@ def environment(tmp_path_factory) -> Iterator[Environment]:
     environment = Environment(
         ROOT,
         tmp_path_factory.mktemp("environment"),
-        postgres_settings=NO_FSYNC,
+        throwaway=True,
         profile="demo",
     )
     environment.up_postgres()
