@@ -59,6 +59,7 @@ def airflow(environment, dates_folder, versions):
             "kwargs": {"folder": str(versions), "refresh_interval": 2},
         },
     ]
+    lineage = {"type": "file", "log_file_path": str(dates_folder / "lineage"), "append": True}
     stand_in = {"deploy-mode": "client", "spark-binary": "spark3-submit"}
     environment.airflow_settings.update(
         {
@@ -72,6 +73,8 @@ def airflow(environment, dates_folder, versions):
             "AIRFLOW_CONN_STAND_IN": json.dumps(
                 {"conn_type": "spark", "host": "local", "extra": stand_in}
             ),
+            "AIRFLOW__OPENLINEAGE__TRANSPORT": json.dumps(lineage),
+            "AIRFLOW__OPENLINEAGE__SELECTIVE_ENABLE": "True",  # of DAGs that ask for it
             "DATES_FOLDER": str(dates_folder / "input"),
             "PATH": f"{dates_folder / 'bin'}:{environment.own_env()['PATH']}",
         }

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from datetime import datetime, timezone
 
+from airflow.providers.openlineage.utils.selective_enable import (  # noqa: TID253 - a DAG file
+    enable_lineage,
+)
+
 from reliability_airflow import topology_dag
 from tests.end_to_end import words
 
@@ -28,6 +32,7 @@ DAYS = (  # the first and the last day that the schedule runs
     (words.without_api, 1, 1),
     (words.before_api, 1, 1),
     (words.paged, 1, 3),
+    (words.traced, 1, 1),
 )
 for topology, first, last in DAYS:
     globals()[topology.name] = topology_dag(
@@ -37,3 +42,4 @@ for topology, first, last in DAYS:
         end_date=january(last, 12),
         conn_id="stand_in",
     )
+enable_lineage(globals()[words.traced.name])
