@@ -239,7 +239,7 @@ def test_a_rollback_is_tried_done_released_and_caught_up(page, airflow, dag):
 
 
 @pytest.mark.slow
-def test_a_txid_that_cannot_be_processed_is_parked(page, airflow, dag):
+def test_a_txid_that_cannot_be_processed_is_parked_and_then_skipped(page, airflow, dag):
     """Park and skip let the later ones commit."""
     [(run_id, day)] = dag.ledger_rows(
         "run_id, interval_start::date::text", "transaction", "txid DESC"
@@ -252,6 +252,26 @@ def test_a_txid_that_cannot_be_processed_is_parked(page, airflow, dag):
     in_dialog(page, "Park…", "the file is broken", "Park")
     page.get_by_text("Txid 4 is parked").wait_for()
     wait_for(lambda: dag.ledger_rows("curr_txid", "topology", "1") == [(5,)], "txid 4 to commit")
+
+    open_page(page, airflow, "/txids/4")
+    in_dialog(page, "Skip…", "no better file will come", "Skip")
+    page.get_by_text("Txid 4 is skipped for good").wait_for()
+    [skipped] = dag.ledger_rows("txid, skipped_by, reason, ended_at", "skip", "txid")
+    assert skipped == (4, "user", "no better file will come", None)
+
+
+def test_the_links_of_a_task_lead_to_its_transaction(airflow, dag):
+    """Airflow's own UI shows what its API answers here."""
+    run_id = dag.ledger_rows("run_id", "transaction", "txid")[0][0]
+    for step in ("process", "commit"):
+        task = f"/api/v2/dags/{SECRET}/dagRuns/{run_id}/taskInstances/transaction.{step}"
+        links = airflow.api().get(f"{task}/links?map_index=0")["extra_links"]
+        transaction = f"{airflow.airflow.url}/reliability/dags/{SECRET}/txids/1"
+        assert links == {
+            "Transaction": transaction,
+            "Spark UI": f"{transaction}/spark",
+            "Blocking run": None,
+        }
 
 
 def test_the_tab_of_a_task_shows_its_transaction(page, airflow, dag):
