@@ -14,7 +14,7 @@ from contextlib import suppress
 from pathlib import Path
 
 SHARED_MEMORY = Path("/dev/shm")
-LEAST_BYTES = 6 * 2**30
+LEAST_BYTES = 4 * 2**30
 AN_HOUR = 3600
 
 

@@ -131,6 +131,7 @@ def test_outside_the_dates_of_the_schedule_a_run_by_hand_is_green_without_a_task
         assert dag.tasks(run_id) == {}
 
 
+@pytest.mark.slow
 def test_a_run_by_hand_in_the_place_of_a_scheduled_one_is_refused(stories):
     dag = stories["placed"]
     assert dag.states(3) == ["success", "failed", "failed"]

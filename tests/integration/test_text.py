@@ -134,6 +134,7 @@ def test_a_value_that_would_change_on_the_way_names_its_column(spark, type_, tex
         assert f"'{shown}' is not a valid {type_}" in raised.value.what
 
 
+@pytest.mark.slow
 def test_fields_and_elements_of_json_are_held_to_their_types(tmp_path, spark):
     lines = [
         '{"a": {"b": 1.10, "c d": ["x", null]}, "l": [1, null], "other": 1}',
