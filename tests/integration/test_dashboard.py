@@ -51,6 +51,28 @@ def ask(grafana, query):
     return [column.name for column in grafana.description], grafana.fetchall()
 
 
+def test_grafana_knows_every_field_of_the_dashboard():
+    """What Grafana's own model of a dashboard reads and writes again is the whole file."""
+    pytest.importorskip("grafana_foundation_sdk")  # it needs Python 3.11
+    from grafana_foundation_sdk.cog.encoder import JSONEncoder
+    from grafana_foundation_sdk.models.dashboard import Dashboard
+
+    read = json.loads(json.dumps(Dashboard.from_json(DASHBOARD), cls=JSONEncoder))
+    assert list(lost(DASHBOARD, read)) == []
+
+
+def lost(written, read, place=""):
+    """Yield the places whose value is not what it was; defaults may be added."""
+    if isinstance(written, dict) and isinstance(read, dict):
+        for name, value in written.items():
+            yield from lost(value, read.get(name), f"{place}/{name}")
+    elif isinstance(written, list) and isinstance(read, list) and len(written) == len(read):
+        for number, (one, other) in enumerate(zip(written, read, strict=True)):
+            yield from lost(one, other, f"{place}/{number}")
+    elif written != read:
+        yield f"{place}: {written!r} became {read!r}"
+
+
 def test_every_query_of_the_dashboard_finds_something(grafana):
     empty = {"Replays and rollbacks an hour"}
     for panel in PANELS:
