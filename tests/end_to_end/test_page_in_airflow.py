@@ -233,9 +233,15 @@ def test_a_rollback_is_tried_done_released_and_caught_up(page, airflow, dag):
     open_page(page, airflow)
     page.get_by_text("txids 2..3 are held").wait_for()
     in_dialog(page, "Release…", None, "Release")
+    page.get_by_role("button", name="Clear them in Airflow").wait_for()
+    page.keyboard.press("Escape")  # somebody is called away
+    in_dialog(page, "Clear…", None, "Look for such txids")
     page.get_by_role("button", name="Clear them in Airflow").click()
     page.get_by_text("2 runs are cleared").wait_for()
     wait_for(lambda: dag.counted() == before, "the released txids to commit")
+    runs = dict(dag.ledger_rows("txid, run_id", "transaction", "txid"))
+    tries = [dag.tries(runs[txid]) for txid in (2, 3)]
+    assert all(one["emit", -1] == 1 for one in tries), "more than the tasks of the txids is cleared"
 
 
 @pytest.mark.slow

@@ -423,7 +423,7 @@ def change(client, what, status=200, headers=(), topology="shop", **fields):
     ids=str,
 )
 def test_another_site_changes_nothing(client, shop, headers):
-    for what in ("pause", "resume", "rollback", "release", "park", "skip"):
+    for what in ("pause", "resume", "rollback", "release", "undone", "park", "skip"):
         data = {"reason": "x", "txid": "1"}
         answer = client.post(at("shop", f"/actions/{what}"), data=data, headers=headers)
         assert answer.status_code == 403
@@ -493,10 +493,12 @@ def test_roll_back_and_release(client, shop):
 
     said = change(client, "release")
     assert "Released: 2..5." in said
-    assert "this run has to be cleared" in said
+    assert "the tasks of these txids have to be cleared" in said
     asked = "SELECT count(*) FROM reliability.transaction WHERE held_reason IS NOT NULL"
     assert shop.ask(asked) == [(0,)]
     assert "No txid was held." in change(client, "release")
+    assert "Clear…" in read(client, at("shop"))
+    assert "No run works on 2..5." in change(client, "undone")
     for txid in (2, 3):
         shop.clear(txid)
         shop.transact(txid)

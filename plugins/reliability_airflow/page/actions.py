@@ -94,6 +94,19 @@ def release(request: Request, dag_id: str) -> Response:
     return _done(request, what, runs=[_plain_run(one) for one in runs])
 
 
+def undone(request: Request, dag_id: str) -> Response:
+    """Show the txids on which nobody works any more, and offer to clear their tasks."""
+    from reliability.transaction.correct.undone import undone_runs
+
+    with ledger() as connection, connection.transaction() as tx:
+        check_known(tx, dag_id)
+        runs = undone_runs(tx, dag_id)
+    txids = format_txids(txid for one in runs for txid in one.txids)
+    what = f"No run works on {txids}." if txids else "A run works on each txid that has to commit."
+    tone = "past" if txids else "good"
+    return _done(request, what, tone=tone, runs=[_plain_run(one) for one in runs])
+
+
 def park(request: Request, user: UserName, dag_id: str, txid: Txid, reason: Reason) -> Response:
     """Commit a txid as empty for now."""
     from reliability.transaction.correct.park import park
@@ -118,7 +131,7 @@ def skip(request: Request, user: UserName, dag_id: str, txid: Txid, reason: Reas
 
 CHANGES: dict[str, Any] = {
     f"/dags/{{dag_id}}/actions/{function.__name__}": function
-    for function in (pause, resume, rollback, release, park, skip)
+    for function in (pause, resume, rollback, release, undone, park, skip)
 }
 
 
@@ -134,13 +147,8 @@ def _when(committed: Sequence[Any], txid: int) -> str:
     return "It commits as empty when its turn comes."
 
 
-def _plain_run(run: RunToClear) -> dict[str, str]:
-    return {
-        "dag_id": run.dag_id,
-        "run_id": run.run_id,
-        "txids": format_txids(run.txids),
-        "replays": format_txids(run.replays),
-    }
+def _plain_run(run: RunToClear) -> dict[str, Any]:
+    return {"dag_id": run.dag_id, "run_id": run.run_id, "txids": run.txids}
 
 
 def _done(
@@ -152,7 +160,7 @@ def _done(
     heading: str = "",
     then: Sequence[str] = (),
     again: dict[str, Any] | None = None,
-    runs: Sequence[dict[str, str]] = (),
+    runs: Sequence[dict[str, Any]] = (),
 ) -> Response:
     return render(
         request,

@@ -16,6 +16,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from reliability.core.difference import format_cell
+from reliability.core.txids import format_txids
 from reliability_airflow.links import query, run_path
 from reliability_airflow.page.timeline import format_length
 
@@ -96,6 +97,7 @@ def _environment() -> Environment:
         tone=lambda word: SIGNS.get(_plain(word), ("past", "·"))[0],
         percent=lambda value: f"{value:.3f}%",
         cell=format_cell,
+        ranges=format_txids,
     )
     environment.globals.update(run_path=run_path, query=query)
     return environment

@@ -1,6 +1,7 @@
 // Dialogs, refreshing, plots, and links from Airflow's frame to Airflow's own pages.
 
 const { base, airflow } = document.documentElement.dataset;
+const PAGE = 100; // as many as Airflow answers at once
 const HEADERS = { "X-Reliability": "page", Accept: "text/html" };
 
 // --- refreshing ----------------------------------------------------------------------------------
@@ -126,21 +127,55 @@ async function replay(form, button) {
   location.assign(`${base}/dags/${encodeURIComponent(dag)}/runs?${query}`);
 }
 
+// Of each run the tasks of some txids; all of its tasks if Airflow no longer knows which these are.
 async function clear(form) {
   const runs = JSON.parse(form.dataset.clears);
+  const whole = [];
   for (const run of runs) {
-    const path = `/api/v2/dags/${encodeURIComponent(run.dag_id)}/dagRuns/${encodeURIComponent(run.run_id)}/clear`;
-    await ask("POST", path, { dry_run: false, only_failed: false });
+    const dag = `/api/v2/dags/${encodeURIComponent(run.dag_id)}`;
+    const path = `${dag}/dagRuns/${encodeURIComponent(run.run_id)}`;
+    const tasks = await tasksOf(`${path}/taskInstances`, run.txids);
+    const how = { dry_run: false, only_failed: false };
+    if (tasks) {
+      await ask("POST", `${dag}/clearTaskInstances`, { ...how, dag_run_id: run.run_id, task_ids: tasks });
+    } else {
+      await ask("POST", `${path}/clear`, how);
+      whole.push(run.run_id);
+    }
   }
   markChanged(form);
-  answer(form, note("good", "✓", `${runs.length === 1 ? "1 run is" : `${runs.length} runs are`} cleared: Airflow works on them.`));
+  const cleared = runs.length === 1 ? "1 run is" : `${runs.length} runs are`;
+  const wholly = whole.length ? ` All tasks of ${whole.join(", ")}: Airflow no longer has what emit returned.` : "";
+  answer(form, note("good", "✓", `${cleared} cleared: Airflow works on them.${wholly}`));
+}
+
+async function tasksOf(path, txids) {
+  const emitted = await emittedBy(path);
+  const indexes = new Set(txids.map((txid) => emitted.indexOf(txid)));
+  if (indexes.has(-1)) return null;
+  const tasks = [];
+  for (let at = 0, page; !page || page.length === PAGE; at += PAGE) {
+    page = (await ask("GET", `${path}?limit=${PAGE}&offset=${at}&order_by=id`)).task_instances;
+    tasks.push(...page.filter((one) => one.task_id.startsWith("transaction.") && indexes.has(one.map_index)));
+  }
+  return [...tasks.map((one) => [one.task_id, one.map_index]), "settle"];
+}
+
+async function emittedBy(path) {
+  try {
+    const { value } = await ask("GET", `${path}/emit/xcomEntries/return_value`);
+    const emitted = typeof value === "string" ? JSON.parse(value) : value;
+    return Array.isArray(emitted) ? emitted : [];
+  } catch {
+    return [];
+  }
 }
 
 async function ask(method, path, body) {
   const response = await fetch(`${airflow}${path}`, {
     method,
     headers: { "Content-Type": "application/json", Accept: "application/json" },
-    body: JSON.stringify(body),
+    body: body && JSON.stringify(body),
   });
   const text = await response.text();
   if (!response.ok) throw new Error(`Airflow refuses it (${response.status}): ${detailOf(text, "")}`);
