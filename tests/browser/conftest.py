@@ -23,7 +23,7 @@ FRAME = """<!doctype html><html lang="en" class="{theme}"><head><title>Airflow</
 height="700"></iframe></body></html>"""
 
 #: Nothing is still asked for: three plots, or none.
-DRAWN = """document.querySelectorAll(".uplot canvas").length
+DRAWN = """document.querySelectorAll(".uplot canvas, .empty-plot").length
            === document.querySelectorAll("[data-plot]").length"""
 
 

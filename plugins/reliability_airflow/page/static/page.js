@@ -255,7 +255,7 @@ async function plots() {
   const draw = () => {
     for (const figure of place.querySelectorAll("[data-plot]")) {
       figure.querySelector(".uplot")?.remove();
-      figure.querySelector("details")?.remove();
+      figure.querySelector("details, .empty-plot")?.remove();
       plot(figure, data, PLOTS[figure.dataset.plot]);
     }
   };
@@ -283,6 +283,10 @@ function uplotLoaded() {
 
 function plot(figure, data, { of, label, unit, stroke }) {
   const values = of(data);
+  if (values.every((value) => value === null)) {
+    figure.append(Object.assign(document.createElement("p"), { className: "dim empty-plot", textContent: "Too few commits yet." }));
+    return;
+  }
   const axis = { stroke: color("--dim"), grid: { stroke: color("--line") }, ticks: { stroke: color("--line") } };
   const whole = (v) => (v === null ? "" : new Intl.NumberFormat("en", { maximumSignificantDigits: 4 }).format(v));
   const short = new Intl.NumberFormat("en", { notation: "compact" });
