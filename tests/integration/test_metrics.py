@@ -10,6 +10,8 @@ from psycopg2.extras import RealDictCursor
 from psycopg2.sql import SQL
 
 from reliability.core.errors import AttemptIncomplete
+from reliability.transaction.correct.park import park, skip
+from reliability.transaction.correct.repair import repair
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.process.attempt import end_attempt
 from reliability.transaction.topology.lifecycle import pause
@@ -148,6 +150,21 @@ def test_what_has_committed_when(shop, connection, view, bucket):
     assert rows(connection, f"SELECT min({bucket})::text FROM reliability.commits_by_{view}") == [
         ("2026-01-01 10:00:00+00",)
     ]
+
+
+@pytest.mark.parametrize("view", ["minute", "hour"])
+def test_rows_are_of_batches_and_every_rollback_counts(shop, connection, view):
+    shop.deliver(made(4))
+    park(connection, "shop", 3, "its file is broken")
+    skip(connection, "shop", 4, "a duplicate")
+    run(connection, "DELETE FROM exact")
+    repair(connection, "shop", "deleted by mistake")
+    assert metrics(connection)["rows_committed"] == 2 * ROW_LENGTH
+    asked = f"SELECT sum(rows), sum(rollbacks) FROM reliability.commits_by_{view}"
+    assert rows(connection, asked) == [(2 * ROW_LENGTH, 0)]
+    roll_back(connection, "shop", 0, "all of it was wrong")
+    assert metrics(connection)["rows_committed"] == 0
+    assert rows(connection, asked) == [(2 * ROW_LENGTH, 1)]
 
 
 @pytest.fixture
