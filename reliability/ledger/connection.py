@@ -17,6 +17,7 @@ from reliability.core.errors import LedgerCorruption, TextNotStorable
 from reliability.core.texts import with_storable_prose
 from reliability.ledger.failures import translate
 from reliability.ledger.queries import queries
+from reliability.ledger.times import read_all_times
 
 logger = logging.getLogger(__name__)
 
@@ -256,6 +257,7 @@ class LedgerConnection:
                 tcp_user_timeout=30_000,
             )
             connection.autocommit = True  # BEGIN and COMMIT are explicit
+            read_all_times(connection)
             try:
                 self._pins = self._open_session(connection)
             except BaseException:
