@@ -40,7 +40,13 @@ def format_row(values: Mapping[str, Any] | None) -> str:
 
 
 def format_cell(value: Any) -> str:
-    """Format one value of a row."""
+    """Format one value of a row.
+
+    >>> format_cell(None), format_cell(b"\\x00\\xff"), format_cell(7)
+    ('NULL', '\\\\x00ff', '7')
+    """
+    if isinstance(value, (bytes, memoryview)):
+        return f"\\x{bytes(value).hex()}"
     return "NULL" if value is None else str(value)
 
 
