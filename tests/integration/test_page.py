@@ -216,7 +216,7 @@ def test_a_person_jumps_to_a_txid_or_an_interval(client, full, text, txid):
     )
 
 
-@pytest.mark.parametrize("text", ["nonsense", "²", "14,15", "<b>", "9" * 400 + "x"])
+@pytest.mark.parametrize("text", ["nonsense", "²", "14,15", "<b>", "9" * 400 + "x", "9" * 5000])
 def test_what_is_neither_a_txid_nor_an_interval(client, full, text):
     said = read(client, at("many", f"?to={quote(text)}"), 404)
     assert "NOT_FOUND" in said

@@ -166,9 +166,9 @@ def find_txid(topology: str, text: str) -> int | None:
     :raises ReliabilityError: it is neither
     """
     text = text.strip()
-    if text.isdecimal():
-        return int(text)
     try:
+        if text.isdecimal():
+            return int(text)  # Python refuses more than 4,300 digits
         meant = Interval.parse(text)
     except (ReliabilityError, ValueError) as error:
         raise NotFound(
