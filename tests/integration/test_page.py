@@ -377,6 +377,28 @@ def test_a_migration_is_missing(client, environment, monkeypatch):
             assert "reliability migrate" in said
 
 
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ("DELETE FROM reliability.migration WHERE number > 20", "LEDGER_NOT_MIGRATED"),
+        (
+            "INSERT INTO reliability.migration (number, name, checksum) VALUES (999, 'new', '')",
+            "LEDGER_TOO_NEW",
+        ),
+    ],
+)
+def test_nothing_is_done_to_the_schema_of_another_release(client, shop, changed, code):
+    with shop.connection.transaction() as tx:
+        tx.run(SQL(changed))
+    for path in ("/reliability/", *views("shop", 3)[1:], at("shop", "/txids/3/spark")):
+        if not path.endswith("/series"):
+            assert code in read(client, path, 409), path
+    for what in ("pause", "resume", "rollback", "release", "park", "skip"):
+        assert code in change(client, what, 409, txid=4, reason="x"), what
+    position = "SELECT paused_reason, commit_number FROM reliability.topology"
+    assert shop.ask(position) == [(None, 3)]
+
+
 def test_who_may_not_read_is_told_so(client, full, rights):
     rights.may_read = False
     for path in views("many", 36)[1:]:

@@ -37,18 +37,17 @@ COMPLETE = "complete"
 
 @contextmanager
 def ledger() -> Iterator[LedgerConnection]:
-    """Open the ledger for one request."""
+    """Open the ledger for one request; nothing is read or changed in another release's schema."""
     with LedgerConnection(ledger_dsn(), application_name="reliability page") as connection:
+        check_migrated(connection)
         yield connection
 
 
 @contextmanager
 def reading() -> Iterator[DatabaseTransaction]:
     """Begin the transaction in which a page is read."""
-    with ledger() as connection:
-        check_migrated(connection)
-        with connection.transaction() as tx:
-            yield tx
+    with ledger() as connection, connection.transaction() as tx:
+        yield tx
 
 
 # --- topologies ----------------------------------------------------------------------------------
@@ -147,16 +146,17 @@ def read_states(topology: str) -> list[State]:
     :raises TopologyUnknown: there is none with this name
     """
     found: list[State] = []
-    with ledger() as connection:
-        check_migrated(connection)
-        with TopologyDatabases.of_known(connection, topology) as databases:
-            for name in databases.all:
-                with (
-                    naming_another_database(name),
-                    databases.connection_of(name).transaction() as tx,
-                ):
-                    rows = tx.all("states_of_topology", topology=topology)
-                found += (State.from_definition(row["definition"]) for row in rows)
+    with (
+        ledger() as connection,
+        TopologyDatabases.of_known(connection, topology) as databases,
+    ):
+        for name in databases.all:
+            with (
+                naming_another_database(name),
+                databases.connection_of(name).transaction() as tx,
+            ):
+                rows = tx.all("states_of_topology", topology=topology)
+            found += (State.from_definition(row["definition"]) for row in rows)
     return sorted(found, key=lambda state: state.name)
 
 
