@@ -48,6 +48,14 @@ SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.kind, r.is_dry_run, r.status
  WHERE r.topology = %(topology)s AND r.dag_id = %(dag_id)s AND r.run_id = %(run_id)s
  ORDER BY r.txid, r.number DESC;
 
+-- differences_of_attempts --
+-- What some attempts, such as those of a run, changed in the rows of each state of this database.
+SELECT d.txid, d.state, d.rows_added, d.rows_changed, d.rows_removed, d.moved, d.by_hand
+  FROM unnest(%(txids)s::bigint[], %(attempt_ids)s::integer[]) AS a(txid, attempt_id)
+  JOIN reliability.difference d ON d.topology = %(topology)s AND d.txid = a.txid
+       AND d.attempt_id = a.attempt_id
+ ORDER BY d.txid, d.difference_id;
+
 -- intervals_of_calendar --
 -- The last emitted intervals of a topology before a moment, each with its txids.
 SELECT t.interval_start, t.interval_end, count(*) AS txids,

@@ -11,6 +11,7 @@ from urllib.parse import quote
 import pytest
 from psycopg2.sql import SQL
 
+from reliability.ledger.connection import DatabaseTransaction
 from tests.replay.shop import made
 from tests.support.fix_page import LONG, TOPOLOGIES, TXIDS, airflow_with_page, shop_named
 from tests.support.fix_postgres import database_of, new_database, new_session
@@ -258,6 +259,25 @@ def test_a_run_leads_to_its_txids(client, full):
     assert answer.headers["location"] == at("many", "/txids/7")
     assert "asked for nothing yet" in read(client, at("many", "/runs?run_id=nosuch&map_index=4"))
     assert "What it changed" in read(client, at("rich", "/runs?run_id=run+1&map_index=-1"))
+
+
+def test_a_run_of_many_txids_is_asked_for_in_one_go(client, connection, monkeypatch):
+    """A run may have emitted hundreds, and its page is read again every two seconds."""
+    asked = []
+    run_all = DatabaseTransaction.all
+
+    def counted(tx, statement, **parameters):
+        asked.append(statement)
+        return run_all(tx, statement, **parameters)
+
+    shop = shop_named(connection, "shop")
+    for txid in shop.deliver(*(made(n) for n in range(1, 9))):
+        shop.transact(txid)
+        shop.correct(txid, made(100 + txid))
+    monkeypatch.setattr(DatabaseTransaction, "all", counted)
+    said = read(client, at("shop", "/runs?run_id=run+1"))
+    assert said.count("log: 6 rows added, 6 rows removed") == 8
+    assert len(asked) < 8, asked
 
 
 # --- hostile texts -------------------------------------------------------------------------------

@@ -131,19 +131,13 @@ def run(
     if map_index is not None and 0 <= map_index < len(found):
         txid = found[map_index]["txid"]
         return RedirectResponse(f"{page_of(request, dag_id)}/txids/{txid}", 303)
-    differences = [
-        (row["txid"], difference)
-        for row in found
-        if row["is_done"] and row["attempt_id"] is not None
-        for difference in read_transaction(dag_id, row["txid"]).differences_of(row["attempt_id"])
-    ]
     return render(
         request,
         "run.html",
         topology=dag_id,
         run_id=run_id,
         rows=found,
-        differences=differences,
+        differences=reading.read_differences(dag_id, found),
         is_done=bool(found) and all(row["status"] != "OPEN" for row in found),
         may_act=access.may_act_on(user, dag_id),
     )

@@ -9,6 +9,7 @@ from datetime import datetime, timezone
 from itertools import groupby
 from typing import Any
 
+from reliability.core.difference import Difference
 from reliability.core.errors import ReliabilityError
 from reliability.core.spout import Interval
 from reliability.core.state import State
@@ -293,3 +294,36 @@ def read_run(topology: str, dag_id: str, run_id: str) -> list[Mapping[str, Any]]
     with reading() as tx:
         check_known(tx, topology)
         return tx.all("outcome_of_run", topology=topology, dag_id=dag_id, run_id=run_id)
+
+
+def read_differences(
+    topology: str, rows: Sequence[Mapping[str, Any]]
+) -> list[tuple[int, Difference]]:
+    """Return what a run's attempts changed, or would have changed, by txid and state.
+
+    :param rows: as `read_run` returns them
+    """
+    attempts = [(row["txid"], row["attempt_id"]) for row in rows if row["is_done"]]
+    asked = {
+        "topology": topology,
+        "txids": [txid for txid, attempt_id in attempts if attempt_id is not None],
+        "attempt_ids": [attempt_id for _, attempt_id in attempts if attempt_id is not None],
+    }
+    found: list[tuple[int, Difference]] = []
+    if not asked["txids"]:
+        return found
+    with ledger() as connection, TopologyDatabases.of(connection, topology) as databases:
+        for name in databases.all:
+            with (
+                naming_another_database(name),
+                databases.connection_of(name).transaction() as tx,
+            ):
+                changed = tx.all("differences_of_attempts", **asked)
+            found += ((row["txid"], difference_of(row)) for row in changed)
+    return sorted(found, key=lambda one: (one[0], one[1].state))
+
+
+def difference_of(row: Mapping[str, Any]) -> Difference:
+    """Return the difference that the ledger has in a row."""
+    fields = ("state", "rows_added", "rows_changed", "rows_removed", "moved", "by_hand")
+    return Difference.from_json({name: row[name] for name in fields})

@@ -20,7 +20,7 @@ from reliability.transaction.inspect.attempt_report import (
 )
 from reliability.transaction.inspect.story import story_of_txid
 from reliability.transaction.inspect.txids import state_of_txid
-from reliability_airflow.page.reading import ledger
+from reliability_airflow.page.reading import difference_of, ledger
 from reliability_airflow.page.timeline import Lane, Tick, axis_of, lane
 
 #: attempts that are shown whole; older ones are listed
@@ -101,7 +101,7 @@ class Transaction:
     def differences_of(self, attempt_id: int) -> list[Difference]:
         """Return what an attempt changed, or would have changed."""
         name = str(TransactionAttempt(self.txid, attempt_id))
-        return [_difference(row) for row in self.story["differences"] if row["attempt"] == name]
+        return [difference_of(row) for row in self.story["differences"] if row["attempt"] == name]
 
     @property
     def items(self) -> Sequence[Mapping[str, Any]]:
@@ -162,11 +162,6 @@ def read_transaction(topology: str, txid: int) -> Transaction:
 
 def _phases(row: Mapping[str, Any]) -> dict[str, float]:
     return {name: max(row[name], 0.0) for name in PHASES if row[name] is not None}
-
-
-def _difference(row: Mapping[str, Any]) -> Difference:
-    fields = ("state", "rows_added", "rows_changed", "rows_removed", "moved", "by_hand")
-    return Difference.from_json({name: row[name] for name in fields})
 
 
 def _told(story: Mapping[str, Any], attempts: Sequence[Attempt]) -> list[Told]:
