@@ -22,13 +22,19 @@ SELECT a.status, a.reason_code, a.reason, a.granted_at, a.processed_at, a.ended_
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s;
 
 -- attempt_of_run --
--- The newest attempt that a run got for a txid; if it needed none, the one that counts.
-SELECT coalesce((SELECT max(a.attempt_id) FROM reliability.attempt a
-                   JOIN reliability.request r USING (request_id)
-                  WHERE a.topology = t.topology AND a.txid = t.txid
-                    AND r.dag_id = %(dag_id)s AND r.run_id = %(run_id)s),
-                t.committed_attempt) AS attempt_id
+-- The newest attempt that a run got for a txid; if it needed none, or got none that counts and a newer one
+-- does, the one that counts.
+SELECT CASE WHEN own.status IN ('FAILED', 'FENCED') AND NOT own.is_dry_run
+                 AND own.attempt_id < t.committed_attempt THEN t.committed_attempt
+            ELSE coalesce(own.attempt_id, t.committed_attempt) END AS attempt_id
   FROM reliability.transaction t
+  LEFT JOIN LATERAL (
+       SELECT a.attempt_id, a.status, r.is_dry_run
+         FROM reliability.attempt a
+         JOIN reliability.request r USING (request_id)
+        WHERE a.topology = t.topology AND a.txid = t.txid
+          AND r.dag_id = %(dag_id)s AND r.run_id = %(run_id)s
+        ORDER BY a.attempt_id DESC LIMIT 1) AS own ON true
  WHERE t.topology = %(topology)s AND t.txid = %(txid)s;
 
 -- story_steps --

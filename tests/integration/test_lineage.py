@@ -11,6 +11,7 @@ from reliability import FileSpout, TableSpout
 from reliability.core.errors import AttemptIncomplete
 from reliability.core.lineage import Dataset, table_dataset
 from reliability.spouts.file_item import FileItem
+from reliability.transaction.correct.park import skip
 from tests.replay.shop import ROW_LENGTH, Batches
 from tests.support.commit_task import CommitTask, shop_with_two_txids
 
@@ -91,6 +92,18 @@ def test_an_attempt_that_failed_wrote_no_table(commit):
     assert found["outputs"] == []
     assert found["run_facets"]["reliability_transaction"]["status"] == "FENCED"
     assert found["run_facets"]["reliability_transaction"]["reason_code"]
+
+
+def test_a_task_that_succeeds_without_its_attempt_tells_what_counts(commit, connection):
+    commit.fails = True
+    with pytest.raises(AttemptIncomplete):
+        commit.run(1)
+    skip(connection, "shop", 1, "a duplicate")
+    commit.run(1)
+    found = told(commit.context["ti"])
+    facet = found["run_facets"]["reliability_transaction"]
+    assert (facet["attempt"], facet["status"], facet["commit_number"]) == ("1:1", "COMMITTED", 1)
+    assert len(found["outputs"]) == len(commit.shop.topology.states)
 
 
 def test_a_dry_run_writes_no_table(commit):
