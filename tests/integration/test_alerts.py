@@ -132,6 +132,23 @@ def test_lag(look, channel, connection):
     assert look(3 * HOUR) == [("LAG", "over")]
 
 
+def test_lag_counts_only_what_lags(look, channel, connection):
+    """Three hours follow each other that no run has emitted; one ended more than two hours ago."""
+    run(
+        connection,
+        "UPDATE reliability.transaction SET interval_start = now() - interval '8.25 hours',"
+        "       interval_end = now() - interval '7.25 hours'",
+    )
+    run(
+        connection,
+        "INSERT INTO reliability.schedule (topology, dag_id, period, first_start, catchup)"
+        " VALUES ('shop', 'shop', '1 hour', date_trunc('hour', now()) - interval '3 hours', true)",
+    )
+    assert look(2 * HOUR) == [("LAG", "begins")]
+    [alert] = channel.alerts
+    assert alert.what == "for more than 2:00:00: 1 interval lacks a commit: 1 missing"
+
+
 def test_an_expired_lease_is_told_although_a_sweep_was_faster(look, channel, shop, connection):
     request_id = shop.runner.contact(3, shop.who(3)).request_id
     shop.runner.begin(3, request_id, shop.topology.work("commit", "process"))

@@ -153,8 +153,8 @@ def _blocked(tx: DatabaseTransaction, topology: str) -> Iterator[Condition]:
 def _lagging(tx: DatabaseTransaction, topology: str, limit: timedelta) -> Iterator[Condition]:
     late = [
         report
-        for report in intervals_without_commit(tx, topology).reports
-        if report.age > limit and report.state not in ON_PURPOSE
+        for report in intervals_without_commit(tx, topology, older_than=limit).reports
+        if report.state not in ON_PURPOSE
     ]
     if late:
         counts: dict[str, int] = {}

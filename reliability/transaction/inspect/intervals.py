@@ -120,8 +120,13 @@ class IntervalKey(StatementKey):
         return cls(topology, interval.start, interval.end)
 
 
-def intervals_without_commit(tx: DatabaseTransaction, topology: str) -> IntervalsReport:
-    """Return what the ledger knows; it cannot know which items came late."""
+def intervals_without_commit(
+    tx: DatabaseTransaction, topology: str, older_than: timedelta | None = None
+) -> IntervalsReport:
+    """Return what the ledger knows; it cannot know which items came late.
+
+    :param older_than: only what could have been committed longer ago
+    """
     missing, unknown = _missing(tx, topology)
     reports = [
         *missing[:MOST],
@@ -129,8 +134,9 @@ def intervals_without_commit(tx: DatabaseTransaction, topology: str) -> Interval
         *_open(topology, tx.all("open_txids", topology=topology)),
         *_parked(topology, tx.all("parked_with_intervals", topology=topology)),
     ]
+    wanted = [one for one in reports if older_than is None or one.age > older_than]
     return IntervalsReport(
-        reports=tuple(sorted(_in_rows(reports), key=_place)),
+        reports=tuple(sorted(_in_rows(wanted), key=_place)),
         unknown=unknown,
         is_cut=len(missing) > MOST,
     )
