@@ -74,6 +74,13 @@ VALUES (%(topology)s, %(database)s, %(state)s, %(wrong)s)
 ON CONFLICT (topology, database, state)
 DO UPDATE SET wrong = excluded.wrong, verified_at = clock_timestamp();
 
+-- forget_states_verified_before --
+-- A verification reads every state: what it has not read was removed, or moved to another database.
+DELETE FROM reliability.verified
+ WHERE topology = %(topology)s
+   AND (database, state) NOT IN (
+       SELECT * FROM unnest(%(databases)s::text[], %(states)s::text[]));
+
 -- forget_what_was_wrong --
 -- The tables were repaired.
 UPDATE reliability.verified SET wrong = NULL WHERE topology = %(topology)s AND wrong IS NOT NULL;

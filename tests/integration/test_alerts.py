@@ -196,6 +196,16 @@ def test_a_change_by_hand_that_verify_has_found(look, channel, connection):
     assert look() == []
 
 
+def test_a_table_that_is_no_state_any_more_is_not_said_to_be_wrong(look, connection):
+    run(connection, "UPDATE recomputed SET n = n + 5 WHERE word = 'a'")
+    say("verify", "shop", code=3)
+    assert look() == [("CHANGED_BY_HAND", "begins")]
+    run(connection, "DELETE FROM reliability.contribution WHERE state = 'recomputed'")
+    run(connection, "DELETE FROM reliability.state WHERE state = 'recomputed'")
+    say("verify", "shop")
+    assert look() == [("CHANGED_BY_HAND", "over")]
+
+
 def test_who_may_only_read_verifies_all_the_same(shop, connection):
     run(connection, "ALTER TABLE reliability.verified ADD CHECK (false)")
     say("verify", "shop")

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.inspect.verify import Verified
 
 
-def record_verified(connection: LedgerConnection, topology: str, found: Iterable[Verified]) -> None:
-    """Record the result of a verification in the ledger."""
+def record_verified(connection: LedgerConnection, topology: str, found: Sequence[Verified]) -> None:
+    """Record the result of a verification in the ledger.
+
+    :param found: of every state of the topology
+    """
     with connection.transaction() as tx:
+        tx.run(
+            "forget_states_verified_before",
+            topology=topology,
+            databases=[one.database for one in found],
+            states=[one.state for one in found],
+        )
         for one in found:
             tx.run(
                 "record_verified",
