@@ -12,6 +12,7 @@ import pytest
 from psycopg2.sql import SQL
 
 from reliability.ledger.connection import DatabaseTransaction
+from reliability.transaction.topology.lifecycle import pause
 from tests.replay.shop import made
 from tests.support.fix_page import LONG, TOPOLOGIES, TXIDS, airflow_with_page, shop_named
 from tests.support.fix_postgres import database_of, new_database, new_session
@@ -495,6 +496,14 @@ def test_pause_and_resume(client, shop):
     assert shop.ask(asked) == [(None,)]
     assert "TOPOLOGY_UNKNOWN" in change(client, "pause", 404, topology="nosuch", reason="x")
     assert "TOPOLOGY_UNKNOWN" in change(client, "resume", 404, topology="nosuch")
+
+
+def test_a_pause_without_a_reason_is_one(client, shop):
+    pause(shop.connection, "shop", "")
+    source = client.get(at("shop")).text
+    assert 'data-opens="resume"' in source
+    assert 'data-opens="pause"' not in source
+    assert "paused" in read(client, "/reliability/")
 
 
 def test_park_and_skip(client, shop):

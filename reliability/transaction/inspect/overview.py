@@ -68,7 +68,7 @@ class Overview:
             return Condition.HELD
         if self.blocked is not None:
             return Condition.BLOCKED
-        if self.paused:
+        if self.paused is not None:
             return Condition.PAUSED
         if any(state in self.lacking.counts for state in ("missing", "failed", "late")):
             return Condition.LATE
@@ -124,7 +124,7 @@ class ForAPerson:
 def for_a_person(one: Overview) -> Iterator[ForAPerson]:
     """Yield what a person should know of a topology."""
     topology = one.topology
-    if one.paused:
+    if one.paused is not None:
         yield ForAPerson(
             condition=Condition.PAUSED,
             text=f"paused: {one.paused} (until `reliability resume {topology}`)",
