@@ -176,6 +176,27 @@ def test_the_calendar_goes_back_by_pages(client, long):
     assert "No interval" in read(client, at(LONG, "/calendar?before=2019-01-01T00:00:00"))
 
 
+def test_a_long_gap_of_days_leaves_the_calendar_by_month(client, full, connection, monkeypatch):
+    """Days that are missing in a row are one sign, which is longer than a month."""
+    monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
+    shop_named(connection, "shop").deliver(made(1))
+    with connection.transaction() as tx:
+        tx.run(SQL(DAYS))
+    source = client.get(at("shop", "/calendar")).text
+    assert "missing, 58 intervals" in source
+    assert re.findall(r"<h2[^>]*>([^<]*)</h2>", source) == ["2020-03", "2020-01"]
+
+
+DAYS = """
+    UPDATE reliability.transaction SET interval_start = '2020-03-01 00:00+00',
+           interval_end = '2020-03-02 00:00+00';
+    UPDATE reliability.emission SET interval_start = '2020-03-01 00:00+00',
+           interval_end = '2020-03-02 00:00+00';
+    INSERT INTO reliability.schedule (topology, dag_id, period, first_start, last_start, catchup)
+    VALUES ('shop', 'shop', '1 day', '2020-01-03 00:00+00', '2020-03-01 00:00+00', true)
+"""
+
+
 # --- find ----------------------------------------------------------------------------------------
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 from itertools import groupby
 from typing import Any
 
@@ -208,7 +208,7 @@ def read_series(topology: str, last: int | None) -> dict[str, list[Any]]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Day:
-    """An interval in the calendar."""
+    """An interval in the calendar, or `count` missing ones that follow each other."""
 
     interval: Interval
     state: str
@@ -217,6 +217,11 @@ class Day:
     rows: int = 0
     first_txid: int | None = None
     why: str = ""
+
+    @property
+    def length(self) -> timedelta:
+        """Return how long one of its intervals is."""
+        return (self.interval.end - self.interval.start) / self.count
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +250,7 @@ def read_calendar(topology: str, before: datetime | None) -> Calendar:
         if before is None or interval.start < before:
             days[interval] = _lacking(report, days.get(interval))
     ordered = sorted((one for one in days.values()), key=lambda day: day.interval.start)
-    short = all(day.interval.end - day.interval.start < _MONTH for day in ordered)
+    short = all(day.length < _MONTH for day in ordered)
     form = "%Y-%m" if short else "%Y"
     groups = [
         (name, list(own))
@@ -258,7 +263,7 @@ def read_calendar(topology: str, before: datetime | None) -> Calendar:
     )
 
 
-_MONTH = datetime(2000, 1, 29) - datetime(2000, 1, 1)
+_MONTH = timedelta(days=28)
 
 
 def _day(row: Mapping[str, Any]) -> Day:
