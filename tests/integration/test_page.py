@@ -6,7 +6,7 @@ import html
 import re
 import time
 from html.parser import HTMLParser
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 from psycopg2.sql import SQL
@@ -449,6 +449,15 @@ def test_who_may_not_read_is_told_so(client, full, rights):
         assert "many" not in "".join(Text(answer.text).said)
     said = client.get(at("many", "/series"), headers={"Accept": "application/json"})
     assert said.json() == {"detail": "Forbidden"}
+
+
+def test_the_login_leads_back_to_the_same_run(client, rights):
+    rights.may_read = False
+    query = "?run_id=scheduled__2026-01-01T00%3A00%3A00%2B00%3A00"
+    source = client.get(at("many", f"/runs{query}")).text
+    (login,) = re.findall(r'href="(/auth/login[^"]+)"', source)
+    [(_, back)] = parse_qsl(urlsplit(html.unescape(login)).query)
+    assert back == at("many", f"/runs{query}")
 
 
 def test_who_may_not_act_sees_no_buttons(client, full, rights):

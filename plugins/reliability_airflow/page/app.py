@@ -219,9 +219,14 @@ def _show_refusal(request: Request, error: Exception) -> Response:
         "refused.html",
         status=error.status_code,
         detail=error.detail,
-        here=quote(str(request.url.path)),
+        here=quote(_address(request), safe="/"),
         is_forbidden=error.status_code in (401, 403),
     )
+
+
+def _address(request: Request) -> str:
+    """Return the address with its query, without which a run's page cannot be shown."""
+    return f"{request.url.path}?{request.url.query}".removesuffix("?")
 
 
 def _show_invalid(request: Request, error: Exception) -> Response:
