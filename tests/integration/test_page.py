@@ -374,6 +374,31 @@ def assert_harmless(source):
             assert str(attributes["src"]).startswith("/reliability/static/")
 
 
+@pytest.mark.parametrize(
+    ("url", "is_link"),
+    [("http://worker:4040", True), ("javascript:alert(1)", False), (None, False)],
+)
+def test_only_a_web_address_is_a_link_to_spark(client, shop, url, is_link):
+    """A driver wrote it; the page's links open in Airflow's own document."""
+    shop.runner.begin(
+        4, shop.runner.contact(4, shop.who(4)).request_id, shop.topology.work("commit", "process")
+    )
+    with shop.connection.transaction() as tx:
+        tx.run(SQL(RUNNING), url=url)
+    source = client.get(at("shop", "/txids/4")).text
+    assert ('data-airflow-link href="http://worker:4040"' in source) == is_link
+    assert "javascript:" not in source
+    to = client.get(at("shop", "/txids/4/spark")).headers["location"]
+    assert to == (url if is_link else at("shop", "/txids/4#attempts"))
+
+
+RUNNING = """
+    UPDATE reliability.attempt_step
+       SET status = 'RUNNING', claimed_by = 'task', claimed_at = clock_timestamp(),
+           application_id = 'app-1', ui_url = %(url)s WHERE txid = 4
+"""
+
+
 # --- errors --------------------------------------------------------------------------------------
 
 

@@ -116,9 +116,7 @@ def spark(request: Request, dag_id: str, txid: int) -> Response:
         for step in reversed(attempt.report.steps):
             if step.application_id is None:
                 continue
-            is_running = step.status == "RUNNING" and attempt.report.ended_at is None
-            place = step.ui_url if is_running else spark_history(step.application_id)
-            if place:
+            if place := attempt.ui_of(step) or spark_history(step.application_id):
                 return RedirectResponse(place, 303)
     return RedirectResponse(f"{page_of(request, dag_id)}/txids/{txid}#attempts", 303)
 

@@ -15,6 +15,7 @@ from reliability.ledger.locks import check_known
 from reliability.ledger.records import interval_of
 from reliability.transaction.inspect.attempt_report import (
     AttemptReport,
+    StepReport,
     attempt_report,
     outdated_code,
 )
@@ -49,6 +50,15 @@ class Attempt:
     report: AttemptReport
     phases: Mapping[str, float]
     warning: str | None
+
+    def ui_of(self, step: StepReport) -> str | None:
+        """Return where Spark shows a step while it runs.
+
+        The driver wrote it: only a web address becomes a link, for a script would run as Airflow's.
+        """
+        is_running = step.status == "RUNNING" and self.report.ended_at is None
+        is_web = (step.ui_url or "").startswith(("http://", "https://"))
+        return step.ui_url if is_running and is_web else None
 
     @property
     def total(self) -> float:
