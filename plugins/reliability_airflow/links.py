@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 
@@ -76,11 +76,6 @@ class BlockingRunLink(_Link):
 
 
 LINKS = (TransactionLink(), SparkLink(), BlockingRunLink())
-
-
-def query(**parameters: object) -> str:
-    """Return the query of an address without its empty parameters."""
-    return urlencode({name: value for name, value in parameters.items() if value not in (None, "")})
 
 
 def _airflow() -> str:

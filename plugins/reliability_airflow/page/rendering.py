@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from datetime import datetime, timezone
 from functools import cache
 from itertools import zip_longest
@@ -17,7 +16,7 @@ from markupsafe import Markup
 
 from reliability.core.difference import format_cell
 from reliability.core.txids import format_txids
-from reliability_airflow.links import query, run_path
+from reliability_airflow.links import run_path
 from reliability_airflow.page.timeline import format_length
 
 #: word of a state -> kind of its badge, sign. The word is always shown: no colour alone tells it.
@@ -99,7 +98,7 @@ def _environment() -> Environment:
         cell=format_cell,
         ranges=format_txids,
     )
-    environment.globals.update(run_path=run_path, query=query)
+    environment.globals.update(run_path=run_path)
     return environment
 
 
@@ -149,8 +148,3 @@ def _ago(value: datetime | None, now: datetime) -> Markup:
     return Markup('<time datetime="{}" title="{}">{}</time>').format(
         utc.isoformat(), f"{utc:%Y-%m-%d %H:%M:%S} UTC", length
     )
-
-
-def plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the columns of a row that people see."""
-    return {name: value for name, value in values.items() if not name.startswith("_")}
