@@ -118,8 +118,8 @@ class TxidProgress:
             self._done += 1
             self._now.pop(txid, None)
             self.bar.update(self._task, completed=self._done)
-        if not self._err.is_terminal:
-            self._err.print(f"{self._done} of {self._txids} txids are done")
+            if not self._err.is_terminal:
+                self._err.print(f"{self._done} of {self._txids} txids are done")
 
     def __rich__(self) -> Group:
         from rich.console import Group

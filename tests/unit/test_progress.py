@@ -1,0 +1,51 @@
+"""The progress of a replay, told by several threads."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from threading import Thread
+from typing import Any
+
+from reliability.cli.progress import TxidProgress
+
+
+class Pipe:
+    """Not a terminal; `next` happens while it prints."""
+
+    is_terminal = False
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.next: Callable[[], None] = lambda: None
+
+    def print(self, text: str) -> None:
+        self.next()
+        self.lines.append(text)
+
+
+class Bar:
+    """A bar that shows nothing."""
+
+    def add_task(self, *_: Any, **__: Any) -> int:
+        return 0
+
+    def update(self, *_: Any, **__: Any) -> None:
+        pass
+
+
+def test_each_count_is_printed_once_and_in_order(monkeypatch):
+    """Two threads that were done at once both printed the count of the second."""
+    monkeypatch.setattr("reliability.cli.progress._bar", lambda err: Bar())
+    pipe: Any = Pipe()
+    progress = TxidProgress(2, pipe)
+    other = Thread(target=progress.done, args=(2,))
+
+    def meanwhile() -> None:
+        pipe.next = lambda: None
+        other.start()
+        other.join(0.2)  # it has to wait for this line
+
+    pipe.next = meanwhile
+    progress.done(1)
+    other.join()
+    assert pipe.lines == ["1 of 2 txids are done", "2 of 2 txids are done"]
