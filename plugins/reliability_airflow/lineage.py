@@ -38,10 +38,11 @@ _COUNTS = {AttemptStatus.COMMITTED, AttemptStatus.REPLACED}
 
 @attr.define
 class TransactionRunFacet(RunFacet):
-    """The attempt that a run got for a txid.
+    """The attempt that a run got for a txid; if it needed none, the one that counts.
 
     :param attempt: such as 14:2
-    :param kind: COMMIT or REPLAY; None for a txid that needed no attempt of this run
+    :param kind: COMMIT or REPLAY, of the run whose request it worked for; None for an empty
+        attempt, of a txid that is parked or skipped
     :param commit_number: None if the attempt has not committed
     :param rows: of the batch
     :param accounts: by state, its rows applied, dropped and quarantined

@@ -49,7 +49,7 @@ class _Screen:
             yield from line
         if hidden > 1:
             yield Segment.line()
-            yield Line(f"{hidden} more lines; a higher terminal shows them", style=ASIDE)
+            yield Line(f"{hidden} more lines; a taller terminal shows them", style=ASIDE)
 
 
 def follow(

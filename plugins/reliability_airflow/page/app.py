@@ -42,7 +42,7 @@ POLICY = (
 
 
 def make_app() -> FastAPI:
-    """Return the application; nothing of it can be asked for without Airflow's login."""
+    """Return the application; without Airflow's login it gives nothing but its static files."""
     app = FastAPI(title="reliability", docs_url=None, redoc_url=None, openapi_url=None)
     access.prepare(app)
     app.mount("/static", StaticFiles(directory=STATIC), name="static")

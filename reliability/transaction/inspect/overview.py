@@ -24,8 +24,8 @@ from reliability.transaction.inspect.intervals import (
 class Condition(str, Enum):
     """What a topology is doing, the most urgent first."""
 
-    BLOCKED = "blocked"  # a txid that no run works on holds up all later ones
     HELD = "held"  # rolled back; a person must release it
+    BLOCKED = "blocked"  # a txid that no run works on holds up all later ones
     PAUSED = "paused"
     LATE = "late"  # intervals lack a commit, and no run works on them
     WORKING = "working"
