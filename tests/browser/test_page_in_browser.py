@@ -7,6 +7,7 @@ from axe_playwright_python.sync_playwright import Axe
 from psycopg2.sql import SQL
 
 from reliability.ledger.connection import LedgerConnection
+from reliability.transaction.correct.rollback import roll_back
 from tests.replay.shop import made
 from tests.support.fix_page import LONG, TOPOLOGIES, TXIDS, shop_named
 
@@ -213,6 +214,23 @@ def test_a_replay_is_asked_of_airflow(tab, shop, airflow):
     assert page.url.endswith(at("shop", "/runs?run_id=manual+1"))
     conf = {"replay": "1,2", "reason": "new code", "dry_run": True}
     assert airflow.asked == [("shop", {"logical_date": None, "conf": conf})]
+
+
+def test_a_run_that_could_not_be_cleared_is_offered_again(tab, shop):
+    """The released txids are no longer held, so the page offers it nowhere else."""
+    roll_back(shop.connection, "shop", 1, "30 % off")
+    page = tab.open(at("shop"))
+    answers = [503, 200]
+    page.route(
+        "**/clear", lambda route: route.fulfill(status=answers.pop(0), body='{"detail": "busy"}')
+    )
+    page.click("[data-opens=release]")
+    page.click("dialog[open] button.primary")
+    page.click("dialog[open] .answer button.primary")
+    assert page.inner_text("dialog[open] .answer .note.bad").endswith("(503): busy")
+    page.click("dialog[open] .answer button.primary")
+    page.wait_for_selector("dialog[open] .answer .note.good:has-text('1 run is cleared')")
+    tab.wrong.clear()
 
 
 # --- refreshing ----------------------------------------------------------------------------------

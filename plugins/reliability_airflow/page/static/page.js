@@ -89,7 +89,7 @@ document.addEventListener("submit", (event) => {
   button.disabled = true;
   form.setAttribute("aria-busy", "true");
   act(form, button)
-    .catch((error) => answer(form, errorNote(error.message)))
+    .catch((error) => showError(form, error.message))
     .finally(() => {
       button.disabled = false;
       form.removeAttribute("aria-busy");
@@ -131,7 +131,7 @@ async function replay(form, button) {
 async function clear(form) {
   const runs = JSON.parse(form.dataset.clears);
   const whole = [];
-  for (const run of runs) {
+  for (const [place, run] of runs.entries()) {
     const dag = `/api/v2/dags/${encodeURIComponent(run.dag_id)}`;
     const path = `${dag}/dagRuns/${encodeURIComponent(run.run_id)}`;
     const tasks = await tasksOf(`${path}/taskInstances`, run.txids);
@@ -142,6 +142,7 @@ async function clear(form) {
       await ask("POST", `${path}/clear`, how);
       whole.push(run.run_id);
     }
+    form.dataset.clears = JSON.stringify(runs.slice(place + 1)); // a second try clears none twice
   }
   markChanged(form);
   const cleared = runs.length === 1 ? "1 run is" : `${runs.length} runs are`;
@@ -202,6 +203,16 @@ function answer(form, html) {
   place.append(box);
   box.querySelector("button, a")?.focus();
   box.scrollIntoView({ block: "nearest" });
+}
+
+// A form in an answer stays: nothing else offers what it does once more.
+function showError(form, text) {
+  if (!form.closest(".answer")) {
+    answer(form, errorNote(text));
+    return;
+  }
+  form.querySelector(".note.bad")?.remove();
+  form.insertAdjacentHTML("beforeend", errorNote(text));
 }
 
 function markChanged(form) {
