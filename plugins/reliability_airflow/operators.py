@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -42,6 +43,18 @@ if TYPE_CHECKING:
     from reliability.transaction.commit.plan import Committed
     from reliability.transaction.run import TransactionTask
     from reliability_airflow.warm_driver import WarmDriver
+
+
+def _ending(code: int) -> str:
+    """Say how a process ended.
+
+    >>> _ending(1), _ending(-9)
+    ('ended with code 1', 'was killed by SIGKILL')
+    """
+    try:
+        return f"was killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"ended with code {code}"
 
 
 _EXIT_CODE = re.compile(r"^Cannot execute: .*Error code is: (-?\d+)", re.DOTALL)
@@ -138,7 +151,7 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
                 # The provider repeats the whole command, which says nothing about why.
                 if (found := _EXIT_CODE.search(str(error))) is None:
                     raise
-                what = f"spark-submit ended with code {found[1]}; the task's log has its output"
+                what = f"spark-submit {_ending(int(found[1]))}; the task's log has its output"
                 raise RuntimeError(what) from error
 
     def _run_warm(self, submission: Submission, request_id: int) -> None:

@@ -286,7 +286,7 @@ def test_a_spark_submit_that_fails_is_told_by_its_code_and_not_by_its_command(
     """The ledger keeps the reason, and people read it: the command says nothing about why."""
     monkeypatch.setattr(Submitted, "wait", lambda self: -9)
     grant = Grant(topology="t", attempt=TransactionAttempt(1, 0), nonce="n")
-    with pytest.raises(RuntimeError, match=r"^spark-submit ended with code -9; the task's log"):
+    with pytest.raises(RuntimeError, match=r"^spark-submit was killed by SIGKILL; the task's log"):
         operator_of().submit({}, grant, "process", 1)
 
 
