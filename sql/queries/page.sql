@@ -33,6 +33,12 @@ SELECT t.txid, extract(epoch FROM t.committed_at)::float8 AS committed_at, t.emi
    AND t.txid BETWEEN %(first)s AND %(last)s
  ORDER BY t.txid;
 
+-- uncommitted_of --
+-- Which of these txids have not committed.
+SELECT txid FROM reliability.transaction
+ WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[]) AND committed_attempt IS NULL
+ ORDER BY txid;
+
 -- outcome_of_run --
 -- What a run has requested last of each txid, and the attempt that it got.
 SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.kind, r.is_dry_run, r.status, r.reason,

@@ -129,14 +129,15 @@ def test_dialogs_look_well(tab, full):
 
 def test_a_plot_has_a_table(tab, full):
     page = tab.open(at("many"))
-    assert page.locator(".uplot canvas").count() == 3
+    assert page.locator(".uplot canvas").count() == 2
     page.click("[data-plot=lag] summary")
     numbers = page.locator("[data-plot=lag] tbody tr td:first-child").all_inner_texts()
     assert numbers == [str(txid) for txid in range(36, 0, -1)]
     page.emulate_media(color_scheme="dark")  # drawn anew, each once
     tab.until("document.documentElement.dataset.theme === 'dark'")
-    assert page.locator(".uplot canvas").count() == 3
-    assert page.locator("[data-plot] details").count() == 3
+    assert page.locator(".uplot canvas").count() == 2
+    assert page.locator("[data-plot] details").count() == 2
+    assert page.inner_text("[data-plot=throughput] .empty-plot").startswith("Too few commits")
 
 
 # --- hands ---------------------------------------------------------------------------------------
@@ -204,6 +205,25 @@ def test_what_is_refused_is_said_in_the_dialog(tab, shop, airflow, monkeypatch):
     tab.wrong.clear()
 
 
+def test_a_replay_of_what_is_not_there_is_refused_in_the_dialog(tab, shop, airflow):
+    asked = list(airflow.asked)
+    page = tab.open(at("shop", "/txids/1"))
+    for text, answer in (
+        ("99", "there is no txid of '99'"),
+        ("1,99", "there is no txid of '1,99'"),
+        ("3", "txid 3 did not commit yet"),
+        ("March", "neither a txid nor an interval"),
+    ):
+        page.click("[data-opens=replay]")
+        page.fill("dialog[open] [name=replay]", text)
+        page.fill("dialog[open] [name=reason]", "x")
+        page.click("dialog[open] button.primary")
+        page.wait_for_selector(f'dialog[open] .answer:has-text("{answer}")')
+        page.keyboard.press("Escape")
+    assert airflow.asked == asked
+    tab.wrong.clear()
+
+
 def test_a_replay_is_asked_of_airflow(tab, shop, airflow):
     page = tab.open(at("shop", "/txids/2"))
     page.click("[data-opens=replay]")
@@ -212,7 +232,7 @@ def test_a_replay_is_asked_of_airflow(tab, shop, airflow):
     with page.expect_navigation():
         page.click("dialog[open] button:has-text('Try it first')")
     assert page.url.endswith(at("shop", "/runs?run_id=manual+1"))
-    conf = {"replay": "1,2", "reason": "new code", "dry_run": True}
+    conf = {"replay": "1..2", "reason": "new code", "dry_run": True}
     assert airflow.asked == [("shop", {"logical_date": None, "conf": conf})]
 
 

@@ -283,6 +283,9 @@ def test_the_links_of_a_task_lead_to_its_transaction(airflow, dag):
 def test_the_tab_of_a_task_shows_its_transaction(page, airflow, dag):
     """From Airflow's own views one comes to the right transaction, and back."""
     run_id = dag.ledger_rows("run_id", "transaction", "txid")[0][0]
+    emit = f"{airflow.airflow.url}/dags/{SECRET}/runs/{run_id}/tasks/emit"
+    page.goto(f"{emit}/plugin/reliability-task")  # not mapped: it has the whole run
+    page.frame_locator("iframe").get_by_role("heading", name=f"Run {run_id}").wait_for()
     page.goto(
         f"{airflow.airflow.url}/dags/{SECRET}/runs/{run_id}/tasks/transaction.commit/mapped/0"
         "/plugin/reliability-task"

@@ -227,19 +227,32 @@ def test_pages_of_a_timeline(client, long):
         ("2020-01-01T00:09", 9),
         ("2020-01", 36),
         ("2020-01-01T00:09:00+00:00", 9),
-        ("2019-12", None),
+        ("12..14", 14),
     ],
 )
 def test_a_person_jumps_to_a_txid_or_an_interval(client, full, text, txid):
     answer = client.get(at("many", f"?to={quote(text)}&size=50"))
-    place = f"?last={txid}&size=50" if txid else ""
     assert (answer.status_code, answer.headers["location"]) == (
         303,
-        f"{at('many')}{place}#timeline",
+        f"{at('many')}?last={txid}&size=50#timeline",
     )
 
 
-@pytest.mark.parametrize("text", ["nonsense", "²", "14,15", "<b>", "9" * 400 + "x", "9" * 5000])
+@pytest.mark.parametrize(
+    ("text", "txids"),
+    [("7", "7"), (" 3, 5..6", "3,5..6"), ("2020-01-01T00:09", "9"), ("2020-01", "1..36")],
+)
+def test_a_person_chooses_txids_by_number_or_interval(client, full, text, txids):
+    assert client.get(at("many", f"/chosen?text={quote(text)}")).json() == {"txids": txids}
+
+
+@pytest.mark.parametrize("text", ["37", "2019-12", "0"])
+def test_who_jumps_to_nothing_hears_what_there_is(client, full, text):
+    said = read(client, at("many", f"?to={text}"), 404)
+    assert "the txids so far are 1..36" in said or "neither a txid nor an interval" in said
+
+
+@pytest.mark.parametrize("text", ["nonsense", "²", "14,,15", "<b>", "9" * 400 + "x", "9" * 5000])
 def test_what_is_neither_a_txid_nor_an_interval(client, full, text):
     said = read(client, at("many", f"?to={quote(text)}"), 404)
     assert "NOT_FOUND" in said

@@ -26,6 +26,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from reliability.core.errors import AttemptUnknown, ReliabilityError, TopologyUnknown, Transient
+from reliability.core.txids import format_txids
 from reliability.settings import spark_history
 from reliability.transaction.inspect.overview import for_a_person
 from reliability_airflow.page import access, actions, reading
@@ -74,8 +75,7 @@ def topology(
 ) -> Response:
     """Show a topology, with its newest txids or those up to `last`."""
     if to:
-        txid = reading.find_txid(dag_id, to)
-        place = f"?last={txid}&size={size}" if txid is not None else ""
+        place = f"?last={reading.find_txid(dag_id, to)}&size={size}"
         return RedirectResponse(f"{page_of(request, dag_id)}{place}#timeline", 303)
     if size not in reading.SIZES:
         size = reading.SIZES[0]
@@ -121,13 +121,15 @@ def spark(request: Request, dag_id: str, txid: int) -> Response:
     return RedirectResponse(f"{page_of(request, dag_id)}/txids/{txid}#attempts", 303)
 
 
-def run(
-    request: Request, user: User, dag_id: str, run_id: str, map_index: int | None = None
-) -> Response:
-    """Show what a run has asked for; for one of its mapped tasks, that transaction."""
+def run(request: Request, user: User, dag_id: str, run_id: str, map_index: str = "") -> Response:
+    """Show what a run has asked for; for one of its mapped tasks, that transaction.
+
+    :param map_index: what Airflow fills in; of a task that is not mapped it leaves `{MAP_INDEX}`
+    """
     found = reading.read_run(dag_id, dag_id, run_id)
-    if map_index is not None and 0 <= map_index < len(found):
-        txid = found[map_index]["txid"]
+    index = int(map_index) if map_index.isdecimal() and len(map_index) < 10 else len(found)
+    if index < len(found):
+        txid = found[index]["txid"]
         return RedirectResponse(f"{page_of(request, dag_id)}/txids/{txid}", 303)
     return render(
         request,
@@ -141,12 +143,18 @@ def run(
     )
 
 
+def chosen(dag_id: str, text: str) -> Response:
+    """Return the txids that a person means, as a run's conf has them."""
+    return JSONResponse({"txids": format_txids(reading.choose_txids(dag_id, text))})
+
+
 def explain(request: Request, dag_id: str, state: str = "") -> Response:
     """Show which txids made a row; the key's columns are parameters named `key.COLUMN`."""
     from reliability.transaction.inspect.explain import explain as explained
 
     found, failure = None, None
     states = reading.read_states(dag_id)
+    state = state or next((one.name for one in states), "")
     asked = request.query_params
     names = next((list(one.key) for one in states if one.name == state), [])
     key = {
@@ -181,6 +189,7 @@ READ: dict[str, Any] = {
     "/dags/{dag_id}/txids/{txid}": transaction,
     "/dags/{dag_id}/txids/{txid}/spark": spark,
     "/dags/{dag_id}/runs": run,
+    "/dags/{dag_id}/chosen": chosen,
     "/dags/{dag_id}/explain": explain,
 }
 

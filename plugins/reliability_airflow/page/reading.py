@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import groupby
@@ -13,6 +13,7 @@ from reliability.core.difference import Difference
 from reliability.core.errors import ReliabilityError
 from reliability.core.spout import Interval
 from reliability.core.state import State
+from reliability.core.txids import format_txids, parse_txids, with_noun
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import check_known
 from reliability.ledger.migrations import check_migrated
@@ -161,29 +162,73 @@ def read_states(topology: str) -> list[State]:
     return sorted(found, key=lambda state: state.name)
 
 
-def find_txid(topology: str, text: str) -> int | None:
+def find_txid(topology: str, text: str) -> int:
     """Return the txid that a person means: its number, or the newest of a time.
 
-    :raises ReliabilityError: it is neither
+    :raises NotFound: it is neither, or there is none
     """
+    meant = _read_txids(text)
+    with reading() as tx:
+        last = tx.one("next_txid", topology=topology)["next_txid"] - 1
+        if isinstance(meant, Interval):
+            row = tx.first(
+                "newest_txid_of_interval", topology=topology, start=meant.start, end=meant.end
+            )
+            found: int | None = row["txid"] if row else None
+        else:
+            found = next((txid for txid in reversed(meant) if 1 <= txid <= last), None)
+    if found is None:
+        raise _nothing_there(text, last)
+    return found
+
+
+def choose_txids(topology: str, text: str) -> list[int]:
+    """Return the committed txids that a person means: by numbers, or all of an interval.
+
+    :raises NotFound: it is neither, there is none, or one of them has not committed
+    """
+    meant = _read_txids(text)
+    named, time = (None, meant) if isinstance(meant, Interval) else (meant, None)
+    with reading() as tx:
+        last = tx.one("next_txid", topology=topology)["next_txid"] - 1
+        rows = tx.all(
+            "selected_txids",
+            topology=topology,
+            txids=named,
+            interval_start=time and time.start,
+            interval_end=time and time.end,
+            file=None,
+        )
+        found = [row["txid"] for row in rows]
+        waiting = [row["txid"] for row in tx.all("uncommitted_of", topology=topology, txids=found)]
+    if not found or (named is not None and len(found) < len(named)):
+        raise _nothing_there(text, last)
+    if waiting:
+        raise NotFound(
+            f"{with_noun(format_txids(waiting))} did not commit yet",
+            remedy="choose committed txids: what has not committed needs no replay.",
+        )
+    return found
+
+
+def _read_txids(text: str) -> list[int] | Interval:
     text = text.strip()
+    with suppress(ValueError):
+        return parse_txids(text)
     try:
-        if text.isdecimal():
-            return int(text)  # Python refuses more than 4,300 digits
-        meant = Interval.parse(text)
+        return Interval.parse(text)
     except (ReliabilityError, ValueError) as error:
         raise NotFound(
-            f"{text!r} is neither a txid nor an interval",
-            remedy="write a number such as 14, or a date such as 2013-04 or 2013-04-01.",
+            f"{text[:40]!r} is neither a txid nor an interval",
+            remedy="write a number such as 14, several such as 5..6, or a date such as 2013-04.",
         ) from error
-    with reading() as tx:
-        row = tx.first(
-            "newest_txid_of_interval",
-            topology=topology,
-            start=meant.start,
-            end=meant.end,
-        )
-    return row["txid"] if row else None
+
+
+def _nothing_there(text: str, last: int) -> NotFound:
+    return NotFound(
+        f"there is no txid of {text.strip()[:40]!r}",
+        remedy=f"the txids so far are 1..{last}." if last else "nothing has been emitted yet.",
+    )
 
 
 class NotFound(ReliabilityError):
@@ -298,7 +343,8 @@ def read_run(topology: str, dag_id: str, run_id: str) -> list[Mapping[str, Any]]
     """Return what a run has asked for, and what became of it, by txid."""
     with reading() as tx:
         check_known(tx, topology)
-        return tx.all("outcome_of_run", topology=topology, dag_id=dag_id, run_id=run_id)
+        rows = tx.all("outcome_of_run", topology=topology, dag_id=dag_id, run_id=run_id)
+    return [{**row, "interval": interval_of(row)} for row in rows]
 
 
 def read_differences(

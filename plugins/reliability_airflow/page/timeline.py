@@ -110,7 +110,7 @@ class Axis:
             first = -(-int(begin.timestamp()) // step) * step
             for second in range(first, int(end.timestamp()) + 1, step):
                 at = self.at(datetime.fromtimestamp(second, timezone.utc))
-                if at - last >= 100 / TICKS / 2 and at <= 96:
+                if at - last >= 100 / TICKS / 2 and at - last_cut >= CUT and at <= 96:
                     last = at
                     form = "%H:%M:%S" if step < 60 else "%H:%M" if step < 86400 else "%m-%d"
                     yield Tick(at, f"{datetime.fromtimestamp(second, timezone.utc):{form}}")

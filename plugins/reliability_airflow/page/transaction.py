@@ -180,7 +180,14 @@ def _told(story: Mapping[str, Any], attempts: Sequence[Attempt]) -> list[Told]:
     for asked in story["requests"]:
         kind = "a dry run of a replay" if asked["is_dry_run"] else f"a {asked['kind'].lower()}"
         what = f"run {asked['run_id']} asked for {kind}"
-        found.append(Told(at=asked["opened_at"], what=what, why=asked["reason"] or ""))
+        # what ended the request takes the place of why it was opened
+        is_over = asked["status"] in ("CLOSED", "GIVEN_UP")
+        found.append(
+            Told(at=asked["opened_at"], what=what, why="" if is_over else asked["reason"] or "")
+        )
+        if is_over:
+            what = f"run {asked['run_id']} no longer asks for it"
+            found.append(Told(at=asked["ended_at"], what=what, why=asked["reason"] or ""))
     for attempt in attempts:
         for event in attempt.report.events:
             code = f"{event.reason_code}: " if event.reason_code else ""

@@ -114,8 +114,14 @@ async function post(form) {
 async function replay(form, button) {
   const data = new FormData(form);
   const dag = form.dataset.replays;
+  const wanted = new URLSearchParams({ text: data.get("replay") });
+  const chosen = await fetch(`${base}/dags/${encodeURIComponent(dag)}/chosen?${wanted}`, { headers: HEADERS });
+  if (!chosen.ok) {
+    answer(form, await chosen.text());
+    return;
+  }
   const conf = {
-    replay: data.get("replay").replaceAll(" ", ""),
+    replay: (await chosen.json()).txids,
     reason: data.get("reason"),
     dry_run: Boolean(button.value),
   };
@@ -147,7 +153,7 @@ async function clear(form) {
   markChanged(form);
   const cleared = runs.length === 1 ? "1 run is" : `${runs.length} runs are`;
   const wholly = whole.length ? ` All tasks of ${whole.join(", ")}: Airflow no longer has what emit returned.` : "";
-  answer(form, note("good", "✓", `${cleared} cleared: Airflow works on them.${wholly}`));
+  answer(form, note("good", "✓", `${cleared} cleared: Airflow works on ${runs.length === 1 ? "it" : "them"}.${wholly}`));
 }
 
 async function tasksOf(path, txids) {
@@ -295,7 +301,7 @@ function uplotLoaded() {
 function plot(figure, data, { of, label, unit, stroke }) {
   const values = of(data);
   if (values.every((value) => value === null)) {
-    figure.append(Object.assign(document.createElement("p"), { className: "dim empty-plot", textContent: "Too few commits yet." }));
+    figure.append(Object.assign(document.createElement("p"), { className: "dim empty-plot", textContent: "Too few commits at different times yet." }));
     return;
   }
   const axis = { stroke: color("--dim"), grid: { stroke: color("--line") }, ticks: { stroke: color("--line") } };
