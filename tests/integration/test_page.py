@@ -556,6 +556,7 @@ def test_the_page_itself_may_change_something(client, shop):
 def test_pause_and_resume(client, shop):
     change(client, "pause", 422)
     change(client, "pause", 422, reason="x" * 501)
+    change(client, "pause", 422, reason="  ")
     change(client, "pause", reason="the disk is full")
     asked = "SELECT paused_reason FROM reliability.topology"
     assert shop.ask(asked) == [("the disk is full (zoe, on the page)",)]

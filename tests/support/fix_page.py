@@ -76,6 +76,7 @@ def airflow_with_page(rights: Rights) -> Iterator[Any]:
     airflow.mount(PREFIX, page)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(access, "may_act_on", lambda user, dag_id: rights.may_act)
+        patch.setattr(access, "may_read_runs_of", lambda user, dag_id: rights.may_read)
         yield airflow
 
 

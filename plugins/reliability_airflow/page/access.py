@@ -6,7 +6,7 @@ take these names from here. Tested against a running Airflow, for each role.
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 from airflow.api_fastapi.app import get_auth_manager
@@ -33,7 +33,7 @@ def prepare(app: FastAPI) -> None:
 
 
 def readable_dags(user: GetUserDep) -> set[str]:
-    """Return the ids of the DAGs whose runs the user may read."""
+    """Return the ids of the DAGs that the user may read."""
     found: set[str] = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
     return found
 
@@ -43,13 +43,22 @@ def name_of(user: GetUserDep) -> str:
     return str(user.get_name())
 
 
+def may_read_runs_of(user: Any, dag_id: str) -> bool:
+    """Say whether the user may read the runs of a DAG; the DAG itself is not enough."""
+    return _may(user, "GET", dag_id)
+
+
 def may_act_on(user: Any, dag_id: str) -> bool:
     """Say whether the user may change the runs of a DAG."""
+    return _may(user, "PUT", dag_id)
+
+
+def _may(user: Any, method: Literal["GET", "PUT"], dag_id: str) -> bool:
     from airflow.api_fastapi.auth.managers.models.resource_details import DagDetails
 
     return bool(
         get_auth_manager().is_authorized_dag(
-            method="PUT",
+            method=method,
             access_entity=DagAccessEntity.RUN,
             details=DagDetails(id=dag_id),
             user=user,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Annotated, Any
 
-from fastapi import Form, Request
+from fastapi import Depends, Form, HTTPException, Request
 from fastapi.responses import Response
 
 from reliability.core.difference import Difference
@@ -19,7 +19,14 @@ from reliability_airflow.page.access import UserName
 from reliability_airflow.page.reading import ledger
 from reliability_airflow.page.rendering import page_of, render
 
-Reason = Annotated[str, Form(min_length=1, max_length=500)]
+
+def _reason(reason: Annotated[str, Form(max_length=500)]) -> str:
+    if not reason.strip():
+        raise HTTPException(422, "reason: say why, for those who read the history")
+    return reason.strip()
+
+
+Reason = Annotated[str, Depends(_reason)]
 Txid = Annotated[int, Form(ge=0)]
 
 

@@ -63,9 +63,11 @@ def make_app() -> FastAPI:
 # --- pages ---------------------------------------------------------------------------------------
 
 
-def topologies(request: Request, readable: ReadableDags) -> Response:
-    """Show the position of every topology whose DAG the user may read."""
-    found, others = reading.read_overviews(readable)
+def topologies(request: Request, user: User, readable: ReadableDags) -> Response:
+    """Show the position of every topology whose DAG's runs the user may read."""
+    all_found, others = reading.read_overviews(readable)
+    found = [one for one in all_found if access.may_read_runs_of(user, one.topology)]
+    others += len(all_found) - len(found)
     notes = {one.topology: list(for_a_person(one)) for one in found}
     return render(request, "topologies.html", overviews=found, notes=notes, others=others)
 
