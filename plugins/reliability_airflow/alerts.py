@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import logging
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
 
     from reliability.core.alert import Alert
 
+logger = logging.getLogger(__name__)
 Channel = BaseNotifier | Callable[["Alert"], object]
 
 
@@ -26,7 +28,6 @@ class AlertOperator(BaseOperator):
 
     :param channels: notifiers, whose templates and `context` have `alert`; or functions of an Alert
     :param lag_over: how long an interval may lack a commit; None for any time
-    :param verify_every: how often the tables are verified; None if only people do it
     """
 
     def __init__(
@@ -34,7 +35,6 @@ class AlertOperator(BaseOperator):
         *,
         channels: Sequence[Channel],
         lag_over: timedelta | None,
-        verify_every: timedelta | None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -46,18 +46,16 @@ class AlertOperator(BaseOperator):
                 )
         self.channels = channels
         self.lag_over = lag_over
-        self.verify_every = verify_every
 
     def execute(self, context: Context) -> None:
         """Record what is so; then tell. A channel that fails is tried again by the next run.
 
-        What a verification finds is told by the next run, too.
+        :raises ReliabilityError: one topology could not be looked at; the others were
         """
         from reliability.transaction.inspect.alerts import (
             channel_names,
             record_conditions,
             tell,
-            verify_if_due,
         )
         from reliability.transaction.maintain.sweep import topologies
         from reliability.transaction.topology.databases import open_ledger
@@ -68,16 +66,46 @@ class AlertOperator(BaseOperator):
             for name, channel in zip(names, self.channels, strict=True)
         }
         with mapped_errors(), open_ledger("alerts") as connection:
-            for topology in topologies(connection):
-                record_conditions(connection, topology, self.lag_over)
+            look = partial(record_conditions, connection, lag_over=self.lag_over)
+            failed = _of_each(topologies(connection), look)
             tell(connection, channels)
-            if self.verify_every is None:
-                return
-            for topology in topologies(connection):  # it may take long: last
-                try:
-                    verify_if_due(connection, topology, self.verify_every)
-                except ReliabilityError as error:  # one of its databases may be unavailable
-                    self.log.warning("%s was not verified: %s", topology, error)
+            if failed is not None:
+                raise failed
+
+
+class VerifyOperator(BaseOperator):
+    """Compare the tables of every topology with their contributions, and record the result."""
+
+    def execute(self, context: Context) -> None:
+        """Verify one topology after the other.
+
+        :raises ReliabilityError: one could not be verified, such as in a database that is away; the
+            others were
+        """
+        from reliability.transaction.inspect.verify import verify
+        from reliability.transaction.inspect.verify_record import record_verified
+        from reliability.transaction.maintain.sweep import topologies
+        from reliability.transaction.topology.databases import open_ledger
+
+        with mapped_errors(), open_ledger("verify") as connection:
+
+            def verify_one(topology: str) -> None:
+                record_verified(connection, topology, verify(connection, topology))
+
+            if (failed := _of_each(topologies(connection), verify_one)) is not None:
+                raise failed
+
+
+def _of_each(topologies: Sequence[str], act: Callable[[str], None]) -> ReliabilityError | None:
+    """Act on every topology; return the last error."""
+    failed = None
+    for topology in topologies:
+        try:
+            act(topology)
+        except ReliabilityError as error:
+            logger.warning("%s: %s", topology, error)
+            failed = error
+    return failed
 
 
 def _name_of(channel: Channel) -> str:

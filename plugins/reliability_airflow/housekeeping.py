@@ -17,7 +17,7 @@ from airflow.sdk.exceptions import AirflowException
 
 from reliability.core.errors import SuccessNotDone
 from reliability.core.txids import format_ranges, with_noun
-from reliability_airflow.alerts import AlertOperator, Channel
+from reliability_airflow.alerts import AlertOperator, Channel, VerifyOperator
 from reliability_airflow.context import mapped_errors
 from reliability_airflow.stats import tell_gauges
 
@@ -31,7 +31,6 @@ def housekeeping_dag(
     *,
     alerts: Sequence[Channel] = (),
     lag_over: timedelta | None = timedelta(hours=1),
-    verify_every: timedelta | None = None,
 ) -> DAG:
     """Make the DAG `reliability_housekeeping`.
 
@@ -39,8 +38,6 @@ def housekeeping_dag(
         over: notifiers of airflow.sdk or of a provider, whose templates have `alert`, or functions
         of a `reliability.core.alert.Alert`
     :param lag_over: tell when an interval has lacked a commit for longer; None for never
-    :param verify_every: compare the tables with their contributions so often, and tell what was
-        changed by hand; by default only what `reliability verify` finds is told. It reads every row
     """
     with DAG(
         dag_id="reliability_housekeeping",
@@ -68,9 +65,27 @@ def housekeeping_dag(
         SweepOperator(task_id="sweep")
         ReconcileOperator(task_id="reconcile")
         if alerts:  # beside the sweep, which must not wait for a mail server
-            AlertOperator(
-                task_id="alert", channels=alerts, lag_over=lag_over, verify_every=verify_every
-            )
+            AlertOperator(task_id="alert", channels=alerts, lag_over=lag_over)
+    return dag
+
+
+def verification_dag(every: timedelta = timedelta(days=1)) -> DAG:
+    """Make the DAG `reliability_verification`.
+
+    It compares every row of every table with its contributions, which may take long; so it is not
+    a task of the housekeeping, which tells what it has found.
+    """
+    with DAG(
+        dag_id="reliability_verification",
+        schedule=every,
+        start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+        catchup=False,
+        max_active_runs=1,
+        default_args={"owner": "reliability", "retries": 1},
+        tags={"reliability"},
+        doc_md="Compares the tables with their contributions, as `reliability verify` does.",
+    ) as dag:
+        VerifyOperator(task_id="verify")
     return dag
 
 

@@ -89,10 +89,3 @@ UPDATE reliability.verified SET wrong = NULL WHERE topology = %(topology)s AND w
 -- What the last verification of each table has found.
 SELECT database, state, verified_at, wrong FROM reliability.verified
  WHERE topology = %(topology)s ORDER BY database, state;
-
--- is_to_be_verified --
--- Whether a topology that has committed something was not verified for so long.
-SELECT p.curr_txid > 1 AND NOT EXISTS (
-       SELECT FROM reliability.verified v WHERE v.topology = p.topology
-          AND v.verified_at > clock_timestamp() - %(period)s::interval) AS is_due
-  FROM reliability.topology p WHERE p.topology = %(topology)s;

@@ -14,8 +14,10 @@ from reliability.core.errors import InvalidDefinition, LedgerUnavailable
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.inspect.alerts import record_conditions, tell
+from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.sweep import sweep
 from tests.replay.shop import Shop, made
+from tests.support.fix_page import shop_named
 from tests.support.fix_postgres import rows
 
 HOUR = timedelta(hours=1)
@@ -324,32 +326,54 @@ def test_a_notifier_is_rendered_for_each_alert(shop, notifier, channel, connecti
     assert notifier.subject.startswith("{{")
 
 
-def test_the_task_verifies_when_it_is_due(shop, channel, connection):
+def verification():
+    from reliability_airflow import verification_dag
+
+    dag = verification_dag(timedelta(hours=6))
+    assert dag.schedule == timedelta(hours=6)
+    return dag.task_dict["verify"]
+
+
+def test_what_the_verification_finds_is_told(shop, channel, connection):
     run(connection, "DELETE FROM recomputed WHERE word = 'a'")
-    alert = task(channel, verify_every=timedelta(days=1))
+    alert = task(channel)
     alert.execute({})
     assert channel.told == []
+    verification().execute({})
     alert.execute({})
     assert channel.told == [("CHANGED_BY_HAND", "begins")]
-    run(connection, "DELETE FROM newest")
-    for _ in "12":
-        alert.execute({})
-    assert len(channel.told) == 1
-    run(connection, "UPDATE reliability.verified SET verified_at = now() - interval '2 days'")
-    for _ in "12":
-        alert.execute({})
-    assert len(channel.told) == 2
 
 
-def test_a_table_that_cannot_be_verified_stops_nothing(shop, channel, connection, monkeypatch):
-    """A database of one topology is unavailable; the task's log says so."""
+def failing_of(name, function):
+    """Return the function, which fails of one topology."""
 
-    def fail(*_):
-        raise LedgerUnavailable("no warehouse")
+    def fails(connection, topology, **options):
+        if topology == name:
+            raise LedgerUnavailable("no warehouse")
+        return function(connection, topology, **options)
 
-    monkeypatch.setattr("reliability.transaction.inspect.alerts.verify", fail)
+    return fails
+
+
+def test_a_topology_that_cannot_be_verified_stops_no_other(shop, connection, monkeypatch):
+    """A database of one topology is unavailable; the task is red after all others."""
+    shop_named(connection, "away").deliver(made(1))
+    place = "reliability.transaction.inspect.verify.verify"
+    monkeypatch.setattr(place, failing_of("away", verify))
+    with pytest.raises(LedgerUnavailable, match="no warehouse"):
+        verification().execute({})
+    assert rows(connection, "SELECT DISTINCT topology FROM reliability.verified") == [("shop",)]
+
+
+def test_a_topology_that_cannot_be_looked_at_silences_no_other(
+    shop, channel, connection, monkeypatch
+):
+    shop_named(connection, "away").deliver(made(1))
     end_requests(connection)
-    task(channel, verify_every=timedelta(days=1)).execute({})
+    place = "reliability.transaction.inspect.alerts.record_conditions"
+    monkeypatch.setattr(place, failing_of("away", record_conditions))
+    with pytest.raises(LedgerUnavailable, match="no warehouse"):
+        task(channel).execute({})
     assert len(channel.told) == 2
 
 

@@ -21,8 +21,6 @@ from reliability.transaction.inspect.intervals import (
     format_counts,
     intervals_without_commit,
 )
-from reliability.transaction.inspect.verify import verify
-from reliability.transaction.inspect.verify_record import record_verified
 
 logger = logging.getLogger(__name__)
 Channel = Callable[[Alert], object]
@@ -45,14 +43,6 @@ class Condition:
     advice: str
     command: str
     since: datetime | None = None
-
-
-def verify_if_due(connection: LedgerConnection, topology: str, period: timedelta) -> None:
-    """Verify the tables of a topology and record the result, unless that was done recently."""
-    with connection.transaction(reads_only=True) as tx:
-        is_due = tx.one("is_to_be_verified", topology=topology, period=period)["is_due"]
-    if is_due:
-        record_verified(connection, topology, verify(connection, topology))
 
 
 def record_conditions(
