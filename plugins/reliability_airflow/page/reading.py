@@ -22,7 +22,7 @@ from reliability.settings import ledger_dsn
 from reliability.transaction.inspect.intervals import IntervalReport
 from reliability.transaction.inspect.overview import Overview, overviews
 from reliability.transaction.inspect.txids import files_of, state_of_txid
-from reliability.transaction.topology.databases import TopologyDatabases, naming_another_database
+from reliability.transaction.topology.databases import TopologyDatabases
 from reliability_airflow.page.timeline import Axis, Lane, Tick, axis_of, lane
 
 #: how many txids a timeline may show
@@ -147,18 +147,9 @@ def read_states(topology: str) -> list[State]:
 
     :raises TopologyUnknown: there is none with this name
     """
-    found: list[State] = []
-    with (
-        ledger() as connection,
-        TopologyDatabases.of_known(connection, topology) as databases,
-    ):
-        for name in databases.all:
-            with (
-                naming_another_database(name),
-                databases.connection_of(name).transaction() as tx,
-            ):
-                rows = tx.all("states_of_topology", topology=topology)
-            found += (State.from_definition(row["definition"]) for row in rows)
+    with ledger() as connection, TopologyDatabases.of_known(connection, topology) as databases:
+        rows = databases.rows_of_all("states_of_topology", topology=topology)
+    found = [State.from_definition(row["definition"]) for row in rows]
     return sorted(found, key=lambda state: state.name)
 
 
@@ -354,23 +345,17 @@ def read_differences(
 
     :param rows: as `read_run` returns them
     """
-    attempts = [(row["txid"], row["attempt_id"]) for row in rows if row["is_done"]]
-    asked = {
-        "topology": topology,
-        "txids": [txid for txid, attempt_id in attempts if attempt_id is not None],
-        "attempt_ids": [attempt_id for _, attempt_id in attempts if attempt_id is not None],
-    }
-    found: list[tuple[int, Difference]] = []
-    if not asked["txids"]:
-        return found
+    done = [row for row in rows if row["is_done"] and row["attempt_id"] is not None]
+    if not done:
+        return []
     with ledger() as connection, TopologyDatabases.of(connection, topology) as databases:
-        for name in databases.all:
-            with (
-                naming_another_database(name),
-                databases.connection_of(name).transaction() as tx,
-            ):
-                changed = tx.all("differences_of_attempts", **asked)
-            found += ((row["txid"], difference_of(row)) for row in changed)
+        changed = databases.rows_of_all(
+            "differences_of_attempts",
+            topology=topology,
+            txids=[row["txid"] for row in done],
+            attempt_ids=[row["attempt_id"] for row in done],
+        )
+    found = [(row["txid"], difference_of(row)) for row in changed]
     return sorted(found, key=lambda one: (one[0], one[1].state))
 
 

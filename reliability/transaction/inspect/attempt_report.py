@@ -19,9 +19,10 @@ from reliability.core.coordinator import AttemptStatus
 from reliability.core.difference import Difference
 from reliability.core.errors import AttemptUnknown
 from reliability.core.request import RequestKind
+from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.transaction.inspect.accounts import Account
-from reliability.transaction.topology.databases import TopologyDatabases, naming_database
+from reliability.transaction.topology.databases import TopologyDatabases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,19 +228,15 @@ class _Records:
         return tuple(map(Difference.from_json, self._rows_everywhere("story_differences")))
 
     def rows(self, statement: str) -> list[Row]:
-        return self._rows_of(self.databases.coordinator, statement)
+        with self.databases.coordinator.transaction() as tx:
+            return tx.all(statement, **self._key)
 
     def _rows_everywhere(self, statement: str) -> list[Row]:
-        found = self.rows(statement)
-        for participant in self.databases:
-            with naming_database(participant.name):
-                found += self._rows_of(participant.connection, statement)
-        return found
+        return self.databases.rows_of_all(statement, **self._key)
 
-    def _rows_of(self, connection: LedgerConnection, statement: str) -> list[Row]:
-        txid, attempt_id = self.attempt.txid, self.attempt.attempt_id
-        with connection.transaction() as tx:
-            return tx.all(statement, topology=self.topology, txid=txid, attempt_id=attempt_id)
+    @property
+    def _key(self) -> AttemptKey:
+        return AttemptKey(self.topology, self.attempt.txid, self.attempt.attempt_id)
 
 
 def _request_of(row: Row) -> RequestReport | None:

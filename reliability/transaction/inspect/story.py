@@ -9,7 +9,7 @@ from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import AttemptUnknown
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import LedgerConnection, Row
-from reliability.transaction.topology.databases import TopologyDatabases, naming_database
+from reliability.transaction.topology.databases import TopologyDatabases
 
 
 def story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> dict[str, Any]:
@@ -45,16 +45,12 @@ def _differences(
     connection: LedgerConnection, topology: str, txid: int, changes: Sequence[Row]
 ) -> list[Any]:
     """Read them in the databases of their states, those of rollbacks and repairs too."""
-    key = TxidKey(topology, txid)
     numbers = [row["commit_number"] for row in changes if row["attempt_id"] is None]
-    of_changes = {"topology": topology, "commit_numbers": numbers}
-    found = _rows(connection, "differences_of_txid", **key)
-    found += _rows(connection, "differences_of_changes", **of_changes)
-    with TopologyDatabases.of(connection, topology) as participants:
-        for participant in participants:
-            with naming_database(participant.name):
-                found += _rows(participant.connection, "differences_of_txid", **key)
-                found += _rows(participant.connection, "differences_of_changes", **of_changes)
+    with TopologyDatabases.of(connection, topology) as databases:
+        found = databases.rows_of_all("differences_of_txid", **TxidKey(topology, txid))
+        found += databases.rows_of_all(
+            "differences_of_changes", topology=topology, commit_numbers=numbers
+        )
     return sorted(
         found,
         key=lambda row: (

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.errors import LedgerNotMigrated, ReliabilityError
-from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.locks import check_known
 from reliability.ledger.migrations import check_migrated
 from reliability.settings import database_dsn, ledger_dsn
@@ -100,6 +100,17 @@ class TopologyDatabases:
     def all(self) -> tuple[str, ...]:
         """Return the names of all databases, the coordinator's own first."""
         return (COORDINATOR, *self.others)
+
+    def rows_of_all(self, statement: str, **parameters: object) -> list[Row]:
+        """Return what a query finds in each database, the coordinator's own first.
+
+        :raises ReliabilityError: a database cannot be read; it is named
+        """
+        found: list[Row] = []
+        for name in self.all:
+            with naming_another_database(name), self.connection_of(name).transaction() as tx:
+                found += tx.all(statement, **parameters)
+        return found
 
 
 @contextmanager
