@@ -26,6 +26,7 @@ REFREEZE = "refreeze"
 REPLAY = "replay"
 REASON = "reason"
 WAIT_TIMEOUT = timedelta(days=7)
+_ENDED = ("success", "failed", "skipped", "upstream_failed", "removed")
 _REPLAY_ELSEWHERE = (
     "trigger the replay without a logical date. Delete this run if it was triggered; if the "
     "schedule or a backfill has made it, backfill its date with --reprocess-behavior completed "
@@ -147,6 +148,7 @@ def try_of(context: Mapping[str, Any]) -> TaskTry:
         run_started=started.astimezone(timezone.utc).isoformat() if started else "",
         # as Airflow counts reschedules; a clear keeps the number of tries so far
         is_first=ti.try_number == ti.max_tries - (ti.task.retries or 0) + 1,
+        is_new=ti.try_number == 1,
     )
 
 
@@ -184,6 +186,20 @@ def _check_place(dag_run: Any, interval: Interval, replayed: list[int] | None) -
         f"scheduled run of that date needs, but {what}",
         remedy=remedy,
     )
+
+
+def unfinished_tasks(dag_id: str, run_id: str, task_ids: list[str], map_index: int) -> list[str]:
+    """Return those of a run's mapped tasks that have not ended, or that Airflow has yet to create.
+
+    :param map_index: of each of the tasks
+    """
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    states = RuntimeTaskInstance.get_task_states(
+        dag_id=dag_id, run_ids=[run_id], task_ids=task_ids, map_index=map_index
+    ).get(run_id, {})
+    ended = {key for key, state in states.items() if state in _ENDED}
+    return [task for task in task_ids if f"{task}_{map_index}" not in ended]
 
 
 @contextmanager

@@ -4,21 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import DAG, CronDataIntervalTimetable, Param, task_group
+from airflow.sdk import DAG, Param, task_group
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import InvalidDefinition
 from reliability.core.graph import reads_from
 from reliability_airflow.context import DRY_RUN, REASON, REFREEZE, REPLAY
 from reliability_airflow.operators import TransactionOperator
+from reliability_airflow.schedule import timetable_of
 from reliability_airflow.tasks import (
     CloseOperator,
     EmitOperator,
     SettleOperator,
     unanchored_task,
 )
+
+if TYPE_CHECKING:
+    from airflow.sdk import CronDataIntervalTimetable, DeltaDataIntervalTimetable
 
 MIN_ACTIVE_RUNS = 2
 #: More than the window, because runs that wait behind a blocked txid are active too.
@@ -35,7 +39,7 @@ DEFAULT_ARGS: dict[str, Any] = {
 def topology_dag(
     topology: Topology,
     *,
-    schedule: str | None,
+    schedule: str | timedelta | CronDataIntervalTimetable | DeltaDataIntervalTimetable | None,
     start_date: datetime,
     end_date: datetime | None = None,
     catchup: bool = True,
@@ -48,8 +52,10 @@ def topology_dag(
 ) -> DAG:
     """Make the DAG of a topology; its id is the topology's name.
 
-    :param schedule: a cron expression or preset such as `@daily`; every run gets the data
-        interval between two of its ticks, in UTC. None for runs by hand
+    :param schedule: a cron expression or preset such as `@daily`, a timedelta, or one of Airflow's
+        timetables of these with data intervals; every run gets the data interval between two ticks.
+        None for runs by hand
+    :param start_date: a cron expression is in its time zone; in UTC if it has none
     :param max_active_runs: how many runs work or wait at a time, at least 2; by default 16, or
         max_spout_pending if that is more. With 1, a failed run that is cleared would queue behind a
         later run that waits for it
@@ -67,7 +73,7 @@ def topology_dag(
         raise InvalidDefinition(f"topology {topology.name} reads by interval: it needs a schedule")
     with DAG(
         dag_id=topology.name,
-        schedule=CronDataIntervalTimetable(schedule, timezone="UTC") if schedule else None,
+        schedule=timetable_of(schedule, start_date),
         start_date=start_date,
         end_date=end_date,
         catchup=catchup and schedule is not None,
@@ -81,6 +87,11 @@ def topology_dag(
         **dag_arguments,
     ) as dag:
         _build(topology, unanchored=unanchored, conn_id=conn_id, conf=conf)
+    if not dag.has_task("emit"):
+        raise InvalidDefinition(
+            f"topology {topology.name}: topology_dag is called inside a task group",
+            remedy="call it outside: it makes a DAG of its own.",
+        )
     return dag
 
 
@@ -111,7 +122,9 @@ def _build(
         for name, task in steps.items():
             [steps[read] for read in upstream[name]] >> task
             task >> commit
-        commit >> CloseOperator(task_id="close", topology=topology, txid=txid).as_teardown()
+        others = [task.task_id for task in (*steps.values(), commit)]
+        close = CloseOperator(task_id="close", topology=topology, txid=txid, others=others)
+        commit >> close.as_teardown()
 
     emitted = EmitOperator(task_id="emit", topology=topology).output
     settle = SettleOperator(task_id="settle", topology=topology, txids=emitted).as_teardown(

@@ -1,16 +1,66 @@
-"""What the ledger records of a DAG's schedule, so that the command line needs no Airflow."""
+"""A DAG's schedule: the timetable that is made of it, and what the ledger records of it.
+
+With what is recorded, the command line needs no Airflow.
+"""
 
 from __future__ import annotations
 
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from airflow.sdk import CronDataIntervalTimetable, DeltaDataIntervalTimetable
 
+from reliability.core.errors import InvalidDefinition
 from reliability.core.schedule import Schedule
 
 if TYPE_CHECKING:
     from airflow.sdk import DAG
+
+
+#: presets of Airflow that croniter does not know
+_PRESETS = {"@quarterly": "0 0 1 */3 *"}
+_INTERVALS = (
+    "pass a schedule that has data intervals: a cron expression or preset such as @daily, a "
+    "timedelta, a CronDataIntervalTimetable or a DeltaDataIntervalTimetable; or None for runs by "
+    "hand."
+)
+
+
+def timetable_of(schedule: object, start_date: datetime | None) -> Any:
+    """Return the timetable that gives every run the data interval between two ticks.
+
+    :param start_date: the ticks of a cron expression are in its time zone
+    :raises InvalidDefinition: such a schedule has no data intervals, or its time zone has no name
+    """
+    from croniter import croniter
+
+    if schedule is None or isinstance(
+        schedule, CronDataIntervalTimetable | DeltaDataIntervalTimetable
+    ):
+        return schedule
+    if isinstance(schedule, timedelta) and schedule > timedelta(0):
+        return DeltaDataIntervalTimetable(schedule)
+    expression = _PRESETS.get(schedule, schedule) if isinstance(schedule, str) else ""
+    if not croniter.is_valid(expression):
+        found = repr(schedule) if isinstance(schedule, str) else type(schedule).__name__
+        raise InvalidDefinition(f"a topology cannot have this schedule: {found}", remedy=_INTERVALS)
+    return CronDataIntervalTimetable(expression, timezone=_zone_of(start_date))
+
+
+def _zone_of(start_date: datetime | None) -> str:
+    """Return the name of a date's time zone; UTC if it has none."""
+    zone = start_date.tzinfo if start_date is not None else None
+    if zone is None or zone.utcoffset(None) == timedelta(0):
+        return "UTC"
+    name = getattr(zone, "key", None) or getattr(zone, "name", None)  # zoneinfo, pendulum
+    try:
+        return ZoneInfo(name or "").key
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise InvalidDefinition(
+            f"the time zone of start_date is {zone}, which has no name",
+            remedy='use a zone with a name, such as zoneinfo.ZoneInfo("Europe/Berlin").',
+        ) from error
 
 
 def schedule_of(dag: DAG) -> Schedule:

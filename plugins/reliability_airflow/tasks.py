@@ -7,11 +7,10 @@ address of a function would make every parse a new version of the DAG.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from datetime import timedelta
+import time
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.standard.triggers.temporal import TimeDeltaTrigger
 from airflow.sdk import task
 from airflow.sdk.exceptions import AirflowSkipException
 
@@ -26,18 +25,24 @@ from reliability_airflow.context import (
     is_asked_for,
     run_of,
     txids_to_replay,
+    unfinished_tasks,
 )
 from reliability_airflow.schedule import schedule_of
-from reliability_airflow.triggers import SOURCE_POLL_SECONDS
+from reliability_airflow.triggers import SOURCE_POLL_SECONDS, PauseTrigger, TasksEndedTrigger
 from reliability_airflow.waiting import WaitingOperator
 
 if TYPE_CHECKING:
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
+    from reliability.ledger.connection import LedgerConnection
     from reliability.transaction.emit.requests import Run
 
 logger = logging.getLogger(__name__)
+
+#: how long a run waits for the run of an earlier interval to emit, with its worker slot
+EARLIER_SECONDS = 60.0
+EARLIER_POLL_SECONDS = 0.5
 
 
 class EmitOperator(WaitingOperator):
@@ -72,6 +77,8 @@ class EmitOperator(WaitingOperator):
             ):
                 if is_asked_for(DRY_RUN, context):
                     self.log.warning("%s", dry_run_notice(context))
+                elif self.topology.spout.timed and txids_to_replay(context) is None:
+                    self._wait_for_earlier(connection, context)
                 self._emitted = emit(
                     connection,
                     self.topology,
@@ -87,25 +94,72 @@ class EmitOperator(WaitingOperator):
             kwargs = self.carried("source", error)
             self.log.info("%s", error)
             # wait without holding a worker slot and without using a retry
-            trigger = TimeDeltaTrigger(timedelta(seconds=SOURCE_POLL_SECONDS))
+            trigger = PauseTrigger(SOURCE_POLL_SECONDS)
             self.defer(trigger=trigger, method_name="resume", kwargs=kwargs)
+
+    def _wait_for_earlier(self, connection: LedgerConnection, context: Context) -> None:
+        """Let the run of the interval before emit first, so that txids follow the dates.
+
+        The emissions of a backfill run side by side. A rollback takes back all txids from one on:
+        it could not be told by date otherwise.
+        """
+        from reliability.transaction.emit.recording import EmissionKey, has_ended
+
+        run, ti = run_of(context), context["ti"]
+        until = time.monotonic() + EARLIER_SECONDS
+        while not has_ended(connection, EmissionKey(self.topology.name, run.dag_id, run.run_id)):
+            before = ti.get_previous_dagrun()
+            if before is None or before.state != "running":
+                return
+            if has_ended(connection, EmissionKey(self.topology.name, run.dag_id, before.run_id)):
+                return
+            if time.monotonic() > until:
+                self.log.warning("does not wait any longer for %s to emit first", before.run_id)
+                return
+            time.sleep(EARLIER_POLL_SECONDS)
 
 
 class CloseOperator(WaitingOperator):
     """The teardown of a transaction: close the run's open request for the txid.
 
     So tasks that wait for the txid fail at once.
+
+    :param others: the ids of the transaction's other tasks
     """
 
     template_fields: Sequence[str] = ("txid",)
 
-    def __init__(self, *, topology: Topology, txid: Any, **kwargs: Any) -> None:
+    def __init__(
+        self, *, topology: Topology, txid: Any, others: Iterable[str], **kwargs: Any
+    ) -> None:
         super().__init__(**kwargs)
         self.topology = topology
         self.txid = txid
+        self.others = sorted(others)
 
     def execute(self, context: Context) -> None:
-        """Close the run's request for the txid, unless it is satisfied."""
+        """Close the run's request for the txid, unless it is satisfied.
+
+        First wait for the other tasks of the txid. Airflow starts a mapped task that a clear has
+        added without its upstream tasks.
+        """
+        self._wait_for_others(context)
+        self._close(context)
+
+    def _wait_for_others(self, context: Context) -> None:
+        ti = context["ti"]
+        others = (
+            ti.dag_id,
+            ti.run_id,
+            self.others,
+            ti.map_index if ti.map_index is not None else -1,
+        )
+        if unfinished := unfinished_tasks(*others):
+            self.log.info("txid %s waits for %s to end", self.txid, ", ".join(unfinished))
+            trigger = TasksEndedTrigger(*others)
+            self.defer(trigger=trigger, method_name="resume")
+
+    def _close(self, context: Context) -> None:
         from reliability.transaction.emit.requests import close
         from reliability.transaction.topology.databases import open_ledger
 

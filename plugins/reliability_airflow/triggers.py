@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from abc import abstractmethod
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any
 
@@ -13,11 +14,76 @@ if TYPE_CHECKING:
 
 SOURCE_POLL_SECONDS = 30
 BLOCKED_POLL_SECONDS = 15
+TASKS_POLL_SECONDS = 15
 LEDGER_POLL_SECONDS = 10
 
 
-class TurnTrigger(BaseTrigger):
-    """Fire when the task has something to do; the event is a hint, the task reads the ledger."""
+class ResumingTrigger(BaseTrigger):
+    """A trigger that a task resumes by; the event is a hint, the task reads the ledger again."""
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        """Fire when the wait is over, and the scheduler knows that the task has left its worker."""
+        from reliability_airflow.executor_events import heartbeats
+
+        if self.trigger_id is not None:  # otherwise `dag.test()` runs it, without a scheduler
+            await heartbeats.events_are_processed()
+        await self.wait()
+        yield TriggerEvent({})  # type: ignore[no-untyped-call]
+
+    @abstractmethod
+    async def wait(self) -> None:
+        """Return when the task should look again."""
+
+
+class PauseTrigger(ResumingTrigger):
+    """Fire after some seconds: only the task itself can look."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.seconds = seconds
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return how to create this trigger again."""
+        return ("reliability_airflow.triggers.PauseTrigger", {"seconds": self.seconds})
+
+    async def wait(self) -> None:
+        """Let the time pass."""
+        await asyncio.sleep(self.seconds)
+
+
+class TasksEndedTrigger(ResumingTrigger):
+    """Fire when some mapped tasks of a run have ended."""
+
+    def __init__(self, dag_id: str, run_id: str, task_ids: list[str], map_index: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.dag_id = dag_id
+        self.run_id = run_id
+        self.task_ids = task_ids
+        self.map_index = map_index
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return how to create this trigger again."""
+        return (
+            "reliability_airflow.triggers.TasksEndedTrigger",
+            {
+                "dag_id": self.dag_id,
+                "run_id": self.run_id,
+                "task_ids": self.task_ids,
+                "map_index": self.map_index,
+            },
+        )
+
+    async def wait(self) -> None:
+        """Ask Airflow now and then."""
+        from reliability_airflow.context import unfinished_tasks
+
+        arguments = (self.dag_id, self.run_id, self.task_ids, self.map_index)
+        while await asyncio.to_thread(unfinished_tasks, *arguments):
+            await asyncio.sleep(TASKS_POLL_SECONDS)
+
+
+class TurnTrigger(ResumingTrigger):
+    """Fire when the task has something to do."""
 
     def __init__(
         self,
@@ -47,7 +113,7 @@ class TurnTrigger(BaseTrigger):
             },
         )
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
+    async def wait(self) -> None:
         """Wait in the poller of this process: see `poller.py`."""
         from reliability.core.coordinator import Work
         from reliability_airflow.poller import poller
@@ -70,7 +136,6 @@ class TurnTrigger(BaseTrigger):
             await turn
         finally:
             turn.cancel()
-        yield TriggerEvent({"txid": self.txid})  # type: ignore[no-untyped-call]
 
     def _log_change(self, before: Blocked | None, now: Blocked | None) -> Blocked | None:
         """Say in the task's log when the txid is blocked, and when it is no longer."""
@@ -81,17 +146,16 @@ class TurnTrigger(BaseTrigger):
         return now
 
 
-class LedgerTrigger(BaseTrigger):
+class LedgerTrigger(ResumingTrigger):
     """Fire when the ledger answers again, but not before a few seconds have passed."""
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return how to create this trigger again."""
         return ("reliability_airflow.triggers.LedgerTrigger", {})
 
-    async def run(self) -> AsyncIterator[TriggerEvent]:
+    async def wait(self) -> None:
         """Wait in the poller of this process."""
         from reliability_airflow.poller import poller
 
         await asyncio.sleep(LEDGER_POLL_SECONDS)
         await poller.wait()
-        yield TriggerEvent({})  # type: ignore[no-untyped-call]

@@ -67,6 +67,7 @@ class TaskTry:
     :param clear_number: of the run; it increases when any of its tasks is cleared
     :param run_started: when the run began; changes if the run was deleted and created again
     :param is_first: the task counts it as its first try since it was created or cleared
+    :param is_new: it is the first try that the task has ever had
     """
 
     max_tries: int
@@ -74,6 +75,7 @@ class TaskTry:
     clear_number: int = 0
     run_started: str = ""
     is_first: bool = False
+    is_new: bool = False
 
     def is_of_another_run(self, recorded: TaskTry) -> bool:
         """Say whether the run was deleted and created again with the same run_id."""
@@ -106,8 +108,11 @@ def _was_cleared(latest: Request, recorded: TaskTry | None, now: TaskTry) -> boo
         return True
     if recorded is None:
         # The request is closed and this task never worked for it: keeping it could only fail. Or
-        # the downstream tasks were cleared without this one, and now this one without them.
-        return latest.status is RequestStatus.CLOSED or latest.downstream_has_worked
+        # the downstream tasks were cleared without this one, and now this one without them. A new
+        # task was never cleared: Airflow has started the downstream task before it.
+        return latest.status is RequestStatus.CLOSED or (
+            latest.downstream_has_worked and not now.is_new
+        )
     return (
         now.max_tries != recorded.max_tries
         or now.is_of_another_run(recorded)

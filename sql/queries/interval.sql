@@ -41,6 +41,13 @@ UPDATE reliability.emission
  WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s
    AND status <> 'EMITTED';
 
+-- emission_has_ended --
+-- Whether a run has emitted, or has failed to.
+SELECT EXISTS (
+       SELECT FROM reliability.emission
+        WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s
+          AND status <> 'EMITTING') AS has_ended;
+
 -- schedule --
 -- The recorded schedule of a topology's DAG.
 SELECT dag_id, cron, time_zone, period, not_evaluated, first_start, last_start, catchup

@@ -28,7 +28,8 @@ def dates_folder(tmp_path_factory) -> Path:
     folder: Path = tmp_path_factory.mktemp("dates")
     for name in ("dags", "bin", "input"):
         (folder / name).mkdir()
-    shutil.copy(HERE / "words_dags.py", folder / "dags")
+    for file in ("words_dags.py", "deferring_dags.py"):
+        shutil.copy(HERE / file, folder / "dags")
     command = folder / "bin" / "spark3-submit"  # one of the names that the provider allows
     command.write_text('#!/bin/sh\nexec python -m tests.end_to_end.stand_in "$@"\n')
     command.chmod(0o755)

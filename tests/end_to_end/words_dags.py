@@ -33,6 +33,7 @@ DAYS = (  # the first and the last day that the schedule runs
     (words.before_api, 1, 1),
     (words.paged, 1, 3),
     (words.traced, 1, 1),
+    (words.ordered, 31, 31),  # those before are backfilled
 )
 for topology, first, last in DAYS:
     globals()[topology.name] = topology_dag(
@@ -43,3 +44,11 @@ for topology, first, last in DAYS:
         conn_id="stand_in",
     )
 enable_lineage(globals()[words.traced.name])
+words_backlog = topology_dag(
+    words.backlog,
+    schedule="@daily",
+    start_date=january(1),
+    end_date=january(2, 12),
+    conn_id="stand_in",
+    default_args={"retries": 0},
+)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from functools import partial
+from types import SimpleNamespace
 from typing import Any, cast
 
 import psutil
@@ -98,7 +99,7 @@ def fires(trigger, meanwhile):
 def test_a_trigger_fires_when_the_txids_turn_comes(emitted, trigger):
     emitted.process(2)
     event = fires(trigger(2), lambda: emitted.transact(1))
-    assert event.payload == {"txid": 2}
+    assert event.payload == {}
 
 
 def test_who_has_to_wait_is_not_told(emitted, waiter, own_poller, connection):
@@ -132,7 +133,7 @@ def test_a_trigger_fires_when_what_it_waits_for_will_never_come(emitted, trigger
     waiting = trigger(2)
     emitted.request(1)
     event = fires(waiting, lambda: emitted.runner.close(1, emitted.run, "torn down"))
-    assert event.payload == {"txid": 2}
+    assert event.payload == {}
 
 
 def test_a_waiting_trigger_commits_what_is_overdue(emitted, trigger, connection):
@@ -186,7 +187,7 @@ def test_a_sweep_that_takes_long_lets_no_run_seem_silent(trigger, emitted, conne
         is_seen.set()
         emitted.runner.close(1, emitted.run, "torn down")
 
-    assert fires(waiting, look).payload == {"txid": 2}
+    assert fires(waiting, look).payload == {}
 
 
 def test_whoever_waits_outlives_a_ledger_that_is_away(waiter, own_poller, connection, caplog):
@@ -260,7 +261,7 @@ def test_a_mistake_in_one_look_does_not_end_the_poller(own_poller, trigger, emit
 
     monkeypatch.setattr(own_poller, "poll", sometimes)
     emitted.process(2)
-    assert fires(trigger(2), lambda: emitted.transact(1)).payload == {"txid": 2}
+    assert fires(trigger(2), lambda: emitted.transact(1)).payload == {}
 
 
 def test_a_free_place_wakes_the_lowest_waiting_replay_alone(
@@ -368,6 +369,52 @@ def test_a_task_leaves_its_slot_while_the_ledger_is_away(airflow_home, monkeypat
     assert left.value.timeout == emit.wait_timeout  # the trigger does not fire while it is away
     with pytest.raises(LedgerUnavailable):
         emit.resume({}, {}, ledger="2026-01-01T00:00:00+00:00")
+
+
+# --- emission ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("seconds", [60, 0])
+def test_a_run_lets_the_run_of_the_interval_before_emit_first(
+    airflow_home, emitted, connection, monkeypatch, seconds
+):
+    """E3: but not for ever."""
+    from reliability.transaction.emit.recording import EmissionKey, has_ended, recorded_emission
+    from reliability_airflow import tasks
+
+    monkeypatch.setattr(tasks, "EARLIER_SECONDS", seconds)
+    monkeypatch.setattr(tasks, "EARLIER_POLL_SECONDS", 0)
+    before = EmissionKey("global_count", "dag", "before")
+    looks: list[str] = []
+
+    def previous():
+        looks.append("running")
+        if len(looks) == 3:
+            with recorded_emission(connection, before, None, None), connection.transaction() as tx:
+                tx.one("complete_emission", **before)
+        return SimpleNamespace(run_id="before", state="running")
+
+    context: Any = {
+        "dag_run": SimpleNamespace(dag_id="dag", run_id="own"),
+        "ti": SimpleNamespace(get_previous_dagrun=previous),
+    }
+    emit = tasks.EmitOperator(task_id="emit", topology=global_count.topology)
+    emit._wait_for_earlier(connection, context)
+    assert len(looks) == (3 if seconds else 1)
+    assert has_ended(connection, before) is bool(seconds)
+
+
+@pytest.mark.parametrize("state", [None, "queued", "failed", "success"])
+def test_a_run_waits_for_no_run_that_does_not_run(airflow_home, emitted, connection, state):
+    from reliability_airflow import tasks
+
+    found = state and SimpleNamespace(run_id="before", state=state)
+    context: Any = {
+        "dag_run": SimpleNamespace(dag_id="dag", run_id="own"),
+        "ti": SimpleNamespace(get_previous_dagrun=lambda: found),
+    }
+    emit = tasks.EmitOperator(task_id="emit", topology=global_count.topology)
+    emit._wait_for_earlier(connection, context)
 
 
 # --- housekeeping --------------------------------------------------------------------------------

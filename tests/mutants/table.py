@@ -23,6 +23,7 @@ INTERVALS = "tests/integration/test_intervals.py::"
 
 SESSIONS = "tests/integration/test_postgres_sessions.py::"
 WAITING = "tests/integration/test_waiting.py::"
+DEFERRALS = "tests/dags/test_deferrals.py::"
 HISTORY = "tests/rules/test_corrections.py::"
 SUMS = "tests/integration/test_sums.py::"
 OPAQUE = "tests/rules/test_opaque_sources.py::"
@@ -195,6 +196,52 @@ MUTANTS = (
             REQUESTS
             + "test_a_silent_runs_request_is_given_up_by_any_sweep_and_reopened_by_its_contact",
         ),
+    ),
+    Mutant(
+        rule="R1",
+        name="a task that a clear has added opens a request",
+        path="reliability/core/request.py",
+        old="latest.downstream_has_worked and not now.is_new",
+        new="latest.downstream_has_worked",
+        tests=(
+            "tests/unit/test_clear_or_retry.py::"
+            "test_a_new_task_that_comes_after_a_later_one_was_not_cleared",
+        ),
+    ),
+    Mutant(
+        rule="R3",
+        name="close does not wait for the other tasks of its txid",
+        path="plugins/reliability_airflow/tasks.py",
+        old="        self._wait_for_others(context)\n",
+        new="",
+        tests=(DEFERRALS + "test_close_waits_for_the_other_tasks_of_its_txid",),
+    ),
+    Mutant(
+        rule="R5",
+        name="one heartbeat is enough",
+        path="plugins/reliability_airflow/executor_events.py",
+        old="_OLD_AND_TWO_NEW = 3",
+        new="_OLD_AND_TWO_NEW = 2",
+        tests=(
+            DEFERRALS + "test_a_trigger_fires_after_two_new_heartbeats_of_the_scheduler",
+            DEFERRALS + "test_a_trigger_does_not_fire_beside_a_scheduler_that_stands_still",
+        ),
+    ),
+    Mutant(
+        rule="R5",
+        name="a trigger fires as soon as its wait is over",
+        path="plugins/reliability_airflow/triggers.py",
+        old="            await heartbeats.events_are_processed()\n",
+        new="            pass\n",
+        tests=(DEFERRALS + "test_a_trigger_does_not_fire_beside_a_scheduler_that_stands_still",),
+    ),
+    Mutant(
+        rule="E3",
+        name="a run does not let the one before emit first",
+        path="plugins/reliability_airflow/tasks.py",
+        old='            if before is None or before.state != "running":\n',
+        new="            if True:\n",
+        tests=(WAITING + "test_a_run_lets_the_run_of_the_interval_before_emit_first",),
     ),
     Mutant(
         rule="R4",

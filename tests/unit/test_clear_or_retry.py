@@ -104,6 +104,13 @@ def test_a_task_that_comes_first_when_a_later_one_has_come_was_cleared_alone(sta
     assert retried is judge_contact(latest(status), FIRST, RETRY)
 
 
+@pytest.mark.parametrize("status", [RequestStatus.OPEN, RequestStatus.SATISFIED])
+def test_a_new_task_that_comes_after_a_later_one_was_not_cleared(status):
+    """R1: Airflow starts the tasks that a clear adds before those upstream of them."""
+    further = replace(latest(status), downstream_has_worked=True)
+    assert judge_contact(further, None, replace(FIRST, is_new=True)) is Contact.KEEP
+
+
 def test_a_task_that_outlived_the_end_of_its_transaction_opens_nothing():
     ended = latest(RequestStatus.CLOSED, tasks_ended=True)
     assert judge_contact(ended, FIRST, FIRST) is Contact.KEEP

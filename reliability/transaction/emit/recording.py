@@ -29,6 +29,12 @@ class EmissionKey(StatementKey):
     run_id: str
 
 
+def has_ended(connection: LedgerConnection, key: EmissionKey) -> bool:
+    """Say whether a run has emitted, or has failed to."""
+    with connection.transaction(reads_only=True) as tx:
+        return bool(tx.one("emission_has_ended", **key)["has_ended"])
+
+
 @contextmanager
 def recorded_emission(
     connection: LedgerConnection,

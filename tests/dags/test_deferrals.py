@@ -1,0 +1,186 @@
+"""When a task that deferred may resume, and what waits before it works."""
+
+from __future__ import annotations
+
+import asyncio
+from datetime import datetime, timedelta, timezone
+from types import SimpleNamespace
+from typing import Any
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from reliability.core.errors import InvalidDefinition
+from spark_apps import global_count
+
+
+@pytest.fixture
+def heartbeats(airflow_home, monkeypatch):
+    """The scheduler's heartbeats, as given, one a reading; the last is repeated."""
+    from reliability_airflow import executor_events
+
+    def given(*readings):
+        left = list(readings)
+
+        async def read():
+            return left.pop(0) if len(left) > 1 else left[0]
+
+        monkeypatch.setattr(executor_events, "READ_SECONDS", 0)
+        monkeypatch.setattr(executor_events, "read_heartbeat", read)
+        monkeypatch.setattr(executor_events, "heartbeats", executor_events.SchedulerHeartbeats())
+        return left
+
+    return given
+
+
+def fire(*, trigger_id=1, seconds=5.0):
+    from reliability_airflow.triggers import PauseTrigger
+
+    trigger = PauseTrigger(0)
+    trigger.trigger_id = trigger_id
+    return asyncio.run(asyncio.wait_for(trigger.run().__anext__(), seconds))
+
+
+def test_a_trigger_fires_after_two_new_heartbeats_of_the_scheduler(heartbeats):
+    """R5: the first may be of a turn that had processed its events before."""
+    left = heartbeats("12:00", "12:00", None, "12:05", "12:05", "12:10", "12:15")
+    fire()
+    assert left == ["12:15"]
+
+
+@pytest.mark.parametrize("readings", [("12:00",), ("12:00", "12:05"), (None,)])
+def test_a_trigger_does_not_fire_beside_a_scheduler_that_stands_still(heartbeats, readings):
+    """R5: apache/airflow#72716."""
+    heartbeats(*readings)
+    with pytest.raises(TimeoutError):
+        fire(seconds=0.1)
+
+
+def test_a_trigger_fires_in_the_end_if_airflow_tells_no_heartbeat(heartbeats, monkeypatch):
+    from reliability_airflow import executor_events
+
+    heartbeats(None)
+    monkeypatch.setattr(executor_events, "BLIND_SECONDS", 0.05)
+    fire()
+
+
+def test_a_test_of_a_dag_has_no_scheduler_to_wait_for(heartbeats):
+    heartbeats("12:00")
+    fire(trigger_id=None)
+
+
+def test_one_reading_serves_all_triggers(heartbeats):
+    from reliability_airflow import executor_events
+
+    left = heartbeats(*(f"12:{minute}" for minute in range(60)))
+
+    async def hundred():
+        own = executor_events.heartbeats
+        await asyncio.gather(*(own.events_are_processed() for _ in range(100)))
+
+    asyncio.run(hundred())
+    assert len(left) >= 50
+
+
+def test_the_heartbeat_is_asked_of_the_server_that_tasks_ask(airflow_home, monkeypatch):
+    from reliability_airflow.executor_events import health_url
+
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTION_API_SERVER_URL", "http://air:81/base/execution/")
+    assert health_url() == "http://air:81/base/api/v2/monitor/health"
+    monkeypatch.delenv("AIRFLOW__CORE__EXECUTION_API_SERVER_URL")
+    monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://air/")
+    assert health_url() == "https://air/api/v2/monitor/health"
+
+
+# --- close ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("states", "unfinished"),
+    [
+        ({"a_2": "success", "b_2": "failed"}, []),
+        ({"a_2": "upstream_failed", "b_2": "skipped"}, []),
+        ({"a_2": "deferred", "b_2": "success"}, ["a"]),
+        ({"a_2": None, "b_2": "up_for_retry"}, ["a", "b"]),
+        ({"b_2": "success"}, ["a"]),  # Airflow has yet to create it
+        ({}, ["a", "b"]),
+    ],
+)
+def test_close_waits_for_the_other_tasks_of_its_txid(airflow_home, monkeypatch, states, unfinished):
+    """R3: Airflow starts the tasks that a clear adds before those upstream of them."""
+    from airflow.sdk.exceptions import TaskDeferred
+    from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
+
+    from reliability_airflow.tasks import CloseOperator
+
+    monkeypatch.setattr(
+        RuntimeTaskInstance, "get_task_states", staticmethod(lambda **_: {"run": states})
+    )
+    closed = []
+    monkeypatch.setattr(CloseOperator, "_close", lambda self, context: closed.append(self.txid))
+    close = CloseOperator(
+        task_id="close", topology=global_count.topology, txid=7, others=["b", "a"]
+    )
+    context: Any = {"ti": SimpleNamespace(dag_id="dag", run_id="run", map_index=2)}
+    if unfinished:
+        with pytest.raises(TaskDeferred) as left:
+            close.execute(context)
+        assert left.value.trigger.serialize()[1]["task_ids"] == ["a", "b"]
+    else:
+        close.execute(context)
+    assert closed == ([] if unfinished else [7])
+
+
+# --- schedules -----------------------------------------------------------------------------------
+
+
+def start(zone):
+    return datetime(2026, 1, 1, tzinfo=zone)
+
+
+@pytest.mark.parametrize(
+    ("zone", "expected"),
+    [
+        (timezone.utc, "UTC"),
+        (None, "UTC"),
+        (ZoneInfo("UTC"), "UTC"),
+        (ZoneInfo("Europe/Berlin"), "Europe/Berlin"),
+    ],
+)
+def test_a_cron_expression_is_in_the_time_zone_of_its_start_date(airflow_home, zone, expected):
+    from reliability_airflow.schedule import timetable_of
+
+    timetable = timetable_of("0 2 * * *", start(zone))
+    assert str(getattr(timetable.timezone, "name", timetable.timezone)) == expected
+
+
+def test_a_period_is_a_schedule(airflow_home):
+    from reliability_airflow.schedule import timetable_of
+
+    assert timetable_of(timedelta(hours=6), start(timezone.utc)).delta == timedelta(hours=6)
+    assert timetable_of("@quarterly", None).expression == "0 0 1 */3 *"
+    assert timetable_of(None, None) is None
+
+
+@pytest.mark.parametrize("schedule", ["@continuous", "@once", "hello", timedelta(0), [], object()])
+def test_a_schedule_without_data_intervals_is_refused(airflow_home, schedule):
+    from reliability_airflow.schedule import timetable_of
+
+    with pytest.raises(InvalidDefinition, match="cannot have this schedule"):
+        timetable_of(schedule, start(timezone.utc))
+
+
+def test_a_start_date_whose_zone_has_no_name_is_refused(airflow_home):
+    from reliability_airflow.schedule import timetable_of
+
+    with pytest.raises(InvalidDefinition, match="ZoneInfo"):
+        timetable_of("@daily", start(timezone(timedelta(hours=1))))
+
+
+def test_a_topology_dag_inside_a_task_group_is_refused(airflow_home):
+    from airflow.sdk import DAG, TaskGroup
+
+    from reliability_airflow import topology_dag
+
+    with DAG("outer"), TaskGroup("group"), pytest.raises(InvalidDefinition, match="task group"):
+        topology_dag(global_count.topology, schedule=None, start_date=start(timezone.utc))
