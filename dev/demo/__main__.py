@@ -12,6 +12,7 @@ With KEEP=1 all of it runs on at the end.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Collection
@@ -24,6 +25,7 @@ from rich.console import Console
 
 from dev.demo.backfill import Backfill, is_known
 from dev.demo.faults import VICTIMS, Killed, Victim, kill_one
+from dev.demo.guard import Guard
 from dev.demo.report import (
     Tables,
     compare,
@@ -54,6 +56,7 @@ POLL_INTERVAL_SECONDS = 1.0
 POLLS_PER_AIRFLOW_LOOK = 15
 REPAIRS = 3
 LOG_WIDTH = 100
+INTERRUPTED = 130
 
 
 MONTHS = Backfill(
@@ -84,6 +87,7 @@ class Demo:
         self.console = console
         _environment().destroy()
         self.environment = _environment()
+        self.guard = Guard(ROOT, self.environment.state_dir)
         self.connection = LedgerConnection("service=reliability", application_name="demo")
         self.killed: Killed | None = None
         self.restarts: dict[str, int] = {}
@@ -241,14 +245,20 @@ def main() -> int:
     except DevError as error:
         console.print(str(error))
         return 2
+    for stop in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(stop, signal.default_int_handler)
     try:
         exact = demo.run()
     except (DevError, ReliabilityError) as error:
         console.print(f"the demo did not finish: {error}")
         exact = False
-    finally:
-        if not is_kept():
-            demo.environment.down()
+    except KeyboardInterrupt:
+        console.print("interrupted: taking Airflow and Postgres down")
+        demo.environment.down()
+        return INTERRUPTED
+    if not is_kept():
+        demo.environment.down()
+    demo.guard.release()
     console.print("exact: yes" if exact else "exact: NO")
     if is_kept():
         console.print(where_it_runs(demo.environment))
