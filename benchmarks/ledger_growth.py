@@ -206,7 +206,7 @@ def parameters(topology: str, txid: int) -> dict[str, Any]:
         "item": f"copy {txid}", "items": [f"copy {txid}"], "file": f"copy {txid}$",
         "parts": ["{(,)}"], "below": txid + 1, "before": txid + 1, "page": 20,
         "curr_txid": txid + 1, "commit_number": txid, "commit_numbers": [txid],
-        "granted_after": -1, "overdue": 0, "most": 100, "at_once": False, "last": 1000,
+        "granted_after": -1, "most": 100, "last": 1000,
         "request_lease": 600, "silence": 900, "keep_txids": 1000, "keep_age": None,
         "after": 0, "through": 0, "database": "",
     }  # fmt: skip

@@ -1065,6 +1065,8 @@ CREATE VIEW reliability.audits (topology text, txid bigint, interval_start times
 
 CREATE VIEW reliability.blocked_transaction (topology text, txid bigint, interval_start timestamp with time zone, interval_end timestamp with time zone, dag_id text, run_id text, emitted_at timestamp with time zone, held_reason text) AS ...;
 
+CREATE VIEW reliability.commit_position (topology text, "position" jsonb) AS ...;
+
 CREATE VIEW reliability.commits_by_hour (topology text, hour timestamp with time zone, commits bigint, replays bigint, rollbacks bigint, rows bigint, median_commit_seconds double precision, median_seconds double precision) AS ...;
 
 CREATE VIEW reliability.commits_by_minute (topology text, minute timestamp with time zone, commits bigint, replays bigint, rollbacks bigint, rows bigint, median_commit_seconds double precision, median_seconds double precision) AS ...;

@@ -33,6 +33,7 @@ from reliability.core.errors import (
     TxidHeld,
     error_types,
 )
+from reliability.core.plan import Position
 from reliability.core.request import Request, RequestKind, RequestStatus
 from reliability.core.skip import Skipped
 from reliability.core.spout import Interval
@@ -206,8 +207,6 @@ class Snapshot:
     :param is_frozen: the txid has its batch; an opaque spout's is cut when an attempt begins (E4)
     :param paused: why the topology is paused, None if it is not
     :param is_throttled: the last attempt of the topology began less than its emit interval ago
-    :param is_gathering: the last physical commit is younger than the checkpoint interval, so that
-        more txids may join the next one
     :param lacks_predecessor: an opaque spout's batch cannot be cut yet, because the previous txid
         has no attempt to start from
     :param replay_refusal: why the topology's states cannot replace what this txid committed
@@ -217,7 +216,7 @@ class Snapshot:
     """
 
     txid: int
-    curr_txid: int
+    position: Position
     max_spout_pending: int
     live: LiveAttempt | None
     replays_processing: int
@@ -225,13 +224,16 @@ class Snapshot:
     is_frozen: bool = True
     paused: str | None = None
     is_throttled: bool = False
-    is_gathering: bool = False
     lacks_predecessor: bool = False
     replay_refusal: str | None = None
     held: str | None = None
     skipped: Skipped | None = None
     max_replay_pending: int = 1
     interval: Interval | None = None
+
+    @property
+    def curr_txid(self) -> int:
+        return self.position.curr_txid
 
     @property
     def is_replay(self) -> bool:
@@ -248,8 +250,7 @@ class Snapshot:
     @property
     def may_commit(self) -> bool:
         """Say whether the txid's PROCESSED attempt may commit now."""
-        processed = self.live is not None and self.live.is_processed
-        return processed and self.txid <= self.curr_txid
+        return self.position.may_commit(self.txid)
 
 
 @dataclass(frozen=True, slots=True)
@@ -369,10 +370,10 @@ def _serves(live: LiveAttempt, request: Request) -> bool:
 
 
 def _commit_in_turn(snapshot: Snapshot, request: Request) -> Action:
-    if snapshot.may_commit and snapshot.is_gathering:
-        return Wait("the checkpoint interval to pass")
     if snapshot.may_commit:
         return Commit()
+    if snapshot.txid == snapshot.curr_txid:
+        return Wait("the checkpoint interval to pass")
     return _wait(snapshot, request, f"txid {snapshot.curr_txid} to commit first")
 
 

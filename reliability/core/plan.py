@@ -10,8 +10,8 @@ replay at most, and the other way round.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from reliability.core.attempt import TransactionAttempt
@@ -26,10 +26,11 @@ MAX_ROWS = 100_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Due:
-    """A PROCESSED attempt that may be committed next: a replay, or a first commit near curr_txid.
+    """A PROCESSED attempt, which commits in its turn: a first commit or a replay.
 
     :param committed_attempt: the attempt that it would replace, None for a first commit
     :param staged_rows: how many rows are staged for it, in all sinks of this database
+    :param age: seconds since it was processed
     """
 
     txid: int
@@ -37,6 +38,56 @@ class Due:
     nonce: str
     committed_attempt: int | None
     staged_rows: int
+    age: float = field(default=0.0, compare=False)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Position:
+    """The position of a topology: all that decides what commits next.
+
+    :param commit_number: the last c that was used
+    :param groups_commits: several first commits may share one physical commit
+    :param is_gathering: the checkpoint interval since the last first commit has not passed
+    :param last_was_first_commit: so was the last change of the states: a replay goes next
+    :param processed: in the order of their txids; a dry run never commits and is not among them
+    """
+
+    curr_txid: int
+    commit_number: int = 0
+    groups_commits: bool = True
+    is_gathering: bool = False
+    last_was_first_commit: bool = False
+    processed: tuple[Due, ...] = ()
+
+    def may_commit(self, txid: int) -> bool:
+        """Say whether the txid's PROCESSED attempt may commit now: curr_txid, or a replay."""
+        first_commit, replays = self.first_commits()[:1], self.replays()
+        return any(one.txid == txid for one in (*first_commit, *replays))
+
+    def replays(self) -> list[Due]:
+        """Return the replays; they do not wait for the checkpoint interval."""
+        return [one for one in self.processed if one.txid < self.curr_txid]
+
+    def first_commits(self, one_by_one: int = 0) -> list[Due]:
+        """Return the first commits that share the next physical commit.
+
+        :param one_by_one: each up to this txid alone and at once: their group was refused
+        """
+        is_alone = self.curr_txid <= one_by_one
+        if self.is_gathering and not is_alone:
+            return []
+        most = 1 if is_alone or not self.groups_commits else MAX_TXIDS
+        group: list[Due] = []
+        rows = 0
+        for one in self.processed:
+            if one.txid < self.curr_txid:
+                continue
+            rows += one.staged_rows
+            is_next = one.txid == self.curr_txid + len(group)
+            if not is_next or len(group) == most or (group and rows > MAX_ROWS):
+                break
+            group.append(one)
+        return group
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,32 +206,26 @@ def planned_from_json(data: Mapping[str, Any]) -> PlannedChange:
 
 
 def next_plan(
-    due: Sequence[Due],
-    *,
-    curr_txid: int,
-    commit_number: int,
-    most: int = MAX_TXIDS,
-    last_was_first_commit: bool = False,
+    position: Position, *, overdue: int = 0, one_by_one: int = 0
 ) -> tuple[PlannedCommit, ...]:
     """Plan the first commits that are due from `curr_txid` without a gap, or one replay.
 
-    :param due: in the order of their txids
-    :param commit_number: the last c that was used
-    :param most: how many first commits may share one physical commit
-    :param last_was_first_commit: a due replay goes first
+    :param overdue: skip what was processed less than this many seconds ago
+    :param one_by_one: see `Position.first_commits`
 
     >>> a, b, d = (Due(txid=t, attempt_id=0, nonce="n", committed_attempt=None, staged_rows=1)
     ...            for t in (7, 8, 10))
-    >>> [(p.commit_number, str(p.attempt)) for p in next_plan([a, b, d], curr_txid=7,
-    ...                                                        commit_number=6)]
+    >>> position = Position(curr_txid=7, commit_number=6, processed=(a, b, d))
+    >>> [(p.commit_number, str(p.attempt)) for p in next_plan(position)]
     [(7, '7:0'), (8, '8:0')]
     """
-    first_commits = _first_commits(due, curr_txid, most)
-    replay = [one for one in due if one.txid < curr_txid][:1]
-    group = (replay or first_commits) if last_was_first_commit else (first_commits or replay)
+    found = (one for one in position.processed if not overdue or one.age > overdue)
+    due = replace(position, processed=tuple(found))
+    first_commits, replay = due.first_commits(one_by_one), due.replays()[:1]
+    group = (replay or first_commits) if due.last_was_first_commit else (first_commits or replay)
     return tuple(
         PlannedCommit(
-            commit_number=commit_number + place,
+            commit_number=position.commit_number + place,
             txid=one.txid,
             attempt_id=one.attempt_id,
             nonce=one.nonce,
@@ -188,17 +233,3 @@ def next_plan(
         )
         for place, one in enumerate(group, start=1)
     )
-
-
-def _first_commits(due: Sequence[Due], curr_txid: int, most: int) -> list[Due]:
-    group: list[Due] = []
-    rows = 0
-    for one in due:
-        if one.txid < curr_txid:
-            continue
-        rows += one.staged_rows
-        is_next = one.txid == curr_txid + len(group)
-        if not is_next or len(group) == most or (group and rows > MAX_ROWS):
-            break
-        group.append(one)
-    return group

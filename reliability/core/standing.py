@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from reliability.core.coordinator import AttemptStatus, Blocked, LiveAttempt, Snapshot
+from reliability.core.plan import Position
 from reliability.core.skip import Skipped
 
 PROCESSING = (AttemptStatus.PROCESSING, AttemptStatus.SEALING)
@@ -15,7 +16,6 @@ PROCESSING = (AttemptStatus.PROCESSING, AttemptStatus.SEALING)
 class Standing:
     """Everything that decisions about a topology's txids need, except the history of a replay.
 
-    :param is_gathering: the checkpoint interval since the last first commit has not passed
     :param live: txid -> its live attempt
     :param unfrozen: uncommitted txids whose batch is cut when they begin
     :param held: txid -> why a person must release it
@@ -23,24 +23,27 @@ class Standing:
     :param skipped: txids that a person has skipped
     """
 
-    curr_txid: int
+    position: Position
     max_spout_pending: int
     max_replay_pending: int
     paused: str | None
     is_throttled: bool
-    is_gathering: bool
     live: Mapping[int, LiveAttempt]
     unfrozen: frozenset[int]
     held: Mapping[int, str]
     blocked: Blocked | None
     skipped: Mapping[int, Skipped]
 
+    @property
+    def curr_txid(self) -> int:
+        return self.position.curr_txid
+
     def snapshot(self, txid: int) -> Snapshot:
         """Return the snapshot of one txid."""
         blocked = self.blocked if self.blocked and self.blocked.txid < txid else None
         return Snapshot(
             txid=txid,
-            curr_txid=self.curr_txid,
+            position=self.position,
             max_spout_pending=self.max_spout_pending,
             live=self.live.get(txid),
             replays_processing=len(self.replays() - {txid}),
@@ -48,7 +51,6 @@ class Standing:
             paused=self.paused,
             is_throttled=self.is_throttled,
             is_frozen=txid not in self.unfrozen,
-            is_gathering=self.is_gathering and txid == self.curr_txid,
             lacks_predecessor=txid in self.unfrozen and not self._has_predecessor(txid),
             held=self.held.get(txid),
             skipped=self.skipped.get(txid),

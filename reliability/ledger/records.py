@@ -11,6 +11,7 @@ from reliability.core.coordinator import (
     StepProgress,
 )
 from reliability.core.fold import Fold
+from reliability.core.plan import Due, Position
 from reliability.core.request import Request, RequestKind, RequestStatus, TaskTry
 from reliability.core.skip import Skipped
 from reliability.core.spout import BatchMeta, Interval, ItemPart, read_parts
@@ -51,7 +52,7 @@ def snapshot_of(row: Row, blocked: Row | None, replay_refusal: str | None) -> Sn
     is_first = row["txid"] == 1
     return Snapshot(
         txid=row["txid"],
-        curr_txid=row["curr_txid"],
+        position=position_of(row),
         max_spout_pending=row["max_spout_pending"],
         live=None if row["live_attempt_id"] is None else live_attempt_of(row),
         replays_processing=row["replays_processing"],
@@ -59,7 +60,6 @@ def snapshot_of(row: Row, blocked: Row | None, replay_refusal: str | None) -> Sn
         is_frozen=row["is_frozen"],
         paused=row["paused_reason"],
         is_throttled=row["is_throttled"],
-        is_gathering=row["is_gathering"],
         lacks_predecessor=(
             not row["is_frozen"] and not is_first and row["predecessor_attempt"] is None
         ),
@@ -69,6 +69,12 @@ def snapshot_of(row: Row, blocked: Row | None, replay_refusal: str | None) -> Sn
         max_replay_pending=row["max_replay_pending"],
         interval=interval_of(row),
     )
+
+
+def position_of(row: Row) -> Position:
+    """Convert the position of a topology."""
+    found = row["position"]
+    return Position(**{**found, "processed": tuple(Due(**one) for one in found["processed"])})
 
 
 def live_attempt_of(row: Row) -> LiveAttempt:

@@ -145,9 +145,7 @@ def _run_until_done(
                 committed = drain(
                     connection, task.topology.name, own_txid=task.txid, observer=observer
                 )
-                executor.committed(committed)
-                if not committed:  # another process was faster, or it is no longer due
-                    executor.wait(Wait("its commit"))
+                executor.committed(committed)  # if nothing, another process was faster
             case CommitEmpty():
                 skip_again(connection, task.topology.name, task.txid)
             case DryRun():

@@ -1,12 +1,8 @@
 -- snapshot --
 -- Everything that the coordinator's decisions need of a topology, one of its txids and a request for
 -- it, in one statement.
-SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.paused_reason,
+SELECT t.topology, t.txid, p.curr_txid, c.position, p.max_spout_pending, p.paused_reason,
        coalesce(p.last_granted_at + p.emit_interval > clock_timestamp(), false) AS is_throttled,
-       EXISTS (SELECT FROM reliability.commit_log c
-                WHERE c.topology = p.topology AND t.txid = p.curr_txid
-                  AND c.txid = p.curr_txid - 1 AND c.kind = 'COMMIT'
-                  AND c.committed_at > clock_timestamp() - p.checkpoint_interval) AS is_gathering,
        t.interval_start, t.interval_end, t.batch_meta IS NOT NULL AS is_frozen, t.held_reason,
        p.max_replay_pending, k.skipped_at, k.skipped_by, k.reason AS skipped_reason,
        b.attempt_id AS predecessor_attempt,
@@ -34,6 +30,7 @@ SELECT t.topology, t.txid, p.curr_txid, p.max_spout_pending, p.paused_reason,
        EXISTS (SELECT FROM reliability.exclusion x
                 WHERE x.topology = p.topology AND x.ended_at IS NULL) AS has_exclusions
   FROM reliability.topology p
+  JOIN reliability.commit_position c ON c.topology = p.topology
   JOIN reliability.transaction t ON t.topology = p.topology AND t.txid = %(txid)s
   LEFT JOIN reliability.attempt l ON l.topology = t.topology AND l.txid = t.txid
         AND l.status IN ('PROCESSING', 'SEALING', 'PROCESSED')

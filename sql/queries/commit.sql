@@ -22,33 +22,9 @@ SELECT coalesce((SELECT jsonb_agg(s.definition ORDER BY s.state) FROM reliabilit
 SELECT EXISTS (SELECT FROM reliability.attempt
                 WHERE topology = %(topology)s AND status = 'PROCESSED') AS is_any_processed;
 
--- due --
--- What may commit now: PROCESSED attempts from curr_txid on, if they follow each other without a
--- gap, and those of replays. A dry run never commits. First commits keep the checkpoint interval,
--- so that more of them share a physical commit, unless they may not share one. With each, the
--- topology's position, and for a replay whether the last change was a first commit: then it goes next.
-SELECT p.curr_txid, p.commit_number,
-       CASE WHEN a.txid < p.curr_txid THEN (
-            SELECT l.kind = 'COMMIT' FROM reliability.commit_log l
-             WHERE l.topology = p.topology ORDER BY l.commit_number DESC LIMIT 1)
-       END AS last_was_first_commit,
-       a.txid, a.attempt_id, a.nonce::text AS nonce, t.committed_attempt,
-       (SELECT coalesce(sum(s.staged_rows), 0)::bigint FROM reliability.sink s
-         WHERE s.topology = a.topology AND s.txid = a.txid
-           AND s.attempt_id = a.attempt_id) AS staged_rows
-  FROM reliability.topology p
-  JOIN reliability.attempt a ON a.topology = p.topology AND a.status = 'PROCESSED'
-       AND a.txid < p.curr_txid + CASE WHEN p.groups_commits THEN %(most)s ELSE 1 END
-  JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid
- WHERE p.topology = %(topology)s
-   AND NOT EXISTS (SELECT FROM reliability.request r
-                    WHERE r.request_id = a.request_id AND r.is_dry_run)
-   AND (%(overdue)s = 0 OR a.processed_at < clock_timestamp() - %(overdue)s * interval '1 second')
-   AND (a.txid < p.curr_txid OR %(at_once)s OR NOT p.groups_commits OR NOT EXISTS (
-        SELECT FROM reliability.commit_log l
-         WHERE l.topology = p.topology AND l.txid = p.curr_txid - 1 AND l.kind = 'COMMIT'
-           AND l.committed_at > clock_timestamp() - p.checkpoint_interval))
- ORDER BY a.txid;
+-- position --
+-- All that decides what commits next.
+SELECT position FROM reliability.commit_position WHERE topology = %(topology)s;
 
 -- advance_state --
 -- A state takes its next commit numbers, from %(commit_number)s on (C3).

@@ -1,11 +1,10 @@
 -- standing --
 -- The part of a topology's position that the decisions about all its txids share.
-SELECT p.curr_txid, p.next_txid, p.max_spout_pending, p.max_replay_pending, p.paused_reason,
-       coalesce(p.last_granted_at + p.emit_interval > clock_timestamp(), false) AS is_throttled,
-       EXISTS (SELECT FROM reliability.commit_log c
-                WHERE c.topology = p.topology AND c.txid = p.curr_txid - 1 AND c.kind = 'COMMIT'
-                  AND c.committed_at > clock_timestamp() - p.checkpoint_interval) AS is_gathering
-  FROM reliability.topology p WHERE p.topology = %(topology)s;
+SELECT c.position, p.next_txid, p.max_spout_pending, p.max_replay_pending, p.paused_reason,
+       coalesce(p.last_granted_at + p.emit_interval > clock_timestamp(), false) AS is_throttled
+  FROM reliability.topology p
+  JOIN reliability.commit_position c USING (topology)
+ WHERE p.topology = %(topology)s;
 
 -- live_attempts --
 -- The live attempts of a topology with their steps; there are few.

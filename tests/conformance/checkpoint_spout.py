@@ -24,7 +24,7 @@ from reliability.core.checkpoint import COORDINATOR, CheckpointAction, Message, 
 from reliability.core.errors import CheckpointTakenOver
 from reliability.ledger.locks import PATIENCE_SECONDS
 from reliability.transaction.commit.checkpoint import Checkpoint
-from reliability.transaction.commit.plan import DrainLimits, read_plan
+from reliability.transaction.commit.plan import read_plan
 from tests.conformance.bench import ELSEWHERE, Bench
 from tests.conformance.checkpointing import (
     checkpoint_of,
@@ -53,11 +53,14 @@ class Played:
         self.at_once = vector.data.get("interval_elapsed_always", True)
         if not self.at_once:
             for database in ("", ELSEWHERE):
-                interval = "UPDATE reliability.topology SET checkpoint_interval = '1 hour'"
+                interval = (
+                    "UPDATE reliability.topology"
+                    " SET checkpoint_interval = '1 hour', groups_commits = false"
+                )
                 run_in(self.staged, database, interval)
-        limits = DrainLimits(most=1, at_once=self.at_once)
-        self.planner = partial(read_plan, self.staged.topology, limits)
-        self.due = partial(read_plan, self.staged.topology, DrainLimits(most=1, at_once=True))
+        planner = partial(read_plan, self.staged.topology)
+        self.due = partial(planner, one_by_one=10**9)
+        self.planner = self.due if self.at_once else planner
         for txid in range(1, 3 + sum(step["op"] == "nextTuple" for step in steps)):
             self.staged.process(txid, {"": [1], ELSEWHERE: [1]})
         self.emitted: dict[int, Message] = {}

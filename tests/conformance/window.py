@@ -16,12 +16,12 @@ from reliability.core.coordinator import Begin, Commit
 from reliability.core.graph import THE_STEP
 from reliability.transaction.commit.committer import committer
 from reliability.transaction.commit.drain import _refuse
-from reliability.transaction.commit.plan import AppliedPlan, DrainLimits, RefusedPlan, read_plan
+from reliability.transaction.commit.plan import AppliedPlan, RefusedPlan, read_plan
 from reliability.transaction.emit.requests import Run
 from tests.conformance.bench import Bench
 
 LIVE = ("PROCESSING", "SEALING", "PROCESSED")
-_ONE = DrainLimits(most=1, at_once=True)  # a turn of the drain's loop, of one txid
+_ALL = 10**9  # each first commit up to here is one physical commit
 
 Attempt = tuple[int, int]
 Emitted = list[list[Any]]
@@ -151,7 +151,7 @@ class Window:
     def commit_one(self) -> AppliedPlan | RefusedPlan | None:
         """Carry out one physical commit of one txid."""
         with committer(self.connection, self.name) as commit_change:
-            return commit_change(partial(read_plan, self.name, _ONE))
+            return commit_change(partial(read_plan, self.name, one_by_one=_ALL))
 
     def refuse_one(self, table: str) -> None:
         """The data do not fit the target: the commit is refused, and its attempt fails."""

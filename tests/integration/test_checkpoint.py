@@ -38,7 +38,6 @@ from reliability.transaction.commit.drain import drain
 from reliability.transaction.commit.participant import Participant
 from reliability.transaction.commit.plan import (
     AppliedPlan,
-    DrainLimits,
     Planner,
     RefusedPlan,
     read_plan,
@@ -396,7 +395,7 @@ def test_a_process_that_is_killed_at_any_border_of_a_transaction_is_repaired(con
 
 
 def whatever_is_due(driver: Checkpoint) -> Planner:
-    return partial(read_plan, driver.topology, DrainLimits())
+    return partial(read_plan, driver.topology)
 
 
 def asked(driver: Checkpoint) -> Message:

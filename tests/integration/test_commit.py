@@ -23,7 +23,10 @@ from reliability.core.errors import (
 )
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
+from reliability.settings import Leases
 from reliability.transaction.commit.drain import drain
+from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.process.standing import read_standing
 from tests.support.doomed import doomed
 from tests.support.fix_pipeline import in_both_engines, month, shop, write_parquet
 from tests.support.fix_postgres import own_session, rows
@@ -284,6 +287,27 @@ def test_first_commits_keep_the_checkpoint_interval_and_gather(staged, connectio
     assert drain(connection, "small") == []
     age_commits(connection, "2 min")
     assert [c.attempt.txid for c in drain(connection, "small")] == [2, 3]
+
+
+def test_who_never_groups_commits_keeps_the_checkpoint_interval_too(connection, add_database):
+    """C5: the coordinator said Wait while every sweep committed."""
+    add_database("east")
+    opaque = Staged(connection, "small", ["east"], OpaqueState)
+    set_interval(connection, "1 hour")
+    for txid in (1, 2):
+        opaque.process(txid, {"": [txid], "east": [txid]})
+    at_once = Leases(overdue=0)
+    assert [c.attempt.txid for c in drain(connection, "small")] == [1]
+    assert not may_commit(connection, 2)
+    assert sweep(connection, "small", at_once).committed == []
+    age_commits(connection, "61 min")
+    assert may_commit(connection, 2)
+    assert [c.attempt.txid for c in sweep(connection, "small", at_once).committed] == [2]
+
+
+def may_commit(connection, txid):
+    with connection.transaction() as tx:
+        return read_standing(tx, "small").snapshot(txid).may_commit
 
 
 def test_a_replay_does_not_wait_for_the_checkpoint_interval(staged, connection):

@@ -20,7 +20,7 @@ COPIES = 3000
 ASKED = (
     *("whole_items", "any_part_is_allocated", "emitted_intervals", "unfrozen_txids"),
     *("txids_of_interval", "txids_of_run", "last_committed_batch", "latest_request"),
-    *("facts_for_request", "snapshot", "due", "latest_requests_of_run"),
+    *("facts_for_request", "snapshot", "position", "latest_requests_of_run"),
     *("standing", "live_attempts", "unfrozen_or_held", "requests_that_changed"),
     *("expired_attempts", "silent_requests", "attempts_to_clean", "left_behind", "horizon"),
     *("runs_without_their_txids", "blocked_txid", "gauges"),

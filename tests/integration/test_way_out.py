@@ -22,7 +22,7 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.commit.checkpoint import driving
 from reliability.transaction.commit.drain import drain
 from reliability.transaction.commit.participant import Participant
-from reliability.transaction.commit.plan import DrainLimits, plan_nothing, read_plan
+from reliability.transaction.commit.plan import plan_nothing, read_plan
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.topology.lifecycle import declare
 from tests.support.doomed import EVERY, doomed
@@ -233,7 +233,7 @@ def test_what_somebody_is_about_to_commit_is_not_taken_for_stuck(connection, eas
     """Else a dry run would advise to take back a txid too many."""
     staged = committed(connection)
     staged.process(2, everywhere([2]), 1)
-    planner = partial(read_plan, staged.topology, DrainLimits())
+    planner = partial(read_plan, staged.topology)
     with ThreadPoolExecutor(1) as thread:
         with driving(staged.participants, patience=10) as driver:
             assert driver.begin_epoch(planner)

@@ -137,9 +137,9 @@ MUTANTS = (
     Mutant(
         rule="R2",
         name="a dry run commits",
-        path="sql/queries/commit.sql",
-        old="                    WHERE r.request_id = a.request_id AND r.is_dry_run)\n",
-        new="                    WHERE r.request_id = a.request_id AND false)\n",
+        path="sql/migrations/0025_position.sql",
+        old="WHERE r.request_id = a.request_id AND r.is_dry_run)",
+        new="WHERE r.request_id = a.request_id AND false)",
         tests=("tests/replay/test_identities.py::test_a_dry_run_that_died_is_in_nobodys_way",),
     ),
     Mutant(
@@ -787,6 +787,30 @@ MUTANTS = (
         new="            elif len(outcome.plan) > 100:\n",
         tests=(COMMITS + "test_when_a_group_is_refused_only_the_guilty_txid_blocks",),
         in_histories=True,
+    ),
+    Mutant(
+        rule="C5",
+        name="who never groups commits keeps no checkpoint interval",
+        path="reliability/core/plan.py",
+        old="        if self.is_gathering and not is_alone:\n",
+        new="        if self.is_gathering and self.groups_commits and not is_alone:\n",
+        tests=(
+            "tests/integration/test_commit.py"
+            "::test_who_never_groups_commits_keeps_the_checkpoint_interval_too",
+            "tests/simulation/test_known_histories.py::test_a_known_history_holds"
+            "[a commit of what never shares one, within the checkpoint interval]",
+        ),
+    ),
+    Mutant(
+        rule="C5",
+        name="the checkpoint interval is over once a group was refused",
+        path="reliability/core/plan.py",
+        old="        is_alone = self.curr_txid <= one_by_one\n",
+        new="        is_alone = one_by_one > 0\n",
+        tests=(
+            "tests/unit/test_checkpoint_decisions.py"
+            "::test_only_the_txids_of_a_refused_group_are_tried_one_by_one_and_at_once",
+        ),
     ),
     Mutant(
         rule="C6",

@@ -16,7 +16,7 @@ from reliability.core.spout import SpoutKind
 from reliability.core.state import StateKind
 from tests.simulation.config import Config
 from tests.simulation.contents import BEST, LINES, VIEW, Tuple, expected, tuples
-from tests.simulation.observed import Observed
+from tests.simulation.observed import Observed, Rows
 
 LIVE = ("PROCESSING", "SEALING", "PROCESSED")
 SEALED = ("PROCESSED", "COMMITTED", "REPLACED", "ROLLED_BACK", "DRY_RUN")
@@ -180,6 +180,7 @@ class Invariants(Books):
         self._empty: set[Key] = set()
         self._frozen: dict[int, Any] = {}
         self._commits = 0
+        self.is_gathering = False  # no first commit may follow
         self.has_refused = False  # a table has refused whatever came
 
     def check(self, seen: Observed) -> None:
@@ -217,7 +218,9 @@ class Invariants(Books):
         assert txids == list(range(1, seen.topology["next_txid"])), "E3: txids have no gap"
         committed = [t["txid"] for t in seen.transactions if t["committed_attempt"] is not None]
         assert committed == list(range(1, seen.curr_txid)), "G2: 1 … curr_txid - 1 are committed"
-        self._held(seen)
+        new, self._commits = seen.commits[self._commits :], len(seen.commits)
+        self._held(seen, new)
+        self._gathers(seen, new)
         self._skipped(seen)
 
     def _skipped(self, seen: Observed) -> None:
@@ -228,11 +231,17 @@ class Invariants(Books):
             if t["txid"] in skipped and t["committed_attempt"] is not None:
                 assert verdicts[t["txid"], t["committed_attempt"]], "C8: a skipped txid came back"
 
-    def _held(self, seen: Observed) -> None:
+    def _gathers(self, seen: Observed, new: Rows) -> None:
+        """C5: first commits keep the checkpoint interval, unless they were decided before it."""
+        is_first = any(commit["kind"] == "COMMIT" for commit in new)
+        assert not (self.is_gathering and is_first), "C5: the checkpoint interval"
+        at_rest = seen.checkpoint["phase"] == Phase.COMMITTED.value
+        self.is_gathering = seen.topology["is_gathering"] and at_rest
+
+    def _held(self, seen: Observed, new: Rows) -> None:
         held = {t["txid"] for t in seen.transactions if t["is_held"]}
         live = {a["txid"] for a in seen.attempts if a["status"] in LIVE}
         assert not held & live, "H4: a held txid is processed"
-        new, self._commits = seen.commits[self._commits :], len(seen.commits)
         if new and new[-1]["kind"] == "ROLLBACK":
             later = {t["txid"] for t in seen.transactions if t["txid"] > new[-1]["txid"]}
             assert held == later, "H4: what was rolled back is held"

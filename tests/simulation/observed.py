@@ -19,8 +19,11 @@ from tests.simulation.contents import COLUMNS
 Rows = list[dict[str, Any]]
 
 _LEDGER = {
-    "topology": "SELECT curr_txid, next_txid, commit_number, max_spout_pending"
-    " FROM reliability.topology WHERE topology = $1",
+    "topology": "SELECT curr_txid, next_txid, commit_number, max_spout_pending,"
+    " EXISTS (SELECT FROM reliability.commit_log l WHERE l.topology = p.topology"
+    "  AND l.kind = 'COMMIT' AND l.txid = p.curr_txid - 1"
+    "  AND l.committed_at > clock_timestamp() - p.checkpoint_interval) AS is_gathering"
+    " FROM reliability.topology p WHERE topology = $1",
     "checkpoint": "SELECT phase, commit_number, plan FROM reliability.checkpoint"
     " WHERE topology = $1",
     "transactions": "SELECT txid, batch_meta, committed_attempt, commit_number,"

@@ -10,7 +10,7 @@ from tests.simulation.config import Config
 from tests.simulation.connections import SimulatedConnection
 from tests.simulation.contents import BEST, LINES, VIEW
 from tests.simulation.histories import SESSIONS_OF_THEIR_OWN, History, happen
-from tests.simulation.operations import Again, Claim, HoursPass, Open, Stage, Sweep, Work
+from tests.simulation.operations import Again, Claim, Commit, HoursPass, Open, Stage, Sweep, Work
 from tests.simulation.world import Silent
 
 KNOWN = {
@@ -32,6 +32,9 @@ KNOWN = {
     "a sweep that ends an attempt while it opens a table": History(
         Config(states=(VIEW, BEST), min_rows=(1,)),
         (Claim(), HoursPass(Silent.SPARK), Open(within=Sweep(clean=True)), Work()),
+    ),
+    "a commit of what never shares one, within the checkpoint interval": History(
+        Config(best=StateKind.OPAQUE, grouped=True, databases=2), (Work(), Work(task=0), Commit())
     ),
 }
 

@@ -28,6 +28,7 @@ from reliability.core.errors import (
     StateDefinitionChanged,
     UnexpectedAnswer,
 )
+from reliability.core.plan import PlannedCommit
 from reliability.core.request import TaskTry
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import Leases, database_dsn
@@ -36,7 +37,7 @@ from reliability.states import attempt_table
 from reliability.states.tables import StateTables
 from reliability.transaction import run as run_module
 from reliability.transaction.commit.checkpoint import Checkpoint
-from reliability.transaction.commit.plan import Committed, DrainLimits, read_plan
+from reliability.transaction.commit.plan import Committed, read_plan
 from reliability.transaction.correct.rollback import release
 from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.maintain import merge
@@ -162,12 +163,29 @@ class World:
     def check_standing(self) -> None:
         """What one reading of the topology says of each txid is what is read of that txid alone."""
         with FAULTS.armed(None), self.connection.transaction(reads_only=True) as tx:
-            standing = read_standing(tx, self.name)
+            standing, plan = read_standing(tx, self.name), read_plan(self.name, tx)
+            due = self._due()
+            planned = {one.txid for one in plan[:1] if isinstance(one, PlannedCommit)}
+            assert planned <= due, "C5: a commit plans what is due"
+            assert bool(plan) == bool(due), "C5: a commit plans all that is due"
             for transaction in self.seen.transactions:
                 txid = transaction["txid"]
                 alone = read_snapshot_in(tx, self.name, txid, tuple(self.states.values()))
                 alone = replace(alone, replay_refusal=None, interval=None)  # not in the standing
                 assert standing.snapshot(txid) == alone, f"the standing of txid {txid}"
+                assert alone.may_commit == (txid in due), f"C5: the turn of txid {txid}"
+
+    def _due(self) -> set[int]:
+        """Return the txids that may commit now: curr_txid in its turn, and any replay."""
+        seen = self.seen
+        dry_runs = {r["request_id"] for r in seen.requests if r["is_dry_run"]}
+        processed = {
+            a["txid"]
+            for a in seen.attempts
+            if a["status"] == "PROCESSED" and a["request_id"] not in dry_runs
+        }
+        last = seen.curr_txid - seen.topology["is_gathering"]
+        return {txid for txid in processed if txid <= last}
 
     @contextmanager
     def connection_of(self, sink: str) -> Iterator[LedgerConnection]:
@@ -450,7 +468,7 @@ class World:
 
     def decide(self) -> None:
         """Drive what is due to its decision, and die."""
-        planner = partial(read_plan, self.name, DrainLimits())
+        planner = partial(read_plan, self.name)
         with TopologyDatabases.of(self.connection, self.name) as participants:
             driver = Checkpoint(participants, patience=10)
             if not driver.begin_epoch(planner):
@@ -480,6 +498,7 @@ class World:
 
     def hours_pass(self, silent: Silent) -> None:
         """Let two hours pass in which nobody shows any progress, or all runs are silent."""
+        self.invariants.is_gathering &= silent is not Silent.NOBODY
         with self.connection.transaction() as tx:
             for statement in _HOURS_PASS[silent]:
                 tx.run(statement, topology=self.name)

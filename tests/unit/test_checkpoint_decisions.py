@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +23,14 @@ from reliability.core.errors import (
     CheckpointTakenOver,
     LedgerCorruption,
 )
-from reliability.core.plan import MAX_ROWS, Due, PlannedRollback, next_plan, planned_from_json
+from reliability.core.plan import (
+    MAX_ROWS,
+    Due,
+    PlannedRollback,
+    Position,
+    next_plan,
+    planned_from_json,
+)
 
 P, C, D = Phase.PREPARING, Phase.COMMITTING, Phase.COMMITTED
 PREPARE, COMMIT = CheckpointAction.PREPARE, CheckpointAction.COMMIT
@@ -256,8 +265,11 @@ def due(txid, *, replaces=None, rows=1):
     return Due(txid=txid, attempt_id=0, nonce="n", committed_attempt=replaces, staged_rows=rows)
 
 
-def planned(found, curr_txid=3, **parameters):
-    plan = next_plan(found, curr_txid=curr_txid, commit_number=10, **parameters)
+def planned(found, *, one_by_one=0, **facts):
+    """Return the plan, of which the coordinator says the same: its first txid may commit."""
+    position = Position(curr_txid=3, commit_number=10, processed=tuple(found), **facts)
+    plan = next_plan(position, one_by_one=one_by_one)
+    assert one_by_one or all(position.may_commit(p.txid) for p in plan[:1])
     return [(p.commit_number, p.txid) for p in plan]
 
 
@@ -278,7 +290,6 @@ def test_a_replay_is_never_grouped_and_waits_for_first_commits():
 
 def test_a_group_is_bounded_by_txids_and_by_rows():
     assert len(planned([due(t) for t in range(3, 300)])) == 100
-    assert planned([due(3), due(4)], most=1) == [(11, 3)]
     assert planned([due(3, rows=MAX_ROWS), due(4)]) == [(11, 3)]
     assert planned([due(3, rows=MAX_ROWS + 1)]) == [(11, 3)]
 
@@ -290,13 +301,37 @@ def test_first_commits_and_replays_take_turns():
     assert planned([due(3)], last_was_first_commit=True) == [(11, 3)]
 
 
+def test_first_commits_wait_for_the_checkpoint_interval_and_replays_do_not():
+    """C5: also where txids never share a commit, so that the coordinator and a sweep agree."""
+    for groups in (True, False):
+        facts = {"is_gathering": True, "groups_commits": groups}
+        assert planned([due(3), due(4)], **facts) == []
+        assert planned([due(1, replaces=0), due(3)], **facts) == [(11, 1)]
+    assert planned([due(3), due(4)], groups_commits=False) == [(11, 3)]
+
+
+def test_only_the_txids_of_a_refused_group_are_tried_one_by_one_and_at_once():
+    """C5."""
+    both = [due(3), due(4)]
+    assert planned(both, one_by_one=4, is_gathering=True) == [(11, 3)]
+    assert planned(both, one_by_one=2) == [(11, 3), (12, 4)]
+    assert planned(both, one_by_one=2, is_gathering=True) == []
+
+
+def test_a_sweep_leaves_a_young_txid_to_its_own_task():
+    old, young = replace(due(3), age=11.0), replace(due(4), age=9.0)
+    position = Position(curr_txid=3, processed=(old, young))
+    assert [p.txid for p in next_plan(position, overdue=10)] == [3]
+    assert next_plan(replace(position, processed=(replace(old, age=9.0),)), overdue=10) == ()
+
+
 def test_a_rollback_is_planned_as_plain_data():
     back = PlannedRollback(commit_number=7, to_txid=3, reason="a wrong delivery")
     assert planned_from_json(back.to_json()) == back
 
 
 def test_an_unreadable_plan_is_corruption():
-    one = next_plan([due(3)], curr_txid=3, commit_number=10)[0]
+    [one] = next_plan(Position(curr_txid=3, processed=(due(3),)))
     assert planned_from_json(one.to_json()) == one
     with pytest.raises(LedgerCorruption):
         planned_from_json({"txid": 3})

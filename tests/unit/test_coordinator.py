@@ -34,6 +34,7 @@ from reliability.core.errors import (
     TxidBlocked,
     TxidHeld,
 )
+from reliability.core.plan import Due, Position
 from reliability.core.request import Request, RequestKind, RequestStatus
 from reliability.core.skip import Skipped
 
@@ -65,10 +66,22 @@ def live(status=PROCESSING, attempt_id=0, request_id=OWN, lease_expired=False, *
     )
 
 
-def snapshot(txid=1, curr_txid=1, pending=3, attempt=None, replays=0, blocked=None, **facts):
+def snapshot(
+    txid=1,
+    curr_txid=1,
+    pending=3,
+    attempt=None,
+    replays=0,
+    blocked=None,
+    is_gathering=False,
+    **facts,
+):
+    processed: tuple[Due, ...] = ()
+    if attempt is not None and attempt.is_processed and not attempt.is_dry_run:
+        processed = (Due(txid=txid, attempt_id=0, nonce="", committed_attempt=None, staged_rows=1),)
     return Snapshot(
         txid=txid,
-        curr_txid=curr_txid,
+        position=Position(curr_txid=curr_txid, is_gathering=is_gathering, processed=processed),
         max_spout_pending=pending,
         live=attempt,
         replays_processing=replays,

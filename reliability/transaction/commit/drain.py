@@ -13,7 +13,6 @@ States in several databases need more than one transaction: see checkpoint.py.
 from __future__ import annotations
 
 import logging
-from dataclasses import replace
 from functools import partial
 
 from reliability.core.attempt import TransactionAttempt
@@ -27,7 +26,6 @@ from reliability.transaction.commit.committer import committer
 from reliability.transaction.commit.plan import (
     AppliedPlan,
     Committed,
-    DrainLimits,
     RefusedPlan,
     read_plan,
 )
@@ -58,10 +56,10 @@ def drain(
         cannot commit
     """
     done: list[Committed] = []
-    limits = DrainLimits(overdue=overdue)
+    planner = partial(read_plan, topology, overdue=overdue)
     patience = PASSING_PATIENCE_SECONDS if overdue > 0 else PATIENCE_SECONDS
     with committer(connection, topology, patience, observer) as commit_change:
-        while (outcome := commit_change(partial(read_plan, topology, limits))) is not None:
+        while (outcome := commit_change(planner)) is not None:
             if isinstance(outcome, AppliedPlan):
                 committed = outcome.committed()
                 logger.info("%s committed %s", topology, ", ".join(map(_shown, committed)))
@@ -72,7 +70,8 @@ def drain(
                 logger.warning(
                     "%s: a group was refused, trying one by one: %s", topology, outcome.error
                 )
-                limits = replace(limits, most=1, at_once=True)
+                txids = [one.txid for one in outcome.plan if isinstance(one, PlannedCommit)]
+                planner = partial(planner, one_by_one=txids[-1])
             else:
                 refused = _refuse(connection, topology, outcome)
                 if refused is not None and refused.txid == own_txid:

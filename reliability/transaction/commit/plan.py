@@ -7,7 +7,7 @@ number.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.audits import AuditOutcome
@@ -21,14 +21,9 @@ from reliability.core.errors import (
     RollbackNotPossible,
     UnexpectedAnswer,
 )
-from reliability.core.plan import (
-    MAX_TXIDS,
-    Due,
-    Plan,
-    PlannedCommit,
-    next_plan,
-)
+from reliability.core.plan import Plan, PlannedCommit, next_plan
 from reliability.ledger.connection import DatabaseTransaction
+from reliability.ledger.records import position_of
 
 # Errors that the data of an attempt cause, not the availability of a database or a lock.
 REFUSALS = (
@@ -39,7 +34,6 @@ REFUSALS = (
     RollbackNotPossible,
     RepairNotPossible,
 )
-_DUE = tuple(field.name for field in fields(Due))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,20 +86,6 @@ class RefusedPlan:
     audits: Sequence[AuditOutcome] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DrainLimits:
-    """Which attempts a drain commits.
-
-    :param overdue: skip what was processed less than this many seconds ago
-    :param most: how many first commits may share one physical commit
-    :param at_once: do not wait for the checkpoint interval
-    """
-
-    overdue: int = 0
-    most: int = MAX_TXIDS
-    at_once: bool = False
-
-
 Planner = Callable[[DatabaseTransaction], Plan]
 """Plans a change under the topology's lock."""
 
@@ -115,21 +95,9 @@ def plan_nothing(tx: DatabaseTransaction) -> Plan:
     return ()
 
 
-def read_plan(topology: str, limits: DrainLimits, tx: DatabaseTransaction) -> Plan:
-    """Plan what commits next."""
-    rows = tx.all(
-        "due",
-        topology=topology,
-        overdue=limits.overdue,
-        most=limits.most,
-        at_once=limits.at_once,
-    )
-    if not rows:
-        return ()
-    return next_plan(
-        [Due(**{name: row[name] for name in _DUE}) for row in rows],
-        curr_txid=rows[0]["curr_txid"],
-        commit_number=rows[0]["commit_number"],
-        most=limits.most,
-        last_was_first_commit=any(row["last_was_first_commit"] for row in rows),
-    )
+def read_plan(
+    topology: str, tx: DatabaseTransaction, *, overdue: int = 0, one_by_one: int = 0
+) -> Plan:
+    """Plan what commits next; the limits are those of `next_plan`."""
+    position = position_of(tx.one("position", topology=topology))
+    return next_plan(position, overdue=overdue, one_by_one=one_by_one)

@@ -7,7 +7,13 @@ from collections.abc import Iterable
 from reliability.core.request import Request
 from reliability.core.standing import Standing
 from reliability.ledger.connection import DatabaseTransaction
-from reliability.ledger.records import blocked_of, live_attempt_of, request_of, skipped_of
+from reliability.ledger.records import (
+    blocked_of,
+    live_attempt_of,
+    position_of,
+    request_of,
+    skipped_of,
+)
 
 
 def read_standing(tx: DatabaseTransaction, topology: str) -> Standing:
@@ -17,16 +23,15 @@ def read_standing(tx: DatabaseTransaction, topology: str) -> Standing:
     """
     row = tx.one("standing", topology=topology)
     live = tx.all("live_attempts", topology=topology)
-    curr_txid = row["curr_txid"]
-    others = tx.all("unfrozen_or_held", topology=topology, curr_txid=curr_txid)
+    position = position_of(row)
+    others = tx.all("unfrozen_or_held", topology=topology, curr_txid=position.curr_txid)
     blocked = tx.first("blocked_txid", topology=topology, below=row["next_txid"])
     return Standing(
-        curr_txid=curr_txid,
+        position=position,
         max_spout_pending=row["max_spout_pending"],
         max_replay_pending=row["max_replay_pending"],
         paused=row["paused_reason"],
         is_throttled=row["is_throttled"],
-        is_gathering=row["is_gathering"],
         live={one["txid"]: live_attempt_of(one) for one in live},
         unfrozen=frozenset(one["txid"] for one in others if one["is_unfrozen"]),
         held={one["txid"]: one["held_reason"] for one in others if one["held_reason"] is not None},
