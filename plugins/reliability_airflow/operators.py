@@ -132,19 +132,19 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
         run = Run(dag_id=task_instance.dag_id, run_id=task_instance.run_id)
         return of_transaction(self.topology, int(self.txid), run, commits=self.step is None)
 
-    def submit(self, context: Context, grant: Grant, step: str, request_id: int) -> None:
+    def submit(self, context: Context, grant: Grant, step: str) -> None:
         """Run the driver of a step while it is still needed."""
         from reliability.spark.submission import Submission
         from reliability_airflow.watch import Watch
 
         submission = Submission(module=self.topology.module, grant=grant, step=step)
         if engine_of(self.topology) == WARM:
-            self._run_warm(submission, request_id)
+            self._run_warm(submission)
             return
         self.application_args = submission.arguments()
         # created by execute() after it has added OpenLineage's properties to conf
         self._hook = None
-        with Watch(grant, request_id, self._end_spark_submit):
+        with Watch(grant, self._end_spark_submit):
             try:
                 super().execute(context)
             except Exception as error:
@@ -154,7 +154,7 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
                 what = f"spark-submit {_ending(int(found[1]))}; the task's log has its output"
                 raise RuntimeError(what) from error
 
-    def _run_warm(self, submission: Submission, request_id: int) -> None:
+    def _run_warm(self, submission: Submission) -> None:
         from reliability_airflow.warm_driver import WarmDriver
         from reliability_airflow.watch import Watch
 
@@ -162,7 +162,7 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
             self.log.warning("the task's conf is not used: the warm engine has its own")
         driver = self._warm_driver = WarmDriver(self.topology, submission, self.env_vars)
         try:
-            with Watch(submission.grant, request_id, driver.end):
+            with Watch(submission.grant, driver.end):
                 driver.run(self.log.info)
         finally:
             driver.end()
@@ -264,7 +264,7 @@ class AirflowExecutor:
         self.report(f"attempt {grant.attempt} begins")
 
     def submit(self, grant: Grant, step: str) -> None:
-        self.operator.submit(self.context, grant, step, self.task.request_id)
+        self.operator.submit(self.context, grant, step)
 
     def wait(self, wait: Wait) -> None:
         self.operator.wait(wait, self.task)

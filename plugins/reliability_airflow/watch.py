@@ -1,4 +1,4 @@
-"""Watch an attempt while spark-submit works for it (A7, R3)."""
+"""Watch an attempt while spark-submit works for it (A7)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from reliability.core.attempt import Grant
 from reliability.core.errors import ReliabilityError
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import ledger_dsn
-from reliability.transaction.emit.requests import renew
 from reliability.transaction.process.attempt import is_processing
 
 logger = logging.getLogger(__name__)
@@ -18,11 +17,10 @@ POLL_INTERVAL_SECONDS = 3.0
 
 
 class Watch:
-    """While the block runs, renew the request; end spark-submit if its attempt was ended."""
+    """While the block runs, end spark-submit if its attempt was ended."""
 
-    def __init__(self, grant: Grant, request_id: int, kill: Callable[[], None]) -> None:
+    def __init__(self, grant: Grant, kill: Callable[[], None]) -> None:
         self._grant = grant
-        self._request_id = request_id
         self._kill = kill
         self._connection = LedgerConnection(
             ledger_dsn(), application_name=f"reliability {grant} watch"
@@ -41,7 +39,6 @@ class Watch:
     def _watch(self) -> None:
         while not self._ended.wait(POLL_INTERVAL_SECONDS):
             try:
-                renew(self._connection, self._request_id)
                 if not is_processing(self._connection, self._grant):
                     logger.warning("attempt %s was ended: ending its spark-submit", self._grant)
                     self._kill()

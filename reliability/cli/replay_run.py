@@ -37,7 +37,6 @@ from reliability.transaction.emit.requests import (
     close,
     contact,
     contact_in,
-    renew,
 )
 from reliability.transaction.inspect.attempt_report import attempt_report, outdated_code
 from reliability.transaction.maintain.sweep import sweep
@@ -165,6 +164,7 @@ class ReplayRun:
         return LedgerConnection(self._connection.dsn, application_name=name)
 
     def _replay(self, connection: LedgerConnection, txid: int) -> ReplayResult:
+        sweep(connection, self._topology)
         # All txids were requested together, maybe long ago: a sweep may have given this one up.
         request = contact(connection, self._topology, txid, self._who)
         task = TransactionTask(
@@ -177,7 +177,6 @@ class ReplayRun:
         executor = CommandLineExecutor(
             connection, task, self._submit_step, self._module, self._patience, self._report
         )
-        sweep(connection, self._topology)
         found = run_transaction(connection, task, executor, self._observer)
         attempt = self._replaying(connection, txid, request) if found is None else found.attempt
         report = attempt_report(connection, self._topology, attempt)
@@ -247,7 +246,6 @@ class CommandLineExecutor:
             )
         self.print_progress(f"txid {txid} waits for {wait.reason}", txid)
         if waited % SWEEP_INTERVAL_SECONDS < POLL_INTERVAL_SECONDS:
-            renew(self.connection, self.task.request_id)
             sweep(self.connection, topology)
         time.sleep(POLL_INTERVAL_SECONDS)
 
@@ -260,7 +258,6 @@ class CommandLineExecutor:
 
     def _is_wanted(self, grant: Grant) -> bool:
         try:
-            renew(self.connection, self.task.request_id)
             return is_processing(self.connection, grant)
         except Transient as error:
             logger.warning("cannot watch attempt %s now: %s", grant, error)

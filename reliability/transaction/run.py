@@ -8,8 +8,9 @@ their executor: how it submits a step, how it waits, and where it reports.
 from __future__ import annotations
 
 import logging
+import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -44,6 +45,7 @@ from reliability.transaction.commit.drain import drain
 from reliability.transaction.commit.dry_run import DryRunResult, dry_run_replay
 from reliability.transaction.commit.plan import Committed
 from reliability.transaction.correct.park import skip_again
+from reliability.transaction.emit.requests import renew
 from reliability.transaction.inspect.accounts import accounts_of
 from reliability.transaction.process.attempt import end_attempt, error_of
 from reliability.transaction.process.begin import (
@@ -54,6 +56,9 @@ from reliability.transaction.process.begin import (
     read_snapshot,
 )
 from reliability.transaction.process.seal import Sealed, end_step, seal
+
+logger = logging.getLogger(__name__)
+RENEWALS_PER_LEASE = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -106,8 +111,31 @@ def run_transaction(
     :return: what a dry run has found
     :raises ReliabilityError: the task cannot be completed now, or at all; a retry starts again here
     """
-    with _naming_interval(connection, task):
+    with _naming_interval(connection, task), _renewing(connection, task):
         return _run_until_done(connection, task, executor, observer)
+
+
+@contextmanager
+def _renewing(connection: LedgerConnection, task: TransactionTask) -> Iterator[None]:
+    """Renew the task's request beside its work, any statement of which may take hours (R3)."""
+    own = LedgerConnection(connection.dsn, f"{connection.application_name} renews")
+    has_ended = threading.Event()
+
+    def renew_often() -> None:
+        with closing(own):
+            while not has_ended.wait(task.leases.request / RENEWALS_PER_LEASE):
+                try:
+                    renew(own, task.request_id)
+                except ReliabilityError as error:
+                    logger.warning("request %s is renewed later: %s", task.request_id, error)
+
+    thread = threading.Thread(target=renew_often, name="renew", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        has_ended.set()
+        thread.join(timeout=10)
 
 
 @contextmanager

@@ -287,7 +287,7 @@ def test_a_spark_submit_that_fails_is_told_by_its_code_and_not_by_its_command(
     monkeypatch.setattr(Submitted, "wait", lambda self: -9)
     grant = Grant(topology="t", attempt=TransactionAttempt(1, 0), nonce="n")
     with pytest.raises(RuntimeError, match=r"^spark-submit was killed by SIGKILL; the task's log"):
-        operator_of().submit({}, grant, "process", 1)
+        operator_of().submit({}, grant, "process")
 
 
 def test_openlineages_properties_reach_spark_submit_each_time(submitted, monkeypatch):
@@ -302,7 +302,7 @@ def test_openlineages_properties_reach_spark_submit_each_time(submitted, monkeyp
     operator = operator_of(openlineage_inject_parent_job_info=True)
     for attempt in range(2):
         grant = Grant(topology="t", attempt=TransactionAttempt(1, attempt), nonce="n")
-        operator.submit({"run": f"r{attempt}"}, grant, "process", 1)
+        operator.submit({"run": f"r{attempt}"}, grant, "process")
     for attempt, (command, _) in enumerate(submitted):
         assert f"spark.openlineage.parentRunId=r{attempt}" in command
         assert f"1:{attempt}" in command
@@ -319,7 +319,7 @@ def test_the_watch_ends_the_spark_submit_that_runs(submitted, monkeypatch):
     class Watched:
         """Stands for the watch, which would ask the ledger."""
 
-        def __init__(self, grant: Grant, request_id: int, kill: Callable[[], None]) -> None:
+        def __init__(self, grant: Grant, kill: Callable[[], None]) -> None:
             killers.append(kill)
             kill()  # nothing runs yet
 
@@ -339,7 +339,7 @@ def test_the_watch_ends_the_spark_submit_that_runs(submitted, monkeypatch):
     operator = operator_of()
     for attempt in range(2):
         grant = Grant(topology="t", attempt=TransactionAttempt(1, attempt), nonce="n")
-        operator.submit({}, grant, "process", 1)
+        operator.submit({}, grant, "process")
         assert killed[attempt] is operator._hook
     assert len(killed) == 2
 
@@ -360,7 +360,7 @@ def test_a_warm_driver_gets_no_secret_and_is_ended_when_its_attempt_was(
     class Watched:
         """Stands for the watch, which would ask the ledger."""
 
-        def __init__(self, grant: Grant, request_id: int, kill: Callable[[], None]) -> None:
+        def __init__(self, grant: Grant, kill: Callable[[], None]) -> None:
             killers.append(kill)
 
         def __enter__(self) -> None:
@@ -379,7 +379,7 @@ def test_a_warm_driver_gets_no_secret_and_is_ended_when_its_attempt_was(
     for attempt in range(2):
         grant = Grant(topology="t", attempt=TransactionAttempt(1, attempt), nonce="n")
         with pytest.raises(Exception, match="exit code -15"):
-            operator.submit({}, grant, "process", 1)
+            operator.submit({}, grant, "process")
         (tmp_path / "up").unlink()
     told = capsys.readouterr().out
     assert "'TZ': 'UTC'" in told

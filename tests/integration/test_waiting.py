@@ -454,7 +454,7 @@ def test_spark_submit_is_ended_when_its_attempt_was(airflow_home, emitted, monke
     monkeypatch.setattr(watch, "POLL_INTERVAL_SECONDS", 0.02)
     grant = emitted.begin(1)
     killed = threading.Event()
-    with watch.Watch(grant, emitted.request(1), killed.set):
+    with watch.Watch(grant, killed.set):
         assert not killed.wait(0.2)
         emitted.runner.end_attempt(grant, AttemptIncomplete("by somebody else"), fence=True)
         assert killed.wait(SECONDS)

@@ -188,6 +188,14 @@ MUTANTS = (
     ),
     Mutant(
         rule="R3",
+        name="a run that works for long seems silent",
+        path="reliability/transaction/run.py",
+        old="                    renew(own, task.request_id)\n",
+        new="                    pass\n",
+        tests=(REQUESTS + "test_a_run_at_work_for_longer_than_its_lease_is_not_given_up",),
+    ),
+    Mutant(
+        rule="R3",
         name="a silent run keeps its attempt",
         path="reliability/transaction/maintain/sweep.py",
         old='tx.run("end_attempt_of_request", request_id=request_id, reason=reason)',
@@ -797,8 +805,7 @@ MUTANTS = (
         tests=(
             "tests/integration/test_commit.py"
             "::test_who_never_groups_commits_keeps_the_checkpoint_interval_too",
-            "tests/simulation/test_known_histories.py::test_a_known_history_holds"
-            "[a commit of what never shares one, within the checkpoint interval]",
+            "tests/simulation/test_known_histories.py::test_a_known_history_holds",
         ),
     ),
     Mutant(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import threading
+import time
+from contextlib import closing
 from dataclasses import replace
 from functools import partial
 
@@ -18,8 +20,10 @@ from reliability.core.errors import (
 from reliability.core.request import RequestStatus, TaskTry
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import Leases
+from reliability.transaction import run as run_module
 from reliability.transaction.correct.park import park, skip
 from reliability.transaction.emit.requests import Run, TaskContact
+from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.begin import claim_step, read_snapshot
 from tests.simulation.source import MONTHS
 from tests.simulation.world import Silent
@@ -218,6 +222,37 @@ def test_a_silent_runs_request_is_given_up_by_any_sweep_and_reopened_by_its_cont
     assert statuses(world) == {"1:0": "FENCED"}
     world.work("A", 1, "commit")
     assert requests(world) == [("A", "COMMIT", "SATISFIED")]
+
+
+@pytest.mark.parametrize(
+    "work", ["begin_attempt", "_submit", "end_step", "seal", "drain", "dry_run_replay"]
+)
+def test_a_run_at_work_for_longer_than_its_lease_is_not_given_up(new_world, monkeypatch, work):
+    """R3: no seal of more than ten minutes could succeed, and no such dry run."""
+    world = new_world()
+    world.work("A", 1, "commit", acts=12 if work == "dry_run_replay" else 0)
+    world.clear("A", 1)
+    world.runner.leases = Leases(request=1)
+    done, lasted = getattr(run_module, work), []
+
+    def last(*args, **kwargs):
+        world.execute("UPDATE reliability.request SET renewed_at = 'epoch'")
+        deadline = time.monotonic() + 10
+        while is_silent() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with closing(LedgerConnection(world.connection.dsn)) as another:
+            lasted.append(sweep(another, world.name, world.runner.leases).given_up)
+        return done(*args, **kwargs)
+
+    def is_silent():
+        [row] = world.execute("SELECT min(renewed_at) = 'epoch' AS is_silent"
+                              " FROM reliability.request WHERE status = 'OPEN'")  # fmt: skip
+        return row["is_silent"]
+
+    monkeypatch.setattr(run_module, work, last)
+    world.work("A", 1, "commit", is_dry_run=work == "dry_run_replay")
+    assert lasted == [[]]
+    assert world.look().requests[-1]["status"] == "SATISFIED"
 
 
 @pytest.mark.parametrize("graph", ["one", "side", "chain"])

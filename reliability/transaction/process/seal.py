@@ -127,6 +127,8 @@ def _check_staged(
     """
     sinks = [sink_of(row) for row in rows]
     check_acked(sinks)
+    # first, because it may take long: each state renews the lease, which an audit then has whole
+    verify_source(databases.coordinator, grant, topology.spout, meta)
     by_sink = {row["sink"]: row for row in rows}
     folds: dict[str, Fold] = {}
     found: dict[str, dict[str, _Staged]] = {name: {} for name in databases.all}
@@ -138,7 +140,6 @@ def _check_staged(
         )
         renew_lease(databases.coordinator, grant)
     check_accounting(meta.emitted, sinks, folds, meta.verdict)
-    verify_source(databases.coordinator, grant, topology.spout, meta)
     return found
 
 
