@@ -25,6 +25,8 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.settings import Leases
 from reliability.transaction.commit.drain import drain
+from reliability.transaction.correct.drop import drop_topology
+from reliability.transaction.maintain import sweep as sweep_module
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.standing import read_standing
 from tests.support.doomed import doomed
@@ -258,6 +260,27 @@ def test_a_replay_that_the_state_cannot_do_holds_up_nobody(connection):
     drain(connection, "small")
     assert opaque.statuses()["1:1"] == "FAILED"
     assert opaque.seen() == {1: 1, 2: 1, 3: 1}
+
+
+@pytest.mark.parametrize(
+    "after", ["check_coordinator", "_expire", "_give_up_silent", "_drain_overdue"]
+)
+def test_a_sweep_of_a_topology_that_is_dropped_meanwhile_finds_nothing(
+    staged, connection, monkeypatch, after
+):
+    """K1: a person dropped it, and every sweep said that the ledger is corrupt."""
+    staged.process(1, {"": [1]})
+    drain(connection, "small")
+    done = getattr(sweep_module, after)
+
+    def drop_then(*args, **kwargs):
+        found = done(*args, **kwargs)
+        drop_topology(LedgerConnection(connection.dsn), "small")
+        return found
+
+    monkeypatch.setattr(sweep_module, after, drop_then)
+    assert not sweep(connection, "small", clean=True)
+    assert not sweep_module.topologies(connection)
 
 
 def set_interval(connection, interval):

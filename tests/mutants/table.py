@@ -188,6 +188,25 @@ MUTANTS = (
     ),
     Mutant(
         rule="R3",
+        name="a dry run that is ended finds a corrupt ledger",
+        path="reliability/transaction/commit/dry_run.py",
+        old="                raise _ended(txid) from error\n",
+        new="                raise\n",
+        tests=(REQUESTS + "test_a_dry_run_whose_attempt_is_ended_while_it_works_is_fenced",),
+    ),
+    Mutant(
+        rule="K1",
+        name="a sweep of what was dropped finds a corrupt ledger",
+        path="reliability/transaction/maintain/sweep.py",
+        old='            if tx.first("mirrored_topology", topology=topology) is not None:\n',
+        new="            if True:\n",
+        tests=(
+            "tests/integration/test_commit.py"
+            "::test_a_sweep_of_a_topology_that_is_dropped_meanwhile_finds_nothing",
+        ),
+    ),
+    Mutant(
+        rule="R3",
         name="a run that works for long seems silent",
         path="reliability/transaction/run.py",
         old="                    renew(own, task.request_id)\n",

@@ -9,9 +9,11 @@ from dataclasses import replace
 from functools import partial
 
 import pytest
+from psycopg2.sql import SQL
 
 from reliability.core.coordinator import Begin, Submit, Wait
 from reliability.core.errors import (
+    AttemptFenced,
     AttemptIncomplete,
     RequestClosed,
     RunUnsatisfied,
@@ -21,8 +23,9 @@ from reliability.core.request import RequestStatus, TaskTry
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import Leases
 from reliability.transaction import run as run_module
+from reliability.transaction.commit import dry_run as dry_run_module
 from reliability.transaction.correct.park import park, skip
-from reliability.transaction.emit.requests import Run, TaskContact
+from reliability.transaction.emit.requests import Run, TaskContact, close
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.begin import claim_step, read_snapshot
 from tests.simulation.source import MONTHS
@@ -253,6 +256,39 @@ def test_a_run_at_work_for_longer_than_its_lease_is_not_given_up(new_world, monk
     world.work("A", 1, "commit", is_dry_run=work == "dry_run_replay")
     assert lasted == [[]]
     assert world.look().requests[-1]["status"] == "SATISFIED"
+
+
+@pytest.mark.parametrize("ends", ["sweep", "close"])
+@pytest.mark.parametrize("when", ["try_plan", "apply_plan", "_record", "_end"])
+@pytest.mark.parametrize("databases", [1, 2])
+def test_a_dry_run_whose_attempt_is_ended_while_it_works_is_fenced(
+    new_world, monkeypatch, databases, when, ends
+):
+    """R3: it met a ledger that seemed corrupt, which no retry would have mended."""
+    world = new_world(databases=databases)
+    world.work("A", 1, "commit")
+    world.clear("A", 1)
+    done = getattr(dry_run_module, when)
+
+    def end_first(*args, **kwargs):
+        monkeypatch.setattr(dry_run_module, when, done)
+        with closing(LedgerConnection(world.connection.dsn)) as another:
+            if ends == "close":
+                run = Run(dag_id=world.name, run_id="A")
+                close(another, world.name, 1, run, "torn down")
+            else:
+                with another.transaction() as tx:
+                    tx.run(SQL("UPDATE reliability.request SET renewed_at = 'epoch'"))
+                assert sweep(another, world.name, clean=True).given_up
+        return done(*args, **kwargs)
+
+    monkeypatch.setattr(dry_run_module, when, end_first)
+    with pytest.raises(AttemptFenced):
+        world.work("A", 1, "commit", is_dry_run=True)
+    assert statuses(world) == {"1:0": "COMMITTED", "1:1": "FENCED"}
+    world.clear("A", 1)
+    world.work("A", 1, "commit", is_dry_run=True)
+    assert statuses(world) == {"1:0": "COMMITTED", "1:1": "FENCED", "1:2": "DRY_RUN"}
 
 
 @pytest.mark.parametrize("graph", ["one", "side", "chain"])

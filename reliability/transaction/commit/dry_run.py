@@ -12,7 +12,13 @@ from reliability.core.attempt import TransactionAttempt
 from reliability.core.audits import AuditOutcome
 from reliability.core.checkpoint import COORDINATOR, Phase
 from reliability.core.difference import Difference
-from reliability.core.errors import AttemptFenced, LedgerBusy, NothingToReplay
+from reliability.core.errors import (
+    AttemptFenced,
+    LedgerBusy,
+    NothingToReplay,
+    ReliabilityError,
+    Transient,
+)
 from reliability.core.plan import ChangeKey, Plan, PlannedCommit, dropped_by
 from reliability.core.statement_key import DryRunKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
@@ -81,20 +87,28 @@ def dry_run_replay(
 ) -> DryRunResult:
     """Record what committing the dry run's PROCESSED attempt would change, and end the attempt.
 
-    :raises AttemptFenced: another request has ended the dry run's attempt
+    :raises AttemptFenced: a sweep or another request has ended the dry run's attempt
     """
     dry_run = DryRunKey(topology, txid, request_id)
 
     def planner(tx: DatabaseTransaction) -> Plan:
         row = tx.first("dry_run_attempt", **dry_run)
         if row is None:
-            raise AttemptFenced(f"another request has ended the dry run of txid {txid}")
+            raise _ended(txid)
         if row["replaced_attempt"] is None:
             raise NothingToReplay(f"txid {txid} of {topology} has not committed")
         reached = tx.one("topology_position", topology=topology)["commit_number"]
         return (PlannedCommit(commit_number=reached + 1, txid=txid, **row),)
 
-    [planned], applied = try_plan(connection, topology, planner, observer)
+    try:
+        [planned], applied = try_plan(connection, topology, planner, observer)
+    except Transient:
+        raise
+    except ReliabilityError as error:  # no lock keeps a sweep from ending the attempt meanwhile
+        with connection.transaction() as tx:
+            if tx.first("dry_run_attempt", **dry_run) is None:
+                raise _ended(txid) from error
+        raise
     assert isinstance(planned, PlannedCommit)
     key = replace(ChangeKey.of(topology, planned), commit_number=None)
     with TopologyDatabases.of(connection, topology) as participants:
@@ -123,6 +137,11 @@ def _record(tx: DatabaseTransaction, key: ChangeKey, applied: Applied) -> None:
 
 
 def _end(tx: DatabaseTransaction, key: DryRunKey) -> None:
-    if tx.first("end_dry_run", **key) is None:
-        raise AttemptFenced(f"another request has ended the dry run of txid {key.txid}")
-    tx.one("satisfy_dry_run", **key)
+    # the request first, as who closes it does
+    for statement in ("satisfy_dry_run", "end_dry_run"):
+        if tx.first(statement, **key) is None:
+            raise _ended(key.txid)
+
+
+def _ended(txid: int) -> AttemptFenced:
+    return AttemptFenced(f"the dry run of txid {txid} was ended meanwhile")

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
-from reliability.core.errors import LedgerBusy, Transient
+from reliability.core.errors import LedgerBusy, ReliabilityError, Transient
 from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import check_coordinator
@@ -78,16 +78,31 @@ def sweep(
     with connection.transaction() as tx:
         check_coordinator(tx, topology)
         fence_after_restore(tx)
-    swept.expired = _expire(connection, topology)
-    swept.given_up = _give_up_silent(connection, topology, leases)
-    swept.committed = _drain_overdue(connection, topology, leases)
-    if clean:
-        swept.cleaned = _clean(connection, topology)
-        swept.compacted = _compact(connection, topology)
-        swept.merged = merge_tables(connection, topology)
+    with _unless_dropped(connection, topology):
+        swept.expired = _expire(connection, topology)
+        swept.given_up = _give_up_silent(connection, topology, leases)
+        swept.committed = _drain_overdue(connection, topology, leases)
+        if clean:
+            swept.cleaned = _clean(connection, topology)
+            swept.compacted = _compact(connection, topology)
+            swept.merged = merge_tables(connection, topology)
     if swept:
         logger.info("swept %s: %s", topology, swept)
     return swept
+
+
+@contextmanager
+def _unless_dropped(connection: LedgerConnection, topology: str) -> Iterator[None]:
+    """End the sweep of a topology that is dropped meanwhile: nothing is left to do."""
+    try:
+        yield
+    except Transient:
+        raise
+    except ReliabilityError:
+        with connection.transaction() as tx:
+            if tx.first("mirrored_topology", topology=topology) is not None:
+                raise
+        logger.info("%s was dropped", topology)
 
 
 def _expire(connection: LedgerConnection, topology: str) -> list[TransactionAttempt]:
