@@ -21,6 +21,10 @@ class DagRun:
     state: str
     interval: tuple[str | None, str | None] = (None, None)
 
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ("success", "failed")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaskInstance:
@@ -41,6 +45,8 @@ class Disagreement(str, Enum):
     UNSATISFIED = "success, but not done in the ledger"
     HELD = "success, but rolled back since and held"
     SATISFIED = "failed, but done in the ledger"
+    OPEN = "failed, but still open in the ledger"
+    SILENT = "running, but silent in the ledger for 10 minutes"
     GONE = "open in the ledger, but Airflow has no such run"
 
     @property
@@ -58,6 +64,8 @@ NEXT = {
     ),
     Disagreement.HELD: "`reliability release`, then `reliability resume-runs`",
     Disagreement.SATISFIED: "mark the run as success; a clear would replay it",
+    Disagreement.OPEN: "`reliability resume-runs`: it clears what is not done",
+    Disagreement.SILENT: "look at its tasks in Airflow, then `reliability resume-runs`",
     Disagreement.GONE: "do nothing; a sweep gives the request up after 10 minutes without activity",
 }
 
@@ -102,8 +110,10 @@ def compare(
 
 def _judge(run: DagRun, row: Row | None, emitted: Emitted) -> tuple[Disagreement, str] | None:
     """Return the disagreement and its txids."""
-    if run.state not in ("success", "failed"):
-        return None
+    if not run.has_ended:
+        if run.state != "running" or row is None or not row["silent"]:
+            return None
+        return Disagreement.SILENT, format_ranges(row["unsatisfied"])
     if row is None:
         return _judge_unknown(run, emitted)
     is_satisfied = row["satisfied"] == row["txids"]
@@ -112,6 +122,8 @@ def _judge(run: DagRun, row: Row | None, emitted: Emitted) -> tuple[Disagreement
         return what, format_ranges(row["unsatisfied"])
     if run.state == "failed" and is_satisfied:
         return Disagreement.SATISFIED, ""
+    if run.state == "failed" and row["open"]:
+        return Disagreement.OPEN, format_ranges(row["unsatisfied"])
     return None
 
 

@@ -68,19 +68,22 @@ def reconcile(
 
 
 def _find(api: Airflow) -> tuple[list[DisagreeingRun], int]:
+    from reliability.settings import DEFAULT_LEASES
+
     findings: list[DisagreeingRun] = []
-    compared = 0
+    compared, lease = 0, DEFAULT_LEASES.request
     with ledger() as connection:
         dags = rows_of(connection, "dags_of_topologies")
         for row in followed(dags, "ask Airflow for the runs of", "DAGs"):
             dag_id = row["dag_id"]
             if dag_id == DAG_ID:
                 continue
-            known = {r["run_id"]: r for r in rows_of(connection, "runs_of_dag", dag_id=dag_id)}
             runs = api.runs(dag_id)
+            listed = list(runs or ())  # first: a run that ends meanwhile is still at work
+            rows = rows_of(connection, "runs_of_dag", dag_id=dag_id, request_lease=lease)
+            known = {r["run_id"]: r for r in rows}
             if runs is None and known:
                 warn(f"Airflow has no DAG {dag_id}; the ledger has {len(known)} runs of it")
-            listed = list(runs or ())
             compared += len(listed)
             findings += compare(dag_id, listed, known, partial(api.emitted, dag_id))
     return findings, compared

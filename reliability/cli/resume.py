@@ -77,6 +77,8 @@ def resume_runs(
 ) -> None:
     """Clear what ended without being done: failed emissions, and txids that no run works on.
 
+    A run that has ended in Airflow, or has been silent for ten minutes, works on nothing.
+
     Committed txids are not cleared, so nothing is replayed. A run that is red although all its
     txids have committed since gets its last task cleared, and turns green. Shows what it would
     clear; `--yes` clears it. Exits with 3 if something is left to clear.
@@ -104,14 +106,15 @@ def resume_runs(
 
 def find_runs(connection: LedgerConnection, api: Airflow, topology: str) -> Iterator[RunToResume]:
     """Yield what is undone, oldest run first; a txid that several runs want only once."""
+    from reliability.transaction.correct.undone import undone_of_dag
+
     asked: set[int] = set()
     for row in rows_of(connection, "dags_of_topology", topology=topology):
         dag_id = row["dag_id"]
-        known = {
-            r["run_id"]: r
-            for r in rows_of(connection, "undone_of_dag", topology=topology, dag_id=dag_id)
-        }
-        for run in api.runs(dag_id) or ():
+        runs = list(api.runs(dag_id) or ())  # first: a run that ends meanwhile is still at work
+        with connection.transaction(reads_only=True) as tx:
+            known = {r["run_id"]: r for r in undone_of_dag(tx, topology, dag_id)}
+        for run in runs:
             judged = _judge(api, dag_id, run, known.get(run.run_id), asked)
             if judged is not None:
                 asked.update(judged.txids)
@@ -122,7 +125,10 @@ def _judge(
     api: Airflow, dag_id: str, run: DagRun, row: Row | None, asked: set[int]
 ) -> RunToResume | None:
     """Return what to clear of a run, None if nothing."""
-    undone = [txid for txid in (row["undone"] if row else ()) if txid not in asked]
+    left = set[int]() if row is None else {*row["undone"]}
+    if row is not None and run.has_ended:
+        left |= {*row["open"]}
+    undone = sorted(left - asked)
     if run.state != "failed" and not undone:
         return None
     if run.state == "queued":
@@ -143,6 +149,8 @@ def _judge(
     own = [(task.task_id, task.map_index) for task in tasks if task.map_index in indexes]
     mapped = sorted(task for task in own if task[0].startswith(GROUP))
     reason = row["reason"] if row else None
+    if row is not None and {*undone} & {*row["open"]}:
+        reason = "it ended, or is silent, and its request is still open"
     return _to_resume(dag_id, run, undone, (*mapped, (SETTLE, -1)), reason or "undone")
 
 

@@ -260,24 +260,29 @@ SELECT %(topology)s AS dag_id
  ORDER BY dag_id;
 
 -- undone_of_dag --
--- The runs of a DAG: txids that nobody works on, how many txids are not satisfied, and why the first
--- undone one ended. Dry runs do not count. A held txid must be released first.
+-- The runs of a DAG: txids that nobody works on, those whose request is open, which nobody works on either if
+-- Airflow has ended the run; how many txids are not satisfied, and why the first undone one ended. Dry runs
+-- do not count. A held txid must be released first.
 SELECT r.run_id,
        coalesce(array_agg(r.txid ORDER BY r.txid) FILTER (WHERE is_undone), '{}') AS undone,
+       coalesce(array_agg(r.txid ORDER BY r.txid) FILTER (WHERE r.status = 'OPEN'), '{}') AS open,
        count(*) FILTER (WHERE NOT is_done) AS unsatisfied,
        (array_agg(r.reason ORDER BY r.txid) FILTER (WHERE is_undone))[1] AS reason
   FROM (SELECT DISTINCT ON (q.txid, q.run_id) q.txid, q.run_id, q.status, q.is_done,
+               s.request_id IS NOT NULL AS is_silent,
                coalesce((SELECT a.reason FROM reliability.attempt a
                           WHERE a.topology = q.topology AND a.txid = q.txid
                             AND a.status IN ('FAILED', 'FENCED')
                           ORDER BY a.attempt_id DESC LIMIT 1), q.reason) AS reason
           FROM reliability.request_outcome q
+          LEFT JOIN reliability.request s ON s.request_id = q.request_id AND s.status = 'OPEN'
+               AND s.renewed_at < clock_timestamp() - %(request_lease)s * interval '1 second'
          WHERE q.topology = %(topology)s AND q.dag_id = %(dag_id)s AND NOT q.is_dry_run
          ORDER BY q.txid, q.run_id, q.number DESC) AS r
   JOIN reliability.transaction t ON t.topology = %(topology)s AND t.txid = r.txid
  CROSS JOIN LATERAL (
-       SELECT NOT is_done AND r.status IN ('CLOSED', 'GIVEN_UP') AND t.held_reason IS NULL
-           AS is_undone) AS u
+       SELECT NOT is_done AND (r.status IN ('CLOSED', 'GIVEN_UP') OR is_silent)
+              AND t.held_reason IS NULL AS is_undone) AS u
  GROUP BY r.run_id;
 
 -- waiting_runs --
@@ -296,17 +301,22 @@ HAVING min(r.txid) > max(p.curr_txid) AND bool_and(t.committed_attempt IS NULL)
 
 -- runs_of_dag --
 -- The latest request of each run for each txid, a dry run's if there is no other. A held txid must be
--- released first.
+-- released first. What is silent has shown no sign of life for a request's lease.
 SELECT r.run_id, count(*) AS txids,
        count(*) FILTER (WHERE is_done) AS satisfied,
        count(*) FILTER (WHERE r.status = 'OPEN') AS open,
+       count(*) FILTER (WHERE r.status = 'GIVEN_UP' AND NOT is_done
+                           OR r.status = 'OPEN' AND r.renewed_at
+                              < clock_timestamp() - %(request_lease)s * interval '1 second') AS silent,
        count(*) FILTER (WHERE t.held_reason IS NOT NULL) AS held,
        coalesce(range_agg(int8range(r.txid, r.txid, '[]')) FILTER (WHERE NOT is_done),
                 '{}')::text AS unsatisfied,
        min(t.interval_start) AS interval_start, max(t.interval_end) AS interval_end
-  FROM (SELECT DISTINCT ON (topology, txid, run_id) topology, txid, run_id, status, is_done
-          FROM reliability.request_outcome WHERE dag_id = %(dag_id)s
-         ORDER BY topology, txid, run_id, is_dry_run, number DESC) AS r
+  FROM (SELECT DISTINCT ON (o.topology, o.txid, o.run_id)
+               o.topology, o.txid, o.run_id, o.status, o.is_done, q.renewed_at
+          FROM reliability.request_outcome o
+          JOIN reliability.request q USING (request_id) WHERE o.dag_id = %(dag_id)s
+         ORDER BY o.topology, o.txid, o.run_id, o.is_dry_run, o.number DESC) AS r
   JOIN reliability.transaction t USING (topology, txid)
  GROUP BY r.run_id ORDER BY r.run_id;
 

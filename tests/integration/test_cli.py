@@ -790,6 +790,8 @@ class FakeAirflow(BaseHTTPRequestHandler):
                 self.answer({"dag_id": "shop"})
             case ["shop", "dagRuns"]:
                 self.answer({"dag_runs": [self.run_of(*run) for run in self.runs]})
+            case ["shop", "dagRuns", run_id, "taskInstances"]:
+                self.answer({"task_instances": self.tasks_of(run_id)})
             case ["shop", "dagRuns", run_id, "taskInstances", "emit", *_]:
                 found = self.emitted.get(run_id)
                 self.answer({"value": found} if found is not None else None)
@@ -799,9 +801,18 @@ class FakeAirflow(BaseHTTPRequestHandler):
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         path = unquote(self.path).split("/")
-        assert path[-1] == "clear"
+        assert path[-1] in ("clear", "clearTaskInstances")
         self.cleared.append((path[-2], body))
         self.answer({})
+
+    def tasks_of(self, run_id):
+        """The tasks of a run that has emitted, whose last one the ledger did not let in."""
+        states = {"emit": "success", "settle": "failed"}
+        tasks = [{"task_id": task, "map_index": -1, "state": s} for task, s in states.items()]
+        for index in range(len(self.emitted.get(run_id, ()))):
+            for task in ("transaction.process", "transaction.commit", "transaction.close"):
+                tasks.append({"task_id": task, "map_index": index, "state": "failed"})
+        return tasks
 
     def run_of(self, run_id, state, start=None, end=None, conf=None):
         interval = {"data_interval_start": start, "data_interval_end": end}
@@ -866,6 +877,40 @@ def test_airflow_is_compared_with_the_ledger_and_mended(shop, tmp_path, monkeypa
         assert "rejected the token (401)" in said
         assert "hunter2" not in said
     assert "does not answer" in say("reconcile", code=1).stderr
+
+
+@pytest.mark.parametrize(
+    ("state", "is_silent", "what"),
+    [
+        ("failed", False, "OPEN"),
+        ("success", False, "UNSATISFIED"),
+        ("running", False, None),
+        ("running", True, "SILENT"),
+        ("queued", False, None),
+    ],
+)
+def test_a_red_run_whose_teardowns_could_not_log_in_is_told_before_any_sweep(
+    shop, monkeypatch, state, is_silent, what
+):
+    """G9: its replay stayed open, and both verbs said that nothing is left to do."""
+    shop.clear(3)
+    shop.runner.contact(3, shop.who(3))
+    if is_silent:
+        with shop.connection.transaction() as tx:
+            tx.run(SQL("UPDATE reliability.request SET renewed_at = now() - interval '11 min'"))
+    monkeypatch.setenv("RELIABILITY_AIRFLOW_TOKEN", "hunter2")
+    with fake_airflow(runs=[("run 1", state)], emitted={"run 1": [1, 2, 3]}) as (url, airflow):
+        monkeypatch.setenv("RELIABILITY_AIRFLOW_URL", url)
+        found = read("reconcile", code=3 if what else 0)["findings"]
+        assert [(f["what"], f["txids"]) for f in found] == ([(what, "3")] if what else [])
+        left = read("resume-runs", "shop", code=3 if what else 0)["runs"]
+        assert [one["txids"] for one in left] == ([[3]] if what else [])
+        if what:
+            assert "its request is still open" in left[0]["because"]
+            say("resume-runs", "shop", "--yes")
+            [(_, body)] = airflow.cleared
+            own = [task for task in body["task_ids"] if task != "settle"]
+            assert {index for _, index in own} == {2}
 
 
 def test_a_run_that_names_its_txids_is_not_shown_with_airflows_interval(shop, monkeypatch):

@@ -188,6 +188,28 @@ MUTANTS = (
     ),
     Mutant(
         rule="R3",
+        name="a red run that is open in the ledger is at work",
+        path="reliability/cli/resume.py",
+        old="    if row is not None and run.has_ended:\n",
+        new="    if row is None:\n",
+        tests=(
+            "tests/integration/test_cli.py"
+            "::test_a_red_run_whose_teardowns_could_not_log_in_is_told_before_any_sweep",
+        ),
+    ),
+    Mutant(
+        rule="R3",
+        name="a silent run is at work until a sweep",
+        path="sql/queries/cli.sql",
+        old="IN ('CLOSED', 'GIVEN_UP') OR is_silent)",
+        new="IN ('CLOSED', 'GIVEN_UP'))",
+        tests=(
+            "tests/integration/test_cli.py"
+            "::test_a_red_run_whose_teardowns_could_not_log_in_is_told_before_any_sweep",
+        ),
+    ),
+    Mutant(
+        rule="R3",
         name="a dry run that is ended finds a corrupt ledger",
         path="reliability/transaction/commit/dry_run.py",
         old="                raise _ended(txid) from error\n",

@@ -176,7 +176,7 @@ def test_a_replay_that_ended_without_its_attempt_is_done_by_a_newer_one(new_worl
 
 def undone(world):
     with world.connection.transaction(reads_only=True) as tx:
-        found = tx.all("runs_of_dag", dag_id=world.name)
+        found = tx.all("runs_of_dag", dag_id=world.name, request_lease=600)
     return {run["run_id"]: run["unsatisfied"] for run in found}
 
 
@@ -193,7 +193,7 @@ def test_a_run_that_was_closed_before_its_txid_was_parked_or_skipped_is_not_told
     give_up(world.connection, world.name, 1, "a broken file")
     assert ended_without(world) == []
     with world.connection.transaction(reads_only=True) as tx:
-        (run,) = tx.all("runs_of_dag", dag_id=world.name)
+        (run,) = tx.all("runs_of_dag", dag_id=world.name, request_lease=600)
     assert (run["satisfied"], run["unsatisfied"]) == (
         (1, "{[2,3)}") if give_up is skip else (0, "{[1,3)}")
     )

@@ -96,13 +96,14 @@ def test_a_wrong_use_is_told_before_anything_is_done(arguments):
 # --- Airflow and the ledger ----------------------------------------------------------------------
 
 
-def known(txids=2, satisfied=2, open=0, held=0):
+def known(txids=2, satisfied=2, open=0, held=0, silent=0):
     unsatisfied = "{[1,2)}" if satisfied < txids else "{}"
     return {
         "txids": txids,
         "satisfied": satisfied,
         "open": open,
         "held": held,
+        "silent": silent,
         "unsatisfied": unsatisfied,
     }
 
@@ -122,7 +123,10 @@ NEVER_ASKED = object()
         ("failed", known(), NEVER_ASKED, [("SATISFIED", "")]),
         ("failed", known(satisfied=1), NEVER_ASKED, []),
         ("failed", None, NEVER_ASKED, []),
+        ("failed", known(satisfied=1, open=1), NEVER_ASKED, [("OPEN", "1")]),
         ("running", known(satisfied=0, open=2), NEVER_ASKED, []),
+        ("running", known(satisfied=1, open=1, silent=1), NEVER_ASKED, [("SILENT", "1")]),
+        ("queued", known(satisfied=1, open=1, silent=1), NEVER_ASKED, []),
         (None, known(satisfied=1, open=1), NEVER_ASKED, [("GONE", "1")]),
         (None, known(satisfied=1), NEVER_ASKED, []),
     ],

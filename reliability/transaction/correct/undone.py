@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from reliability.ledger.connection import DatabaseTransaction
+from reliability.ledger.connection import DatabaseTransaction, Row
+from reliability.settings import DEFAULT_LEASES
 from reliability.transaction.correct.rollback import RunToClear
 
 
@@ -14,10 +15,16 @@ def undone_runs(tx: DatabaseTransaction, topology: str) -> list[RunToClear]:
     runs: list[RunToClear] = []
     asked: set[int] = set()
     for dag in tx.all("dags_of_topology", topology=topology):
-        rows = tx.all("undone_of_dag", topology=topology, dag_id=dag["dag_id"])
+        rows = undone_of_dag(tx, topology, dag["dag_id"])
         for row in sorted(rows, key=lambda row: row["undone"]):
             txids = tuple(txid for txid in row["undone"] if txid not in asked)
             asked.update(txids)
             if txids:
                 runs.append(RunToClear(dag_id=dag["dag_id"], run_id=row["run_id"], txids=txids))
     return sorted(runs, key=lambda run: run.txids)
+
+
+def undone_of_dag(tx: DatabaseTransaction, topology: str, dag_id: str) -> list[Row]:
+    """Return what each run of a DAG has left undone."""
+    lease = DEFAULT_LEASES.request
+    return tx.all("undone_of_dag", topology=topology, dag_id=dag_id, request_lease=lease)
