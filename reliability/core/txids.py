@@ -8,29 +8,43 @@ from collections.abc import Iterable
 from reliability.core.keys import read_ranges
 from reliability.core.spout import Interval
 
-MAX_TXIDS = 100_000  # of a range
+MAX_TXIDS = 100_000  # that a text may name; a list of them takes 4 MB
 _LAST = (1 << 63) - 1  # that a ledger can hold
-_PART = re.compile(r"(\d+)(?:\.\.(\d+))?", re.ASCII)
+_PART = re.compile(r"(\d{1,19})(?:\.\.(\d{1,19}))?", re.ASCII)
+_SHOWN = 60  # characters of a text that is refused
+
+
+class TooManyTxids(ValueError):
+    """A text names more txids than one answer or run should have."""
 
 
 def parse_txids(text: str) -> list[int]:
     """Read `3`, `3..5` or `3,7..9`, ascending.
 
+    :raises TooManyTxids: it names more than `MAX_TXIDS`; none of them is made then
     :raises ValueError: it is none of these
 
     >>> parse_txids("7..9,3")
     [3, 7, 8, 9]
     """
-    found: set[int] = set()
+    ranges: list[range] = []
+    left = MAX_TXIDS
     for part in text.split(","):
         match = _PART.fullmatch(part.strip())
         if match is None:
-            raise ValueError(f"write txids as 3, 3..5 or 3,7..9, not {text!r}")
+            raise ValueError(f"write txids as 3, 3..5 or 3,7..9, not {_start_of(text)!r}")
         first, last = int(match[1]), int(match[2] or match[1])
-        if not 1 <= first <= last <= _LAST or last - first >= MAX_TXIDS:
-            raise ValueError(f"{part.strip()} is not a range of txids, or is too large")
-        found.update(range(first, last + 1))
-    return sorted(found)
+        if not 1 <= first <= last <= _LAST:
+            raise ValueError(f"{_start_of(part.strip())} is not a range of txids")
+        left -= last - first + 1
+        if left < 0:
+            raise TooManyTxids(f"at most {MAX_TXIDS:,} txids at once, not {_start_of(text)!r}")
+        ranges.append(range(first, last + 1))
+    return sorted({txid for one in ranges for txid in one})
+
+
+def _start_of(text: str) -> str:
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
 
 
 def format_txids(txids: Iterable[int]) -> str:

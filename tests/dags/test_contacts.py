@@ -146,7 +146,9 @@ def test_a_run_names_the_txids_that_it_replays(contexts, conf, params, expected)
     assert txids_to_replay(contexts("emit", conf=conf, params=params)) == expected
 
 
-@pytest.mark.parametrize("said", ["a", " ", "5..", "6..5", "0", "1..9999999", 5, [5], True])
+@pytest.mark.parametrize(
+    "said", ["a", " ", "5..", "6..5", "0", "1..9999999", "1..60000,70001..120000", 5, [5], True]
+)
 def test_what_names_no_txids_is_refused_before_anything_is_done(contexts, monkeypatch, said):
     """A run that was meant to replay would emit its interval."""
     from airflow.sdk.exceptions import AirflowFailException

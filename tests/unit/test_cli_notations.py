@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tracemalloc
 
 import psutil
 import pytest
@@ -36,6 +37,21 @@ def test_what_is_no_list_of_txids_is_refused(text):
         read_txids(text)
     with pytest.raises(ValueError, match="txids"):
         parse_txids(text)
+
+
+def test_a_short_text_of_many_ranges_makes_no_list_of_millions():
+    """The limit was on each range: 655 characters made 4,000,000 txids, and took 290 MB."""
+    text = ",".join(f"{n}00001..{n + 1}00000" for n in range(40))
+    tracemalloc.start()
+    with pytest.raises(ValueError, match="at most 100,000 txids at once") as refused:
+        parse_txids(text)
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 1_000_000
+    assert len(str(refused.value)) < 150  # a log and a page show it
+    assert len(parse_txids("1..50000,50001..100000")) == 100_000
+    with pytest.raises(ValueError, match="txids"):
+        parse_txids("1..50000,50001..100001")
 
 
 def test_what_lies_in_the_current_folder_shadows_nothing(tmp_path):

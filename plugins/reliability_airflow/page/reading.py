@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from itertools import groupby
@@ -13,7 +13,7 @@ from reliability.core.difference import Difference
 from reliability.core.errors import ReliabilityError
 from reliability.core.spout import Interval
 from reliability.core.state import State
-from reliability.core.txids import format_txids, parse_txids, with_noun
+from reliability.core.txids import TooManyTxids, format_txids, parse_txids, with_noun
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import check_known
 from reliability.ledger.migrations import check_migrated
@@ -204,8 +204,12 @@ def choose_txids(topology: str, text: str) -> list[int]:
 
 def _read_txids(text: str) -> list[int] | Interval:
     text = text.strip()
-    with suppress(ValueError):
+    try:
         return parse_txids(text)
+    except TooManyTxids as error:
+        raise NotFound(str(error), remedy="name fewer.") from error
+    except ValueError:  # an interval, then
+        pass
     try:
         return Interval.parse(text)
     except (ReliabilityError, ValueError) as error:
