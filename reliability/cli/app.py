@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 import typer
 from typer.core import TyperCommand
 
+from reliability.cli.terminal import hanging, say
 from reliability.core.errors import ReliabilityError, TopologyNotFound
+from reliability.core.texts import printable
 
 if TYPE_CHECKING:
     from reliability.core.definitions import Topology
@@ -128,15 +130,18 @@ def _help_of(function: Callable[..., Any]) -> str:
 
 def warn(text: str) -> None:
     """Print a message that is not part of the command's output to stderr."""
-    typer.echo(f"reliability: {text}", err=True)
+    say(*hanging(f"reliability: {text}"), err=True)
 
 
-def check_asked(question: str, *, yes: bool) -> None:
-    """Ask a person for confirmation before a change; exit if it is refused."""
+def check_asked(*question: str, yes: bool) -> None:
+    """Ask a person for confirmation before a change; exit if it is refused.
+
+    :param question: its lines
+    """
     if yes:
         return
     try:
-        typer.confirm(question, abort=True, err=True)
+        typer.confirm("\n".join(map(printable, question)), abort=True, err=True)
     except typer.Abort:
         if not sys.stdin.isatty():
             warn("there is no answer to the question; add --yes to go on without it")

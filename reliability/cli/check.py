@@ -20,6 +20,7 @@ from reliability.cli.app import (
     verb,
 )
 from reliability.cli.output import format_value, print_json
+from reliability.cli.terminal import hanging, say
 from reliability.core.errors import (
     DataIntervalMissing,
     LedgerNotMigrated,
@@ -29,6 +30,7 @@ from reliability.core.errors import (
     ReliabilityError,
     TopologyUnknown,
 )
+from reliability.core.texts import printable
 
 if TYPE_CHECKING:
     from reliability.core.definitions import Topology
@@ -184,7 +186,7 @@ def _print_all(checked: Sequence[Checked]) -> None:
     for one in checked:
         _print(one)
     errors = [error for one in checked for error in one.all_errors()]
-    typer.echo("\n".join(map(str, errors)) if errors else "ok")
+    say(*(line for error in errors for line in hanging(str(error))) if errors else ["ok"])
 
 
 def _print(checked: Checked) -> None:
@@ -249,5 +251,5 @@ def _table(headings: Iterable[str], rows: Iterable[Sequence[object]]) -> None:
     for heading in headings:
         table.add_column(heading, no_wrap=True, overflow="ellipsis")
     for row in rows:
-        table.add_row(*(Text(format_value(value)) for value in row))
+        table.add_row(*(Text(printable(format_value(value))) for value in row))
     Console(file=sys.stdout, width=WIDTH, highlight=False).print(table)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -130,9 +130,8 @@ def rollback(
             observer = rows.observe
         if not dry_run and not yes:
             would = roll_back(connection, topology, txid, reason, dry_run=True)
-            check_asked(
-                _rollback_question(_txids_of(connection, topology, would), would), yes=False
-            )
+            txids = _txids_of(connection, topology, would)
+            check_asked(*_rollback_question(txids, would), yes=False)
         done = roll_back(connection, topology, txid, reason, dry_run=dry_run, observer=observer)
         txids = _txids_of(connection, topology, done)
     _print_rolled_back(txids, done, as_json=as_json)
@@ -149,17 +148,18 @@ def _held(done: RolledBack) -> range:
     return range(done.held[0], done.held[1] + 1)
 
 
-def _rollback_question(txids: Selected, would: RolledBack) -> str:
-    changes = "\n".join(
-        [*format_differences(would.differences), *([_DROPPED] * bool(would.dropped))]
-    )
+def _rollback_question(txids: Selected, would: RolledBack) -> Iterator[str]:
     first, last = would.held
     later = "txid after it" if first == last else f"{last - first + 1} txids after it"
-    return (
+    yield (
         f"{txids.topology} will be rolled back to {txids.named([would.to_txid])}. The {later}, "
         f"{txids.named(_held(would))}, {'is' if first == last else 'are'} taken out and held; "
-        f"attempts are fenced and requests closed. What would change:\n{changes}\nRoll back?"
+        "attempts are fenced and requests closed. What would change:"
     )
+    yield from format_differences(would.differences)
+    if would.dropped:
+        yield _DROPPED
+    yield "Roll back?"
 
 
 def _print_rolled_back(txids: Selected, done: RolledBack, *, as_json: bool) -> None:
@@ -378,7 +378,8 @@ def unskip(topology: TopologyName, txid: Txid, reason: Reason, as_json: AsJson =
     for line in commands_to_clear([done.run]):
         typer.echo(line)
     if done.has_committed:
-        typer.echo(f"or replay it from here:\n  reliability replay {topology} {txid}")
+        typer.echo("or replay it from here:")
+        typer.echo(f"  reliability replay {topology} {txid}")
 
 
 def _park_or_skip(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -78,7 +79,7 @@ def exclude(
             without = frozenset({item})
             done = replays.run(found.to_replay, f"without {item}", is_dry_run=True, without=without)
         if not dry_run:
-            check_asked(_question(topology, found, done), yes=yes)
+            check_asked(*_question(topology, found, done), yes=yes)
             found = exclude_item(connection, topology, item, reason, person())
             done = _take_out(replays, found, reason)
         selected = with_intervals(connection, topology, found.to_replay)
@@ -103,13 +104,12 @@ def _find(connection: LedgerConnection, topology: str, file: str) -> str:
     return find_item(connection, topology, file, identity_of_file(file))
 
 
-def _question(topology: str, found: ItemOfTxids, would: list[ReplayResult]) -> str:
-    changes = "".join(
-        f"\nWithout it txid {one.txid} would change:\n"
-        + "\n".join(format_differences(one.differences))
-        for one in would
-    )
-    return f"{_says(topology, found)}{changes}\nExclude it?"
+def _question(topology: str, found: ItemOfTxids, would: list[ReplayResult]) -> Iterator[str]:
+    yield _says(topology, found)
+    for one in would:
+        yield f"Without it txid {one.txid} would change:"
+        yield from format_differences(one.differences)
+    yield "Exclude it?"
 
 
 def _says(topology: str, found: ItemOfTxids) -> str:

@@ -11,6 +11,7 @@ import typer
 from reliability.cli.fold import Piece, fold, styled
 from reliability.cli.layout import Layout, lay_out
 from reliability.cli.terminal import ASIDE, HEADING, TOPOLOGY, console, style_of
+from reliability.core.texts import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
@@ -56,6 +57,9 @@ class Line:
     style: str = ""
     only: Literal["", "terminal", "pipe"] = ""
 
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "text", printable(self.text))
+
     def print_plain(self) -> None:
         if self.only != "terminal":
             typer.echo(self.head + self.text)
@@ -93,6 +97,12 @@ class Table:
     coloured: Sequence[str] = ()
     least: Sequence[str] = ()
     below: Sequence[Below] = field(default=())
+
+    def __post_init__(self) -> None:
+        rows = [[printable(cell) for cell in row] for row in self.rows]
+        below = [[(name, printable(text)) for name, text in one] for one in self.below]
+        object.__setattr__(self, "rows", rows)
+        object.__setattr__(self, "below", below)
 
     def print_plain(self) -> None:
         from rich.table import Table

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 from reliability.cli.output import format_span
 from reliability.cli.terminal import console
 from reliability.core.progress import StateProgress
+from reliability.core.texts import printable
 
 if TYPE_CHECKING:
     from rich.console import Console, Group
@@ -104,6 +105,7 @@ class TxidProgress:
 
     def say(self, text: str, txid: int = 0) -> None:
         """Tell what has happened or what is waited for, with a txid or all of them."""
+        text = printable(text)
         with self._lock:
             before, _ = self._now.get(txid, ("", 0.0))
             if before == text:  # still waiting for the same thing

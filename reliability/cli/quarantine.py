@@ -30,7 +30,7 @@ from reliability.cli.output import format_interval, format_value, print_json, pr
 from reliability.cli.replay import Replays, print_replayed
 from reliability.cli.select import select_txids, with_intervals
 from reliability.core.errors import CorrectionRefused
-from reliability.core.texts import as_exact_json, parse_unambiguous
+from reliability.core.texts import as_exact_json, parse_unambiguous, printable_json
 from reliability.core.txids import format_txids, with_noun
 
 if TYPE_CHECKING:
@@ -155,7 +155,7 @@ def _show(rows: Sequence[Row], *, as_json: bool) -> None:
 def _export(rows: Sequence[Row], file: Path | None) -> None:
     from reliability.transaction.correct.quarantine import exported
 
-    lines = "".join(f"{as_exact_json(exported(row))}\n" for row in rows)
+    lines = "".join(f"{printable_json(as_exact_json(exported(row)))}\n" for row in rows)
     if file is None:
         sys.stdout.write(lines)
     else:

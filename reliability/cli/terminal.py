@@ -7,6 +7,10 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
+import typer
+
+from reliability.core.texts import printable
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -36,6 +40,21 @@ def style_of(text: str) -> str:
     ('yellow', 'yellow', 'green', '')
     """
     return _STYLES.get(text.replace(":", " ").replace(",", " ").partition(" ")[0].lower(), "")
+
+
+def say(*lines: str, err: bool = False) -> None:
+    """Print lines; what would act on a terminal, or end a line, is escaped in each of them."""
+    for line in lines:
+        typer.echo(printable(line), err=err)
+
+
+def hanging(text: str) -> list[str]:
+    """Return the lines of an error; all but the first are indented, and look like no other message.
+
+    >>> hanging("no column price\\nfound: day")
+    ['no column price', '  found: day']
+    """
+    return text.replace("\n", "\n  ").split("\n")
 
 
 def console(*, stderr: bool = False) -> Console:

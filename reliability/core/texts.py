@@ -1,4 +1,4 @@
-"""Convert texts to what a database can store."""
+"""Convert texts to what a database can store, and to what a terminal or a log shows as it is."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from typing import Any
 
 # Free text must reach the ledger whatever characters it has.
 PROSE = frozenset({"reason", "verdict_reason"})
+# Control characters, line and paragraph separators, and what turns the direction of text.
+_UNPRINTABLE = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 
 
 def as_json(value: object) -> str:
@@ -77,6 +79,27 @@ def is_same(one: object, other: object) -> bool:
     if isinstance(one, list) and isinstance(other, list):
         return len(one) == len(other) and all(map(is_same, one, other))
     return isinstance(one, bool) is isinstance(other, bool) and one == other
+
+
+def printable(text: str) -> str:
+    r"""Return a text as one line in which nothing acts on the terminal or the log that shows it.
+
+    Reasons, run ids, file names and keys come from others: an escape code in them could rewrite the
+    lines above, and a line end could add a line that nobody has written.
+
+    >>> print(printable("late\x1b[2J\r\n7 is committed\u202e"))
+    late\x1b[2J\r\n7 is committed\u202e
+    """
+    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def printable_json(text: str) -> str:
+    r"""Return JSON of one line in the same way: it is read as what it was.
+
+    >>> printable_json('"a\x9b"')
+    '"a\\u009b"'
+    """
+    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
 
 
 def storable(text: str, encoding: str) -> str:

@@ -234,3 +234,82 @@ def words_of_error(arguments):
 def test_a_long_check_has_a_bar_on_a_terminal_only(ledger):
     assert "of 6 states" in run("verify").text
     assert "states" not in CliRunner().invoke(app, ["verify"]).stderr
+
+
+# --- texts of others -----------------------------------------------------------------------------
+
+EVIL = "late\x1b]0;mine\x07\x1b[2J\r\n0 rows differ\x9b2J\u202e\u2028"
+SHOWN = r"late\x1b]0;mine\x07\x1b[2J\r\n0 rows differ\x9b2J\u202e\u2028"
+ACTS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+
+
+@pytest.fixture(scope="module")
+def written_by_others(template):
+    """A topology whose reasons, run ids, file names and keys would act on a terminal."""
+    with new_database(template) as dsn, pytest.MonkeyPatch.context() as patch:
+        patch.setenv("RELIABILITY_DSN", dsn)
+        connection = LedgerConnection(dsn)
+        shop = open_shop(connection, "shop", 6, committed=1)
+        say("park", "shop", "2", "--reason", f"{EVIL} parked", "--yes")
+        say("skip", "shop", "3", "--reason", f"{EVIL} skipped", "--yes")
+        say("exclude", "shop", f"{EVIL}.csv", "--reason", f"{EVIL} excluded", "--yes")
+        shop.runner.close(4, shop.run_of(4), f"{EVIL} closed")
+        say("pause", "shop", "--reason", f"{EVIL} paused")
+        with connection.transaction() as tx:
+            for table in ("transaction", "request"):
+                tx.run(
+                    SQL(f"UPDATE reliability.{table} SET run_id = run_id || %(evil)s"), evil=EVIL
+                )
+            for table in ("public.shop_log", "reliability_contribution.shop__shop_log"):
+                tx.run(SQL(f"UPDATE {table} SET word = %(evil)s WHERE word = 'a'"), evil=EVIL)
+        connection.close()
+        yield dsn
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [
+        (("status",), ("parked", "skipped", "excluded", "paused", ".csv")),
+        (("lag",), ("parked",)),
+        (("watch", "--once"), ("parked", "paused")),
+        (("txids", "shop"), ("parked", "skipped")),
+        (("show", "shop", "2"), ("parked",)),
+        (("show", "shop", "4"), ("closed",)),
+        (("explain", "shop", "shop_log"), ("",)),
+        (("doctor",), ()),
+    ],
+    ids=lambda one: one[0] if one and one[0] not in ("parked", "closed") else "",
+)
+def test_what_others_have_written_does_not_act_on_a_terminal(
+    written_by_others, monkeypatch, arguments, shown
+):
+    """A reason with escape codes cleared the screen; one with line ends added lines of its own."""
+    monkeypatch.setenv("RELIABILITY_DSN", written_by_others)
+    done = CliRunner().invoke(app, list(arguments))
+    assert done.exit_code == 0 or arguments == ("doctor",)
+    assert not ACTS.search(done.stdout), done.stdout
+    assert not ACTS.search(done.stderr), done.stderr
+    assert not re.search(r"^0 rows differ", done.output, re.MULTILINE)
+    for what in shown:
+        assert f"{SHOWN} {what}".replace(" .csv", ".csv").rstrip() in done.stdout
+
+
+def test_on_a_terminal_only_its_own_escape_codes_are_written(written_by_others, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_DSN", written_by_others)
+    for arguments in (("status",), ("show", "shop", "2")):
+        raw = run(*arguments, NO_COLOR="1").raw
+        assert "\x1b]0;mine" not in raw
+        assert "\x1b[2J" not in raw
+        assert not ACTS.search(re.sub(r"\x1b\[[0-9;]*m", "", raw))
+        assert r"\x1b]0;mine\x07" in raw
+
+
+def test_a_question_and_an_error_show_what_others_have_written(written_by_others, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_DSN", written_by_others)
+    asked = CliRunner().invoke(app, ["exclude", "shop", f"{EVIL}2", "--reason", "x"])
+    assert r"late\x1b]0;mine" in asked.stderr
+    assert not ACTS.search(asked.stderr)
+    refused = CliRunner().invoke(app, ["txids", "shop", "--file", EVIL])
+    assert "NOTHING_SELECTED" in refused.stderr
+    assert not ACTS.search(refused.stderr)
+    assert "\n  0 rows differ" in refused.stderr  # as a line of the error, not as a message
