@@ -181,14 +181,14 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
 
     def wait(self, wait: Wait, task: TransactionTask) -> None:
         """Leave the worker slot; `resume` continues."""
-        self.log.info("txid %s waits for %s", task.txid, wait.reason)
+        self.log.info("txid %s waits %s", task.txid, wait)
         if wait.blocked is not None:
             by = wait.blocked.requested_by
             self.blocking_run = by[-1] if by else (self.topology.name, wait.blocked.run_id)
             self.log.warning("%s", wait.blocked.advice(self.topology.name))
         carried = None
         if wait.for_source:
-            carried = self.carried("source", SourceNotReady(f"txid {task.txid}: {wait.reason}"))
+            carried = self.carried("source", SourceNotReady(f"txid {task.txid} waits {wait}"))
         self.defer(
             trigger=TurnTrigger(
                 topology=self.topology.name,

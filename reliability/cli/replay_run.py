@@ -240,11 +240,11 @@ class CommandLineExecutor:
         txid, topology = self.task.txid, self.task.topology.name
         if waited >= self.patience:
             raise RunUnsatisfied(
-                f"txid {txid} of {topology} waited for {self.patience:g} s for {wait.reason}",
+                f"txid {txid} of {topology} has waited {self.patience:g} s {wait}",
                 remedy=f"look at `reliability status`, and run `reliability replay {topology} "
                 f"{txid}` again.",
             )
-        self.print_progress(f"txid {txid} waits for {wait.reason}", txid)
+        self.print_progress(f"txid {txid} waits {wait}", txid)
         if waited % SWEEP_INTERVAL_SECONDS < POLL_INTERVAL_SECONDS:
             sweep(self.connection, topology)
         time.sleep(POLL_INTERVAL_SECONDS)

@@ -411,6 +411,8 @@ def _facts_of_txid(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
     if report["lacking"]:
         yield "not in", f"{', '.join(report['lacking'])}, added after it had committed"
     yield "held", report["held_reason"]
+    if report["state"] not in ("held", "skipped"):
+        yield report["state"].partition(" ")[0], report["why"] or ""
 
 
 def _ended(row: dict[str, Any]) -> str:

@@ -23,7 +23,7 @@ from reliability.core.txids import format_txids
 if TYPE_CHECKING:
     from reliability.core.state import State
     from reliability.ledger.connection import LedgerConnection, Row
-    from reliability.transaction.inspect.overview import Overview
+    from reliability.transaction.inspect.overview import ForAPerson, Overview, Waiting
 
 
 @verb("reliability status", "reliability status --json", "reliability status --watch 5")
@@ -72,6 +72,7 @@ def _plain(one: Overview) -> dict[str, Any]:
         "last_change_at": one.last_change_at,
         "paused": one.paused,
         "blocked": one.blocked,
+        "waiting": [_plain_wait(waiting) for waiting in one.waiting],
         "held": one.held,
         "parked": one.parked,
         "without_commit": one.lacking.counts,
@@ -82,17 +83,37 @@ def _plain(one: Overview) -> dict[str, Any]:
     }
 
 
+def _plain_wait(waiting: Waiting) -> dict[str, Any]:
+    reason = waiting.wait.reason
+    return {
+        "txids": waiting.txids,
+        "are_replays": waiting.are_replays,
+        "for": reason.what.value,
+        "behind": format_txids(reason.behind),
+        "most": reason.most,
+        "blocked": waiting.wait.blocked and waiting.wait.blocked.txid,
+        "text": str(waiting),
+    }
+
+
 def _moment(moment: Any) -> str:
     return f"{format_value(moment)[5:16]}"
 
 
 def lines_of(one: Overview) -> Iterator[Line]:
     """Yield what does not continue by itself, or not at once."""
-    from reliability.transaction.inspect.overview import Condition, for_a_person
+    from reliability.transaction.inspect.overview import for_a_person
 
     for note in for_a_person(one):
-        between = " is " if note.condition is Condition.PAUSED else ": "
-        yield Line(f"{between}{note.text}", note.marks, one.topology)
+        yield line_of(one.topology, note)
+
+
+def line_of(topology: str, note: ForAPerson) -> Line:
+    """Return a note of a topology."""
+    from reliability.transaction.inspect.overview import Condition
+
+    between = " is " if note.condition is Condition.PAUSED else ": "
+    return Line(f"{between}{note.text}", note.marks, topology)
 
 
 # --- topologies ----------------------------------------------------------------------------------

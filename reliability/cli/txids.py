@@ -12,6 +12,7 @@ from reliability.cli.output import format_interval, print_json, print_table
 from reliability.cli.select import FileOption, IntervalOption, check_selection, select_txids
 
 if TYPE_CHECKING:
+    from reliability.core.standing import Standing
     from reliability.ledger.connection import LedgerConnection, Row
 
 PAGE = 1000  # rows of one query
@@ -37,13 +38,17 @@ def txids(
 
     The table shortens files and runs; --json has all of them.
     """
+    from reliability.transaction.process.standing import read_standing
+
     check_selection("", interval, file, optional=True)
     with ledger() as connection:
         check_known(connection, topology)
         wanted = None
         if interval or file:
             wanted = select_txids(connection, topology, "", interval, file).txids
-        found = [_plain(row) for row in _rows(connection, topology, wanted, last)]
+        with connection.transaction() as tx:
+            standing = read_standing(tx, topology)
+        found = [_plain(row, standing) for row in _rows(connection, topology, wanted, last)]
         found.reverse()
         total = len(wanted) if wanted is not None else _emitted(connection, topology)
     earlier = total - len(found)
@@ -79,10 +84,10 @@ def _emitted(connection: LedgerConnection, topology: str) -> int:
     return int(row["next_txid"]) - 1
 
 
-def _plain(row: Row) -> dict[str, Any]:
+def _plain(row: Row, standing: Standing) -> dict[str, Any]:
     from reliability.transaction.inspect.txids import files_of, state_of_txid
 
-    state, why = state_of_txid(row)
+    state, why = state_of_txid(row, standing)
     return {
         "txid": row["txid"],
         "interval": format_interval(row) or None,

@@ -12,7 +12,7 @@ from reliability.cli.app import WATCH_SECONDS, OneOrAll, ledger, names, verb
 from reliability.cli.live import follow
 from reliability.cli.output import format_interval, format_span, table_of
 from reliability.cli.parts import SPACE, Line, Part, show
-from reliability.cli.status import lines_of
+from reliability.cli.status import line_of
 from reliability.cli.terminal import HEADING
 from reliability.core.attempt import TransactionAttempt
 
@@ -45,7 +45,7 @@ def watch(
 
 
 def _page(topology: str) -> list[Part]:
-    from reliability.transaction.inspect.overview import overviews
+    from reliability.transaction.inspect.overview import for_a_person, overviews
 
     with ledger() as connection:
         wanted = names(connection, topology)
@@ -54,11 +54,22 @@ def _page(topology: str) -> list[Part]:
             rates = tx.all("commits_of_last_minutes", topologies=wanted, minutes=MINUTES)
             rate_of = {row["topology"]: row["commits"] / MINUTES for row in rates}
             positions = [_position(tx, one, rate_of) for one in found]
-            lines = [line for one in found for line in lines_of(one)]
+            notes = [(one.topology, note) for one in found for note in for_a_person(one)]
             running = tx.all("running_attempts", topologies=wanted)
             commits = tx.all("last_commits", topologies=wanted, most=COMMITS)
-    person = [SPACE, Line("what needs a person", style=HEADING), *lines] if lines else []
-    return [_positions(positions), *_running(running), *person, *_last(commits)]
+    urgent = [line_of(topology, note) for topology, note in notes if note.is_urgent]
+    others = [line_of(topology, note) for topology, note in notes if not note.is_urgent]
+    return [
+        _positions(positions),
+        *_running(running),
+        *_listed("what needs a person", urgent),
+        *_listed("what else to know", others),
+        *_last(commits),
+    ]
+
+
+def _listed(heading: str, lines: Sequence[Line]) -> list[Part]:
+    return [SPACE, Line(heading, style=HEADING), *lines] if lines else []
 
 
 def _position(tx: DatabaseTransaction, one: Overview, rate_of: dict[str, float]) -> Sequence[Any]:

@@ -37,6 +37,8 @@ from reliability.core.plan import Position
 from reliability.core.request import Request, RequestKind, RequestStatus
 from reliability.core.skip import Skipped
 from reliability.core.spout import Interval
+from reliability.core.texts import printable
+from reliability.core.waits import WaitReason, WaitsFor
 
 
 class AttemptStatus(str, Enum):
@@ -175,7 +177,7 @@ class Blocked:
         """Name the txid with its run and interval, and say why it is blocked."""
         interval = f", interval {self.interval}" if self.interval else ""
         code = f"[{self.reason_code}] " if self.reason_code else ""
-        reason = f": {code}{self.reason}" if self.reason else ""
+        reason = f": {code}{printable(self.reason)}" if self.reason else ""
         return f"txid {self.txid} (run {self.run_id}{interval}) is blocked{reason}"
 
     def error(self, kind: type[ReliabilityError] = TxidBlocked) -> ReliabilityError:
@@ -204,6 +206,7 @@ class Blocked:
 class Snapshot:
     """One consistent read of a topology and one of its txids.
 
+    :param other_replays: the other committed txids whose replay is being processed
     :param is_frozen: the txid has its batch; an opaque spout's is cut when an attempt begins (E4)
     :param paused: why the topology is paused, None if it is not
     :param is_throttled: the last attempt of the topology began less than its emit interval ago
@@ -219,7 +222,7 @@ class Snapshot:
     position: Position
     max_spout_pending: int
     live: LiveAttempt | None
-    replays_processing: int
+    other_replays: tuple[int, ...]
     blocked: Blocked | None
     is_frozen: bool = True
     paused: str | None = None
@@ -244,7 +247,7 @@ class Snapshot:
     def may_process(self) -> bool:
         """Say whether the txid is inside the window, or is a replay and there is room for it."""
         if self.is_replay:
-            return self.replays_processing < self.max_replay_pending
+            return len(self.other_replays) < self.max_replay_pending
         return self.txid < self.curr_txid + self.max_spout_pending
 
     @property
@@ -282,15 +285,24 @@ class DryRun:
 
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """Wait without holding a worker slot.
+    """Wait without holding a worker slot; as a text, it goes on after "waits".
 
-    :param for_source: only the source can end the wait
     :param blocked: the txid that a person must see to, None if the wait ends by itself
     """
 
-    reason: str
-    for_source: bool = False
+    reason: WaitReason
     blocked: Blocked | None = None
+
+    @property
+    def for_source(self) -> bool:
+        """Say whether only the source can end the wait."""
+        return self.reason.what is WaitsFor.SOURCE
+
+    def __str__(self) -> str:
+        if self.blocked is None:
+            return str(self.reason)
+        is_ = "is held" if self.blocked.is_held else "is blocked"
+        return f"{self.reason}; {self.blocked.txid} {is_}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,16 +341,15 @@ def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
         if is_own:
             return Done() if work.goal is Goal.PROCESSED else DryRun()
         if live.is_wanted:
-            return Wait(f"dry run {snapshot.txid}:{live.attempt_id} to be reported")
+            return Wait(_dry_run(snapshot.txid, live))
         return _begin_in_turn(snapshot, request)  # no other request can use its rows
     if live.is_processed:
         if work.goal is Goal.PROCESSED and _serves(live, request):
             return Done()
         return _commit_in_turn(snapshot, request)
     if not is_own and not live.lease_expired:
-        return Wait(
-            f"attempt {snapshot.txid}:{live.attempt_id} of another request, which is processing"
-        )
+        attempt = f"{snapshot.txid}:{live.attempt_id}"
+        return Wait(WaitReason(what=WaitsFor.OTHER_REQUEST, detail=attempt))
     if (
         live.lease_expired
         or live.was_claimed_by_earlier_try_of(work.task)
@@ -361,7 +372,11 @@ def _carry_on(txid: int, live: LiveAttempt, work: Work) -> Action:
         if live.steps[name].claimed_by is None and done.issuperset(reads):
             return Submit(name)
     lacking = ", ".join(sorted(work.steps.keys() - done)) or "its seal"
-    return Wait(f"another task of this run, which works on attempt {attempt}: {lacking}")
+    return Wait(WaitReason(what=WaitsFor.OTHER_TASK, detail=f"{attempt}: {lacking}"))
+
+
+def _dry_run(txid: int, live: LiveAttempt) -> WaitReason:
+    return WaitReason(what=WaitsFor.DRY_RUN, detail=f"{txid}:{live.attempt_id}")
 
 
 def _serves(live: LiveAttempt, request: Request) -> bool:
@@ -370,47 +385,81 @@ def _serves(live: LiveAttempt, request: Request) -> bool:
 
 
 def _commit_in_turn(snapshot: Snapshot, request: Request) -> Action:
-    if snapshot.may_commit:
-        return Commit()
-    if snapshot.txid == snapshot.curr_txid:
-        return Wait("the checkpoint interval to pass")
-    return _wait(snapshot, request, f"txid {snapshot.curr_txid} to commit first")
+    reason = _wait_to_commit(snapshot)
+    return Commit() if reason is None else _wait(snapshot, request, reason)
 
 
 def _begin_in_turn(snapshot: Snapshot, request: Request) -> Action:
     if snapshot.held is not None:
-        held = TxidHeld(f"txid {snapshot.txid} is held: {snapshot.held}")
+        held = TxidHeld(f"txid {snapshot.txid} is held: {printable(snapshot.held)}")
         return Fail(held.fill_in(txid=snapshot.txid))
     if snapshot.is_replay and snapshot.replay_refusal is not None:
         return Fail(ReplayNotPossible(f"txid {snapshot.txid}: {snapshot.replay_refusal}"))
+    reason = _wait_to_begin(snapshot)
+    if reason is not None:
+        return _wait(snapshot, request, reason)
+    return CommitEmpty() if _is_left_out(snapshot) else Begin()
+
+
+# --- why a txid waits ----------------------------------------------------------------------------
+
+
+def why_waits(snapshot: Snapshot) -> Wait | None:
+    """Say what a requested txid waits for, as its task does; a pure function.
+
+    :return: None if it is being processed, or its task may go on; only that task can know whether
+        the source is ready
+    """
+    live = snapshot.live
+    if live is None or (live.is_dry_run and live.is_processed and not live.is_wanted):
+        reason = _wait_to_begin(snapshot)
+    elif not live.is_processed:
+        return None
+    elif live.is_dry_run:
+        reason = _dry_run(snapshot.txid, live)
+    else:
+        reason = _wait_to_commit(snapshot)
+    return None if reason is None else Wait(reason, blocked=snapshot.blocked)
+
+
+def _wait_to_begin(snapshot: Snapshot) -> WaitReason | None:
     if snapshot.paused is not None:
-        return _wait(snapshot, request, f"the topology to be resumed (paused: {snapshot.paused})")
-    if snapshot.skipped is not None and not snapshot.is_replay:
-        return _commit_empty_in_turn(snapshot, request)
+        return WaitReason(what=WaitsFor.RESUME, detail=snapshot.paused)
+    if _is_left_out(snapshot):
+        return None if snapshot.txid == snapshot.curr_txid else _turn(snapshot)
     if not snapshot.may_process:
-        return _wait(snapshot, request, _window(snapshot))
+        return _place(snapshot)
     if snapshot.lacks_predecessor:
-        predecessor = f"txid {snapshot.txid - 1} to begin, where this batch starts"
-        return _wait(snapshot, request, predecessor)
-    if snapshot.is_throttled:
-        return _wait(snapshot, request, "the emit interval to pass")
-    return Begin()
+        return WaitReason(what=WaitsFor.PREDECESSOR, behind=(snapshot.txid - 1,))
+    return WaitReason(what=WaitsFor.EMIT_INTERVAL) if snapshot.is_throttled else None
 
 
-def _commit_empty_in_turn(snapshot: Snapshot, request: Request) -> Action:
+def _wait_to_commit(snapshot: Snapshot) -> WaitReason | None:
+    if snapshot.may_commit:
+        return None
     if snapshot.txid == snapshot.curr_txid:
-        return CommitEmpty()
-    return _wait(snapshot, request, f"txid {snapshot.curr_txid} to commit first")
+        return WaitReason(what=WaitsFor.CHECKPOINT_INTERVAL)
+    return _turn(snapshot)
 
 
-def _window(snapshot: Snapshot) -> str:
+def _is_left_out(snapshot: Snapshot) -> bool:
+    """Say whether nothing processes the txid, and it commits as empty in its turn (C8)."""
+    return snapshot.skipped is not None and not snapshot.is_replay
+
+
+def _turn(snapshot: Snapshot) -> WaitReason:
+    return WaitReason(what=WaitsFor.TURN, behind=(snapshot.curr_txid,))
+
+
+def _place(snapshot: Snapshot) -> WaitReason:
     if snapshot.is_replay:
-        return f"{snapshot.replays_processing} other replays to finish processing"
-    end = snapshot.curr_txid + snapshot.max_spout_pending
-    return f"the window [{snapshot.curr_txid}, {end}) to reach txid {snapshot.txid}"
+        most, behind = snapshot.max_replay_pending, snapshot.other_replays
+        return WaitReason(what=WaitsFor.REPLAY_PLACE, behind=behind, most=most)
+    first, most = snapshot.curr_txid, snapshot.max_spout_pending
+    return WaitReason(what=WaitsFor.PLACE, behind=range(first, first + most), most=most)
 
 
-def _wait(snapshot: Snapshot, request: Request, reason: str) -> Action:
+def _wait(snapshot: Snapshot, request: Request, reason: WaitReason) -> Action:
     """Wait, and name the txid that a person must see to (E2).
 
     A run that waits for what it gave up itself would never end and never turn red.
@@ -426,4 +475,6 @@ def _wait(snapshot: Snapshot, request: Request, reason: str) -> Action:
 def _closed(txid: int, request: Request) -> ReliabilityError:
     if request.status is RequestStatus.GIVEN_UP:
         return RequestGivenUp(f"request {request.number} for txid {txid} was given up")
-    return RequestClosed(f"request {request.number} for txid {txid} was closed: {request.reason}")
+    return RequestClosed(
+        f"request {request.number} for txid {txid} was closed: {printable(request.reason)}"
+    )

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime
 
+from reliability.core.texts import printable
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Skipped:
@@ -29,6 +31,6 @@ a test file. `reliability unskip shop 3 --reason '…'` takes it back
         interval = f" ({self.interval})" if self.interval else ""
         return (
             f"txid {self.txid}{interval} was skipped on {self.at:%Y-%m-%d} by {self.by}, because: "
-            f"{self.reason}. `reliability unskip {self.topology} {self.txid} --reason '…'` takes "
-            "it back"
+            f"{printable(self.reason)}. "
+            f"`reliability unskip {self.topology} {self.txid} --reason '…'` takes it back"
         )

@@ -46,7 +46,7 @@ class Standing:
             position=self.position,
             max_spout_pending=self.max_spout_pending,
             live=self.live.get(txid),
-            replays_processing=len(self.replays() - {txid}),
+            other_replays=tuple(sorted(self.replays() - {txid})),
             blocked=blocked,
             paused=self.paused,
             is_throttled=self.is_throttled,

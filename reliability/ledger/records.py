@@ -55,7 +55,7 @@ def snapshot_of(row: Row, blocked: Row | None, replay_refusal: str | None) -> Sn
         position=position_of(row),
         max_spout_pending=row["max_spout_pending"],
         live=None if row["live_attempt_id"] is None else live_attempt_of(row),
-        replays_processing=row["replays_processing"],
+        other_replays=tuple(row["other_replays"]),
         blocked=blocked_of(blocked),
         is_frozen=row["is_frozen"],
         paused=row["paused_reason"],

@@ -38,6 +38,7 @@ from reliability.core.errors import (
     PredecessorFailed,
     ReliabilityError,
 )
+from reliability.core.waits import WaitReason, WaitsFor
 from reliability.ledger.connection import LedgerConnection
 from reliability.settings import DEFAULT_LEASES, Leases
 from reliability.states.kinds.stored import DifferenceObserver
@@ -199,7 +200,7 @@ def decide(connection: LedgerConnection, task: TransactionTask) -> tuple[Snapsho
     )
     action = next_action(snapshot, request, task.work)
     if isinstance(action, Begin) and not topology.spout.is_ready(txid, snapshot.interval):
-        return snapshot, Wait("the source to be ready", for_source=True)
+        return snapshot, Wait(WaitReason(what=WaitsFor.SOURCE))
     return snapshot, action
 
 

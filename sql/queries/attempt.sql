@@ -15,9 +15,9 @@ SELECT t.topology, t.txid, p.curr_txid, c.position, p.max_spout_pending, p.pause
                    FROM reliability.attempt_step d
                   WHERE d.topology = l.topology AND d.txid = l.txid
                     AND d.attempt_id = l.attempt_id), '[]') AS steps,
-       (SELECT count(*) FROM reliability.attempt r
-         WHERE r.topology = p.topology AND r.txid < p.curr_txid AND r.txid <> t.txid
-           AND r.status IN ('PROCESSING', 'SEALING')) AS replays_processing,
+       ARRAY(SELECT r.txid FROM reliability.attempt r
+              WHERE r.topology = p.topology AND r.txid < p.curr_txid AND r.txid <> t.txid
+                AND r.status IN ('PROCESSING', 'SEALING') ORDER BY r.txid) AS other_replays,
        (SELECT jsonb_build_object('request_id', r.request_id, 'number', r.number, 'kind', r.kind,
                'status', r.status, 'granted_after', r.granted_after,
                'reason', coalesce(r.reason, ''), 'is_dry_run', r.is_dry_run,

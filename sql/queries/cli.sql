@@ -56,6 +56,14 @@ SELECT l.topology, l.commit_number, l.kind, l.txid, l.attempt_id, t.interval_sta
  WHERE p.topology = ANY(%(topologies)s)
  ORDER BY l.committed_at DESC, l.topology, l.commit_number DESC LIMIT %(most)s;
 
+-- requested_replays --
+-- The committed txids for which a replay is requested.
+SELECT DISTINCT r.txid
+  FROM reliability.request r
+  JOIN reliability.topology p ON p.topology = r.topology AND r.txid < p.curr_txid
+ WHERE r.topology = %(topology)s AND r.status = 'OPEN'
+ ORDER BY r.txid;
+
 -- held_txids --
 -- Txids that a person must release; only uncommitted ones can be held.
 SELECT t.held_reason AS reason, count(*) AS count,

@@ -505,7 +505,7 @@ def test_a_replay_waits_for_another_run_as_long_as_it_may(shop):
     request_id = shop.runner.contact(2, shop.who(2)).request_id
     shop.runner.begin(2, request_id, shop.topology.work("commit"))
     said = say("replay", "shop", "2", "--timeout", "0", code=1)
-    assert "[RUN_UNSATISFIED] txid 2 of shop waited for 0 s for attempt 2:1" in said.stderr
+    assert "[RUN_UNSATISFIED] txid 2 of shop has waited 0 s for attempt 2:1" in said.stderr
     asked = "SELECT status FROM reliability.attempt WHERE txid = 2 ORDER BY attempt_id"
     assert shop.ask(asked) == [("COMMITTED",), ("PROCESSING",)]
 

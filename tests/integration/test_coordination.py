@@ -11,6 +11,7 @@ from psycopg2.sql import SQL
 from reliability import Count, MemorySpout, State, Topology
 from reliability.core.coordinator import Begin, Commit, Submit, Wait
 from reliability.core.errors import AttemptIncomplete, PredecessorFailed, SourceNotReady
+from reliability.core.waits import WaitReason, WaitsFor
 from reliability.settings import Leases
 from reliability.transaction.maintain.sweep import sweep
 from tests.support.fix_pipeline import in_both_engines
@@ -65,7 +66,7 @@ def test_an_opaque_batch_starts_where_its_predecessors_attempt_ended(opaque, con
 def test_an_opaque_batch_waits_for_its_predecessor_to_begin(opaque):
     action = opaque.runner.next_action(2, opaque.request(2), opaque.work())
     assert isinstance(action, Wait)
-    assert "txid 1 to begin" in action.reason
+    assert str(action.reason) == "behind 1: its batch starts where that one ends"
     opaque.begin(1)
     assert isinstance(opaque.runner.next_action(2, opaque.request(2), opaque.work()), Begin)
 
@@ -226,7 +227,7 @@ def test_attempts_begin_no_faster_than_the_emit_interval(pipeline, connection):
     request_id = emitted.request(2)
     action = emitted.runner.next_action(2, request_id, emitted.work())
     assert isinstance(action, Wait)
-    assert "emit interval" in action.reason
+    assert "emit interval" in str(action.reason)
     assert emitted.runner.begin(2, request_id, emitted.work()) is None
     with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.topology SET last_granted_at = now() - interval '1 min'"))
@@ -256,7 +257,7 @@ def test_a_source_that_is_not_ready_holds_back_emission_and_every_attempt(pipeli
     assert emitted.emit(None) == [1, 2]
     emitted.begin(1)
     waiting = emitted.runner.next_action(2, emitted.request(2), emitted.work())
-    assert waiting == Wait("the source to be ready", for_source=True)
+    assert waiting == Wait(WaitReason(what=WaitsFor.SOURCE))
     spout.ready[0] = 0
     # a replay asks too, as in Trident: the dead try of txid 1 is not begun anew
     assert isinstance(emitted.runner.next_action(1, emitted.request(1), emitted.work()), Wait)
@@ -277,7 +278,7 @@ def test_a_paused_topology_drains_what_is_in_flight(pipeline, connection):
     assert [str(c.attempt) for c in emitted.runner.commit(1)] == ["1:0"]
     action = emitted.runner.next_action(2, emitted.request(2), emitted.work())
     assert isinstance(action, Wait)
-    assert "the warehouse is being moved" in action.reason
+    assert "the warehouse is being moved" in str(action.reason)
     assert emitted.runner.begin(2, emitted.request(2), emitted.work()) is None
     emitted.runner.resume()
     emitted.transact(2)

@@ -249,7 +249,10 @@ def test_each_open_txid_says_why(emitter, connection):
         "blocked",
         "fix the cause; then",
     )
-    assert found["2"]["why"] == "parked (a broken file); waits for txid 1"
+    assert (
+        found["2"]["why"]
+        == "parked (a broken file); waits behind 1: txids commit in order; 1 is blocked"
+    )
     say(
         "skip",
         "shop",

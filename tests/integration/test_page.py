@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import re
 import time
 from html.parser import HTMLParser
@@ -10,7 +11,9 @@ from urllib.parse import parse_qsl, quote, urlsplit
 
 import pytest
 from psycopg2.sql import SQL
+from typer.testing import CliRunner
 
+from reliability.cli import app
 from reliability.ledger.connection import DatabaseTransaction
 from reliability.transaction.topology.lifecycle import pause
 from tests.replay.shop import made
@@ -86,6 +89,83 @@ def read(client, path, status=200):
     assert "script-src 'self'" in answer.headers["content-security-policy"]
     assert answer.headers["cache-control"] == "no-store"
     return " ".join("".join(Text(answer.text).said).split())
+
+
+# --- why a txid waits ----------------------------------------------------------------------------
+
+
+def test_everybody_says_why_a_txid_waits_as_its_log_does(client, shop, connection, monkeypatch):
+    """K1: `status`, `lag`, `txids`, `show` and the page said "waits to begin", not behind whom."""
+    monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
+    set_windows = "UPDATE reliability.topology SET max_spout_pending = 1, max_replay_pending = 1"
+    with connection.transaction() as tx:
+        tx.run(SQL(set_windows))
+    work = shop.topology.work("commit")
+    begin(shop, 4, work)
+    reason = "behind 4: at most 1 at once (max_spout_pending)"
+    assert str(waiting(shop, 5, work)) == reason
+    for said in (
+        command("status"),
+        command("watch", "--once"),
+        command("lag"),
+        command("txids", "shop"),
+        command("show", "shop", "5"),
+        read(client, "/reliability/"),
+        read(client, at("shop")),
+        read(client, at("shop", "/txids/5")),
+        read(client, at("shop", f"/runs?run_id={quote(shop.run_of(5).run_id)}")),
+    ):
+        assert f"waits {reason}" in said
+    assert f'title="waits {reason}"' in html.unescape(client.get(at("shop")).text)
+    (one,) = json.loads(command("status", "--json"))
+    assert one["waiting"] == [
+        {
+            "txids": "5",
+            "are_replays": False,
+            "for": "place",
+            "behind": "4",
+            "most": 1,
+            "blocked": None,
+            "text": f"txid 5 waits {reason}",
+        }
+    ]
+
+
+def test_everybody_says_why_a_replay_waits(client, shop, connection, monkeypatch):
+    monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
+    with connection.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.topology SET max_replay_pending = 1"))
+    work = shop.topology.work("commit")
+    shop.clear(1, 2)
+    begin(shop, 1, work)
+    reason = "behind the replay of 1: at most 1 at once (max_replay_pending)"
+    assert str(waiting(shop, 2, work)) == reason
+    for said in (
+        command("status"),
+        command("txids", "shop"),
+        command("show", "shop", "2"),
+        read(client, "/reliability/"),
+        read(client, at("shop", "/txids/2")),
+    ):
+        assert f"waits {reason}" in said
+    assert "the replay of txid 2 waits" in command("status")
+
+
+def begin(shop, txid, work):
+    request_id = shop.runner.contact(txid, shop.who(txid)).request_id
+    shop.runner.begin(txid, request_id, work)
+
+
+def waiting(shop, txid, work):
+    """Let a txid's task look, and return why it waits."""
+    request_id = shop.runner.contact(txid, shop.who(txid)).request_id
+    return shop.runner.next_action(txid, request_id, work)
+
+
+def command(*arguments):
+    done = CliRunner().invoke(app, list(arguments))
+    assert done.exit_code == 0, done.output
+    return done.stdout
 
 
 # --- what is shown -------------------------------------------------------------------------------

@@ -171,8 +171,14 @@ def test_who_watches_sees_what_runs_now_and_what_needs_a_person(ledger):
     [running] = [line for line in said.splitlines() if line.startswith("5:0 ")]
     assert running.split()[1:4] == [LONG, "processing", "process"]
     assert "txid 4 (run scheduled__2013-05-01T00:00:00+00:00" in said
-    assert "what needs a person\n" in said
-    assert "last commits\n" in said
+    before, _, after = said.partition("what else to know\n")
+    urgent = before.partition("what needs a person\n")[2]
+    assert "blocked_of_orders: " in urgent
+    assert LONG not in urgent  # it works
+    others = after.partition("last commits\n")[0]
+    assert f"{LONG}: txid 6 waits behind 5: txids commit in order" in " ".join(others.split())
+    assert f"{LONG}: 3 intervals lack a commit: 3 open" in " ".join(others.split())
+    assert "paused" not in others
     only = run("watch", LONG, "--once").text
     assert "held_back" not in only
     assert "[TOPOLOGY_UNKNOWN]" in run("watch", "nosuch", "--once", code=1).text

@@ -43,6 +43,7 @@ AUDITS = "tests/integration/test_audits.py::"
 FRAMES = "tests/integration/test_frames.py::"
 ONCE = "tests/integration/test_one_evaluation.py::"
 ALERTS = "tests/integration/test_alerts.py::"
+PAGE = "tests/integration/test_page.py::"
 
 NOT_BUILT: dict[str, str] = {}
 
@@ -957,8 +958,8 @@ MUTANTS = (
         rule="C8",
         name="a skipped txid is processed after a rollback",
         path="reliability/core/coordinator.py",
-        old="    if snapshot.skipped is not None and not snapshot.is_replay:\n",
-        new="    if False:\n",
+        old="    return snapshot.skipped is not None and not snapshot.is_replay\n",
+        new="    return False\n",
         tests=(LEFT_OUT + "test_a_skipped_txid_commits_as_empty_again_after_a_rollback",),
     ),
     Mutant(
@@ -1328,6 +1329,14 @@ MUTANTS = (
         old="        return set(sorted(set(waiting) - called)[: max(room, 0)])\n",
         new="        return set(waiting) if room > 0 else set()\n",
         tests=(WAITING + "test_a_free_place_wakes_the_lowest_waiting_replay_alone",),
+    ),
+    Mutant(
+        rule="K1",
+        name="who looks is not told why a txid waits",
+        path="reliability/transaction/inspect/intervals.py",
+        old='    wait = why_waits(standing.snapshot(row["txid"]))\n',
+        new="    wait = None\n",
+        tests=(PAGE + "test_everybody_says_why_a_txid_waits_as_its_log_does",),
     ),
     Mutant(
         rule="K1",

@@ -374,7 +374,7 @@ class _Executor:
 
     def wait(self, wait: Wait) -> None:
         self.looks += 1
-        assert self.looks < 40, f"txid {self.txid} waits for {wait.reason}"
+        assert self.looks < 40, f"txid {self.txid} waits {wait}"
 
     def committed(self, committed: Sequence[Committed]) -> None:
         for one in committed:

@@ -31,7 +31,7 @@ ROOMS = {
     "commit": ("topology", "emit", "process"),
     "correct": ("topology", "emit", "process", "commit"),
     "maintain": ("topology", "emit", "process", "commit"),
-    "inspect": ("topology", "commit"),
+    "inspect": ("topology", "process", "commit"),
 }
 
 # folder -> what its modules may import at module level, besides the standard library

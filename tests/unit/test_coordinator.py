@@ -26,6 +26,7 @@ from reliability.core.coordinator import (
     Wait,
     Work,
     next_action,
+    why_waits,
 )
 from reliability.core.errors import (
     BlockedTooLong,
@@ -84,7 +85,7 @@ def snapshot(
         position=Position(curr_txid=curr_txid, is_gathering=is_gathering, processed=processed),
         max_spout_pending=pending,
         live=attempt,
-        replays_processing=replays,
+        other_replays=tuple(range(101, 101 + replays)),
         blocked=blocked,
         **facts,
     )
@@ -245,6 +246,51 @@ def test_a_seal_of_another_task_is_waited_for():
     sealing = live(SEALING, left="done", right="done")
     asked = work(Goal.COMMITTED, task="other", steps=SIDE)
     assert isinstance(next_action(snapshot(1, attempt=sealing), request(), asked), Wait)
+
+
+# --- why a txid waits ----------------------------------------------------------------------------
+
+SITUATIONS = {
+    "behind 4, 5, 6: at most 3 at once (max_spout_pending)": snapshot(7, 4),
+    "behind 4..9: at most 6 at once (max_spout_pending); 4 is blocked": snapshot(
+        16, 4, pending=6, blocked=replace(BLOCKED, txid=4)
+    ),
+    "behind 4: txids commit in order; 4 is held": snapshot(
+        6, 4, attempt=live(PROCESSED), blocked=replace(BLOCKED, txid=4, is_held=True)
+    ),
+    "behind the replay of 101, 102: at most 2 at once (max_replay_pending)": snapshot(
+        1, curr_txid=5, replays=2, max_replay_pending=2
+    ),
+    "behind 4: its batch starts where that one ends": snapshot(5, 4, lacks_predecessor=True),
+    "for the emit interval to pass (emit_interval_seconds)": snapshot(4, 4, is_throttled=True),
+    "for the checkpoint interval to pass (checkpoint_interval_seconds)": snapshot(
+        4, 4, attempt=live(PROCESSED), is_gathering=True
+    ),
+    r"for the topology to be resumed (paused: a\nb)": snapshot(4, 4, paused="a\nb"),
+}
+
+
+@pytest.mark.parametrize("text", SITUATIONS)
+def test_who_looks_is_told_what_the_task_logs(text):
+    """`status` said "waits to begin" where the log named the window, and nothing who was ahead."""
+    situation = SITUATIONS[text]
+    kind = REPLAY if situation.is_replay else request()
+    action = next_action(situation, kind, work(Goal.COMMITTED))
+    assert why_waits(situation) == action
+    assert str(action) == text
+
+
+@pytest.mark.parametrize(
+    "situation",
+    [
+        snapshot(4, 4),
+        snapshot(4, 4, attempt=live(PROCESSED)),
+        snapshot(4, 4, attempt=live(PROCESSING)),
+        snapshot(9, 4, attempt=live(SEALING)),
+    ],
+)
+def test_what_may_go_on_or_is_processed_does_not_wait(situation):
+    assert why_waits(situation) is None
 
 
 # --- what holds back a begin, and nothing else ------------------------------------------------

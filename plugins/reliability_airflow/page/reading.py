@@ -9,12 +9,14 @@ from datetime import datetime, timedelta, timezone
 from itertools import groupby
 from typing import Any
 
+from reliability.core.coordinator import why_waits
 from reliability.core.difference import Difference
 from reliability.core.errors import ReliabilityError
 from reliability.core.spout import Interval
+from reliability.core.standing import Standing
 from reliability.core.state import State
 from reliability.core.txids import TooManyTxids, format_txids, parse_txids, with_noun
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import check_known
 from reliability.ledger.migrations import check_migrated
 from reliability.ledger.records import interval_of
@@ -22,6 +24,7 @@ from reliability.settings import ledger_dsn
 from reliability.transaction.inspect.intervals import IntervalReport
 from reliability.transaction.inspect.overview import Overview, overviews
 from reliability.transaction.inspect.txids import files_of, state_of_txid
+from reliability.transaction.process.standing import read_standing
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability_airflow.page.timeline import Axis, Lane, Tick, axis_of, lane
 
@@ -114,9 +117,10 @@ def read_topology(topology: str, last: int | None, size: int) -> TopologyPage:
         attempts = tx.all("attempts_of_page", topology=topology, txids=txids)
         by_txid = {txid: list(own) for txid, own in groupby(attempts, lambda row: row["txid"])}
         axis = axis_of(attempts)
+        standing = read_standing(tx, topology)
         return TopologyPage(
             overview=overview,
-            lines=[_line(axis, row, by_txid.get(row["txid"], [])) for row in rows],
+            lines=[_line(axis, row, standing, by_txid.get(row["txid"], [])) for row in rows],
             ticks=[*axis.ticks()],
             size=size,
             newer=min(top + size, overview.emitted) if top < overview.emitted else None,
@@ -125,8 +129,8 @@ def read_topology(topology: str, last: int | None, size: int) -> TopologyPage:
         )
 
 
-def _line(axis: Axis, row: Mapping[str, Any], attempts: Sequence[Mapping[str, Any]]) -> Line:
-    state, why = state_of_txid(row)
+def _line(axis: Axis, row: Row, standing: Standing, attempts: Sequence[Mapping[str, Any]]) -> Line:
+    state, why = state_of_txid(row, standing)
     return Line(
         txid=row["txid"],
         interval=interval_of(row),
@@ -339,7 +343,15 @@ def read_run(topology: str, dag_id: str, run_id: str) -> list[Mapping[str, Any]]
     with reading() as tx:
         check_known(tx, topology)
         rows = tx.all("outcome_of_run", topology=topology, dag_id=dag_id, run_id=run_id)
-    return [{**row, "interval": interval_of(row)} for row in rows]
+        standing = read_standing(tx, topology)
+    return [
+        {
+            **row,
+            "interval": interval_of(row),
+            "wait": why_waits(standing.snapshot(row["txid"])) if row["status"] == "OPEN" else None,
+        }
+        for row in rows
+    ]
 
 
 def read_differences(

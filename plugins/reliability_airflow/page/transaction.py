@@ -20,7 +20,7 @@ from reliability.transaction.inspect.attempt_report import (
     outdated_code,
 )
 from reliability.transaction.inspect.story import story_of_txid
-from reliability.transaction.inspect.txids import state_of_txid
+from reliability.transaction.inspect.txids import txid_with_state
 from reliability_airflow.page.reading import difference_of, ledger
 from reliability_airflow.page.timeline import Lane, Tick, axis_of, lane
 
@@ -135,9 +135,7 @@ def read_transaction(topology: str, txid: int) -> Transaction:
         story = story_of_txid(connection, topology, txid)
         with connection.transaction() as tx:
             last = tx.one("next_txid", topology=topology)["next_txid"] - 1
-            (row,) = tx.all(
-                "page_of_txids", topology=topology, before=txid + 1, txids=[txid], page=1
-            )
+            row, state, why = txid_with_state(tx, topology, txid)
             rows = tx.all("attempts_of_page", topology=topology, txids=[txid])
             key = {**TxidKey(topology, txid), "attempt_id": None}
             quarantined = tx.all("quarantine_of_page", **TxidKey(topology, txid), most=QUARANTINED)
@@ -152,7 +150,6 @@ def read_transaction(topology: str, txid: int) -> Transaction:
             for attempt in (TransactionAttempt(txid, number) for number in shown)
         ]
     axis = axis_of(rows)
-    state, why = state_of_txid(row)
     return Transaction(
         txid=txid,
         interval=interval_of(row),

@@ -9,9 +9,11 @@ from datetime import datetime, timedelta
 from enum import Enum
 from itertools import groupby
 
+from reliability.core.coordinator import Wait, why_waits
 from reliability.core.errors import error_types
 from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
+from reliability.core.standing import Standing
 from reliability.core.statement_key import StatementKey
 from reliability.core.texts import clear_command
 from reliability.ledger.connection import DatabaseTransaction, Row
@@ -21,6 +23,7 @@ from reliability.transaction.inspect.expected import (
     ScheduleNotEvaluated,
     missing_intervals,
 )
+from reliability.transaction.process.standing import find_standing
 
 WAITING = frozenset({"SOURCE_NOT_READY"})  # codes with which the task waits without failing
 
@@ -52,6 +55,7 @@ class IntervalReport:
     :param since: since when it could have been committed
     :param why: what is known of it, with the code of an error
     :param next_step: what to do about it; the part after a colon is a command
+    :param wait: what its txids wait for, if a run works on them
     """
 
     state: IntervalState
@@ -64,6 +68,7 @@ class IntervalReport:
     age: timedelta = timedelta()
     why: str = ""
     next_step: str = ""
+    wait: Wait | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +136,7 @@ def intervals_without_commit(
     reports = [
         *missing[:MOST],
         *(_unfinished(topology, row) for row in tx.all("unfinished_emissions", topology=topology)),
-        *_open(topology, tx.all("open_txids", topology=topology)),
+        *_open(tx, topology),
         *_parked(topology, tx.all("parked_with_intervals", topology=topology)),
     ]
     wanted = [one for one in reports if older_than is None or one.age > older_than]
@@ -278,27 +283,37 @@ def _unfinished(topology: str, row: Row) -> IntervalReport:
 # --- emitted -------------------------------------------------------------------------------------
 
 
-def why_open(row: Row) -> tuple[IntervalState, str]:
+@dataclass(frozen=True, slots=True)
+class OpenTxid:
+    """What is the matter with an uncommitted txid.
+
+    :param wait: what it waits for, as its task's log has it
+    """
+
+    state: IntervalState
+    why: str
+    wait: Wait | None = None
+
+
+def why_open(row: Row, standing: Standing) -> OpenTxid:
     """Say what an uncommitted txid waits for; `row` is one of open_txids."""
     if row["held_reason"] is not None:
-        return IntervalState.HELD, row["held_reason"]
+        return OpenTxid(IntervalState.HELD, row["held_reason"])
     status, attempt = row["status"], f"{row['txid']}:{row['attempt_id']}"
+    if status in ("PROCESSING", "SEALING") and row["is_requested"]:
+        return OpenTxid(IntervalState.OPEN, f"attempt {attempt} is processing")
+    if status != "PROCESSED" and not row["is_requested"]:
+        return OpenTxid(IntervalState.BLOCKED, _why_failed(row) or "no run works on it")
+    wait = why_waits(standing.snapshot(row["txid"]))
     if status == "PROCESSED":
-        if row["verdict"]:
-            what = f"{row['verdict'].lower()} ({row['verdict_reason']})"
-        else:
-            what = "processed"
-        is_first = row["txid"] == row["curr_txid"]
-        turn = "commits next" if is_first else f"waits for txid {row['curr_txid']}"
-        return IntervalState.OPEN, f"{what}; {turn}"
-    if not row["is_requested"]:
-        return IntervalState.BLOCKED, _why_failed(row) or "no run works on it"
-    if status in ("PROCESSING", "SEALING"):
-        return IntervalState.OPEN, f"attempt {attempt} is processing"
+        verdict = row["verdict"] and f"{row['verdict'].lower()} ({row['verdict_reason']})"
+        turn = "commits next" if wait is None else f"waits {wait}"
+        return OpenTxid(IntervalState.OPEN, f"{verdict or 'processed'}; {turn}", wait)
     failed = _why_failed(row)
-    return IntervalState.OPEN, f"waits to begin again after {failed}" if failed else (
-        "waits to begin"
-    )
+    again = f"to begin again after {failed}" if failed else "to begin"
+    if wait is None:
+        return OpenTxid(IntervalState.OPEN, f"waits {again}")
+    return OpenTxid(IntervalState.OPEN, f"waits {wait}{f', {again}' if failed else ''}", wait)
 
 
 def _why_failed(row: Row) -> str:
@@ -306,40 +321,44 @@ def _why_failed(row: Row) -> str:
     return f"{code}{row['reason'] or ''}".strip()
 
 
-def _open(topology: str, rows: Sequence[Row]) -> Iterator[IntervalReport]:
+def _open(tx: DatabaseTransaction, topology: str) -> Iterator[IntervalReport]:
     """Report uncommitted txids, those of one run with the same reason together."""
-    judged = [(row, *why_open(row)) for row in rows]
+    rows = tx.all("open_txids", topology=topology)
+    standing = find_standing(tx, topology)
+    if standing is None:  # no txid was ever emitted, or it was dropped meanwhile
+        return
+    judged = [(row, why_open(row, standing)) for row in rows]
 
-    def of_run(one: tuple[Row, IntervalState, str]) -> tuple[object, ...]:
-        row, state, why = one
-        without_txid = why if state is not IntervalState.OPEN else why.partition(" ")[0]
-        run = (row["dag_id"], row["run_id"])
-        return (*run, row["interval_start"], row["interval_end"], state, without_txid)
+    def of_run(one: tuple[Row, OpenTxid]) -> tuple[object, ...]:
+        row, found = one
+        is_open = found.state is IntervalState.OPEN
+        without_txid = found.why.partition(" ")[0] if is_open else found.why
+        run = (row["dag_id"], row["run_id"], row["interval_start"], row["interval_end"])
+        return (*run, found.state, without_txid, found.wait)
 
     for _, same in groupby(judged, of_run):
         together = list(same)
-        row, state, why = together[0]
-        yield _emitted(topology, [one[0] for one in together], row, state, why)
+        row, found = together[0]
+        yield _emitted(topology, [one[0] for one in together], row, found)
 
 
-def _emitted(
-    topology: str, rows: Sequence[Row], row: Row, state: IntervalState, why: str
-) -> IntervalReport:
-    txids = tuple(found["txid"] for found in rows)
+def _emitted(topology: str, rows: Sequence[Row], row: Row, found: OpenTxid) -> IntervalReport:
+    txids = tuple(one["txid"] for one in rows)
     steps = {
         IntervalState.HELD: f"when the cause is fixed: reliability release {topology}",
         IntervalState.BLOCKED: remedy_then_resume(row["reason_code"], topology, txids[0]),
     }
     return IntervalReport(
-        state=state,
+        state=found.state,
         interval=interval_of(row),
         txids=txids,
         dag_id=row["dag_id"],
         run_id=row["run_id"],
         since=row["emitted_at"],
         age=row["now"] - row["emitted_at"],
-        why=why,
-        next_step=steps.get(state, "nothing"),
+        why=found.why,
+        next_step=steps.get(found.state, "nothing"),
+        wait=found.wait,
     )
 
 

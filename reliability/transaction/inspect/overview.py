@@ -1,4 +1,4 @@
-"""The position of every topology, and what of it does not go on by itself: with the next step."""
+"""The position of every topology, what of it waits and why, and what needs a person: what to do."""
 
 from __future__ import annotations
 
@@ -9,16 +9,18 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
-from reliability.core.coordinator import Blocked
-from reliability.core.txids import format_ranges, with_verb
+from reliability.core.coordinator import Blocked, Wait, why_waits
+from reliability.core.standing import Standing
+from reliability.core.txids import format_ranges, format_txids, with_noun, with_verb
+from reliability.core.waits import WaitsFor
 from reliability.ledger.connection import DatabaseTransaction, Row
-from reliability.ledger.records import blocked_of
 from reliability.transaction.inspect.intervals import (
     IntervalsReport,
     IntervalState,
     format_counts,
     intervals_without_commit,
 )
+from reliability.transaction.process.standing import find_standing
 
 
 class Condition(str, Enum):
@@ -33,6 +35,21 @@ class Condition(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """Txids that wait for the same reason."""
+
+    txids: str
+    wait: Wait
+    are_replays: bool
+
+    def __str__(self) -> str:
+        one = self.txids.isdigit()
+        if self.are_replays:
+            return f"the replay of {with_noun(self.txids)} waits {self.wait}"
+        return f"{with_noun(self.txids)} {'waits' if one else 'wait'} {self.wait}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """The position of a topology.
 
@@ -40,6 +57,7 @@ class Overview:
     :param committed: the last txid that has committed in order; 0 for none
     :param window: the first txid that may be processed, and the first that may not
     :param lacking: the intervals that lack a commit
+    :param replays: the committed txids whose replay waits
     """
 
     topology: str
@@ -60,6 +78,21 @@ class Overview:
     excluded: Sequence[Row]
     to_replay: Sequence[Mapping[str, Any]]
     lacking: IntervalsReport
+    replays: Mapping[int, Wait]
+
+    @property
+    def waiting(self) -> list[Waiting]:
+        """Return the txids that wait, those with the same reason together."""
+        found: dict[tuple[bool, Wait], list[int]] = {}
+        for report in self.lacking.reports:
+            if report.wait is not None:
+                found.setdefault((False, report.wait), []).extend(report.txids)
+        for txid, wait in self.replays.items():
+            found.setdefault((True, wait), []).append(txid)
+        return [
+            Waiting(txids=format_txids(txids), wait=wait, are_replays=are_replays)
+            for (are_replays, wait), txids in found.items()
+        ]
 
     @property
     def condition(self) -> Condition:
@@ -77,10 +110,15 @@ class Overview:
 
 def overviews(tx: DatabaseTransaction, topology: str | None = None) -> list[Overview]:
     """Return the position of one topology, or of every topology of this ledger, by name."""
-    return [_overview(tx, row) for row in tx.all("topology_status", topology=topology)]
+    rows = tx.all("topology_status", topology=topology)
+    return [
+        _overview(tx, row, standing)
+        for row in rows
+        if (standing := find_standing(tx, row["topology"])) is not None
+    ]
 
 
-def _overview(tx: DatabaseTransaction, row: Row) -> Overview:
+def _overview(tx: DatabaseTransaction, row: Row, standing: Standing) -> Overview:
     topology = row["topology"]
     return Overview(
         topology=topology,
@@ -94,13 +132,18 @@ def _overview(tx: DatabaseTransaction, row: Row) -> Overview:
         last_change_at=row["last_change_at"],
         oldest_uncommitted_at=row["oldest_uncommitted_at"],
         paused=row["paused_reason"],
-        blocked=blocked_of(tx.first("blocked_txid", topology=topology, below=row["next_txid"])),
+        blocked=standing.blocked,
         held=_with_txids(tx.all("held_txids", topology=topology)),
         parked=_with_txids(tx.all("parked_txids", topology=topology)),
         skipped=_with_txids(tx.all("skipped_txids", topology=topology)),
         excluded=tx.all("excluded_items", topology=topology),
         to_replay=_with_txids(tx.all("items_to_replay", topology=topology)),
         lacking=intervals_without_commit(tx, topology),
+        replays={
+            row["txid"]: wait
+            for row in tx.all("requested_replays", topology=topology)
+            if (wait := why_waits(standing.snapshot(row["txid"]))) is not None
+        },
     )
 
 
@@ -120,6 +163,11 @@ class ForAPerson:
     text: str
     marks: tuple[str, ...] = ()
 
+    @property
+    def is_urgent(self) -> bool:
+        """Say whether it does not go on without a person."""
+        return self.condition not in (Condition.WORKING, Condition.UP_TO_DATE)
+
 
 def for_a_person(one: Overview) -> Iterator[ForAPerson]:
     """Yield what a person should know of a topology."""
@@ -130,6 +178,9 @@ def for_a_person(one: Overview) -> Iterator[ForAPerson]:
             text=f"paused: {one.paused} (until `reliability resume {topology}`)",
             marks=("paused",),
         )
+    for waiting in one.waiting:
+        if waiting.wait.reason.what is not WaitsFor.RESUME:  # it is said above
+            yield ForAPerson(condition=Condition.WORKING, text=str(waiting))
     if one.checkpoint != "COMMITTED":
         text = f"a checkpoint is in phase {one.checkpoint}; the next task or sweep finishes it, "
         yield ForAPerson(condition=Condition.WORKING, text=f"{text}or says why it cannot")

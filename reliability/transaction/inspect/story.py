@@ -9,6 +9,7 @@ from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import AttemptUnknown
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import LedgerConnection, Row
+from reliability.transaction.inspect.txids import txid_with_state
 from reliability.transaction.topology.databases import TopologyDatabases
 
 
@@ -23,9 +24,13 @@ def story_of_txid(connection: LedgerConnection, topology: str, txid: int) -> dic
         remedy = f"`reliability status` shows how many txids {topology} has emitted."
         raise AttemptUnknown(f"{topology} has no txid {txid}", remedy=remedy)
     changes = _rows(connection, "changes_of_txid", **key)
+    with connection.transaction() as tx:
+        _, state, why = txid_with_state(tx, topology, txid)
     return {
         "topology": topology,
         **found[0],
+        "state": state,
+        "why": why or None,
         "refreezes": _rows(connection, "refreezes_of_txid", **key),
         "corrections": _rows(connection, "corrections_of_txid", **key),
         "skips": _rows(connection, "skips_of_txid", **key),

@@ -5,20 +5,32 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from reliability.ledger.connection import Row
+from reliability.core.coordinator import why_waits
+from reliability.core.standing import Standing
+from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.transaction.inspect.intervals import why_open
+from reliability.transaction.process.standing import read_standing
 
 
-def state_of_txid(row: Row) -> tuple[str, str]:
+def state_of_txid(row: Row, standing: Standing) -> tuple[str, str]:
     """Return the state of a txid, and why it is not simply committed."""
     if row["committed_attempt"] is None:
-        state, why = why_open(row)
-        return state.value, why
+        found = why_open(row, standing)
+        return found.state.value, found.why
+    wait = why_waits(standing.snapshot(row["txid"])) if row["is_requested"] else None
+    replay = f"its replay waits {wait}" if wait is not None else ""
     if row["verdict"]:
-        return "skipped" if row["is_skipped"] else "parked", row["verdict_reason"]
+        why = "; ".join(filter(None, (row["verdict_reason"], replay)))
+        return "skipped" if row["is_skipped"] else "parked", why
     if row["replays"]:
-        return f"replayed {row['replays']} time{'s' * (row['replays'] > 1)}", ""
-    return "committed", ""
+        return f"replayed {row['replays']} time{'s' * (row['replays'] > 1)}", replay
+    return "committed", replay
+
+
+def txid_with_state(tx: DatabaseTransaction, topology: str, txid: int) -> tuple[Row, str, str]:
+    """Return the row of a txid that was emitted, its state, and why it is not simply committed."""
+    row = tx.one("page_of_txids", topology=topology, before=txid + 1, txids=[txid], page=1)
+    return (row, *state_of_txid(row, read_standing(tx, topology)))
 
 
 def files_of(items: Sequence[Any]) -> list[str]:

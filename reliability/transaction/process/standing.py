@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from reliability.core.request import Request
 from reliability.core.standing import Standing
-from reliability.ledger.connection import DatabaseTransaction
+from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.ledger.records import (
     blocked_of,
     live_attempt_of,
@@ -21,7 +21,16 @@ def read_standing(tx: DatabaseTransaction, topology: str) -> Standing:
 
     :raises LedgerCorruption: the ledger has no such topology
     """
-    row = tx.one("standing", topology=topology)
+    return _standing(tx, topology, tx.one("standing", topology=topology))
+
+
+def find_standing(tx: DatabaseTransaction, topology: str) -> Standing | None:
+    """Do the same for who only looks; None if there is no such topology, or no longer."""
+    row = tx.first("standing", topology=topology)
+    return None if row is None else _standing(tx, topology, row)
+
+
+def _standing(tx: DatabaseTransaction, topology: str, row: Row) -> Standing:
     live = tx.all("live_attempts", topology=topology)
     position = position_of(row)
     others = tx.all("unfrozen_or_held", topology=topology, curr_txid=position.curr_txid)
