@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -42,12 +42,16 @@ from reliability.cli.select import (
     IntervalOption,
     Selected,
     check_selection,
+    read_interval,
     select_txids,
     with_intervals,
 )
+from reliability.cli.terminal import say
 from reliability.core.txids import format_intervals, format_txids
 
 if TYPE_CHECKING:
+    from reliability.core.rollback import AgainstDates
+    from reliability.core.spout import Interval
     from reliability.ledger.connection import LedgerConnection
     from reliability.transaction.commit.plan import Committed
     from reliability.transaction.correct.rollback import RolledBack
@@ -112,7 +116,7 @@ def rollback(
     Later txids are held, their attempts fenced and their requests closed, until `reliability
     release`. Without --yes, a dry run first shows what would change and asks for confirmation.
     """
-    from reliability.transaction.correct.rollback import roll_back
+    from reliability.transaction.correct.rollback import against_dates, roll_back
 
     check_selection("" if txid is None else "1", interval, file)
     check_target(diff, diff_table)
@@ -122,6 +126,9 @@ def rollback(
             selected = select_txids(connection, topology, "", interval, file)
             selected.show()
             txid = selected.txids[-1]
+        dates = against_dates(
+            connection, topology, txid, read_interval(interval) if interval else None
+        )
         observer = None
         if diff or diff_table:
             if not dry_run:
@@ -131,10 +138,12 @@ def rollback(
         if not dry_run and not yes:
             would = roll_back(connection, topology, txid, reason, dry_run=True)
             txids = _txids_of(connection, topology, would)
-            check_asked(*_rollback_question(txids, would), yes=False)
+            check_asked(*_rollback_question(txids, would, dates), yes=False)
+        elif not dry_run:
+            say(*dates.lines(), err=True)
         done = roll_back(connection, topology, txid, reason, dry_run=dry_run, observer=observer)
         txids = _txids_of(connection, topology, done)
-    _print_rolled_back(txids, done, as_json=as_json)
+    _print_rolled_back(txids, done, dates, as_json=as_json)
 
 
 def _txids_of(connection: LedgerConnection, topology: str, done: RolledBack) -> Selected:
@@ -148,7 +157,7 @@ def _held(done: RolledBack) -> range:
     return range(done.held[0], done.held[1] + 1)
 
 
-def _rollback_question(txids: Selected, would: RolledBack) -> Iterator[str]:
+def _rollback_question(txids: Selected, would: RolledBack, dates: AgainstDates) -> Iterator[str]:
     first, last = would.held
     later = "txid after it" if first == last else f"{last - first + 1} txids after it"
     yield (
@@ -159,10 +168,13 @@ def _rollback_question(txids: Selected, would: RolledBack) -> Iterator[str]:
     yield from format_differences(would.differences)
     if would.dropped:
         yield _DROPPED
+    yield from dates.lines()
     yield "Roll back?"
 
 
-def _print_rolled_back(txids: Selected, done: RolledBack, *, as_json: bool) -> None:
+def _print_rolled_back(
+    txids: Selected, done: RolledBack, dates: AgainstDates, *, as_json: bool
+) -> None:
     is_dry_run = done.commit_number is None
     topology, to, held = txids.topology, txids.named([done.to_txid]), txids.named(_held(done))
     if as_json:
@@ -175,6 +187,8 @@ def _print_rolled_back(txids: Selected, done: RolledBack, *, as_json: bool) -> N
                 "commit_number": done.commit_number,
                 "held": format_txids(_held(done)),
                 "dropped": done.dropped,
+                "later_that_stay": _by_interval(dates.later_that_stay),
+                "earlier_that_go": _by_interval(dates.earlier_that_go),
                 "differences": list(done.differences),
             }
         )
@@ -189,10 +203,15 @@ def _print_rolled_back(txids: Selected, done: RolledBack, *, as_json: bool) -> N
         typer.echo(_DROPPED)
     if is_dry_run:
         typer.echo(f"{held} would be held")
+        say(*dates.lines())
     else:
         is_ = "is" if done.held[0] == done.held[1] else "are"
         typer.echo(f"{held} {is_} held. Next, when the cause is fixed:")
         typer.echo(f"  reliability release {topology}")
+
+
+def _by_interval(found: Mapping[Interval, Sequence[int]]) -> list[dict[str, str]]:
+    return [{"interval": str(one), "txids": format_txids(txids)} for one, txids in found.items()]
 
 
 # --- release -------------------------------------------------------------------------------------

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from reliability.core.plan import Plan, PlannedCommit, PlannedRollback
+from reliability.core.spout import Interval
 from reliability.core.state import State, beyond_history
+from reliability.core.txids import format_txids, with_noun
+
+_NAMED = 10  # intervals
 
 
 def rollback_refusal(
@@ -33,6 +38,39 @@ def rollback_refusal(
         if why := state.cannot_go_back(to_txid, last):
             return f"state {state.name} {why}"
     return beyond_history(to_txid + 1, compacted_through)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgainstDates:
+    """What a rollback does that its interval does not say: txids follow the order of emission.
+
+    :param later_that_stay: later intervals whose txids were emitted before, with these txids
+    :param earlier_that_go: earlier intervals whose txids were emitted after, with these txids
+
+    >>> april, august = Interval.parse("2013-04"), Interval.parse("2013-08")
+    >>> for line in AgainstDates(later_that_stay={august: [1, 2]}, earlier_that_go={}).lines():
+    ...     print(line)
+    Txids follow the order of emission, not of dates:
+      later intervals that stay: 2013-08 (txids 1..2)
+    """
+
+    later_that_stay: Mapping[Interval, Sequence[int]]
+    earlier_that_go: Mapping[Interval, Sequence[int]]
+
+    def lines(self) -> Iterator[str]:
+        """Yield what a person should read before the rollback; nothing if dates agree with it."""
+        if self.later_that_stay or self.earlier_that_go:
+            yield "Txids follow the order of emission, not of dates:"
+        if self.later_that_stay:
+            yield f"  later intervals that stay: {_named(self.later_that_stay)}"
+        if self.earlier_that_go:
+            yield f"  earlier intervals that go: {_named(self.earlier_that_go)}"
+
+
+def _named(found: Mapping[Interval, Sequence[int]]) -> str:
+    named = [f"{one} ({with_noun(format_txids(txids))})" for one, txids in found.items()]
+    more = f" and {len(named) - _NAMED:,} more" if len(named) > _NAMED else ""
+    return ", ".join(named[:_NAMED]) + more
 
 
 def drop_refusal(decided: Plan, to_txid: int) -> str | None:

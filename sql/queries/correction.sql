@@ -253,3 +253,14 @@ UPDATE reliability.source_item s
          WHERE now.item = s.item), '{}')
  WHERE s.topology = %(topology)s AND s.txid = %(txid)s AND s.part <> '{(,)}';
 
+-- intervals_against_dates --
+-- The txids of later intervals up to a txid, and those of earlier intervals after it: later and earlier
+-- than a time, or than the txid's interval. Txids follow the order of emission (E3).
+SELECT t.txid, t.interval_start, t.interval_end, t.txid <= %(to_txid)s AS stays
+  FROM reliability.transaction t
+  LEFT JOIN reliability.transaction o ON o.topology = t.topology AND o.txid = %(to_txid)s
+ WHERE t.topology = %(topology)s
+   AND CASE WHEN t.txid <= %(to_txid)s
+            THEN t.interval_start >= coalesce(%(end)s::timestamptz, o.interval_end)
+            ELSE t.interval_end <= coalesce(%(start)s::timestamptz, o.interval_start) END
+ ORDER BY t.interval_start, t.txid;

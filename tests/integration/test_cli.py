@@ -14,6 +14,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from datetime import datetime, timezone
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from types import MappingProxyType
@@ -272,6 +273,7 @@ def test_what_is_beyond_the_horizon_is_compacted(connection):
 PIPELINE = """
 from tests.support.fix_pipeline import shop
 from dataclasses import replace
+from datetime import datetime, timezone
 topology = replace(shop({folder!r}), module="pipeline_of_cli")
 """
 
@@ -564,6 +566,41 @@ def test_a_rollback_asks_first_holds_and_is_released(shop, tmp_path):
         say("status").stdout
     )
     assert "[ROLLBACK_NOT_POSSIBLE]" in say(*back, "--yes", code=1).stderr
+
+
+def test_a_rollback_to_an_interval_names_what_its_date_does_not_say(shop):
+    """A backfill had emitted August before February: August stayed, and January was taken out."""
+    with shop.connection.transaction() as tx:
+        for txid, month in ((1, 8), (2, 2), (3, 1)):
+            start = datetime(2013, month, 1, tzinfo=timezone.utc)
+            tx.run(
+                SQL(
+                    "UPDATE reliability.transaction SET interval_start = %(start)s,"
+                    " interval_end = %(start)s + interval '1 month' WHERE txid = %(txid)s"
+                ),
+                start=start,
+                txid=txid,
+            )
+    lines = (
+        "Txids follow the order of emission, not of dates:\n"
+        "  later intervals that stay: 2013-08 (txid 1)\n"
+        "  earlier intervals that go: 2013-01 (txid 3)\n"
+    )
+    before = shop.tables()
+    back = ("rollback", "shop", "--interval", "2013-02", "--reason", "x")
+    said = say(*back, input="n\n", code=1)
+    assert f"{lines}Roll back?" in said.stderr
+    assert shop.tables() == before
+    assert say(*back, "--dry-run").stdout.endswith(lines)
+    would = read(*back, "--dry-run")
+    assert would["later_that_stay"] == [{"interval": "2013-08", "txids": "1"}]
+    assert would["earlier_that_go"] == [{"interval": "2013-01", "txids": "3"}]
+    wider = read("rollback", "shop", "--interval", "2013-02/2013-09", "--reason", "x", "--dry-run")
+    assert (wider["to_txid"], wider["later_that_stay"]) == (2, [])
+    said = say("rollback", "shop", "1", "--reason", "x", "--yes")  # by its number, too
+    assert said.stderr.splitlines()[1:] == [
+        "  earlier intervals that go: 2013-01 (txid 3), 2013-02 (txid 2)"
+    ]
 
 
 def test_a_person_lets_order_go_on(shop):

@@ -57,11 +57,12 @@ def rollback(
     dry_run: Annotated[str, Form()] = "",
 ) -> Response:
     """Roll back to a txid; or show what that would change, and offer to do it."""
-    from reliability.transaction.correct.rollback import roll_back
+    from reliability.transaction.correct.rollback import against_dates, roll_back
 
     with ledger() as connection:
         with connection.transaction() as tx:
             check_known(tx, dag_id)
+        dates = against_dates(connection, dag_id, txid)
         done = roll_back(connection, dag_id, txid, _by(user, reason), dry_run=bool(dry_run))
     held = format_txids(range(done.held[0], done.held[1] + 1)) or "no txid"
     if not dry_run:
@@ -83,7 +84,7 @@ def rollback(
         tone="past",
         differences=done.differences,
         heading="What would change",
-        then=[f"Would be held: {held}."],
+        then=[f"Would be held: {held}.", *dates.lines()],
         again=again,
     )
 

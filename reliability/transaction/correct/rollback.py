@@ -21,7 +21,7 @@ from reliability.core.checkpoint import Phase
 from reliability.core.difference import Difference
 from reliability.core.errors import CheckpointStuck, CheckpointTakenOver, RollbackNotPossible
 from reliability.core.plan import Plan, PlannedRollback, dropped_by
-from reliability.core.rollback import drop_refusal
+from reliability.core.rollback import AgainstDates, drop_refusal
 from reliability.core.spout import Interval
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import lock_topology
@@ -110,6 +110,29 @@ def roll_back(
         dropped=dropped_by(plan),
         differences=tuple(differences),
     )
+
+
+def against_dates(
+    connection: LedgerConnection, topology: str, to_txid: int, interval: Interval | None = None
+) -> AgainstDates:
+    """Return which later intervals a rollback to a txid keeps, and which earlier ones it takes out.
+
+    :param interval: which interval a person has named; by default that of the txid
+    """
+    with connection.transaction() as tx:
+        rows = tx.all(
+            "intervals_against_dates",
+            topology=topology,
+            to_txid=to_txid,
+            start=interval and interval.start,
+            end=interval and interval.end,
+        )
+    found: dict[bool, dict[Interval, list[int]]] = {True: {}, False: {}}
+    for row in rows:
+        own = interval_of(row)
+        assert own is not None
+        found[row["stays"]].setdefault(own, []).append(row["txid"])
+    return AgainstDates(later_that_stay=found[True], earlier_that_go=found[False])
 
 
 def _dry_run(
