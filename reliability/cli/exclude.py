@@ -24,7 +24,7 @@ from reliability.cli.app import (
     verb,
     warn,
 )
-from reliability.cli.output import commands_to_clear, format_differences, plain_run, print_json
+from reliability.cli.output import commands_to_clear, plain_run, print_json
 from reliability.cli.replay import Replays, print_replayed
 from reliability.cli.select import Selected, with_intervals
 from reliability.core.txids import format_txids, with_noun
@@ -60,9 +60,9 @@ def exclude(
 ) -> None:
     """Leave one file out of its txid, and out of everything later, until `reliability include`.
 
-    If its txid has committed, a replay without the file takes it out of the tables. Without --yes,
-    a dry run first shows what would change and asks for confirmation. If the txid has not
-    committed, the runs to clear are printed.
+    If its txid has committed, a replay without the file takes it out of the tables; --dry-run shows
+    what that would change. If the txid has not committed, the runs to clear are printed. Without
+    --yes, it asks before Spark runs.
     """
     from reliability.transaction.correct.exclude import check_exclusion
     from reliability.transaction.correct.exclude import exclude as exclude_item
@@ -74,12 +74,11 @@ def exclude(
         replays = Replays(connection, topology, module, timeout, master, conf or [])
         if found.to_replay:  # nothing is recorded if Spark is missing here
             replays.submit()
-        done: list[ReplayResult] = []
-        if dry_run or not yes:
+        if dry_run:
             without = frozenset({item})
             done = replays.run(found.to_replay, f"without {item}", is_dry_run=True, without=without)
-        if not dry_run:
-            check_asked(*_question(topology, found, done), yes=yes)
+        else:
+            check_asked(_says(topology, found), *_question(found), yes=yes)
             found = exclude_item(connection, topology, item, reason, person())
             done = _take_out(replays, found, reason)
         selected = with_intervals(connection, topology, found.to_replay)
@@ -104,11 +103,9 @@ def _find(connection: LedgerConnection, topology: str, file: str) -> str:
     return find_item(connection, topology, file, identity_of_file(file))
 
 
-def _question(topology: str, found: ItemOfTxids, would: list[ReplayResult]) -> Iterator[str]:
-    yield _says(topology, found)
-    for one in would:
-        yield f"Without it txid {one.txid} would change:"
-        yield from format_differences(one.differences)
+def _question(found: ItemOfTxids) -> Iterator[str]:
+    if found.to_replay:
+        yield "Spark will process the rest again; --dry-run shows first what would change."
     yield "Exclude it?"
 
 

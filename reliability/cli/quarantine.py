@@ -85,8 +85,8 @@ def quarantine(
 
     `export` writes a file, by default to the output. Edit what is in `values`. `replay` reads the
     changed values instead of those in the source, in every attempt of the txid from then on, and
-    processes it again. Rows that you do not change stay as they are. `forget` takes the
-    corrections of txids back; replay them afterwards.
+    processes it again; without --yes, it asks before. Rows that you do not change stay as they
+    are. `forget` takes the corrections of txids back; replay them afterwards.
     """
     with ledger() as connection:
         if topology:
@@ -210,18 +210,19 @@ def _correct(
     yes: bool,
     as_json: bool,
 ) -> None:
-    """Do a dry run, ask, and replay."""
+    """Ask before Spark runs, and replay; or do a dry run."""
     if not rows:
         typer.echo("No row was changed.")
         return
     counts = Counter(row.txid for row in rows)
     selected = with_intervals(replays.connection, replays.topology, sorted(counts))
-    done = _replay(replays, rows, reason, is_dry_run=True) if dry_run or not yes else []
     if not dry_run:
-        if not yes:
-            print_replayed(selected, done, is_dry_run=True)
-        check_asked(f"Correct {len(rows):,} rows of {with_noun(format_txids(counts))}?", yes=yes)
-        done = _replay(replays, rows, reason, is_dry_run=False)
+        check_asked(
+            f"Spark will process {selected} again; --dry-run shows first what would change.",
+            f"Correct {len(rows):,} rows of {with_noun(format_txids(counts))}?",
+            yes=yes,
+        )
+    done = _replay(replays, rows, reason, is_dry_run=dry_run)
     if as_json:
         return print_json({"topology": replays.topology, "is_dry_run": dry_run, "replayed": done})
     print_replayed(selected, done, is_dry_run=dry_run)

@@ -278,10 +278,14 @@ class SourceUnreadable(Transient):
     """A source cannot be read."""
 
     code = "SOURCE_UNREADABLE"
-    remedy = (
-        "deliver the complete file again, or check the table's database; this run has allocated no "
-        "txid."
-    )
+    remedy = "deliver the complete file again, or let it be read; this run has allocated no txid."
+
+
+class TableUnreadable(SourceUnreadable):
+    """The table of a TableSpout cannot be read or locked."""
+
+    code = "TABLE_UNREADABLE"
+    remedy = "check the table and its database; this run has allocated no txid."
 
 
 class FileRefused(Terminal):

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from reliability.core.errors import InvalidDefinition, ReliabilityError, SourceUnreadable
+from reliability.core.errors import InvalidDefinition, ReliabilityError, TableUnreadable
 from reliability.core.fold import ACCOUNTING, Fold
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
 from reliability.core.lineage import Dataset, table_dataset
@@ -204,7 +204,7 @@ class SourceTable:
 
     @contextmanager
     def transaction(self) -> Iterator[DatabaseTransaction]:
-        """Open a transaction in the table's database; raise SourceUnreadable if it fails."""
+        """Open a transaction in the table's database; raise TableUnreadable if it fails."""
         with self._connection() as connection, connection.transaction(reads_only=True) as tx:
             yield tx
 
@@ -216,7 +216,7 @@ class SourceTable:
             try:
                 yield connection
             except ReliabilityError as error:
-                raise SourceUnreadable(f"table {self.name}: {error.what}") from error
+                raise TableUnreadable(f"table {self.name}: {error.what}") from error
 
 
 def _identifier(*name: str) -> Composable:

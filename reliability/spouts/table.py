@@ -145,7 +145,7 @@ class TableSpout:
         """List the rows that no txid has, one item per batch, and check the keys that txids have.
 
         :raises SourceChanged: a key that a txid has is gone; the txid is named
-        :raises SourceUnreadable: the table stays locked, or its database refuses
+        :raises TableUnreadable: the table stays locked, or its database refuses
         :raises InvalidDefinition: the table does not have these `columns` or this `key`
         """
         self.source_table.columns(self.columns, self.lag_column)

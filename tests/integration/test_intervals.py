@@ -16,6 +16,8 @@ from reliability.core.errors import (
     LedgerUnavailable,
     NothingToEmit,
     SourceNotReady,
+    SourceUnreadable,
+    TableUnreadable,
     TooManyBatches,
     TxidHeld,
 )
@@ -227,6 +229,24 @@ def test_a_backfill_of_one_day_makes_no_other_missing_without_catchup(emitter, c
     assert {state for _, state, _ in states(connection)} == {"open"}
     emit(emitter, 4, schedule)
     assert "missing" in {state for _, state, _ in states(connection)}
+
+
+@pytest.mark.parametrize(
+    ("error", "advice"),
+    [
+        (SourceUnreadable("a.parquet is cut off"), "deliver the complete file again"),
+        (TableUnreadable("table orders"), "check the table and its database"),
+    ],
+)
+def test_the_advice_is_about_what_could_not_be_read(emitter, connection, error, advice):
+    """That of a truncated file was to check a table's database."""
+    emit(emitter, 1)
+    key = EmissionKey("shop", "shop", "r")
+    with pytest.raises(type(error)), recorded_emission(connection, key, month(1997, 2), None):
+        raise error
+    [failed] = [one for one in read("lag")[0]["intervals"] if one["state"] == "failed"]
+    assert failed["next_step"].startswith(advice)
+    assert ("database" in failed["next_step"]) is isinstance(error, TableUnreadable)
 
 
 def test_an_interval_without_files_is_not_missing_if_that_is_normal(emitter, connection):

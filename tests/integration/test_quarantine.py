@@ -546,6 +546,12 @@ def test_a_dry_run_shows_what_corrected_rows_change_and_a_replay_does_it(
     assert "1 rows of txid 1 would be read as corrected" in tried.stdout
     replay(committed)  # a dry run's corrections are its own
     assert rows(connection, REVENUE)[0] == (2, Decimal("2.00"))
+    attempts = rows(connection, "SELECT count(*) FROM reliability.attempt")
+    asked = call("replay", "shop", *options)  # nobody answers, and Spark must not run first
+    assert asked.exit_code == 1
+    assert "Correct 1 rows of txid 1?" in asked.stderr
+    assert "add --yes to go on without it" in asked.stderr
+    assert rows(connection, "SELECT count(*) FROM reliability.attempt") == attempts
     done = call("replay", "shop", *options, "--yes")
     assert done.exit_code == 0, done.output
     assert "1:3 (1997-01) changed" in done.stdout

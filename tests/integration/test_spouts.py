@@ -27,7 +27,7 @@ from reliability.core.errors import (
     NothingToEmit,
     SchemaMismatch,
     SourceChanged,
-    SourceUnreadable,
+    TableUnreadable,
     UnexpectedAnswer,
 )
 from reliability.core.fold import Fold
@@ -302,7 +302,7 @@ def test_the_lock_is_let_go_and_the_snapshot_stays(connection, orders):
 def test_a_table_that_stays_locked_is_left_alone(connection, orders, dsn):
     with closing(own_session(dsn)) as writer:
         writer.cursor().execute("INSERT INTO orders (id, customer, price) VALUES (11, 1, 1)")
-        with pytest.raises(SourceUnreadable, match=r"orders.*lock timeout"):
+        with pytest.raises(TableUnreadable, match=r"orders.*lock timeout"):
             emitter(connection, spout_of()).emit(None)
         assert rows(connection, "SELECT count(*) FROM reliability.transaction") == [(0,)]
         # with a lag nobody is waited for, and what is young is left for later
@@ -403,7 +403,7 @@ def test_a_table_of_another_database_is_found_by_its_name(connection, orders, ds
         ("table:shop/public.orders",)
     ]
     monkeypatch.setenv("RELIABILITY_DSN_SHOP", "host=127.0.0.1 port=1")
-    with pytest.raises(SourceUnreadable, match="orders"):
+    with pytest.raises(TableUnreadable, match="orders"):
         spout_of(database="shop").plan(None, NoItems())
 
 
