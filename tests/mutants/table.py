@@ -138,7 +138,7 @@ MUTANTS = (
     Mutant(
         rule="R2",
         name="a dry run commits",
-        path="sql/migrations/0025_position.sql",
+        path="sql/migrations/0023_position.sql",
         old="WHERE r.request_id = a.request_id AND r.is_dry_run)",
         new="WHERE r.request_id = a.request_id AND false)",
         tests=("tests/replay/test_identities.py::test_a_dry_run_that_died_is_in_nobodys_way",),
