@@ -158,11 +158,21 @@ class LedgerUnavailable(Transient):
     )
 
 
+#: How long tasks wait, without a retry, for credentials that the server accepts (S5).
+LOGIN_PATIENCE_SECONDS = 600
+
+
 class LedgerRefusedLogin(Terminal):
-    """The ledger's Postgres refused the login."""
+    """The ledger's Postgres refused the login.
+
+    Terminal, but not at once: credentials are rewritten, and libpq reads them at each login.
+    """
 
     code = "LEDGER_REFUSED_LOGIN"
-    remedy = "check the user and the password in the libpq service file and pass file."
+    remedy = (
+        "check the user, the database and the password or token in the libpq service file and pass "
+        "file on this host, and what renews them; then clear the task."
+    )
 
 
 class LedgerBusy(Transient):
@@ -170,6 +180,20 @@ class LedgerBusy(Transient):
 
     code = "LEDGER_BUSY"
     remedy = "do nothing: nothing was changed, and the task is retried."
+
+
+NOT_ANSWERING = (LedgerUnavailable, LedgerBusy, LedgerRefusedLogin)
+"""The ledger cannot be asked now: a task waits for it, without a retry (S3, S5)."""
+
+
+class RightMissing(Terminal):
+    """The role that the ledger's DSN names lacks a right in the database."""
+
+    code = "RIGHT_MISSING"
+    remedy = (
+        "run the GRANT that the message names, as the owner; if it names none, grant the role what "
+        "Postgres has denied. Then `reliability resume-runs TOPOLOGY`."
+    )
 
 
 class LedgerNotMigrated(Terminal):
@@ -222,8 +246,8 @@ class UnexpectedAnswer(Transient):
 
     code = "UNEXPECTED_ANSWER"
     remedy = (
-        "the message is Postgres's own. If a constraint or a trigger of yours refuses the rows, "
-        "change it, or change the process function."
+        "the message is Postgres's own. If a constraint, an index or a trigger of yours refuses "
+        "the rows, change it, or change the process function."
     )
 
 

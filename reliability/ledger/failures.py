@@ -17,47 +17,89 @@ from reliability.core.errors import (
     LedgerUnavailable,
     NotTheCoordinator,
     ReliabilityError,
+    RightMissing,
     TextNotStorable,
     UnexpectedAnswer,
 )
+from reliability.core.sqlstate import QUALIFY, Kind, kind_of, lacks_schema, remedy_of
 
-FENCED_SQLSTATE = "RL001"
-CORRUPT_SQLSTATE = "RL002"
-MIRROR_SQLSTATE = "RL003"
+_OURS: dict[str, type[ReliabilityError]] = {
+    "RL001": AttemptFenced,
+    "RL002": LedgerCorruption,
+    "RL003": NotTheCoordinator,
+}
+_TYPES: dict[Kind, type[ReliabilityError]] = {
+    Kind.OUTAGE: LedgerUnavailable,
+    Kind.BUSY: LedgerBusy,
+    Kind.LOGIN: LedgerRefusedLogin,
+    Kind.RIGHT: RightMissing,
+    Kind.TEXT: TextNotStorable,
+    Kind.REFUSAL: UnexpectedAnswer,
+}
+_DENIED = re.compile(r"permission denied for (table|schema|database|sequence|function) (\S+)")
+_RIGHTS = {
+    "table": "SELECT, INSERT, UPDATE, DELETE",
+    "schema": "USAGE, CREATE",
+    "database": "CREATE",
+    "sequence": "USAGE",
+    "function": "EXECUTE",
+}
+_ENDS_SESSION = ("FATAL", "PANIC")
 _MISSING = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
 # A missing schema or table of the user's does not mean that the ledger is not migrated.
 _OF_THE_LEDGER = re.compile(r"\breliability(_contribution)?[.\"]")
-_NO_TEXT = (errors.UntranslatableCharacter, errors.CharacterNotInRepertoire)
 _PLACE_IN_COPY = re.compile(r"^COPY \w+, line \d+(, column \w+)?", re.MULTILINE)
+# A refused login has no SQLSTATE, because there is no session: what servers say for each method
+# (RDS says PAM of an expired token), what poolers say, and what libpq says of its files.
+_REFUSED = re.compile(
+    r"authentication failed|auth failed|no password supplied|no such user"
+    r"|[Tt]enant or user not found"
+    r"|role \"[^\"]*\" (does not exist|is not permitted to log in)"
+    r"|no pg_hba\.conf entry|pg_hba\.conf rejects"
+    r"|database \"[^\"]*\" does not exist|permission denied for database"
+    r"|definition of service \"[^\"]*\" not found|service file \"[^\"]*\" not found"
+)
 
 
 def translate(error: psycopg2.Error) -> ReliabilityError:
     """Return the error of this package for a driver error."""
     text = described(error)
-    if error.pgcode == FENCED_SQLSTATE:
-        return AttemptFenced(text)
-    if error.pgcode == CORRUPT_SQLSTATE:
-        return LedgerCorruption(text)
-    if error.pgcode == MIRROR_SQLSTATE:
-        return NotTheCoordinator(text)
+    if error.pgcode is None:  # of libpq, or of the driver: there is no session, or it is lost
+        return _without_sqlstate(error, text)
+    if error.pgcode in _OURS:
+        return _OURS[error.pgcode](text)
     if error.diag.constraint_name == "ack_once_per_partition":
         return AlreadyAcked(text)
-    if isinstance(error, errors.LockNotAvailable | errors.DeadlockDetected):
-        return LedgerBusy(text)
-    if isinstance(error, _NO_TEXT):
-        return TextNotStorable(text)
     if isinstance(error, _MISSING) and _OF_THE_LEDGER.search(text):
         return LedgerNotMigrated(f"the ledger lacks an object that this release needs: {text}")
-    if isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError):
-        return _unavailable(text)
-    return UnexpectedAnswer(text)
+    kind = kind_of(error.pgcode, ends_session=error.diag.severity_nonlocalized in _ENDS_SESSION)
+    more = _more(error, kind)
+    return _TYPES[kind]("; ".join(filter(None, [text, more])), remedy=remedy_of(error.pgcode))
+
+
+def _more(error: psycopg2.Error, kind: Kind) -> str:
+    """Return what Postgres does not say itself: it stands in the ledger with its message."""
+    said = error.diag.message_primary or ""
+    if kind is Kind.RIGHT and not error.diag.message_hint:
+        return _grant(error, said)
+    return QUALIFY if lacks_schema(error.pgcode or "", said) else ""
+
+
+def _grant(error: psycopg2.Error, said: str) -> str:
+    """Return the GRANT of what Postgres has denied, empty if its words do not tell."""
+    denied = _DENIED.search(said)
+    if denied is None or error.cursor is None:
+        return ""
+    kind, name = denied.groups()
+    role = error.cursor.connection.info.user
+    return f"GRANT {_RIGHTS[kind]} ON {kind.upper()} {name} TO {role};"
 
 
 def described(error: psycopg2.Error) -> str:
     """Return Postgres's message without the row that it is about.
 
     DETAIL and CONTEXT quote whole rows, which must not appear in logs or in the ledger. Only the
-    line and column of a COPY and the key of a constraint are kept.
+    line and column of a COPY, the key of a constraint, and HINT are kept, which says what to do.
     """
     said = error.diag.message_primary
     if said is None:  # raised by libpq: there is no session
@@ -65,11 +107,15 @@ def described(error: psycopg2.Error) -> str:
     detail = error.diag.message_detail or ""
     place = _PLACE_IN_COPY.search(error.diag.context or "")
     more = [detail if detail.startswith("Key ") else "", place[0] if place else ""]
-    return "; ".join(filter(None, [said, *more]))
+    hint = " ".join((error.diag.message_hint or "").split())
+    return "; ".join(filter(None, [said, *more, hint]))
 
 
-def _unavailable(text: str) -> ReliabilityError:
-    # libpq reports a refused login without a SQLSTATE, because there is no session yet.
-    if "password authentication failed" in text or "no password supplied" in text:
+def _without_sqlstate(error: psycopg2.Error, text: str) -> ReliabilityError:
+    if _REFUSED.search(text):
         return LedgerRefusedLogin(text)
-    return LedgerUnavailable(text)
+    if isinstance(error, psycopg2.OperationalError | psycopg2.InterfaceError):
+        return LedgerUnavailable(text)
+    if type(error) is psycopg2.DatabaseError:  # an answer that broke off
+        return LedgerUnavailable(text)
+    return UnexpectedAnswer(text)

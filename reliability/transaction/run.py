@@ -32,9 +32,8 @@ from reliability.core.coordinator import (
 )
 from reliability.core.definitions import Topology
 from reliability.core.errors import (
+    NOT_ANSWERING,
     AttemptIncomplete,
-    LedgerBusy,
-    LedgerUnavailable,
     PredecessorFailed,
     ReliabilityError,
 )
@@ -144,7 +143,7 @@ def _naming_interval(connection: LedgerConnection, task: TransactionTask) -> Ite
     """Name the txid's interval in errors: Airflow's run id has the date of the interval's end."""
     try:
         yield
-    except (LedgerUnavailable, LedgerBusy):  # it cannot be asked
+    except NOT_ANSWERING:  # it cannot be asked
         raise
     except ReliabilityError as error:
         with suppress(ReliabilityError):  # it must not hide the first error

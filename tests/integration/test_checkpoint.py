@@ -22,6 +22,7 @@ from reliability.core.errors import (
     CheckpointTakenOver,
     LedgerBusy,
     LedgerNotMigrated,
+    LedgerRefusedLogin,
     LedgerUnavailable,
     NotTheCoordinator,
     ParkNotPossible,
@@ -642,7 +643,7 @@ def test_to_declare_twice_changes_nothing(staged):
 def test_a_mistyped_database_is_forgotten_when_it_is_corrected(connection):
     staged = make(connection)
     for others in ([EAST, "eats"], [EAST]):
-        with suppress(LedgerUnavailable):
+        with suppress(LedgerRefusedLogin):
             declare_participants(TopologyDatabases(connection, staged.topology, others))
         assert TopologyDatabases.of(connection, staged.topology).others == tuple(others)
     staged.process(1, both(1))

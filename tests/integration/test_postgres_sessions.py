@@ -14,6 +14,7 @@ from reliability import Append, Count, FileSpout, MemorySpout, State, Topology
 from reliability.core.errors import (
     AttemptIncomplete,
     EncodingUnsupported,
+    RightMissing,
     TextNotStorable,
     UnexpectedAnswer,
     error_types,
@@ -325,7 +326,7 @@ def test_rows_that_a_policy_hides_are_an_error_and_never_missing(connection, pip
         tx.run(SQL("ALTER TABLE public.seen ENABLE ROW LEVEL SECURITY, FORCE ROW LEVEL SECURITY"))
     again = shop.again()
     again.emit(None)
-    with pytest.raises(UnexpectedAnswer, match="row-level security"):
+    with pytest.raises(RightMissing, match="row-level security"):
         again.transact(1)
     with connection.transaction() as tx:
         tx.run(SQL("ALTER TABLE public.seen NO FORCE ROW LEVEL SECURITY"))

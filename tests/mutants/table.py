@@ -24,6 +24,7 @@ INTERVALS = "tests/integration/test_intervals.py::"
 SESSIONS = "tests/integration/test_postgres_sessions.py::"
 WAITING = "tests/integration/test_waiting.py::"
 DEFERRALS = "tests/dags/test_deferrals.py::"
+REFUSALS = "tests/integration/test_refusals.py::"
 HISTORY = "tests/rules/test_corrections.py::"
 SUMS = "tests/integration/test_sums.py::"
 OPAQUE = "tests/rules/test_opaque_sources.py::"
@@ -1321,6 +1322,17 @@ MUTANTS = (
         old="        except (LedgerUnavailable, LedgerBusy) as error:\n",
         new="        except () as error:\n",
         tests=(WAITING + "test_a_task_leaves_its_slot_while_the_ledger_is_away",),
+    ),
+    Mutant(
+        rule="S3",
+        name="a row that is too large is an outage",
+        path="reliability/core/sqlstate.py",
+        old='    "54": Kind.REFUSAL,\n',
+        new='    "54": Kind.OUTAGE,\n',
+        tests=(
+            "tests/unit/test_sqlstates.py::test_only_these_are",
+            REFUSALS + "test_a_value_too_large_for_an_index_of_the_users_own_fails_its_txid_alone",
+        ),
     ),
     Mutant(
         rule="K1",

@@ -18,17 +18,21 @@ from reliability.core.errors import (
     ReliabilityError,
     RepairNotPossible,
     ReplayNotPossible,
+    RightMissing,
     RollbackNotPossible,
+    TextNotStorable,
     UnexpectedAnswer,
 )
 from reliability.core.plan import Plan, PlannedCommit, next_plan
 from reliability.ledger.connection import DatabaseTransaction
 from reliability.ledger.records import position_of
 
-# Errors that the data of an attempt cause, not the availability of a database or a lock.
+# Errors that the data of an attempt or its tables cause, not an outage or a lock.
 REFUSALS = (
     AuditFailed,
     UnexpectedAnswer,
+    RightMissing,
+    TextNotStorable,
     LedgerCorruption,
     ReplayNotPossible,
     RollbackNotPossible,

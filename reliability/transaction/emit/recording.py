@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 
-from reliability.core.errors import LedgerBusy, LedgerUnavailable, ReliabilityError
+from reliability.core.errors import NOT_ANSWERING, ReliabilityError
 from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
 from reliability.core.statement_key import StatementKey
@@ -58,7 +58,7 @@ def recorded_emission(
         tx.run("begin_emission", **key, **ends)
     try:
         yield
-    except (LedgerUnavailable, LedgerBusy):
+    except NOT_ANSWERING:
         raise
     except ReliabilityError as error:
         _record_failure(connection, key, error.code, error.what)

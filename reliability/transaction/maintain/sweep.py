@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
-from reliability.core.errors import LedgerBusy, ReliabilityError, Transient
+from reliability.core.errors import LedgerBusy, ReliabilityError, RightMissing, Transient
 from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import check_coordinator
@@ -160,7 +160,7 @@ def _skip_on_transient_error(what: str) -> Iterator[None]:
 def _compact(connection: LedgerConnection, topology: str) -> list[Compacted]:
     try:
         return compact(connection, topology, patience=PASSING_PATIENCE_SECONDS)
-    except Transient as error:  # another process is at work, or a database is unavailable
+    except (Transient, RightMissing) as error:  # another process is at work, for example
         logger.info("%s is compacted later: %s", topology, error)
         return []
 
@@ -182,7 +182,7 @@ def _clean(connection: LedgerConnection, topology: str) -> list[TransactionAttem
                     for database in (*participants.others, COORDINATOR)
                 ):
                     cleaned.append(attempt)
-            except Transient as error:
+            except (Transient, RightMissing) as error:
                 logger.info("%s is cleaned later: %s", attempt, error)
     return cleaned
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 from reliability.core.attempt import TransactionAttempt
-from reliability.core.errors import UnexpectedAnswer
+from reliability.core.errors import RightMissing, UnexpectedAnswer
 from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 
@@ -39,7 +39,7 @@ def end_sessions_of(
         with connection.transaction() as tx:
             for _ in tx.all("end_sessions_of_attempt", application_name=name):
                 logger.info("ended a session of attempt %s of %s", attempt, topology)
-    except UnexpectedAnswer as error:
+    except (RightMissing, UnexpectedAnswer) as error:
         logger.warning("sessions of attempt %s of %s cannot be ended: %s", attempt, topology, error)
 
 

@@ -1,0 +1,118 @@
+"""C5, S6: what Postgres refuses is told in its own words, and is no outage.
+
+The rows are staged by the product's own Spark task, without Spark.
+"""
+
+from __future__ import annotations
+
+import random
+import string
+from typing import Any
+
+import pytest
+from psycopg2.sql import SQL
+
+from reliability import Append, Count, Max, State
+from reliability.core.errors import UnexpectedAnswer
+from reliability.settings import Leases
+from reliability.transaction.maintain.sweep import sweep
+from tests.replay.shop import Shop
+from tests.support.fix_postgres import database_of, rows, run_as_admin
+
+OVERDUE = Leases(overdue=0)
+
+
+def random_text(length: int) -> str:
+    """A text that Postgres cannot compress."""
+    return "".join(random.Random(7).choices(string.ascii_letters + string.digits, k=length))
+
+
+def row(word: str, k: int = 1) -> dict[str, Any]:
+    return {"k": k, "word": word, "price": None, "day": None}
+
+
+LONGEST = State("longest", key={"k": "bigint"}, values={"word": Max("word", "text")})
+BY_WORD = State("by_word", key={"word": "text"}, values={"n": Count()})
+WORDS = State("words", values={"word": Append("word", "text")})
+
+
+def shop_of(connection, *states) -> Shop:
+    return Shop(connection, kinds=lambda _: states, pending=20)
+
+
+def begun(shop, txid):
+    request_id = shop.runner.contact(txid, shop.who(txid)).request_id
+    return shop.runner.begin(txid, request_id, shop.topology.work("commit"))
+
+
+def sql(connection, statement: str) -> None:
+    with connection.transaction() as tx:
+        tx.run(SQL(statement))
+
+
+def statuses(connection) -> list[tuple[Any, ...]]:
+    return rows(
+        connection,
+        "SELECT txid, attempt_id, status, reason_code FROM reliability.attempt ORDER BY 1, 2",
+    )
+
+
+# --- rows and tables that Postgres refuses -------------------------------------------------------
+
+
+@pytest.mark.parametrize("guilty", [1, 2, 3])
+def test_a_value_too_large_for_an_index_of_the_users_own_fails_its_txid_alone(connection, guilty):
+    """C5: it was taken for an outage: the txid blocked, and every sweep raised."""
+    shop = shop_of(connection, LONGEST, WORDS)
+    shop.deliver(*([row("a" if n != guilty else random_text(4000))] for n in range(1, 4)))
+    sql(connection, "CREATE INDEX own_index ON public.longest (word)")
+    for txid in (3, 2, 1):
+        shop.process(txid)
+    sweep(connection, "shop", OVERDUE)
+    expected: list[tuple[Any, ...]]
+    expected = [(n, 0, "COMMITTED" if n < guilty else "PROCESSED", None) for n in range(1, 4)]
+    expected[guilty - 1] = (guilty, 0, "FAILED", "UNEXPECTED_ANSWER")
+    assert statuses(connection) == expected
+    [(reason,)] = rows(connection, "SELECT reason FROM reliability.attempt WHERE status = 'FAILED'")
+    assert "index row size" in reason
+    assert "own_index" in reason
+    assert "Consider a function index of an MD5 hash of the value" in reason
+    sql(connection, "DROP INDEX public.own_index")
+    shop.transact(guilty)
+    sweep(connection, "shop", OVERDUE)
+    assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(4,)]
+
+
+def test_a_key_that_is_too_long_fails_its_attempt_when_it_is_staged(connection):
+    """C5: keys are indexed; the task waited for days, and began an attempt every 10 s."""
+    shop = shop_of(connection, BY_WORD)
+    shop.deliver([row(random_text(4000))])
+    with pytest.raises(UnexpectedAnswer, match="index row size") as raised:
+        shop.write(begun(shop, 1))
+    assert "hash the value in the process function" in str(raised.value)
+
+
+def test_a_row_that_is_too_wide_fails_its_attempt_when_it_is_staged(connection):
+    """C5"""
+    columns = {f"v{n}": Max("k", "bigint") for n in range(1100)}
+    shop = shop_of(connection, State("wide", key={"k": "bigint"}, values=columns))
+    shop.deliver([row("a")])
+    with pytest.raises(UnexpectedAnswer, match="row is too big"):
+        shop.write(begun(shop, 1))
+
+
+def test_a_table_that_is_published_without_a_replica_identity_fails_its_txid(connection):
+    """C5: CREATE PUBLICATION FOR ALL TABLES; inserts are let through, updates are not."""
+    shop = shop_of(connection, LONGEST)
+    shop.deliver([row("a")], [row("b")])
+    shop.transact(1)
+    run_as_admin(
+        "CREATE PUBLICATION everything FOR ALL TABLES", database=database_of(connection.dsn)
+    )
+    with pytest.raises(UnexpectedAnswer, match="does not have a replica identity") as raised:
+        shop.transact(2)
+    assert "set REPLICA IDENTITY using ALTER TABLE" in raised.value.what
+    assert statuses(connection)[1] == (2, 0, "FAILED", "UNEXPECTED_ANSWER")
+    sql(connection, "ALTER TABLE public.longest REPLICA IDENTITY FULL")
+    shop.transact(2)
+    assert rows(connection, "SELECT word FROM longest") == [("b",)]
