@@ -204,7 +204,6 @@ CREATE TABLE reliability.audit_result (
     digest text NOT NULL,
     violations bigint,
     examples text[],
-    problem text,
     error_code text,
     audited_at timestamp with time zone,
     CONSTRAINT audit_result_once_per_attempt PRIMARY KEY (topology, txid, attempt_id, state, digest),
@@ -631,6 +630,7 @@ CREATE TABLE reliability.verified (
 CREATE OR REPLACE FUNCTION reliability.acknowledge(p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_sink text, p_partition integer, p_write_id uuid, p_xor bigint, p_count bigint, p_rows bigint, p_digest bigint)
  RETURNS void
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     UPDATE reliability.attempt a
@@ -654,6 +654,7 @@ END $function$;
 CREATE OR REPLACE FUNCTION reliability.advance_checkpoint(p_topology text, p_commit_number bigint, p_changes integer)
  RETURNS void
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     UPDATE reliability.checkpoint
@@ -668,6 +669,7 @@ END $function$;
 CREATE OR REPLACE FUNCTION reliability.advance_state(p_topology text, p_state text, p_commit_number bigint, p_changes integer)
  RETURNS void
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     UPDATE reliability.state SET commit_number = p_commit_number + p_changes - 1
@@ -681,6 +683,7 @@ END $function$;
 CREATE OR REPLACE FUNCTION reliability.begin_seal(p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_task text)
  RETURNS TABLE(batch_meta jsonb, emitted_xor bigint, emitted_count bigint, sinks jsonb)
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     UPDATE reliability.attempt a
@@ -723,6 +726,7 @@ END $function$;
 CREATE OR REPLACE FUNCTION reliability.check_coordinator(p_topology text)
  RETURNS void
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     v_participant text;
@@ -740,6 +744,7 @@ END $function$;
 CREATE OR REPLACE FUNCTION reliability.claim_step(p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_request_id bigint, p_step text, p_task text, p_submit_lease double precision)
  RETURNS SETOF text
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     UPDATE reliability.attempt_step d
@@ -767,6 +772,7 @@ END $function$;
 CREATE OR REPLACE FUNCTION reliability.declare_partitions(p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_sink text, p_partitions integer, p_kinds text[], p_reasons text[], p_xors bigint[], p_counts bigint[])
  RETURNS TABLE(ack_val bigint, unacked bigint)
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     UPDATE reliability.sink s
@@ -792,6 +798,7 @@ END $function$;
 CREATE OR REPLACE FUNCTION reliability.drop_attempt_table(p_topology text, p_state text, p_txid bigint, p_attempt_id integer)
  RETURNS void
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     v_table_id bigint;
@@ -809,6 +816,7 @@ CREATE OR REPLACE FUNCTION reliability.end_seal(p_topology text, p_txid bigint, 
  RETURNS void
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     v_found bigint;
@@ -833,6 +841,7 @@ END $function$;
 CREATE OR REPLACE FUNCTION reliability.expect_rows(p_write text, p_found bigint, p_expected bigint)
  RETURNS void
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     IF p_found IS DISTINCT FROM p_expected THEN
@@ -844,6 +853,7 @@ END $function$;
 CREATE OR REPLACE FUNCTION reliability.fail_successor()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     UPDATE reliability.attempt
@@ -862,6 +872,7 @@ CREATE OR REPLACE FUNCTION reliability.find_violations(p_query text, OUT violati
  LANGUAGE plpgsql
  STABLE
  SET standard_conforming_strings TO 'on'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     v_is_answered boolean := false;
@@ -887,6 +898,7 @@ CREATE OR REPLACE FUNCTION reliability.finish_requests(p_topology text, p_txids 
  RETURNS void
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     -- Keys that a refrozen txid no longer has are free, and can be emitted as new rows.
@@ -920,6 +932,7 @@ CREATE OR REPLACE FUNCTION reliability.move_pointers(p_topology text, p_commit_n
  RETURNS void
  LANGUAGE plpgsql
  SET plan_cache_mode TO 'force_generic_plan'
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     v_changes CONSTANT integer := cardinality(p_txids);
@@ -962,6 +975,7 @@ END $function$;
 CREATE OR REPLACE FUNCTION reliability.open_checkpoint()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     INSERT INTO reliability.checkpoint (topology, commit_number)
@@ -972,6 +986,7 @@ END $function$;
 CREATE OR REPLACE FUNCTION reliability.record_attempt_event()
  RETURNS trigger
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     INSERT INTO reliability.attempt_event (topology, txid, attempt_id, status, reason_code, reason)
@@ -982,6 +997,7 @@ END $function$;
 CREATE OR REPLACE FUNCTION reliability.record_audit(p_topology text, p_txids bigint[], p_attempt_ids integer[], p_state text, p_name text, p_violations bigint, p_examples text[], p_problem text, p_error_code text)
  RETURNS void
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     v_found bigint;
@@ -1000,6 +1016,7 @@ END $function$;
 CREATE OR REPLACE FUNCTION reliability.record_contribution(p_topology text, p_state text, p_txid bigint, p_attempt_id integer, p_replaced_attempt integer, p_is_kept boolean, p_staged bigint, p_keys bigint, p_applied bigint)
  RETURNS void
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 DECLARE
     v_sealed   bigint;
@@ -1037,6 +1054,7 @@ END $function$;
 CREATE OR REPLACE FUNCTION reliability.renewed_lease(a reliability.attempt)
  RETURNS timestamp with time zone
  LANGUAGE sql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
     SELECT CASE WHEN EXISTS (
                 SELECT FROM reliability.attempt_step d
@@ -1050,6 +1068,7 @@ $function$;
 CREATE OR REPLACE FUNCTION reliability.timeline()
  RETURNS integer
  LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
 AS $function$
 BEGIN
     RETURN ('x' || left(pg_walfile_name(pg_current_wal_lsn()), 8))::bit(32)::integer;

@@ -31,9 +31,9 @@ LEDGER = SQL("""
 """)
 CUSTOMERS = SQL("""
     SELECT customer_id, orders, cds, revenue, first_order, last_order
-      FROM customer_totals ORDER BY customer_id
+      FROM public.customer_totals ORDER BY customer_id
 """)
-DAYS = SQL("SELECT day, orders, revenue FROM daily_revenue ORDER BY day")
+DAYS = SQL("SELECT day, orders, revenue FROM public.daily_revenue ORDER BY day")
 
 ONE_SNAPSHOT = SQL("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
 

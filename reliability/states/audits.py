@@ -27,6 +27,7 @@ from reliability.core.audits import (
     Severity,
     Unique,
 )
+from reliability.core.sqlstate import QUALIFY, lacks_schema
 from reliability.core.types import base_type
 from reliability.states.compose import fold_by_key, names
 from reliability.states.tables import StateTables
@@ -161,6 +162,9 @@ def run_audit(
     """
     tx.queue("limit_statements", seconds=min(seconds, MAX_SECONDS))
     row = tx.one("find_violations", query=query)
+    problem = row["problem"]
+    if problem and lacks_schema(row["error_code"], problem):
+        problem = f"{problem}; {QUALIFY}"
     return AuditOutcome(
         state=state,
         name=name,
@@ -168,7 +172,7 @@ def run_audit(
         severity=severity,
         violations=row["violations"],
         examples=tuple(row["examples"] or ()),
-        problem=row["problem"],
+        problem=problem,
         error_code=row["error_code"],
     )
 

@@ -1,15 +1,11 @@
 -- open_session --
 -- Settings that this package needs and that only a SELECT can set: once per session, because a
--- SELECT takes the transaction's snapshot, and some transactions must lock first.
+-- SELECT takes the transaction's snapshot, and some transactions must lock first. The path comes before
+-- the first call of a function.
+SET search_path = pg_catalog, pg_temp;
 SET idle_session_timeout = 0;
 SELECT set_config('transaction_timeout', '0', false)
  WHERE current_setting('server_version_num')::integer >= 170000;
--- A path that names pg_catalog may put something of the user's before it; unnamed, it comes first.
-SELECT set_config('search_path', (
-       SELECT coalesce(string_agg(quote_ident(name), ', ' ORDER BY place), '')
-         FROM unnest(current_schemas(false)) WITH ORDINALITY AS path(name, place)
-        WHERE name <> 'pg_catalog'), false)
- WHERE current_setting('search_path') ~ 'pg_catalog';
 SELECT current_setting('synchronous_commit') = 'remote_apply' AS waits_for_standbys;
 
 -- begin --
@@ -42,6 +38,10 @@ SET LOCAL bytea_output = 'hex';
 SET LOCAL array_nulls = on;
 -- Names of types as they are: text, and not "text".
 SET LOCAL quote_all_identifiers = off;
+-- Only Postgres's own functions, operators and types are found without a schema. In any other schema
+-- of the path, a role that may create there could add a function whose arguments fit better than those
+-- of Postgres's own, and it would run with the rights of this session.
+SET LOCAL search_path = pg_catalog, pg_temp;
 -- What an expression means. Not standard_conforming_strings: the driver quotes as it was when the
 -- session began.
 SET LOCAL transform_null_equals = off;

@@ -101,11 +101,11 @@ class Played:
         return self.pipeline.again("a later run").emit(None) == []
 
     def total(self) -> dict[str, int]:
-        rows = self.bench.all(f"SELECT count, _txid AS txid FROM {self.name}_total")
+        rows = self.bench.all(f"SELECT count, _txid AS txid FROM public.{self.name}_total")
         return dict(rows[0]) if rows else {"count": 0, "txid": 0}
 
     def words(self) -> dict[str, int]:
-        rows = self.bench.all(f"SELECT word, count FROM {self.name}_words")
+        rows = self.bench.all(f"SELECT word, count FROM public.{self.name}_words")
         return {row["word"]: row["count"] for row in rows}
 
     def slices(self, txid: int) -> list[MemorySlice]:

@@ -124,7 +124,7 @@ class Processed(Window):
         """Return how often each word was counted, and "" for all of them."""
         count, every = (f"{self.name}_{state}" for state in ("count", "global"))
         rows = self.bench.all(
-            f"SELECT word, found FROM {count} UNION ALL SELECT '', found FROM {every}"
+            f"SELECT word, found FROM public.{count} UNION ALL SELECT '', found FROM public.{every}"
         )
         return {"": 0, **{row["word"]: row["found"] for row in rows}}
 
@@ -274,7 +274,7 @@ def _fail(played: Processed, txid: int) -> None:
         raise Failed(f"txid {txid} was not emitted")
     attempt, status = live
     if status == "COMMITTING":
-        played.refuse_one(f"{played.name}_sum")
+        played.refuse_one(f"public.{played.name}_sum")
     else:
         error = AttemptIncomplete("the vector fails it")
         played.pipeline.runner.end_attempt(played.grants[attempt], error)

@@ -184,7 +184,7 @@ def say(*arguments, code=0):
 
 
 def test_a_change_by_hand_that_verify_has_found(look, channel, connection):
-    run(connection, "UPDATE recomputed SET n = n + 5 WHERE word = 'a'")
+    run(connection, "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a'")
     assert look() == []  # nobody has verified
     say("verify", "shop", code=3)
     assert look() == [("CHANGED_BY_HAND", "begins")]
@@ -199,7 +199,7 @@ def test_a_change_by_hand_that_verify_has_found(look, channel, connection):
 
 
 def test_a_table_that_is_no_state_any_more_is_not_said_to_be_wrong(look, connection):
-    run(connection, "UPDATE recomputed SET n = n + 5 WHERE word = 'a'")
+    run(connection, "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a'")
     say("verify", "shop", code=3)
     assert look() == [("CHANGED_BY_HAND", "begins")]
     run(connection, "DELETE FROM reliability.contribution WHERE state = 'recomputed'")
@@ -335,7 +335,7 @@ def verification():
 
 
 def test_what_the_verification_finds_is_told(shop, channel, connection):
-    run(connection, "DELETE FROM recomputed WHERE word = 'a'")
+    run(connection, "DELETE FROM public.recomputed WHERE word = 'a'")
     alert = task(channel)
     alert.execute({})
     assert channel.told == []

@@ -168,14 +168,14 @@ def test_a_vote_that_the_data_refuse_leaves_both_as_they_were_and_fails_the_guil
     staged, connection
 ):
     """C5, C6: txid 2 is guilty, in the participant; 1 goes through, 3 waits behind 2."""
-    run(staged, f"ALTER TABLE {staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
+    run(staged, f"ALTER TABLE public.{staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
     for txid, key in ((1, 1), (2, 7), (3, 3)):
         staged.process(txid, both(key))
     with pytest.raises(UnexpectedAnswer, match=r"database east: .*poor"):
         drain(connection, staged.topology, own_txid=2)
     assert staged.statuses() == {"1:0": "COMMITTED", "2:0": "FAILED", "3:0": "PROCESSED"}
     assert_all_at(staged, 1)
-    run(staged, f"ALTER TABLE {staged.topology}_east DROP CONSTRAINT poor")
+    run(staged, f"ALTER TABLE public.{staged.topology}_east DROP CONSTRAINT poor")
     staged.process(2, both(7), attempt_id=1)
     assert staged.statuses(EAST)["2:0"] == "FENCED"
     drain(connection, staged.topology)
@@ -183,7 +183,7 @@ def test_a_vote_that_the_data_refuse_leaves_both_as_they_were_and_fails_the_guil
 
 
 def test_the_coordinators_own_database_votes_too(staged, connection):
-    run(staged, f"ALTER TABLE {staged.topology}_here ADD CONSTRAINT poor CHECK (k <> 7)", "")
+    run(staged, f"ALTER TABLE public.{staged.topology}_here ADD CONSTRAINT poor CHECK (k <> 7)", "")
     staged.process(1, both(7))
     with pytest.raises(UnexpectedAnswer, match=r"database of the ledger: .*poor"):
         drain(connection, staged.topology, own_txid=1)
@@ -194,7 +194,7 @@ def test_a_vote_checks_deferred_constraints_as_commit_would(staged, connection):
     run(
         staged,
         f"CREATE TABLE public.{staged.topology}_known (k bigint PRIMARY KEY);"
-        f"ALTER TABLE {staged.topology}_east ADD CONSTRAINT known FOREIGN KEY (k)"
+        f"ALTER TABLE public.{staged.topology}_east ADD CONSTRAINT known FOREIGN KEY (k)"
         f" REFERENCES public.{staged.topology}_known DEFERRABLE INITIALLY DEFERRED",
     )
     staged.process(1, both(1))
@@ -235,13 +235,13 @@ def test_what_is_decided_and_cannot_be_committed_blocks_and_says_so(staged, conn
     staged.process(1, both(7))
     staged.process(2, both(2))
     die_when_decided(staged)
-    run(staged, f"ALTER TABLE {staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
+    run(staged, f"ALTER TABLE public.{staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
     for _ in range(2):  # each comer tries again
         with pytest.raises(CheckpointStuck, match=r"c=2 is decided .* database east: .*poor"):
             drain(connection, staged.topology)
     assert staged.seen() == {}
     assert staged.statuses() == {"1:0": "PROCESSED", "2:0": "PROCESSED"}
-    run(staged, f"ALTER TABLE {staged.topology}_east DROP CONSTRAINT poor")
+    run(staged, f"ALTER TABLE public.{staged.topology}_east DROP CONSTRAINT poor")
     drain(connection, staged.topology)
     assert staged.seen() == staged.seen(EAST) == {2: 1, 7: 1}
     assert_all_at(staged, 2)
@@ -253,11 +253,11 @@ def test_what_is_decided_is_committed_wherever_it_can_be(connection, add_databas
     staged = Staged(connection, f"t{next(_names)}", [EAST, "west"])
     staged.process(1, {"": [7], EAST: [7], "west": [7]})
     die_when_decided(staged)
-    run(staged, f"ALTER TABLE {staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
+    run(staged, f"ALTER TABLE public.{staged.topology}_east ADD CONSTRAINT poor CHECK (k <> 7)")
     with pytest.raises(CheckpointStuck, match="database east"):
         drain(connection, staged.topology)
     assert [staged.seen(name) for name in ("", EAST, "west")] == [{}, {}, {7: 1}]
-    run(staged, f"ALTER TABLE {staged.topology}_east DROP CONSTRAINT poor")
+    run(staged, f"ALTER TABLE public.{staged.topology}_east DROP CONSTRAINT poor")
     drain(connection, staged.topology)
     assert {numbers for numbers in staged.commit_numbers().values()} == {(1, 1, 1, 1)}
     staged.participants.close()
@@ -451,7 +451,7 @@ def test_a_driver_that_was_given_up_cannot_decide_what_the_next_one_prepares(
 
 def test_a_refusal_that_comes_late_fails_nothing_that_is_decided(staged, connection):
     """Failed after it was decided, the attempt could never commit, nor anything behind it."""
-    constrain = f"ALTER TABLE {staged.topology}_east"
+    constrain = f"ALTER TABLE public.{staged.topology}_east"
     run(staged, f"{constrain} ADD CONSTRAINT poor CHECK (k <> 7)")
     staged.process(1, both(7))
     with driving(staged.participants, patience=5) as driver:

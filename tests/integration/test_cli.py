@@ -248,7 +248,9 @@ def test_where_a_row_comes_from_and_whether_the_tables_are_what_they_should_be(s
     assert "no state has a horizon" in say("compact").stdout
 
     with shop.connection.transaction() as tx:
-        tx.run(SQL("UPDATE exact SET n = n + 1 WHERE k IS NULL AND word = %(word)s"), word=word)
+        tx.run(
+            SQL("UPDATE public.exact SET n = n + 1 WHERE k IS NULL AND word = %(word)s"), word=word
+        )
     wrong = next(one for one in read("verify", code=3) if not one["is_exact"])
     assert (wrong["state"], wrong["different"]) == ("exact", 1)
     assert wrong["examples"][0]["key"] == {"k": None, "word": word}
@@ -641,9 +643,9 @@ def test_a_topology_is_dropped_with_all_that_it_has(shop):
     assert "public.exact: " in asked
     assert "3 txids, 3 of them committed" in asked
     with shop.connection.transaction() as tx:
-        tx.run(SQL("CREATE VIEW public.mine AS SELECT n FROM exact"))
+        tx.run(SQL("CREATE VIEW public.mine AS SELECT n FROM public.exact"))
     refused = say("drop", "shop", "--yes", code=1).stderr
-    assert "[DROP_NOT_POSSIBLE] table public.exact of shop is used by view mine" in refused
+    assert "[DROP_NOT_POSSIBLE] table public.exact of shop is used by view public.mine" in refused
     with shop.connection.transaction() as tx:
         tx.run(SQL("DROP VIEW public.mine;"
                    "INSERT INTO reliability.topology (topology, max_spout_pending)"
@@ -800,7 +802,7 @@ def test_a_repair_shows_what_it_would_change_and_is_a_change_of_its_own(shop):
     assert "no row differs" in say("verify", "shop", "--repair").stdout
     before = shop.tables()
     with shop.connection.transaction() as tx:
-        tx.run(SQL("UPDATE exact SET n = n + 1 WHERE k = 1"))
+        tx.run(SQL("UPDATE public.exact SET n = n + 1 WHERE k = 1"))
     said = say("verify", "shop", "--repair", code=3).stdout
     assert "A repair of shop would change:\n  exact: " in said
     assert "reliability verify shop --repair --yes" in said

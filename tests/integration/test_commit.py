@@ -232,7 +232,7 @@ def test_an_opaque_state_can_give_back_the_last_txid_of_a_group(connection):
 
 def test_when_a_group_is_refused_only_the_guilty_txid_blocks(staged, connection):
     with connection.transaction() as tx:
-        tx.run(SQL("ALTER TABLE small_here ADD CONSTRAINT poor CHECK (k <> 7)"))
+        tx.run(SQL("ALTER TABLE public.small_here ADD CONSTRAINT poor CHECK (k <> 7)"))
     for txid, key in ((1, 1), (2, 2), (3, 7), (4, 4)):
         staged.process(txid, {"": [key]})
     with pytest.raises(UnexpectedAnswer, match="poor"):
@@ -345,7 +345,7 @@ def test_a_replay_does_not_wait_for_the_checkpoint_interval(staged, connection):
 def test_who_tries_one_by_one_does_not_wait_for_the_interval_in_between(staged, connection):
     set_interval(connection, "1 hour")
     with connection.transaction() as tx:
-        tx.run(SQL("ALTER TABLE small_here ADD CONSTRAINT poor CHECK (k <> 7)"))
+        tx.run(SQL("ALTER TABLE public.small_here ADD CONSTRAINT poor CHECK (k <> 7)"))
     for txid, key in ((1, 1), (2, 2), (3, 7)):
         staged.process(txid, {"": [key]})
     assert len(drain(connection, "small")) == 2
@@ -366,7 +366,7 @@ def test_a_row_that_is_not_older_than_the_txid_stops_the_commit(emitted, connect
     emitted.transact(1)
     emitted.process(2)
     with connection.transaction() as tx:
-        tx.run(SQL("UPDATE per_customer SET _txid = 9 WHERE customer = 2"))
+        tx.run(SQL("UPDATE public.per_customer SET _txid = 9 WHERE customer = 2"))
     before = tables(connection)
     with pytest.raises(LedgerCorruption, match="per_customer"):
         emitted.runner.commit(2)
@@ -395,7 +395,7 @@ def test_contribution_rows_that_are_gone_are_never_taken_for_zero(emitted, conne
 def test_a_commit_that_is_refused_behind_ones_own_does_not_take_it_along(emitted, connection):
     processed_out_of_order(emitted)
     with connection.transaction() as tx:
-        tx.run(SQL("ALTER TABLE per_day ADD CONSTRAINT poor CHECK (revenue < 20)"))
+        tx.run(SQL("ALTER TABLE public.per_day ADD CONSTRAINT poor CHECK (revenue < 20)"))
     assert [str(c.attempt) for c in emitted.runner.commit(1)] == ["1:0", "2:0"]
     assert rows(connection, CURR) == [(3, 2)]
 
@@ -407,7 +407,7 @@ def test_a_refused_commit_fails_its_attempt_and_succeeds_once_the_cause_is_gone(
     emitted.process(1)
     emitted.process(2)
     with connection.transaction() as tx:
-        tx.run(SQL("ALTER TABLE per_day ADD CONSTRAINT poor CHECK (revenue < 1)"))
+        tx.run(SQL("ALTER TABLE public.per_day ADD CONSTRAINT poor CHECK (revenue < 1)"))
     before = tables(connection)
     with pytest.raises(UnexpectedAnswer, match="poor"):
         emitted.runner.commit(1)
@@ -419,7 +419,7 @@ def test_a_refused_commit_fails_its_attempt_and_succeeds_once_the_cause_is_gone(
     with pytest.raises(TxidBlocked, match="poor"):
         emitted.transact(2)
     with connection.transaction() as tx:
-        tx.run(SQL("ALTER TABLE per_day DROP CONSTRAINT poor"))
+        tx.run(SQL("ALTER TABLE public.per_day DROP CONSTRAINT poor"))
     emitted.again().transact(1)
     assert rows(connection, CURR) == [(3, 2)]
 

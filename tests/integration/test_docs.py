@@ -28,5 +28,5 @@ def test_the_worked_examples(connection):
 
 def _forget(connection) -> None:
     with connection.transaction() as tx:
-        tx.run(SQL("DROP TABLE words, reliability_contribution.words__words;"
+        tx.run(SQL("DROP TABLE public.words, reliability_contribution.words__words;"
                    "TRUNCATE reliability.topology CASCADE"))  # fmt: skip

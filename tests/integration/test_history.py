@@ -647,26 +647,28 @@ def test_what_somebody_did_to_a_table_is_found(tx):
     one.replay(1, words("a", "b", None, "c"))
     fold_through(one, 1)
     assert_exact(one)
-    with by_hand(one, "UPDATE s SET n = 7 WHERE word IS NULL") as verified:
+    with by_hand(one, "UPDATE public.s SET n = 7 WHERE word IS NULL") as verified:
         assert counts(verified) == (4, 0, 0, 1)
         (example,) = verified.examples
         assert example.key == {"word": None}
         assert example.expected == {"n": 1, "_rows": 1, "_txid": 1}
         assert example.found == {"n": 7, "_rows": 1, "_txid": 1}
-    with by_hand(one, "DELETE FROM s WHERE word IN ('a', 'c')") as verified:
+    with by_hand(one, "DELETE FROM public.s WHERE word IN ('a', 'c')") as verified:
         assert counts(verified) == (2, 2, 0, 0)
         assert [(e.key["word"], e.expected["n"], e.found) for e in verified.examples] == [
             ("a", 2, None),
             ("c", 1, None),
         ]
-    with by_hand(one, "INSERT INTO s VALUES ('x', 1, 1, 1)") as verified:
+    with by_hand(one, "INSERT INTO public.s VALUES ('x', 1, 1, 1)") as verified:
         assert counts(verified) == (5, 0, 1, 0)
         assert [(e.key["word"], e.expected) for e in verified.examples] == [("x", None)]
-    with by_hand(one, "UPDATE s SET _txid = 1 WHERE word = 'a'") as verified:
+    with by_hand(one, "UPDATE public.s SET _txid = 1 WHERE word = 'a'") as verified:
         assert counts(verified) == (4, 0, 0, 1)
-    with by_hand(one, "UPDATE s SET _rows = 9; DELETE FROM s WHERE word = 'b'") as verified:
+    with by_hand(
+        one, "UPDATE public.s SET _rows = 9; DELETE FROM public.s WHERE word = 'b'"
+    ) as verified:
         assert counts(verified) == (3, 1, 0, 3)
-    with by_hand(one, "TRUNCATE s") as verified:
+    with by_hand(one, "TRUNCATE public.s") as verified:
         assert counts(verified) == (0, 4, 0, 0)
     assert_exact(one)
 
@@ -674,7 +676,7 @@ def test_what_somebody_did_to_a_table_is_found(tx):
 def test_no_more_than_a_few_examples_are_shown(tx):
     one = OneState(tx, State("s", **COUNTS))
     one.commit(words(*"abcdefgh"))
-    with by_hand(one, "UPDATE s SET n = n + 1") as verified:
+    with by_hand(one, "UPDATE public.s SET n = n + 1") as verified:
         assert (verified.different, len(verified.examples)) == (8, 5)
         assert not verified.is_exact
 
@@ -683,7 +685,7 @@ def test_a_row_whose_txid_is_gone_is_found(tx):
     """C3: no later commit could compare itself with it."""
     one = OneState(tx, State("s", **COUNTS))
     one.commit(words("a"))
-    gone = "ALTER TABLE s ALTER COLUMN _txid DROP NOT NULL; UPDATE s SET _txid = NULL"
+    gone = "ALTER TABLE public.s ALTER COLUMN _txid DROP NOT NULL; UPDATE public.s SET _txid = NULL"
     with by_hand(one, gone) as verified:
         assert counts(verified) == (1, 0, 0, 1)
 
@@ -709,7 +711,7 @@ def test_the_last_digits_of_a_sum_of_floats_may_differ(tx, by, different):
     one = OneState(tx, WEIGHTS)
     for weight in (0.1, 0.2, 0.3):
         one.commit(weights(weight))
-    with by_hand(one, f"UPDATE s SET w = {by}") as verified:
+    with by_hand(one, f"UPDATE public.s SET w = {by}") as verified:
         assert verified.different == different
 
 
@@ -717,11 +719,11 @@ def test_sums_of_floats_may_cancel_out(tx):
     one = OneState(tx, WEIGHTS)
     for weight in (0.1, 0.2, -0.3):
         one.commit(weights(weight))
-    with by_hand(one, "UPDATE s SET w = 0") as verified:
+    with by_hand(one, "UPDATE public.s SET w = 0") as verified:
         assert verified.is_exact
     one.commit(weights(float("inf")))
     assert_exact(one)
-    with by_hand(one, "UPDATE s SET w = 5") as verified:
+    with by_hand(one, "UPDATE public.s SET w = 5") as verified:
         assert verified.different == 1
     one.commit(weights(float("nan")))
     assert_exact(one)
@@ -750,9 +752,11 @@ def test_appended_rows_are_counted_by_txid(tx):
     one.replay(2, words("b", "b"))
     verified = verify_state(tx, one.tables)
     assert (*counts(verified), verified.is_exact) == (4, 0, 0, None, True)
-    with by_hand(one, "DELETE FROM s WHERE x = 1") as verified:
+    with by_hand(one, "DELETE FROM public.s WHERE x = 1") as verified:
         assert counts(verified) == (2, 2, 0, None)
-    with by_hand(one, "INSERT INTO s SELECT word, x, 7, 0, _x, _n FROM s") as verified:
+    with by_hand(
+        one, "INSERT INTO public.s SELECT word, x, 7, 0, _x, _n FROM public.s"
+    ) as verified:
         assert counts(verified) == (8, 0, 4, None)
         assert verified.headers == ("attempt 7:0 is recorded with 0 rows, but 4 exist",)
 
@@ -766,7 +770,7 @@ def test_what_keeps_nothing_can_only_be_counted(tx, kind):
 
 
 def test_every_database_is_verified(spread, connection, east):
-    change(east, "UPDATE t_east SET seen = 0 WHERE k = 1")
+    change(east, "UPDATE public.t_east SET seen = 0 WHERE k = 1")
     assert [(one.state, one.database, one.different) for one in verify(connection, "t")] == [
         ("here", "", 0),
         (EAST, EAST, 1),

@@ -87,16 +87,19 @@ def test_a_table_that_was_there_belongs_to_nobody(tx):
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ("ALTER TABLE s DROP COLUMN n", "table public.s: column n is missing"),
-        ("ALTER TABLE s ALTER COLUMN n TYPE integer", "column n is integer instead of bigint"),
-        ("ALTER TABLE s ALTER COLUMN total TYPE numeric(10,1)", r"numeric\(10,1\) instead"),
-        ("ALTER TABLE s ALTER COLUMN mean DROP EXPRESSION", "column mean is not generated"),
-        ("ALTER TABLE s DROP CONSTRAINT s_key", r"no unique key over \['k'\]"),
+        ("ALTER TABLE public.s DROP COLUMN n", "table public.s: column n is missing"),
         (
-            "ALTER TABLE s DROP CONSTRAINT s_key, ADD UNIQUE NULLS DISTINCT (k)",
+            "ALTER TABLE public.s ALTER COLUMN n TYPE integer",
+            "column n is integer instead of bigint",
+        ),
+        ("ALTER TABLE public.s ALTER COLUMN total TYPE numeric(10,1)", r"numeric\(10,1\) instead"),
+        ("ALTER TABLE public.s ALTER COLUMN mean DROP EXPRESSION", "column mean is not generated"),
+        ("ALTER TABLE public.s DROP CONSTRAINT s_key", r"no unique key over \['k'\]"),
+        (
+            "ALTER TABLE public.s DROP CONSTRAINT s_key, ADD UNIQUE NULLS DISTINCT (k)",
             r"no unique key over \['k'\]",
         ),
-        ("ALTER TABLE s ADD COLUMN own text NOT NULL", "column own is unknown"),
+        ("ALTER TABLE public.s ADD COLUMN own text NOT NULL", "column own is unknown"),
         (
             "ALTER TABLE reliability_contribution.one__s DROP COLUMN _n",
             "table reliability_contribution.one__s: column _n is missing",
@@ -121,7 +124,7 @@ def run_remedy(tx, error):
     tx.run(SQL(statements))
 
 
-@pytest.mark.parametrize("table", ["s", "reliability_contribution.one__s"])
+@pytest.mark.parametrize("table", ["public.s", "reliability_contribution.one__s"])
 def test_a_table_that_is_gone_is_not_made_anew(tx, table):
     state = State("s", key=KEY, values=OLD)
     OneState(tx, state)
@@ -133,7 +136,11 @@ def test_a_table_that_is_gone_is_not_made_anew(tx, table):
 def test_columns_and_indexes_of_ones_own_are_nobody_elses_business(tx):
     state = State("s", key=KEY, values=OLD)
     one = OneState(tx, state)
-    tx.run(SQL("ALTER TABLE s ADD COLUMN own text DEFAULT 'x'; CREATE INDEX ON s (total)"))
+    tx.run(
+        SQL(
+            "ALTER TABLE public.s ADD COLUMN own text DEFAULT 'x'; CREATE INDEX ON public.s (total)"
+        )
+    )
     declare(tx, state)
     one.commit(rows(1))
     assert one.select("own") == [("x",)]

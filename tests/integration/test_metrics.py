@@ -157,7 +157,7 @@ def test_rows_are_of_batches_and_every_rollback_counts(shop, connection, view):
     shop.deliver(made(4))
     park(connection, "shop", 3, "its file is broken")
     skip(connection, "shop", 4, "a duplicate")
-    run(connection, "DELETE FROM exact")
+    run(connection, "DELETE FROM public.exact")
     repair(connection, "shop", "deleted by mistake")
     assert metrics(connection)["rows_committed"] == 2 * ROW_LENGTH
     asked = f"SELECT sum(rows), sum(rollbacks) FROM reliability.commits_by_{view}"

@@ -7,7 +7,7 @@ from contextlib import closing
 import psycopg2
 import pytest
 
-from reliability.core.errors import ReliabilityError
+from reliability.core.errors import ReliabilityError, UnexpectedAnswer
 from reliability.states import attempt_table
 from reliability.transaction.correct.rollback import roll_back
 from tests.replay.shop import Shop, made
@@ -18,7 +18,7 @@ ADDED = """
     CREATE TABLE word (word text PRIMARY KEY);
     INSERT INTO word VALUES ('a'), ('b'), ('c');
     CREATE TABLE audit (target text, operation text, txid bigint);
-    CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION public.note() RETURNS trigger LANGUAGE plpgsql SET search_path = public AS $$
     BEGIN
         INSERT INTO audit VALUES (TG_TABLE_NAME, TG_OP, coalesce(NEW._txid, OLD._txid));
         RETURN NULL;
@@ -49,6 +49,16 @@ def shop(connection, monkeypatch):
     as_user(connection, ADDED + "".join(ADDED_TO_EACH.format(target) for target in TARGETS))
     shop.transact(2)
     return shop
+
+
+def test_a_trigger_without_a_path_of_its_own_names_schemas_or_is_refused(shop, connection):
+    """S4: the error says what to do."""
+    as_user(connection, "ALTER FUNCTION note() RESET search_path")
+    with pytest.raises(UnexpectedAnswer, match='"audit" does not exist') as raised:
+        shop.correct(2, made(7))
+    assert "ALTER FUNCTION … SET search_path" in str(raised.value)
+    as_user(connection, "ALTER FUNCTION note() SET search_path = public")
+    assert shop.correct(2, made(7))
 
 
 def test_a_trigger_sees_every_row_that_a_commit_a_replay_and_a_rollback_write(shop, connection):

@@ -5,8 +5,10 @@ The server of the test run has all of `HOSTILE_SETTINGS`, so each other test sho
 
 from __future__ import annotations
 
+from contextlib import closing
 from datetime import datetime, timedelta, timezone
 
+import psycopg2
 import pytest
 from psycopg2.sql import SQL
 
@@ -50,6 +52,7 @@ PINNED = {
     "lock_timeout": "10s",
     "idle_session_timeout": "0",
     "idle_in_transaction_session_timeout": "1min",
+    "search_path": "pg_catalog, pg_temp",
 }
 
 
@@ -75,13 +78,11 @@ def test_a_setting_is_the_same_in_one_round_trip(connection, name):
 
 def test_the_role_of_the_tests_has_other_settings(connection):
     """Else this file shows nothing."""
-    import psycopg2
-
     connection = psycopg2.connect(connection.dsn)
     with connection.cursor() as cursor:
         found = {}
         for name in PINNED:
-            cursor.execute("SELECT current_setting(%s)", [name])
+            cursor.execute("SELECT pg_catalog.current_setting(%s)", [name])
             ((found[name],),) = cursor.fetchall()
     connection.close()
     same = {name for name, value in found.items() if value == PINNED[name]}
@@ -99,10 +100,87 @@ def test_what_is_set_in_one_transaction_is_gone_in_the_next(connection):
     ]
 
 
-def test_a_path_that_names_pg_catalog_lets_nothing_before_it(connection):
-    assert shown(connection, "search_path").replace('"', "") == "shadows, public"
+TAKEN_BY_SHADOWS = [
+    "clock_timestamp()",
+    "to_regclass('reliability.topology')",
+    "hashtextextended('a', 1::bigint)",
+    "current_setting('TimeZone')",
+    "(SELECT max(one) FROM unnest(ARRAY[1::bigint]) AS one)",
+    "jsonb_build_object('a', 'b')",
+    "format('%%s', 'a')",
+    "num_nonnulls(1::bigint, 'a'::pg_catalog.text)",
+    "lower('[1,2)'::pg_catalog.int8range)",
+    "left('abc'::varchar, 2)",
+    "(SELECT jsonb_agg(one) FROM (SELECT '1'::pg_catalog.jsonb AS one) AS t)",
+    "(SELECT count(one) FROM (SELECT 1::bigint AS one) AS t)",
+    "('a'::pg_catalog.text = 'b'::pg_catalog.text)",
+    "('a'::pg_catalog.text || 1::bigint)",
+    "(1::bigint + 1)",
+    "('{}'::pg_catalog.jsonb ->> 'a')",
+    "CAST('a' AS text)",
+    "CAST('{}' AS jsonb)",
+]
+
+
+def test_what_another_role_creates_in_a_schema_of_the_path_never_runs(connection):
+    """S4: it would run with the rights of the product's role."""
+    reached = {taken for taken in TAKEN_BY_SHADOWS if reaches_a_shadow(connection.dsn, taken)}
+    assert reached == set(TAKEN_BY_SHADOWS)  # by the role's own path
+    assert shown(connection, "search_path") == "pg_catalog, pg_temp"
     with connection.transaction() as tx:
-        assert tx.one(SQL("SELECT clock_timestamp() AS now"))["now"].year > 2000
+        for taken in TAKEN_BY_SHADOWS:
+            tx.one(SQL(f"SELECT {taken}"), none=None)
+
+
+def reaches_a_shadow(dsn, expression):
+    """Say whether a session with the role's own path evaluates it by a shadow."""
+    with closing(psycopg2.connect(dsn)) as session, session.cursor() as cursor:
+        try:
+            cursor.execute(f"SELECT {expression}", {})
+        except (psycopg2.errors.RaiseException, psycopg2.errors.CheckViolation):
+            return True
+    return False
+
+
+def test_a_better_fitting_function_of_a_shared_schema_never_runs(connection, pipeline):
+    """S4: an aggregate jsonb_agg(jsonb) of public was taken rather than Postgres's own."""
+    fill = "LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.ran VALUES (1); RETURN $1; END $$"
+    database = database_of(connection.dsn)
+    run_as_admin(
+        "CREATE TABLE public.ran (n integer)",
+        "GRANT ALL ON public.ran TO PUBLIC",
+        f"CREATE FUNCTION public.more(jsonb, jsonb) RETURNS jsonb {fill}",
+        "CREATE AGGREGATE public.jsonb_agg(jsonb) (SFUNC = public.more, STYPE = jsonb,"
+        " INITCOND = '[]')",
+        f"ALTER ROLE reliability IN DATABASE {database} SET search_path = public",
+        database=database,
+    )
+    shop = pipeline(words(["man", "dog"]))
+    shop.emit(None)
+    shop.transact(1)
+    assert rows(connection, "SELECT count(*) FROM public.seen") == [(2,)]
+    assert rows(connection, "SELECT count(*) FROM public.ran") == [(0,)]
+    with closing(own_session(connection.dsn)) as session, session.cursor() as cursor:
+        cursor.execute("SELECT jsonb_agg(to_jsonb(word)) FROM public.seen")  # it can run
+        cursor.execute("SELECT count(*) FROM public.ran")
+        assert cursor.fetchall() == [(2,)]
+
+
+def test_a_temporary_table_takes_no_name_of_postgres(connection):
+    """S4"""
+    with connection.transaction() as tx:
+        tx.run(SQL("CREATE TEMPORARY TABLE pg_class (oid integer)"))
+        assert tx.one(SQL("SELECT count(*) AS rows FROM pg_class"))["rows"] > 0
+
+
+def test_the_ledgers_functions_have_the_path_in_any_session(connection):
+    """S4: an earlier release calls them with a path of its own."""
+    own = (
+        "SELECT oid::regprocedure::text FROM pg_proc"
+        " WHERE pronamespace = 'reliability'::regnamespace"
+        " AND 'search_path=pg_catalog, pg_temp' <> ALL (coalesce(proconfig, '{}'))"
+    )
+    assert rows(connection, own) == []
 
 
 def test_a_server_that_waits_for_its_standbys_goes_on_doing_so(connection):

@@ -295,7 +295,7 @@ def test_the_lock_is_let_go_and_the_snapshot_stays(connection, orders):
         tx.run(source._compose("settle_source"))
         orders.execute("SET lock_timeout = '1s'")
         orders.execute("INSERT INTO orders (id, customer, price) VALUES (11, 1, 1)")
-        tx.cursor.execute("SELECT max(id) AS last FROM orders")
+        tx.cursor.execute("SELECT max(id) AS last FROM public.orders")
         assert tx.cursor.fetchone()["last"] == 10
 
 

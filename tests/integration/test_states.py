@@ -392,7 +392,7 @@ def test_a_row_that_somebody_deleted_is_not_taken_for_zero(tx):
     """H2: what is taken out must be what went in."""
     one = OneState(tx, OpaqueState("s", **COUNTS))
     one.commit(words("a", "b"))
-    tx.run(SQL("DELETE FROM s WHERE word = 'a'"))
+    tx.run(SQL("DELETE FROM public.s WHERE word = 'a'"))
     with pytest.raises(LedgerCorruption, match="2 rows, but 1 rows of attempt 1:0"):
         one.replay(1, words("b"))
 
@@ -438,7 +438,7 @@ def test_an_append_that_happened_does_not_happen_again(tx):
 def test_an_appended_row_that_somebody_deleted_stops_a_replay(tx):
     one = OneState(tx, LOG)
     one.commit(words("a", "b"))
-    tx.run(SQL("DELETE FROM s WHERE word = 'a'"))
+    tx.run(SQL("DELETE FROM public.s WHERE word = 'a'"))
     with pytest.raises(LedgerCorruption, match="2 rows, but 1 rows of attempt 1:0"):
         one.replay(1, words("b"))
 

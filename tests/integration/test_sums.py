@@ -247,7 +247,7 @@ def test_verify_tells_of_floats_that_are_too_far_apart_to_subtract(tx):
     for value in (0.8e308, -0.8e308, 0.8e308):  # without a sign they are no float together
         one.commit([row(value)])
     assert verified(one).is_exact
-    tx.run(SQL("UPDATE s SET total = -1.7e308"))
+    tx.run(SQL("UPDATE public.s SET total = -1.7e308"))
     assert verified(one).different == 1
 
 

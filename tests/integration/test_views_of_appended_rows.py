@@ -132,7 +132,7 @@ def test_readers_do_not_wait_while_a_sweep_deletes(replaced, connection):
         _wait_until_waiting(connection)
         with connection.transaction() as tx:
             tx.one("set_lock_timeout", seconds=0.5)
-            assert tx.one(SQL("SELECT count(*) AS rows FROM viewed"))["rows"] == 6
+            assert tx.one(SQL("SELECT count(*) AS rows FROM public.viewed"))["rows"] == 6
         holder.rollback()
         assert len(swept.result().cleaned) == 1
     assert len(rows(connection, OWN)) == 1
@@ -144,7 +144,7 @@ def test_what_a_sweep_has_deleted_is_gone_though_a_reader_keeps_it_from_the_drop
     """Only the drop is left to the next sweep."""
     counts = "SELECT count(*) FROM reliability_contribution.shop__counts"
     with closing(own_session(connection.dsn)) as reader:
-        reader.cursor().execute("SELECT FROM viewed")
+        reader.cursor().execute("SELECT FROM public.viewed")
         assert not _sweep(connection.dsn).cleaned
         assert rows(connection, counts) == [(2,)]  # of four: each attempt had two partitions
         assert len(rows(connection, OWN)) == 2

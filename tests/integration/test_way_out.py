@@ -81,7 +81,7 @@ def committed(connection: LedgerConnection, kind: type[State] = State) -> Staged
 
 def constrain(staged: Staged, change: str) -> None:
     with staged.participants.connection_of("east").transaction() as tx:
-        tx.run(SQL(f"ALTER TABLE {staged.topology}_east {change}"))
+        tx.run(SQL(f"ALTER TABLE public.{staged.topology}_east {change}"))
 
 
 def after(txid: int) -> dict[int, int]:
@@ -319,7 +319,7 @@ def test_the_ledgers_own_database_may_be_the_one_that_cannot(connection, east):
     staged.process(1, everywhere(BY[1]))
     die_when_decided(staged)
     with connection.transaction() as tx:
-        tx.run(SQL(f"ALTER TABLE {staged.topology}_here ADD CONSTRAINT poor CHECK (k <> 2)"))
+        tx.run(SQL(f"ALTER TABLE public.{staged.topology}_here ADD CONSTRAINT poor CHECK (k <> 2)"))
     with pytest.raises(CheckpointStuck, match=r"database of the ledger: .*poor"):
         drain(connection, staged.topology)
     assert seen(staged) == [{}, after(1), after(1)]

@@ -1335,6 +1335,22 @@ MUTANTS = (
         ),
     ),
     Mutant(
+        rule="S4",
+        name="a schema that others may create in is searched",
+        path="sql/queries/session.sql",
+        old="SET LOCAL search_path = pg_catalog, pg_temp;\n",
+        new="SET LOCAL search_path = public;\n",
+        tests=(SESSIONS + "test_a_better_fitting_function_of_a_shared_schema_never_runs",),
+    ),
+    Mutant(
+        rule="S4",
+        name="temporary tables are found before Postgres's own",
+        path="sql/queries/session.sql",
+        old="SET LOCAL search_path = pg_catalog, pg_temp;\n",
+        new="SET LOCAL search_path = pg_catalog;\n",
+        tests=(SESSIONS + "test_a_temporary_table_takes_no_name_of_postgres",),
+    ),
+    Mutant(
         rule="K1",
         name="a free place wakes every waiting replay",
         path="reliability/core/standing.py",

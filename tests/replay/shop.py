@@ -350,6 +350,7 @@ class Shop:
 
     def ask(self, statement: str, **parameters: object) -> list[tuple[Any, ...]]:
         with self.connection.transaction() as tx:
+            tx.queue(SQL("SET LOCAL search_path = public"))
             found = tx.all(SQL(statement), topology=self.name, **parameters)
         return [tuple(row.values()) for row in found]
 

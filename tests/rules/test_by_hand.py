@@ -12,9 +12,9 @@ from reliability.transaction.inspect.verify import verify
 from tests.replay.shop import Shop, made
 
 WRONG = (
-    "UPDATE recomputed SET n = n + 5 WHERE word = 'a';"
-    "DELETE FROM recomputed WHERE word = 'b';"
-    "INSERT INTO recomputed (word, n, _rows, _txid) VALUES ('z', 9, 9, 1)"
+    "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a';"
+    "DELETE FROM public.recomputed WHERE word = 'b';"
+    "INSERT INTO public.recomputed (word, n, _rows, _txid) VALUES ('z', 9, 9, 1)"
 )
 
 
@@ -67,7 +67,7 @@ def test_a_rollback_says_what_it_overwrites_and_counts_its_own_effect_only(conne
 def test_a_replay_that_recomputes_rows_says_what_it_overwrites(connection):
     """H8: as a rollback does."""
     shop, other = committed(connection), made(22)
-    by_hand(connection, "UPDATE recomputed SET n = n + 5 WHERE word = 'a'")
+    by_hand(connection, "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a'")
     done = of(shop.correct(2, other), "recomputed")
     assert (done.by_hand.missing, done.by_hand.different) == (0, 1)
     assert "n" in done.moved or done.rows_changed
@@ -79,7 +79,7 @@ def test_a_replay_that_adds_the_difference_carries_a_change_by_hand_along(connec
     shop = committed(connection)
     right = of(shop.correct(2, made(22)), "all_of_it")
     shop.correct(2, made(2))
-    by_hand(connection, "UPDATE all_of_it SET total = total + 1000")
+    by_hand(connection, "UPDATE public.all_of_it SET total = total + 1000")
     done = of(shop.correct(2, made(22)), "all_of_it")
     assert (str(done), done.by_hand) == (str(right), None)
     assert is_exact(connection).count(False) == 1
@@ -92,7 +92,7 @@ def test_a_repair_brings_changed_missing_and_surplus_rows_back(connection):
     """H9: as one change with a commit number, a reason and its differences."""
     shop = committed(connection)
     before = shop.tables()
-    by_hand(connection, WRONG + "; UPDATE exact SET total = 1 WHERE k = 1")
+    by_hand(connection, WRONG + "; UPDATE public.exact SET total = 1 WHERE k = 1")
     wrong = shop.tables()
     would = repair(connection, "shop", "an UPDATE by hand", dry_run=True)
     assert (would.commit_number, shop.tables()) == (None, wrong)
@@ -145,7 +145,7 @@ def test_two_databases_are_repaired_as_one_change(connection, add_database):
     before = shop.tables()
     with Shop.connection_to("elsewhere") as other:
         by_hand(other, WRONG)
-    by_hand(connection, "UPDATE exact SET total = 1 WHERE k = 1")
+    by_hand(connection, "UPDATE public.exact SET total = 1 WHERE k = 1")
     done = repair(connection, "shop", "by hand")
     assert {one.state for one in done.differences} == {"exact", "recomputed"}
     assert shop.tables() == before

@@ -80,8 +80,14 @@ def test_after_a_commit_the_states_are_fixed_and_the_remedy_names_what_to_type(o
 @pytest.mark.parametrize(
     ("own", "said"),
     [
-        ("INSERT INTO words (word, times, _rows, _txid) VALUES ('mine', 1, 1, 1)", "has rows"),
-        ("CREATE VIEW public.mine AS SELECT word FROM words", "view mine depends on it"),
+        (
+            "INSERT INTO public.words (word, times, _rows, _txid) VALUES ('mine', 1, 1, 1)",
+            "has rows",
+        ),
+        (
+            "CREATE VIEW public.mine AS SELECT word FROM public.words",
+            "view public.mine depends on it",
+        ),
     ],
 )
 def test_what_is_somebodys_own_is_not_dropped(old, own, said):
@@ -96,7 +102,7 @@ def test_what_is_somebodys_own_is_not_dropped(old, own, said):
 def test_a_table_that_was_dropped_by_hand_is_made_anew(old):
     """C10: as is common while a pipeline is written."""
     with old.connection.transaction() as tx:
-        tx.run(SQL("DROP TABLE words"))
+        tx.run(SQL("DROP TABLE public.words"))
     again = changed(old, State)
     again.process(1)
     assert again.commit() == ["1:0 as c=1"]

@@ -57,7 +57,7 @@ def test_a_replay_moves_the_pointer_and_the_contribution_together(connection):
         " WHERE txid = 2 GROUP BY 1"
     )
     with connection.transaction() as tx:
-        tx.cursor.execute("ALTER TABLE newest ADD CONSTRAINT poor CHECK (price < 1000)")
+        tx.cursor.execute("ALTER TABLE public.newest ADD CONSTRAINT poor CHECK (price < 1000)")
     with pytest.raises(UnexpectedAnswer, match="poor"):
         shop.correct(2, [{**one, "price": Decimal(5000)} for one in made(2)])
     assert shop.tables() == before

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg2
 import psycopg2.extensions
 import pytest
+from psycopg2.sql import SQL
 
 from dev.services.environment import Environment
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
@@ -46,18 +47,74 @@ HOSTILE_SETTINGS = {
     "search_path": "shadows, pg_catalog, public",
 }
 HOSTILE_ENVIRONMENT = {"PGCLIENTENCODING": "LATIN1", "PGTZ": "Asia/Kathmandu"}
-# Functions of a user's that take the place of Postgres's own where his schema comes first.
-SHADOWS = """
-    DROP SCHEMA IF EXISTS shadows CASCADE;
-    CREATE SCHEMA shadows;
-    CREATE FUNCTION shadows.clock_timestamp() RETURNS timestamptz LANGUAGE sql
-        AS $$ SELECT timestamptz '1970-01-01' $$;
-    CREATE FUNCTION shadows.hashtextextended(text, bigint) RETURNS bigint LANGUAGE sql
-        AS $$ SELECT 0::bigint $$;
-    CREATE FUNCTION shadows.to_regclass(text) RETURNS regclass LANGUAGE sql
-        AS $$ SELECT NULL::regclass $$;
-    GRANT USAGE ON SCHEMA shadows TO PUBLIC;
-"""
+# What another role may create in a schema of the path. Before pg_catalog it takes the place of
+# Postgres's own, and behind it too where its types fit better: jsonb_agg(jsonb) is taken rather
+# than jsonb_agg(anyelement). A cast is found by its types, so a type is shadowed.
+SHADOW_FUNCTIONS = {
+    "clock_timestamp": ("", "timestamptz"),
+    "to_regclass": ("text", "regclass"),
+    "hashtextextended": ("text, bigint", "bigint"),
+    "set_config": ("text, text, boolean", "text"),
+    "current_setting": ("text", "text"),
+    "unnest": ("bigint[]", "SETOF bigint"),
+    "cardinality": ("bigint[]", "integer"),
+    "array_to_string": ("text[], text", "text"),
+    "to_jsonb": ("bigint", "jsonb"),
+    "to_json": ("text", "json"),
+    "jsonb_build_object": ("text, text", "jsonb"),
+    "format": ("text, text", "text"),
+    "concat_ws": ("text, text, text", "text"),
+    "num_nonnulls": ("bigint, text", "integer"),
+    "lower": ("int8range", "bigint"),
+    "upper": ("int8multirange", "bigint"),
+    "left": ("varchar, integer", "text"),
+    "abs": ("anyelement", "anyelement"),
+}
+SHADOW_AGGREGATES = {"jsonb_agg": "jsonb", "array_agg": "text", "count": "bigint", "sum": "bigint"}
+SHADOW_OPERATORS = {
+    "=": ("text", "text"),
+    "<>": ("text", "varchar"),
+    "||": ("text", "bigint"),
+    "+": ("bigint", "integer"),
+    "<": ("timestamptz", "timestamptz"),
+    "->>": ("jsonb", "text"),
+    "<@": ("int8multirange", "int8multirange"),
+    "@>": ("text[]", "text[]"),
+}
+SHADOW_TYPES = ("text", "jsonb", "uuid", "date", "timestamptz", "regclass", "int8range")
+SHADOWED = "a shadow has run"
+
+
+def shadows() -> str:
+    """Return the statements that create them; each function fails."""
+    body = f"LANGUAGE plpgsql AS $$ BEGIN RAISE EXCEPTION '{SHADOWED}'; END $$;"
+    made = [
+        "DROP SCHEMA IF EXISTS shadows CASCADE",
+        "CREATE SCHEMA shadows",
+        "GRANT USAGE ON SCHEMA shadows TO PUBLIC",
+        "SET LOCAL search_path = pg_catalog",
+    ]
+    for name, (arguments, returns) in SHADOW_FUNCTIONS.items():
+        made.append(f"CREATE FUNCTION shadows.{name}({arguments}) RETURNS {returns} {body}")
+    for name, of in SHADOW_AGGREGATES.items():
+        made.append(f"CREATE FUNCTION shadows.next_{name}({of}, {of}) RETURNS {of} {body}")
+        step = f"SFUNC = shadows.next_{name}, STYPE = {of}"
+        made.append(f"CREATE AGGREGATE shadows.{name}({of}) ({step})")
+    for number, (sign, (left, right)) in enumerate(SHADOW_OPERATORS.items()):
+        returns = "text" if sign in ("||", "->>") else "bigint" if sign == "+" else "boolean"
+        made.append(
+            f"CREATE FUNCTION shadows.operator_{number}({left}, {right}) RETURNS {returns} {body}"
+        )
+        made.append(
+            f"CREATE OPERATOR shadows.{sign} (LEFTARG = {left}, RIGHTARG = {right},"
+            f" FUNCTION = shadows.operator_{number})"
+        )
+    made += [
+        f"CREATE DOMAIN shadows.{name} AS pg_catalog.{name} CHECK (false)" for name in SHADOW_TYPES
+    ]
+    return ";\n".join(["BEGIN", *(one.rstrip(";") for one in made), "COMMIT"])
+
+
 _numbers = itertools.count(1)
 
 
@@ -90,7 +147,7 @@ def make_hostile() -> None:
         for name, value in HOSTILE_SETTINGS.items():
             value = value if name == "search_path" else f"'{value}'"
             run_as_admin(f"ALTER ROLE reliability SET {name} = {value}")
-        run_as_admin(SHADOWS, database="template1")
+        run_as_admin(shadows(), database="template1")
 
 
 @contextmanager
@@ -238,6 +295,7 @@ def rows(
 ) -> list[tuple[Any, ...]]:
     """Run a query that a user would run and return plain tuples."""
     with connection.transaction() as tx:
+        tx.queue(SQL("SET LOCAL search_path = public"))
         # plain tuples from the start: a row as a dict would lose one of two columns of a name
         cursor = tx.cursor.connection.cursor(cursor_factory=psycopg2.extensions.cursor)
         cursor.execute(statement, parameters or None)
