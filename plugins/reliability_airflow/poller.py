@@ -19,7 +19,13 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from reliability.core.coordinator import Begin, Wait, Work, next_action
-from reliability.core.errors import LedgerRefusedLogin, ReliabilityError, Terminal, Transient
+from reliability.core.errors import (
+    LOGIN_PATIENCE_SECONDS,
+    LedgerRefusedLogin,
+    ReliabilityError,
+    Terminal,
+    Transient,
+)
 from reliability.core.request import Request, RequestStatus
 
 if TYPE_CHECKING:
@@ -31,6 +37,8 @@ logger = logging.getLogger(__name__)
 POLL_INTERVAL_SECONDS = 0.5
 RENEW_INTERVAL_SECONDS = 10.0
 SWEEP_INTERVAL_SECONDS = 10.0
+#: How long to leave a server alone that has refused the login: some lock an account.
+LOGIN_INTERVAL_SECONDS = 10.0
 #: A replay that was told to begin and has not begun within this time loses its place to the next.
 CALLED_SECONDS = 60.0
 
@@ -76,6 +84,8 @@ class Poller:
         self._topologies: defaultdict[str, _Topology] = defaultdict(_Topology)
         self._threads: dict[str, threading.Thread] = {}
         self._is_away = False
+        self._refused_since: float | None = None
+        self._ask_again_at = 0.0
 
     async def wait(
         self, *, topology: str = "", txid: int = 0, request_id: int = 0, work: Work | None = None
@@ -154,7 +164,14 @@ class Poller:
     # --- polling ---------------------------------------------------------------------------------
 
     def poll(self, connection: Callable[[], LedgerConnection], waiters: Iterable[Waiter]) -> None:
-        """Notify waiters that have something to do; none while the ledger is unavailable."""
+        """Notify waiters that have something to do; none while the ledger is unavailable.
+
+        If the login is refused for long, notify all: each task asks with its host's credentials,
+        waits for others if they are refused there too, and fails with what to do.
+        """
+        if time.monotonic() < self._ask_again_at:
+            return
+        waiters = list(waiters)
         groups = _by_topology(waiters)
         for topology in self._topologies.keys() - groups.keys():
             del self._topologies[topology]
@@ -165,7 +182,13 @@ class Poller:
                 else:
                     _ask(connection())
                     told = group
-            except (Transient, LedgerRefusedLogin) as error:
+            except LedgerRefusedLogin as error:
+                self._note(error)
+                if self._is_refused_for_long():
+                    for waiter in waiters:
+                        _safely(waiter.notify)
+                return
+            except Transient as error:
                 self._note(error)
                 return
             except Terminal as error:
@@ -175,6 +198,17 @@ class Poller:
             for waiter in told:
                 _safely(waiter.notify)
         self._note(None)
+
+    def _is_refused_for_long(self) -> bool:
+        """Say whether the login has been refused for as long as credentials may take."""
+        now = time.monotonic()
+        self._ask_again_at = now + LOGIN_INTERVAL_SECONDS
+        if self._refused_since is None:
+            self._refused_since = now
+        if now - self._refused_since < LOGIN_PATIENCE_SECONDS:
+            return False
+        self._refused_since = now
+        return True
 
     def _find_due(
         self, connection: LedgerConnection, topology: str, waiters: list[Waiter]
@@ -229,6 +263,8 @@ class Poller:
             logger.warning("the ledger does not answer; tasks keep waiting: %s", error)
         elif error is None and self._is_away:
             logger.info("the ledger answers again")
+        if not isinstance(error, LedgerRefusedLogin):
+            self._refused_since = None
         self._is_away = error is not None
 
 

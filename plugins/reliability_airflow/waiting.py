@@ -9,9 +9,13 @@ from typing import Any
 
 from airflow.sdk import BaseOperator
 
-from reliability.core.errors import LedgerBusy, LedgerUnavailable
+from reliability.core.errors import LOGIN_PATIENCE_SECONDS, NOT_ANSWERING, LedgerRefusedLogin
 from reliability_airflow.context import WAIT_TIMEOUT, mapped_errors
 from reliability_airflow.triggers import LedgerTrigger
+
+LOGIN_PATIENCE = timedelta(seconds=LOGIN_PATIENCE_SECONDS)
+# A login is refused within it; a task that has run for longer has been let in.
+LONGEST_LOGIN = timedelta(minutes=2)
 
 
 class WaitingOperator(BaseOperator):
@@ -24,45 +28,65 @@ class WaitingOperator(BaseOperator):
         super().__init__(**kwargs)
         self.wait_timeout = wait_timeout
         self._since: Mapping[str, str] = {}  # since when each thing has been waited for
+        self._resumed_at = _now()
 
     def resume(self, context: Any, event: Mapping[str, Any] | None = None, **since: str) -> Any:
         """Continue after a wait; the event is only a hint, the ledger is read again."""
         self._since = since
+        self._resumed_at = _now()
         return self.execute(context)
 
-    def carried(self, what: str, error: Exception) -> dict[str, str]:
+    def carried(
+        self, what: str, error: Exception, timeout: timedelta | None = None
+    ) -> dict[str, str]:
         """Return what a deferral carries: since when the task has waited for `what`.
 
         Each check ends a deferral and its timeout, so the total wait is measured here.
 
-        :raises Exception: `error`, if it has waited for longer than `wait_timeout`
+        :param timeout: by default `wait_timeout`
+        :raises Exception: `error`, if it has waited for longer
         """
-        now = datetime.now(timezone.utc)
+        now = _now()
         since = self._since.get(what)
-        if since is not None and now - datetime.fromisoformat(since) > self.wait_timeout:
+        longest = self.wait_timeout if timeout is None else timeout
+        if since is not None and now - datetime.fromisoformat(since) > longest:
             raise error
         return {what: since or now.isoformat()}
 
     @contextmanager
     def waiting_for_ledger(self, **names: object) -> Iterator[None]:
-        """Leave the worker slot while the ledger is unavailable or busy; map all other errors.
+        """Leave the worker slot while the ledger cannot be asked; map all other errors.
 
         By default Airflow retries three times, 5 s apart, which is shorter than a server's restart.
+        A login that is refused is waited for too, but only as long as it may take to renew the
+        credentials: the next try reads them again.
 
         :param names: what the remedies of errors name: `topology`, `txid`
         """
-        try:
-            with mapped_errors(**names):
+        with mapped_errors(**names):
+            try:
                 yield
-        except (LedgerUnavailable, LedgerBusy) as error:
-            kwargs = self.carried("ledger", error)
-            self.log.warning(
-                "%s The task waits until the ledger answers, without using a retry.", error
-            )
-            trigger = LedgerTrigger()  # type: ignore[no-untyped-call]
-            self.defer(
-                trigger=trigger,
-                method_name="resume",
-                kwargs=kwargs,
-                timeout=self.wait_timeout,  # the trigger itself waits while the ledger is away
-            )
+            except NOT_ANSWERING as error:
+                if isinstance(error, LedgerRefusedLogin):
+                    kwargs = self._carried_login(error)
+                    until = f"for {LOGIN_PATIENCE_SECONDS // 60} minutes for one that is accepted"
+                else:
+                    kwargs = self.carried("ledger", error)
+                    until = "until the ledger answers"
+                self.log.warning("%s The task waits %s, without using a retry.", error, until)
+                trigger = LedgerTrigger()  # type: ignore[no-untyped-call]
+                self.defer(
+                    trigger=trigger,
+                    method_name="resume",
+                    kwargs=kwargs,
+                    timeout=self.wait_timeout,  # the trigger itself waits while the ledger is away
+                )
+
+    def _carried_login(self, error: LedgerRefusedLogin) -> dict[str, str]:
+        if _now() - self._resumed_at > LONGEST_LOGIN:  # let in since the wait before this one
+            self._since = {}
+        return self.carried("login", error, LOGIN_PATIENCE)
+
+
+def _now() -> datetime:
+    return datetime.now(timezone.utc)

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import threading
 import time
+from datetime import datetime, timedelta, timezone
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,10 +16,15 @@ import psutil
 import pytest
 from psycopg2.sql import SQL
 
-from reliability.core.errors import AttemptIncomplete, LedgerUnavailable
+from reliability.core.errors import (
+    LOGIN_PATIENCE_SECONDS,
+    AttemptIncomplete,
+    LedgerUnavailable,
+)
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark import progress
 from reliability.spark.progress import Progress
+from reliability.transaction.topology.databases import open_ledger
 from spark_apps import global_count
 from tests.support.fix_postgres import rows
 
@@ -415,6 +423,84 @@ def test_a_run_waits_for_no_run_that_does_not_run(airflow_home, emitted, connect
     }
     emit = tasks.EmitOperator(task_id="emit", topology=global_count.topology)
     emit._wait_for_earlier(connection, context)
+
+
+@pytest.fixture
+def renew_password(tmp_path, monkeypatch):
+    """Start with a pass file whose password has expired; return what renews it."""
+    good = Path(os.environ["PGPASSFILE"]).read_text()
+    renewed = tmp_path / "pgpass"
+    renewed.write_text("*:*:*:*:expired\n")
+    renewed.chmod(0o600)
+    monkeypatch.setenv("PGPASSFILE", str(renewed))
+    return lambda: renewed.write_text(good)
+
+
+@pytest.fixture
+def waiting_task(airflow_home):
+    from reliability_airflow.waiting import WaitingOperator
+
+    return WaitingOperator(task_id="any")
+
+
+def ask_ledger(task):
+    with task.waiting_for_ledger(topology="shop"), open_ledger("any"):
+        return "it answers"
+
+
+def test_a_task_waits_for_credentials_that_are_renewed(dsn, renew_password, waiting_task):
+    """S5: a rotated password was final at once, and an expired token waited for seven days."""
+    from airflow.sdk.exceptions import AirflowFailException, TaskDeferred
+
+    from reliability_airflow.triggers import LedgerTrigger
+
+    waiting_task.execute = lambda _: ask_ledger(waiting_task)
+    with pytest.raises(TaskDeferred) as left:
+        ask_ledger(waiting_task)
+    assert isinstance(left.value.trigger, LedgerTrigger)
+    carried = left.value.kwargs or {}
+    with pytest.raises(TaskDeferred) as again:
+        waiting_task.resume({}, {}, **carried)
+    assert again.value.kwargs == carried
+    since = datetime.now(timezone.utc) - timedelta(seconds=LOGIN_PATIENCE_SECONDS + 1)
+    with pytest.raises(AirflowFailException, match=r"LEDGER_REFUSED_LOGIN.*what renews them"):
+        waiting_task.resume({}, {}, login=since.isoformat())
+    renew_password()
+    assert waiting_task.resume({}, {}, **carried) == "it answers"
+
+
+def test_a_login_that_is_refused_again_after_hours_of_work_is_waited_for_anew(
+    dsn, renew_password, waiting_task
+):
+    """S5: a Spark task's session finds the next password expired."""
+    from airflow.sdk.exceptions import TaskDeferred
+
+    waiting_task._since = {"login": "2026-01-01T00:00:00+00:00"}
+    waiting_task._resumed_at -= timedelta(hours=1)
+    with pytest.raises(TaskDeferred) as left:
+        ask_ledger(waiting_task)
+    assert (left.value.kwargs or {})["login"] > "2026-01-02"
+
+
+def test_waiting_tasks_are_woken_when_the_pollers_login_is_refused_for_long(
+    own_poller, waiter, renew_password, dsn, monkeypatch
+):
+    """S5: their own hosts may have other credentials; if not, they turn red and say what to do."""
+    from reliability_airflow import poller
+
+    told: list[int] = []
+    waiting = waiter(2, told)
+    monkeypatch.setattr(poller, "LOGIN_INTERVAL_SECONDS", 0)
+    refused = LedgerConnection(f"{dsn} application_name=x")
+    own_poller.poll(lambda: refused, [waiting])
+    assert told == []
+    monkeypatch.setattr(poller, "LOGIN_PATIENCE_SECONDS", 0)
+    own_poller.poll(lambda: refused, [waiting])
+    assert told == [2]
+    renew_password()
+    own_poller.poll(lambda: refused, [waiting])
+    assert told == [2, 2]  # by its turn
+    refused.close()
 
 
 # --- housekeeping --------------------------------------------------------------------------------
