@@ -741,6 +741,52 @@ BEGIN
     END IF;
 END $function$;
 
+CREATE OR REPLACE FUNCTION reliability.check_rights(p_schemas text[], p_tables text[], p_rights text[])
+ RETURNS void
+ LANGUAGE plpgsql
+ SET search_path TO 'pg_catalog', 'pg_temp'
+AS $function$
+DECLARE
+    v_lacking text[];
+BEGIN
+    SELECT array_agg(lacking.what ORDER BY lacking.place, lacking.what) INTO v_lacking
+      FROM (WITH wanted AS (
+                SELECT n.oid AS schema_id, n.nspname, c.oid AS table_id, c.relname,
+                       string_to_array(asked.rights, ', ') AS rights
+                  FROM (SELECT * FROM unnest(p_schemas, p_tables, p_rights)
+                        UNION ALL
+                        VALUES ('reliability', 'ack', 'SELECT, INSERT'),
+                               ('reliability', 'sink', 'SELECT, INSERT, UPDATE'),
+                               ('reliability', 'set_aside', 'SELECT, INSERT'),
+                               ('reliability', 'quarantined_row', 'SELECT, INSERT'),
+                               ('reliability', 'audit', 'SELECT, INSERT'),
+                               ('reliability', 'audit_result', 'SELECT, INSERT, UPDATE'),
+                               ('reliability', 'state', 'SELECT, UPDATE'),
+                               ('reliability', 'checkpoint', 'SELECT, UPDATE'),
+                               ('reliability', 'contribution', 'SELECT, INSERT, UPDATE'),
+                               ('reliability', 'commit_log', 'SELECT, INSERT'),
+                               ('reliability', 'transaction', 'SELECT, UPDATE'),
+                               ('reliability', 'attempt', 'SELECT, INSERT, UPDATE')
+                       ) AS asked(schema, name, rights)
+                  JOIN pg_namespace n ON n.nspname = asked.schema
+                  JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = asked.name
+            )
+            SELECT DISTINCT 1 AS place, format('USAGE ON SCHEMA %I', w.nspname) AS what
+              FROM wanted w WHERE NOT has_schema_privilege(w.schema_id, 'USAGE')
+             UNION ALL
+            SELECT 2, format('%s ON TABLE %I.%I', string_agg(r.name, ', ' ORDER BY r.place),
+                             w.nspname, w.relname)
+              FROM wanted w, unnest(w.rights) WITH ORDINALITY AS r(name, place)
+             WHERE NOT has_table_privilege(w.table_id, r.name)
+             GROUP BY w.nspname, w.relname) AS lacking;
+    IF v_lacking IS NOT NULL THEN
+        RAISE EXCEPTION 'role % lacks %', current_user, array_to_string(v_lacking, '; ')
+            USING ERRCODE = 'insufficient_privilege',
+                  HINT = (SELECT string_agg(format('GRANT %s TO %I;', what, current_user), ' ')
+                            FROM unnest(v_lacking) AS what);
+    END IF;
+END $function$;
+
 CREATE OR REPLACE FUNCTION reliability.claim_step(p_topology text, p_txid bigint, p_attempt_id integer, p_nonce uuid, p_request_id bigint, p_step text, p_task text, p_submit_lease double precision)
  RETURNS SETOF text
  LANGUAGE plpgsql

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from psycopg2.sql import SQL, Composable, Composed, Literal
 
 from reliability.core.attempt import Grant
-from reliability.core.errors import AttemptFenced, LedgerBusy, LedgerCorruption
+from reliability.core.errors import AttemptFenced, LedgerBusy, LedgerCorruption, RightMissing
 from reliability.core.statement_key import StatementKey
 from reliability.states.tables import StateTables, attempt_table_of, column_definitions
 
@@ -53,7 +53,7 @@ def open_table(
         with connection.transaction() as tx:
             tx.queue("set_lock_timeout", seconds=OPEN_PATIENCE_SECONDS)
             return _open(tx, tables, grant)
-    except LedgerBusy as error:
+    except (LedgerBusy, RightMissing) as error:  # it may be another role's to inherit from
         logger.info("%s stages %s with others: %s", grant, tables.state.name, error)
         return tables
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
@@ -21,9 +22,13 @@ from reliability.core.aggregators import Column, Generated
 from reliability.core.state import State
 from reliability.states.compose import fold_by_key, names, qualified
 
+if TYPE_CHECKING:
+    from reliability.ledger.connection import DatabaseTransaction
+
 CONTRIBUTION_SCHEMA = "reliability_contribution"
 SINGLE_ROW_KEY = "_key"  # the hidden key of a state without one: its table has one row
 TXID = "_txid"
+_ALL_RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +239,14 @@ class StateTables:
             self.target, Identifier(self.key_constraint), names(self.key)
         )
 
+    def rights(self) -> list[tuple[str, str, str]]:
+        """Return what staging, committing and replaying need: schema, table and rights."""
+        contributions = (CONTRIBUTION_SCHEMA, self.contribution_table, "SELECT, INSERT, DELETE")
+        if self.as_view:
+            return [contributions]
+        rights = "SELECT, INSERT, DELETE" if self.state.is_append else _ALL_RIGHTS
+        return [contributions, (*self.state.target, rights)]
+
     # --- staging ---------------------------------------------------------------------------------
 
     def copy(self) -> Composed:
@@ -302,6 +315,20 @@ class StateTables:
             self.contribution, SQL(parameter)
         )
         return fold_by_key(self.columns, names(self.key), source, staged="staged")
+
+
+def check_rights(tx: DatabaseTransaction, tables: Iterable[StateTables]) -> None:
+    """Queue the check that the session's role may change these states, all in one database.
+
+    :raises RightMissing: with the next statement, naming the GRANTs that are missing
+    """
+    needed = [needs for one in tables for needs in one.rights()]
+    tx.queue(
+        "check_rights",
+        schemas=[schema for schema, _, _ in needed],
+        tables=[table for _, table, _ in needed],
+        rights=[rights for _, _, rights in needed],
+    )
 
 
 def header_of(tables: StateTables) -> Composed:

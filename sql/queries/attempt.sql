@@ -77,6 +77,10 @@ SELECT %(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(request_id)s,
 UPDATE reliability.topology SET last_granted_at = clock_timestamp()
  WHERE topology = %(topology)s;
 
+-- check_rights --
+-- Raise unless this role may stage and commit what it begins: it would find out after Spark has run.
+SELECT reliability.check_rights(%(schemas)s::text[], %(tables)s::text[], %(rights)s::text[]);
+
 -- open_sinks --
 -- Storm's ack init, one per sink: ack_val starts as the XOR of all emitted rows.
 INSERT INTO reliability.sink (topology, txid, attempt_id, step, sink, ack_val, unacked)

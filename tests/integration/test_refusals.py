@@ -13,7 +13,7 @@ import pytest
 from psycopg2.sql import SQL
 
 from reliability import Append, Count, Max, State
-from reliability.core.errors import UnexpectedAnswer
+from reliability.core.errors import RightMissing, UnexpectedAnswer
 from reliability.settings import Leases
 from reliability.transaction.maintain.sweep import sweep
 from tests.replay.shop import Shop
@@ -116,3 +116,83 @@ def test_a_table_that_is_published_without_a_replica_identity_fails_its_txid(con
     sql(connection, "ALTER TABLE public.longest REPLICA IDENTITY FULL")
     shop.transact(2)
     assert rows(connection, "SELECT word FROM longest") == [("b",)]
+
+
+# --- rights --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("revoked", "granted"),
+    [
+        ("INSERT, DELETE ON public.words", "GRANT INSERT, DELETE ON TABLE public.words"),
+        ("UPDATE ON public.longest", "GRANT UPDATE ON TABLE public.longest"),
+        (
+            "SELECT ON reliability_contribution.shop__longest",
+            "GRANT SELECT ON TABLE reliability_contribution.shop__longest",
+        ),
+        (
+            "USAGE ON SCHEMA reliability_contribution",
+            "GRANT USAGE, CREATE ON SCHEMA reliability_contribution",
+        ),
+        ("INSERT ON reliability.ack", "GRANT INSERT ON TABLE reliability.ack"),
+    ],
+)
+def test_a_right_that_is_missing_is_found_before_spark_runs(connection, revoked, granted):
+    """S6: it was told as a constraint of the user's, after 50 s of Spark."""
+    shop = shop_of(connection, LONGEST, WORDS)
+    shop.deliver([row("a")])
+    sql(connection, f"REVOKE {revoked} FROM reliability")
+    with pytest.raises(RightMissing) as raised:
+        shop.transact(1)
+    assert f"{granted} TO reliability;" in raised.value.what
+    assert statuses(connection) == []
+    with pytest.raises(RightMissing):
+        shop.deliver([row("b")])
+    sql(connection, f"GRANT {revoked} TO reliability")
+    shop.transact(1)
+    assert rows(connection, "SELECT word FROM words") == [("a",)]
+
+
+def test_a_right_that_is_missing_in_another_database_is_found_before_spark_runs(
+    connection, add_database
+):
+    """S6, C6"""
+    east = add_database("east")
+    states = (LONGEST, State("words", values=WORDS.values, database="east"))
+    shop = shop_of(connection, *states)
+    shop.deliver([row("a")])
+    sql(east, "REVOKE INSERT ON public.words FROM reliability")
+    with pytest.raises(RightMissing, match=r"database east: .*GRANT INSERT ON TABLE public.words"):
+        shop.transact(1)
+    assert statuses(connection) == [(1, 0, "FAILED", "RIGHT_MISSING")]
+    sql(east, "GRANT INSERT ON public.words TO reliability")
+    shop.transact(1)
+
+
+def test_a_right_that_is_revoked_before_the_commit_fails_its_txid_alone(connection):
+    """C5, S6"""
+    shop = shop_of(connection, LONGEST)
+    shop.deliver([row("a")])
+    shop.process(1)
+    sql(connection, "REVOKE INSERT ON public.longest FROM reliability")
+    sweep(connection, "shop", OVERDUE)
+    assert statuses(connection) == [(1, 0, "FAILED", "RIGHT_MISSING")]
+
+
+def test_a_role_that_does_not_own_the_contributions_stages_many_rows_with_others(
+    connection, monkeypatch
+):
+    """H10: only an owner may let a table inherit."""
+    from reliability.states import attempt_table
+
+    monkeypatch.setattr(attempt_table, "MIN_ROWS", 1)
+    shop = shop_of(connection, LONGEST)
+    shop.deliver([row("a")])
+    table = "reliability_contribution.shop__longest"
+    run_as_admin(
+        f"ALTER TABLE {table} OWNER TO postgres",
+        f"GRANT ALL ON {table} TO reliability",
+        database=database_of(connection.dsn),
+    )
+    shop.transact(1)
+    assert rows(connection, f"SELECT count(*) FROM {table}") == [(1,)]

@@ -1375,6 +1375,14 @@ MUTANTS = (
         tests=("tests/unit/test_sqlstates.py::test_a_refused_login_is_no_outage",),
     ),
     Mutant(
+        rule="S6",
+        name="rights are not checked before Spark runs",
+        path="reliability/transaction/process/begin.py",
+        old="    check_rights(tx, [StateTables(topology.name, state) for state in states])\n",
+        new="",
+        tests=(REFUSALS + "test_a_right_that_is_missing_is_found_before_spark_runs",),
+    ),
+    Mutant(
         rule="K1",
         name="a free place wakes every waiting replay",
         path="reliability/core/standing.py",

@@ -21,6 +21,7 @@ from reliability.ledger.locks import hold_topology
 from reliability.ledger.records import interval_of, request_of, snapshot_of
 from reliability.settings import Leases
 from reliability.states.headers import compacted_through
+from reliability.states.tables import StateTables, check_rights
 from reliability.transaction.emit.source_items import excluded_among
 from reliability.transaction.process.attempt import fail_and_raise
 from reliability.transaction.process.mirror import mirror_grant
@@ -203,9 +204,11 @@ def _queue_grant(
 
 
 def _open_sinks(tx: DatabaseTransaction, topology: Topology, grant: Grant, database: str) -> None:
-    sinks = [state.name for state in topology.states if state.database == database]
+    states = [state for state in topology.states if state.database == database]
+    sinks = [state.name for state in states]
     steps = [topology.step_of(sink) for sink in sinks]
     tx.queue("open_sinks", steps=steps, sinks=sinks, **grant)
+    check_rights(tx, [StateTables(topology.name, state) for state in states])
 
 
 def _batch_parameters(batch: AttemptBatch | None) -> dict[str, Any]:

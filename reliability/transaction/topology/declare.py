@@ -14,7 +14,7 @@ from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction
 from reliability.states.alteration import StateChange
 from reliability.states.migration import TableMigration, inspect
-from reliability.states.tables import StateTables
+from reliability.states.tables import StateTables, check_rights
 
 
 def declare_states(
@@ -25,12 +25,14 @@ def declare_states(
     :param has_committed: something has committed, so the topology's states are fixed (C10)
     :raises StateDefinitionChanged: a state no longer has the shape of its table
     :raises TargetTableTaken: a state's table belongs to another state, or existed before
+    :raises RightMissing: this role may not create or change a table
     """
     if has_committed:
         check_states(tx, topology, database)
-    for state in topology.states:
-        if state.database == database:
-            init_state(tx, StateTables(topology.name, state))
+    tables = [StateTables(topology.name, s) for s in topology.states if s.database == database]
+    for one in tables:
+        init_state(tx, one)
+    check_rights(tx, tables)
 
 
 def init_state(tx: DatabaseTransaction, tables: StateTables) -> None:
