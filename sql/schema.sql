@@ -204,6 +204,7 @@ CREATE TABLE reliability.audit_result (
     digest text NOT NULL,
     violations bigint,
     examples text[],
+    problem text,
     error_code text,
     audited_at timestamp with time zone,
     CONSTRAINT audit_result_once_per_attempt PRIMARY KEY (topology, txid, attempt_id, state, digest),
@@ -416,11 +417,14 @@ CREATE TABLE reliability.request (
     renewed_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     ended_at timestamp with time zone,
     tasks_ended_at timestamp with time zone,
+    problem_code text,
+    problem text,
     CONSTRAINT request_pkey PRIMARY KEY (request_id),
     CONSTRAINT request_is_numbered UNIQUE (topology, txid, dag_id, run_id, number),
     CONSTRAINT request_topology_txid_fkey FOREIGN KEY (topology, txid) REFERENCES reliability.transaction(topology, txid),
     CONSTRAINT dry_run_of_a_replay CHECK (((NOT is_dry_run) OR (kind = 'REPLAY'::text))),
     CONSTRAINT open_request_has_no_end CHECK (((status = 'OPEN'::text) = (ended_at IS NULL))),
+    CONSTRAINT problem_has_a_code CHECK (((problem IS NULL) = (problem_code IS NULL))),
     CONSTRAINT request_kind CHECK ((kind = ANY (ARRAY['COMMIT'::text, 'REPLAY'::text]))),
     CONSTRAINT request_status CHECK ((status = ANY (ARRAY['OPEN'::text, 'SATISFIED'::text, 'CLOSED'::text, 'GIVEN_UP'::text, 'PARKED'::text])))
 );

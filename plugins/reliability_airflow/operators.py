@@ -214,12 +214,8 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
         try:
             BaseHook.get_connection(self._conn_id)
         except AirflowNotFoundException as error:
-            raise SparkConnectionMissing(
-                f"there is no connection {self._conn_id}",
-                remedy=f"create it, for example with `airflow connections add {self._conn_id} "
-                "--conn-type spark --conn-host 'local[*]'`; without it, the provider would submit "
-                "to YARN.",
-            ) from error
+            missing = SparkConnectionMissing(f"Airflow has no connection {self._conn_id}")
+            raise missing.fill_in(name=self._conn_id) from error
 
     def _get_hook(self) -> SparkSubmitHook:
         hook = super()._get_hook()

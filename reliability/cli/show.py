@@ -350,6 +350,7 @@ def _request_entry(row: Mapping[str, Any]) -> Sequence[str]:
         f"{format_value(row['opened_at'])}  {kind}, {row['status']}",
         f"{_nth_of_run(row)} ({row['dag_id']})",
         row["reason"] or "",
+        _why(row["problem_code"], row["problem"]),
     )
 
 

@@ -684,7 +684,10 @@ class SparkConnectionMissing(Terminal):
     """The Airflow connection to Spark does not exist."""
 
     code = "SPARK_CONNECTION_MISSING"
-    remedy = "create the connection; without it, the provider would submit to YARN."
+    remedy = (
+        "create the connection, for example with `airflow connections add NAME --conn-type spark "
+        "--conn-host 'local[*]'`; without it, the provider would submit to YARN."
+    )
 
 
 class EngineUnavailable(Transient):

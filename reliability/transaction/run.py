@@ -45,7 +45,7 @@ from reliability.transaction.commit.drain import drain
 from reliability.transaction.commit.dry_run import DryRunResult, dry_run_replay
 from reliability.transaction.commit.plan import Committed
 from reliability.transaction.correct.park import skip_again
-from reliability.transaction.emit.requests import renew
+from reliability.transaction.emit.requests import record_problem, renew
 from reliability.transaction.inspect.accounts import accounts_of
 from reliability.transaction.process.attempt import end_attempt, error_of
 from reliability.transaction.process.begin import (
@@ -213,16 +213,17 @@ def _process(
     """Do one action of the processing phase, unless it is no longer due."""
     match action:
         case Begin():
-            executor.check()
-            grant = begin_attempt(
-                connection,
-                task.topology,
-                seen,
-                task.request_id,
-                task.work,
-                task.leases,
-                task.without,
-            )
+            with _recording_problem(connection, task.request_id):
+                executor.check()
+                grant = begin_attempt(
+                    connection,
+                    task.topology,
+                    seen,
+                    task.request_id,
+                    task.work,
+                    task.leases,
+                    task.without,
+                )
             if grant is not None:
                 executor.began(grant)
         case Submit(step=step):
@@ -239,6 +240,19 @@ def _process(
             if sealed is not None and sealed.has_set_aside:
                 for account in accounts_of(connection, task.topology, grant):
                     executor.report(str(account))
+
+
+@contextmanager
+def _recording_problem(connection: LedgerConnection, request_id: int) -> Iterator[None]:
+    """Record what prevents an attempt: otherwise only the log of the task would say it."""
+    try:
+        yield
+    except (*NOT_ANSWERING, PredecessorFailed):  # the task waits, and tries again
+        raise
+    except ReliabilityError as error:
+        with suppress(ReliabilityError):  # it must not hide the first error
+            record_problem(connection, request_id, error)
+        raise
 
 
 def _accounts(sealed: Sealed | None) -> str:

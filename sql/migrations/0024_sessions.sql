@@ -1,3 +1,9 @@
+-- What a task that fails before an attempt has begun has met: no attempt could tell it.
+ALTER TABLE reliability.request
+    ADD COLUMN problem_code text,
+    ADD COLUMN problem      text,                -- NULL again when an attempt begins
+    ADD CONSTRAINT problem_has_a_code CHECK ((problem IS NULL) = (problem_code IS NULL));
+
 -- Raise insufficient_privilege, with the GRANTs that are missing, unless this role has the given rights on
 -- the tables of states, and those on the ledger that no statement needs before Spark has run.
 CREATE FUNCTION reliability.check_rights(p_schemas text[], p_tables text[], p_rights text[])

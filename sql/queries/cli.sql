@@ -157,7 +157,8 @@ SELECT txid, interval_start, interval_end, dag_id, run_id, emitted_at, emitted_c
 
 -- requests_of_txid --
 -- The requests for a txid, in order.
-SELECT number, kind, is_dry_run, status, dag_id, run_id, reason, opened_at, ended_at
+SELECT number, kind, is_dry_run, status, dag_id, run_id, reason, problem_code, problem, opened_at,
+       ended_at
   FROM reliability.request WHERE topology = %(topology)s AND txid = %(txid)s
  ORDER BY request_id;
 

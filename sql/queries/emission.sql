@@ -76,18 +76,12 @@ SELECT DISTINCT txid FROM reliability.request
  WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s;
 
 -- blocked_txid --
--- The oldest blocked txid below a bound. Why its last attempt ended says nothing about it once it was
--- released after a rollback, or refrozen.
+-- The oldest blocked txid below a bound, and why: what its latest request met before an attempt could
+-- begin, or why its last attempt ended. That says nothing about it once it was released after a
+-- rollback, or refrozen.
 SELECT o.txid, o.run_id, o.interval_start, o.interval_end, o.held_reason IS NOT NULL AS is_held,
-       o.held_reason IS NULL AND coalesce(last.reason_code = 'ROLLED_BACK', false) AS is_released,
-       CASE WHEN o.held_reason IS NOT NULL THEN 'held: ' || o.held_reason
-            WHEN last.reason_code = 'ROLLED_BACK'
-            THEN 'released after a rollback, and no run has requested it since'
-            WHEN last.is_refrozen
-            THEN 'refrozen since its last attempt, and no run has requested it since'
-            ELSE coalesce(last.reason, 'no run requests it') END AS reason,
-       CASE WHEN o.held_reason IS NULL AND last.reason_code <> 'ROLLED_BACK' AND NOT last.is_refrozen
-            THEN last.reason_code END AS reason_code,
+       why.is_released, why.reason,
+       CASE WHEN why.is_known THEN coalesce(asked.problem_code, last.reason_code) END AS reason_code,
        ARRAY(SELECT DISTINCT ARRAY[r.dag_id, r.run_id] FROM reliability.request r
               WHERE r.topology = o.topology AND r.txid = o.txid) AS requested_by,
        coalesce((SELECT max(r.ended_at) FROM reliability.request r
@@ -101,6 +95,22 @@ SELECT o.txid, o.run_id, o.interval_start, o.interval_end, o.held_reason IS NOT 
                  AND f.txid = a.txid AND f.refrozen_at > a.granted_at) AS is_refrozen
          FROM reliability.attempt a WHERE a.topology = o.topology AND a.txid = o.txid
         ORDER BY a.attempt_id DESC LIMIT 1) AS last ON true
+  LEFT JOIN LATERAL (
+       SELECT r.problem, r.problem_code FROM reliability.request r
+        WHERE r.topology = o.topology AND r.txid = o.txid
+        ORDER BY r.request_id DESC LIMIT 1) AS asked ON true
+ CROSS JOIN LATERAL (
+       SELECT o.held_reason IS NULL AND asked.problem IS NULL
+              AND coalesce(last.reason_code = 'ROLLED_BACK', false) AS is_released,
+              o.held_reason IS NULL AND (asked.problem IS NOT NULL OR coalesce(
+                  last.reason_code <> 'ROLLED_BACK' AND NOT last.is_refrozen, false)) AS is_known,
+              CASE WHEN o.held_reason IS NOT NULL THEN 'held: ' || o.held_reason
+                   WHEN asked.problem IS NOT NULL THEN asked.problem
+                   WHEN last.reason_code = 'ROLLED_BACK'
+                   THEN 'released after a rollback, and no run has requested it since'
+                   WHEN last.is_refrozen
+                   THEN 'refrozen since its last attempt, and no run has requested it since'
+                   ELSE coalesce(last.reason, 'no run requests it') END AS reason) AS why
  WHERE o.topology = %(topology)s AND o.txid < %(below)s
  ORDER BY o.txid LIMIT 1;
 

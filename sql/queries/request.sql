@@ -80,10 +80,16 @@ ON CONFLICT (request_id, task) DO NOTHING;
 
 -- hold_request --
 -- Lock an open request before an attempt is granted, so that no sweep gives it up; no row: it is
--- not open.
-UPDATE reliability.request SET renewed_at = clock_timestamp()
+-- not open. What an earlier try met before an attempt could begin is over.
+UPDATE reliability.request
+   SET renewed_at = clock_timestamp(), problem_code = NULL, problem = NULL
  WHERE request_id = %(request_id)s AND status = 'OPEN'
 RETURNING request_id;
+
+-- record_problem --
+-- Record why a task failed before an attempt had begun.
+UPDATE reliability.request SET problem_code = %(code)s, problem = %(reason)s
+ WHERE request_id = %(request_id)s AND status = 'OPEN';
 
 -- renew_requests_of_runs --
 -- Renew all open requests of the runs of these requests: one sign of life counts for the whole run.
@@ -112,10 +118,17 @@ UPDATE reliability.request
 RETURNING request_id;
 
 -- latest_requests_of_run --
--- The run's latest request for each txid.
+-- The run's latest request for each txid, and why its last try failed.
 SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.number, r.kind, r.status, r.granted_after,
-       coalesce(r.reason, '') AS reason, r.is_dry_run, r.is_done
+       coalesce(r.reason, '') AS reason, r.is_dry_run, r.is_done,
+       coalesce(asked.problem_code, a.reason_code) AS problem_code,
+       coalesce(asked.problem, a.reason) AS problem
   FROM reliability.request_outcome r
+  JOIN reliability.request asked USING (request_id)
+  LEFT JOIN LATERAL (
+       SELECT reason_code, reason FROM reliability.attempt
+        WHERE topology = r.topology AND txid = r.txid AND request_id = r.request_id
+        ORDER BY attempt_id DESC LIMIT 1) AS a ON true
  WHERE r.topology = %(topology)s AND r.dag_id = %(dag_id)s AND r.run_id = %(run_id)s
  ORDER BY r.txid, r.number DESC;
 

@@ -11,12 +11,16 @@ from typing import Any
 
 import pytest
 from psycopg2.sql import SQL
+from typer.testing import CliRunner
 
 from reliability import Append, Count, Max, State
-from reliability.core.errors import RightMissing, UnexpectedAnswer
+from reliability.cli import app
+from reliability.core.errors import RightMissing, RunUnsatisfied, UnexpectedAnswer
 from reliability.settings import Leases
+from reliability.transaction.emit.requests import close, settle
 from reliability.transaction.maintain.sweep import sweep
 from tests.replay.shop import Shop
+from tests.support.commit_task import context, shop_with_two_txids
 from tests.support.fix_postgres import database_of, rows, run_as_admin
 
 OVERDUE = Leases(overdue=0)
@@ -196,3 +200,43 @@ def test_a_role_that_does_not_own_the_contributions_stages_many_rows_with_others
     )
     shop.transact(1)
     assert rows(connection, f"SELECT count(*) FROM {table}") == [(1,)]
+
+
+# --- what no attempt can tell --------------------------------------------------------------------
+
+
+def test_a_missing_spark_connection_is_told_by_settle_status_show_and_doctor(
+    connection, airflow_home, monkeypatch
+):
+    """R3: only the log of the task said it; no attempt had begun."""
+    from airflow.sdk.bases.hook import BaseHook
+    from airflow.sdk.exceptions import AirflowFailException, AirflowNotFoundException
+
+    from reliability_airflow.operators import TransactionOperator
+
+    def find(name):
+        raise AirflowNotFoundException(f"The conn_id `{name}` isn't defined")
+
+    shop = shop_with_two_txids(connection, monkeypatch)
+    task = TransactionOperator(
+        task_id="commit", topology=shop.topology, txid=1, step=None, conn_id="spark_of_mine"
+    )
+    run = shop.run_of(1)
+    told = "[SPARK_CONNECTION_MISSING]"
+    with monkeypatch.context() as patched:
+        patched.setattr(BaseHook, "get_connection", find)
+        with pytest.raises(AirflowFailException, match="airflow connections add spark_of_mine"):
+            task.execute(context(task, run, max_tries=2, dry_run=False))
+    close(connection, "shop", 1, run, "its tasks ended without it")
+    with pytest.raises(RunUnsatisfied) as raised:
+        settle(connection, "shop", run, [1])
+    assert f"txid 1: {told} Airflow has no connection spark_of_mine" in str(raised.value)
+    for verb in (["status"], ["show", "1"], ["doctor"]):
+        said = " ".join(CliRunner().invoke(app, verb, env={"COLUMNS": "2000"}).output.split())
+        assert "Airflow has no connection spark_of_mine" in said, verb
+        assert told in said or verb == ["doctor"], verb
+    shop.clear(1)
+    shop.transact(1)  # an attempt has begun since, so nothing is told any more
+    assert rows(connection, "SELECT count(*) FROM reliability.request WHERE problem <> ''") == [
+        (1,)
+    ]

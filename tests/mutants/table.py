@@ -1383,6 +1383,16 @@ MUTANTS = (
         tests=(REFUSALS + "test_a_right_that_is_missing_is_found_before_spark_runs",),
     ),
     Mutant(
+        rule="S6",
+        name="what prevents an attempt is in the task's log only",
+        path="reliability/transaction/run.py",
+        old="            record_problem(connection, request_id, error)\n",
+        new="            pass\n",
+        tests=(
+            REFUSALS + "test_a_missing_spark_connection_is_told_by_settle_status_show_and_doctor",
+        ),
+    ),
+    Mutant(
         rule="K1",
         name="a free place wakes every waiting replay",
         path="reliability/core/standing.py",

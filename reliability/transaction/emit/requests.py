@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reliability.core.errors import NoRequest, NothingToReplay, RunUnsatisfied
+from reliability.core.errors import (
+    NoRequest,
+    NothingToReplay,
+    ReliabilityError,
+    RunUnsatisfied,
+)
 from reliability.core.request import (
     Contact,
     Request,
@@ -17,7 +22,7 @@ from reliability.core.request import (
 )
 from reliability.core.statement_key import StatementKey
 from reliability.core.txids import format_txids, with_noun
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import hold_topology
 from reliability.ledger.records import recorded_try_of, request_of
 
@@ -186,6 +191,20 @@ def _close_in(tx: DatabaseTransaction, request_id: int, reason: str) -> bool:
     return True
 
 
+def _problem_of(row: Row) -> str:
+    """Say why the last try for a request failed, if that is known."""
+    if row["problem"] is None:
+        return ""
+    code = f"[{row['problem_code']}] " if row["problem_code"] else ""
+    return f"; txid {row['txid']}: {code}{row['problem']}"
+
+
+def record_problem(connection: LedgerConnection, request_id: int, error: ReliabilityError) -> None:
+    """Record why a task failed before an attempt had begun; no attempt can tell it."""
+    with connection.transaction() as tx:
+        tx.run("record_problem", request_id=request_id, code=error.code, reason=error.what)
+
+
 def settle(
     connection: LedgerConnection, topology: str, run: Run, txids: Sequence[int]
 ) -> list[int]:
@@ -205,7 +224,8 @@ def settle(
                 _close_in(tx, requests[txid].request_id, "the run ended without it")
     if undone:
         told = with_noun(format_txids(undone))
-        error = RunUnsatisfied(f"run {run.run_id} of {run.dag_id}: {told} not done")
+        why = {row["txid"]: _problem_of(row) for row in rows}.get(undone[0], "")
+        error = RunUnsatisfied(f"run {run.run_id} of {run.dag_id}: {told} not done{why}")
         raise error.fill_in(topology=topology, txid=undone[0])
     return [
         txid
