@@ -19,7 +19,7 @@ import typer
 
 from reliability.cli.app import FAILED, AsJson, NotPossible, ledger, rows_of, verb
 from reliability.cli.output import print_json, print_table
-from reliability.core.errors import ReliabilityError
+from reliability.core.errors import ReliabilityError, RightMissing
 from reliability.core.names import DISTRIBUTION
 from reliability.core.txids import format_ranges, with_verb
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 HOUSEKEEPING = "reliability_housekeeping"
 MIN_POSTGRES = 150000  # UNIQUE NULLS NOT DISTINCT
 MAX_CLOCK_SECONDS = 5
+_SECRET = re.compile(r"^\s*(ssl)?password\s*=", re.MULTILINE | re.IGNORECASE)
 _JAVA = re.compile(r'version "(?:1\.)?(\d+)')
 
 
@@ -102,11 +103,22 @@ def _libpq_files() -> Iterator[CheckResult]:
     home = Path.home()
     service = Path(os.environ.get("PGSERVICEFILE", home / ".pg_service.conf"))
     passwords = Path(os.environ.get("PGPASSFILE", home / ".pgpass"))
-    yield _private("service file", service, "libpq finds no service without it")
+    if _holds_no_password(service):
+        yield _ok("service file", f"{service}, without a password")
+    else:
+        yield _private("service file", service, "libpq finds no service without it")
     yield _private("pass file", passwords, "libpq ignores it if others can read it")
     if "PGPASSWORD" in os.environ:
         todo = "put it into a pass file: every process started here inherits it"
         yield _warning("PGPASSWORD", "is in the environment", todo)
+
+
+def _holds_no_password(service: Path) -> bool:
+    """Say whether the file is there, and others may read it; compose mounts it so."""
+    try:
+        return _SECRET.search(service.read_text(errors="replace")) is None
+    except OSError:
+        return False
 
 
 def _private(check: str, path: Path, why: str) -> CheckResult:
@@ -216,18 +228,26 @@ def _server(connection: LedgerConnection, where: str) -> Iterator[CheckResult]:
 
 
 def _may_create(where: str, facts: Any) -> CheckResult:
-    check = f"{where}: rights"
-    lacks = [
-        f"GRANT CREATE ON {on} TO {facts['role']};"
-        for on, may in (
-            (f"DATABASE {facts['database']}", facts["may_create_schema"]),
-            ("SCHEMA public", facts["may_create_table"]),
-        )
-        if not may
-    ]
-    if lacks:
-        return _fail(check, "no right to create schemas or tables", " ".join(lacks))
-    return _ok(check, "may create schemas and tables")
+    """Check what `migrate` and new states need; what the states that are there need comes later."""
+    check = f"{where}: rights to create"
+    grants = {
+        "schemas": f"GRANT CREATE ON DATABASE {facts['database']} TO {facts['role']};",
+        "tables in public": f"GRANT CREATE ON SCHEMA public TO {facts['role']};",
+    }
+    may = {"schemas": facts["may_create_schema"], "tables in public": facts["may_create_table"]}
+    lacks = [what for what in grants if not may[what]]
+    if "schemas" in lacks and not facts["has_ledger"]:
+        return _fail(check, "may not create the ledger's schemas", grants["schemas"])
+    if not lacks:
+        return _ok(check, "may create schemas and tables")
+    todo = 'only states in a new schema, or without table="schema.table", need it: '
+    what = f"may not create {' or '.join(lacks)}"
+    return CheckResult(
+        check=check,
+        verdict=CheckStatus.OK,
+        what=what,
+        todo=todo + " ".join(grants[one] for one in lacks),
+    )
 
 
 def _clock(where: str, before: datetime, there: datetime, after: datetime) -> CheckResult:
@@ -272,10 +292,31 @@ def _migrated(connection: LedgerConnection, where: str) -> Iterator[CheckResult]
 
     check_migrated(connection)
     yield _ok(f"{where}: ledger", "is migrated")
+    yield _may_change(connection, f"{where}: rights")
     (timeline,) = rows_of(connection, "server_timeline")
     if timeline["now"] is None:
         what = "the server does not report its timeline: a restore or failover is not detected"
         yield _warning(f"{where}: timeline", what, "after one, run `reliability restored`")
+
+
+def _may_change(connection: LedgerConnection, check: str) -> CheckResult:
+    """Check what staging, committing and replaying need in the tables that are there."""
+    from reliability.states.tables import check_rights
+    from reliability.transaction.topology.declare import tables_of
+
+    with connection.transaction() as tx:
+        tables = [
+            table
+            for row in tx.all("all_state_definitions")
+            for table in tables_of(row["topology"], [row["definition"]])
+        ]
+    try:
+        with connection.transaction() as tx:
+            check_rights(tx, tables)
+    except RightMissing as error:
+        what, _, grants = error.what.partition("; GRANT ")
+        return _fail(check, what, f"GRANT {grants}")
+    return _ok(check, "may stage, commit and replay")
 
 
 # --- topologies --------------------------------------------------------------------------------

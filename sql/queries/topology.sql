@@ -103,3 +103,7 @@ SELECT to_regclass(%(table)s) IS NOT NULL AS exists;
 -- The definitions of a topology's states in this database.
 SELECT state, definition, definition_digest FROM reliability.state
  WHERE topology = %(topology)s ORDER BY state;
+
+-- all_state_definitions --
+-- The definitions of all states in this database.
+SELECT topology, state, definition FROM reliability.state ORDER BY topology, state;

@@ -41,7 +41,14 @@ from reliability.transaction.inspect.attempt_report import attempt_report
 from spark_apps import global_count
 from tests.replay.shop import Shop, made, states
 from tests.support.fix_pipeline import january, write_parquet
-from tests.support.fix_postgres import ROOT, database_of, new_database, new_session, rows
+from tests.support.fix_postgres import (
+    ROOT,
+    database_of,
+    new_database,
+    new_session,
+    rows,
+    run_as_admin,
+)
 from tests.support.runner import TransactionRunner
 
 MODULE = "tests.replay.shop"
@@ -1067,6 +1074,40 @@ def test_the_doctor_looks_at_what_will_be_needed(shop, tmp_path, monkeypatch):
     said = say("doctor", code=1).stdout
     assert "PASSWORD_IN_DSN" in said
     assert "hunter2" not in said
+
+
+def test_the_doctor_asks_for_no_right_that_nothing_needs(shop):
+    """It failed without CREATE on public although no table was there."""
+    connection = shop.connection
+    database = database_of(connection.dsn)
+    owner = "ALTER DATABASE {} OWNER TO {}"
+    run_as_admin(owner.format(database, "postgres"))  # whose owner owns public
+    try:
+        found = {one["check"]: one for one in read("doctor", code=1)}
+        assert found["database of the ledger: rights to create"]["verdict"] == "ok"
+        assert found["database of the ledger: rights"]["verdict"] == "ok"
+        with connection.transaction() as tx:
+            tx.run(SQL("REVOKE INSERT ON public.log FROM reliability"))
+        found = {one["check"]: one for one in read("doctor", code=1)}
+        assert found["database of the ledger: rights"]["verdict"] == "FAIL"
+        grant = "GRANT INSERT ON TABLE public.log TO reliability;"
+        assert found["database of the ledger: rights"]["todo"] == grant
+    finally:
+        run_as_admin(owner.format(database, "reliability"))
+
+
+def test_the_doctor_lets_others_read_a_service_file_without_a_password(shop, tmp_path, monkeypatch):
+    """Compose mounts it readable; libpq does not mind."""
+    service = tmp_path / "pg_service.conf"
+    service.write_bytes(Path(os.environ["PGSERVICEFILE"]).read_bytes())
+    service.chmod(0o644)
+    monkeypatch.setenv("PGSERVICEFILE", str(service))
+    found = {one["check"]: one for one in read("doctor", code=1)}
+    assert found["service file"]["verdict"] == "ok"
+    service.write_text(service.read_text() + "\n[other]\npassword = hunter2\n")
+    found = {one["check"]: one for one in read("doctor", code=1)}
+    assert found["service file"]["verdict"] == "FAIL"
+    assert "hunter2" not in str(found)
 
 
 @pytest.fixture
