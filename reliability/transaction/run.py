@@ -34,6 +34,7 @@ from reliability.core.definitions import Topology
 from reliability.core.errors import (
     NOT_ANSWERING,
     AttemptIncomplete,
+    LedgerRefusedLogin,
     PredecessorFailed,
     ReliabilityError,
 )
@@ -274,5 +275,9 @@ def _submit(
         first_line = str(error).split("\n", 1)[0][:300]
         what = f"its driver ended before the attempt was complete ({first_line})"
         end_attempt(connection, grant, AttemptIncomplete(what), fence=True)
-        raise error_of(connection, grant) from error
+        ended = error_of(connection, grant)
+        if isinstance(ended, LedgerRefusedLogin):
+            # The executors' login, not this process's: without a retry it could go on for ever.
+            ended = AttemptIncomplete(f"{ended.what} [{ended.code}]")
+        raise ended from error
     end_step(connection, topology, grant, step)

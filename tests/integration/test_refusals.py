@@ -15,10 +15,17 @@ from typer.testing import CliRunner
 
 from reliability import Append, Count, Max, State
 from reliability.cli import app
-from reliability.core.errors import RightMissing, RunUnsatisfied, UnexpectedAnswer
+from reliability.core.errors import (
+    AttemptIncomplete,
+    LedgerRefusedLogin,
+    RightMissing,
+    RunUnsatisfied,
+    UnexpectedAnswer,
+)
 from reliability.settings import Leases
 from reliability.transaction.emit.requests import close, settle
 from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.process.attempt import end_attempt
 from tests.replay.shop import Shop
 from tests.support.commit_task import context, shop_with_two_txids
 from tests.support.fix_postgres import database_of, rows, run_as_admin
@@ -200,6 +207,20 @@ def test_a_role_that_does_not_own_the_contributions_stages_many_rows_with_others
     )
     shop.transact(1)
     assert rows(connection, f"SELECT count(*) FROM {table}") == [(1,)]
+
+
+def test_a_login_that_is_refused_to_spark_tasks_costs_a_retry(connection, monkeypatch):
+    """S5: executors may have credentials of their own, wrong for ever."""
+    shop = shop_of(connection, LONGEST)
+    shop.deliver([row("a")])
+
+    def write(grant):
+        end_attempt(connection, grant, LedgerRefusedLogin("password authentication failed"))
+        raise RuntimeError("spark-submit ended with code 1")
+
+    monkeypatch.setattr(shop, "write", write)
+    with pytest.raises(AttemptIncomplete, match=r"password .*\[LEDGER_REFUSED_LOGIN\]"):
+        shop.transact(1)
 
 
 # --- what no attempt can tell --------------------------------------------------------------------
