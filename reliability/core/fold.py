@@ -10,6 +10,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 ACCOUNTING = ("_x", "_n")  # its columns in a frame: XOR of tuple ids, count
+#: how the names of all other columns begin that the library adds to frames
+OWN = "_reliability_"
+
+
+def reserved(names: Iterable[str]) -> list[str]:
+    """Return the names that no column of a source may have; Spark ignores their case."""
+    return [name for name in names if name.lower() in ACCOUNTING or name.lower().startswith(OWN)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,13 @@ from dataclasses import dataclass
 from enum import Enum
 
 from reliability.core.errors import InvalidDefinition
-from reliability.core.fold import Fold
+from reliability.core.fold import OWN, Fold
 
 MAX_REASON = 200  # characters
 #: what happens to a row that cannot be read or stored
 FAIL, QUARANTINE = "fail", "quarantine"
 #: a column of a batch: why a row cannot be read; such rows go into the quarantine
-MALFORMED = "_malformed"
+MALFORMED = f"{OWN}malformed"
 #: the reason of a row with a value that cannot be stored, or does not fit its column
 INVALID_VALUE = "INVALID_VALUE"
 #: what a quarantined row shows of a malformed record: its line, what is wrong, and its text
@@ -92,6 +92,15 @@ def check_malformed(malformed: str, of: str) -> None:
     """
     if malformed not in (FAIL, QUARANTINE):
         raise InvalidDefinition(f"{of}: malformed is {malformed!r}, not {FAIL!r} or {QUARANTINE!r}")
+
+
+def check_told(names: Iterable[str]) -> None:
+    """Raise InvalidDefinition if a column is called like what tells of a malformed record."""
+    if taken := sorted(name for name in names if name.lower() in TOLD):
+        raise InvalidDefinition(
+            f"the spout's schema has the columns {taken}, which tell of a malformed record",
+            remedy="rename them in the schema, or fail on malformed records.",
+        )
 
 
 def combined(found: Iterable[SetAside]) -> list[SetAside]:

@@ -83,6 +83,7 @@ def with_accounting(name: str, frame: DataFrame) -> DataFrame:
     :param name: what an error calls the frame
     :raises FrameWithoutAccounting: an operation has lost them, or one of them
     """
+    _check_case(name, frame)
     shown = [column for column in ACCOUNTING if column in frame.columns]
     if len(shown) == len(ACCOUNTING):
         return frame
@@ -91,6 +92,17 @@ def with_accounting(name: str, frame: DataFrame) -> DataFrame:
         raise FrameWithoutAccounting(f"{name} has the column {shown[0]}, but not {missing[0]}")
     spark, plan = frame.sparkSession, catalyst.analyzed(frame)
     return _show(name, _carried(plan, spark) or plan, spark)
+
+
+def _check_case(name: str, frame: DataFrame) -> None:
+    """Refuse columns that Spark does not tell from the accounting's, of a joined table maybe."""
+    called = [column for column in frame.columns if column.lower() in ACCOUNTING]
+    if wrong := [one for one in called if one not in ACCOUNTING or called.count(one) > 1]:
+        raise FrameWithoutAccounting(
+            f"{name} has the columns {wrong}, and Spark does not tell them from `_x` and `_n`, "
+            "which account for its rows",
+            remedy="rename or drop the columns of what is joined, before the join.",
+        )
 
 
 def _show(name: str, plan: Any, spark: SparkSession) -> DataFrame:

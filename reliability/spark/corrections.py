@@ -98,17 +98,25 @@ def with_sources(
     for one in _read(batch.join(wanted, F.col("_x") == F.col(key)), names):
         found.setdefault(one.xor, []).append(one)
     changes = _changes(corrections)
-    return [_with_source(row, found.get(row.fold.xor, []), changes) for row in rows]
+    is_lenient = MALFORMED in batch.columns
+    return [
+        _with_source(row, found.get(row.fold.xor, []), changes, is_lenient=is_lenient)
+        for row in rows
+    ]
 
 
 def _with_source(
-    row: QuarantinedRow, found: Sequence[_Found], changes: Mapping[Place, _Change]
+    row: QuarantinedRow,
+    found: Sequence[_Found],
+    changes: Mapping[Place, _Change],
+    *,
+    is_lenient: bool,
 ) -> QuarantinedRow:
     if row.fold.count != 1 or row.is_cut or len(found) != 1:
         return row
     [one] = found
     shown = parse_exact(row.contents)
-    if shown.get("_record") == MASKED:
+    if is_lenient and shown.get("_record") == MASKED:
         return row  # of a malformed record that is masked, nothing is known
     source = {
         name: value

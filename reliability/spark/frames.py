@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from reliability.core.errors import SchemaMismatch
-from reliability.core.fold import ACCOUNTING
+from reliability.core.fold import reserved
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -35,7 +35,6 @@ def with_tuple_ids(frame: DataFrame, ordinal: Column, row: Column) -> DataFrame:
     """Add `_x`, the hash of the item's ordinal in BatchMeta and of the row's index, and `_n`."""
     from pyspark.sql import functions as F
 
-    check_source_columns(frame.columns)
     tuple_id = F.xxhash64(ordinal.cast("bigint"), row.cast("bigint"))
     return with_count(frame.select("*", tuple_id.alias("_x")))
 
@@ -53,10 +52,9 @@ def unused_name(columns: Sequence[str]) -> str:
 
 
 def check_source_columns(columns: Sequence[str]) -> None:
-    """Raise SchemaMismatch if a source has a column that is called like one of the accounting."""
-    # Spark takes _X for _x
-    if reserved := [name for name in columns if name.lower() in ACCOUNTING]:
+    """Raise SchemaMismatch if a source has a column that is called like one of the library's."""
+    if taken := reserved(columns):
         raise SchemaMismatch(
-            f"the source has columns of its own called {reserved}",
+            f"the source has columns of its own called {taken}",
             remedy="rename them at the source; these names are reserved.",
         )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from reliability.core.aggregators.column import quoted
+from reliability.core.fold import OWN
 from reliability.core.set_aside import MASKED
 from reliability.spark.columns import field_called
 from reliability.spark.frames import METADATA
@@ -13,7 +14,7 @@ from reliability.spark.frames import METADATA
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
-ITEM, ROW = "_set_aside_item", "_set_aside_row"
+ITEM, ROW = f"{OWN}item", f"{OWN}row"
 
 
 def quarantined_rows(rows: DataFrame, mask: Sequence[str]) -> DataFrame:

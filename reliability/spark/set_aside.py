@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from reliability.core.aggregators.column import quoted
 from reliability.core.errors import NotInProcessFunction, QuarantineFull, SchemaMismatch
-from reliability.core.fold import ACCOUNTING, Fold
+from reliability.core.fold import ACCOUNTING, OWN, Fold
 from reliability.core.set_aside import (
     INVALID_VALUE,
     MALFORMED,
@@ -41,8 +41,8 @@ logger = logging.getLogger(__name__)
 
 #: of a quarantined row's columns as JSON
 MAX_CONTENTS = 10_000
-_MARK = "_set_aside_"
-_REASON = "_set_aside_reason"
+_MARK = f"{OWN}set_aside_"
+_REASON = f"{OWN}reason"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +101,7 @@ def quarantine(
 
 
 def set_malformed_aside(batch: DataFrame) -> DataFrame:
-    """Put the rows into the quarantine that the spout could not read: `_malformed` says why."""
+    """Put the rows into the quarantine that the spout could not read; a column says why."""
     from pyspark.sql import functions as F
 
     if MALFORMED not in batch.columns:
@@ -270,7 +270,7 @@ def mark_staged(frame: DataFrame, state: str) -> DataFrame:
 
 def mark_of(state: str) -> str:
     """Return the mark of a state's staged rows."""
-    return f"_staged_{state}"
+    return f"{OWN}staged_{state}"
 
 
 def on_the_way(frame: DataFrame, set_aside: Mapping[str, Sequence[SetAside]]) -> list[SetAside]:

@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from reliability.core.errors import FileRefused, InvalidDefinition
-from reliability.core.fold import ACCOUNTING
 from reliability.spouts.ddl import read_ddl
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.names import locate
@@ -58,8 +57,6 @@ def _check_declared(drift: str, declared: Columns | None) -> None:
             "NULL, because a column that a file lacks is NULL.",
         )
     names = [name.lower() for name, _ in declared]
-    if reserved := [name for name in names if name in ACCOUNTING]:
-        raise InvalidDefinition(f"FileSpout: the library adds the columns {reserved} itself")
     if alike := [name for name, times in Counter(names).items() if times > 1]:
         raise InvalidDefinition(f"FileSpout: the schema has the columns {alike} more than once")
 

@@ -40,10 +40,10 @@ from reliability.core.errors import (
     SourceChanged,
     SourceUnreadable,
 )
-from reliability.core.fold import Fold
+from reliability.core.fold import Fold, reserved
 from reliability.core.keys import covers, read_ranges, touches
 from reliability.core.lineage import Dataset
-from reliability.core.set_aside import FAIL, QUARANTINE, check_malformed
+from reliability.core.set_aside import FAIL, QUARANTINE, check_malformed, check_told
 from reliability.core.spout import (
     WHOLE,
     AllocatedItems,
@@ -55,6 +55,7 @@ from reliability.core.spout import (
 )
 from reliability.spouts import parquet, text
 from reliability.spouts.datasets import datasets_of_files
+from reliability.spouts.ddl import read_ddl
 from reliability.spouts.drift import REFUSE, check_batch, check_files, check_policy, drifted
 from reliability.spouts.file_frame import file_frame
 from reliability.spouts.file_item import FileItem, ordinals
@@ -129,6 +130,7 @@ class FileSpout:
                 f"FileSpout: {'an opaque spout' if self.opaque else self.format} needs a schema",
                 remedy='write it as Spark\'s DDL: schema="id bigint, day date".',
             )
+        self._check_names()
         check_policy(self.drift, self.schema, self.format)
         check_pattern("FileSpout: pattern", self.pattern)
         check_pattern("FileSpout: ready_file", self.ready_file)
@@ -138,6 +140,13 @@ class FileSpout:
                 "none: the file would never exist"
             )
         _ = self.limits  # Limits checks itself
+
+    def _check_names(self) -> None:
+        names = [name for name, _ in read_ddl(self.schema) or ()]
+        if taken := reserved(names):
+            raise InvalidDefinition(f"FileSpout: the library adds the columns {taken} itself")
+        if self.malformed == QUARANTINE:
+            check_told(names)
 
     def _check_text(self) -> None:
         check_malformed(self.malformed, "FileSpout")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Protocol
 from reliability.core.aggregators.column import quoted
 from reliability.core.errors import FileRefused, SchemaMismatch, SourceUnreadable
 from reliability.core.spout import BatchMeta, Verdict
-from reliability.spark.frames import METADATA, with_tuple_ids
+from reliability.spark.frames import METADATA, check_source_columns, with_tuple_ids
 from reliability.spark.values import as_text, as_typed
 from reliability.spouts.drift import REFUSE, batch_columns, by_columns
 from reliability.spouts.drift_frame import converted, united
@@ -109,6 +109,7 @@ def _counted_text(spark: SparkSession, spout: Format, meta: BatchMeta) -> DataFr
     from pyspark.sql import functions as F
 
     schema = spark.createDataFrame([], spout.schema).schema
+    check_source_columns(schema.names)
     reader = spark.read.schema(as_text(schema)).option("mode", "FAILFAST")
     reader = reader.option("columnNameOfCorruptRecord", _unused_name(schema.names))
     is_csv = spout.format == "csv"

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from reliability.core.aggregators.column import quoted
 from reliability.core.errors import InvalidDefinition, SourceChanged
-from reliability.core.fold import Fold
+from reliability.core.fold import Fold, reserved
 from reliability.core.spout import (
     WHOLE,
     AllocatedItems,
@@ -24,7 +24,6 @@ from reliability.core.spout import (
     kind_of,
     source_item,
 )
-from reliability.spark.frames import check_source_columns
 from reliability.spark.values import check_value
 from reliability.spouts.tuple_ids import fold_rows
 
@@ -71,6 +70,8 @@ class MemorySpout:
     def __post_init__(self) -> None:
         if self.take < 1:
             raise InvalidDefinition("MemorySpout: take must be at least 1")
+        if taken := reserved(self.schema):
+            raise InvalidDefinition(f"MemorySpout: the library adds the columns {taken} itself")
 
     @property
     def kind(self) -> SpoutKind:
@@ -126,7 +127,6 @@ class MemorySpout:
         """Return the rows; raise SchemaMismatch if a value does not fit its column."""
         from pyspark.sql import functions as F
 
-        check_source_columns(list(self.schema))
         rows = [
             (*row, ordinal, index)
             for ordinal, item in enumerate(_slices(meta.items))

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from reliability.core.fold import ACCOUNTING
+from reliability.core.fold import reserved
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,6 +21,7 @@ Columns = tuple[tuple[str, str], ...]
 """Names and types in the file's order, as Spark writes them: `struct<a:int,b:array<string>>`."""
 
 MAX_DIGITS = 38  # of a decimal in Spark
+_ROW_INDEX = "_tmp_metadata_row_index"  # a name of Spark's own
 _PLAIN = {
     "BOOLEAN": "boolean",
     "INT32": "int",
@@ -75,9 +76,12 @@ def why_unreadable(footer: pq.FileMetaData) -> tuple[str, str] | None:
     names = [field.name for field in footer.schema.to_arrow_schema()]
     if not names:
         return "it has no columns", "write it with columns"
-    if reserved := [name for name in names if name.lower() in ACCOUNTING]:
-        what = f"it has columns of its own called {reserved}, which the library adds"
+    if taken := reserved(names):
+        what = f"it has columns of its own called {taken}, which the library adds"
         return what, "rename them"
+    if taken := [name for name in names if name.lower() == _ROW_INDEX]:
+        what = f"it has a column called {taken[0]}, into which Spark writes the rows' numbers"
+        return what, "rename it"
     times = Counter(name.lower() for name in names)
     if alike := [name for name in names if times[name.lower()] > 1]:
         return f"Spark does not tell its columns {alike} apart", "rename all but one of them"

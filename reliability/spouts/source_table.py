@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import InvalidDefinition, ReliabilityError, TableUnreadable
-from reliability.core.fold import ACCOUNTING, Fold
+from reliability.core.fold import Fold, reserved
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
 from reliability.core.lineage import Dataset, table_dataset
 from reliability.core.types import read_as
@@ -104,9 +104,9 @@ class SourceTable:
     def _check_read(self, columns: Iterable[str]) -> None:
         """Refuse columns that a Spark frame cannot have: Spark ignores the case of names."""
         remedy = "name the columns to read: TableSpout(…, columns=[…])."
-        if reserved := [name for name in columns if name.lower() in ACCOUNTING]:
+        if taken := reserved(columns):
             raise InvalidDefinition(
-                f"table {self.name} has columns of its own called {reserved}", remedy=remedy
+                f"table {self.name} has columns of its own called {taken}", remedy=remedy
             )
         lower = Counter(name.lower() for name in columns)
         if ambiguous := [name for name in columns if lower[name.lower()] > 1]:

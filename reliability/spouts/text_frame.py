@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from reliability.core.errors import SchemaMismatch
-from reliability.core.set_aside import INVALID_VALUE, MALFORMED, MASKED, TOLD
+from reliability.core.set_aside import INVALID_VALUE, MALFORMED, MASKED, check_told
 from reliability.core.spout import BatchMeta
 from reliability.spark.catalyst import hide
-from reliability.spark.frames import METADATA, with_tuple_ids
+from reliability.spark.frames import METADATA, check_source_columns, with_tuple_ids
 from reliability.spark.values import as_text, misfit, typed
 from reliability.spouts.file_item import ordinals
 from reliability.spouts.names import locate
@@ -41,11 +41,9 @@ def text_frame(
     """
     schema = spark.createDataFrame([], schema_ddl).schema
     paths = [locate(path) for path in ordinals(meta.items)]
-    if text.lenient and (taken := {MALFORMED, *TOLD} & set(schema.names)):
-        raise SchemaMismatch(
-            f"the spout's schema has the columns {sorted(taken)}, which tell of a malformed record",
-            remedy="rename them in the schema, or fail on malformed records.",
-        )
+    check_source_columns(schema.names)
+    if text.lenient:
+        check_told(schema.names)  # Spark reads more schemas than the spout can
     converted = _convert(_read(spark, text, schema, paths), schema, text)
     return _accounted(converted, schema, text, paths, is_masked=is_masked)
 

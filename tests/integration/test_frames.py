@@ -11,7 +11,7 @@ from decimal import Decimal
 import pytest
 
 from reliability import Count, FileSpout, Max, MemorySpout, State, Sum, Topology, Upsert
-from reliability.core.errors import FileRefused, SchemaMismatch
+from reliability.core.errors import FileRefused, InvalidDefinition, SchemaMismatch
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
 from reliability.core.spout import BatchMeta, NoItems
@@ -100,8 +100,13 @@ def test_a_memory_batch_balances(spark):
     assert frame.columns == ["a", "b", "_x", "_n"]
 
 
-@pytest.mark.parametrize("name", ["_x", "_N"])  # Spark ignores the case
-def test_a_source_with_our_column_names_is_refused(tmp_path, name):
+# Spark ignores the case
+TAKEN = ["_x", "_N", "_reliability_malformed", "_Reliability_set_aside_0"]
+
+
+@pytest.mark.parametrize("name", [*TAKEN, "_tmp_metadata_row_index", "_TMP_metadata_row_index"])
+def test_a_source_with_column_names_of_ours_or_of_sparks_is_refused(tmp_path, name):
+    """Spark fails on the last two if it is asked for the numbers of rows."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -109,6 +114,21 @@ def test_a_source_with_our_column_names_is_refused(tmp_path, name):
     spout = FileSpout(f"{tmp_path}/*.parquet")
     with pytest.raises(FileRefused, match=name):
         meta_of(spout)
+
+
+@pytest.mark.parametrize("name", TAKEN)
+def test_a_declared_column_of_such_a_name_is_refused(name):
+    with pytest.raises(InvalidDefinition, match=name):
+        FileSpout("in/*", format="csv", schema=f"a int, {name} int")
+    with pytest.raises(InvalidDefinition, match=name):
+        MemorySpout(schema={name: "int"}, partitions=[], take=1)
+
+
+@pytest.mark.parametrize("name", ["_line", "_Why", "_RECORD"])
+def test_a_declared_column_that_tells_of_a_malformed_record_is_refused(name):
+    with pytest.raises(InvalidDefinition, match=name):
+        FileSpout("in/*", format="csv", schema=f"{name} int", malformed="quarantine")
+    FileSpout("in/*", format="csv", schema=f"{name} int")
 
 
 def test_a_source_may_have_a_column_of_the_name_that_spark_gives_to_its_own(tmp_path, spark):

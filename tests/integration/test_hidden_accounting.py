@@ -230,6 +230,24 @@ def test_an_error_names_what_lost_it(batch, name):
     assert re.search(remedy, caught.value.remedy)
 
 
+@pytest.mark.parametrize("name", ["_X", "_N"])
+@pytest.mark.parametrize("shown", [False, True])
+def test_a_joined_column_that_spark_takes_for_the_accounting_is_refused(
+    batch, customers, name, shown
+):
+    """V3: bit_xor(_x) would be ambiguous, or be the XOR of something else."""
+    others = customers.withColumn(name, F.lit(5))
+    joined = (show_accounting(batch) if shown else batch).join(others, "customer", "left")
+    with pytest.raises(FrameWithoutAccounting, match=f"the frame has the columns .'{name}'"):
+        show_accounting(joined)
+
+
+def test_the_accounting_of_both_sides_of_a_join_is_refused(batch):
+    one, other = show_accounting(batch), show_accounting(batch.select("id"))
+    with pytest.raises(FrameWithoutAccounting, match="has the columns .'_x', '_n', '_x', '_n'"):
+        show_accounting(one.join(other, "id"))
+
+
 def test_one_of_the_two_columns_is_not_enough(batch):
     with pytest.raises(FrameWithoutAccounting, match="has the column _x, but not _n"):
         show_accounting(batch.select("id", "_x"))

@@ -71,6 +71,42 @@ def test_the_accounts_say_what_left_and_why(folder, pipeline, connection):
     assert item.endswith("/1997-01/a.parquet")
 
 
+MARKS = ["_malformed", "_set_aside_0", "_set_aside_item", "_set_aside_row", "_set_aside_reason"]
+
+
+def test_columns_that_are_called_like_something_of_ours_are_only_the_users(
+    tmp_path, pipeline, connection
+):
+    """A struct called _malformed sent its rows into the quarantine; a mark replaced a column."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    told = {"reason": "r", "_line": 1, "_why": "w", "_record": "***"}
+    marks = {name: [name] * 20 for name in [*MARKS[1:], "_staged_per_day", "_line", "_record"]}
+    table = pa.table({name: [row[name] for row in ROWS] for name in ROWS[0]} | marks)
+    path = tmp_path / "1997-01" / "a.parquet"
+    path.parent.mkdir()
+    pq.write_table(table.append_column("_malformed", pa.array([told] * 20)), path)
+    pipe = pipeline(shop(tmp_path, clean_by_names))
+    pipe.emit(month(1997, 1))
+    pipe.transact(1)
+    assert rows(connection, ACCOUNTS) == [
+        ("per_customer", 20, 18, 2, 0, 0),
+        ("per_day", 20, 17, 2, 1, 0),
+    ]
+    [(reason, row, contents)] = rows(connection, QUARANTINE)
+    assert (reason, row) == ("a price of 7", 7)
+    kept = {"_malformed": told, **{name: values[0] for name, values in marks.items()}}
+    assert {name: json.loads(contents)[name] for name in kept} == kept
+
+
+def clean_by_names(batch):
+    mine = " AND ".join(f"{name} = '{name}'" for name in MARKS[1:])
+    kept = reliability.drop(batch, "price < 2", "too cheap")
+    days = reliability.quarantine(kept, f"price = 7 AND {mine}", "a price of 7")
+    return {"per_customer": kept, "per_day": days}
+
+
 def test_nothing_is_in_quarantine_before_the_commit_or_after_a_rollback(
     folder, pipeline, connection
 ):

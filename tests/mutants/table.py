@@ -1449,6 +1449,14 @@ MUTANTS = (
         tests=(HIDDEN + "test_what_is_made_of_each_row_accounts_for_it",),
     ),
     Mutant(
+        rule="V3",
+        name="a joined _X is taken for the accounting",
+        path="reliability/spark/accounting.py",
+        old="    _check_case(name, frame)\n",
+        new="",
+        tests=(HIDDEN + "test_a_joined_column_that_spark_takes_for_the_accounting_is_refused",),
+    ),
+    Mutant(
         rule="V6",
         name="the records of every part of a file are numbered from 0",
         path="reliability/spouts/read_records.py",
