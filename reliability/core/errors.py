@@ -322,6 +322,16 @@ class FileRefused(Terminal):
     )
 
 
+class SourceIsATable(Terminal):
+    """A pattern matches the files of a table whose log alone says which of them count."""
+
+    code = "SOURCE_IS_A_TABLE"
+    remedy = (
+        "let the job that writes the table also write each batch of new rows as files that never "
+        "change, outside the table's folder, and read these. Nothing was allocated."
+    )
+
+
 class SourceChanged(Terminal):
     """A file or a table has changed since its batch was emitted."""
 

@@ -64,6 +64,7 @@ from reliability.spouts.limits import Limits, cut_files
 from reliability.spouts.names import check_name, is_utf8, locate, spellings
 from reliability.spouts.patterns import check_pattern, for_interval, is_timed
 from reliability.spouts.records import UTF_8, TextFormat
+from reliability.spouts.table_formats import check_no_table
 from reliability.spouts.tuple_ids import fold_rows
 
 if TYPE_CHECKING:
@@ -215,6 +216,7 @@ class FileSpout:
         new = {path: names for path, names in files.items() if known.isdisjoint(names)}
         for path in new:
             check_name(path)
+        check_no_table(new)
         items = [item for path, names in new.items() for item in self._new(path, names, allocated)]
         self._check_columns(items)
         return [*items]

@@ -244,7 +244,7 @@ def test_a_joined_column_that_spark_takes_for_the_accounting_is_refused(
 
 def test_the_accounting_of_both_sides_of_a_join_is_refused(batch):
     one, other = show_accounting(batch), show_accounting(batch.select("id"))
-    with pytest.raises(FrameWithoutAccounting, match="has the columns .'_x', '_n', '_x', '_n'"):
+    with pytest.raises(FrameWithoutAccounting, match=r"the columns .'_x', '_n', '_x', '_n'"):
         show_accounting(one.join(other, "id"))
 
 

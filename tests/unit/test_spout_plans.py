@@ -23,6 +23,7 @@ from reliability.core.errors import (
     LedgerCorruption,
     NothingToEmit,
     SourceChanged,
+    SourceIsATable,
     SourceItemUnknown,
     SourceUnreadable,
 )
@@ -556,6 +557,90 @@ def test_an_etag_is_compared(memory_files, monkeypatch):
     tags["/in/2026/b.csv"] = '"two"'
     with pytest.raises(SourceChanged, match=r"b\.csv changed: etag one is now two"):
         spout.verify(meta)
+
+
+# --- tables of files ------------------------------------------------------------------------------
+
+TABLES = {
+    "Delta Lake": ["lake/t/_delta_log/00.json", "lake/t/day=1/a.csv"],
+    "Hudi": ["lake/t/.hoodie/hoodie.properties", "lake/t/2026/01/a.csv"],
+    "Iceberg": ["lake/t/metadata/v1.metadata.json", "lake/t/data/day=1/a.csv"],
+}
+
+
+@pytest.fixture(params=["local", "remote"])
+def lake(request, tmp_path):
+    """Write files, and return where they lie: a folder, or a file system of fsspec's."""
+    if request.param == "local":
+        root = str(tmp_path)
+
+        def write(name):
+            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+            (tmp_path / name).write_text("1\n")
+    else:
+        files = request.getfixturevalue("memory_files")
+        root = "memory://"
+
+        def write(name):
+            files.pipe(f"/{name}", b"1\n")
+
+    return root, write
+
+
+def names_in(root, pattern):
+    from reliability.spouts.table_formats import check_no_table
+
+    found = find_files(f"{root}/{pattern}")
+    check_no_table(found)
+    return [path.rpartition("lake/")[2] for path in found]
+
+
+@pytest.mark.parametrize("pattern", ["lake/t/**/*.csv", "lake/t/{}/*.csv"])
+@pytest.mark.parametrize("name", TABLES)
+def test_files_of_a_table_are_refused_however_deep_they_lie(lake, name, pattern):
+    """A file that the table has replaced stays, and would count twice."""
+    root, write = lake
+    for file in TABLES[name]:
+        write(file)
+    folder = TABLES[name][1].removeprefix("lake/t/").removesuffix("/a.csv")
+    with pytest.raises(SourceIsATable, match=rf"a\.csv is a file of a table of {name}"):
+        names_in(root, pattern.format(folder))
+
+
+def test_what_only_looks_like_a_table_is_read(lake):
+    """Nor is a table beside it, or what somebody reads of a table's log."""
+    root, write = lake
+    files = ["a/data/x.csv", "a/metadata/notes.json", "b/_delta_log.csv", "c/_delta_log/0.json",
+             "c/_delta_log/1.json", "data/y.csv"]  # fmt: skip
+    for file in files:
+        write(f"lake/{file}")
+    assert names_in(root, "lake/[ab]/**/*.csv") == ["a/data/x.csv"]
+    assert names_in(root, "lake/data/*") == ["data/y.csv"]
+    assert names_in(root, "lake/c/_delta_log/*") == ["c/_delta_log/0.json", "c/_delta_log/1.json"]
+
+
+def test_a_table_is_found_before_anything_is_emitted(tmp_path):
+    (tmp_path / "_delta_log").mkdir()
+    parquet(tmp_path / "a.parquet")
+    with pytest.raises(SourceIsATable, match="above it has _delta_log"):
+        plan(FileSpout(f"{tmp_path}/*.parquet"))
+
+
+def test_each_folder_is_looked_at_once(tmp_path, monkeypatch):
+    """A hundred files in ten folders: two names in each folder on their way, in one call."""
+    from reliability.spouts import table_formats
+
+    asked: list[int] = []
+    known = table_formats._folders_among
+
+    def counted(filesystem, paths):
+        asked.append(len(paths))
+        return known(filesystem, paths)
+
+    monkeypatch.setattr(table_formats, "_folders_among", counted)
+    table_formats.check_no_table([f"{tmp_path}/{n % 10}/{n}.csv" for n in range(100)])
+    above = len(tmp_path.parts) - 1
+    assert asked == [2 * (10 + above), 0]
 
 
 def test_a_file_system_that_nobody_knows_is_named():
