@@ -15,6 +15,7 @@ from reliability.core.names import check_name
 from reliability.core.set_aside import FAIL, check_malformed
 from reliability.core.spout import Spout
 from reliability.core.state import State
+from reliability.core.types import check_read_as
 
 ENGINES = (SUBMIT, WARM) = ("submit", "warm")
 MIN_CHECKPOINT_INTERVAL = 0.1  # seconds, as in Storm
@@ -90,6 +91,7 @@ class Topology:
         for step in steps:
             check_name(f"step of topology {self.name}", step.name)
         object.__setattr__(self, "steps", in_order(self.name, steps, names))
+        self._check_types_read()
         if not self.module:
             object.__setattr__(self, "module", getattr(self.steps[0].process, "__module__", ""))
 
@@ -136,6 +138,16 @@ class Topology:
     def databases(self) -> tuple[str, ...]:
         """Return the databases of its states that are not the ledger's own, sorted."""
         return tuple(sorted({state.database for state in self.states} - {""}))
+
+    def _check_types_read(self) -> None:
+        columns = {
+            f"{state.name}.{name}": type_
+            for state in self.states
+            for name, type_ in (*state.key.items(), *((c.name, c.type) for c in state.columns()))
+        }
+        for step in self.steps:
+            read = {name: t for name, t in columns.items() if name.partition(".")[0] in step.reads}
+            check_read_as(step.types, read, f"topology {self.name}: step {step.name}")
 
     def _check_states(self) -> None:
         if not self.states:

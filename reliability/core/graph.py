@@ -27,12 +27,20 @@ class Step:
         columns
     :param feeds: the states whose frames it returns; each state is fed by exactly one step
     :param reads: states that other steps feed
+    :param types: "state.column" -> the Spark type in which it is read, `string` or, of a numeric,
+        `decimal(p,s)`. By default a numeric without digits is a decimal(38,18)
     """
 
     name: str
     process: Callable[..., Mapping[str, Any]]
     feeds: Sequence[str]
     reads: Sequence[str] = field(default=())
+    types: Mapping[str, str] = field(default_factory=dict)
+
+    def types_of(self, state: str) -> dict[str, str]:
+        """Return the declared types of the columns of one state."""
+        split = [(name.partition("."), type_) for name, type_ in self.types.items()]
+        return {column: type_ for (of, _, column), type_ in split if of == state}
 
 
 def in_order(topology: str, steps: Sequence[Step], states: Sequence[str]) -> tuple[Step, ...]:

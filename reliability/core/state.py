@@ -154,6 +154,10 @@ class State:
         """Return the columns that are written: all but the generated ones."""
         return written(self.all_columns())
 
+    def carried(self) -> set[str]:
+        """Return the columns whose values Spark does not compare, only groups by or hands on."""
+        return {*self.key, *(column.name for column in self.columns() if not column.is_compared)}
+
     def reads(self) -> set[str]:
         """Return the columns of the frame that the key and the values read."""
         return {*self.key}.union(*(value.reads() for value in self.values.values()))

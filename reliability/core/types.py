@@ -6,8 +6,11 @@ A type is written as Postgres writes it: `bigint`, `numeric(14,2)`, `timestamptz
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from decimal import Decimal
 from typing import NamedTuple
+
+from reliability.core.errors import InvalidDefinition
 
 _INTEGERS = ("tinyint", "smallint", "int", "bigint")
 _FITTING: dict[str, tuple[str, ...]] = {
@@ -33,10 +36,12 @@ _SHORT = {
     "timestamptz": "timestamp with time zone",
     "timestamp": "timestamp without time zone",
 }
+MAX_DIGITS = 38  # of a decimal in Spark
 _WITHOUT_ARRAYS = ("jsonb", "bytea")
 _WRITTEN_AS_JSON = ("struct<", "map<", "array<")
 _TEXTS = ("text", "character varying")
 _EXACT = ("bigint", "numeric")
+_DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _TYPE = re.compile(r"([a-z ]+?) ?(?:\(([0-9]+)(?:, ?([0-9]+))?\))?(\[\])?")
 _WIDER: dict[str, tuple[str, ...]] = {
     "smallint": ("integer", "bigint", "numeric"),
@@ -104,8 +109,11 @@ def base_type(postgres_type: str) -> tuple[str, bool]:
     return parsed.base, parsed.is_array
 
 
-def fits(spark_type: str, postgres_type: str) -> bool:
+def fits(spark_type: str, postgres_type: str, *, is_carried: bool = False) -> bool:
     """Say whether every value of a Spark type is a value of the Postgres type.
+
+    :param is_carried: Spark does not compare the values, so that numbers may be strings: Postgres
+        has numbers with more digits than Spark, and NaN
 
     Postgres rejects too many digits before the point, as it rejects strings that are not a uuid or
     not JSON. It silently rounds digits after the point, so those are checked here.
@@ -116,6 +124,8 @@ def fits(spark_type: str, postgres_type: str) -> bool:
     (False, True, False)
     >>> fits("array<int>", "bigint[]"), fits("map<string,int>", "jsonb"), fits("binary", "bytea")
     (True, True, True)
+    >>> fits("string", "numeric"), fits("string", "numeric", is_carried=True)
+    (False, True)
     """
     parsed = _parse(postgres_type)
     if parsed is None:
@@ -126,7 +136,34 @@ def fits(spark_type: str, postgres_type: str) -> bool:
     if spark_type.startswith("decimal(") and parsed.base == "numeric":
         scale = int(spark_type.rstrip(")").split(",")[1])
         return parsed.scale is None or scale <= parsed.scale
+    if is_carried and spark_type == "string" and parsed.base == "numeric":
+        return True
     return spark_type in _FITTING[parsed.base] or is_written_as_json(spark_type, postgres_type)
+
+
+def numeric_form(postgres_type: str) -> str:
+    """Return a regular expression of the texts that a numeric holds without rounding them.
+
+    It is one for Python, Java and RE2, without anchors.
+
+    >>> is_one = lambda text, type_: bool(re.fullmatch(numeric_form(type_), text))
+    >>> is_one("-12.50", "numeric(3,1)"), is_one("12.55", "numeric(3,1)"), is_one("1e3", "numeric")
+    (True, False, False)
+    >>> is_one("NaN", "numeric(3,1)"), is_one("-Infinity", "numeric(3,1)")
+    (True, False)
+    >>> is_one("0.0099", "numeric(2,4)"), is_one("0.01", "numeric(2,4)")
+    (True, False)
+    """
+    parsed = _parse(postgres_type)
+    assert parsed is not None
+    if parsed.precision is None:
+        return r"[+-]?[0-9]+(?:\.[0-9]+)?|NaN|[+-]?Infinity"
+    scale = parsed.scale or 0
+    whole = parsed.precision - scale
+    before = f"0*[0-9]{{1,{whole}}}" if whole > 0 else "0+"
+    zeros = max(-whole, 0)
+    after = rf"0{{{zeros}}}[0-9]{{0,{scale - zeros}}}0*|0+" if zeros else rf"[0-9]{{0,{scale}}}0*"
+    return rf"[+-]?{before}(?:\.(?:{after}))?|NaN"
 
 
 def read_as(postgres_type: str) -> str:
@@ -134,14 +171,38 @@ def read_as(postgres_type: str) -> str:
 
     >>> read_as("numeric(14,2)"), read_as("timestamptz"), read_as("jsonb"), read_as("bigint[]")
     ('decimal(14,2)', 'timestamp', 'string', 'string')
+    >>> read_as("numeric"), read_as("numeric(2,5)"), read_as("numeric(40,2)")
+    ('decimal(38,18)', 'decimal(5,5)', 'string')
     """
     parsed = _parse(postgres_type)
     if parsed is None or parsed.is_array or parsed.base in ("bytea", "uuid", "jsonb"):
         return "string"
     if parsed.base == "numeric":
         # For a plain numeric, Spark's 38 digits are split: 20 before the point, 18 after it.
-        return f"decimal({parsed.precision or 38},{18 if parsed.scale is None else parsed.scale})"
+        scale = 18 if parsed.scale is None else parsed.scale
+        digits = max(parsed.precision or MAX_DIGITS, scale)
+        return f"decimal({digits},{scale})" if digits <= MAX_DIGITS else "string"
     return {"double precision": "double"}.get(parsed.base, _FITTING[parsed.base][-1])
+
+
+def check_read_as(declared: Mapping[str, str], columns: Mapping[str, str], what: str) -> None:
+    """Raise InvalidDefinition unless these columns can be read in the types declared for them.
+
+    :param declared: column -> Spark type
+    :param columns: column -> Postgres type, of all columns
+    :param what: what declares them
+    """
+    for name, spark in declared.items():
+        if name not in columns:
+            raise InvalidDefinition(f"{what}: types= names {name}, which is no column that is read")
+        match = _DECIMAL.fullmatch(spark)
+        is_decimal = match and int(match[2]) <= int(match[1]) <= MAX_DIGITS
+        is_numeric = columns[name].startswith("numeric") and not columns[name].endswith("]")
+        if spark != "string" and not (is_decimal and is_numeric):
+            raise InvalidDefinition(
+                f"{what}: column {name} is {columns[name]}, which cannot be read as {spark}",
+                remedy="write string, or for a numeric decimal(p,s) of at most 38 digits.",
+            )
 
 
 def is_written_as_json(spark_type: str, postgres_type: str) -> bool:

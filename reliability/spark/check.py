@@ -13,7 +13,7 @@ import re
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from decimal import Decimal
@@ -25,6 +25,7 @@ from reliability.core.definitions import Topology
 from reliability.core.errors import (
     ReliabilityError,
     RowsUnaccounted,
+    SchemaMismatch,
     TextNotStorable,
     UnexpectedAnswer,
 )
@@ -33,7 +34,15 @@ from reliability.core.graph import Step
 from reliability.core.set_aside import SetAside
 from reliability.core.spout import Verdict
 from reliability.core.state import State
-from reliability.core.types import canonical, fits, greatest_of, is_exact, read_as
+from reliability.core.types import (
+    base_type,
+    canonical,
+    fits,
+    greatest_of,
+    is_exact,
+    numeric_form,
+    read_as,
+)
 from reliability.spark.driver import as_error
 from reliability.spark.imports import prefer_installed_pyspark
 from reliability.spark.process import call_process
@@ -62,11 +71,12 @@ class CheckedColumn:
     spark: str
     postgres: str
     is_key: bool
+    is_carried: bool = True
 
     @property
     def fits(self) -> bool:
         """Say whether every value of the Spark type fits."""
-        return fits(self.spark, self.postgres)
+        return fits(self.spark, self.postgres, is_carried=self.is_carried)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -224,7 +234,8 @@ class _Check:
 
     def _run_step(self, step: Step) -> None:
         states = [state for state in self.topology.states if state.name in step.feeds]
-        inputs = [self._staged(name) for name in step.reads] if step.reads else [self.batch]
+        staged = [self._staged(name, step.types_of(name)) for name in step.reads]
+        inputs = staged if step.reads else [self.batch]
         emitted = self.emitted.count
         processed = call_process(self.spark, self.topology, step, states, inputs, emitted)
         for frame in processed.left.values():
@@ -235,13 +246,14 @@ class _Check:
             self.set_aside[state.name] = on_the_way(frame, before | processed.set_aside)
             self.checked.states.append(self._check_state(state, frame))
 
-    def _staged(self, name: str) -> DataFrame:
+    def _staged(self, name: str, declared: Mapping[str, str]) -> DataFrame:
         """Return what a later step reads of a state."""
         from pyspark.sql import functions as F
 
         state = next(state for state in self.topology.states if state.name == name)
         types = StateTables(self.topology.name, state).column_types()
-        columns = [F.col(f"`{c}`").cast(read_as(type_)).alias(c) for c, type_ in types.items()]
+        read = {name: read_as(type_) for name, type_ in types.items()} | {**declared}
+        columns = [F.col(f"`{c}`").cast(type_).alias(c) for c, type_ in read.items()]
         return mark_staged(self.reduced[name].select(*columns, *ACCOUNTING), name)
 
     def _check_state(self, state: State, frame: DataFrame) -> CheckedState:
@@ -260,7 +272,11 @@ class _Check:
         types = dict(with_spark_types(frame, tables).dtypes)
         found.columns = [
             CheckedColumn(
-                name=name, spark=types[name], postgres=postgres, is_key=name in tables.key
+                name=name,
+                spark=types[name],
+                postgres=postgres,
+                is_key=name in tables.key,
+                is_carried=name in state.carried(),
             )
             for name, postgres in tables.column_types().items()
         ]
@@ -354,6 +370,8 @@ def _value_error(value: Any, postgres: str) -> tuple[type[ReliabilityError], str
 def _text_error(value: str, postgres: str) -> tuple[type[ReliabilityError], str] | None:
     if "\0" in value:
         return TextNotStorable, "a text has the character NUL, which Postgres cannot store"
+    if base_type(postgres)[0] == "numeric" and not re.fullmatch(numeric_form(postgres), value):
+        return SchemaMismatch, f"{value[:60]!r} is not a valid {postgres}"
     if postgres == "uuid" and not _UUID.fullmatch(value):
         return UnexpectedAnswer, f"{value[:60]!r} is not a uuid"
     if postgres == "jsonb":

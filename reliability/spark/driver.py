@@ -214,6 +214,7 @@ def _inputs(
                     topology.name,
                     states[name],
                     grant,
+                    step.types_of(name),
                 ),
                 name,
             )

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from reliability.core.errors import SchemaMismatch
-from reliability.core.types import base_type
+from reliability.core.types import base_type, numeric_form
 from reliability.spark.values import MAX_CHARACTERS_IN_ERROR
 
 if TYPE_CHECKING:
@@ -31,6 +31,11 @@ _ARROW = {
     "real": "float32",
     "double precision": "float64",
 }
+# The sign of a number, as numeric_recv reads it.
+_NEGATIVE = 0x4000
+_NAN = 0xC000
+_INFINITE = (0xF000, 0xD000)  # -Infinity, Infinity
+_CHARACTERS_AT_ONCE = 1 << 22
 # An array names the type of its elements, and pgpq names another one for these (pg_type.oid).
 _ELEMENTS = {"uuid": 2950, "character varying": 1043, "timestamp with time zone": 1184}
 
@@ -89,21 +94,24 @@ def with_postgres_types(batch: pa.RecordBatch, types: Mapping[str, str]) -> pa.R
 def _column(name: str, column: pa.Array, type_: str) -> pa.Array:
     base, is_array = base_type(type_)
     if not is_array:
-        return _scalars(name, column, base)
-    elements = _scalars(name, column.flatten(), base)
+        return _scalars(name, column, type_)
+    elements = _scalars(name, column.flatten(), type_.removesuffix("[]"))
     if base in _ELEMENTS:
         return _array_bytes(column, elements, _ELEMENTS[base])
     return _lists(column, elements)
 
 
-def _scalars(name: str, column: pa.Array, base: str) -> pa.Array:
+def _scalars(name: str, column: pa.Array, type_: str) -> pa.Array:
     import pyarrow as pa
 
+    base, _ = base_type(type_)
     match base:
         case "smallint" | "integer" | "bigint" | "real" | "double precision":
             return column.cast(getattr(pa, _ARROW[base])())
         case "numeric" if pa.types.is_integer(column.type):
             return column.cast(pa.int64()).cast(pa.decimal128(19, 0))
+        case "numeric" if _is_text(column):
+            return _numbers(name, column, type_)
         case "uuid":
             return _uuids(name, column)
         case "jsonb":  # its format has a version in front
@@ -126,6 +134,62 @@ def _check_finite(name: str, column: pa.Array, infinity: int) -> None:
             f"column {name}: a day or time is out of range",
             remedy="correct the value at the source; the first day of Postgres is in 4713 BC.",
         )
+
+
+def _is_text(column: pa.Array) -> bool:
+    import pyarrow as pa
+
+    return bool(pa.types.is_string(column.type) or pa.types.is_large_string(column.type))
+
+
+def _numbers(name: str, column: pa.Array, type_: str) -> pa.Array:
+    """Read the texts of numbers, which may have more digits than Arrow's decimals, or be NaN."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    form = rf"^(?:{numeric_form(type_)})$"
+    wrong = column.filter(pc.invert(pc.match_substring_regex(column, form)))
+    if len(wrong):
+        raise SchemaMismatch(
+            f"column {name}: {wrong[0].as_py()[:MAX_CHARACTERS_IN_ERROR]!r} is not a valid {type_}",
+            remedy="correct the value at the source, or widen the column.",
+        )
+    longest = pc.max(pc.utf8_length(column)).as_py() or 1
+    rows = max(_CHARACTERS_AT_ONCE // longest, 1)
+    parts = [_numeric_bytes(column.slice(n, rows)) for n in range(0, len(column), rows)]
+    return pa.concat_arrays(parts) if parts else column.cast(pa.large_binary())
+
+
+def _numeric_bytes(texts: pa.Array) -> pa.Array:
+    """Return what numeric_recv reads: how many digits to the base of 10,000, where they begin, ...
+
+    ... the sign, how many digits to show after the point, and the digits. It removes zeros at both
+    ends, so all texts can have as many digits before and after the point.
+    """
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    is_finite, is_negative = pc.match_substring_regex(texts, "[0-9]"), pc.starts_with(texts, "-")
+    finite = pc.utf8_ltrim(pc.fill_null(pc.if_else(is_finite, texts, "0"), "0"), "+-")
+    whole = pc.replace_substring_regex(finite, r"[.].*", "")
+    fraction = pc.replace_substring_regex(finite, "^[0-9]+[.]?", "")
+    before, after = (-(-pc.max(pc.utf8_length(part)).as_py() // 4) for part in (whole, fraction))
+    padded = pc.utf8_lpad(whole, 4 * before, "0"), pc.utf8_rpad(fraction, 4 * after, "0")
+    joined = pc.binary_join_element_wise(*padded, "").buffers()[2]
+    each = np.frombuffer(joined, np.uint8, len(texts) * 4 * (before + after)).astype(np.int16)
+    ones = each.reshape(len(texts), -1, 4) - ord("0")
+    digits = ((ones[..., 0] * 10 + ones[..., 1]) * 10 + ones[..., 2]) * 10 + ones[..., 3]
+    infinite = pc.if_else(pc.equal(texts, "NaN"), _NAN, pc.if_else(is_negative, *_INFINITE))
+    sign = pc.if_else(is_finite, pc.if_else(is_negative, _NEGATIVE, 0), infinite)
+    head = [
+        np.full(len(texts), before + after),
+        np.full(len(texts), before - 1),
+        pc.fill_null(sign, 0).to_numpy(),
+        pc.utf8_length(fraction).to_numpy(),
+    ]
+    values = _big_endian(np.hstack([np.stack(head, axis=1), digits]), ">i2")
+    return pc.if_else(texts.is_valid(), values, pa.scalar(None, values.type))
 
 
 def _uuids(name: str, column: pa.Array) -> pa.Array:

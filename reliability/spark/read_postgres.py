@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, BinaryIO, cast
 from reliability.core.errors import SchemaMismatch
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.queries import queries as named_queries
+from reliability.spark.values import MAX_CHARACTERS_IN_ERROR
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -150,10 +151,12 @@ def _decimals(name: str, texts: pa.ChunkedArray, type_: pa.Decimal128Type) -> pa
     if pc.all(fits).as_py() is False:
         value = texts.filter(pc.invert(fits))[0].as_py()
         raise SchemaMismatch(
-            f"column {name}: {value} is not a valid {type_}",
-            remedy="correct the value at the source, or read the column as a string.",
+            f"column {name}: {value[:MAX_CHARACTERS_IN_ERROR]} is no decimal({type_.precision},"
+            f"{type_.scale}), as which it is read; types={{'{name}': 'string'}} of the TableSpout "
+            f"or types={{'STATE.{name}': 'string'}} of the Step reads any number",
         )
-    return texts.cast(type_)
+    zeros = rf"(\.\d{{{type_.scale}}})0*$" if type_.scale else r"()\.0*$"
+    return pc.replace_substring_regex(texts, zeros, r"\1").cast(type_)
 
 
 def _arrow_types(columns: tuple[tuple[str, str], ...]) -> dict[str, pa.DataType]:

@@ -6,6 +6,7 @@ as if the step had read the batch itself.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from reliability.core.attempt import Grant
@@ -21,7 +22,12 @@ if TYPE_CHECKING:
 
 
 def staged_frame(
-    spark: SparkSession, connection: LedgerConnection, topology: str, state: State, grant: Grant
+    spark: SparkSession,
+    connection: LedgerConnection,
+    topology: str,
+    state: State,
+    grant: Grant,
+    types: Mapping[str, str],
 ) -> DataFrame:
     """Return what an attempt staged for a state: key, values, hidden counts, `_x` and `_n`.
 
@@ -29,6 +35,7 @@ def staged_frame(
     notation.
 
     :param connection: a session in the state's database
+    :param types: of columns that are read in another type
     """
     tables = StateTables(topology, state)
     columns = tables.column_types() | {"_x": "bigint", "_n": "bigint"}
@@ -42,5 +49,6 @@ def staged_frame(
             )
             for n in range(parts)
         ]
-    schema = ", ".join(f"`{name}` {read_as(type_)}" for name, type_ in columns.items())
+    read = {name: read_as(type_) for name, type_ in columns.items()} | {**types}
+    schema = ", ".join(f"`{name}` {type_}" for name, type_ in read.items())
     return read_postgres(spark, connection.dsn, [query.decode() for query in queries], schema)

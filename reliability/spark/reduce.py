@@ -132,9 +132,9 @@ def _check_columns(frame: DataFrame, state: State) -> None:
 
 
 def _check_types(staged: DataFrame, tables: StateTables) -> None:
-    found = dict(staged.dtypes)
+    found, carried = dict(staged.dtypes), tables.state.carried()
     for name, type_ in tables.column_types().items():
-        if not fits(found[name], type_):
+        if not fits(found[name], type_, is_carried=name in carried):
             raise SchemaMismatch(
                 f"state {tables.state.name}: column {name} is {type_} in Postgres, and "
                 f"{found[name]} in Spark does not fit it"

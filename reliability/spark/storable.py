@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from reliability.core.aggregators.column import quoted
 from reliability.core.state import State
-from reliability.core.types import base_type, is_written_as_json, whole_digits
+from reliability.core.types import base_type, is_written_as_json, numeric_form, whole_digits
 from reliability.spark.frames import JSON_OPTIONS
 
 if TYPE_CHECKING:
@@ -76,6 +76,8 @@ def _wrong(value: Column, spark: str, postgres: str) -> Iterator[Column]:
         yield value.isNotNull() & (~_is_json(value) | value.rlike(_ESCAPED_NUL))
     elif is_written_as_json(spark, base):
         yield F.to_json(value, JSON_OPTIONS).rlike(_ESCAPED_NUL)
+    elif base == "numeric" and spark == "string":
+        yield ~value.rlike(rf"\A(?:{numeric_form(postgres)})\z")
     elif base == "numeric":
         yield from _too_large(value, spark, postgres)
     elif spark == "date":

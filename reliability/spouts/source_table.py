@@ -17,7 +17,7 @@ from reliability.core.errors import InvalidDefinition, ReliabilityError, TableUn
 from reliability.core.fold import Fold, reserved
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
 from reliability.core.lineage import Dataset, table_dataset
-from reliability.core.types import read_as
+from reliability.core.types import check_read_as, read_as
 from reliability.settings import database_dsn
 
 if TYPE_CHECKING:
@@ -39,7 +39,6 @@ _OTHER_KINDS = {
 }
 _LAG_TYPE = "timestamp with time zone"
 _MODIFIER = re.compile(r"\((\d+)(?:,(-?\d+))?\)")
-_MAX_DIGITS = 38  # of a decimal in Spark
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +55,12 @@ class SourceTable:
         schema, dot, table = self.name.partition(".")
         return (schema, table) if dot else ("public", self.name)
 
-    def columns(self, wanted: Sequence[str], lag_column: str = "") -> dict[str, str]:
+    def columns(
+        self, wanted: Sequence[str], lag_column: str = "", types: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
         """Return the columns, name -> Spark type: all, or the wanted ones in their order.
 
+        :param types: of columns that are read in another type than their own
         :raises InvalidDefinition: there is no such table or column, the key is not unique, the lag
             column may be NULL or is no timestamptz, or Spark cannot tell columns apart
         """
@@ -83,7 +85,9 @@ class SourceTable:
                 f"table {self.name}: its key {self.key} must be an integer, NOT NULL, with a "
                 "unique index of its own"
             )
-        return {name: _spark_type(found[name]["type"]) for name in wanted or found}
+        read = {name: found[name]["type"] for name in wanted or found}
+        check_read_as(types or {}, read, f"table {self.name}")
+        return {name: _spark_type(type_) for name, type_ in read.items()} | {**(types or {})}
 
     def _check_kind(self, row: Mapping[str, Any] | None) -> None:
         schema, table = self.place
@@ -232,4 +236,6 @@ def _spark_type(postgres_type: str) -> str:
     if match is None or not postgres_type.startswith("numeric"):
         return read_as(_MODIFIER.sub("", postgres_type))
     precision, scale = int(match[1]), int(match[2] or 0)
-    return read_as(postgres_type) if 0 <= scale <= precision <= _MAX_DIGITS else "string"
+    if scale < 0:  # it ends with so many zeros before the point
+        precision, scale = precision - scale, 0
+    return read_as(_MODIFIER.sub(f"({precision},{scale})", postgres_type))

@@ -21,8 +21,8 @@ keys of a txid as ranges: a few bytes for a txid without gaps, about 40 more for
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from reliability.core.aggregators.column import quoted
@@ -103,6 +103,8 @@ class TableSpout:
     :param lag_seconds: take no lock, and ignore rows that are younger by `lag_column`, a
         timestamptz that is NOT NULL
     :param opaque: a new attempt of a txid may read other rows, until the txid commits
+    :param types: column -> the Spark type in which it is read, `string` or, of a numeric,
+        `decimal(p,s)`. By default a numeric without digits is a decimal(38,18)
     """
 
     table: str
@@ -113,6 +115,7 @@ class TableSpout:
     lag_seconds: int | None = None
     lag_column: str = ""
     opaque: bool = False
+    types: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.max_rows_per_batch < 1:
@@ -148,7 +151,7 @@ class TableSpout:
         :raises TableUnreadable: the table stays locked, or its database refuses
         :raises InvalidDefinition: the table does not have these `columns` or this `key`
         """
-        self.source_table.columns(self.columns, self.lag_column)
+        self.source_table.columns(self.columns, self.lag_column, self.types)
         lag = None if self.lag_seconds is None else (self.lag_column, self.lag_seconds)
         batches, changed = self.source_table.new_batches(
             allocated.keys(self.source), lag, self.max_rows_per_batch
@@ -211,7 +214,7 @@ class TableSpout:
 
         Each query selects the columns in this order, followed by the row's tuple id.
         """
-        columns = self.source_table.columns(self.columns)
+        columns = self.source_table.columns(self.columns, types=self.types)
         parts = [
             (write_ranges(part), item.id_version)
             for item in _tables(meta.items)

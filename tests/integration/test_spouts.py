@@ -482,7 +482,7 @@ def test_values_survive_the_way_from_postgres_to_spark(database, dsn, spark):
 def test_a_value_that_would_lose_a_digit_is_an_error(database, dsn, spark):
     queries = [f"SELECT {number}::numeric" for number in ("1.5", "12345678901234567890123456789")]
     frame = read_postgres(spark, dsn, queries, "n decimal(38,10)")
-    with pytest.raises(Exception, match=r"column n: 1234567890.* is not a valid decimal"):
+    with pytest.raises(Exception, match=r"column n: 1234567890.* is no decimal"):
         frame.collect()
 
 

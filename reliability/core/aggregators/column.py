@@ -29,6 +29,7 @@ class Column:
     :param order: ORDER BY terms over the staged rows of a key; `fold` takes the first row
     :param is_count: an empty row has 0 here, not NULL
     :param is_rounded: a sum of floats, whose last digits depend on the order of addition
+    :param is_compared: Spark compares the values to find this one
     """
 
     name: str
@@ -40,6 +41,7 @@ class Column:
     order: str = ""
     is_count: bool = False
     is_rounded: bool = False
+    is_compared: bool = False
 
     @property
     def is_exact_sum(self) -> bool:

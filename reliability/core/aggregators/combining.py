@@ -131,4 +131,5 @@ def _extreme(name: str, type_: str, spark: str, fold: str, pick: str) -> Column:
         spark=spark,
         fold=f"{fold}({staged})",
         combine=f"{pick}({target}, {{added.{name}}})",
+        is_compared=True,
     )

@@ -110,6 +110,7 @@ def winning_row(
             fold=f"first_value({{staged.{name}}})",
             combine=f"CASE WHEN {wins} THEN {{added.{name}}} ELSE {{target.{name}}} END",
             order=_order_of_staged(keys, tuple_id, least),
+            is_compared=name in keys,
         )
         for name, type_ in types.items()
     )

@@ -1,0 +1,254 @@
+"""Numbers beyond Spark's, which only Postgres can hold."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from decimal import Decimal
+from io import BytesIO
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from psycopg2.sql import SQL
+
+from reliability import (
+    Append,
+    FileSpout,
+    First,
+    Latest,
+    Max,
+    State,
+    Step,
+    Sum,
+    TableSpout,
+    Topology,
+)
+from reliability.core.errors import InvalidDefinition, SchemaMismatch
+from reliability.core.spout import NoItems
+from reliability.spark.encode import encode
+from reliability.spark.reduce import reduce_frame
+from reliability.states.tables import StateTables
+from reliability.transaction.correct.rollback import roll_back
+from tests.support.fix_postgres import own_session, rolled_back, rows
+from tests.support.one_state import TOPOLOGY
+
+# --- what only Postgres can hold -----------------------------------------------------------------
+
+NUMBERS = [
+    "1000000000000000000000",  # 1e21
+    "0.1234567890123456789",  # 19 digits after the point
+    "-12.50",
+    "0.000",
+    "9" * 300 + "." + "9" * 200,
+    "NaN",
+    "Infinity",
+    "-Infinity",
+]
+SOURCE = "CREATE TABLE public.numbers (k bigint PRIMARY KEY, v numeric, w numeric(40,2))"
+BOTH = "SELECT k, v::text, w::text FROM {} ORDER BY k"
+
+
+@pytest.fixture
+def source(dsn):
+    with closing(own_session(dsn)) as session:
+        session.autocommit = True
+        cursor = session.cursor()
+        cursor.execute(SOURCE)
+        for number in NUMBERS:
+            cursor.execute("INSERT INTO numbers SELECT count(*), %s, 5 FROM numbers", (number,))
+        yield cursor
+
+
+def to_both(batch):
+    return {"kept": batch, "appended": batch}
+
+
+def hand_on(kept, appended):
+    return {"again": kept, "listed": appended}
+
+
+def carried(**values):
+    by = {"k": "bigint"}
+    return {"v": values.get("v", Latest("v", by, "numeric")), "w": First("w", by, "numeric(40,2)")}
+
+
+APPENDED = {"k": Append("k", "bigint"), "v": Append("v", "numeric"), "w": Append("w", "numeric")}
+TEXTS = {"kept.v": "string", "appended.v": "string", "appended.w": "string"}
+
+
+def numbers_topology(types, read):
+    return Topology(
+        "numbers",
+        spout=TableSpout("numbers", key="k", types=types),
+        states=[
+            State("kept", key={"k": "bigint"}, values=carried()),
+            State("appended", values=APPENDED),
+            State("again", key={"k": "bigint"}, values=carried()),
+            State("listed", values=APPENDED),
+        ],
+        steps=[
+            Step("first", to_both, feeds=["kept", "appended"]),
+            Step("second", hand_on, feeds=["again", "listed"], reads=["kept", "appended"],
+                 types=read),
+        ],
+        module=__name__,
+    )  # fmt: skip
+
+
+def test_every_number_of_postgres_goes_through_spark_as_a_text(source, connection, pipeline):
+    """From a table into a state, through a step that reads it; by a replay; and out again."""
+    pipe = pipeline(numbers_topology({"v": "string"}, TEXTS))
+    assert pipe.emit(None) == [1]
+    pipe.transact(1)
+    wanted = [(k, number, "5.00") for k, number in enumerate(NUMBERS)]
+    tables = ("kept", "appended", "again", "listed")
+    assert {t: rows(connection, BOTH.format(t)) for t in tables} == dict.fromkeys(tables, wanted)
+    source.execute("INSERT INTO numbers VALUES (100, '-1e-30', 0.5)")
+    assert pipe.again("later").emit(None) == [2]
+    again = pipe.again()
+    assert again.emit(None) == [1]
+    again.transact(1)
+    assert {t: rows(connection, BOTH.format(t)) for t in tables} == dict.fromkeys(tables, wanted)
+    roll_back(connection, "numbers", 0, "a test")
+    assert {t: rows(connection, BOTH.format(t)) for t in tables} == {t: [] for t in tables}
+
+
+def test_a_number_that_does_not_fit_its_decimal_is_told_with_what_to_write(
+    source, connection, pipeline
+):
+    pipe = pipeline(numbers_topology({}, {}))
+    pipe.emit(None)
+    said = (
+        r"column v: 1000000000000000000000 is no decimal.*; types=.'v': 'string'. of the TableSpout"
+    )
+    with pytest.raises(SchemaMismatch, match=said):
+        pipe.transact(1)
+
+
+def to_totals(batch):
+    return {"totals": batch}
+
+
+def to_copies(totals):
+    return {"copies": totals.select("total", "_x", "_n")}
+
+
+@pytest.mark.parametrize(
+    ("types", "refused"),
+    [
+        (
+            {},
+            r"column total: 0.90000000000000000005 is no .* types=.'STATE.total': 'string'. of the",
+        ),
+        ({"totals.total": "decimal(38,20)"}, ""),
+        ({"totals.total": "string"}, ""),
+    ],
+)
+def test_a_step_reads_a_sum_with_the_digits_that_it_declares(
+    tmp_path, connection, pipeline, types, refused
+):
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    part = [Decimal("0.45000000000000000002"), Decimal("0.45000000000000000003")]
+    pq.write_table(pa.table({"v": pa.array(part, pa.decimal128(30, 20))}), tmp_path / "a.parquet")
+    topology = Topology(
+        "sums",
+        spout=FileSpout(f"{tmp_path}/*.parquet"),
+        states=[
+            State("totals", values={"total": Sum("v", "numeric")}),
+            State("copies", values={"total": Append("total", "numeric")}),
+        ],
+        steps=[
+            Step("first", to_totals, feeds=["totals"]),
+            Step("second", to_copies, feeds=["copies"], reads=["totals"], types=types),
+        ],
+        module=__name__,
+    )
+    pipe = pipeline(topology)
+    pipe.emit(None)
+    if refused:
+        with pytest.raises(SchemaMismatch, match=refused):
+            pipe.transact(1)
+        return
+    pipe.transact(1)
+    assert rows(connection, "SELECT total FROM copies") == [(sum(part),)]
+
+
+def test_what_cannot_be_read_so_is_refused_when_it_is_declared(source):
+    for types, said in (
+        ({"x": "string"}, "names x, which is no column"),
+        ({"v": "double"}, "column v is numeric, which cannot be read as double"),
+        ({"v": "decimal(39,0)"}, "cannot be read as"),
+        ({"k": "decimal(38,0)"}, "column k is bigint"),
+    ):
+        with pytest.raises(InvalidDefinition, match=said):
+            TableSpout("numbers", key="k", types=types).plan(None, NoItems())
+    with pytest.raises(InvalidDefinition, match=r"step second: types= names again\.v"):
+        numbers_topology({}, {"again.v": "string"})
+
+
+def test_texts_are_no_numbers_where_spark_compares_them(spark):
+    """It would take 9 for greater than 10, and adds texts up as doubles."""
+    frame = spark.sql("SELECT '9' AS v, 1L AS k, 1L AS _x, 1L AS _n")
+    by_text = Latest("k", {"v": "numeric"}, "bigint")
+    for value in (Max("v", "numeric"), by_text, Sum("v", "numeric"), Append("v", "numeric[]")):
+        with pytest.raises(SchemaMismatch):
+            reduce_frame(frame, StateTables(TOPOLOGY, State("s", values={"m": value})))
+
+
+# --- texts of numbers in a binary COPY -----------------------------------------------------------
+
+TEXT = st.one_of(
+    st.decimals(allow_nan=False, allow_infinity=False).map(lambda value: f"{value:f}"),
+    st.integers(-(10**60), 10**60).map(str),
+    st.sampled_from([*NUMBERS, "-0", "+1", "-0.0000", "000123.4500", "10000", "0.00010000"]),
+)
+
+
+@pytest.mark.parametrize("type_", ["numeric", "numeric(1000,400)"])
+def test_texts_become_the_numbers_that_postgres_reads(connection, type_):
+    import pyarrow as pa
+
+    allowed = TEXT if type_ == "numeric" else TEXT.filter(lambda text: "Inf" not in text)
+
+    @settings(max_examples=100, deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.none() | allowed, max_size=8))
+    def holds(texts):
+        batch = pa.record_batch({"n": pa.array(range(len(texts)), pa.int32()),
+                                 "v": pa.array(texts, pa.string())})  # fmt: skip
+        tx.run(SQL("TRUNCATE one"))
+        batches = [batch.slice(0, 2), batch.slice(2)]
+        stream = b"".join(encode(iter(batches), {"n": "integer", "v": type_}))
+        tx.copy("COPY one FROM STDIN (FORMAT binary)", BytesIO(stream))
+        found = [row["v"] for row in tx.all(SQL("SELECT v::text AS v FROM one ORDER BY n"))]
+        cast = (
+            f"SELECT CAST(t AS {type_})::text AS v FROM unnest(%(texts)s::text[])"
+            " WITH ORDINALITY AS t(t, n) ORDER BY n"
+        )
+        assert found == [row["v"] for row in tx.all(SQL(cast), texts=texts)]
+
+    with rolled_back(connection) as tx:
+        tx.run(SQL(f"CREATE TEMPORARY TABLE one (n integer, v {type_}) ON COMMIT DROP"))
+        holds()
+
+
+@pytest.mark.parametrize(
+    ("type_", "text"),
+    [
+        ("numeric", "1e3"),
+        ("numeric", ".5"),
+        ("numeric", ""),
+        ("numeric", " 1"),
+        ("numeric(3,1)", "1.25"),
+        ("numeric(3,1)", "100"),
+        ("numeric(3,1)", "Infinity"),
+        ("numeric(2,4)", "0.01"),
+    ],
+)
+def test_a_text_that_is_no_such_number_is_refused_and_never_rounded(type_, text):
+    import pyarrow as pa
+
+    batch = pa.record_batch({"v": ["0", None, text]})
+    with pytest.raises(SchemaMismatch, match=r"column v: .* is not a valid numeric"):
+        list(encode(iter([batch]), {"v": type_}))
