@@ -15,6 +15,7 @@ from reliability.core.types import fits, is_written_as_json
 from reliability.spark import catalyst
 from reliability.spark.accounting import with_accounting
 from reliability.spark.frames import FOLD_N, FOLD_X, JSON_OPTIONS, ROWS
+from reliability.spark.sums import in_spark
 from reliability.states.digest import DIGEST
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 
@@ -81,7 +82,11 @@ def with_spark_types(frame: DataFrame, tables: StateTables) -> DataFrame:
 
     state = tables.state
     _check_columns(frame, state)
-    values = [F.expr(column.spark).alias(column.name) for column in state.columns()]
+    types = dict(frame.dtypes)
+    values = [
+        F.expr(in_spark(column, types.get(column.sums))).alias(column.name)
+        for column in state.columns()
+    ]
     if state.is_append:
         reduced = frame.select(
             *state.key, *values, F.expr(ROW_X).alias("_x"), F.expr(ROW_N).alias("_n")

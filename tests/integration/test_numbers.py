@@ -1,10 +1,12 @@
-"""Numbers beyond Spark's, which only Postgres can hold."""
+"""Numbers beyond Spark's: sums that overflow on their way, and what only Postgres can hold."""
 
 from __future__ import annotations
 
+import random
 from contextlib import closing
-from decimal import Decimal
+from decimal import Decimal, localcontext
 from io import BytesIO
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -13,6 +15,7 @@ from psycopg2.sql import SQL
 
 from reliability import (
     Append,
+    Avg,
     FileSpout,
     First,
     Latest,
@@ -27,10 +30,86 @@ from reliability.core.errors import InvalidDefinition, SchemaMismatch
 from reliability.core.spout import NoItems
 from reliability.spark.encode import encode
 from reliability.spark.reduce import reduce_frame
+from reliability.spark.values import translate_value_errors
 from reliability.states.tables import StateTables
 from reliability.transaction.correct.rollback import roll_back
+from tests.integration.test_reduce import stage
 from tests.support.fix_postgres import own_session, rolled_back, rows
-from tests.support.one_state import TOPOLOGY
+from tests.support.one_state import TOPOLOGY, OneState
+
+LEAST, GREATEST = -(2**63), 2**63 - 1
+
+# --- sums ----------------------------------------------------------------------------------------
+
+KNOWN: dict[str, list[list[Any]]] = {
+    "bigint": [[GREATEST, 1, -10], [LEAST, -1, None, 10], [None], [GREATEST, LEAST], [-10, -1]],
+    "decimal(38,0)": [
+        [Decimal("9" * 38)] * 3,
+        [Decimal("9" * 38), Decimal(1), Decimal(-10)],
+        [None, None],
+        [Decimal(-(10**28)), Decimal(10**28 - 1), Decimal(10**28 - 1)],
+    ],
+    "decimal(38,38)": [
+        [Decimal("1e-38"), Decimal("-0." + "9" * 38)],
+        [Decimal("0." + "9" * 38)] * 2,
+        [Decimal("-1e-10"), Decimal("-9e-38"), None],
+    ],
+    "decimal(38,18)": [[Decimal(0)], [Decimal("1.5")], [Decimal(10) ** 19 * 9] * 30],
+    "decimal(29,1)": [[Decimal("9" * 28 + ".9"), Decimal("-0.1")], [Decimal(10**28 - 1)] * 9],
+}
+
+
+def random_values(type_):
+    """Sums of numbers near the ends of the type, and near those of its lower half."""
+    dice = random.Random(type_)
+    ends = [1, 0, 5, 10**28, 10**28 - 1, 10**28 + 1, 10**37, 10**38 - 1]
+    scale = int(type_.rstrip(")").split(",")[1])
+
+    def value():
+        if dice.random() < 0.1:
+            return None
+        number = dice.choice([*ends, dice.randrange(10**38), dice.randrange(10**29)])
+        return Decimal(f"{dice.choice('+-')}{number}E-{scale}")
+
+    return [[value() for _ in range(dice.choice([1, 2, 3, 7]))] for _ in range(100)]
+
+
+def exact(values):
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+@pytest.mark.parametrize("type_", KNOWN)
+def test_what_adds_up_to_a_number_that_fits_is_right(connection, spark, type_):
+    """Spark's own sums fail at 2^63 and at 10^38, and in another order of the rows they do not."""
+    groups = KNOWN[type_] + (random_values(type_) if "38" in type_ else [])
+    values: dict[str, Any] = {"total": Sum("v", "numeric"), "mean": Avg("v")}
+    if type_ == "bigint":
+        values["fits"] = Sum("v", "bigint")
+    read = [(k, v, k, 1) for k, group in enumerate(groups) for v in group]
+    frame = spark.createDataFrame(read, f"k bigint, v {type_}, _x bigint, _n bigint")
+    with rolled_back(connection) as tx, localcontext() as context:
+        context.prec = 200
+        one = OneState(tx, State("s", key={"k": "bigint"}, values=values))
+        assert stage(one, frame, 1).count == len(read)
+        one.change(1, 0, None)
+        wanted = [(k, exact(group)) for k, group in enumerate(groups)]
+        assert one.select("k, total") == wanted
+        if type_ == "bigint":
+            assert one.select("k, fits") == wanted
+        assert one.select("count(*) FILTER (WHERE mean <> total / _mean_count)") == [(0,)]
+        stage(one, frame.where("k = 0"), 1, 1)
+        one.change(1, 1, 0)
+        assert one.select("k, total") == wanted[:1]
+
+
+def test_a_sum_that_does_not_fit_its_type_is_refused_with_the_number(connection, spark):
+    frame = spark.createDataFrame([(GREATEST,), (1,)], "v bigint").selectExpr("v", "v _x", "1L _n")
+    tables = StateTables(TOPOLOGY, State("s", values={"total": Sum("v")}))
+    said = f"column total: {GREATEST + 1}, the sum of one key"
+    with pytest.raises(SchemaMismatch, match=said), translate_value_errors():
+        reduce_frame(frame, tables).collect()
+
 
 # --- what only Postgres can hold -----------------------------------------------------------------
 

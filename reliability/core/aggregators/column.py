@@ -30,6 +30,7 @@ class Column:
     :param is_count: an empty row has 0 here, not NULL
     :param is_rounded: a sum of floats, whose last digits depend on the order of addition
     :param is_compared: Spark compares the values to find this one
+    :param sums: the column of the frame whose exact sum this is; Spark's own sum may overflow
     """
 
     name: str
@@ -42,6 +43,7 @@ class Column:
     is_count: bool = False
     is_rounded: bool = False
     is_compared: bool = False
+    sums: str = ""
 
     @property
     def is_exact_sum(self) -> bool:

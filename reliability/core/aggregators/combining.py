@@ -118,6 +118,7 @@ def _sum_and_count(name: str, count: str, column: str, type_: str) -> tuple[Colu
         if is_exact(type_)
         else None,
         is_rounded=not is_exact(type_),
+        sums=column if is_exact(type_) else "",
     )
     return (value, count_column(count, f"count({quoted(column)})"))
 
