@@ -81,7 +81,7 @@ def exact(values):
 
 @pytest.mark.parametrize("type_", KNOWN)
 def test_what_adds_up_to_a_number_that_fits_is_right(connection, spark, type_):
-    """Spark's own sums fail at 2^63 and at 10^38, and in another order of the rows they do not."""
+    """H3: Spark's own sums fail at 2^63 and at 10^38, depending on the order of the rows."""
     groups = KNOWN[type_] + (random_values(type_) if "38" in type_ else [])
     values: dict[str, Any] = {"total": Sum("v", "numeric"), "mean": Avg("v")}
     if type_ == "bigint":

@@ -334,6 +334,14 @@ MUTANTS = (
     ),
     Mutant(
         rule="E1",
+        name="the files of a table are read as any others",
+        path="reliability/spouts/file.py",
+        old="        check_no_table(new)\n",
+        new="",
+        tests=("tests/unit/test_spout_plans.py::test_a_table_is_found_before_anything_is_emitted",),
+    ),
+    Mutant(
+        rule="E1",
         name="another spelling is another file",
         path="reliability/spouts/filesystem.py",
         old="        found.setdefault(os.path.join(identities[parent], name), listed)\n",
@@ -1201,6 +1209,16 @@ MUTANTS = (
         old="CAST({{target.{name}}} AS numeric)",
         new="{{target.{name}}}",
         tests=(SUMS + "test_what_is_left_without_the_old_part_need_not_fit",),
+    ),
+    Mutant(
+        rule="H3",
+        name="Spark adds bigints as bigints",
+        path="reliability/spark/sums.py",
+        old='    if type_ == "bigint":\n',
+        new="    if False:\n",
+        tests=(
+            "tests/integration/test_numbers.py::test_what_adds_up_to_a_number_that_fits_is_right",
+        ),
     ),
     Mutant(
         rule="H2",

@@ -598,7 +598,7 @@ def names_in(root, pattern):
 @pytest.mark.parametrize("pattern", ["lake/t/**/*.csv", "lake/t/{}/*.csv"])
 @pytest.mark.parametrize("name", TABLES)
 def test_files_of_a_table_are_refused_however_deep_they_lie(lake, name, pattern):
-    """A file that the table has replaced stays, and would count twice."""
+    """E1: a file that the table has replaced stays, and would count twice."""
     root, write = lake
     for file in TABLES[name]:
         write(file)
@@ -620,6 +620,7 @@ def test_what_only_looks_like_a_table_is_read(lake):
 
 
 def test_a_table_is_found_before_anything_is_emitted(tmp_path):
+    """E1."""
     (tmp_path / "_delta_log").mkdir()
     parquet(tmp_path / "a.parquet")
     with pytest.raises(SourceIsATable, match="above it has _delta_log"):
