@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 CHUNK_BYTES = 4 << 20
+_CONVERSION = re.compile(r"column #(\d+): .*invalid value '(.*)'", re.S)
 _DECIMAL = re.compile(r"^decimal\((\d+),(-?\d+)\)$")
 
 
@@ -120,20 +121,26 @@ def _to_arrow(chunk: bytes, columns: tuple[tuple[str, str], ...]) -> list[pa.Rec
     types = _arrow_types(columns)
     # pyarrow's own conversion of text to decimals overflows silently.
     parsed = {n: pa.string() if pa.types.is_decimal(type_) else type_ for n, type_ in types.items()}
-    table = csv.read_csv(
-        io.BytesIO(chunk),
-        csv.ReadOptions(column_names=list(types), block_size=len(chunk) + 1, use_threads=False),
-        # A row of one column that is NULL is an empty line.
-        csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
-        csv.ConvertOptions(
-            column_types=parsed,
-            null_values=[""],
-            strings_can_be_null=True,
-            quoted_strings_can_be_null=False,
-            true_values=["t"],
-            false_values=["f"],
-        ),
-    )
+    try:
+        table = csv.read_csv(
+            io.BytesIO(chunk),
+            csv.ReadOptions(column_names=list(types), block_size=len(chunk) + 1, use_threads=False),
+            # A row of one column that is NULL is an empty line.
+            csv.ParseOptions(newlines_in_values=True, ignore_empty_lines=False),
+            csv.ConvertOptions(
+                column_types=parsed,
+                null_values=[""],
+                strings_can_be_null=True,
+                quoted_strings_can_be_null=False,
+                true_values=["t"],
+                false_values=["f"],
+            ),
+        )
+    except pa.ArrowInvalid as error:  # a day or time that Spark does not have, such as infinity
+        if (found := _CONVERSION.search(str(error))) is None:
+            raise
+        name, type_ = columns[int(found[1])]
+        raise _unreadable(name, found[2], type_) from error
     for index, (name, type_) in enumerate(types.items()):
         if pa.types.is_decimal(type_):
             table = table.set_column(index, name, _decimals(name, table.column(index), type_))
@@ -150,13 +157,17 @@ def _decimals(name: str, texts: pa.ChunkedArray, type_: pa.Decimal128Type) -> pa
     )
     if pc.all(fits).as_py() is False:
         value = texts.filter(pc.invert(fits))[0].as_py()
-        raise SchemaMismatch(
-            f"column {name}: {value[:MAX_CHARACTERS_IN_ERROR]} is no decimal({type_.precision},"
-            f"{type_.scale}), as which it is read; types={{'{name}': 'string'}} of the TableSpout "
-            f"or types={{'STATE.{name}': 'string'}} of the Step reads any number",
-        )
+        raise _unreadable(name, value, f"decimal({type_.precision},{type_.scale})")
     zeros = rf"(\.\d{{{type_.scale}}})0*$" if type_.scale else r"()\.0*$"
     return pc.replace_substring_regex(texts, zeros, r"\1").cast(type_)
+
+
+def _unreadable(name: str, value: str, type_: str) -> SchemaMismatch:
+    return SchemaMismatch(
+        f"column {name}: {value[:MAX_CHARACTERS_IN_ERROR]} is no {type_}, as which it is read; "
+        f"types={{'{name}': 'string'}} of the TableSpout or types={{'STATE.{name}': 'string'}} of "
+        "the Step reads any value",
+    )
 
 
 def _arrow_types(columns: tuple[tuple[str, str], ...]) -> dict[str, pa.DataType]:

@@ -486,6 +486,20 @@ def test_a_value_that_would_lose_a_digit_is_an_error(database, dsn, spark):
         frame.collect()
 
 
+@pytest.mark.parametrize(
+    ("value", "type_"),
+    [("DATE 'infinity'", "date"), ("TIMESTAMP '0044-03-15 12:00:00 BC'", "timestamp_ntz")],
+)
+def test_a_day_that_spark_does_not_have_is_told_with_its_column(dsn, spark, value, type_):
+    """It was said to be an error of the process function's."""
+    frame = read_postgres(spark, dsn, [f"SELECT 1, {value}"], f"n int, at {type_}")
+    said = rf"SCHEMA_MISMATCH. column at: .* is no {type_}, as which it is read"
+    with pytest.raises(Exception, match=said):
+        frame.collect()
+    text = read_postgres(spark, dsn, [f"SELECT {value}"], "at string").collect()
+    assert text[0]["at"] in ("infinity", "0044-03-15 12:00:00 BC")
+
+
 def test_a_long_row_is_read_whole(database, dsn, spark):
     frame = read_postgres(spark, dsn, ["SELECT n, repeat('x', n) FROM generate_series(9000000, "
                                        "9000003) AS n"], "n int, word string")  # fmt: skip
