@@ -117,7 +117,7 @@ def with_children(plan: Any, new: Iterable[Any], spark: SparkSession) -> Any:
 
 
 def children(plan: Any) -> list[Any]:
-    """Return the children of a plan, without subqueries."""
+    """Return the children of a plan, without subqueries, or of an expression."""
     return sequence(plan.children())
 
 
@@ -131,6 +131,23 @@ def nodes(plan: Any) -> Iterator[Any]:
     yield plan
     for part in parts(plan):
         yield from nodes(part)
+
+
+def expressions(plan: Any) -> Iterator[Any]:
+    """Return a plan's own expressions and all expressions inside them."""
+    for expression in sequence(plan.expressions()):
+        yield from _with_parts(expression)
+
+
+def _with_parts(expression: Any) -> Iterator[Any]:
+    yield expression
+    for part in children(expression):
+        yield from _with_parts(part)
+
+
+def class_name(expression: Any) -> str:
+    """Return the name of an expression's class, which is the same whatever a query calls it."""
+    return str(expression.getClass().getSimpleName())
 
 
 def identity(plan: Any) -> str:

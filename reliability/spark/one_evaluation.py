@@ -22,19 +22,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from reliability.core.errors import EvaluatedTwice
 from reliability.spark import catalyst
 from reliability.spark.carried import Asked, asked_by, carry, with_carried
+from reliability.spark.repeatable import is_repeatable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 logger = logging.getLogger(__name__)
 
-# Their result depends on the order of equal rows, which a shuffle does not keep.
-_ORDER_DEPENDENT = frozenset(
-    {"Deduplicate", "GlobalLimit", "LocalLimit", "Offset", "Sample", "Tail", "Window"}
-)
-# They call a function on rows, for example MapInPandas, FlatMapGroupsInArrow, MapPartitions. Spark
-# does not know whether its result differs.
-_FUNCTION = re.compile(r"(Map|FlatMap|CoGroup|TransformWithState|AppendColumns|TypedFilter).*")
 _REFERENCES = frozenset({"CTERelationRef", "UnionLoopRef"})  # to relations of a WITH
 # in <lambda>(k#1L)#9L, rand(-4962768465676381896)
 _CALL = re.compile(r"\)#(\d+)|\((-?\d{12,})\)")
@@ -171,16 +165,11 @@ class _Uses:
         return _Found(volatile=True)
 
     def _is_volatile(self, frame: DataFrame, plan: Any, identity: str) -> bool:
-        name = str(plan.nodeName())
-        is_leaf = not plan.children().size() and name not in _REFERENCES
+        is_leaf = not plan.children().size() and plan.nodeName() not in _REFERENCES
         differs = (
-            is_leaf
-            or name in _ORDER_DEPENDENT
-            or _FUNCTION.fullmatch(name)
-            or not _is_deterministic(plan)
-            or (self._has_clock and _reads_clock(frame, plan))
+            is_leaf or not is_repeatable(plan) or (self._has_clock and _reads_clock(frame, plan))
         )
-        return bool(differs) and identity not in self.repeatable
+        return differs and identity not in self.repeatable
 
 
 def _made(plan: Any) -> set[int]:
@@ -224,11 +213,6 @@ def _refers_outside(frame: DataFrame, plan: Any, *, in_with: bool) -> bool:
     if subquery.hasOuterReferences(plan):
         return True
     return in_with and any(leaf.nodeName() in _REFERENCES for leaf in _leaves(plan))
-
-
-def _is_deterministic(plan: Any) -> bool:
-    """Check the node's own expressions; LogicalPlan.deterministic would include its children."""
-    return all(expression.deterministic() for expression in catalyst.sequence(plan.expressions()))
 
 
 def _reads_clock(frame: DataFrame, plan: Any) -> bool:

@@ -172,6 +172,57 @@ def test_every_function_of_partitions_or_groups_is_called_once(processed):
         assert found[name] == found[f"other_{name}"]
 
 
+# --- what the order of rows decides --------------------------------------------------------------
+
+
+def first_of_each(batch):
+    """Return the first row of each group after a join, which orders the rows by its kind."""
+    notes = batch.groupBy("g").agg(F.max(F.col("k").cast("string")).alias("note"))
+    fives = batch.select(F.expr("k % 5 AS k"), "g", F.col("k").alias("row"), F.lit(1).alias("same"))
+    first = {"first": F.first("row"), "top": F.max_by("row", "same"), "note": F.max("note")}
+    return notes, aggregate(fives.join(notes, "g"), ["k"], **first)
+
+
+def join_by(notes, spark):
+    """Let Spark broadcast the notes only where their texts are not read."""
+    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", bytes_of(notes.drop("note")))
+
+
+def bytes_of(frame):
+    return frame._jdf.queryExecution().optimizedPlan().stats().sizeInBytes()
+
+
+@pytest.fixture
+def usual_joins(spark):
+    """Choose joins as usual after the test."""
+    yield
+    spark.conf.unset("spark.sql.autoBroadcastJoinThreshold")
+
+
+def test_states_agree_on_first_rows_though_their_plans_join_differently(processed, usual_joins):
+    """V5: Spark calls first() deterministic, and its result differs with the kind of join."""
+
+    def process(batch):
+        notes, per = first_of_each(batch)
+        join_by(notes, batch.sparkSession)
+        unread = per.withColumn("note", F.lit("none"))
+        kinds = [kind_of_join(frame) for frame in (per, unread)]
+        assert kinds == ["SortMergeJoin", "BroadcastHashJoin"]
+        return {"one": per, "other": unread, "dropped": drop(per, "first < 5", "early")}
+
+    read = processed(process, ["one", "other", "dropped"], ["first", "top", "note"])
+    found = {name: {k: row[:2] for k, row in rows.items()} for name, rows in read.items()}
+    assert len(found["one"]) == 5
+    assert found["one"] == found["other"]
+    assert found["dropped"].items() <= found["one"].items()
+
+
+def kind_of_join(frame):
+    plan = frame._jdf.queryExecution().executedPlan().toString()
+    [kind] = {kind for kind in ("SortMergeJoin", "BroadcastHashJoin") if kind in plan}
+    return kind
+
+
 # --- what leaves by chance -----------------------------------------------------------------------
 
 

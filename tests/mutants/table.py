@@ -43,6 +43,7 @@ HIDDEN = "tests/integration/test_hidden_accounting.py::"
 AUDITS = "tests/integration/test_audits.py::"
 FRAMES = "tests/integration/test_frames.py::"
 ONCE = "tests/integration/test_one_evaluation.py::"
+REPEATABLE = "tests/integration/test_repeatable.py::"
 ALERTS = "tests/integration/test_alerts.py::"
 PAGE = "tests/integration/test_page.py::"
 
@@ -1561,10 +1562,37 @@ MUTANTS = (
     Mutant(
         rule="V5",
         name="a function of partitions is taken for repeatable",
-        path="reliability/spark/one_evaluation.py",
-        old="            or _FUNCTION.fullmatch(name)\n",
-        new="",
+        path="reliability/spark/repeatable.py",
+        old="        name in OPERATORS\n        and all(",
+        new="        all(",
         tests=(ONCE + "test_every_function_of_partitions_or_groups_is_called_once",),
+    ),
+    Mutant(
+        rule="V5",
+        name="what Spark calls deterministic is evaluated for each state",
+        path="reliability/spark/repeatable.py",
+        old="        and all(map(_is_repeatable_aggregate, _aggregates(plan, name)))\n",
+        new="",
+        tests=(
+            ONCE + "test_states_agree_on_first_rows_though_their_plans_join_differently",
+            REPEATABLE + "test_what_depends_on_the_order_of_rows_differs",
+        ),
+    ),
+    Mutant(
+        rule="V5",
+        name="a sum of doubles is taken for exact",
+        path="reliability/spark/repeatable.py",
+        old='"FLOAT|DOUBLE|COLLATE"',
+        new='"COLLATE"',
+        tests=(REPEATABLE + "test_what_depends_on_the_order_of_rows_differs",),
+    ),
+    Mutant(
+        rule="V5",
+        name="a random number that Spark calls deterministic is drawn for each state",
+        path="reliability/spark/repeatable.py",
+        old="        and not _draws(plan)\n",
+        new="",
+        tests=(REPEATABLE + "test_which_operations_differ",),
     ),
     Mutant(
         rule="V8",

@@ -1,0 +1,242 @@
+"""What Spark computes alike in every evaluation of the same rows; all else is evaluated once (V5).
+
+Spark's own `deterministic` asks whether a call may differ for one row. It is true for first() and
+for the sum of doubles, whose results differ with the order of rows. That order differs from one
+evaluation to the next: with the join that Spark chooses, with the columns that a state reads, and
+with the time at which parts of a shuffle arrive.
+
+What is not listed here as repeatable counts as not repeatable, so functions of a later Spark and of
+users do. `tests/integration/test_repeatable.py` finds those that nobody has classified.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+from reliability.spark import catalyst
+
+#: Operators of plans whose rows do not depend on the order of their input's. Not among them are
+#: those that choose rows by place (limits, samples, dropDuplicates), order equal ones (windows,
+#: ASOF joins), number them (pandas on Spark), or call a function on many (mapInPandas and the like)
+OPERATORS = frozenset(
+    {
+        "Aggregate",
+        "BinBy",
+        "CTERelationDef",
+        "CTERelationRef",
+        "CollectMetrics",
+        "DeserializeToObject",
+        "Distinct",
+        "EventTimeWatermark",
+        "Except",
+        "Expand",
+        "Filter",
+        "Generate",
+        "Intersect",
+        "Join",
+        "LateralJoin",
+        "PipeOperator",
+        "Project",
+        "RebalancePartitions",
+        "Repartition",
+        "RepartitionByExpression",
+        "ResolvedHint",
+        "SQLFunctionNode",
+        "SerializeFromObject",
+        "Sort",
+        "SubqueryAlias",
+        "Union",
+        "UnionLoop",
+        "UnionLoopRef",
+        "UpdateEventTimeWatermarkColumn",
+        "View",
+        "WithCTE",
+    }
+)
+#: Aggregate functions that give the same for any values
+OF_ANY = frozenset(
+    {
+        "BitAndAgg",
+        "BitOrAgg",
+        "BitXorAgg",
+        "BitmapAndAgg",
+        "BitmapConstructAgg",
+        "BitmapOrAgg",
+        "BloomFilterAggregate",
+        "BoolAnd",
+        "BoolOr",
+        "Count",
+        "CountIf",
+        "CountMinSketchAgg",
+        "HyperLogLogPlusPlus",
+        "PivotFirst",  # of the one row that pivot() has made for a value
+        "RegrCount",
+    }
+)
+#: Aggregate functions that give the same for values of which equal ones are identical, and whose
+#: arithmetic is exact: numbers without a floating point, texts without a collation
+OF_EXACT = frozenset({"Average", "Max", "Min", "Sum"})
+#: All other aggregate functions of Spark, by what makes them differ
+DIFFER = {
+    "they keep the order of rows, or take what comes first": frozenset(
+        {
+            "AnyValue",
+            "CollectList",
+            "CollectSet",
+            "CollectTopK",
+            "CollectUnion",
+            "First",
+            "Last",
+            "LastNonNull",
+            "ListAgg",
+            "NthValue",
+            "SchemaOfVariantAgg",
+        }
+    ),
+    "they choose among equal rows": frozenset(
+        {"MaxBy", "MaxMinByK", "MinBy", "Mode", "PandasMode"},
+    ),
+    "they add floating-point numbers": frozenset(
+        {
+            "Corr",
+            "CovPopulation",
+            "CovSample",
+            "Kurtosis",
+            "Median",
+            "MetricsAggregate",
+            "PandasCovar",
+            "PandasKurtosis",
+            "PandasProduct",
+            "PandasSkewness",
+            "PandasStddev",
+            "PandasVariance",
+            "Percentile",
+            "PercentileCont",
+            "PercentileDisc",
+            "Product",
+            "RegrAvgX",
+            "RegrAvgY",
+            "RegrIntercept",
+            "RegrR2",
+            "RegrSXX",
+            "RegrSXY",
+            "RegrSYY",
+            "RegrSlope",
+            "Skewness",
+            "StddevPop",
+            "StddevSamp",
+            "VariancePop",
+            "VarianceSamp",
+            "VectorAvg",
+            "VectorSum",
+        }
+    ),
+    "their sketch differs with the order of rows, or has chosen at random": frozenset(
+        {
+            "ApproxCountDistinctForIntervals",
+            "ApproxTopK",
+            "ApproxTopKAccumulate",
+            "ApproxTopKCombine",
+            "ApproximatePercentile",
+            "CollectFrequentItems",
+            "HistogramNumeric",
+            "HllSketchAgg",
+            "HllUnionAgg",
+            "KllMergeAggBigint",
+            "KllMergeAggDouble",
+            "KllMergeAggFloat",
+            "KllSketchAggBigint",
+            "KllSketchAggDouble",
+            "KllSketchAggFloat",
+            "ThetaIntersectionAgg",
+            "ThetaSketchAgg",
+            "ThetaUnionAgg",
+            "TupleIntersectionAggDouble",
+            "TupleIntersectionAggInteger",
+            "TupleSketchAggDouble",
+            "TupleSketchAggInteger",
+            "TupleUnionAggDouble",
+            "TupleUnionAggInteger",
+        }
+    ),
+    "they call what a metric view defines, or a function of a user": frozenset(
+        {
+            "ComplexTypedAggregateExpression",
+            "HiveUDAFFunction",
+            "Measure",
+            "PythonUDAF",
+            "ScalaAggregator",
+            "ScalaUDAF",
+            "SimpleTypedAggregateExpression",
+            "V2Aggregator",
+        }
+    ),
+}
+#: Functions of a row that draw random numbers, which Spark calls deterministic
+RANDOM = {
+    "AesEncrypt": "aes_encrypt",
+    "KllSketchMergeBigint": "kll_sketch_merge_bigint",
+    "KllSketchMergeDouble": "kll_sketch_merge_double",
+    "KllSketchMergeFloat": "kll_sketch_merge_float",
+}
+_ADD = frozenset({"Average", "Sum"})
+_KEEP_ONE = frozenset({"Distinct", "Except", "Intersect"})
+_NOT_EXACT = re.compile("FLOAT|DOUBLE|COLLATE")  # -0.0 equals 0.0, and "a" may equal "A"
+_MAY_BE_RANDOM = re.compile("|".join([*RANDOM.values(), r"\.\.\. \d+ more fields"]))
+
+
+def is_repeatable(plan: Any) -> bool:
+    """Say whether a plan's topmost operator makes the same rows of the same input each time."""
+    name = str(plan.nodeName())
+    return (
+        name in OPERATORS
+        and all(each.deterministic() for each in catalyst.sequence(plan.expressions()))
+        and not _draws(plan)
+        and not _keeps_one_of_equals(plan, name)
+        and all(map(_is_repeatable_aggregate, _aggregates(plan, name)))
+    )
+
+
+def _draws(plan: Any) -> bool:
+    """Say whether it calls a function of RANDOM; its text, which may be cut, tells if not."""
+    if not _MAY_BE_RANDOM.search(plan.expressions().mkString()):
+        return False
+    return any(catalyst.class_name(each) in RANDOM for each in catalyst.expressions(plan))
+
+
+def _keeps_one_of_equals(plan: Any, name: str) -> bool:
+    """Say whether it keeps one of several texts that a collation calls equal."""
+    if name == "Aggregate":
+        compared = "".join(map(_type, catalyst.sequence(plan.groupingExpressions())))
+    else:
+        compared = str(plan.schema().sql()) if name in _KEEP_ONE else ""
+    return "COLLATE" in compared
+
+
+def _aggregates(plan: Any, name: str) -> Iterator[Any]:
+    if name == "Aggregate":
+        for each in catalyst.expressions(plan):
+            if catalyst.class_name(each) == "AggregateExpression":
+                yield each.aggregateFunction()
+
+
+def _is_repeatable_aggregate(function: Any) -> bool:
+    name = catalyst.class_name(function)
+    if name not in OF_EXACT:
+        return name in OF_ANY
+    types = map(_type, [function, *catalyst.children(function)])
+    return not any(map(_NOT_EXACT.search, types)) and not _hides_overflow(function, name)
+
+
+def _hides_overflow(function: Any, name: str) -> bool:
+    """Say whether it is NULL if a sum is too great: that depends on what was added first."""
+    if name not in _ADD:
+        return False
+    mode = function.evalContext().evalMode() if name == "Sum" else function.evalMode()
+    return bool(mode.toString() != "ANSI")
+
+
+def _type(expression: Any) -> str:
+    return str(expression.dataType().sql())
