@@ -14,7 +14,6 @@ from the beginning.
 from __future__ import annotations
 
 import logging
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -30,8 +29,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 _REFERENCES = frozenset({"CTERelationRef", "UnionLoopRef"})  # to relations of a WITH
-# in <lambda>(k#1L)#9L, rand(-4962768465676381896)
-_CALL = re.compile(r"\)#(\d+)|\((-?\d{12,})\)")
+# What has an id of its own in each call, or a seed.
+_WITH_ID = frozenset({"AggregateExpression", "PythonUDAF", "PythonUDF", "PythonUDTF"})
+_WITH_SEED = frozenset({"Rand", "RandStr", "Randn", "Shuffle", "Uniform", "Uuid"})
+_LEAST_DRAWN = 2**48  # Spark draws seeds of 64 bits; lesser ones are taken for written ones
 _TOLD, _TOLD_FIELDS = 300, 25
 _LOST = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
@@ -123,7 +124,7 @@ class _Uses:
         seen: dict[object, str] = {}
         for identity, (frame, plan) in self._volatile.items():
             shape = catalyst.identity(carry(plan, asked, frame.sparkSession))
-            for same in (shape, *_made(plan), *_functions(plan)):
+            for same in (shape, *_made(plan), *_calls(plan)):
                 if seen.setdefault(same, identity) != identity:
                     return plan
         return None
@@ -178,11 +179,18 @@ def _made(plan: Any) -> set[int]:
     return {i for _, i in _pairs(plan)} - below
 
 
-def _functions(plan: Any) -> set[str]:
-    """Return what is the same in every copy of a call: a Python function's id, a drawn seed."""
-    below = {i for child in catalyst.children(plan) for _, i in _pairs(child)}
-    found = (match for text in catalyst.texts(plan.expressions()) for match in _CALL.finditer(text))
-    return {match[0] for match in found if not match[1] or int(match[1]) not in below}
+def _calls(plan: Any) -> Iterator[tuple[str, int]]:
+    """Return what is the same in every copy of a call: a function's id, a seed that was drawn."""
+    for expression in catalyst.expressions(plan):
+        name = catalyst.class_name(expression)
+        if name in _WITH_ID:
+            yield "id", int(expression.resultId().id())
+        elif name in _WITH_SEED and abs(seed := _seed(expression)) >= _LEAST_DRAWN:
+            yield name, seed
+
+
+def _seed(expression: Any) -> int:
+    return int(expression.seedExpression().eval(None) or 0)  # of rand(NULL) it is NULL
 
 
 def _pairs(plan: Any) -> list[tuple[str, int]]:

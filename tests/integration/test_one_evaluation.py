@@ -269,6 +269,16 @@ def of_a_cached_frame(batch):
     return {"one": drop(common, "k < 0", "none"), "other": with_own_total(common)}
 
 
+def of_two_calls(batch):
+    """A long number, a seed that is written and a function are in both, but no draw is."""
+    both = ["*", "timestamp_millis(1700000000000) AS time", "rand(1700000000000) AS written"]
+    double = F.udf(lambda k: 2 * k, "long")
+    return {
+        name: batch.selectExpr(*both, f"{draw} AS r").withColumn("double", double("k"))
+        for name, draw in {"one": "uuid()", "other": "randn()"}.items()
+    }
+
+
 def of_the_remedy(batch):
     common = show_accounting(a_function_of_rows(batch)).localCheckpoint()
     return {"one": drop(common, "k < 0", "none"), "other": in_a_subquery(common)}
@@ -279,6 +289,12 @@ def test_two_evaluations_are_refused(processed, process):
     with pytest.raises(EvaluatedTwice, match="evaluation") as caught:
         processed(process, ["one", "other"])
     assert "localCheckpoint()" in caught.value.remedy
+
+
+def test_two_draws_are_no_copies_because_they_have_a_number_in_common(processed):
+    found = processed(of_two_calls, ["one", "other"], ["time", "double"])
+    assert found["one"] == found["other"]
+    assert len(found["one"]) == ROWS
 
 
 def test_the_remedy_makes_it_one(processed):

@@ -1595,6 +1595,14 @@ MUTANTS = (
         tests=(REPEATABLE + "test_which_operations_differ",),
     ),
     Mutant(
+        rule="V5",
+        name="any seed is taken for a drawn one",
+        path="reliability/spark/one_evaluation.py",
+        old="_LEAST_DRAWN = 2**48",
+        new="_LEAST_DRAWN = 0",
+        tests=(ONCE + "test_two_draws_are_no_copies_because_they_have_a_number_in_common",),
+    ),
+    Mutant(
         rule="V8",
         name="what leaves is counted for every state",
         path="reliability/spark/set_aside.py",
