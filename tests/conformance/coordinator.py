@@ -182,7 +182,9 @@ def _do(
         case "activate":
             played.pipeline.runner.resume()
         case "restart":
-            played.restart(played.topology)
+            pending = step.get("max_spout_pending", played.pending)
+            played.restart(played.topology_of(played.name, pending))
+            played.pipeline.emit(None)  # declares it
         case unknown:
             raise UnknownOp(f"op {number}: {unknown} is unknown")
     return []

@@ -32,7 +32,7 @@ PLAYED = {  # how many vectors pass, and how many differ on purpose
     "acker": (12, 1),
     "checkpoint_spout": (11, 2),
     "checkpoint_state": (18, 0),
-    "coordinator": (9, 5),
+    "coordinator": (9, 6),
     "global_count": (3, 3),
     "stateful_bolt": (12, 3),
     "transactional_topology": (1, 3),

@@ -18,7 +18,8 @@ class Coordinator:
     stored_curr: int | None = None
     stored: dict[int, int] | None = None
 
-    def restart(self) -> None:
+    def restart(self, window: int) -> None:
+        self.window = window
         self.curr, self.active, self.is_on = self.stored_curr or 1, {}, True
         kept = range(self.curr, self.curr + self.window - 1)
         self.attempts = {tx: a for tx, a in (self.stored or {}).items() if tx in kept}
@@ -79,12 +80,13 @@ OPS = ["nextTuple"] * 2 + ["ack"] * 8 + ["fail"] * 3 + ["set_ready_up_to", "paus
 
 def vector(random: Random, *, strict: bool) -> dict[str, Any]:
     """Draw acks and fails of what is active, and a few of what is not."""
-    model = Coordinator(window=random.randint(1, 4))
+    window = random.randint(1, 4)
+    model = Coordinator(window)
     steps = []
     for op in ["nextTuple", *random.choices(OPS, k=random.randint(6, 16))]:
         if (step := _step(random, model, op, strict)) is not None:
             steps.append(step)
-    return {"dialect": "trident", "max_spout_pending": model.window, "steps": steps}
+    return {"dialect": "trident", "max_spout_pending": window, "steps": steps}
 
 
 def _step(random: Random, model: Coordinator, op: str, strict: bool) -> dict[str, Any] | None:
@@ -108,7 +110,8 @@ def _step(random: Random, model: Coordinator, op: str, strict: bool) -> dict[str
         case "restart":
             if strict:
                 return None
-            model.restart()
+            told["max_spout_pending"] = random.randint(1, 4)
+            model.restart(told["max_spout_pending"])
     return {**told, "expect": model.observed(emitted)}
 
 
