@@ -60,7 +60,7 @@ from tests.support.one_state import OneState
 from tests.support.staged import Staged
 
 EAST = "east"
-COMPACTED = ("inverse", "recompute", "one row")
+COMPACTED = ("inverse", "recompute", "orders", "one row")
 COUNTS: dict[str, Any] = {"key": {"word": "text"}, "values": {"n": Count()}}
 LOG = State("s", key={"word": "text"}, values={"x": Append("_x")})
 

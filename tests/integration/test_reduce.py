@@ -21,8 +21,8 @@ from tests.support.fix_postgres import rolled_back
 from tests.support.one_state import TOPOLOGY, OneState
 
 SCHEMA = (
-    "k bigint, word string, price decimal(10,2), point int, weight double, note string,"
-    " flag boolean, day date, tags array<string>, _x bigint, _n bigint"
+    "k bigint, word string, price decimal(10,2), point int, grade smallint, weight double,"
+    " note string, flag boolean, day date, tags array<string>, _x bigint, _n bigint"
 )
 NOTES = [None, "", "a", "B", "ä", "Z", 'q"\\,{}']
 
@@ -34,6 +34,7 @@ def source_rows(dice, number):
             "word": dice.choice(["a", None]),
             "price": dice.choice([None, Decimal(dice.randrange(-999, 999)) / 100]),
             "point": dice.choice([None, dice.randrange(-9, 9)]),
+            "grade": dice.choice([None, 1, 2]),
             "weight": dice.choice([None, float(dice.randrange(-9, 9))]),
             "note": dice.choice(NOTES),
             "flag": dice.choice([None, True, False]),
@@ -71,6 +72,25 @@ def test_spark_and_postgres_aggregate_alike(connection, spark, name):
         stage(one, spark.createDataFrame(corrected, SCHEMA), 1, 1)
         one.change(1, 1, 0)
         assert found(one) == expected(one.state, batches | {1: corrected})
+
+
+def test_spark_and_postgres_agree_who_wins_though_every_order_has_null(connection, spark):
+    """H6: few rows of a key, so that often all have NULL in `by`, or are equal in it."""
+    dice = random.Random(3)
+    batches = {
+        txid: [row | {"k": dice.randrange(200)} for row in source_rows(dice, 300)]
+        for txid in (1, 2, 3)
+    }
+    corrected = [row | {"k": dice.randrange(200)} for row in source_rows(dice, 300)]
+    with rolled_back(connection) as tx:
+        one = OneState(tx, STATES["orders"])
+        for txid, rows in batches.items():
+            stage(one, spark.createDataFrame(rows, SCHEMA), txid)
+            one.change(txid, 0, None)
+            assert found(one) == expected(one.state, {n: batches[n] for n in range(1, txid + 1)})
+        stage(one, spark.createDataFrame(corrected, SCHEMA), 2, 1)
+        one.change(2, 1, 0)
+        assert found(one) == expected(one.state, batches | {2: corrected})
 
 
 def test_what_spark_has_and_postgres_has_not_is_written_as_json(connection, spark):

@@ -45,6 +45,8 @@ EXACT = {
     "mean": Avg("price"),
 }
 BY_DAY = {"day": "date"}
+BY_TWO = {"grade": "smallint", "flag": "boolean"}
+BY_THREE = {"word": "text", "grade": "smallint", "flag": "boolean"}
 STATES = {
     "inverse": State("s", key=KEY, values=EXACT),
     "recompute": State(
@@ -65,6 +67,17 @@ STATES = {
             "tags": Upsert("tags", BY_DAY, "text[]"),
         },
     ),
+    "orders": State(
+        "s",
+        key={"k": "bigint"},
+        values={
+            "first": First("note", BY_TWO, "text"),
+            "last": Latest("note", BY_TWO, "text"),
+            "first_of_three": First("note", BY_THREE, "text"),
+            "last_of_three": Latest("note", BY_THREE, "text"),
+            "upserted": Upsert("note", BY_THREE, "text"),
+        },
+    ),
     "one row": State("s", values={**EXACT, "note": Upsert("note", BY_DAY, "text")}),
     "append": State(
         "s",
@@ -82,6 +95,7 @@ ROWS: st.SearchStrategy[dict[str, Any]] = st.fixed_dictionaries(
         "word": st.sampled_from(["a", None]),
         "price": st.none() | st.decimals(-99, 99, places=2),
         "point": st.none() | st.integers(-9, 9),
+        "grade": st.none() | st.integers(1, 2),  # NULL and ties are frequent
         "weight": st.none() | st.integers(-9, 9).map(float),  # sums of these are exact
         "note": TEXTS,
         "flag": st.none() | st.booleans(),
@@ -270,6 +284,28 @@ def test_a_row_without_an_order_wins_only_alone(tx, aggregator):
     assert one.select("v") == [("known",)]
     one.commit([order_of(None, 1, v="unknown again")])
     assert one.select("v") == [("known",)]
+
+
+@pytest.mark.parametrize("aggregator", [First, Latest, Upsert])
+@pytest.mark.parametrize("is_one_commit", [True, False])
+def test_null_in_a_later_column_of_an_order_loses_to_a_row_without_null(
+    tx, aggregator, is_one_commit
+):
+    """H6: whatever the first column says, and whichever of them commits first."""
+    by = {"day": "date", "point": "bigint"}
+    values = {"v": aggregator("v", by, "text")}
+    one = OneState(tx, State("s", key={"k": "bigint"}, values=values))
+    day = 1 if aggregator is First else 3
+    unknown = order_of(day, 1, point=None, v="unknown")
+    known = order_of(2, 2, point=0, v="known")
+    for rows in [[unknown, known]] if is_one_commit else [[unknown], [known], [unknown]]:
+        one.commit(rows, parts=2)
+    assert one.select("v") == [("known",)]
+    one.replay(1, [unknown, order_of(2, 2, point=0, v="known")], parts=2)
+    assert one.select("v") == [("known",)]
+    if is_one_commit:
+        one.replay(1, [unknown, order_of(None, 3, point=0, v="no day")], parts=2)
+        assert one.select("v") == [("unknown",)]  # of rows with NULL, column by column
 
 
 @pytest.mark.parametrize("value", [Max("note", "text"), Latest("note", {"note": "text"}, "text")])

@@ -27,6 +27,8 @@ DEFERRALS = "tests/dags/test_deferrals.py::"
 REFUSALS = "tests/integration/test_refusals.py::"
 HISTORY = "tests/rules/test_corrections.py::"
 SUMS = "tests/integration/test_sums.py::"
+STATES = "tests/integration/test_states.py::"
+REDUCE = "tests/integration/test_reduce.py::"
 OPAQUE = "tests/rules/test_opaque_sources.py::"
 OWN_SPOUT = "tests/integration/test_own_spout.py::"
 LEFT_OUT = "tests/rules/test_left_out.py::"
@@ -1298,6 +1300,38 @@ MUTANTS = (
         old='f"{{staged._txid}} {direction}"',
         new="f\"{{staged._txid}} {'ASC' if direction == 'DESC' else 'DESC'}\"",
         tests=(HISTORY + "test_of_two_rows_that_are_equal_by_the_order_the_later_txid_wins",),
+    ),
+    Mutant(
+        rule="H6",
+        name="staged rows with NULL in a later column of the order win",
+        path="reliability/core/aggregators/rows.py",
+        old="        terms.insert(0, ",
+        new="        ({}).setdefault(0, ",
+        tests=(STATES + "test_null_in_a_later_column_of_an_order_loses_to_a_row_without_null",),
+    ),
+    Mutant(
+        rule="H6",
+        name="an added row with NULL in a later column of the order wins",
+        path="reliability/core/aggregators/rows.py",
+        old="    if len(keys) == 1:\n",
+        new="    if True:\n",
+        tests=(STATES + "test_null_in_a_later_column_of_an_order_loses_to_a_row_without_null",),
+    ),
+    Mutant(
+        rule="H6",
+        name="Spark takes the last row with NULL in a later column of the order",
+        path="reliability/core/aggregators/rows.py",
+        old="""f"isnotnull({term})" for term""",
+        new="""f"{term} = {term} or true" for term""",
+        tests=(REDUCE + "test_spark_and_postgres_agree_who_wins_though_every_order_has_null",),
+    ),
+    Mutant(
+        rule="H6",
+        name="Spark takes the first row with NULL in a later column of the order",
+        path="reliability/core/aggregators/rows.py",
+        old="""f"isnull({term})" for term""",
+        new="""f"{term} is null and false" for term""",
+        tests=(REDUCE + "test_spark_and_postgres_agree_who_wins_though_every_order_has_null",),
     ),
     Mutant(
         rule="H7",

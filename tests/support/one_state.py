@@ -218,9 +218,10 @@ def _winner(name: str, value: Any, rows: Sequence[Row]) -> dict[str, Any]:
 
     def rank(row: Row) -> tuple[Any, ...]:
         by = [(row[c] is not None, 0 if row[c] is None else _comparable(row[c])) for c in value.by]
+        is_complete = all(known for known, _ in by)
         if is_first:  # NULL is the last choice here too
             by = [(not known, of) for known, of in by]
-        return (*by, row.get("_txid", 0), row["_x"])
+        return (is_complete != is_first, *by, row.get("_txid", 0), row["_x"])
 
     row = (min if is_first else max)(rows, key=rank)
     prefix = "_" if isinstance(value, Upsert) else f"_{name}_"

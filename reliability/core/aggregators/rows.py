@@ -2,8 +2,9 @@
 
 First, Latest and Upsert keep the first or last row by an explicit order (rule H6): the columns
 `by`, then txid, then tuple id. *Txids follow the order of emission, not of time: without `by`, a
-late January file would overwrite March.* A row with NULL in `by` wins only if no other row is
-left. The winner's value is kept even if it is NULL.
+late January file would overwrite March.* A row with NULL in any column of `by` wins only if all
+rows have one; these are compared column by column, and NULL loses. The winner's value is kept even
+if it is NULL.
 """
 
 from __future__ import annotations
@@ -120,7 +121,10 @@ def _winner_in_spark(row: str, order: list[str], least: bool) -> str:
     # Spark sorts NULL as the least value: right for max_by, wrong for min_by.
     terms = [quoted(name) for name in order]
     if least:
-        terms = [part for term in terms for part in (f"isnull({term})", term)]
+        unknown = " or ".join(f"isnull({term})" for term in terms)
+        terms = [unknown, *(part for term in terms for part in (f"isnull({term})", term))]
+    else:
+        terms = [" and ".join(f"isnotnull({term})" for term in terms), *terms]
     return f"{'min_by' if least else 'max_by'}({row}, struct({', '.join([*terms, _TUPLE_ID])}))"
 
 
@@ -130,6 +134,8 @@ def _order_of_staged(keys: Mapping[str, str], tuple_id: str, least: bool) -> str
         f"{in_order(f'{{staged.{name}}}', type_)} {direction} NULLS LAST"
         for name, type_ in keys.items()
     ]
+    if len(keys) > 1:
+        terms.insert(0, f"{_is_complete('staged', keys)} DESC")
     return ", ".join(
         [*terms, f"{{staged._txid}} {direction}", f"{{staged.{tuple_id}}} {direction}"]
     )
@@ -143,4 +149,12 @@ def _added_wins(keys: Mapping[str, str], least: bool) -> str:
         comes_before = f"{in_order(added, type_)} {'<' if least else '>'} {target}"
         better = f"coalesce({comes_before}, {target} IS NULL AND {added} IS NOT NULL)"
         wins = f"({better} OR ({added} IS NOT DISTINCT FROM {target} AND {wins}))"
-    return wins
+    if len(keys) == 1:
+        return wins
+    added, target = _is_complete("added", keys), _is_complete("target", keys)
+    return f"({added} > {target} OR ({added} = {target} AND {wins}))"
+
+
+def _is_complete(row: str, keys: Mapping[str, str]) -> str:
+    """Return whether no column of `by` is NULL: of a record, IS NOT NULL says it of every field."""
+    return f"(ROW({', '.join(f'{{{row}.{name}}}' for name in keys)}) IS NOT NULL)"
