@@ -24,7 +24,8 @@ TEMPORARY TABLE "pg_temp"."reached" ON
 COMMIT
 DROP AS
 SELECT "customer",
-       "price"
+       "price",
+       "_x"
 FROM "public"."revenue"
 WHERE _txid = %(txid)s
   AND _attempt_id = %(replaced_attempt)s;

@@ -31,7 +31,8 @@ TEMPORARY TABLE "pg_temp"."reached" ON
 COMMIT
 DROP AS
 SELECT "customer",
-       "price"
+       "price",
+       "_x"
 FROM "public"."revenue"
 WHERE _txid > %(txid)s;
 

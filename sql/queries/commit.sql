@@ -37,8 +37,13 @@ SELECT staged_rows FROM reliability.sink
    AND sink = %(state)s;
 
 -- stages_the_same --
--- Whether a replay has staged the same rows for a state as the attempt that it replaces.
-SELECT count(DISTINCT contribution_digest) = 1 AND count(contribution_digest) = 2 AS is_same
+-- Whether a replay has staged the same rows for a state as the attempt that it replaces, for the
+-- columns of today: a value that was dropped and added again is gone from the older rows.
+SELECT count(DISTINCT contribution_digest) = 1 AND count(contribution_digest) = 2
+       AND NOT EXISTS (SELECT FROM reliability.alteration a
+                         JOIN reliability.transaction t ON t.topology = a.topology
+                              AND t.txid = %(txid)s AND t.commit_number <= a.commit_number
+                        WHERE a.topology = %(topology)s AND a.state = %(state)s) AS is_same
   FROM reliability.sink
  WHERE topology = %(topology)s AND txid = %(txid)s AND sink = %(state)s
    AND attempt_id IN (%(attempt_id)s, %(replaced_attempt)s);

@@ -1073,6 +1073,32 @@ MUTANTS = (
         tests=(TABLES + "test_a_replay_compares_rows_unless_it_stages_the_same",),
     ),
     Mutant(
+        rule="H10",
+        name="a replay trusts the digests of rows that were altered",
+        path="sql/queries/commit.sql",
+        old="       AND NOT EXISTS (SELECT FROM reliability.alteration a\n",
+        new="       AND NOT EXISTS (SELECT FROM reliability.alteration a WHERE false) AND NOT EXISTS (\n"
+        "       SELECT FROM (SELECT FROM reliability.alteration WHERE false) AS none,\n"
+        "                   reliability.alteration a\n",
+        tests=(ALTERED + "test_a_replay_counts_the_appended_rows_that_get_a_dropped_value_back",),
+    ),
+    Mutant(
+        rule="H8",
+        name="a replay trusts the digests of rows that were changed by hand",
+        path="reliability/states/kinds/append.py",
+        old="        is_nothing = is_same and self.is_as_written(tx, key)\n",
+        new="        is_nothing = is_same\n",
+        tests=(BY_HAND + "test_a_replay_of_appended_rows_names_what_was_changed_by_hand",),
+    ),
+    Mutant(
+        rule="H10",
+        name="a replay compares rows that nobody can have changed",
+        path="reliability/states/kinds/append.py",
+        old="        is_nothing = is_same and self.is_as_written(tx, key)\n",
+        new="        is_nothing = False\n",
+        tests=(BY_HAND + "test_rows_that_nobody_can_have_changed_are_not_compared",),
+    ),
+    Mutant(
         rule="H11",
         name="a view shows every attempt of a committed txid",
         path="reliability/states/tables.py",

@@ -11,6 +11,7 @@ from psycopg2.sql import SQL
 from typer.testing import CliRunner
 
 from reliability import (
+    Append,
     Avg,
     Count,
     History,
@@ -285,6 +286,22 @@ DIGESTS = (
     "SELECT count(*) || ':' || sum(hashtextextended(ROW(word, letters, _letters_count, times,"
     " _rows)::text, 0)) FROM reliability_contribution.words__words WHERE _txid = 1"
 )
+
+
+def test_a_replay_counts_the_appended_rows_that_get_a_dropped_value_back(connection):
+    """C11: both attempts have staged the same, so the replay filled in values and said nothing."""
+    key, one = {"word": "text"}, {"length": Append("length")}
+    both = State("words", key=key, values={**one, "again": Append("length", "integer")})
+    library = Library(connection, both)
+    library.commit(1, 2)
+    library, _ = altered(connection, library, State("words", key=key, values=one))
+    library, _ = altered(connection, library, both)
+    library.replay(1, 2)
+    changed = "SELECT rows_added, rows_removed, by_hand FROM reliability.difference"
+    assert rows(connection, changed) == [(3, 3, None)] * 2
+    assert rows(connection, "SELECT count(*) FROM words WHERE again = length") == [(6,)]
+    library.replay(1)
+    assert rows(connection, changed)[2:] == [(0, 0, None)]
 
 
 @pytest.mark.parametrize(

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
-from reliability import Count, TransactionalState
+from reliability import Append, Count, State, TransactionalState
 from reliability.core.errors import RepairNotPossible
+from reliability.states import attempt_table
+from reliability.states.kinds.append import StoredRows
 from reliability.transaction.correct.repair import repair
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.inspect.verify import verify
@@ -83,6 +87,79 @@ def test_a_replay_that_adds_the_difference_carries_a_change_by_hand_along(connec
     done = of(shop.correct(2, made(22)), "all_of_it")
     assert (str(done), done.by_hand) == (str(right), None)
     assert is_exact(connection).count(False) == 1
+
+
+LOG = "log SET word = 'zz'"
+VIEWED = "reliability_contribution.shop__log SET word = 'zz'"
+
+
+def appended(connection, *, as_view=False, **options):
+    """Three txids of a state of appended rows, in order of `price`."""
+    values = {"word": Append("word", "text"), "price": Append("price", "numeric")}
+    log = State("log", key={"k": "bigint"}, values=values, as_view=as_view)
+    return committed(connection, kinds=lambda _: [log], **options)
+
+
+@pytest.mark.parametrize("is_own_table", [True, False])
+@pytest.mark.parametrize("as_view", [True, False])
+def test_a_replay_of_appended_rows_names_what_was_changed_by_hand(
+    connection, monkeypatch, as_view, is_own_table
+):
+    """H8: it said "unchanged" and put the old values back, without a word."""
+    if is_own_table:
+        monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
+    shop = appended(connection, as_view=as_view)
+    before = shop.tables()
+    where = " WHERE _txid = 2 AND word IN ('a', 'b')"
+    by_hand(connection, f"UPDATE {VIEWED if as_view else LOG}{where}")
+    wrong = shop.tables()
+    changed = len([row for row in wrong["log"] if "zz" in row])
+    assert changed > 0
+    [would] = shop.dry_run(2)
+    assert (would.is_nothing, shop.tables()) == (True, wrong)
+    [done] = shop.replay(2)
+    assert done == would
+    assert (done.by_hand.different, len(done.by_hand.examples)) == (changed, changed)
+    for example in done.by_hand.examples:
+        assert re.search(r"k=.*: expected word [ab], price .*; found word zz, price ", example)
+    assert shop.tables() == before
+    [again] = shop.replay(2)
+    assert (again.is_nothing, again.by_hand) == (True, None)
+
+
+@pytest.mark.parametrize("is_own_table", [True, False])
+@pytest.mark.parametrize("as_view", [True, False])
+def test_rows_that_nobody_can_have_changed_are_not_compared(
+    connection, monkeypatch, as_view, is_own_table
+):
+    """H10: each has the number of the transaction that wrote it for its attempt."""
+    if is_own_table:
+        monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
+    compared = []
+    monkeypatch.setattr(StoredRows, "_take_for_by_hand", lambda *_: compared.append(1))
+    shop = appended(connection, as_view=as_view)
+    shop.replay(2)
+    shop.replay(2)
+    shop.dry_run(3)
+    assert compared == []
+    table = "reliability_contribution.shop__log" if as_view else "log"
+    by_hand(connection, f"UPDATE {table} SET word = word WHERE _txid = 2")
+    shop.replay(2)
+    assert compared == [1]
+
+
+def test_rows_that_a_trigger_may_have_changed_are_compared(connection):
+    """H8: the rows of a commit need not be those that it wrote."""
+    shop = appended(connection)
+    by_hand(
+        connection,
+        "CREATE FUNCTION public.shout() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN NEW.word := upper(NEW.word); RETURN NEW; END $$;"
+        "CREATE TRIGGER shout BEFORE INSERT ON log FOR EACH ROW EXECUTE FUNCTION public.shout()",
+    )
+    [done] = shop.replay(2)
+    assert done.by_hand.different == 6
+    assert shop.ask("SELECT count(*) FROM log WHERE word = upper(word)") == [(6,)]
 
 
 # --- H9: repair ----------------------------------------------------------------------------------

@@ -10,16 +10,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from psycopg2.sql import SQL, Composable, Composed
+from psycopg2.sql import SQL, Composable, Composed, Identifier
 
+from reliability.core.difference import ByHand, Differing
 from reliability.core.errors import LedgerCorruption
 from reliability.core.plan import ChangeKey
 from reliability.states import attempt_table
-from reliability.states.compose import names
+from reliability.states.compose import names, qualified
 from reliability.states.headers import check_headers
-from reliability.states.kinds.difference import REACHED
+from reliability.states.kinds.difference import MOST_EXAMPLES, REACHED
 from reliability.states.kinds.stored import StoredState
-from reliability.states.tables import StateTables
+from reliability.states.tables import StateTables, header_of
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction, Row
@@ -58,18 +59,84 @@ class StoredRows(StoredState):
         if self._sealed.attempt_table is None:
             super().check_sealed(tx, key, sealed)
 
-    def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
+    def replace(
+        self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int
+    ) -> ByHand | None:
         """Take out the rows of the replaced attempt and append those of the new one.
 
-        With equal digests the rows are the same: then no row is compared.
+        If both have staged the same rows, what differs was changed by hand. If nobody can have
+        changed a row either, none is compared.
         """
         is_same = tx.one("stages_the_same", **key)["is_same"]
-        self._new = NO_ROWS if is_same else NEW_ROWS
-        self.remember(tx, key, NO_ROWS if is_same else replaced_rows())
+        is_nothing = is_same and self.is_as_written(tx, key)
+        self._new = NO_ROWS if is_nothing else NEW_ROWS
+        self.remember(tx, key, NO_ROWS if is_nothing else replaced_rows())
         found = self.take_out(tx, key)
         self.check_taken_out(self.tables.target_name, key, header, found)
         self.append_staged(tx, key)
         tx.one("move_contribution", **key, **self.header(sealed))
+        return self._take_for_by_hand(tx, key) if is_same and not is_nothing else None
+
+    def _take_for_by_hand(self, tx: DatabaseTransaction, key: ChangeKey) -> ByHand | None:
+        """Return the rows that differ, and forget them: they are no effect of this change (H8)."""
+        different = tx.one(self.count_changed_rows(), **key)["rows_added"]
+        rows = tx.all(self._paired(), most=MOST_EXAMPLES, **key) if different else []
+        tx.run(SQL("TRUNCATE {}").format(REACHED))
+        self._new = NO_ROWS
+        if not different:
+            return None
+        examples = tuple(self._example(row).describe() for row in rows)
+        return ByHand(different=different, examples=examples)
+
+    def _paired(self) -> Composed:
+        """Read rows that differ beside the row of the same tuple."""
+        shown = _shown(self.tables)
+        return SQL(
+            "SELECT expected._x IS NOT NULL AS is_expected, found._x IS NOT NULL AS is_found,"
+            " {columns} FROM (SELECT * FROM {target} WHERE {new}) AS expected"
+            " FULL JOIN (SELECT * FROM {reached}) AS found ON found._x = expected._x"
+            " WHERE ROW({expected}) IS DISTINCT FROM ROW({found})"
+            " ORDER BY coalesce(expected._x, found._x) LIMIT %(most)s"
+        ).format(
+            columns=SQL(", ").join(
+                SQL("{} AS {}").format(Identifier(row, name), Identifier(f"{row} {name}"))
+                for name in shown
+                for row in ("expected", "found")
+            ),
+            target=self.tables.target,
+            new=self._new,
+            reached=self.reached(),
+            expected=qualified("expected", shown),
+            found=qualified("found", shown),
+        )
+
+    def _example(self, row: Row) -> Differing:
+        def values(which: str) -> dict[str, Any] | None:
+            found = {name: row[f"{which} {name}"] for name in self.tables.state.values}
+            return found if row[f"is_{which}"] else None
+
+        which = "expected" if row["is_expected"] else "found"
+        return Differing(
+            key={name: row[f"{which} {name}"] for name in self.tables.state.key},
+            expected=values("expected"),
+            found=values("found"),
+        )
+
+    def is_as_written(self, tx: DatabaseTransaction, key: ChangeKey) -> bool:
+        """Return whether the replaced attempt's rows are as its commit has written them.
+
+        A row has the number of the transaction that last wrote it, and the header that of the
+        commit. A trigger may have made other rows of what the commit wrote.
+        """
+        statement = SQL(
+            "SELECT NOT EXISTS (SELECT FROM {target} WHERE {replaced} AND xmin IS DISTINCT FROM"
+            " (SELECT header.xmin FROM reliability.contribution AS header"
+            " WHERE {header} AND header.txid = %(txid)s))"
+            " AND NOT EXISTS (SELECT FROM pg_catalog.pg_trigger"
+            " WHERE tgrelid = to_regclass(%(table)s) AND NOT tgisinternal) AS is_as_written"
+        ).format(target=self.tables.target, replaced=replaced_rows(), header=header_of(self.tables))
+        row = tx.one(statement, table=self.tables.target_name, **key)
+        return bool(row["is_as_written"])
 
     def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
         """Take out the rows of later txids."""
@@ -93,7 +160,7 @@ class StoredRows(StoredState):
         :param rows: the condition that selects them
         """
         statement = SQL("CREATE TEMPORARY TABLE {} ON COMMIT DROP AS SELECT {} FROM {} WHERE {}")
-        columns = names(_shown(self.tables))
+        columns = names([*_shown(self.tables), "_x"])
         tx.run(statement.format(REACHED, columns, self.tables.target, rows), **key)
 
     def changed_rows(self) -> Composed:

@@ -12,6 +12,7 @@ from reliability.core.plan import ChangeKey
 from reliability.states.compose import names
 from reliability.states.headers import check_headers
 from reliability.states.history import kept
+from reliability.states.kinds.difference import MOST_EXAMPLES
 from reliability.states.kinds.keyed import add_to_rows
 from reliability.states.kinds.stored import StoredState
 from reliability.states.kinds.swap import (
@@ -34,8 +35,6 @@ from reliability.states.verify import count_rows, differing_keys, differing_rows
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction, Row
-
-MOST_EXAMPLES = 100  # rows that were changed by hand and are recorded in the ledger
 
 
 class StoredContributions(StoredState):

@@ -12,6 +12,7 @@ from reliability.core.aggregators import Column, Count, Sum
 from reliability.states.compose import qualified, same_key
 from reliability.states.tables import StateTables
 
+MOST_EXAMPLES = 100  # rows that were changed by hand and are recorded in the ledger
 REACHED = Identifier("pg_temp", "reached")
 _WAS_THERE = Identifier("was there")
 

@@ -12,7 +12,7 @@ from psycopg2.sql import SQL, Composable, Composed
 
 from reliability.core.plan import ChangeKey
 from reliability.states import attempt_table
-from reliability.states.kinds.append import NO_ROWS, StoredRows
+from reliability.states.kinds.append import NO_ROWS, StoredRows, replaced_rows
 from reliability.states.kinds.difference import REACHED
 from reliability.states.tables import StateTables, header_of
 
@@ -27,6 +27,19 @@ class ViewedRows(StoredRows):
         """Leave the rows where they are; the header of the commit shows them."""
         if self._sealed.attempt_table is not None:
             attempt_table.keep(tx, self._sealed.attempt_table)
+
+    def is_as_written(self, tx: DatabaseTransaction, key: ChangeKey) -> bool:
+        """Return whether the replaced attempt's rows are as Spark's tasks have written them.
+
+        A task acks in the transaction that writes its rows. No trigger of a user's is on the view.
+        """
+        statement = SQL(
+            "SELECT NOT EXISTS (SELECT FROM {contribution} WHERE {replaced} AND xmin NOT IN"
+            " (SELECT ack.xmin FROM reliability.ack WHERE ack.topology = %(topology)s"
+            " AND ack.txid = %(txid)s AND ack.attempt_id = %(replaced_attempt)s"
+            " AND ack.sink = %(state)s)) AS is_as_written"
+        ).format(contribution=self.tables.contribution, replaced=replaced_rows())
+        return bool(tx.one(statement, **key)["is_as_written"])
 
     def take_out(self, tx: DatabaseTransaction, key: ChangeKey) -> int:
         """Count the rows of the replaced attempt; they are shown until the header changes."""
