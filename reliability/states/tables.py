@@ -178,10 +178,11 @@ class StateTables:
 
         An inner join could start with the headers and read the table once for each, if their
         statistics are old. With `header.txid IS NOT NULL`, Postgres would make this one an inner
-        join.
+        join. Without security_barrier, a reader's function would see rows that do not count.
         """
         return SQL(
-            "CREATE OR REPLACE VIEW {target} AS SELECT {columns} FROM {contribution} AS staged"
+            "CREATE OR REPLACE VIEW {target} WITH (security_barrier = true) AS"
+            " SELECT {columns} FROM {contribution} AS staged"
             " LEFT JOIN reliability.contribution AS header"
             " ON {header}"
             " AND header.txid = staged._txid AND header.attempt_id = staged._attempt_id"
@@ -192,6 +193,10 @@ class StateTables:
             columns=qualified("staged", self.target_columns()),
             header=header_of(self),
         )
+
+    def secure_view(self) -> Composed:
+        """Make a view that an earlier release has created a security barrier."""
+        return SQL("ALTER VIEW {} SET (security_barrier = true)").format(self.target)
 
     def drop_view(self) -> Composed:
         """Drop the target that is a view; fail if something depends on it."""

@@ -22,9 +22,11 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.settings import Leases
 from reliability.states import attempt_table
 from reliability.states.alteration import StateChange
+from reliability.states.explain import contributions_to, parameter
 from reliability.states.tables import StateTables
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.correct.rollback import release, roll_back
+from reliability.transaction.inspect.explain import explain
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain import sweep as sweep_module
 from reliability.transaction.maintain.sweep import sweep
@@ -84,6 +86,73 @@ def test_a_view_shows_one_attempt_of_a_txid(shop, connection):
     stored = rows(connection, STORED)
     assert [attempt for _, attempt, _ in stored] == [0, 1, 2]
     assert rows(connection, SEEN) == [(1, 2, 6)]
+
+
+PEEK = """
+    CREATE FUNCTION public.peek(word text) RETURNS boolean LANGUAGE plpgsql IMMUTABLE COST 0.00001
+        AS $$ BEGIN RAISE NOTICE 'peeked at %', word; RETURN true; END $$
+"""
+
+
+def peeked(connection):
+    """Return how many rows a reader's cheap function gets to see."""
+    with closing(own_session(connection.dsn)) as session, session.cursor() as reader:
+        reader.execute("SET client_min_messages = 'notice'")
+        reader.execute("SELECT count(*) FROM public.viewed WHERE public.peek(word)")
+        return sum("peeked at" in notice for notice in session.notices)
+
+
+def test_a_reader_s_function_sees_no_row_that_does_not_count(shop, connection):
+    """H11: neither of a dry run, nor of a replaced attempt, nor what has not committed."""
+    with connection.transaction() as tx:
+        tx.cursor.execute(PEEK)
+    shop.transact(1)
+    shop.dry_run(1)
+    shop.correct(1, made(5))
+    shop.deliver(made(2))
+    shop.process(2)
+    assert peeked(connection) == 6
+
+
+BARRIER = "SELECT reloptions FROM pg_class WHERE oid = 'public.viewed'::regclass"
+
+
+def test_a_view_of_an_earlier_release_becomes_a_barrier_with_the_next_emission(shop, connection):
+    """H11: a person who has set it otherwise is not overruled, and a reader holds up nothing."""
+    shop.transact(1)
+    with connection.transaction() as tx:
+        tx.run(SQL("ALTER VIEW public.viewed RESET (security_barrier)"))
+    with closing(own_session(connection.dsn)) as session, session.cursor() as reader:
+        reader.execute("SELECT FROM public.viewed")
+        shop.deliver(made(2))
+        assert rows(connection, BARRIER) == [(None,)]
+    shop.deliver(made(3))
+    assert rows(connection, BARRIER) == [(["security_barrier=true"],)]
+    with connection.transaction() as tx:
+        tx.run(SQL("ALTER VIEW public.viewed SET (security_barrier = false)"))
+    shop.deliver(made(4))
+    assert rows(connection, BARRIER) == [(["security_barrier=false"],)]
+
+
+def test_a_row_is_explained_by_the_index_though_its_key_has_a_leaky_comparison(connection):
+    """H11: the view itself would be read whole for a numeric key."""
+    numeric = replace(VIEWED, key={"price": "numeric"}, values={"word": Append("word", "text")})
+    shop = Shop(connection, kinds=lambda _: [numeric])
+    for txid in shop.deliver(made(1), made(2)):
+        shop.transact(txid)
+    shop.dry_run(1)
+    tables = StateTables("shop", numeric)
+    with connection.transaction() as tx:
+        tx.run(SQL("SET LOCAL enable_seqscan = off"))
+        statement = SQL("EXPLAIN ") + contributions_to(tables, [])
+        plan = tx.all(statement, **{parameter("price"): "9.25", "most": 9})
+    assert any("shop__viewed_price_idx" in row["QUERY PLAN"] for row in plan)
+    by_key = {}
+    for txid, price in rows(connection, "SELECT _txid, price::text FROM viewed"):
+        by_key.setdefault(price, []).append(txid)
+    for price, txids in by_key.items():
+        found = explain(connection, "shop", "viewed", {"price": price}).contributions
+        assert [one.attempt.txid for one in found] == sorted(txids)
 
 
 def test_an_older_snapshot_keeps_what_it_has_seen(large, connection):
