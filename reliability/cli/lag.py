@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -28,7 +28,7 @@ from reliability.core.txids import format_txids
 
 if TYPE_CHECKING:
     from reliability.core.definitions import Topology
-    from reliability.core.spout import AllocatedItems, Interval
+    from reliability.core.spout import AllocatedItems, Interval, SourceItem
     from reliability.ledger.connection import LedgerConnection
     from reliability.transaction.inspect.intervals import IntervalReport, IntervalsReport
 
@@ -129,7 +129,9 @@ def late_of(connection: LedgerConnection, topology: str, found: dict[str, Any]) 
 
     interval = Interval.parse(found["interval"])
     rows = rows_of(connection, "last_run_of_interval", **IntervalKey.of(topology, interval))
-    return late_report(interval, rows[0], found["items"], found["rows"])
+    return late_report(
+        topology, interval, rows[0], found["items"], found["rows"], found["second_deliveries"]
+    )
 
 
 _COUNTED = ("missing", "failed", "emitting", "waiting")
@@ -267,7 +269,25 @@ def _without_txid(connection: LedgerConnection, topology: Topology) -> Iterator[
                 "interval": str(interval) if interval else None,
                 "items": [item.identity for item in items],
                 "rows": sum(item.rows for item in items),
+                "second_deliveries": _second_deliveries(connection, topology, interval, items),
             }
+
+
+def _second_deliveries(
+    connection: LedgerConnection,
+    topology: Topology,
+    interval: Interval | None,
+    items: Sequence[SourceItem],
+) -> Mapping[str, str]:
+    """Return which new items of an interval look like one of it that has counted."""
+    from reliability.spouts.redelivered import second_deliveries
+    from reliability.transaction.inspect.since import committed_batches
+
+    if interval is None:  # it would be compared with everything that was ever read
+        return {}
+    with connection.transaction() as tx:
+        counted = committed_batches(tx, topology.name, interval)
+    return second_deliveries(items, [item for _, meta in counted.values() for item in meta.items])
 
 
 def _closed_intervals(connection: LedgerConnection, topology: Topology) -> list[Interval | None]:

@@ -22,8 +22,8 @@ _MEANINGS = {
     _DONE: "ok committed complete satisfied done yes exact passed",
     _WORKING: "processing processed sealing running open emitting waiting dry_run",
     _FAILED: "fail failed blocked missing no surplus different expired given_up",
-    _STOPPED: "held parked paused skipped excluded quarantined late warning unknown fenced "
-    "rolled_back",
+    _STOPPED: "held parked paused skipped excluded quarantined late changed to_replay warning "
+    "unknown fenced rolled_back",
     _PAST: "replaced closed",
 }
 _STYLES = {word: style for style, words in _MEANINGS.items() for word in words.split()}

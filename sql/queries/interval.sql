@@ -184,20 +184,42 @@ SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_a
  ORDER BY t.txid DESC LIMIT %(page)s;
 
 -- accounts_by_interval --
--- The committed txids of each interval, or of those that lie between two times, with what became of their
--- rows. A row that was set aside for several states counts once.
-WITH aside AS (
-       SELECT txid, max(dropped) AS dropped, max(quarantined) AS quarantined
-         FROM reliability.accounts
-        WHERE topology = %(topology)s AND status = 'COMMITTED'
-        GROUP BY txid)
+-- The txids of each interval, or of those that lie between two times, with the rows that their committed
+-- attempts have read: none of what is parked or skipped, and not those of excluded files.
 SELECT t.interval_start, t.interval_end, count(*) AS txids, count(t.committed_attempt) AS committed,
-       sum(t.emitted_count)::bigint AS emitted, coalesce(sum(a.dropped), 0)::bigint AS dropped,
-       coalesce(sum(a.quarantined), 0)::bigint AS quarantined
+       sum(CASE WHEN a.verdict IS NULL THEN coalesce(a.emitted_count, t.emitted_count) ELSE 0 END
+          )::bigint AS emitted
   FROM reliability.transaction t
-  LEFT JOIN aside a USING (txid)
+  LEFT JOIN reliability.attempt a ON a.topology = t.topology AND a.txid = t.txid
+       AND a.attempt_id = t.committed_attempt
  WHERE t.topology = %(topology)s
    AND (%(start)s::timestamptz IS NULL OR t.interval_start >= %(start)s)
    AND (%(end)s::timestamptz IS NULL OR t.interval_end <= %(end)s)
  GROUP BY t.interval_start, t.interval_end
  ORDER BY t.interval_start;
+
+-- set_aside_by_interval --
+-- What the states of this database were not given of the rows of each interval.
+SELECT t.interval_start, t.interval_end, c.state, sum(c.dropped)::bigint AS dropped,
+       sum(c.quarantined)::bigint AS quarantined
+  FROM reliability.accounts c
+  JOIN reliability.transaction t USING (topology, txid)
+ WHERE c.topology = %(topology)s AND c.status = 'COMMITTED'
+   AND (%(start)s::timestamptz IS NULL OR t.interval_start >= %(start)s)
+   AND (%(end)s::timestamptz IS NULL OR t.interval_end <= %(end)s)
+ GROUP BY t.interval_start, t.interval_end, c.state
+ ORDER BY t.interval_start, c.state;
+
+-- committed_batches --
+-- What the committed attempts have read, of all intervals or of those that lie between two times.
+SELECT t.txid, t.interval_start, t.interval_end,
+       coalesce(a.batch_meta, t.batch_meta) AS batch_meta,
+       coalesce(a.emitted_xor, t.emitted_xor) AS emitted_xor,
+       coalesce(a.emitted_count, t.emitted_count) AS emitted_count
+  FROM reliability.transaction t
+  JOIN reliability.attempt a ON a.topology = t.topology AND a.txid = t.txid
+       AND a.attempt_id = t.committed_attempt AND a.verdict IS NULL
+ WHERE t.topology = %(topology)s
+   AND (%(start)s::timestamptz IS NULL OR t.interval_start >= %(start)s)
+   AND (%(end)s::timestamptz IS NULL OR t.interval_end <= %(end)s)
+ ORDER BY t.txid;

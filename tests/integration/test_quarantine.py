@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -491,6 +492,12 @@ def test_list_show_export_completeness_and_forget(call, connection, tmp_path):
         "emitted": 5,
         "dropped": 0,
         "quarantined": 2,
+        "states": [
+            {"state": "per_customer", "dropped": 0, "quarantined": 2},
+            {"state": "per_day", "dropped": 0, "quarantined": 2},
+        ],
+        "why": None,
+        "next_step": None,
     }
     listed = call("list")
     assert listed.exit_code == 0
@@ -517,6 +524,82 @@ def test_list_show_export_completeness_and_forget(call, connection, tmp_path):
     done = call("forget", "shop", "1", "--reason", "wrong after all")
     assert "1 corrections are taken back" in done.stdout
     assert "reliability replay shop 1" in done.stdout
+
+
+# --- what is not complete ------------------------------------------------------------------------
+
+
+def cheap_days_leave(batch):
+    dear = reliability.drop(batch, "price < 3", "a cheap day")
+    return {"per_customer": batch, "per_day": dear}
+
+
+def test_a_month_is_complete_only_if_it_counts_what_the_source_has(
+    pipeline, connection, tmp_path, monkeypatch
+):
+    """One state's drops were everybody's; an excluded file, an exchanged one and a second
+    delivery were complete, or just late."""
+    folder = tmp_path / "1997-01"
+    for name in ("a", "b"):
+        write_parquet(folder / f"{name}.parquet", ROWS if name == "a" else [*ROWS, *ROWS])
+    monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path))
+    pipe = pipeline(shop(tmp_path, cheap_days_leave, files=2))
+    monkeypatch.setattr("reliability.cli.lag.topology_from_code", lambda *_: pipe.runner.topology)
+    pipe.emit(month(1997, 1))
+    pipe.transact(1)
+    [found] = completeness()
+    assert (found["state"], found["emitted"]) == ("complete", 15)
+    assert found["states"] == [
+        {"state": "per_customer", "dropped": 0, "quarantined": 0},
+        {"state": "per_day", "dropped": 9, "quarantined": 0},
+    ]
+    assert "9 per_day" in told()
+
+    exclude(connection, "shop", "1997-01/b.parquet", "its prices are in pence")
+    [found] = completeness()
+    assert (found["state"], found["emitted"]) == ("to_replay", 15)
+    assert found["why"] == "1997-01/b.parquet is excluded and still counted"
+    assert "  next: to make the tables agree: reliability replay shop 1\n" in told(code=3)
+    replay(pipe)
+    [found] = completeness()
+    assert (found["state"], found["emitted"]) == ("complete", 5)
+
+    whole = (folder / "a.parquet").read_bytes()
+    write_parquet(folder / "a.parquet", ROWS[1:])
+    [found] = completeness()
+    assert found["state"] == "changed"
+    assert re.match(
+        r"1997-01/a.parquet has changed .*: [\d,]+ bytes then, [\d,]+ now", found["why"]
+    )
+    assert "reliability replay shop 1 --refreeze" in told(code=3)
+    (folder / "a.parquet").unlink()  # archived: it has not changed
+    (folder / "b.parquet").unlink()
+    assert completeness()[0]["state"] == "complete"
+
+    (folder / "again.parquet").write_bytes(whole)
+    write_parquet(folder / "new.parquet", ROWS[:1])
+    [found] = completeness()
+    second = "1997-01/again.parquet looks like a second delivery of 1997-01/a.parquet"
+    assert found["state"] == "late"
+    assert found["why"].endswith(f"; {second}, which has counted")
+    assert "`reliability exclude shop 1997-01/again.parquet --reason '…'`" in found["next_step"]
+    assert "1997-01/new.parquet looks" not in found["why"]
+    assert second in told(code=3)
+    assert second in CliRunner().invoke(app, ["lag", "shop"]).stdout
+
+
+def completeness():
+    done = CliRunner().invoke(app, ["completeness", "shop", "--json"])
+    assert done.exit_code == 0, done.output
+    found = json.loads(done.stdout)
+    assert (found["source_error"], found["states_error"]) == (None, None)
+    return found["intervals"]
+
+
+def told(code=0):
+    done = CliRunner().invoke(app, ["completeness", "shop", "--check"])
+    assert done.exit_code == code, done.output
+    return done.stdout
 
 
 @pytest.fixture

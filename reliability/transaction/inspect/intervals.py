@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -40,6 +41,8 @@ class IntervalState(str, Enum):
     OPEN = "open"  # emitted; a run works on it
     HELD = "held"  # rolled back
     PARKED = "parked"  # committed as empty, until a replay
+    TO_REPLAY = "to_replay"  # counts an excluded item, or lacks an included one, until a replay
+    CHANGED = "changed"  # committed, and a file of it is another one now
 
 
 NEVER_EMITTED = frozenset({IntervalState.MISSING.value, IntervalState.FAILED.value})
@@ -152,19 +155,33 @@ def _place(report: IntervalReport) -> tuple[bool, float, tuple[int, ...]]:
     return report.interval is not None, start, report.txids
 
 
-def late_report(interval: Interval, run: Row, items: Sequence[str], rows: int) -> IntervalReport:
+def late_report(
+    topology: str,
+    interval: Interval,
+    run: Row,
+    items: Sequence[str],
+    rows: int,
+    second: Mapping[str, str],
+) -> IntervalReport:
     """Report items that came after the emission of their interval.
 
     :param run: the run that emitted it last
+    :param second: those that look like an item that has counted, each with that item
     """
-    count = f"{rows:,} rows in {len(items):,} items"
+    why = f"{rows:,} rows in {len(items):,} items came after its emission, the first {items[0]}"
+    step = f"to take them in: {clear_command(run['dag_id'], run['run_id'])}"
+    for again, first in list(second.items())[:1]:
+        others = f", and {len(second) - 1:,} more like it" if len(second) > 1 else ""
+        why += f"; {again} looks like a second delivery of {first}, which has counted{others}"
+        leave_out = f"reliability exclude {topology} {shlex.quote(again)} --reason '…'"
+        step = f"if it is a second delivery, first `{leave_out}`; {step}"
     return IntervalReport(
         state=IntervalState.LATE,
         interval=interval,
         dag_id=run["dag_id"],
         run_id=run["run_id"],
-        why=f"{count} came after its emission, the first {items[0]}",
-        next_step=f"to take them in: {clear_command(run['dag_id'], run['run_id'])}",
+        why=why,
+        next_step=step,
     )
 
 

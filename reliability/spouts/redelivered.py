@@ -1,0 +1,63 @@
+"""Files that were delivered again: where a committed one lies, or under another name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+from reliability.core.spout import SourceItem
+from reliability.spouts.file_item import FileItem
+from reliability.spouts.filesystem import stat
+
+_AT_ONCE = 16  # an object store answers each question after some milliseconds
+
+
+def changed_since(items: Iterable[SourceItem]) -> Iterator[tuple[str, str]]:
+    """Yield the files that are other than when they were read, each with what differs.
+
+    Size, time and ETag are compared. A file that is gone has not changed: it may be archived.
+
+    :raises OSError: the source cannot be read
+    """
+    files = {item.path: item for item in items if isinstance(item, FileItem)}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:
+        for path, difference in zip(files, pool.map(_difference, files.values()), strict=True):
+            if difference:
+                yield path, difference
+
+
+def _difference(item: FileItem) -> str:
+    try:
+        now = stat(item.path)
+    except FileNotFoundError:
+        return ""
+    if now.size != item.size:
+        return f"{item.size:,} bytes then, {now.size:,} now"
+    if now.mtime_ns != item.mtime_ns:
+        return "of the same size, written again"
+    return "of the same size and time, with another ETag" if now.etag != item.etag else ""
+
+
+def second_deliveries(
+    found: Iterable[SourceItem], counted: Iterable[SourceItem]
+) -> Mapping[str, str]:
+    """Return which items look like a file that counted already, by their identities.
+
+    They have the same rows and the same Parquet footer, or the same ETag.
+    """
+    known = {mark: item.identity for item in counted for mark in _marks(item)}
+    return {
+        item.identity: known[mark]
+        for item in found
+        for mark in _marks(item)
+        if known.get(mark, item.identity) != item.identity
+    }
+
+
+def _marks(item: SourceItem) -> Iterator[tuple[object, ...]]:
+    if isinstance(item, FileItem):
+        part = (item.rows, item.first_group, item.last_group)
+        if item.footer_digest:
+            yield ("footer", item.footer_digest, *part)
+        if item.etag:
+            yield ("etag", item.etag, *part)
