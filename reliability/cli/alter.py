@@ -9,6 +9,7 @@ import typer
 
 from reliability.cli.app import AsJson, Module, TopologyName, ledger, topology_from_code, verb
 from reliability.cli.output import print_json
+from reliability.cli.terminal import say
 from reliability.core.errors import AlterNotPossible
 from reliability.core.txids import format_txids
 
@@ -49,7 +50,7 @@ def alter(
         print_json(_document(found, is_dry_run=not is_done))
     else:
         for line in _lines(found, is_done=is_done):
-            typer.echo(line)
+            say(line)
     if found.refused:
         names = ", ".join(state.state for state in found.refused)
         raise AlterNotPossible(f"{topology}: nothing was changed, because of state {names}")

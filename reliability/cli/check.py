@@ -193,15 +193,15 @@ def _print(checked: Checked) -> None:
     if not checked.source:
         return
     of = f"the first {checked.rows:,} of {checked.of:,} rows"
-    typer.echo(", ".join(checked.places))
-    typer.echo(of if checked.rows < checked.of else f"all of its {_rows(checked.rows)}")
+    say(", ".join(checked.places))
+    say(of if checked.rows < checked.of else f"all of its {_rows(checked.rows)}")
     _table(("column", "in Spark"), checked.source)
     for state in checked.states:
         _print_state(state, checked.rows)
 
 
 def _print_state(state: CheckedState, emitted: int) -> None:
-    typer.echo(f"state {state.name}")
+    say(f"state {state.name}")
     if state.columns:
         _table(
             ("column", "in Spark", "in Postgres", ""),
@@ -219,18 +219,18 @@ def _print_state(state: CheckedState, emitted: int) -> None:
     else:
         _table(("column of the frame", "in Spark"), state.frame)
     if state.arrived is not None:
-        typer.echo(f"  {state.arrived:,} of {_rows(emitted)} arrive, as {_rows(state.rows)}")
+        say(f"  {state.arrived:,} of {_rows(emitted)} arrive, as {_rows(state.rows)}")
     for aside in state.set_aside:
         verb = aside.kind.value.lower().replace("_", " ")
-        typer.echo(f"  {_rows(abs(aside.fold.count))} {verb}: {aside.reason}"[:WIDTH])
+        say(f"  {_rows(abs(aside.fold.count))} {verb}: {aside.reason}"[:WIDTH])
     if state.example:
-        typer.echo(f"  {state.example}"[:WIDTH])
+        say(f"  {state.example}"[:WIDTH])
     for name, count in state.null_keys.items():
-        typer.echo(f"  {name} is NULL in {count:,} of them: NULL is a key like any other")
+        say(f"  {name} is NULL in {count:,} of them: NULL is a key like any other")
     if state.preview:
         _table(list(state.preview[0]), map(_or_null, state.preview))
         if state.rows > len(state.preview):
-            typer.echo(f"  and {state.rows - len(state.preview):,} more")
+            say(f"  and {state.rows - len(state.preview):,} more")
 
 
 def _rows(count: int) -> str:
@@ -249,7 +249,7 @@ def _table(headings: Iterable[str], rows: Iterable[Sequence[object]]) -> None:
 
     table = Table(box=None, padding=(0, 0, 0, 2), header_style="bold")
     for heading in headings:
-        table.add_column(heading, no_wrap=True, overflow="ellipsis")
+        table.add_column(Text(printable(heading)), no_wrap=True, overflow="ellipsis")
     for row in rows:
         table.add_row(*(Text(printable(format_value(value))) for value in row))
     Console(file=sys.stdout, width=WIDTH, highlight=False).print(table)

@@ -67,7 +67,7 @@ def pause(topology: TopologyName, reason: Reason) -> None:
 
     with ledger() as connection:
         pause(connection, topology, reason)
-    typer.echo(f"{topology} is paused: {reason}")
+    say(f"{topology} is paused: {reason}")
 
 
 @verb("reliability resume shop")
@@ -77,7 +77,7 @@ def resume(topology: TopologyName) -> None:
 
     with ledger() as connection:
         resume(connection, topology)
-    typer.echo(f"{topology} is resumed: attempts may begin")
+    say(f"{topology} is resumed: attempts may begin")
 
 
 # --- rollback ------------------------------------------------------------------------------------
@@ -193,21 +193,21 @@ def _print_rolled_back(
             }
         )
     if is_dry_run:
-        typer.echo(f"{topology} would be rolled back to {to}. What would change:")
+        say(f"{topology} would be rolled back to {to}. What would change:")
     else:
         number = done.commit_number
-        typer.echo(f"{topology} was rolled back to {to} as c={number}. What changed:")
+        say(f"{topology} was rolled back to {to} as c={number}. What changed:")
     for line in format_differences(done.differences):
-        typer.echo(line)
+        say(line)
     if done.dropped:
-        typer.echo(_DROPPED)
+        say(_DROPPED)
     if is_dry_run:
-        typer.echo(f"{held} would be held")
+        say(f"{held} would be held")
         say(*dates.lines())
     else:
         is_ = "is" if done.held[0] == done.held[1] else "are"
-        typer.echo(f"{held} {is_} held. Next, when the cause is fixed:")
-        typer.echo(f"  reliability release {topology}")
+        say(f"{held} {is_} held. Next, when the cause is fixed:")
+        say(f"  reliability release {topology}")
 
 
 def _by_interval(found: Mapping[Interval, Sequence[int]]) -> list[dict[str, str]]:
@@ -258,11 +258,11 @@ def release(
             }
         )
     if not runs:
-        typer.echo(f"no txid of {topology} was held")
+        say(f"no txid of {topology} was held")
         return
-    typer.echo(f"{named} released. Nothing starts by itself. Next:")
+    say(f"{named} released. Nothing starts by itself. Next:")
     for line in what_to_clear(topology, runs):
-        typer.echo(line)
+        say(line)
 
 
 # --- drop ----------------------------------------------------------------------------------------
@@ -282,7 +282,7 @@ def drop(topology: TopologyName, yes: Yes = False, as_json: AsJson = False) -> N
         if not yes:
             for one in going.tables:
                 where = f" in {one.database}" if one.database else ""
-                typer.echo(f"  {one.table}{where}: {one.rows:,} rows", err=True)
+                say(f"  {one.table}{where}: {one.rows:,} rows", err=True)
             check_asked(
                 f"Drop {topology} with these tables and {going.emitted:,} txids, "
                 f"{going.committed:,} of them committed? Nothing can bring them back.",
@@ -291,7 +291,7 @@ def drop(topology: TopologyName, yes: Yes = False, as_json: AsJson = False) -> N
         drop_topology(connection, topology)
     if as_json:
         return print_json({"topology": topology, **plain(going)})
-    typer.echo(
+    say(
         f"{topology} is dropped, with {len(going.tables)} tables and {going.emitted:,} txids. To "
         f"start anew, delete its runs in Airflow: airflow dags delete {topology} --yes"
     )
@@ -393,12 +393,12 @@ def unskip(topology: TopologyName, txid: Txid, reason: Reason, as_json: AsJson =
                 "run": plain_run(done.run),
             }
         )
-    typer.echo(f"{named} of {topology} is no longer skipped. Clear its run to process it:")
+    say(f"{named} of {topology} is no longer skipped. Clear its run to process it:")
     for line in commands_to_clear([done.run]):
-        typer.echo(line)
+        say(line)
     if done.has_committed:
-        typer.echo("or replay it from here:")
-        typer.echo(f"  reliability replay {topology} {txid}")
+        say("or replay it from here:")
+        say(f"  reliability replay {topology} {txid}")
 
 
 def _park_or_skip(
@@ -431,8 +431,8 @@ def _park_or_skip(
             else f"It has committed as empty, as c={number}"
         )
         what = selected.named([txid])
-        typer.echo(f"{what} of {topology} is {verdict.done}: nothing of its batch counts. {when}.")
-        typer.echo(verdict.follows.format(topology=topology, txid=txid))
+        say(f"{what} of {topology} is {verdict.done}: nothing of its batch counts. {when}.")
+        say(verdict.follows.format(topology=topology, txid=txid))
     if committed:
         others = with_intervals(connection, topology, sorted(committed))
-        typer.echo(f"{others.named(others.txids)} committed too: it was their turn.")
+        say(f"{others.named(others.txids)} committed too: it was their turn.")

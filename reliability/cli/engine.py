@@ -12,6 +12,7 @@ import typer
 
 from reliability.cli.app import AsJson, Master, NotPossible, SparkConf, verb
 from reliability.cli.output import print_json
+from reliability.cli.terminal import say
 
 STOP_SECONDS = 60
 POLL_INTERVAL_SECONDS = 0.1
@@ -70,7 +71,7 @@ def _print_status(*, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return
-    typer.echo(
+    say(
         f"the engine runs: {found['application_id']} on {found['master']}, pid {found['pid']}, "
         f"steps in it now: {found['steps']}"
     )
@@ -86,7 +87,7 @@ def _stop() -> None:
         if time.monotonic() > deadline:
             raise NotPossible(f"the engine, pid {pid}, has not ended within {STOP_SECONDS} s")
         time.sleep(POLL_INTERVAL_SECONDS)
-    typer.echo(f"the engine at {socket_path()} has ended")
+    say(f"the engine at {socket_path()} has ended")
 
 
 def _is_running(pid: int) -> bool:

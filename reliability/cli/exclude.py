@@ -27,6 +27,7 @@ from reliability.cli.app import (
 from reliability.cli.output import commands_to_clear, plain_run, print_json
 from reliability.cli.replay import Replays, print_replayed
 from reliability.cli.select import Selected, with_intervals
+from reliability.cli.terminal import say
 from reliability.core.txids import format_txids, with_noun
 
 if TYPE_CHECKING:
@@ -139,26 +140,24 @@ def _print_excluded(
         )
     print_replayed(selected, replayed, is_dry_run=dry_run)
     if dry_run:
-        typer.echo(_says(topology, found))
+        say(_says(topology, found))
         return
-    typer.echo(
+    say(
         f"{found.item} is excluded from {topology}: `reliability include {topology} "
         f"{shlex.quote(found.item)} --reason '…'` "
         "takes it in again"
     )
     _print_runs_to_clear(found)
     if not found.to_clear and not found.to_replay:
-        typer.echo(
-            f"No txid has it. If a run failed because of it: reliability resume-runs {topology}"
-        )
+        say(f"No txid has it. If a run failed because of it: reliability resume-runs {topology}")
         _warn_if_absent(found.item)
 
 
 def _print_runs_to_clear(found: ItemOfTxids) -> None:
     if found.to_clear:
-        typer.echo("Clear the runs whose txids have not committed yet, in order:")
+        say("Clear the runs whose txids have not committed yet, in order:")
     for line in commands_to_clear(found.to_clear):
-        typer.echo(line)
+        say(line)
 
 
 def _warn_if_absent(item: str) -> None:
@@ -186,9 +185,9 @@ def include(topology: TopologyName, file: Item, reason: Reason, as_json: AsJson 
                 "to_clear": [plain_run(run) for run in found.to_clear],
             }
         )
-    typer.echo(f"{item} is no longer excluded from {topology}.")
+    say(f"{item} is no longer excluded from {topology}.")
     if found.to_replay:
-        typer.echo(f"Next: reliability replay {topology} {format_txids(found.to_replay)}")
+        say(f"Next: reliability replay {topology} {format_txids(found.to_replay)}")
     _print_runs_to_clear(found)
     if not found.to_clear and not found.to_replay:
-        typer.echo("No txid has it; the next run of its interval emits it.")
+        say("No txid has it; the next run of its interval emits it.")

@@ -32,6 +32,7 @@ from reliability.cli.output import (
 )
 from reliability.cli.progress import states_followed
 from reliability.cli.select import FileOption, IntervalOption, check_selection, select_txids
+from reliability.cli.terminal import say
 from reliability.core.difference import format_cell, format_row
 from reliability.core.errors import ReliabilityError
 
@@ -220,17 +221,17 @@ def _record(connection: LedgerConnection, topology: str, found: list[Verified] |
 
 def _print_repaired(topology: str, done: Repaired, *, yes: bool) -> None:
     if not done.differences:
-        typer.echo(f"{topology}: no row differs from its contributions")
+        say(f"{topology}: no row differs from its contributions")
         return
     if yes:
-        typer.echo(f"{topology} was repaired as c={done.commit_number}. What changed:")
+        say(f"{topology} was repaired as c={done.commit_number}. What changed:")
     else:
-        typer.echo(f"A repair of {topology} would change:")
+        say(f"A repair of {topology} would change:")
     for line in format_differences(done.differences):
-        typer.echo(line)
+        say(line)
     if not yes:
-        typer.echo("To do it:")
-        typer.echo(f"  reliability verify {topology} --repair --yes --reason '…'")
+        say("To do it:")
+        say(f"  reliability verify {topology} --repair --yes --reason '…'")
 
 
 def _print_verified(found: Sequence[tuple[str, Verified]]) -> None:

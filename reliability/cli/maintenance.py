@@ -9,6 +9,7 @@ import typer
 
 from reliability.cli.app import FAILED, FOUND, OneOrAll, ledger, names, verb
 from reliability.cli.output import print_table
+from reliability.cli.terminal import say
 from reliability.core.errors import ReliabilityError
 
 if TYPE_CHECKING:
@@ -30,9 +31,9 @@ def migrate(
     with ledger(database, migrated=False) as connection:
         applied = migrate(connection)
     for migration in applied:
-        typer.echo(f"applied {migration.number:04d}_{migration.name}")
+        say(f"applied {migration.number:04d}_{migration.name}")
     if not applied:
-        typer.echo("the ledger is up to date")
+        say("the ledger is up to date")
 
 
 @verb("reliability sweep", "reliability sweep shop")
@@ -49,10 +50,10 @@ def sweep(topology: OneOrAll = "") -> None:
             try:
                 swept = sweep(connection, name, clean=True)
             except ReliabilityError as error:  # go on with the other topologies
-                typer.echo(f"{name}: {error}", err=True)
+                say(f"{name}: {error}", err=True)
                 failed = True
                 continue
-            typer.echo(
+            say(
                 f"{name}: {len(swept.expired)} leases expired, {len(swept.given_up)} requests "
                 f"given up, {len(swept.committed)} txids committed, "
                 f"{len(swept.cleaned)} attempts cleaned, "
@@ -105,7 +106,7 @@ def restored() -> None:
         if timeline is None
         else f"the server's timeline is {timeline}"
     )
-    typer.echo(f"{said}; {fenced} live attempts were fenced")
+    say(f"{said}; {fenced} live attempts were fenced")
     if compared:
         print_table(
             "",
@@ -114,13 +115,11 @@ def restored() -> None:
             coloured=[""],
         )
     if all(one.agrees for one in compared):
-        typer.echo(
-            "next: `reliability reconcile` lists runs that Airflow shows as done and are not"
-        )
+        say("next: `reliability reconcile` lists runs that Airflow shows as done and are not")
     else:
         for one in compared:
             if not one.agrees and not one.error:
-                typer.echo(
+                say(
                     f"{one.topology}: database {one.database} {one.position}, but must be at "
                     f"c={' or '.join(map(str, one.expected))}: restore all of its databases to "
                     "the same commit number; until then the topology does not commit"

@@ -42,7 +42,7 @@ def read_txids(text: str) -> list[int]:
 
 def print_json(document: Any) -> None:
     """Print one document; times are in UTC, numbers that JSON would round are strings."""
-    typer.echo(json.dumps(document, indent=2, default=plain))
+    typer.echo(json.dumps(document, indent=2, default=plain))  # which escapes by itself
 
 
 def plain(value: Any) -> Any:

@@ -6,11 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-import typer
-
 from reliability.cli.fold import Piece, fold, styled
 from reliability.cli.layout import Layout, lay_out
-from reliability.cli.terminal import ASIDE, HEADING, TOPOLOGY, console, style_of
+from reliability.cli.terminal import ASIDE, HEADING, TOPOLOGY, console, say, style_of
 from reliability.core.texts import printable
 
 if TYPE_CHECKING:
@@ -62,7 +60,7 @@ class Line:
 
     def print_plain(self) -> None:
         if self.only != "terminal":
-            typer.echo(self.head + self.text)
+            say(self.head + self.text)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Text]:
         if self.only == "pipe":
@@ -108,7 +106,7 @@ class Table:
         from rich.table import Table
 
         if not self.rows and self.empty:
-            return typer.echo(self.empty)
+            return say(self.empty)
         table = Table(title=self.title or None, title_justify="left")
         for name, justify in self.columns.items():
             right = justify == "right"

@@ -29,6 +29,7 @@ from reliability.cli.app import (
 from reliability.cli.output import format_interval, format_value, print_json, print_table
 from reliability.cli.replay import Replays, print_replayed
 from reliability.cli.select import select_txids, with_intervals
+from reliability.cli.terminal import say
 from reliability.core.errors import CorrectionRefused
 from reliability.core.texts import as_exact_json, parse_unambiguous, printable_json
 from reliability.core.txids import format_txids, with_noun
@@ -144,12 +145,12 @@ def _show(rows: Sequence[Row], *, as_json: bool) -> None:
         return print_json(rows)
     for row in rows[:MAX_SHOWN]:
         place = f"{row['item']}, row {format_value(row['row'])}" if row["item"] else ""
-        typer.echo("  ".join(filter(None, (f"txid {row['txid']}", row["reason"], place))))
-        typer.echo(f"  {row['contents']}{' … cut' if row['is_cut'] else ''}")
+        say("  ".join(filter(None, (f"txid {row['txid']}", row["reason"], place))))
+        say(f"  {row['contents']}{' … cut' if row['is_cut'] else ''}")
     if not rows:
-        typer.echo("No row is in quarantine.")
+        say("No row is in quarantine.")
     elif len(rows) > MAX_SHOWN:
-        typer.echo(f"and {len(rows) - MAX_SHOWN:,} more; --json has all")
+        say(f"and {len(rows) - MAX_SHOWN:,} more; --json has all")
 
 
 def _export(rows: Sequence[Row], file: Path | None) -> None:
@@ -160,7 +161,7 @@ def _export(rows: Sequence[Row], file: Path | None) -> None:
         sys.stdout.write(lines)
     else:
         file.write_text(lines, encoding="utf-8")
-        typer.echo(f"{len(rows):,} rows are in {file}")
+        say(f"{len(rows):,} rows are in {file}")
 
 
 # --- correct -------------------------------------------------------------------------------------
@@ -196,9 +197,9 @@ def _forget(connection: LedgerConnection, topology: str, txids: str, reason: str
         for txid in select_txids(connection, topology, txids, "", "").txids:
             ended[txid] = end_corrections(tx, topology, txid, reason)
     changed = [txid for txid, count in ended.items() if count]
-    typer.echo(f"{sum(ended.values()):,} corrections are taken back")
+    say(f"{sum(ended.values()):,} corrections are taken back")
     if changed:
-        typer.echo(f"Next: reliability replay {topology} {format_txids(changed)}")
+        say(f"Next: reliability replay {topology} {format_txids(changed)}")
 
 
 def _correct(
@@ -212,7 +213,7 @@ def _correct(
 ) -> None:
     """Ask before Spark runs, and replay; or do a dry run."""
     if not rows:
-        typer.echo("No row was changed.")
+        say("No row was changed.")
         return
     counts = Counter(row.txid for row in rows)
     selected = with_intervals(replays.connection, replays.topology, sorted(counts))
@@ -228,7 +229,7 @@ def _correct(
     print_replayed(selected, done, is_dry_run=dry_run)
     for txid, count in sorted(counts.items()):
         what = "would be" if dry_run else "are"
-        typer.echo(f"{count:,} rows of txid {txid} {what} read as corrected")
+        say(f"{count:,} rows of txid {txid} {what} read as corrected")
 
 
 def _replay(

@@ -15,6 +15,7 @@ from reliability.cli.disagreement import NEXT, DisagreeingRun, compare
 from reliability.cli.output import print_json, print_table
 from reliability.cli.progress import followed
 from reliability.cli.replay import DAG_ID
+from reliability.cli.terminal import say
 
 if TYPE_CHECKING:
     from reliability.cli.airflow import Airflow
@@ -125,6 +126,6 @@ def _print_report(
     if findings and not cleared:
         _print(findings)
     if cleared:
-        typer.echo(f"{len(cleared)} runs cleared")
+        say(f"{len(cleared)} runs cleared")
     if not findings:
-        typer.echo(f"Airflow and the ledger agree about {compared} runs")
+        say(f"Airflow and the ledger agree about {compared} runs")

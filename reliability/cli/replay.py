@@ -53,6 +53,7 @@ from reliability.cli.select import (
     select_txids,
     with_intervals,
 )
+from reliability.cli.terminal import say
 from reliability.core.definitions import SUBMIT
 from reliability.core.errors import RequestClosed
 from reliability.core.txids import format_intervals
@@ -147,7 +148,7 @@ def replay(
     _print_results(selected, replayed, to_clear, is_dry_run=dry_run, as_json=as_json)
     _warn_of_unobserved(replayed, rows)
     if rows is not None and not as_json:
-        typer.echo(f"{rows.count:,} rows are in {diff or diff_table}")
+        say(f"{rows.count:,} rows are in {diff or diff_table}")
 
 
 def submit_with(master: str, conf: Sequence[str], topology: Topology) -> SubmitStep:
@@ -397,14 +398,14 @@ def print_replayed(
     """Print what each replay changed, or would change."""
     for one in replayed:
         what = "would change" if is_dry_run else "changed"
-        typer.echo(f"{selected.with_interval(one.attempt)} {what}")
+        say(f"{selected.with_interval(one.attempt)} {what}")
         for line in format_differences(one.differences):
-            typer.echo(line)
+            say(line)
         for outcome in one.audits:
             attempt = str(one.attempt)
-            typer.echo(outcome.foretell(attempt) if is_dry_run else f"{attempt}: {outcome}")
+            say(outcome.foretell(attempt) if is_dry_run else f"{attempt}: {outcome}")
         if one.outdated_code:
-            typer.echo(f"warning: {one.outdated_code}")
+            say(f"warning: {one.outdated_code}")
 
 
 def _print_results(
@@ -429,6 +430,6 @@ def _print_results(
     print_replayed(selected, replayed, is_dry_run=is_dry_run)
     if to_clear:
         uncommitted = selected.named(txid for run in to_clear for txid in run.txids)
-        typer.echo(f"{uncommitted} not committed yet. Next:")
+        say(f"{uncommitted} not committed yet. Next:")
         for line in what_to_clear(selected.topology, to_clear):
-            typer.echo(line)
+            say(line)

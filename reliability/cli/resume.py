@@ -22,6 +22,7 @@ from reliability.cli.app import (
 from reliability.cli.output import print_json, print_table
 from reliability.cli.progress import followed
 from reliability.cli.reconcile import AirflowUrl, AllowHttp
+from reliability.cli.terminal import say
 from reliability.core.spout import Interval
 from reliability.core.txids import format_txids
 
@@ -211,11 +212,11 @@ def _is_backfill(run_id: str) -> bool:
 
 def _print(topology: str, found: Sequence[RunToResume], *, cleared: bool) -> None:
     if not found:
-        return typer.echo(f"{topology}: no run is left undone")
+        return say(f"{topology}: no run is left undone")
     print_table(
         "",
         dict.fromkeys(("run", "interval", "clears", "because"), "left"),
         [(one.run_id, one.interval, one.clears, one.because) for one in found],
     )
     ending = "cleared" if cleared else "to clear; `--yes` clears them"
-    typer.echo(f"{len(found)} runs {ending}" if len(found) > 1 else f"1 run {ending}")
+    say(f"{len(found)} runs {ending}" if len(found) > 1 else f"1 run {ending}")

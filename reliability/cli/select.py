@@ -15,6 +15,7 @@ import typer
 
 from reliability.cli.app import rows_of
 from reliability.cli.output import read_txids
+from reliability.cli.terminal import say
 from reliability.core.errors import NothingSelected
 from reliability.core.spout import Interval
 from reliability.core.txids import name_txids
@@ -71,7 +72,7 @@ class Selected:
     def show(self) -> None:
         """Show on stderr what was selected, unless it was named by its number."""
         if self.by_content:
-            typer.echo(f"{self.topology}: {self}", err=True)
+            say(f"{self.topology}: {self}", err=True)
 
 
 def check_selection(txids: str, interval: str, file: str, *, optional: bool = False) -> None:

@@ -10,6 +10,7 @@ import typer
 from reliability.cli.app import AsJson, TopologyName, check_known, ledger, rows_of, verb
 from reliability.cli.output import format_interval, print_json, print_table
 from reliability.cli.select import FileOption, IntervalOption, check_selection, select_txids
+from reliability.cli.terminal import say
 
 if TYPE_CHECKING:
     from reliability.core.standing import Standing
@@ -56,7 +57,7 @@ def txids(
         return print_json({"topology": topology, "earlier": earlier, "txids": found})
     _print(found)
     if earlier:
-        typer.echo(f"{earlier:,} earlier txids are not shown; --last {total} shows all")
+        say(f"{earlier:,} earlier txids are not shown; --last {total} shows all")
 
 
 def _rows(

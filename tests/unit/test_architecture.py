@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -147,6 +148,22 @@ def test_a_topology_imports_light():
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT
     )
     assert done.stdout.strip() == "[]"
+
+
+def test_verbs_print_lines_by_the_function_that_escapes_them():
+    """Each of their texts may hold what others have written: only JSON escapes by itself."""
+    printing = re.compile(r"typer\.echo\(|\bprint\(|console\(.*\)\.print\(")
+    found = {
+        path.name: len(printing.findall(path.read_text()))
+        for path in (ROOT / "reliability" / "cli").glob("*.py")
+    }
+    assert {name: count for name, count in found.items() if count} == {
+        "check.py": 1,  # a table of escaped cells
+        "output.py": 1,  # JSON
+        "parts.py": 2,  # lines and cells are escaped when they are made
+        "progress.py": 2,  # escaped when it is told
+        "terminal.py": 1,
+    }
 
 
 def test_every_error_is_explained():
