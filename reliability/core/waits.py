@@ -47,6 +47,10 @@ class WaitReason:
     most: int | None = None
     detail: str = ""
 
+    def is_next(self, txid: int) -> bool:
+        """Say whether it is this txid's turn after one more txid."""
+        return bool(self.behind) and self.behind[-1] == txid - 1
+
     def __str__(self) -> str:
         behind = _names(self.behind)
         match self.what:

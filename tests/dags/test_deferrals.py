@@ -10,7 +10,10 @@ from zoneinfo import ZoneInfo
 
 import pytest
 
+from reliability.core.coordinator import Wait
 from reliability.core.errors import InvalidDefinition
+from reliability.core.waits import WaitReason, WaitsFor
+from reliability.transaction.run import TransactionTask
 from spark_apps import global_count
 
 
@@ -184,3 +187,50 @@ def test_a_topology_dag_inside_a_task_group_is_refused(airflow_home):
 
     with DAG("outer"), TaskGroup("group"), pytest.raises(InvalidDefinition, match="task group"):
         topology_dag(global_count.topology, schedule=None, start_date=start(timezone.utc))
+
+
+# --- next in line --------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def stays(airflow_home, monkeypatch):
+    """Say how often a task with a txid looks again in its worker slot before it leaves it."""
+    from airflow.sdk.exceptions import TaskDeferred
+
+    from reliability_airflow import operators
+
+    now = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=lambda s: now.append(now.pop() + s))
+    monkeypatch.setattr(operators, "time", clock)
+
+    def looks(txid, reason):
+        topology = global_count.topology
+        operator = operators.TransactionOperator(
+            task_id="t", topology=topology, txid=txid, step=None
+        )
+        task = TransactionTask(
+            topology=topology, txid=txid, request_id=1, work=topology.work("t", None)
+        )
+        for look in range(100):
+            try:
+                operator.wait(Wait(reason), task)
+            except TaskDeferred:
+                return look
+        raise AssertionError("it never leaves")
+
+    return looks
+
+
+TURN = WaitReason(what=WaitsFor.TURN, behind=(6,))
+PLACE = WaitReason(what=WaitsFor.PLACE, behind=range(4, 7), most=3)
+
+
+@pytest.mark.parametrize("reason", [TURN, PLACE])
+def test_a_task_stays_a_moment_only_while_one_txid_is_ahead_of_it(stays, reason):
+    """R5: once it has left, it comes back some seconds later at the earliest."""
+    assert stays(7, reason) == 10
+    assert stays(8, reason) == 0
+
+
+def test_a_task_of_a_paused_topology_leaves_at_once(stays):
+    assert stays(7, WaitReason(what=WaitsFor.RESUME, detail="at night")) == 0
