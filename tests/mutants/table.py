@@ -1419,7 +1419,7 @@ MUTANTS = (
         tests=(WAITING + "test_a_task_leaves_its_slot_while_the_ledger_is_away",),
     ),
     Mutant(
-        rule="S3",
+        rule="C5",
         name="a row that is too large is an outage",
         path="reliability/core/sqlstate.py",
         old='    "54": Kind.REFUSAL,\n',
