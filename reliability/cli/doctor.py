@@ -90,6 +90,7 @@ def doctor(as_json: AsJson = False) -> None:
 def _host() -> Iterator[CheckResult]:
     yield from _libpq_files()
     yield _spark()
+    yield from _pyspark()
     yield _java()
     yield _engine()
     if find_spec("airflow"):
@@ -139,6 +140,13 @@ def _spark() -> CheckResult:
         todo = f"install {DISTRIBUTION}[spark], or set SPARK_HOME; only hosts that submit need it"
         return _warning("spark-submit", "is neither on the PATH nor beside this Python", todo)
     return _ok("spark-submit", program)
+
+
+def _pyspark() -> Iterator[CheckResult]:
+    from reliability.spark.imports import two_releases
+
+    if mixed := two_releases():
+        yield _fail("pyspark", str(mixed), mixed.command)
 
 
 def _java() -> CheckResult:

@@ -44,7 +44,7 @@ from reliability.core.types import (
     read_as,
 )
 from reliability.spark.driver import as_error
-from reliability.spark.imports import prefer_installed_pyspark
+from reliability.spark.imports import prefer_installed_pyspark, two_releases
 from reliability.spark.process import call_process
 from reliability.spark.reduce import reduce_frame, with_spark_types
 from reliability.spark.session import pin_settings, pin_zone, session_builder
@@ -133,9 +133,12 @@ def local_spark(code: Sequence[str]) -> Iterator[SparkSession]:
 
     :param code: folders with code of the pipeline that is not installed, for Python functions
     :raises ImportError: pyspark is not installed
+    :raises ChildProcessError: Spark does not start, or pyspark is of two releases
     """
     pin_zone()
     prefer_installed_pyspark(sys.path)
+    if mixed := two_releases():
+        raise ChildProcessError(f"{mixed}. What to do: {mixed.command}")
     from pyspark.sql import SparkSession
 
     if (active := SparkSession.getActiveSession()) is not None:

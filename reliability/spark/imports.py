@@ -3,23 +3,76 @@
 from __future__ import annotations
 
 import os
+import re
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 
 CODE = "RELIABILITY_CODE"  # the folder in which Airflow's task found the topology's module
 PACKAGE = Path(__file__).resolve().parent
 ARCHIVE = Path("pyspark") / "python" / "lib" / "pyspark.zip"
+# pip and Maven write differently what follows: 4.2.0.dev3, 4.2.0-preview3
+_RELEASE = r"(\d+\.\d+\.\d+)"
+_JAR = re.compile(rf"spark-core_[\d.]+-{_RELEASE}")
+_VERSION = re.compile(rf"__version__[^=]*= *[\"']{_RELEASE}")
+
+
+@dataclass(frozen=True, slots=True)
+class TwoReleases:
+    """A pyspark whose Python files and jars are of two releases.
+
+    pip unpacks pyspark-client over pyspark, whatever the release of either.
+    """
+
+    files: str
+    jars: str
+
+    def __str__(self) -> str:
+        return (
+            f"pyspark's Python files are of {self.files} and its jars of {self.jars}, as if "
+            "pyspark-client was installed over it"
+        )
+
+    @property
+    def command(self) -> str:
+        """What mends it."""
+        return (
+            "pip uninstall -y pyspark-client; "
+            f"pip install --force-reinstall --no-deps pyspark=={self.jars}"
+        )
+
+
+def two_releases(folder: Path | None = None) -> TwoReleases | None:
+    """Return what the folder `pyspark` mixes, by default the installed one; None if nothing."""
+    if folder is None:
+        spec = find_spec("pyspark")
+        if spec is None or spec.origin is None:
+            return None
+        folder = Path(spec.origin).parent
+    jars = next(
+        (found for jar in folder.glob("jars/*.jar") if (found := _JAR.match(jar.name))), None
+    )
+    try:
+        files = _VERSION.search((folder / "version.py").read_text())
+    except OSError:  # in an archive, which is of one release
+        return None
+    if not jars or not files or files[1] == jars[1]:
+        return None
+    return TwoReleases(files[1], jars[1])
 
 
 def prefer_installed_pyspark(path: list[str]) -> None:
     """Remove `…/pyspark/python/lib/pyspark.zip` from a module path that also has `…`.
 
     spark-submit puts the archive first. Both have the same files, but an archive has no byte code:
-    every process would compile pyspark, which takes most of a second. The archive of another
-    installation stays, as its version may differ.
+    every process would compile pyspark, which takes most of a second. The archive stays if it is
+    of another installation, or if the installed files are not of the release of the jars.
     """
     for entry in [*path]:
-        if entry.endswith(str(ARCHIVE)) and str(Path(entry).parents[3]) in path:
-            path.remove(entry)
+        if entry.endswith(str(ARCHIVE)):
+            folder = Path(entry).parents[3]
+            if str(folder) in path and not two_releases(folder / "pyspark"):
+                path.remove(entry)
 
 
 def drop_package_folder(path: list[str]) -> None:
