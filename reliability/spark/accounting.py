@@ -35,6 +35,14 @@ _OPERATIONS = {
 }
 _STOP_IT = ("SubqueryAlias", "Union")
 _HELPERS = {"Aggregate": "aggregate()"}
+_ONE_SIDE = (
+    "both frames of a join are made from the batch, and only the left one's rows count: put the "
+    "frame on the left that has all rows, and write aggregate() of a union in place of a full join"
+)
+_FILLED = (
+    "a union has filled `_x` and `_n` of a part with NULL, because only another part shows them: "
+    "call show_accounting() on all parts of it, or on none"
+)
 
 
 def hide_accounting(frame: DataFrame) -> DataFrame:
@@ -103,6 +111,24 @@ def _check_case(name: str, frame: DataFrame) -> None:
             "which account for its rows",
             remedy="rename or drop the columns of what is joined, before the join.",
         )
+
+
+def likely_mistakes(frame: DataFrame) -> list[str]:
+    """Return what in a frame's plan may have lost rows or doubled them, and what to write."""
+    nodes = [*catalyst.nodes(catalyst.analyzed(frame))]
+    joins = (node for node in nodes if node.nodeName() == "Join")
+    parts = [
+        catalyst.frame_of(part, frame.sparkSession)
+        for node in nodes
+        if node.nodeName() == "Union"
+        for part in catalyst.children(node)
+    ]
+    found = [(any(map(_parts_have_it, joins)), _ONE_SIDE), (any(map(_is_filled, parts)), _FILLED)]
+    return [told for is_there, told in found if is_there]
+
+
+def _is_filled(part: DataFrame) -> bool:
+    return "_n" in part.columns and catalyst.always(part, "_n", "null")
 
 
 def _show(name: str, plan: Any, spark: SparkSession) -> DataFrame:

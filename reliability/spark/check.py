@@ -43,6 +43,7 @@ from reliability.core.types import (
     numeric_form,
     read_as,
 )
+from reliability.spark.accounting import likely_mistakes
 from reliability.spark.driver import as_error
 from reliability.spark.imports import prefer_installed_pyspark, two_releases
 from reliability.spark.process import call_process
@@ -311,7 +312,8 @@ class _Check:
         try:
             check_accounting(self.emitted, [sink], {state.name: staged}, verdict)
         except RowsUnaccounted as error:
-            found.errors.append(error)
+            told = "; ".join([error.what, *likely_mistakes(frame)])
+            found.errors.append(RowsUnaccounted(told))
             found.example = self._example(frame, verdict)
 
     def _example(self, frame: DataFrame, verdict: Verdict) -> str:

@@ -13,6 +13,7 @@ from reliability.core.aggregators.column import quoted
 from reliability.core.errors import RowsUnaccounted
 from reliability.core.fold import ACCOUNTING, Fold
 from reliability.core.spout import BatchMeta, Verdict
+from reliability.spark.accounting import likely_mistakes
 from reliability.spark.frames import JSON_OPTIONS
 from reliability.spark.quarantined import place_of
 
@@ -45,7 +46,7 @@ def check_arrived(
         told = ""
         if batch is not None and meta.verdict is Verdict.EXACT:
             told = _examples(batch, arrived, left)
-        raise RowsUnaccounted(f"{error.what}{told}") from None
+        raise RowsUnaccounted("; ".join([error.what + told, *likely_mistakes(arrived)])) from None
 
 
 def _examples(batch: DataFrame, arrived: DataFrame, left: Sequence[DataFrame]) -> str:

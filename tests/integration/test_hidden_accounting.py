@@ -10,9 +10,11 @@ import re
 import pytest
 
 from reliability import aggregate, show_accounting
-from reliability.core.errors import FrameWithoutAccounting
+from reliability.core.errors import FrameWithoutAccounting, RowsUnaccounted
 from reliability.core.fold import Fold
+from reliability.core.spout import BatchMeta
 from reliability.spark.accounting import hide_accounting
+from reliability.spark.unaccounted import check_arrived
 from tests.support.functions import F
 
 ROWS = 100
@@ -246,6 +248,60 @@ def test_the_accounting_of_both_sides_of_a_join_is_refused(batch):
     one, other = show_accounting(batch), show_accounting(batch.select("id"))
     with pytest.raises(FrameWithoutAccounting, match=r"the columns .'_x', '_n', '_x', '_n'"):
         show_accounting(one.join(other, "id"))
+
+
+LEFT = "only the left one's rows count: put the frame on the left"
+FILLED = "a union has filled `_x` and `_n` .* on all parts of it, or on none"
+MISTAKES = {
+    "a full join of halves": (
+        lambda b: (
+            b.where("id % 2 = 0")
+            .selectExpr("id div 2 AS pair")
+            .join(b.where("id % 2 = 1").selectExpr("id div 2 AS pair"), "pair", "full")
+        ),
+        LEFT,
+    ),
+    "distinct on the left": (
+        lambda b: b.select("customer").distinct().join(b, "customer"),
+        LEFT,
+    ),
+    "all rows on the right": (
+        lambda b: b.where("id < 7").select("customer").join(b, "customer", "right"),
+        LEFT,
+    ),
+    "a union of which one part shows the accounting": (
+        lambda b: show_accounting(b.where("id < 9")).unionByName(
+            b.where("id >= 9"), allowMissingColumns=True
+        ),
+        FILLED,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_an_error_says_what_is_likely_to_have_lost_rows(batch, emitted, name):
+    """V3: of two frames, nothing tells which one is to have all rows."""
+    make, why = MISTAKES[name]
+    made = show_accounting(make(batch))
+    with pytest.raises(RowsUnaccounted, match=why):
+        check_arrived(
+            "s",
+            fold_of(made),
+            BatchMeta(items=(), emitted=emitted),
+            show_accounting(batch),
+            made,
+            [],
+        )
+
+
+def test_what_the_error_advises_accounts_for_all_rows(batch, emitted):
+    even, odd = batch.where("id % 2 = 0"), batch.where("id % 2 = 1")
+    pairs = [part.withColumn("pair", F.expr("id div 2")) for part in (even, odd)]
+    union = pairs[0].unionByName(pairs[1].withColumnRenamed("id", "odd"), allowMissingColumns=True)
+    shown = show_accounting(even).unionByName(show_accounting(odd), allowMissingColumns=True)
+    assert fold_of(shown) == emitted
+    assert fold_of(aggregate(union, ["pair"], id=F.max("id"), odd=F.max("odd"))) == emitted
+    assert fold_of(batch.join(batch.select("customer").distinct(), "customer")) == emitted
 
 
 def test_one_of_the_two_columns_is_not_enough(batch):
