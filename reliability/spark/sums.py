@@ -33,18 +33,21 @@ def in_spark(column: Column, type_: str | None) -> str:
 
 
 def _sum_of_bigints(value: str, column: Column) -> str:
-    upper = f"sum(shiftright({value}, {_HALF}))"
-    total = f"(CAST({upper} AS decimal(20,0)) * {1 << _HALF} + sum({value} & {(1 << _HALF) - 1}))"
+    """Return the sum, as a decimal unless Postgres has a bigint for it."""
+    mask = (1 << _HALF) - 1
+    low, high = f"sum({value} & {mask})", f"sum(shiftright({value}, {_HALF}))"
+    total = f"(CAST({high} AS decimal(20,0)) * {1 << _HALF} + {low})"
     if column.type != "bigint":
         return total
+    upper = f"({high} + shiftright({low}, {_HALF}))"
     why = (
         f"concat('[{SchemaMismatch.code}] column {column.name}: ', {total},"
         " ', the sum of one key, is no bigint')"
     )
     return (
-        f"CASE WHEN {total} BETWEEN {-(1 << 63)}BD AND {(1 << 63) - 1}BD"
-        f" THEN CAST({total} AS bigint)"
-        f" WHEN {total} IS NOT NULL THEN CAST(raise_error({why}) AS bigint) END"
+        f"CASE WHEN {upper} BETWEEN {-(1 << 31)} AND {(1 << 31) - 1}"
+        f" THEN shiftleft({upper}, {_HALF}) | ({low} & {mask})"
+        f" WHEN {upper} IS NOT NULL THEN CAST(raise_error({why}) AS bigint) END"
     )
 
 

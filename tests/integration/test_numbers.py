@@ -42,7 +42,15 @@ LEAST, GREATEST = -(2**63), 2**63 - 1
 # --- sums ----------------------------------------------------------------------------------------
 
 KNOWN: dict[str, list[list[Any]]] = {
-    "bigint": [[GREATEST, 1, -10], [LEAST, -1, None, 10], [None], [GREATEST, LEAST], [-10, -1]],
+    "bigint": [
+        [GREATEST, 1, -10],
+        [LEAST, -1, None, 10],
+        [None],
+        [GREATEST, LEAST],
+        [-10, -1],
+        [LEAST, LEAST, GREATEST, GREATEST],
+        [1, -(2**32)],
+    ],
     "decimal(38,0)": [
         [Decimal("9" * 38)] * 3,
         [Decimal("9" * 38), Decimal(1), Decimal(-10)],
