@@ -27,7 +27,7 @@ from reliability.core.errors import SourceNotReady, SparkConnectionMissing
 from reliability.settings import engine_of
 from reliability.spark.submit import driver_environment, process_batch
 from reliability.topologies import folder_of
-from reliability_airflow.context import contact_of
+from reliability_airflow.context import REFREEZE, contact_of, is_asked_for
 from reliability_airflow.links import LINKS
 from reliability_airflow.stats import TopologyStats
 from reliability_airflow.triggers import TurnTrigger
@@ -119,7 +119,11 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
             stats.swept(connection, sweep(connection, topology.name))
             request = contact(connection, topology.name, txid, who)
             task = TransactionTask(
-                topology=topology, txid=txid, request_id=request.request_id, work=work
+                topology=topology,
+                txid=txid,
+                request_id=request.request_id,
+                work=work,
+                as_refrozen=who.is_dry_run and is_asked_for(REFREEZE, context),
             )
             executor = AirflowExecutor(self, context, connection, task, stats)
             with stats.counting_failure(connection, txid):

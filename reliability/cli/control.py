@@ -84,13 +84,12 @@ def resume(topology: TopologyName) -> None:
 
 
 @verb(
-    "reliability rollback shop 41 --reason 'May was delivered twice' --dry-run",
+    "reliability rollback shop 41 --dry-run",
     "reliability rollback shop 41 --reason 'May was delivered twice'",
     "reliability rollback shop --interval 2013-04 --reason 'May was delivered twice'",
 )
 def rollback(
     topology: TopologyName,
-    reason: Reason,
     txid: Annotated[
         int | None, typer.Argument(metavar="TXID", min=0, help="The last txid to keep; 0 for none.")
     ] = None,
@@ -102,6 +101,9 @@ def rollback(
     ] = "",
     file: Annotated[
         str, typer.Option(metavar="NAME", help="Instead: up to the last txid that reads this file.")
+    ] = "",
+    reason: Annotated[
+        str, typer.Option(help="The reason; recorded in the ledger. A dry run needs none.")
     ] = "",
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only report what would change.")
@@ -120,6 +122,9 @@ def rollback(
 
     check_selection("" if txid is None else "1", interval, file)
     check_target(diff, diff_table)
+    if not (reason or dry_run):
+        raise typer.BadParameter("a rollback needs a --reason, unless it is a --dry-run")
+    reason = reason or "a dry run"  # the ledger's log takes none without, and is rolled back
     with ledger() as connection, ExitStack() as closing:
         check_known(connection, topology)
         if txid is None:

@@ -74,6 +74,7 @@ DAG_ID = "cli"
     "reliability replay shop 3..5 --dry-run",
     "reliability replay shop 3..5 --dry-run --diff rows.parquet",
     "reliability replay shop 3,7 --reason 'the price of May was net'",
+    "reliability replay shop 3 --refreeze --dry-run",
     "reliability replay shop 3 --refreeze --reason 'the file was delivered anew'",
     "reliability replay shop --interval 2013-05 --reason 'the price of May was net'",
     "reliability replay shop --file 2013-05.csv --refreeze --reason 'it was delivered anew'",
@@ -106,14 +107,13 @@ def replay(
 
     Each new contribution replaces the old one. With --dry-run, the real commit is carried out and
     rolled back, and its changes are printed. spark-submit runs on this host. With --refreeze,
-    uncommitted txids are refrozen, and the runs to clear are printed.
+    uncommitted txids are refrozen, and the runs to clear are printed. With both, the source is read
+    as it is now, and nothing is frozen.
     """
     check_selection(txids, interval, file)
     check_target(diff, diff_table)
-    if refreeze and (dry_run or not reason):
-        raise typer.BadParameter(
-            "--refreeze cannot be combined with --dry-run, and needs a --reason"
-        )
+    if refreeze and not (dry_run or reason):
+        raise typer.BadParameter("--refreeze needs a --reason, unless it is a --dry-run")
     with ledger() as connection, ExitStack() as closing:
         check_known(connection, topology)
         selected = select_txids(connection, topology, txids, interval, file)
@@ -138,12 +138,12 @@ def replay(
             module=module,
             is_dry_run=dry_run,
             patience=timeout,
+            as_refrozen=refreeze and dry_run,
         )
-        to_clear = (
-            _refreeze_uncommitted(replaying, wanted, reason, progress.say) if refreeze else []
-        )
+        freezes = refreeze and not dry_run
+        to_clear = _refreeze_uncommitted(replaying, wanted, reason, progress.say) if freezes else []
         wanted = sorted(set(wanted) - {txid for run in to_clear for txid in run.txids})
-        replayed = replay_all(replaying, selected, wanted, reason, progress, refreeze=refreeze)
+        replayed = replay_all(replaying, selected, wanted, reason, progress, refreeze=freezes)
         closing.close()  # all that is written is there before anything is said of it
     _print_results(selected, replayed, to_clear, is_dry_run=dry_run, as_json=as_json)
     _warn_of_unobserved(replayed, rows)

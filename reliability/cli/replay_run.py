@@ -78,6 +78,7 @@ class ReplayRun:
     :param report: called with progress messages
     :param observer: observes the rows that a dry run finds different, or that a commit changes
     :param without: source items that a dry run leaves out
+    :param as_refrozen: a dry run reads what a refreeze would freeze
     """
 
     def __init__(
@@ -93,8 +94,10 @@ class ReplayRun:
         report: Report = lambda text, txid: logger.info(text),
         observer: DifferenceObserver | None = None,
         without: frozenset[str] = frozenset(),
+        as_refrozen: bool = False,
     ) -> None:
         self._without = without
+        self._as_refrozen = as_refrozen
         self._connection = connection
         self._definition = topology
         self._topology = topology.name
@@ -173,6 +176,7 @@ class ReplayRun:
             request_id=request.request_id,
             work=self._work,
             without=self._without,
+            as_refrozen=self._as_refrozen,
         )
         executor = CommandLineExecutor(
             connection, task, self._submit_step, self._module, self._patience, self._report

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -34,6 +35,7 @@ if TYPE_CHECKING:
 GROUP = "transaction."
 SETTLE = "settle"
 EMIT = "emit"
+MOST_OF_A_REASON = 80  # characters in the table; --json has all of them
 Task = tuple[str, int]
 
 
@@ -216,7 +218,10 @@ def _print(topology: str, found: Sequence[RunToResume], *, cleared: bool) -> Non
     print_table(
         "",
         dict.fromkeys(("run", "interval", "clears", "because"), "left"),
-        [(one.run_id, one.interval, one.clears, one.because) for one in found],
+        [
+            (one.run_id, one.interval, one.clears, shorten(one.because, MOST_OF_A_REASON))
+            for one in found
+        ],
     )
     ending = "cleared" if cleared else "to clear; `--yes` clears them"
     say(f"{len(found)} runs {ending}" if len(found) > 1 else f"1 run {ending}")

@@ -346,8 +346,9 @@ def _print_differences(what: str, differences: Sequence[Difference]) -> None:
 
 def _request_entry(row: Mapping[str, Any]) -> Sequence[str]:
     kind = "dry run" if row["is_dry_run"] else row["kind"].lower()
+    status = "done, and rolled back" if row["was_done"] else row["status"]
     return (
-        f"{format_value(row['opened_at'])}  {kind}, {row['status']}",
+        f"{format_value(row['opened_at'])}  {kind}, {status}",
         f"{_nth_of_run(row)} ({row['dag_id']})",
         row["reason"] or "",
         _why(row["problem_code"], row["problem"]),

@@ -24,13 +24,19 @@ from enum import Enum
 from typing import Any
 
 from reliability.core.errors import (
+    AuditFailed,
     BlockedTooLong,
+    FileRefused,
+    QuarantineFull,
     ReliabilityError,
     ReplayNotPossible,
     RequestClosed,
     RequestGivenUp,
+    SchemaMismatch,
+    SourceUnreadable,
     TxidBlocked,
     TxidHeld,
+    UnexpectedAnswer,
     error_types,
 )
 from reliability.core.plan import Position
@@ -150,6 +156,19 @@ class LiveAttempt:
         return self.sealing_task == task or any(step.claimed_by == task for step in running)
 
 
+# What a file that is delivered again may mend. The txid's batch is frozen with the one before.
+_CURED_BY_A_FILE = (
+    AuditFailed,
+    FileRefused,
+    QuarantineFull,
+    SchemaMismatch,
+    SourceUnreadable,
+    UnexpectedAnswer,
+)
+_REDELIVERED = (
+    "If you deliver a file of it again, run `reliability replay TOPOLOGY TXID --refreeze --reason "
+    "'…'` first; with --dry-run it shows what the file would change, if the txid has committed."
+)
 _AFTER_RELEASE = "`reliability resume-runs TOPOLOGY` shows what to clear, and clears it with --yes."
 
 
@@ -193,9 +212,10 @@ class Blocked:
         cause = error_types().get(self.reason_code)
         if cause is None or not cause.remedy:
             return ""
-        if "resume-runs" in cause.remedy:
-            return cause.remedy
-        return f"{cause.remedy} Then {_AFTER_RELEASE}"
+        remedy = cause.remedy
+        if cause in _CURED_BY_A_FILE:
+            remedy = f"{remedy} {_REDELIVERED}"
+        return remedy if "resume-runs" in cause.remedy else f"{remedy} Then {_AFTER_RELEASE}"
 
     def advice(self, topology: str) -> str:
         """Say what is blocked and what a person can do."""

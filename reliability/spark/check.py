@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.acker import Sink, check_accounting
+from reliability.core.aggregators import Generated
 from reliability.core.definitions import Topology
 from reliability.core.errors import (
     ReliabilityError,
@@ -66,18 +67,22 @@ _UUID = re.compile(UUID)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedColumn:
-    """A column of a state: its type in the reduced frame and in Postgres."""
+    """A column of a state: its type in the reduced frame and in Postgres.
+
+    :ivar is_generated: Postgres computes it, as a mean from the sum, whose type is `spark`
+    """
 
     name: str
     spark: str
     postgres: str
     is_key: bool
     is_carried: bool = True
+    is_generated: bool = False
 
     @property
     def fits(self) -> bool:
         """Say whether every value of the Spark type fits."""
-        return fits(self.spark, self.postgres, is_carried=self.is_carried)
+        return self.is_generated or fits(self.spark, self.postgres, is_carried=self.is_carried)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -284,10 +289,14 @@ class _Check:
             )
             for name, postgres in tables.column_types().items()
         ]
+        generated = [c for c in state.all_columns() if isinstance(c, Generated)]
+        for column in generated:  # its sum follows it
+            place = list(tables.target_columns()).index(column.name)
+            found.columns.insert(place, _checked_mean(column, found.columns[place]))
         reduced = reduce_frame(frame, tables)
-        rows = reduced.collect()
+        rows = _with_means(reduced, generated).collect()
         found.rows = len(rows)
-        names = [name for name in tables.column_types() if not name.startswith("_")]
+        names = [*state.key, *state.values]
         found.preview = [{name: row[name] for name in names} for row in rows[:PREVIEW_ROWS]]
         found.null_keys = {
             name: count for name in state.key if (count := sum(row[name] is None for row in rows))
@@ -342,6 +351,23 @@ def _fold(rows: Sequence[Row]) -> Fold:
 def _described(row: Row) -> str:
     values = {name: value for name, value in row.asDict().items() if name not in ACCOUNTING}
     return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def _checked_mean(mean: Generated, total: CheckedColumn) -> CheckedColumn:
+    return CheckedColumn(
+        name=mean.name, spark=total.spark, postgres=mean.type, is_key=False, is_generated=True
+    )
+
+
+def _with_means(reduced: DataFrame, means: Sequence[Generated]) -> DataFrame:
+    """Compute what Postgres generates, with as many digits before the point as Spark has."""
+    from pyspark.sql import functions as F
+
+    types = {mean.name: read_as(mean.type) for mean in means}
+    wide = {name: re.sub(r"\(\d+,", "(38,", type_) for name, type_ in types.items()}
+    return reduced.withColumns(
+        {mean.name: F.expr(f"cast({mean.expression} AS {wide[mean.name]})") for mean in means}
+    )
 
 
 # --- values that Postgres would reject -----------------------------------------------------------

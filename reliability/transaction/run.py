@@ -68,6 +68,7 @@ class TransactionTask:
 
     :param work: process a step, or commit the txid
     :param without: source items that its attempts leave out, beside those that are excluded
+    :param as_refrozen: a dry run reads what a refreeze would freeze
     """
 
     topology: Topology
@@ -76,6 +77,7 @@ class TransactionTask:
     work: Work
     leases: Leases = DEFAULT_LEASES
     without: frozenset[str] = frozenset()
+    as_refrozen: bool = False
 
 
 class Executor(Protocol):
@@ -224,6 +226,7 @@ def _process(
                     task.work,
                     task.leases,
                     task.without,
+                    as_refrozen=task.as_refrozen,
                 )
             if grant is not None:
                 executor.began(grant)

@@ -53,6 +53,7 @@ SELECT l.topology, l.commit_number, l.kind, l.txid, l.attempt_id, t.interval_sta
        SELECT * FROM reliability.commit_log c WHERE c.topology = p.topology
         ORDER BY c.commit_number DESC LIMIT %(most)s) AS l
   LEFT JOIN reliability.transaction t ON t.topology = l.topology AND t.txid = l.txid
+       AND l.kind <> 'REPAIR'   -- it is of all txids
  WHERE p.topology = ANY(%(topologies)s)
  ORDER BY l.committed_at DESC, l.topology, l.commit_number DESC LIMIT %(most)s;
 
@@ -156,11 +157,18 @@ SELECT txid, interval_start, interval_end, dag_id, run_id, emitted_at, emitted_c
   FROM reliability.transaction WHERE topology = %(topology)s AND txid = %(txid)s;
 
 -- requests_of_txid --
--- The requests for a txid, in order.
-SELECT number, kind, is_dry_run, status, dag_id, run_id, reason, problem_code, problem, opened_at,
-       ended_at
-  FROM reliability.request WHERE topology = %(topology)s AND txid = %(txid)s
- ORDER BY request_id;
+-- The requests for a txid, in order. One `was_done`, and its attempt was rolled back since.
+SELECT r.number, r.kind, r.is_dry_run, r.status, r.dag_id, r.run_id, r.reason, r.problem_code, r.problem, r.opened_at, r.ended_at,
+       r.status = 'CLOSED' AND EXISTS (
+           SELECT FROM reliability.attempt a
+             JOIN reliability.commit_log l ON l.topology = a.topology AND l.txid = a.txid
+                  AND l.attempt_id = a.attempt_id
+             JOIN reliability.commit_log b ON b.topology = l.topology AND b.kind = 'ROLLBACK'
+                  AND b.commit_number > l.commit_number AND b.txid < l.txid
+            WHERE a.topology = r.topology AND a.txid = r.txid AND a.request_id = r.request_id)
+           AS was_done
+  FROM reliability.request r WHERE r.topology = %(topology)s AND r.txid = %(txid)s
+ ORDER BY r.request_id;
 
 -- attempts_of_txid --
 -- The attempts at a txid, with the run that requested each.
@@ -270,8 +278,9 @@ SELECT %(topology)s AS dag_id
 
 -- undone_of_dag --
 -- The runs of a DAG: txids that nobody works on, those whose request is open, which nobody works on either if
--- Airflow has ended the run; how many txids are not satisfied, and why the first undone one ended. Dry runs
--- do not count. A held txid must be released first.
+-- Airflow has ended the run; how many txids are not satisfied, and why the first undone one ended: its last
+-- attempt, unless a commit or a rollback came after that. Dry runs do not count. A held txid must be released
+-- first.
 SELECT r.run_id,
        coalesce(array_agg(r.txid ORDER BY r.txid) FILTER (WHERE is_undone), '{}') AS undone,
        coalesce(array_agg(r.txid ORDER BY r.txid) FILTER (WHERE r.status = 'OPEN'), '{}') AS open,
@@ -279,9 +288,15 @@ SELECT r.run_id,
        (array_agg(r.reason ORDER BY r.txid) FILTER (WHERE is_undone))[1] AS reason
   FROM (SELECT DISTINCT ON (q.txid, q.run_id) q.txid, q.run_id, q.status, q.is_done,
                s.request_id IS NOT NULL AS is_silent,
-               coalesce((SELECT a.reason FROM reliability.attempt a
+               coalesce((SELECT CASE WHEN a.status IN ('FAILED', 'FENCED') AND NOT EXISTS (
+                                     SELECT FROM reliability.commit_log l
+                                      WHERE l.topology = q.topology AND l.kind = 'ROLLBACK'
+                                        AND l.txid < q.txid AND l.committed_at > a.ended_at)
+                                THEN a.reason END
+                           FROM reliability.attempt a
+                           LEFT JOIN reliability.request d ON d.request_id = a.request_id
                           WHERE a.topology = q.topology AND a.txid = q.txid
-                            AND a.status IN ('FAILED', 'FENCED')
+                            AND d.is_dry_run IS NOT TRUE
                           ORDER BY a.attempt_id DESC LIMIT 1), q.reason) AS reason
           FROM reliability.request_outcome q
           LEFT JOIN reliability.request s ON s.request_id = q.request_id AND s.status = 'OPEN'

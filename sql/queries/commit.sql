@@ -170,10 +170,14 @@ SELECT topology, %(commit_number)s, 'REPAIR', %(txid)s, %(reason)s, rollbacks
 RETURNING commit_number;
 
 -- close_later_requests --
--- Rolled back txids satisfy no request; once released, they must be requested again (H4).
+-- Rolled back txids satisfy no request; once released, they must be requested again (H4). A dry run that
+-- has ended stays done. The reason that a person gave for what was done is kept behind the new one.
 UPDATE reliability.request
-   SET status = 'CLOSED', reason = %(reason)s, ended_at = clock_timestamp()
- WHERE topology = %(topology)s AND txid > %(txid)s AND status <> 'CLOSED';
+   SET status = 'CLOSED', ended_at = clock_timestamp(),
+       reason = %(reason)s || CASE WHEN status = 'SATISFIED' AND reason IS NOT NULL
+                                   THEN format(' (requested because: %%s)', reason) ELSE '' END
+ WHERE topology = %(topology)s AND txid > %(txid)s AND status <> 'CLOSED'
+   AND NOT (is_dry_run AND status = 'SATISFIED');
 
 -- hold_later_txids --
 -- Hold the txids after a rollback's target.

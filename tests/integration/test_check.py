@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from contextlib import closing
@@ -15,7 +16,7 @@ from reliability.cli import app
 from tests.support.fix_postgres import own_session
 
 CODE = """
-from reliability import Count, FileSpout, MemorySpout, State, Step, Sum
+from reliability import Avg, Count, FileSpout, Max, MemorySpout, State, Step, Sum
 from reliability import TableSpout, Topology
 
 FILES = "{folder}/in/{{data_interval_start:%Y-%m}}/*.parquet"
@@ -39,6 +40,12 @@ def states(price="numeric(14,2)"):
     return [State("days", key={{"day": "date"}}, values=totals),
             State("months", key={{"month": "text"}}, values=totals)]
 
+means = Topology("means", FileSpout(FILES), [State("m", key={{"month": "text"}}, values={{
+    "orders": Count(), "mean": Avg("price", "numeric(14,2)"),
+    "float": Avg("weight", "double precision"),
+    "greatest": Max("price", "numeric(14,2)")}})],
+    lambda batch: {{"m": batch.selectExpr("date_format(day, 'yyyy-MM') AS month", "price",
+                                                "CAST(price AS double) AS weight")}})
 good = Topology("good", FileSpout(FILES), states(), both)
 python = Topology("python", FileSpout(FILES), states(), in_python)
 losing = Topology("losing", FileSpout(FILES), states(), lossy)
@@ -123,6 +130,15 @@ def test_a_pipeline_is_checked_in_a_process_of_its_own_without_a_ledger(pipeline
     assert {*pipeline.rglob("*")} - {*before} <= {*pipeline.rglob("__pycache__/**")} | {
         *pipeline.rglob("__pycache__")
     }
+
+
+def test_a_mean_is_among_the_columns(spark, pipeline):
+    """Postgres computes it, so Spark's frame has only its sum and its count."""
+    lines = [line.rstrip() for line in check("means", "--interval", "2013-01").splitlines()]
+    assert "  mean         decimal(20,2)  numeric(14,2)" in lines
+    assert any(re.fullmatch(r"  float +double +double precision", line) for line in lines)
+    [shown] = [line.split() for line in lines if line.startswith("  2013-01  ")]
+    assert shown == ["2013-01", "20", "10.50", "10.5", "20.00"]
 
 
 def test_the_sample_is_the_interval_or_the_file_that_is_asked_for(spark, pipeline):

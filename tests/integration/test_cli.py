@@ -433,6 +433,18 @@ def test_an_exchanged_source_is_frozen_anew_when_a_person_says_so(shop):
     assert "a wrong delivery" in say("show", "2").stdout
 
 
+def test_an_exchanged_source_is_seen_before_it_is_frozen_anew(shop):
+    """The one way to see what a corrected file changes was to let it count."""
+    before = shop.tables()
+    shop.source.sizes[1] = 8
+    shop.makes[2] = made(9, rows=8)
+    would = say("replay", "shop", "2", "--refreeze", "--dry-run").stdout
+    assert "2:1 would change" in would
+    assert (shop.tables(), read("show", "2")["refreezes"]) == (before, [])
+    done = say("replay", "shop", "2", "--refreeze", "--reason", "a wrong delivery").stdout
+    assert done == would.replace("2:1 would change", "2:2 changed")
+
+
 def test_an_exchanged_source_that_has_not_committed_is_frozen_anew_and_its_run_cleared(shop):
     """SOURCE_CHANGED said to replay it, and that was refused: it had not committed."""
     shop.deliver(made(4))
@@ -537,10 +549,105 @@ def test_a_replay_that_somebody_else_committed_is_told_from_the_ledger(shop, mon
 # --- rollback, release, park, skip ---------------------------------------------------------------
 
 
+def test_what_was_done_before_a_rollback_still_reads_as_done(shop):
+    """H4: finished dry runs and replays read "CLOSED", with the rollback's reason as theirs."""
+    say("replay", "shop", "3", "--dry-run")
+    shop.makes[3] = made(103)
+    say("replay", "shop", "3", "--reason", "it was net")
+    say("rollback", "shop", "1", "--reason", "back to April", "--yes")
+    asked = [
+        (one["kind"], one["is_dry_run"], one["status"]) for one in read("show", "3")["requests"]
+    ]
+    assert asked == [
+        ("COMMIT", False, "CLOSED"),
+        ("REPLAY", True, "SATISFIED"),
+        ("REPLAY", False, "CLOSED"),
+    ]
+    said = say("show", "3").stdout
+    assert "commit, done, and rolled back" in said
+    assert "dry run, SATISFIED" in said
+    assert "replay, done, and rolled back" in said
+    assert "back to April (requested because: it was net)" in said
+
+
+def undone(shop, dag_id="shop"):
+    with shop.connection.transaction() as tx:
+        return {
+            txid: row["reason"]
+            for row in tx.all("undone_of_dag", topology="shop", dag_id=dag_id)
+            for txid in row["undone"]
+        }
+
+
+def test_a_run_is_undone_because_of_what_happened_last(shop):
+    """resume-runs quoted failures that a commit had settled before the rollback."""
+    shop.deliver(made(4))
+    shop.process(4)
+    shop.clear(4)
+    with shop.connection.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.attempt SET status = 'FAILED', reason_code = 'X',"
+                   " reason = 'an old failure', ended_at = now() WHERE txid = 4"))  # fmt: skip
+    assert shop.runner.close(4, shop.run_of(4), "its tasks ended without it")
+    assert undone(shop) == {4: "an old failure"}
+    shop.clear(4)
+    shop.transact(4)
+    say("rollback", "shop", "3", "--reason", "back to April", "--yes")
+    say("release", "shop")
+    assert undone(shop) == {4: "back to April"}
+
+
+def test_a_failure_before_a_rollback_is_no_reason_after_it(shop):
+    shop.deliver(made(4))
+    shop.process(4)
+    with shop.connection.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.attempt SET status = 'FAILED', reason_code = 'X',"
+                   " reason = 'an old failure', ended_at = now() WHERE txid = 4"))  # fmt: skip
+    say("rollback", "shop", "2", "--reason", "back to April", "--yes")
+    say("release", "shop")
+    assert undone(shop) == {3: "back to April", 4: "back to April"}
+
+
+def test_a_reason_in_a_runs_conf_is_that_of_one_request(shop):
+    """Airflow keeps the conf: a later commit carried the reason of an earlier backfill's replay."""
+    why = "the price was net"
+
+    def ask_again():
+        shop.clear(3)
+        contact = replace(shop.who(3), reason=why)
+        shop.runner.contact(3, contact)
+        shop.transact(3)
+
+    ask_again()
+    say("rollback", "shop", "2", "--reason", "back to April", "--yes")
+    say("release", "shop")
+    ask_again()
+    ask_again()
+    assert [one["reason"] for one in read("show", "3")["requests"]] == [
+        "back to April",
+        f"back to April (requested because: {why})",
+        None,
+        None,
+    ]
+
+
+def test_a_repair_is_of_no_interval(shop):
+    with shop.connection.transaction() as tx:
+        tx.run(SQL("UPDATE reliability.transaction SET interval_start = '2026-01-01Z',"
+                   " interval_end = '2026-02-01Z'; UPDATE public.exact SET n = n + 1"))  # fmt: skip
+    say("verify", "shop", "--repair", "--yes", "--reason", "by hand")
+    with shop.connection.transaction() as tx:
+        found = tx.all("last_commits", topologies=["shop"], most=2)
+    assert [(row["kind"], row["interval_start"] is None) for row in found] == [
+        ("REPAIR", True),
+        ("COMMIT", False),
+    ]
+
+
 def test_a_rollback_asks_first_holds_and_is_released(shop, tmp_path):
     before = shop.tables()
     back = ("rollback", "shop", "1", "--reason", "a wrong delivery")
-    would = read(*back, "--dry-run")
+    would = read("rollback", "shop", "1", "--dry-run")
+    assert would == read(*back, "--dry-run")
     assert (would["is_dry_run"], would["held"], would["commit_number"]) == (True, "2..3", None)
     file = tmp_path / "rows.csv"
     say(*back, "--dry-run", "--diff", str(file))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace as replace_in
 from datetime import date, datetime
 from decimal import Decimal
 
@@ -158,6 +159,24 @@ def test_a_refreeze_ends_corrections(committed, connection, tmp_path):
     replay(committed)
     assert rows(connection, REVENUE)[0] == (2, Decimal("2.00"))
     assert lines(connection) == []
+
+
+def test_a_dry_run_of_a_refreeze_reads_no_corrections(committed, connection, tmp_path):
+    """V9: the refreeze would end them."""
+    _, second = lines(connection)
+    correct(connection, [edit(second, price=3)])
+    replay(committed)
+    corrected = rows(connection, REVENUE)
+    write_parquet(tmp_path / "1997-01" / "a.parquet", ROWS[2:])
+    runner, work = committed.runner, committed.work(None)
+    committed.max_tries += 1
+    who = replace_in(committed.who(work.task), is_dry_run=True)
+    asked = runner.contact(1, who).request_id
+    dry_run = runner.run(1, asked, work, committed, as_refrozen=True)
+    assert dry_run is not None
+    changed = {one.state: one.rows_removed for one in dry_run.differences}
+    assert changed["per_customer"] == 1  # that of the corrected row
+    assert rows(connection, REVENUE) == corrected
 
 
 def test_an_old_export_is_refused_after_a_refreeze(committed, connection, tmp_path):

@@ -28,6 +28,7 @@ REFUSALS = "tests/integration/test_refusals.py::"
 HISTORY = "tests/rules/test_corrections.py::"
 SUMS = "tests/integration/test_sums.py::"
 STATES = "tests/integration/test_states.py::"
+CLI = "tests/integration/test_cli.py::"
 REDUCE = "tests/integration/test_reduce.py::"
 OPAQUE = "tests/rules/test_opaque_sources.py::"
 OWN_SPOUT = "tests/integration/test_own_spout.py::"
@@ -1318,6 +1319,30 @@ MUTANTS = (
         new="",
         tests=(HISTORY + "test_a_rollback_closes_every_request_of_the_later_txids",),
         in_histories=True,
+    ),
+    Mutant(
+        rule="H4",
+        name="a rollback closes dry runs that have ended",
+        path="sql/queries/commit.sql",
+        old="   AND NOT (is_dry_run AND status = 'SATISFIED');",
+        new=";",
+        tests=(CLI + "test_what_was_done_before_a_rollback_still_reads_as_done",),
+    ),
+    Mutant(
+        rule="E4",
+        name="an attempt that may commit reads what is not frozen",
+        path="reliability/transaction/process/begin.py",
+        old="        if exchanged is not None and not request.is_dry_run:\n",
+        new="        if False:\n",
+        tests=("tests/replay/test_refreeze.py::test_only_a_dry_run_reads_what_is_not_frozen",),
+    ),
+    Mutant(
+        rule="V9",
+        name="a dry run of a refreeze reads corrections of what is frozen",
+        path="sql/queries/quarantine.sql",
+        old="r.is_dry_run AND own.meta NOT IN",
+        new="r.is_dry_run AND false AND own.meta NOT IN",
+        tests=(QUARANTINE + "test_a_dry_run_of_a_refreeze_reads_no_corrections",),
     ),
     Mutant(
         rule="H5",

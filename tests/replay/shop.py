@@ -257,12 +257,17 @@ class Shop:
         )
 
     def transact(
-        self, txid: int, run: Run | None = None, *, is_dry_run: bool = False
+        self,
+        txid: int,
+        run: Run | None = None,
+        *,
+        is_dry_run: bool = False,
+        as_refrozen: bool = False,
     ) -> list[Difference]:
         """Go the way of the txid until it is committed, or dry_run; say what that changed."""
         who = self.who(txid, run, is_dry_run=is_dry_run)
         executor = _Executor(self, txid)
-        dry_run = self._run(txid, who, executor, step=None)
+        dry_run = self._run(txid, who, executor, step=None, as_refrozen=as_refrozen)
         return list(dry_run.differences) if dry_run else executor.differences
 
     def process(self, txid: int, task: str = "commit") -> None:
@@ -270,11 +275,17 @@ class Shop:
         self._run(txid, replace(self.who(txid), task=task), _Executor(self, txid), step=THE_STEP)
 
     def _run(
-        self, txid: int, who: TaskContact, executor: _Executor, step: str | None
+        self,
+        txid: int,
+        who: TaskContact,
+        executor: _Executor,
+        step: str | None,
+        *,
+        as_refrozen: bool = False,
     ) -> DryRunResult | None:
         request_id = self.runner.contact(txid, who).request_id
         work = self.topology.work("commit", step)
-        return self.runner.run(txid, request_id, work, executor)
+        return self.runner.run(txid, request_id, work, executor, as_refrozen=as_refrozen)
 
     def clear(self, *txids: int) -> None:
         """A person clears the transactions: their tasks' max_tries rise."""
@@ -286,9 +297,9 @@ class Shop:
         self.clear(txid)
         return self.transact(txid)
 
-    def dry_run(self, txid: int) -> list[Difference]:
+    def dry_run(self, txid: int, *, as_refrozen: bool = False) -> list[Difference]:
         self.clear(txid)
-        return self.transact(txid, is_dry_run=True)
+        return self.transact(txid, is_dry_run=True, as_refrozen=as_refrozen)
 
     def correct(self, txid: int, rows: list[dict[str, Any]]) -> list[Difference]:
         """Deploy code that makes other rows of the batch, and replay it."""

@@ -9,7 +9,12 @@ from decimal import Decimal
 import pytest
 
 from reliability import FileSpout
-from reliability.core.errors import NothingToReplay, RefreezeNotPossible, SourceChanged
+from reliability.core.errors import (
+    LedgerCorruption,
+    NothingToReplay,
+    RefreezeNotPossible,
+    SourceChanged,
+)
 from reliability.core.fold import Fold
 from reliability.core.request import TaskTry
 from reliability.core.spout import BatchMeta, NoItems
@@ -48,6 +53,39 @@ def test_a_changed_batch_is_refused_until_it_is_frozen_anew(shop):
     assert shop.ask(asked) == [(6,), (8,), (6,)]
     asked = "SELECT txid, batch_meta -> 0 ->> 'rows', reason FROM reliability.refreeze"
     assert shop.ask(asked) == [(2, "6", "a wrong delivery")]
+
+
+FROZEN = (
+    "SELECT txid, batch_meta, emitted_xor, emitted_count FROM reliability.transaction ORDER BY 1"
+)
+
+
+def test_a_dry_run_shows_what_an_exchanged_batch_would_change_and_freezes_nothing(shop):
+    """E4: the one way to see a corrected file was to let it count."""
+    before, frozen = shop.tables(), shop.ask(FROZEN)
+    exchange(shop, 2, made(9, rows=8))
+    with pytest.raises(SourceChanged):
+        shop.dry_run(2)
+    would = shop.dry_run(2, as_refrozen=True)
+    assert (shop.tables(), shop.ask(FROZEN)) == (before, frozen)
+    assert shop.ask("SELECT count(*) FROM reliability.refreeze") == [(0,)]
+    with pytest.raises(SourceChanged):  # nor does a replay read it without being asked
+        shop.replay(2)
+    shop.runner.refreeze(2, "a wrong delivery")
+    assert shop.replay(2) == would
+    assert not all(one.is_nothing for one in would)
+
+
+def test_a_dry_run_of_a_refreeze_of_what_is_unchanged_is_a_dry_run(shop):
+    assert all(one.is_nothing for one in shop.dry_run(2, as_refrozen=True))
+
+
+def test_only_a_dry_run_reads_what_is_not_frozen(shop):
+    """E4: what commits has read the txid's batch."""
+    exchange(shop, 2, made(9, rows=8))
+    shop.clear(2)
+    with pytest.raises(LedgerCorruption, match="is no dry run"):
+        shop.transact(2, as_refrozen=True)
 
 
 def test_a_run_freezes_anew_once(shop):

@@ -92,7 +92,9 @@ class TransactionRunner:
         """Read the ledger and decide what is to be done next."""
         return decide(self.connection, self.task(txid, request_id, work))[1]
 
-    def task(self, txid: int, request_id: int, work: Work) -> TransactionTask:
+    def task(
+        self, txid: int, request_id: int, work: Work, *, as_refrozen: bool = False
+    ) -> TransactionTask:
         """Return what a task has to get done."""
         return TransactionTask(
             topology=self.topology,
@@ -100,13 +102,21 @@ class TransactionRunner:
             request_id=request_id,
             work=work,
             leases=self.leases,
+            as_refrozen=as_refrozen,
         )
 
     def run(
-        self, txid: int, request_id: int, work: Work, executor: Executor
+        self,
+        txid: int,
+        request_id: int,
+        work: Work,
+        executor: Executor,
+        *,
+        as_refrozen: bool = False,
     ) -> DryRunResult | None:
         """Do what an Airflow task does."""
-        return run_transaction(self.connection, self.task(txid, request_id, work), executor)
+        task = self.task(txid, request_id, work, as_refrozen=as_refrozen)
+        return run_transaction(self.connection, task, executor)
 
     def begin(self, txid: int, request_id: int, work: Work) -> Grant | None:
         """Grant the next attempt, if that is what is to be done now."""

@@ -98,7 +98,6 @@ def test_every_verb_has_an_example_and_stands_in_the_docs(verb):
         ["replay", "shop", "3", "--dry-run", "--diff", "/nowhere/rows.csv"],
         ["replay", "shop", "3", "--dry-run", "--diff", "rows.csv", "--diff-table", "a.b"],
         ["replay", "shop", "3", "--dry-run", "--diff-table", "rows"],
-        ["replay", "shop", "3", "--dry-run", "--refreeze", "--reason", "x"],
         ["replay", "shop", "3", "--refreeze"],
         ["rollback", "shop", "3"],
         ["rollback", "shop", "-1", "--reason", "x"],

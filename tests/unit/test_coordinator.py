@@ -173,6 +173,16 @@ def test_what_is_blocked_says_the_remedy_of_its_own_error():
     assert "resume-runs shop" in said
 
 
+def test_what_a_file_may_cure_names_the_way_to_take_the_file():
+    """E2: who cast, or delivered the file again, and ran resume-runs met SOURCE_CHANGED."""
+    for code in ("SCHEMA_MISMATCH", "FILE_REFUSED", "AUDIT_FAILED", "UNEXPECTED_ANSWER"):
+        said = replace(BLOCKED, reason_code=code, reason="x").advice("shop")
+        assert "`reliability replay shop 1 --refreeze --reason" in said
+        assert said.index("--refreeze") > said.index("What to do")
+        assert "resume-runs shop" in said
+    assert "refreeze" not in replace(BLOCKED, reason_code="EVALUATED_TWICE").advice("shop")
+
+
 def test_a_run_does_not_wait_for_a_txid_that_it_gave_up_itself():
     """E2: the run would never end, and nobody would see a red run."""
     blocked = replace(BLOCKED, requested_by=(("shop", "other"), ("shop", "own")))

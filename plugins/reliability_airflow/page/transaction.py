@@ -184,6 +184,8 @@ def _told(story: Mapping[str, Any], attempts: Sequence[Attempt]) -> list[Told]:
         )
         if is_over:
             what = f"run {asked['run_id']} no longer asks for it"
+            if asked["was_done"]:
+                what = f"what run {asked['run_id']} asked for was done, and is rolled back"
             found.append(Told(at=asked["ended_at"], what=what, why=asked["reason"] or ""))
     for attempt in attempts:
         for event in attempt.report.events:

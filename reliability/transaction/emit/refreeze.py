@@ -8,6 +8,7 @@ their own.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from reliability.core.definitions import Topology
@@ -22,6 +23,17 @@ from reliability.ledger.locks import lock_topology
 from reliability.ledger.records import batch_of, skipped_of
 from reliability.states.headers import compacted_through
 from reliability.transaction.emit.source_items import excluded_among, parts_of
+
+
+@dataclass(frozen=True, slots=True)
+class _Exchange:
+    """What a txid reads, as it is stored, and what a refreeze would freeze.
+
+    :param new: None if nothing has changed
+    """
+
+    stored: Any
+    new: BatchMeta | None
 
 
 def refreeze(
@@ -41,6 +53,43 @@ def refreeze(
     :raises FileRefused: it can never be read as it is
     """
     key = TxidKey(topology.name, txid)
+    exchange = _exchange(connection, topology, txid)
+    new = exchange.new
+    if new is None:
+        return None
+    with connection.transaction() as tx:
+        _check_replayable(tx, topology, txid, lock_topology(tx, topology.name)["curr_txid"])
+        changed = tx.first(
+            "refreeze_batch",
+            reason=reason,
+            # compare stored data: an earlier release may have stored fewer fields
+            old_batch=as_json(exchange.stored),
+            batch_meta=as_json(new.to_json()),
+            emitted_xor=new.emitted.xor,
+            emitted_count=new.emitted.count,
+            verdict=new.verdict.value,
+            **key,
+        )
+        if changed is None:
+            raise RefreezeNotPossible(f"txid {txid} of {topology.name} is being processed")
+        tx.run("refreeze_parts", **parts_of(new.items), **key)
+        # their rows are others now
+        tx.all("end_corrections_of_txid", reason=f"refrozen: {reason}", **key)
+    return new
+
+
+def batch_if_refrozen(
+    connection: LedgerConnection, topology: Topology, txid: int
+) -> BatchMeta | None:
+    """Return what `refreeze` would freeze, and freeze nothing; None if the source has not changed.
+
+    :raises: as `refreeze`, as far as it looks at the source
+    """
+    return _exchange(connection, topology, txid).new
+
+
+def _exchange(connection: LedgerConnection, topology: Topology, txid: int) -> _Exchange:
+    key = TxidKey(topology.name, txid)
     with connection.transaction() as tx:
         row = tx.first("frozen_batch", **key)
         if row is None:
@@ -55,27 +104,9 @@ def refreeze(
     kept = tuple(item for item in old.items if item.source in excluded)
     items = (*topology.spout.refresh(read), *kept)
     if items == (*_without(old.items, excluded), *kept):
-        return None
+        return _Exchange(row["batch_meta"], None)
     new = BatchMeta(items=items, emitted=topology.spout.count(items))
-    with connection.transaction() as tx:
-        _check_replayable(tx, topology, txid, lock_topology(tx, topology.name)["curr_txid"])
-        changed = tx.first(
-            "refreeze_batch",
-            reason=reason,
-            # compare stored data: an earlier release may have stored fewer fields
-            old_batch=as_json(row["batch_meta"]),
-            batch_meta=as_json(new.to_json()),
-            emitted_xor=new.emitted.xor,
-            emitted_count=new.emitted.count,
-            verdict=new.verdict.value,
-            **key,
-        )
-        if changed is None:
-            raise RefreezeNotPossible(f"txid {txid} of {topology.name} is being processed")
-        tx.run("refreeze_parts", **parts_of(new.items), **key)
-        # their rows are others now
-        tx.all("end_corrections_of_txid", reason=f"refrozen: {reason}", **key)
-    return new
+    return _Exchange(row["batch_meta"], new)
 
 
 def _check_replayable(

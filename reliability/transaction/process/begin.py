@@ -13,7 +13,7 @@ from reliability.core.coordinator import Begin, Snapshot, Work, next_action
 from reliability.core.definitions import Topology
 from reliability.core.errors import AttemptFenced, LedgerBusy, LedgerCorruption, ReliabilityError
 from reliability.core.request import Request
-from reliability.core.spout import Interval
+from reliability.core.spout import BatchMeta, Interval
 from reliability.core.state import State, replay_refusal
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
@@ -22,6 +22,7 @@ from reliability.ledger.records import interval_of, request_of, snapshot_of
 from reliability.settings import Leases
 from reliability.states.headers import compacted_through
 from reliability.states.tables import StateTables, check_rights
+from reliability.transaction.emit.refreeze import batch_if_refrozen
 from reliability.transaction.emit.source_items import excluded_among
 from reliability.transaction.process.attempt import fail_and_raise
 from reliability.transaction.process.mirror import mirror_grant
@@ -94,6 +95,8 @@ def begin_attempt(
     work: Work,
     leases: Leases,
     without: frozenset[str] = frozenset(),
+    *,
+    as_refrozen: bool = False,
 ) -> Grant | None:
     """Grant the next attempt if that is the next action now; otherwise None: decide again (R2).
 
@@ -104,13 +107,17 @@ def begin_attempt(
 
     :param seen: what the caller has decided from
     :param without: source items that are left out, beside those that are excluded
+    :param as_refrozen: a dry run reads what a refreeze would freeze, and freezes nothing
     """
     txid = seen.txid
     if seen.curr_txid == 1:  # otherwise something has committed
         adopt_definitions(connection, topology)
     batch = None if seen.is_frozen else cut_batch(connection, topology, txid)
+    exchanged = batch_if_refrozen(connection, topology, txid) if as_refrozen else None
     try:
-        grant = _grant_here(connection, topology, txid, request_id, work, batch, leases, without)
+        grant = _grant_here(
+            connection, topology, txid, request_id, work, batch, leases, without, exchanged
+        )
     except LedgerBusy:
         _end_holders(connection, topology, txid, request_id, work)
         raise
@@ -128,6 +135,7 @@ def _grant_here(
     batch: AttemptBatch | None,
     leases: Leases,
     without: frozenset[str],
+    exchanged: BatchMeta | None,
 ) -> Grant | None:
     with connection.transaction() as tx:
         hold_topology(tx, topology.name)
@@ -138,14 +146,16 @@ def _grant_here(
         snapshot, request = _snapshot(tx, row, topology.states), _request(row, request_id)
         if not isinstance(next_action(snapshot, request, work), Begin):
             return None
+        if exchanged is not None and not request.is_dry_run:
+            raise LedgerCorruption(f"request {request_id} is no dry run: it reads what is frozen")
         if not (batch.still_follows(tx) if batch else snapshot.is_frozen):
             return None
         if row["definition_digests"] != _digests(topology):
             check_states(tx, topology)
         # under the lock, so that nothing is excluded meanwhile
         if batch is None:
-            if row["has_exclusions"] or without:
-                batch = batch_without_excluded(tx, topology, txid, without)
+            if row["has_exclusions"] or without or exchanged is not None:
+                batch = batch_without_excluded(tx, topology, txid, without, exchanged)
         elif row["has_exclusions"] and excluded_among(tx, topology.name, batch.meta.items):
             return None  # excluded since it was cut: cut it again
         newest = row["newest_attempt"]

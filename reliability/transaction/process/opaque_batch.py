@@ -101,15 +101,21 @@ def _plan(
 
 
 def batch_without_excluded(
-    tx: DatabaseTransaction, topology: Topology, txid: int, also: frozenset[str]
+    tx: DatabaseTransaction,
+    topology: Topology,
+    txid: int,
+    also: frozenset[str],
+    exchanged: BatchMeta | None = None,
 ) -> AttemptBatch | None:
     """Return the frozen batch without its excluded items; None if none of them is excluded (C9).
 
     :param also: the sources of further items to leave out
+    :param exchanged: what a dry run reads instead of the frozen batch
     """
     frozen = batch_of(tx.one("frozen_batch", topology=topology.name, txid=txid))
-    left_out = excluded_among(tx, topology.name, frozen.items) | also
-    items = tuple(item for item in frozen.items if item.source not in left_out)
+    read = exchanged or frozen
+    left_out = excluded_among(tx, topology.name, read.items) | also
+    items = tuple(item for item in read.items if item.source not in left_out)
     if items == frozen.items:
         return None
     meta = BatchMeta(items=items, emitted=topology.spout.count(items))
