@@ -84,7 +84,7 @@ class Transactions:
 
     def wait(self, wait: Wait) -> None:
         """Nobody else works here, so there is nothing to wait for."""
-        raise RuntimeError(f"waits for {wait.reason}")
+        raise RuntimeError(f"waits {wait}")
 
     def committed(self, committed: Sequence[Committed]) -> None:
         """The tables are checked instead."""

@@ -290,6 +290,30 @@ def test_who_looks_is_told_what_the_task_logs(text):
     assert str(action) == text
 
 
+def test_a_reason_of_others_stays_one_line_of_a_log():
+    reason = "late\n2026-11-23 INFO all is well\x1b[2J"
+    closed = replace(request(status=RequestStatus.CLOSED), reason=reason)
+    for asked, situation in (
+        (closed, snapshot(1)),
+        (request(), snapshot(1, held=reason)),
+        (request(), snapshot(1, paused=reason)),
+        (replace(request(), run_id="r"), snapshot(5, blocked=blocked_by("r", reason))),
+        (request(status=RequestStatus.SATISFIED), snapshot(1, skipped=skipped_because(reason))),
+    ):
+        action = next_action(situation, asked, work(Goal.COMMITTED))
+        said = {Fail: "error", Wait: "reason", Done: "note"}[type(action)]
+        assert r"late\n2026-11-23 INFO all is well\x1b[2J" in str(getattr(action, said))
+        assert str(getattr(action, said)).isprintable()
+
+
+def blocked_by(run_id, reason):
+    return replace(BLOCKED, reason=reason, requested_by=(("", run_id),))
+
+
+def skipped_because(reason):
+    return replace(SKIPPED, reason=reason)
+
+
 @pytest.mark.parametrize(
     "situation",
     [
