@@ -105,6 +105,7 @@ class _Uses:
     repeatable: set[str]
     _plans: dict[str, tuple[DataFrame, Any]] = field(default_factory=dict)
     _times: dict[str, int] = field(default_factory=dict)
+    _groupings: dict[str, bool] = field(default_factory=dict)
     _has_clock: bool = False
     _volatile: dict[str, tuple[DataFrame, Any]] = field(default_factory=dict)
 
@@ -171,6 +172,14 @@ class _Uses:
             is_leaf or not is_repeatable(plan) or (self._has_clock and _reads_clock(frame, plan))
         )
         return differs and identity not in self.repeatable
+
+    def _is_repeatable(self, plan: Any, identity: str) -> bool:
+        """Look only once at each grouping, which takes calls of the JVM for each function."""
+        if plan.nodeName() != "Aggregate":
+            return is_repeatable(plan)
+        if identity not in self._groupings:
+            self._groupings[identity] = is_repeatable(plan)
+        return self._groupings[identity]
 
 
 def _made(plan: Any) -> set[int]:

@@ -189,13 +189,14 @@ _MAY_BE_RANDOM = re.compile("|".join([*RANDOM.values(), r"\.\.\. \d+ more fields
 
 def is_repeatable(plan: Any) -> bool:
     """Say whether a plan's topmost operator makes the same rows of the same input each time."""
-    name = str(plan.nodeName())
+    name, own = str(plan.nodeName()), catalyst.sequence(plan.expressions())
+    functions = (f for each in own for f in _aggregates(each)) if name == "Aggregate" else ()
     return (
         name in OPERATORS
-        and all(each.deterministic() for each in catalyst.sequence(plan.expressions()))
+        and all(each.deterministic() for each in own)
         and not _draws(plan)
         and not _keeps_one_of_equals(plan, name)
-        and all(map(_is_repeatable_aggregate, _aggregates(plan, name)))
+        and all(map(_is_repeatable_aggregate, functions))
     )
 
 
@@ -215,19 +216,21 @@ def _keeps_one_of_equals(plan: Any, name: str) -> bool:
     return "COLLATE" in compared
 
 
-def _aggregates(plan: Any, name: str) -> Iterator[Any]:
-    if name == "Aggregate":
-        for each in catalyst.expressions(plan):
-            if catalyst.class_name(each) == "AggregateExpression":
-                yield each.aggregateFunction()
+def _aggregates(expression: Any) -> Iterator[Any]:
+    """Return the aggregate functions of an expression; none is inside another."""
+    if expression.nodeName() == "AggregateExpression":
+        yield expression.aggregateFunction()
+    else:
+        for part in catalyst.children(expression):
+            yield from _aggregates(part)
 
 
 def _is_repeatable_aggregate(function: Any) -> bool:
     name = catalyst.class_name(function)
     if name not in OF_EXACT:
         return name in OF_ANY
-    types = map(_type, [function, *catalyst.children(function)])
-    return not any(map(_NOT_EXACT.search, types)) and not _hides_overflow(function, name)
+    # the type of the values, or the one in which they are added
+    return not _NOT_EXACT.search(_type(function)) and not _hides_overflow(function, name)
 
 
 def _hides_overflow(function: Any, name: str) -> bool:

@@ -1672,7 +1672,7 @@ MUTANTS = (
         rule="V5",
         name="what Spark calls deterministic is evaluated for each state",
         path="reliability/spark/repeatable.py",
-        old="        and all(map(_is_repeatable_aggregate, _aggregates(plan, name)))\n",
+        old="        and all(map(_is_repeatable_aggregate, functions))\n",
         new="",
         tests=(
             ONCE + "test_states_agree_on_first_rows_though_their_plans_join_differently",
