@@ -15,7 +15,7 @@ from reliability.core.types import fits, is_written_as_json
 from reliability.spark import catalyst
 from reliability.spark.accounting import with_accounting
 from reliability.spark.frames import FOLD_N, FOLD_X, JSON_OPTIONS, ROWS
-from reliability.spark.sums import in_spark
+from reliability.spark.sums import aggregates, with_sums
 from reliability.states.digest import DIGEST
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 
@@ -82,29 +82,28 @@ def with_spark_types(frame: DataFrame, tables: StateTables) -> DataFrame:
 
     state = tables.state
     _check_columns(frame, state)
-    types = dict(frame.dtypes)
-    values = [
-        F.expr(in_spark(column, types.get(column.sums))).alias(column.name)
-        for column in state.columns()
-    ]
     if state.is_append:
+        values = [F.expr(column.spark).alias(column.name) for column in state.columns()]
         reduced = frame.select(
             *state.key, *values, F.expr(ROW_X).alias("_x"), F.expr(ROW_N).alias("_n")
         )
     else:
-        reduced = _group(frame, state, values)
+        reduced = _group(frame, state)
     return reduced.select(*tables.reduced_columns())
 
 
-def _group(frame: DataFrame, state: State, values: list[Column]) -> DataFrame:
+def _group(frame: DataFrame, state: State) -> DataFrame:
     from pyspark.sql import functions as F
 
+    types, columns = dict(frame.dtypes), state.columns()
+    values = [F.expr(sql).alias(name) for name, sql in aggregates(columns, types).items()]
     # Spark cannot group by a map, and compares a struct's fields where Postgres compares JSON.
     reduced = (
         _as_json(frame, state.key)
         .groupBy(*state.key)
         .agg(*values, F.expr(FOLD_X).alias("_x"), F.expr(fold_n(frame)).alias("_n"))
     )
+    reduced = with_sums(reduced, columns, types)
     if not state.key:  # without a key, Spark makes one row even of an empty frame
         reduced = reduced.where("_rows > 0").withColumn(SINGLE_ROW_KEY, F.lit(True))
     return reduced

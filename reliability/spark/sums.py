@@ -8,10 +8,16 @@ number is cut in two, and both parts are added. These sums overflow after a bill
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from reliability.core.aggregators.column import Column, quoted
 from reliability.core.errors import SchemaMismatch
+from reliability.core.fold import OWN
 from reliability.core.types import MAX_DIGITS
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
 
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _HALF = 32  # bits of a bigint
@@ -19,17 +25,42 @@ _HALF = 32  # bits of a bigint
 _LOWER = 28
 
 
-def in_spark(column: Column, type_: str | None) -> str:
-    """Return the SQL expression over the rows of a key that computes a column of a state.
+def aggregates(columns: Sequence[Column], types: Mapping[str, str]) -> dict[str, str]:
+    """Return name -> SQL over the rows of a key, from which `with_sums` makes the columns.
 
-    :param type_: of the column that it sums; None if it sums none
+    :param columns: of a state
+    :param types: of the frame's columns
     """
+    found: dict[str, str] = {}
+    for column in columns:
+        type_, value = types.get(column.sums), quoted(column.sums)
+        if (scale := _scale_if_large(type_)) is not None:
+            found |= _sums_of_parts(column.name, value, scale)
+        else:
+            is_bigint = type_ == "bigint"
+            found[column.name] = _sum_of_bigints(value, column) if is_bigint else column.spark
+    return found
+
+
+def with_sums(reduced: DataFrame, columns: Sequence[Column], types: Mapping[str, str]) -> DataFrame:
+    """Put the parts of large decimals together: texts, as they may have more digits than Spark has.
+
+    Step by step: as one expression for each sum, they would take a second to compile.
+    """
+    scales = {c.name: _scale_if_large(types.get(c.sums)) for c in columns}
+    large = {name: scale for name, scale in scales.items() if scale is not None}
+    if not large:
+        return reduced
+    steps = [_text_of_parts(name, scale) for name, scale in large.items()]
+    for made in zip(*steps, strict=True):
+        reduced = reduced.selectExpr("*", *(f"{sql} AS {name}" for name, sql in made))
+    return reduced
+
+
+def _scale_if_large(type_: str | None) -> int | None:
+    """Return the scale of a decimal whose sums Spark cannot hold; None of any other type."""
     decimal = _DECIMAL.fullmatch(type_ or "")
-    if decimal and int(decimal[1]) > _LOWER:
-        return _sum_of_decimals(quoted(column.sums), int(decimal[2]))
-    if type_ == "bigint":
-        return _sum_of_bigints(quoted(column.sums), column)
-    return column.spark
+    return int(decimal[2]) if decimal and int(decimal[1]) > _LOWER else None
 
 
 def _sum_of_bigints(value: str, column: Column) -> str:
@@ -51,28 +82,44 @@ def _sum_of_bigints(value: str, column: Column) -> str:
     )
 
 
-def _sum_of_decimals(value: str, scale: int) -> str:
-    """Return the sum as a text, because it may have more digits than any number in Spark.
+def _unit(scale: int) -> str:
+    """Return what the upper part of a decimal counts."""
+    before, after = max(_LOWER - scale, 0) + 1, max(scale - _LOWER, 0)
+    return f"CAST('1e{_LOWER - scale}' AS decimal({before + after},{after}))"
 
-    It is `upper` units and a rest that lies between 0 and a unit. Of a negative sum, the text has
-    what is missing to 0.
-    """
-    digits = max(_LOWER - scale, 0) + 1, max(scale - _LOWER, 0)
-    unit = f"CAST('1e{_LOWER - scale}' AS decimal({sum(digits)},{digits[1]}))"
-    zero = f"CAST(0 AS decimal({MAX_DIGITS},{scale}))"  # of another type, it would lose digits
+
+def _own(name: str, part: str) -> str:
+    return f"{OWN}{part}_{name}"
+
+
+def _sums_of_parts(name: str, value: str, scale: int) -> dict[str, str]:
+    unit = _unit(scale)
     is_small = f"{value} BETWEEN -{unit} AND {unit}"
-    low = f"sum(if({is_small}, {value}, {value} % {unit}))"
-    high = f"coalesce(sum(if({is_small}, NULL, {value} div {unit})), 0)"
-    units, left = f"({high} + {low} div {unit})", f"({low} % {unit})"
-    upper = f"({units} - if({left} < {zero}, 1, 0))"
-    is_negative = f"{upper} < 0"
-    written = f"if({is_negative}, -{upper} - if({left} <> {zero}, 1, 0), {upper})"
-    rest = f"if({is_negative}, pmod(-{low}, {unit}), pmod({low}, {unit}))"
-    lower = f"right(concat(repeat('0', {_LOWER}), replace({rest}, '.', '')), {_LOWER})"
-    length = f"greatest(length({written}) + {_LOWER}, {scale + 1})"
-    text = f"lpad(concat({written}, {lower}), {length}, '0')"
-    point = f"concat(left({text}, {length} - {scale}), '.', right({text}, {scale}))"
-    return (
-        f"CASE WHEN {units} = 0 THEN CAST({left} AS string)"
-        f" ELSE concat(if({is_negative}, '-', ''), {point if scale else text}) END"
+    return {
+        _own(name, "low"): f"sum(if({is_small}, {value}, {value} % {unit}))",
+        _own(name, "high"): f"coalesce(sum(if({is_small}, NULL, {value} div {unit})), 0)",
+    }
+
+
+def _text_of_parts(name: str, scale: int) -> list[tuple[str, str]]:
+    """Return the steps to the text of a sum: a name, and an expression over the steps before.
+
+    The sum is `upper` units and a rest that lies between 0 and a unit. Of a negative sum, the text
+    has what is missing to 0.
+    """
+    unit, zero = _unit(scale), f"CAST(0 AS decimal({MAX_DIGITS},{scale}))"
+    low, high, upper, units, rest, digits = (
+        _own(name, part) for part in ("low", "high", "upper", "units", "rest", "digits")
     )
+    remainder = f"if({upper} < 0, pmod(-{low}, {unit}), pmod({low}, {unit}))"
+    lower = f"concat(repeat('0', {_LOWER}), replace({remainder}, '.', ''))"
+    length = f"greatest(length({units}) + {_LOWER}, {scale + 1})"  # one digit before the point
+    whole = f"left({digits}, length({digits}) - {scale})"
+    text = f"concat({whole}, '.', right({digits}, {scale}))" if scale else digits
+    return [
+        (upper, f"{high} + {low} div {unit} - if({low} % {unit} < {zero}, 1, 0)"),
+        (units, f"if({upper} < 0, -{upper} - if({low} % {unit} <> {zero}, 1, 0), {upper})"),
+        (rest, f"right({lower}, {_LOWER})"),
+        (digits, f"lpad(concat({units}, {rest}), {length}, '0')"),
+        (name, f"concat(if({upper} < 0, '-', ''), regexp_replace({text}, '^0+(?=[0-9])', ''))"),
+    ]
