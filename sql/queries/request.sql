@@ -41,14 +41,14 @@ RETURNING request_id;
 
 -- open_request --
 -- Open the next request of a run for a txid. If a person has said why, that is its reason, until it is
--- closed. Airflow keeps a run's conf: its reason is that of what was requested first, until it was done.
+-- closed. Airflow keeps a run's conf: its reason is not that of a commit after what was done for it.
 INSERT INTO reliability.request
        (topology, txid, dag_id, run_id, number, kind, granted_after, is_dry_run, reason)
 SELECT %(topology)s, %(txid)s, %(dag_id)s, %(run_id)s,
        coalesce(max(number), 0) + 1, %(kind)s, %(granted_after)s, %(is_dry_run)s,
-       CASE WHEN bool_or(status = 'SATISFIED' AND reason = %(reason)s
-                         OR reason LIKE '%% (requested because: %%'
-                            AND split_part(reason, ' (requested because: ', 2) = %(reason)s || ')')
+       CASE WHEN %(kind)s = 'COMMIT'
+                 AND bool_or(status = 'SATISFIED' AND reason = %(reason)s OR
+                             split_part(reason, ' (requested because: ', 2) = %(reason)s || ')')
             THEN NULL ELSE %(reason)s::text END
   FROM reliability.request
  WHERE topology = %(topology)s AND txid = %(txid)s

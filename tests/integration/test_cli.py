@@ -607,7 +607,7 @@ def test_a_failure_before_a_rollback_is_no_reason_after_it(shop):
     assert undone(shop) == {3: "back to April", 4: "back to April"}
 
 
-def test_a_reason_in_a_runs_conf_is_that_of_one_request(shop):
+def test_a_commit_after_a_rollback_has_no_reason_of_what_was_done_before(shop):
     """Airflow keeps the conf: a later commit carried the reason of an earlier backfill's replay."""
     why = "the price was net"
 
@@ -626,7 +626,7 @@ def test_a_reason_in_a_runs_conf_is_that_of_one_request(shop):
         "back to April",
         f"back to April (requested because: {why})",
         None,
-        None,
+        why,
     ]
 
 

@@ -987,7 +987,7 @@ MUTANTS = (
         rule="C9",
         name="an attempt reads excluded items",
         path="reliability/transaction/process/opaque_batch.py",
-        old="    left_out = excluded_among(tx, topology.name, frozen.items) | also\n",
+        old="    left_out = excluded_among(tx, topology.name, read.items) | also\n",
         new="    left_out = also\n",
         tests=(
             LEFT_OUT + "test_an_excluded_item_stays_out_of_replays_until_it_is_included",

@@ -289,7 +289,7 @@ DIGESTS = (
 
 
 def test_a_replay_counts_the_appended_rows_that_get_a_dropped_value_back(connection):
-    """C11: both attempts have staged the same, so the replay filled in values and said nothing."""
+    """H10, C11: both attempts staged the same, so the replay filled in values and said nothing."""
     key, one = {"word": "text"}, {"length": Append("length")}
     both = State("words", key=key, values={**one, "again": Append("length", "integer")})
     library = Library(connection, both)
