@@ -105,7 +105,7 @@ def _text_of_parts(name: str, scale: int) -> list[tuple[str, str]]:
     """Return the steps to the text of a sum: a name, and an expression over the steps before.
 
     The sum is `upper` units and a rest that lies between 0 and a unit. Of a negative sum, the text
-    has what is missing to 0.
+    has what is missing to 0. If the upper parts add up to 0, `low` is the sum and the rest is NULL.
     """
     unit, zero = _unit(scale), f"CAST(0 AS decimal({MAX_DIGITS},{scale}))"
     low, high, upper, units, rest, digits = (
@@ -116,10 +116,11 @@ def _text_of_parts(name: str, scale: int) -> list[tuple[str, str]]:
     length = f"greatest(length({units}) + {_LOWER}, {scale + 1})"  # one digit before the point
     whole = f"left({digits}, length({digits}) - {scale})"
     text = f"concat({whole}, '.', right({digits}, {scale}))" if scale else digits
+    signed = f"concat(if({upper} < 0, '-', ''), regexp_replace({text}, '^0+(?=[0-9])', ''))"
     return [
-        (upper, f"{high} + {low} div {unit} - if({low} % {unit} < {zero}, 1, 0)"),
+        (upper, f"nullif({high}, 0) + {low} div {unit} - if({low} % {unit} < {zero}, 1, 0)"),
         (units, f"if({upper} < 0, -{upper} - if({low} % {unit} <> {zero}, 1, 0), {upper})"),
-        (rest, f"right({lower}, {_LOWER})"),
+        (rest, f"if({upper} IS NULL, NULL, right({lower}, {_LOWER}))"),
         (digits, f"lpad(concat({units}, {rest}), {length}, '0')"),
-        (name, f"concat(if({upper} < 0, '-', ''), regexp_replace({text}, '^0+(?=[0-9])', ''))"),
+        (name, f"if({high} = 0, CAST({low} AS string), {signed})"),
     ]
