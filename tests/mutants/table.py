@@ -1260,8 +1260,8 @@ MUTANTS = (
         rule="H3",
         name="Spark adds bigints as bigints",
         path="reliability/spark/sums.py",
-        old='    if type_ == "bigint":\n',
-        new="    if False:\n",
+        old='            is_bigint = type_ == "bigint"\n',
+        new="            is_bigint = False\n",
         tests=(
             "tests/integration/test_numbers.py::test_what_adds_up_to_a_number_that_fits_is_right",
         ),
