@@ -6,11 +6,22 @@ import pytest
 
 from reliability.core.spout import SpoutKind
 from reliability.core.state import StateKind
-from tests.simulation.config import Config
+from tests.simulation.config import MANY, Config
 from tests.simulation.connections import SimulatedConnection
-from tests.simulation.contents import BEST, LINES, VIEW
+from tests.simulation.contents import BEST, LINES, TOTALS, VIEW
 from tests.simulation.histories import SESSIONS_OF_THEIR_OWN, History, happen
-from tests.simulation.operations import Again, Claim, Commit, HoursPass, Open, Stage, Sweep, Work
+from tests.simulation.operations import (
+    Again,
+    Claim,
+    Commit,
+    HoursPass,
+    Open,
+    RollBack,
+    Stage,
+    Stick,
+    Sweep,
+    Work,
+)
 from tests.simulation.world import Silent
 
 KNOWN = {
@@ -32,6 +43,13 @@ KNOWN = {
     "a sweep that ends an attempt while it opens a table": History(
         Config(states=(VIEW, BEST), min_rows=(1,)),
         (Claim(), HoursPass(Silent.SPARK), Open(within=Sweep(clean=True)), Work()),
+    ),
+    "a replay that only the last sweep commits": History(
+        Config(min_rows=(1, MANY), pending=1),
+        (Work(), Work(), Work(task=0), Again(txid=-1, task=0)),
+    ),
+    "a dry run of a rollback that finds a decided commit": History(
+        Config(databases=2, states=(TOTALS, VIEW)), (Stick(sink=1), RollBack(dry_run=True))
     ),
     "a commit of what never shares one, within the checkpoint interval": History(
         Config(best=StateKind.OPAQUE, grouped=True, databases=2), (Work(), Work(task=0), Commit())

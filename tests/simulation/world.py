@@ -153,8 +153,9 @@ class World:
             return
         if self.invariants.has_refused:
             self.refuse(None)
-        self.hours_pass(Silent.NOBODY)
-        self._try(partial(self.sweep, clean=True), None, None)
+        for clean in (False, True):  # the first one may still commit a replay
+            self.hours_pass(Silent.NOBODY)
+            self._try(partial(self.sweep, clean=clean), None, None)
         seen = self.look()
         self.invariants.check_swept(seen, seen)
         if OTHER in self.observers:
