@@ -60,7 +60,7 @@ check: setup ## Check format, lint, types and run the unit tests
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy reliability plugins spark_apps dags dev benchmarks tests
-	@$(PY) -m pytest tests/unit
+	@$(PY) -m pytest tests/unit tests/mutants
 
 lock: setup ## Resolve all dependencies anew and write the locks
 	@$(PY) -m dev lock

@@ -36,6 +36,7 @@ from reliability.core.request import TaskTry
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrations
 from reliability.topologies import load_topology
+from reliability.transaction.correct.undone import undone_of_dag
 from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.inspect.attempt_report import attempt_report
 from spark_apps import global_count
@@ -574,7 +575,7 @@ def undone(shop, dag_id="shop"):
     with shop.connection.transaction() as tx:
         return {
             txid: row["reason"]
-            for row in tx.all("undone_of_dag", topology="shop", dag_id=dag_id)
+            for row in undone_of_dag(tx, "shop", dag_id)
             for txid in row["undone"]
         }
 
@@ -1057,7 +1058,7 @@ def test_airflow_is_compared_with_the_ledger_and_mended(shop, tmp_path, monkeypa
 def test_a_red_run_whose_teardowns_could_not_log_in_is_told_before_any_sweep(
     shop, monkeypatch, state, is_silent, what
 ):
-    """G9: its replay stayed open, and both verbs said that nothing is left to do."""
+    """G9, R3: its replay stayed open, and both verbs said that nothing is left to do."""
     shop.clear(3)
     shop.runner.contact(3, shop.who(3))
     if is_silent:

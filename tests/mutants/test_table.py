@@ -10,7 +10,7 @@ from tests.mutants.run import ROOT, apply
 from tests.mutants.table import MUTANTS, NOT_BUILT
 
 RULES = [
-    *(f"R{n}" for n in range(1, 5)),
+    *(f"R{n}" for n in range(1, 6)),
     *(f"E{n}" for n in range(1, 10)),
     *(f"A{n}" for n in range(1, 10)),
     *(f"C{n}" for n in range(1, 13)),
