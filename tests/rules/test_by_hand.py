@@ -89,7 +89,7 @@ def test_a_replay_that_adds_the_difference_carries_a_change_by_hand_along(connec
     assert is_exact(connection).count(False) == 1
 
 
-LOG = "log SET word = 'zz'"
+LOG = "public.log SET word = 'zz'"
 VIEWED = "reliability_contribution.shop__log SET word = 'zz'"
 
 
@@ -142,7 +142,7 @@ def test_rows_that_nobody_can_have_changed_are_not_compared(
     shop.replay(2)
     shop.dry_run(3)
     assert compared == []
-    table = "reliability_contribution.shop__log" if as_view else "log"
+    table = "reliability_contribution.shop__log" if as_view else "public.log"
     by_hand(connection, f"UPDATE {table} SET word = word WHERE _txid = 2")
     shop.replay(2)
     assert compared == [1]
@@ -155,7 +155,8 @@ def test_rows_that_a_trigger_may_have_changed_are_compared(connection):
         connection,
         "CREATE FUNCTION public.shout() RETURNS trigger LANGUAGE plpgsql AS"
         " $$ BEGIN NEW.word := upper(NEW.word); RETURN NEW; END $$;"
-        "CREATE TRIGGER shout BEFORE INSERT ON log FOR EACH ROW EXECUTE FUNCTION public.shout()",
+        "CREATE TRIGGER shout BEFORE INSERT ON public.log FOR EACH ROW"
+        " EXECUTE FUNCTION public.shout()",
     )
     [done] = shop.replay(2)
     assert done.by_hand.different == 6
