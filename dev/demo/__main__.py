@@ -255,6 +255,7 @@ def main() -> int:
     except KeyboardInterrupt:
         console.print("interrupted: taking Airflow and Postgres down")
         demo.environment.down()
+        demo.guard.release()
         return INTERRUPTED
     if not is_kept():
         demo.environment.down()

@@ -30,10 +30,10 @@ class Guard:
 
 def main(root: str, state_dir: str) -> None:
     """Wait for the demo's end, then take its services down unless it has released them."""
+    from dev.services.environment import Environment  # before the folder of the code may be gone
+
     if sys.stdin.buffer.read() == _RELEASED:
         return
-    from dev.services.environment import Environment
-
     Environment(Path(root), Path(state_dir), profile="demo").down()
 
 
