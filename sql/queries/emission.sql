@@ -77,8 +77,8 @@ SELECT DISTINCT txid FROM reliability.request
 
 -- blocked_txid --
 -- The oldest blocked txid below a bound, and why: what its latest request met before an attempt could
--- begin, or why its last attempt ended. That says nothing about it once it was released after a
--- rollback, or refrozen.
+-- begin, or why its last attempt ended. Neither says anything about it once it was rolled back and
+-- released, or refrozen. What a dry run met stands in its own report.
 SELECT o.txid, o.run_id, o.interval_start, o.interval_end, o.held_reason IS NOT NULL AS is_held,
        why.is_released, why.reason,
        CASE WHEN why.is_known THEN coalesce(asked.problem_code, last.reason_code) END AS reason_code,
@@ -90,14 +90,18 @@ SELECT o.txid, o.run_id, o.interval_start, o.interval_end, o.held_reason IS NOT 
            < clock_timestamp() AS is_overdue
   FROM reliability.blocked_transaction o
   LEFT JOIN LATERAL (
-       SELECT a.reason, a.reason_code, EXISTS (
-              SELECT FROM reliability.refreeze f WHERE f.topology = a.topology
-                 AND f.txid = a.txid AND f.refrozen_at > a.granted_at) AS is_refrozen
+       SELECT max(f.refrozen_at) AS refrozen_at FROM reliability.refreeze f
+        WHERE f.topology = o.topology AND f.txid = o.txid) AS source ON true
+  LEFT JOIN LATERAL (
+       SELECT a.reason, a.reason_code, a.ended_at,
+              coalesce(source.refrozen_at > a.granted_at, false) AS is_refrozen
          FROM reliability.attempt a WHERE a.topology = o.topology AND a.txid = o.txid
         ORDER BY a.attempt_id DESC LIMIT 1) AS last ON true
   LEFT JOIN LATERAL (
        SELECT r.problem, r.problem_code FROM reliability.request r
-        WHERE r.topology = o.topology AND r.txid = o.txid
+        WHERE r.topology = o.topology AND r.txid = o.txid AND NOT r.is_dry_run
+          AND (last.reason_code IS DISTINCT FROM 'ROLLED_BACK' OR r.opened_at > last.ended_at)
+          AND coalesce(r.ended_at > source.refrozen_at, true)
         ORDER BY r.request_id DESC LIMIT 1) AS asked ON true
  CROSS JOIN LATERAL (
        SELECT o.held_reason IS NULL AND asked.problem IS NULL

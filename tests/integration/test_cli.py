@@ -37,7 +37,7 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrations
 from reliability.topologies import load_topology
 from reliability.transaction.correct.undone import undone_of_dag
-from reliability.transaction.emit.requests import Run, TaskContact
+from reliability.transaction.emit.requests import Run, TaskContact, record_problem
 from reliability.transaction.inspect.attempt_report import attempt_report
 from spark_apps import global_count
 from tests.replay.shop import Shop, made, states
@@ -595,6 +595,31 @@ def test_a_run_is_undone_because_of_what_happened_last(shop):
     say("rollback", "shop", "3", "--reason", "back to April", "--yes")
     say("release", "shop")
     assert undone(shop) == {4: "back to April"}
+
+
+@pytest.mark.parametrize("is_refrozen", [False, True])
+def test_what_a_request_met_before_a_rollback_or_a_refreeze_is_no_reason_after_it(
+    shop, is_refrozen
+):
+    shop.clear(3)
+    request = shop.runner.contact(3, shop.who(3))
+    record_problem(shop.connection, request.request_id, SourceChanged("2.csv is another one"))
+    shop.runner.close(3, shop.run_of(3), "its tasks ended without it")
+    say("rollback", "shop", "2", "--reason", "back to April", "--yes")
+    say("release", "shop")
+    [standing] = read("status")
+    assert standing["blocked"]["reason"].startswith("released after a rollback")
+    shop.clear(3)
+    request = shop.runner.contact(3, shop.who(3))
+    record_problem(shop.connection, request.request_id, SourceChanged("2.csv is another one"))
+    shop.runner.close(3, shop.run_of(3), "its tasks ended without it")
+    [standing] = read("status")
+    assert standing["blocked"]["reason"] == "2.csv is another one"
+    if is_refrozen:
+        shop.source.sizes[2] = 3
+        shop.runner.refreeze(3, "delivered again")
+        [standing] = read("status")
+        assert standing["blocked"]["reason"].startswith("released after a rollback")
 
 
 def test_a_failure_before_a_rollback_is_no_reason_after_it(shop):

@@ -46,6 +46,8 @@ class IntervalState(str, Enum):
 
 
 NEVER_EMITTED = frozenset({IntervalState.MISSING.value, IntervalState.FAILED.value})
+#: These do not go on without a person, and nothing else tells a person of them.
+NEED_A_PERSON = NEVER_EMITTED | {IntervalState.LATE.value, IntervalState.BLOCKED.value}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

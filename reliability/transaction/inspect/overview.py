@@ -15,8 +15,8 @@ from reliability.core.txids import format_ranges, format_txids, with_noun, with_
 from reliability.core.waits import WaitsFor
 from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.transaction.inspect.intervals import (
+    NEED_A_PERSON,
     IntervalsReport,
-    IntervalState,
     format_counts,
     intervals_without_commit,
 )
@@ -103,7 +103,7 @@ class Overview:
             return Condition.BLOCKED
         if self.paused is not None:
             return Condition.PAUSED
-        if any(state in self.lacking.counts for state in ("missing", "failed", "late")):
+        if NEED_A_PERSON & self.lacking.counts.keys():
             return Condition.LATE
         return Condition.WORKING if self.emitted > self.committed else Condition.UP_TO_DATE
 
@@ -196,15 +196,15 @@ def for_a_person(one: Overview) -> Iterator[ForAPerson]:
         yield ForAPerson(condition=Condition.BLOCKED, text=text, marks=("blocked",))
     counts = one.lacking.counts
     if lacking := format_counts(counts):
-        is_at_work = counts.keys() <= {IntervalState.OPEN.value}
+        is_late = NEED_A_PERSON & counts.keys()
         yield ForAPerson(
-            condition=Condition.WORKING if is_at_work else Condition.LATE,
+            condition=Condition.LATE if is_late else Condition.WORKING,
             text=f"{lacking}; `reliability lag {topology}` lists them",
             marks=tuple(counts),
         )
     if one.lacking.unknown:
         text = f"expected intervals unknown: {one.lacking.unknown}"
-        yield ForAPerson(condition=Condition.LATE, text=text, marks=("unknown",))
+        yield ForAPerson(condition=Condition.UP_TO_DATE, text=text, marks=("unknown",))
     yield from _left_out(one)
 
 

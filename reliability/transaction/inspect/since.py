@@ -46,7 +46,10 @@ def changed_intervals(topology: str, batches: Batches) -> Iterator[IntervalRepor
         for path in dict.fromkeys(getattr(item, "path", "") for item in meta.items)
         if path in changed
     )
-    step = f"if what is there now is to count: reliability replay {topology} {{}} --refreeze"
+    step = (
+        f"if what is there now is to count: reliability replay {topology} {{}} --refreeze"
+        " --reason '…'"
+    )
     return _reports(IntervalState.CHANGED, batches, found, step)
 
 
