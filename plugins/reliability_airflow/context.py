@@ -188,18 +188,14 @@ def _check_place(dag_run: Any, interval: Interval, replayed: list[int] | None) -
     )
 
 
-def unfinished_tasks(dag_id: str, run_id: str, task_ids: list[str], map_index: int) -> list[str]:
-    """Return those of a run's mapped tasks that have not ended, or that Airflow has yet to create.
-
-    :param map_index: of each of the tasks
-    """
+def has_task_ended(dag_id: str, run_id: str, task_id: str, map_index: int) -> bool:
+    """Say whether a mapped task has ended; one that Airflow has yet to create has not."""
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     states = RuntimeTaskInstance.get_task_states(
-        dag_id=dag_id, run_ids=[run_id], task_ids=task_ids, map_index=map_index
+        dag_id=dag_id, run_ids=[run_id], task_ids=[task_id], map_index=map_index
     ).get(run_id, {})
-    ended = {key for key, state in states.items() if state in _ENDED}
-    return [task for task in task_ids if f"{task}_{map_index}" not in ended]
+    return states.get(f"{task_id}_{map_index}") in _ENDED
 
 
 @contextmanager

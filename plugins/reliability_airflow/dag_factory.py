@@ -13,7 +13,7 @@ from reliability.core.errors import InvalidDefinition
 from reliability.core.graph import reads_from
 from reliability_airflow.context import DRY_RUN, REASON, REFREEZE, REPLAY
 from reliability_airflow.operators import TransactionOperator
-from reliability_airflow.schedule import timetable_of
+from reliability_airflow.schedule import timetable_of, zone_of
 from reliability_airflow.tasks import (
     CloseOperator,
     EmitOperator,
@@ -71,9 +71,16 @@ def topology_dag(
         raise InvalidDefinition(f"topology {topology.name}: max_active_runs must be at least 2")
     if topology.spout.timed and schedule is None:
         raise InvalidDefinition(f"topology {topology.name} reads by interval: it needs a schedule")
+    timetable = timetable_of(schedule, start_date)
+    if topology.spout.timed and (zone := zone_of(timetable)) != "UTC":
+        raise InvalidDefinition(
+            f"topology {topology.name}: its schedule is in {zone}, and the dates in its pattern "
+            "are in UTC, where a day has another start",
+            remedy="give start_date in UTC, and a cron expression with the hours of UTC.",
+        )
     with DAG(
         dag_id=topology.name,
-        schedule=timetable_of(schedule, start_date),
+        schedule=timetable,
         start_date=start_date,
         end_date=end_date,
         catchup=catchup and schedule is not None,
@@ -122,8 +129,9 @@ def _build(
         for name, task in steps.items():
             [steps[read] for read in upstream[name]] >> task
             task >> commit
-        others = [task.task_id for task in (*steps.values(), commit)]
-        close = CloseOperator(task_id="close", topology=topology, txid=txid, others=others)
+        close = CloseOperator(
+            task_id="close", topology=topology, txid=txid, commit_task=commit.task_id
+        )
         commit >> close.as_teardown()
 
     emitted = EmitOperator(task_id="emit", topology=topology).output

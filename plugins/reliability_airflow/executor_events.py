@@ -9,6 +9,10 @@ The scheduler's heartbeat shows it. Each turn of the scheduler's loop processes 
 there, and then writes a heartbeat if the last one is some seconds old. The first new heartbeat may
 be of a turn that had processed its events before the task left. The turn of the second began after
 the first, so it has processed the task's event, or a turn between them has.
+
+Two things can hide an event from this, and Airflow tells of neither. A process may end long after
+its task has deferred: so the count begins some seconds later, with remote logs more. Of several
+schedulers, Airflow tells the newest heartbeat only: a slow one is not seen beside a quick one.
 """
 
 from __future__ import annotations
@@ -24,6 +28,9 @@ logger = logging.getLogger(__name__)
 READ_SECONDS = 1.0
 #: How long to wait if Airflow does not tell when its scheduler's last heartbeat was.
 BLIND_SECONDS = 60.0
+#: How long the process of a task may take to end after the task has deferred.
+END_SECONDS = 2.0
+UPLOAD_SECONDS = 15.0
 _READ_TIMEOUT_SECONDS = 5.0
 _OLD_AND_TWO_NEW = 3
 
@@ -37,6 +44,7 @@ class SchedulerHeartbeats:
 
     async def events_are_processed(self) -> None:
         """Return when the executor's events of before this call have been processed."""
+        await asyncio.sleep(_seconds_to_end())
         began, seen = time.monotonic(), set[str]()
         while len(seen) < _OLD_AND_TWO_NEW:
             if (heartbeat := await self._next()) is not None:
@@ -45,7 +53,7 @@ class SchedulerHeartbeats:
                 logger.warning(
                     "%s does not tell the scheduler's heartbeat. The task resumes without it; if "
                     "the scheduler is slower than %d s, Airflow may end this try.",
-                    health_url(),
+                    " and ".join(health_urls()),
                     BLIND_SECONDS,
                 )
                 return
@@ -63,33 +71,50 @@ class SchedulerHeartbeats:
         while self._asking:
             await asyncio.sleep(READ_SECONDS)
             asking, self._asking = self._asking, []
-            heartbeat = await read_heartbeat()
+            try:
+                heartbeat = await read_heartbeat()
+            except Exception:  # such as a file of certificates that is not on this host
+                logger.exception("the scheduler's heartbeat cannot be read")
+                heartbeat = None
             for answer in asking:
                 if not answer.done():  # its trigger was cancelled
                     answer.set_result(heartbeat)
 
 
-def health_url() -> str:
-    """Return where Airflow tells how its components are; it asks for no login there."""
+def _seconds_to_end() -> float:
+    from airflow.configuration import conf
+
+    is_uploaded = conf.getboolean("logging", "remote_logging", fallback=False)
+    return UPLOAD_SECONDS if is_uploaded else END_SECONDS
+
+
+def health_urls() -> list[str]:
+    """Return where Airflow tells how its components are; it asks for no login there.
+
+    The server that tasks ask comes first. It may serve nothing but tasks.
+    """
     from airflow.configuration import conf
 
     base = conf.get("api", "base_url", fallback="/") or "/"
-    default = f"http://localhost:8080{base}" if base.startswith("/") else base
-    server = conf.get("core", "execution_api_server_url", fallback=default)
-    return f"{server.rstrip('/').removesuffix('/execution').rstrip('/')}/api/v2/monitor/health"
+    public = f"http://localhost:8080{base}" if base.startswith("/") else base
+    for_tasks = conf.get("core", "execution_api_server_url", fallback=None) or public
+    servers = (for_tasks.rstrip("/").removesuffix("/execution"), public)
+    return list(dict.fromkeys(f"{one.rstrip('/')}/api/v2/monitor/health" for one in servers))
 
 
 async def read_heartbeat() -> str | None:
     """Return when the last heartbeat of a scheduler was; None if Airflow does not tell."""
     import httpx  # Airflow's tasks reach the same server with it
 
-    try:
-        async with httpx.AsyncClient(verify=_trusted(), timeout=_READ_TIMEOUT_SECONDS) as client:
-            report = (await client.get(health_url())).json()
-        return str(report["scheduler"]["latest_scheduler_heartbeat"])
-    except (httpx.HTTPError, ValueError, TypeError, KeyError) as error:
-        logger.debug("no heartbeat: %s", error)
-        return None
+    async with httpx.AsyncClient(verify=_trusted(), timeout=_READ_TIMEOUT_SECONDS) as client:
+        for url in health_urls():
+            try:
+                report = (await client.get(url)).json()
+                if (heartbeat := report["scheduler"]["latest_scheduler_heartbeat"]) is not None:
+                    return str(heartbeat)
+            except (httpx.HTTPError, ValueError, TypeError, KeyError) as error:
+                logger.debug("no heartbeat from %s: %s", url, error)
+    return None
 
 
 @cache

@@ -58,7 +58,7 @@ def _ending(code: int) -> str:
         return f"ended with code {code}"
 
 
-#: how long a task keeps its worker slot while one more txid is ahead of its own
+#: How long a task keeps its worker slot while one more txid is ahead of its own
 NEAR_SECONDS = 5.0
 NEAR_POLL_SECONDS = 0.5
 _EXIT_CODE = re.compile(r"^Cannot execute: .*Error code is: (-?\d+)", re.DOTALL)
@@ -265,7 +265,7 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
 
 @dataclass(frozen=True, slots=True)
 class AirflowExecutor:
-    """What an Airflow task does for `run_transaction`; it waits by raising TaskDeferred."""
+    """What an Airflow task does for `run_transaction`; to wait, it keeps its slot or leaves it."""
 
     operator: TransactionOperator
     context: Context

@@ -183,6 +183,7 @@ class Poller:
                     _ask(connection())
                     told = group
             except LedgerRefusedLogin as error:
+                self._leave_alone()
                 self._note(error)
                 if self._is_refused_for_long():
                     for waiter in waiters:
@@ -202,7 +203,6 @@ class Poller:
     def _is_refused_for_long(self) -> bool:
         """Say whether the login has been refused for as long as credentials may take."""
         now = time.monotonic()
-        self._ask_again_at = now + LOGIN_INTERVAL_SECONDS
         if self._refused_since is None:
             self._refused_since = now
         if now - self._refused_since < LOGIN_PATIENCE_SECONDS:
@@ -241,8 +241,12 @@ class Poller:
         """Renew the requests of the waiting runs."""
         from reliability.transaction.emit.requests import renew
 
+        if time.monotonic() < self._ask_again_at:
+            return
         try:
             renew(connection, *{waiter.request_id for waiter in waiters})
+        except LedgerRefusedLogin:
+            self._leave_alone()
         except ReliabilityError as error:
             logger.warning("waiting runs are renewed later: %s", error)
 
@@ -250,12 +254,21 @@ class Poller:
         """Sweep the topologies of the waiters."""
         from reliability.transaction.maintain.sweep import sweep
 
+        if time.monotonic() < self._ask_again_at:
+            return
         for topology in _by_topology(waiters):
             try:
                 if topology:
                     sweep(connection, topology)
+            except LedgerRefusedLogin:
+                self._leave_alone()
+                return
             except ReliabilityError as error:
                 logger.warning("%s is swept later: %s", topology, error)
+
+    def _leave_alone(self) -> None:
+        """Let the server that has refused the login be asked again after a while."""
+        self._ask_again_at = time.monotonic() + LOGIN_INTERVAL_SECONDS
 
     def _note(self, error: ReliabilityError | None) -> None:
         """Log once that the ledger is unavailable, and once that it is back."""

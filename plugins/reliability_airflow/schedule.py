@@ -35,10 +35,10 @@ def timetable_of(schedule: object, start_date: datetime | None) -> Any:
     """
     from croniter import croniter
 
-    if schedule is None or isinstance(
-        schedule, CronDataIntervalTimetable | DeltaDataIntervalTimetable
-    ):
+    if schedule is None or isinstance(schedule, CronDataIntervalTimetable):
         return schedule
+    if isinstance(schedule, DeltaDataIntervalTimetable):
+        schedule = schedule.delta  # a relativedelta is refused below
     if isinstance(schedule, timedelta) and schedule > timedelta(0):
         return DeltaDataIntervalTimetable(schedule)
     expression = _PRESETS.get(schedule, schedule) if isinstance(schedule, str) else ""
@@ -63,6 +63,14 @@ def _zone_of(start_date: datetime | None) -> str:
         ) from error
 
 
+def zone_of(timetable: Any) -> str:
+    """Return the time zone of a timetable's ticks; a period has the same in each."""
+    if not isinstance(timetable, CronDataIntervalTimetable):
+        return "UTC"
+    zone = timetable.timezone
+    return zone if isinstance(zone, str) else zone.name
+
+
 def schedule_of(dag: DAG) -> Schedule:
     """Return the schedule of a DAG; of a timetable that is not known here, only its name."""
     return Schedule(
@@ -80,11 +88,7 @@ def _plain(moment: datetime | None) -> datetime | None:
 
 def _kind(timetable: Any) -> dict[str, Any]:
     if isinstance(timetable, CronDataIntervalTimetable):
-        zone = timetable.timezone
-        return {
-            "cron": timetable.expression,
-            "time_zone": zone if isinstance(zone, str) else zone.name,
-        }
-    if isinstance(timetable, DeltaDataIntervalTimetable) and isinstance(timetable.delta, timedelta):
+        return {"cron": timetable.expression, "time_zone": zone_of(timetable)}
+    if isinstance(timetable, DeltaDataIntervalTimetable):
         return {"period": timetable.delta}
     return {"not_evaluated": f"its schedule is a {type(timetable).__name__}"}

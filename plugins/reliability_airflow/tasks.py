@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
 from airflow.sdk import task
@@ -19,16 +20,17 @@ from reliability.core.errors import RunUnsatisfied, SourceNotReady
 from reliability_airflow.context import (
     DRY_RUN,
     REFREEZE,
+    REPLAY,
     contact_of,
     dry_run_notice,
+    has_task_ended,
     interval_of,
     is_asked_for,
     run_of,
     txids_to_replay,
-    unfinished_tasks,
 )
 from reliability_airflow.schedule import schedule_of
-from reliability_airflow.triggers import SOURCE_POLL_SECONDS, PauseTrigger, TasksEndedTrigger
+from reliability_airflow.triggers import SOURCE_POLL_SECONDS, PauseTrigger, TaskEndedTrigger
 from reliability_airflow.waiting import WaitingOperator
 
 if TYPE_CHECKING:
@@ -40,8 +42,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: how long a run waits for the run of an earlier interval to emit, with its worker slot
-EARLIER_SECONDS = 60.0
+#: How long a run waits for one of an earlier interval to emit: with its worker slot, and in all.
+EARLIER_SECONDS = 5.0
+EARLIER_PATIENCE = timedelta(minutes=30)
 EARLIER_POLL_SECONDS = 0.5
 
 
@@ -106,58 +109,63 @@ class EmitOperator(WaitingOperator):
         from reliability.transaction.emit.recording import EmissionKey, has_ended
 
         run, ti = run_of(context), context["ti"]
+
+        def emits(run_id: str) -> bool:
+            key = EmissionKey(self.topology.name, run.dag_id, run_id)
+            return not has_ended(connection, key)
+
         until = time.monotonic() + EARLIER_SECONDS
-        while not has_ended(connection, EmissionKey(self.topology.name, run.dag_id, run.run_id)):
+        while emits(run.run_id):
             before = ti.get_previous_dagrun()
-            if before is None or before.state != "running":
+            if before is None or before.state != "running" or not emits(before.run_id):
                 return
-            if has_ended(connection, EmissionKey(self.topology.name, run.dag_id, before.run_id)):
+            if (before.conf or {}).keys() & {REPLAY, DRY_RUN}:  # such a run allocates no txid
                 return
-            if time.monotonic() > until:
+            if time.monotonic() < until:
+                time.sleep(EARLIER_POLL_SECONDS)
+                continue
+            try:
+                kwargs = self.carried("earlier", TimeoutError(), EARLIER_PATIENCE)
+            except TimeoutError:
                 self.log.warning("does not wait any longer for %s to emit first", before.run_id)
                 return
-            time.sleep(EARLIER_POLL_SECONDS)
+            self.log.info("waits for %s, a run of an earlier interval, to emit", before.run_id)
+            trigger = PauseTrigger(EARLIER_POLL_SECONDS)
+            self.defer(trigger=trigger, method_name="resume", kwargs=kwargs)
 
 
 class CloseOperator(WaitingOperator):
     """The teardown of a transaction: close the run's open request for the txid.
 
-    So tasks that wait for the txid fail at once.
+    So tasks that still wait for the txid, or work on it, fail at once.
 
-    :param others: the ids of the transaction's other tasks
+    :param commit_task: the id of the task that commits the txid
     """
 
     template_fields: Sequence[str] = ("txid",)
 
-    def __init__(
-        self, *, topology: Topology, txid: Any, others: Iterable[str], **kwargs: Any
-    ) -> None:
+    def __init__(self, *, topology: Topology, txid: Any, commit_task: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.topology = topology
         self.txid = txid
-        self.others = sorted(others)
+        self.commit_task = commit_task
 
     def execute(self, context: Context) -> None:
         """Close the run's request for the txid, unless it is satisfied.
 
-        First wait for the other tasks of the txid. Airflow starts a mapped task that a clear has
-        added without its upstream tasks.
+        First wait for the task that commits it. Airflow starts a mapped task that a clear has added
+        without its upstream tasks.
         """
-        self._wait_for_others(context)
+        self._wait_for_commit(context)
         self._close(context)
 
-    def _wait_for_others(self, context: Context) -> None:
+    def _wait_for_commit(self, context: Context) -> None:
         ti = context["ti"]
-        others = (
-            ti.dag_id,
-            ti.run_id,
-            self.others,
-            ti.map_index if ti.map_index is not None else -1,
-        )
-        if unfinished := unfinished_tasks(*others):
-            self.log.info("txid %s waits for %s to end", self.txid, ", ".join(unfinished))
-            trigger = TasksEndedTrigger(*others)
-            self.defer(trigger=trigger, method_name="resume")
+        map_index = ti.map_index if ti.map_index is not None else -1
+        commit = (ti.dag_id, ti.run_id, self.commit_task, map_index)
+        if not has_task_ended(*commit):
+            self.log.info("txid %s waits for %s to end", self.txid, self.commit_task)
+            self.defer(trigger=TaskEndedTrigger(*commit), method_name="resume")
 
     def _close(self, context: Context) -> None:
         from reliability.transaction.emit.requests import close

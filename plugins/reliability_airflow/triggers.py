@@ -1,4 +1,4 @@
-"""Triggers: wait for a txid's turn, or for the ledger, without holding a worker slot."""
+"""Triggers: what a task waits for without holding a worker slot."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 SOURCE_POLL_SECONDS = 30
 BLOCKED_POLL_SECONDS = 15
-TASKS_POLL_SECONDS = 15
+TASK_POLL_SECONDS = 15
 LEDGER_POLL_SECONDS = 10
 
 
@@ -25,9 +25,10 @@ class ResumingTrigger(BaseTrigger):
         """Fire when the wait is over, and the scheduler knows that the task has left its worker."""
         from reliability_airflow.executor_events import heartbeats
 
-        if self.trigger_id is not None:  # otherwise `dag.test()` runs it, without a scheduler
-            await heartbeats.events_are_processed()
-        await self.wait()
+        if self.trigger_id is None:  # `dag.test()` runs it, without a scheduler
+            await self.wait()
+        else:
+            await asyncio.gather(heartbeats.events_are_processed(), self.wait())
         yield TriggerEvent({})  # type: ignore[no-untyped-call]
 
     @abstractmethod
@@ -51,35 +52,35 @@ class PauseTrigger(ResumingTrigger):
         await asyncio.sleep(self.seconds)
 
 
-class TasksEndedTrigger(ResumingTrigger):
-    """Fire when some mapped tasks of a run have ended."""
+class TaskEndedTrigger(ResumingTrigger):
+    """Fire when a mapped task of a run has ended."""
 
-    def __init__(self, dag_id: str, run_id: str, task_ids: list[str], map_index: int) -> None:
+    def __init__(self, dag_id: str, run_id: str, awaited: str, map_index: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.dag_id = dag_id
         self.run_id = run_id
-        self.task_ids = task_ids
+        self.awaited = awaited  # Airflow sets task_id to that of the waiting task
         self.map_index = map_index
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         """Return how to create this trigger again."""
         return (
-            "reliability_airflow.triggers.TasksEndedTrigger",
+            "reliability_airflow.triggers.TaskEndedTrigger",
             {
                 "dag_id": self.dag_id,
                 "run_id": self.run_id,
-                "task_ids": self.task_ids,
+                "awaited": self.awaited,
                 "map_index": self.map_index,
             },
         )
 
     async def wait(self) -> None:
         """Ask Airflow now and then."""
-        from reliability_airflow.context import unfinished_tasks
+        from reliability_airflow.context import has_task_ended
 
-        arguments = (self.dag_id, self.run_id, self.task_ids, self.map_index)
-        while await asyncio.to_thread(unfinished_tasks, *arguments):
-            await asyncio.sleep(TASKS_POLL_SECONDS)
+        task = (self.dag_id, self.run_id, self.awaited, self.map_index)
+        while not await asyncio.to_thread(has_task_ended, *task):
+            await asyncio.sleep(TASK_POLL_SECONDS)
 
 
 class TurnTrigger(ResumingTrigger):

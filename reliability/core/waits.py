@@ -49,7 +49,8 @@ class WaitReason:
 
     def is_next(self, txid: int) -> bool:
         """Say whether it is this txid's turn after one more txid."""
-        return bool(self.behind) and self.behind[-1] == txid - 1
+        is_in_order = self.what is not WaitsFor.REPLAY_PLACE
+        return is_in_order and bool(self.behind) and self.behind[-1] == txid - 1
 
     def __str__(self) -> str:
         behind = _names(self.behind)

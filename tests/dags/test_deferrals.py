@@ -28,6 +28,7 @@ def heartbeats(airflow_home, monkeypatch):
         async def read():
             return left.pop(0) if len(left) > 1 else left[0]
 
+        monkeypatch.setattr(executor_events, "END_SECONDS", 0)
         monkeypatch.setattr(executor_events, "READ_SECONDS", 0)
         monkeypatch.setattr(executor_events, "read_heartbeat", read)
         monkeypatch.setattr(executor_events, "heartbeats", executor_events.SchedulerHeartbeats())
@@ -85,31 +86,115 @@ def test_one_reading_serves_all_triggers(heartbeats):
     assert len(left) >= 50
 
 
-def test_the_heartbeat_is_asked_of_the_server_that_tasks_ask(airflow_home, monkeypatch):
-    from reliability_airflow.executor_events import health_url
+def test_the_heartbeat_is_asked_first_of_the_server_that_tasks_ask(airflow_home, monkeypatch):
+    from reliability_airflow.executor_events import health_urls
 
-    monkeypatch.setenv("AIRFLOW__CORE__EXECUTION_API_SERVER_URL", "http://air:81/base/execution/")
-    assert health_url() == "http://air:81/base/api/v2/monitor/health"
-    monkeypatch.delenv("AIRFLOW__CORE__EXECUTION_API_SERVER_URL")
     monkeypatch.setenv("AIRFLOW__API__BASE_URL", "https://air/")
-    assert health_url() == "https://air/api/v2/monitor/health"
+    assert health_urls() == ["https://air/api/v2/monitor/health"]
+    monkeypatch.setenv("AIRFLOW__CORE__EXECUTION_API_SERVER_URL", "http://air:81/base/execution/")
+    assert health_urls() == [
+        "http://air:81/base/api/v2/monitor/health",
+        "https://air/api/v2/monitor/health",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("answers", "expected"),
+    [
+        (["12:00", "11:00"], "12:00"),
+        ([None, "12:00"], "12:00"),  # its database did not answer
+        (["not found", "12:00"], "12:00"),  # it serves tasks only
+        ([None, None], None),
+        (["not found", "not found"], None),
+    ],
+)
+def test_a_heartbeat_is_what_a_server_tells(airflow_home, monkeypatch, answers, expected):
+    """R5: a null that counts as a heartbeat makes one of two."""
+    import httpx
+
+    from reliability_airflow import executor_events
+
+    def answer(request):
+        found = answers[0 if request.url.host == "air" else 1]
+        if found == "not found":
+            return httpx.Response(404, json={"detail": found})
+        return httpx.Response(200, json={"scheduler": {"latest_scheduler_heartbeat": found}})
+
+    monkeypatch.setattr(
+        executor_events, "health_urls", lambda: ["http://air/health", "http://public/health"]
+    )
+    client, transport = httpx.AsyncClient, httpx.MockTransport(answer)
+    monkeypatch.setattr(httpx, "AsyncClient", lambda **_: client(transport=transport))
+    assert asyncio.run(executor_events.read_heartbeat()) == expected
+
+
+def test_a_heartbeat_that_cannot_be_read_lets_no_trigger_hang(heartbeats, monkeypatch):
+    """R5: the file of certificates was not on the triggerer's host."""
+    from reliability_airflow import executor_events
+
+    async def read():
+        raise FileNotFoundError("/etc/ssl/airflow.pem")
+
+    heartbeats(None)
+    monkeypatch.setattr(executor_events, "read_heartbeat", read)
+    monkeypatch.setattr(executor_events, "BLIND_SECONDS", 0.05)
+    fire()
+
+
+@pytest.mark.parametrize(("remote", "expected"), [("True", 15), ("False", 2)])
+def test_heartbeats_count_once_the_process_has_ended(airflow_home, monkeypatch, remote, expected):
+    """R5: the executor's event comes when its logs are stored."""
+    from reliability_airflow import executor_events
+
+    slept: list[float] = []
+
+    async def sleep(seconds):
+        slept.append(seconds)
+
+    async def read():
+        return f"12:{len(slept):02}"
+
+    monkeypatch.setenv("AIRFLOW__LOGGING__REMOTE_LOGGING", remote)
+    monkeypatch.setattr(executor_events, "read_heartbeat", read)
+    monkeypatch.setattr(
+        executor_events, "asyncio", SimpleNamespace(**vars(asyncio) | {"sleep": sleep})
+    )
+    asyncio.run(executor_events.SchedulerHeartbeats().events_are_processed())
+    assert slept[0] == expected
+
+
+def test_a_run_is_renewed_while_its_trigger_counts_heartbeats(heartbeats, monkeypatch):
+    """R3: whoever waits is served from the start, however long the scheduler stands still."""
+    from reliability_airflow import triggers
+
+    heartbeats("12:00")
+    waits: list[bool] = []
+
+    async def wait(_):
+        waits.append(True)
+
+    monkeypatch.setattr(triggers.PauseTrigger, "wait", wait)
+    with pytest.raises(TimeoutError):
+        fire(seconds=0.1)
+    assert waits == [True]
 
 
 # --- close ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("states", "unfinished"),
+    ("states", "waits"),
     [
-        ({"a_2": "success", "b_2": "failed"}, []),
-        ({"a_2": "upstream_failed", "b_2": "skipped"}, []),
-        ({"a_2": "deferred", "b_2": "success"}, ["a"]),
-        ({"a_2": None, "b_2": "up_for_retry"}, ["a", "b"]),
-        ({"b_2": "success"}, ["a"]),  # Airflow has yet to create it
-        ({}, ["a", "b"]),
+        ({"commit_2": "success"}, False),
+        ({"commit_2": "failed"}, False),
+        ({"commit_2": "upstream_failed"}, False),  # whatever other steps do
+        ({"commit_2": "deferred"}, True),
+        ({"commit_2": "up_for_retry"}, True),
+        ({"commit_2": None}, True),
+        ({}, True),  # Airflow has yet to create it
     ],
 )
-def test_close_waits_for_the_other_tasks_of_its_txid(airflow_home, monkeypatch, states, unfinished):
+def test_close_waits_for_the_commit_of_its_txid(airflow_home, monkeypatch, states, waits):
     """R3: Airflow starts the tasks that a clear adds before those upstream of them."""
     from airflow.sdk.exceptions import TaskDeferred
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
@@ -122,16 +207,16 @@ def test_close_waits_for_the_other_tasks_of_its_txid(airflow_home, monkeypatch, 
     closed = []
     monkeypatch.setattr(CloseOperator, "_close", lambda self, context: closed.append(self.txid))
     close = CloseOperator(
-        task_id="close", topology=global_count.topology, txid=7, others=["b", "a"]
+        task_id="close", topology=global_count.topology, txid=7, commit_task="commit"
     )
     context: Any = {"ti": SimpleNamespace(dag_id="dag", run_id="run", map_index=2)}
-    if unfinished:
+    if waits:
         with pytest.raises(TaskDeferred) as left:
             close.execute(context)
-        assert left.value.trigger.serialize()[1]["task_ids"] == ["a", "b"]
+        assert left.value.trigger.serialize()[1]["awaited"] == "commit"
     else:
         close.execute(context)
-    assert closed == ([] if unfinished else [7])
+    assert closed == ([] if waits else [7])
 
 
 # --- schedules -----------------------------------------------------------------------------------
@@ -178,6 +263,29 @@ def test_a_start_date_whose_zone_has_no_name_is_refused(airflow_home):
 
     with pytest.raises(InvalidDefinition, match="ZoneInfo"):
         timetable_of("@daily", start(timezone(timedelta(hours=1))))
+
+
+def test_months_are_no_period(airflow_home):
+    from airflow.sdk import DeltaDataIntervalTimetable
+    from dateutil.relativedelta import relativedelta  # type: ignore[import-untyped]
+
+    from reliability_airflow.schedule import timetable_of
+
+    with pytest.raises(InvalidDefinition, match="cannot have this schedule: relativedelta"):
+        timetable_of(DeltaDataIntervalTimetable(relativedelta(months=1)), None)
+
+
+def test_a_pattern_in_utc_needs_a_schedule_in_utc(airflow_home):
+    """The day of Berlin begins in UTC's day before, whose files it would read."""
+    from reliability_airflow import topology_dag
+    from spark_apps import cdnow_revenue
+
+    with pytest.raises(InvalidDefinition, match="its schedule is in Europe/Berlin"):
+        topology_dag(
+            cdnow_revenue.topology,
+            schedule="@monthly",
+            start_date=start(ZoneInfo("Europe/Berlin")),
+        )
 
 
 def test_a_topology_dag_inside_a_task_group_is_refused(airflow_home):
@@ -230,6 +338,10 @@ def test_a_task_stays_a_moment_only_while_one_txid_is_ahead_of_it(stays, reason)
     """R5: once it has left, it comes back some seconds later at the earliest."""
     assert stays(7, reason) == 10
     assert stays(8, reason) == 0
+
+
+def test_a_replay_is_next_after_none(stays):
+    assert stays(7, WaitReason(what=WaitsFor.REPLAY_PLACE, behind=(2, 6), most=2)) == 0
 
 
 def test_a_task_of_a_paused_topology_leaves_at_once(stays):

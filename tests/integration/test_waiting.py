@@ -382,15 +382,13 @@ def test_a_task_leaves_its_slot_while_the_ledger_is_away(airflow_home, monkeypat
 # --- emission ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("seconds", [60, 0])
 def test_a_run_lets_the_run_of_the_interval_before_emit_first(
-    airflow_home, emitted, connection, monkeypatch, seconds
+    airflow_home, emitted, connection, monkeypatch
 ):
-    """E3: but not for ever."""
+    """E3: it emits as soon as that one has."""
     from reliability.transaction.emit.recording import EmissionKey, has_ended, recorded_emission
     from reliability_airflow import tasks
 
-    monkeypatch.setattr(tasks, "EARLIER_SECONDS", seconds)
     monkeypatch.setattr(tasks, "EARLIER_POLL_SECONDS", 0)
     before = EmissionKey("global_count", "dag", "before")
     looks: list[str] = []
@@ -400,7 +398,7 @@ def test_a_run_lets_the_run_of_the_interval_before_emit_first(
         if len(looks) == 3:
             with recorded_emission(connection, before, None, None), connection.transaction() as tx:
                 tx.one("complete_emission", **before)
-        return SimpleNamespace(run_id="before", state="running")
+        return SimpleNamespace(run_id="before", state="running", conf=None)
 
     context: Any = {
         "dag_run": SimpleNamespace(dag_id="dag", run_id="own"),
@@ -408,21 +406,56 @@ def test_a_run_lets_the_run_of_the_interval_before_emit_first(
     }
     emit = tasks.EmitOperator(task_id="emit", topology=global_count.topology)
     emit._wait_for_earlier(connection, context)
-    assert len(looks) == (3 if seconds else 1)
-    assert has_ended(connection, before) is bool(seconds)
+    assert len(looks) == 3
+    assert has_ended(connection, before)
+
+
+def run_after(state, conf=None) -> Any:
+    """The context of a run; the run of the interval before it is in this state."""
+    before = state and SimpleNamespace(run_id="before", state=state, conf=conf)
+    return {
+        "dag_run": SimpleNamespace(dag_id="dag", run_id="own"),
+        "ti": SimpleNamespace(get_previous_dagrun=lambda: before),
+    }
+
+
+def test_a_run_waits_for_an_earlier_interval_without_a_slot_and_not_for_ever(
+    airflow_home, emitted, connection, monkeypatch
+):
+    """E3: of 16 runs of a backfill the last waited for 15 slow emissions, and had one minute."""
+    from airflow.sdk.exceptions import TaskDeferred
+
+    from reliability_airflow import tasks
+
+    monkeypatch.setattr(tasks, "EARLIER_SECONDS", 0)
+    emit = tasks.EmitOperator(task_id="emit", topology=global_count.topology)
+    with pytest.raises(TaskDeferred) as left:
+        emit._wait_for_earlier(connection, run_after("running"))
+    assert left.value.method_name == "resume"
+    assert left.value.kwargs is not None
+    emit._since = left.value.kwargs
+    with pytest.raises(TaskDeferred) as again:
+        emit._wait_for_earlier(connection, run_after("running"))
+    assert again.value.kwargs == left.value.kwargs  # since when, for the whole of the wait
+    emit._since = {"earlier": "2026-01-01T00:00:00+00:00"}
+    emit._wait_for_earlier(connection, run_after("running"))
+
+
+@pytest.mark.parametrize("conf", [{"replay": "3"}, {"dry_run": True}])
+def test_a_run_waits_for_none_that_allocates_no_txid(airflow_home, emitted, connection, conf):
+    """E3: such a run has no emission that ends."""
+    from reliability_airflow import tasks
+
+    emit = tasks.EmitOperator(task_id="emit", topology=global_count.topology)
+    emit._wait_for_earlier(connection, run_after("running", conf))
 
 
 @pytest.mark.parametrize("state", [None, "queued", "failed", "success"])
 def test_a_run_waits_for_no_run_that_does_not_run(airflow_home, emitted, connection, state):
     from reliability_airflow import tasks
 
-    found = state and SimpleNamespace(run_id="before", state=state)
-    context: Any = {
-        "dag_run": SimpleNamespace(dag_id="dag", run_id="own"),
-        "ti": SimpleNamespace(get_previous_dagrun=lambda: found),
-    }
     emit = tasks.EmitOperator(task_id="emit", topology=global_count.topology)
-    emit._wait_for_earlier(connection, context)
+    emit._wait_for_earlier(connection, run_after(state))
 
 
 @pytest.fixture
