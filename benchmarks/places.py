@@ -9,5 +9,5 @@ HOME = ROOT / ".reliability" / "bench"
 RESULTS = HOME / "results.json"
 LOGS = HOME / "workers"
 IMAGES = ROOT / "docs" / "images"
-PAGE = ROOT / "docs" / "benchmarks.md"
+PAGE = ROOT / "docs" / "internals" / "benchmarks.md"
 JDBC_JAR = Path("/usr/share/java/postgresql.jar")

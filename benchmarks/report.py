@@ -1,4 +1,4 @@
-"""Write the tables of a run: to the terminal, and with plots into docs/benchmarks.md."""
+"""Write the tables of a run: to the terminal, and with plots into docs/internals/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WIDTH = 110
 
 
 def write_report() -> None:
-    """Replace the section of docs/benchmarks.md, and draw its plots, from the last run."""
+    """Replace the section of docs/internals/benchmarks.md, and draw its plots, from the last run."""
     environment.install()
     results = Results.load(RESULTS)
     PAGE.write_text(replaced(PAGE.read_text(), section(results)))
@@ -49,7 +49,7 @@ def section(results: Results) -> str:
     """Return the whole section."""
     blocks = [conditions(results), promises(results)]
     for case in measured(results):
-        image = f"![{case.title}: seconds](images/bench-{case.name}.svg)"
+        image = f"![{case.title}: seconds](../images/bench-{case.name}.svg)"
         blocks.append("\n".join([*tables(results, case), "", image]))
     return "\n\n".join([*blocks, *missing(results.missing)]) + "\n"
 

@@ -1,4 +1,4 @@
-"""The tour of docs/development.md leads along calls that exist."""
+"""The tour of docs/internals/development.md leads along calls that exist."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Stop:
 
 @cache
 def stops() -> dict[int, Stop]:
-    found = STOP.findall((ROOT / "docs" / "development.md").read_text())
+    found = STOP.findall((ROOT / "docs" / "internals" / "development.md").read_text())
     return {
         int(number): Stop(
             int(number), tuple(ROOT / path for path in re.findall("`([^`]+)`", files)), name, by
