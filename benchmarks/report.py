@@ -19,7 +19,7 @@ WIDTH = 110
 
 
 def write_report() -> None:
-    """Replace the section of docs/internals/benchmarks.md, and draw its plots, from the last run."""
+    """Replace the section of the page of benchmarks, and draw its plots, from the last run."""
     environment.install()
     results = Results.load(RESULTS)
     PAGE.write_text(replaced(PAGE.read_text(), section(results)))

@@ -1,6 +1,7 @@
 """A pytest plugin: the rule that a test's docstring begins with becomes a marker.
 
-`pytest --rule K1` runs the tests of rule K1 of docs/internals/protocol.md, `pytest -m "rule(id='K1')"` too.
+`pytest --rule K1` runs the tests of rule K1 of docs/internals/protocol.md, as does
+`pytest -m "rule(id='K1')"`.
 """
 
 from __future__ import annotations
