@@ -9,17 +9,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from reliability.core.aggregators import (
-    Append,
-    Avg,
-    Count,
-    First,
-    Latest,
-    Max,
-    Min,
-    Sum,
-    Upsert,
-)
+from reliability.core.aggregators import Append, Avg, Count, First, Latest, Max, Min, Sum, Upsert
 from reliability.core.audits import audit, in_range, not_null, references, unique
 from reliability.core.definitions import Topology
 from reliability.core.graph import Step

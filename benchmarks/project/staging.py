@@ -11,8 +11,8 @@ from typing import Any
 from benchmarks.stopwatch import Stopwatch
 from reliability import Topology
 from reliability.core.attempt import Grant
+from reliability.deployment.settings import home
 from reliability.ledger.connection import LedgerConnection
-from reliability.settings import home
 from reliability.spark.stage import stage_task
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.tuple_ids import tuple_ids

@@ -135,8 +135,8 @@ def _not_done(runs: Sequence[Row]) -> SuccessNotDone:
 
 
 def _ask(statement: str) -> list[Row]:
+    from reliability.deployment.settings import ledger_dsn
     from reliability.ledger.connection import LedgerConnection
-    from reliability.settings import ledger_dsn
 
     with (
         LedgerConnection(ledger_dsn()) as connection,

@@ -3,25 +3,13 @@
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
 from airflow.sdk import BaseOperatorLink
 
+from reliability_airflow.page.addresses import run_path, transaction_path
+
 if TYPE_CHECKING:
     from airflow.sdk import BaseOperator
-
-#: where the page is, below Airflow's own address
-PREFIX = "/reliability"
-
-
-def transaction_path(topology: str, txid: int) -> str:
-    """Return where the page shows a transaction, below Airflow's address."""
-    return f"{PREFIX}/dags/{quote(topology, safe='')}/txids/{txid}"
-
-
-def run_path(dag_id: str, run_id: str) -> str:
-    """Return where Airflow shows a run, below its address."""
-    return f"/dags/{quote(dag_id, safe='')}/runs/{quote(run_id, safe='')}"
 
 
 class _Link(BaseOperatorLink):

@@ -24,9 +24,9 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 from reliability.core.coordinator import Wait
 from reliability.core.definitions import WARM, Topology
 from reliability.core.errors import SourceNotReady, SparkConnectionMissing
-from reliability.settings import engine_of
+from reliability.deployment.settings import engine_of
+from reliability.deployment.topologies import folder_of
 from reliability.spark.submit import driver_environment, process_batch
-from reliability.topologies import folder_of
 from reliability_airflow.context import REFREEZE, contact_of, is_asked_for
 from reliability_airflow.links import LINKS
 from reliability_airflow.stats import TopologyStats

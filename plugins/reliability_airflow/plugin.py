@@ -12,7 +12,7 @@ from typing import Any
 
 from airflow.plugins_manager import AirflowPlugin
 
-from reliability_airflow.links import PREFIX
+from reliability_airflow.page.addresses import PREFIX
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

@@ -341,8 +341,8 @@ class _Session:
         self._connection: LedgerConnection | None = None
 
     def connection(self) -> LedgerConnection:
+        from reliability.deployment.settings import ledger_dsn
         from reliability.ledger.connection import LedgerConnection
-        from reliability.settings import ledger_dsn
 
         if self._connection is None:
             self._connection = LedgerConnection(ledger_dsn(), application_name=self._name)

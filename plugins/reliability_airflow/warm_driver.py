@@ -9,10 +9,10 @@ from collections.abc import Callable, Mapping
 from airflow.sdk.exceptions import AirflowException
 
 from reliability.core.definitions import Topology
+from reliability.deployment.topologies import folder_of
 from reliability.spark.submission import Submission
 from reliability.spark.submit import driver_environment, end_driver, start_driver
 from reliability.spark.warm_submit import warm_command
-from reliability.topologies import folder_of
 
 
 class WarmDriver:

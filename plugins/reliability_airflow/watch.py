@@ -8,8 +8,8 @@ from collections.abc import Callable
 
 from reliability.core.attempt import Grant
 from reliability.core.errors import ReliabilityError
+from reliability.deployment.settings import ledger_dsn
 from reliability.ledger.connection import LedgerConnection
-from reliability.settings import ledger_dsn
 from reliability.transaction.process.attempt import is_processing
 
 logger = logging.getLogger(__name__)

@@ -174,9 +174,9 @@ def person() -> str:
 @contextmanager
 def ledger(database: str = "", *, migrated: bool = True) -> Iterator[LedgerConnection]:
     """Open the ledger, and check that its schema is this release's."""
+    from reliability.deployment.settings import database_dsn
     from reliability.ledger.connection import LedgerConnection
     from reliability.ledger.migrations import check_migrated
-    from reliability.settings import database_dsn
 
     with LedgerConnection(database_dsn(database), application_name="reliability cli") as connection:
         if migrated:
@@ -215,7 +215,7 @@ def rows_of(connection: LedgerConnection, statement: str, **parameters: object) 
 
 def code_folders() -> list[str]:
     """Return the folders for pipeline code that is not installed: the current one and the home."""
-    from reliability.settings import home
+    from reliability.deployment.settings import home
 
     return list(dict.fromkeys([os.getcwd(), str(home())]))
 
@@ -228,7 +228,7 @@ def topology_from_code(
     :param connection: None if the module is given
     :raises TopologyNotFound: the module cannot be imported here, or does not define it
     """
-    from reliability.topologies import load_topology
+    from reliability.deployment.topologies import load_topology
 
     # Last, so that a local file calendar.py does not shadow Python's module.
     sys.path += [folder for folder in code_folders() if folder not in sys.path]

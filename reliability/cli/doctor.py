@@ -375,7 +375,7 @@ def _housekeeping_dag(airflow: Airflow) -> CheckResult:
 
 
 def _left_behind(connection: LedgerConnection) -> CheckResult:
-    from reliability.settings import Leases
+    from reliability.core.leases import Leases
 
     (row,) = rows_of(connection, "left_behind", silence=Leases().request + 300)
     found = [f"{count} {name.replace('_', ' ')}" for name, count in row.items() if count]

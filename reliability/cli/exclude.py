@@ -161,7 +161,7 @@ def _print_runs_to_clear(found: ItemOfTxids) -> None:
 
 
 def _warn_if_absent(item: str) -> None:
-    from reliability.settings import home
+    from reliability.deployment.settings import home
 
     if "://" not in item and not (home() / item).exists():
         warn(f"there is no file {item} now; check the name")

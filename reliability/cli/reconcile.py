@@ -69,7 +69,7 @@ def reconcile(
 
 
 def _find(api: Airflow) -> tuple[list[DisagreeingRun], int]:
-    from reliability.settings import DEFAULT_LEASES
+    from reliability.core.leases import DEFAULT_LEASES
 
     findings: list[DisagreeingRun] = []
     compared, lease = 0, DEFAULT_LEASES.request

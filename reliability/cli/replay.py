@@ -153,7 +153,7 @@ def replay(
 
 def submit_with(master: str, conf: Sequence[str], topology: Topology) -> SubmitStep:
     """Return the function that runs a step of a topology; tests replace it."""
-    from reliability.settings import engine_of
+    from reliability.deployment.settings import engine_of
     from reliability.spark.engine_socket import check_engine
     from reliability.spark.warm_submit import WarmSubmit
 

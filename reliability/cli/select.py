@@ -171,7 +171,7 @@ def _part(part: str) -> str:
 
 def _as_stored(file: str) -> str:
     """Return the path relative to RELIABILITY_HOME, as the ledger has it; or as it was given."""
-    from reliability.settings import home
+    from reliability.deployment.settings import home
 
     try:
         return str(Path(file).relative_to(home())) if file.startswith("/") else file

@@ -19,18 +19,9 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, ClassVar
 
-from reliability.core.aggregators import (
-    ROW_COUNT,
-    Append,
-    Column,
-    CombinerAggregator,
-    Generated,
-    Upsert,
-    aggregator_from_definition,
-    columns_of,
-    written,
-)
+from reliability.core.aggregators import Append, Upsert, aggregator_from_definition, columns_of
 from reliability.core.audits import Audit, check_audits
+from reliability.core.column import ROW_COUNT, Column, CombinerAggregator, Generated, written
 from reliability.core.errors import InvalidDefinition, LedgerCorruption
 from reliability.core.history import History
 from reliability.core.names import check_name

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.acker import Sink, check_accounting
-from reliability.core.aggregators import Generated
+from reliability.core.column import Generated
 from reliability.core.definitions import Topology
 from reliability.core.errors import (
     ReliabilityError,

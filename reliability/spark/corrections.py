@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from reliability.core.aggregators.column import quoted
+from reliability.core.column import quoted
 from reliability.core.errors import CorrectionRefused, CorrectionStale, SchemaMismatch
 from reliability.core.fold import ACCOUNTING
 from reliability.core.set_aside import MALFORMED, MASKED, Correction, QuarantinedRow

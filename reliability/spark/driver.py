@@ -40,9 +40,10 @@ from reliability.core.graph import Step
 from reliability.core.set_aside import Correction, SetAside
 from reliability.core.spout import BatchMeta
 from reliability.core.state import State
-from reliability.fingerprint import fingerprint
+from reliability.deployment.fingerprint import fingerprint
+from reliability.deployment.settings import ledger_dsn
+from reliability.deployment.topologies import load_topology
 from reliability.ledger.connection import LedgerConnection
-from reliability.settings import ledger_dsn
 from reliability.spark.corrections import with_corrections, with_sources
 from reliability.spark.imports import drop_package_folder, find_code, prefer_installed_pyspark
 from reliability.spark.one_evaluation import is_lost_evaluation
@@ -60,7 +61,6 @@ from reliability.spark.values import translate_value_errors
 from reliability.spark.warm_session import warm_session
 from reliability.states import attempt_table
 from reliability.states.tables import StateTables
-from reliability.topologies import load_topology
 from reliability.transaction.process.attempt import (
     DriverProcess,
     declare_partitions,

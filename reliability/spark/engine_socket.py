@@ -18,7 +18,7 @@ from typing import Any
 
 from reliability.core.errors import EngineUnavailable
 from reliability.core.names import DISTRIBUTION
-from reliability.settings import engine_folder
+from reliability.deployment.settings import engine_folder
 
 SOCKET = "engine.sock"
 STEP = "step"  # a session, for as long as the connection is open

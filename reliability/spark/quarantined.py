@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from reliability.core.aggregators.column import quoted
+from reliability.core.column import quoted
 from reliability.core.fold import OWN
 from reliability.core.set_aside import MASKED
 from reliability.spark.columns import field_called

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from reliability.core.aggregators.column import quoted
+from reliability.core.column import quoted
 from reliability.core.errors import NotInProcessFunction, QuarantineFull, SchemaMismatch
 from reliability.core.fold import ACCOUNTING, OWN, Fold
 from reliability.core.set_aside import (

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from reliability.core.aggregators.column import quoted
+from reliability.core.column import quoted
 from reliability.core.state import State
 from reliability.core.types import base_type, is_written_as_json, numeric_form, whole_digits
 from reliability.spark.frames import JSON_OPTIONS

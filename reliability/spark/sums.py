@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from reliability.core.aggregators.column import Column, quoted
+from reliability.core.column import Column, quoted
 from reliability.core.errors import SchemaMismatch
 from reliability.core.fold import OWN
 from reliability.core.types import MAX_DIGITS

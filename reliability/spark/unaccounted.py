@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from reliability.core.acker import check_emitted
-from reliability.core.aggregators.column import quoted
+from reliability.core.column import quoted
 from reliability.core.errors import RowsUnaccounted
 from reliability.core.fold import ACCOUNTING, Fold
 from reliability.core.spout import BatchMeta, Verdict

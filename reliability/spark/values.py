@@ -26,7 +26,7 @@ from datetime import datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from reliability.core.aggregators.column import quoted
+from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch
 
 if TYPE_CHECKING:

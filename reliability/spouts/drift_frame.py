@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import reduce
 from typing import TYPE_CHECKING
 
-from reliability.core.aggregators.column import quoted
+from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch
 from reliability.core.fold import ACCOUNTING
 from reliability.spark.catalyst import hide

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import reduce
 from typing import TYPE_CHECKING, Protocol
 
-from reliability.core.aggregators.column import quoted
+from reliability.core.column import quoted
 from reliability.core.errors import FileRefused, SchemaMismatch, SourceUnreadable
 from reliability.core.spout import BatchMeta, Verdict
 from reliability.spark.frames import METADATA, check_source_columns, with_tuple_ids

@@ -12,7 +12,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import SourceUnreadable
-from reliability.settings import home
+from reliability.deployment.settings import home
 from reliability.spouts.names import (
     S3_SCHEMES,
     identity_of_folder,

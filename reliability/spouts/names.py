@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from reliability.core.errors import SourceUnreadable
-from reliability.settings import home, named_home
+from reliability.deployment.settings import home, named_home
 from reliability.spouts.patterns import is_hidden
 
 # Spark reads a path as a glob; these characters have a meaning in one.

@@ -18,7 +18,7 @@ from reliability.core.fold import Fold, reserved
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
 from reliability.core.lineage import Dataset, table_dataset
 from reliability.core.types import check_read_as, read_as
-from reliability.settings import database_dsn
+from reliability.deployment.settings import database_dsn
 
 if TYPE_CHECKING:
     from psycopg2.sql import Composable, Composed

@@ -25,7 +25,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
-from reliability.core.aggregators.column import quoted
+from reliability.core.column import quoted
 from reliability.core.errors import InvalidDefinition, LedgerCorruption, SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
@@ -39,7 +39,7 @@ from reliability.core.spout import (
     kind_of,
     source_item,
 )
-from reliability.settings import database_dsn
+from reliability.deployment.settings import database_dsn
 from reliability.spark.frames import check_source_columns, with_count
 from reliability.spouts.source_table import NEWEST_ID, SourceTable
 

@@ -12,7 +12,8 @@ from typing import Any
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
-from reliability.core.aggregators import CombinerAggregator, Upsert
+from reliability.core.aggregators import Upsert
+from reliability.core.column import CombinerAggregator
 from reliability.core.state import State
 from reliability.core.types import canonical, widens
 from reliability.states.migration import alter_table, columns_made_anew

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
-from reliability.core.aggregators import Generated
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.audits import (
     CONTRIBUTION_PLACE,
@@ -27,6 +26,7 @@ from reliability.core.audits import (
     Severity,
     Unique,
 )
+from reliability.core.column import Generated
 from reliability.core.sqlstate import QUALIFY, lacks_schema
 from reliability.core.types import base_type
 from reliability.states.compose import fold_by_key, names

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
-from reliability.core.aggregators import Column
+from reliability.core.column import Column
 
 _PLACE = re.compile(r"\{(\w+)\.(\w+)\}")
 ColumnOfRow = Callable[[str], Composable]

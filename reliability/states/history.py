@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 
 from psycopg2.sql import SQL, Composed, Identifier
 
-from reliability.core.aggregators import Column
+from reliability.core.column import Column
 from reliability.core.types import greatest_of
 from reliability.states.compose import fold_by_key, names, null_patterns, same_key_by
 from reliability.states.tables import StateTables, header_of

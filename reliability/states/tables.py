@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
-from reliability.core.aggregators import Column, Generated
+from reliability.core.column import Column, Generated
 from reliability.core.state import State
 from reliability.states.compose import fold_by_key, names, qualified
 

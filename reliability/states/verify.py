@@ -8,7 +8,7 @@ from typing import Any
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
-from reliability.core.aggregators import Column
+from reliability.core.column import Column
 from reliability.core.difference import Differing
 from reliability.core.types import in_order
 from reliability.states.compose import fold_by_key, names, same_key_as_record

@@ -38,9 +38,9 @@ from reliability.core.errors import (
     PredecessorFailed,
     ReliabilityError,
 )
+from reliability.core.leases import DEFAULT_LEASES, Leases
 from reliability.core.waits import WaitReason, WaitsFor
 from reliability.ledger.connection import LedgerConnection
-from reliability.settings import DEFAULT_LEASES, Leases
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.drain import drain
 from reliability.transaction.commit.dry_run import DryRunResult, dry_run_replay

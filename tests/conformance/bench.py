@@ -14,7 +14,7 @@ from psycopg2.sql import SQL
 
 from reliability import Topology
 from reliability.core.attempt import Grant
-from reliability.fingerprint import CodeFingerprint
+from reliability.deployment.fingerprint import CodeFingerprint
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.migrations import migrate
 from reliability.spark.stage import stage_task

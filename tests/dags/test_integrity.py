@@ -409,9 +409,9 @@ def test_a_worker_that_was_started_by_its_path_finds_spark_submit_and_this_pytho
 
 def test_the_driver_finds_the_code_where_the_dag_found_it(airflow_home, tmp_path, monkeypatch):
     """A DAG bundle is on the path of Airflow's tasks alone; what is installed is found anyway."""
+    from reliability.deployment.topologies import folder_of
     from reliability.spark.imports import find_code
     from reliability.spark.submit import driver_environment
-    from reliability.topologies import folder_of
 
     (tmp_path / "shops").mkdir()
     for name in ("__init__.py", "north.py"):

@@ -21,16 +21,16 @@ from reliability.core.attempt import Grant
 from reliability.core.definitions import Topology
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta
-from reliability.fingerprint import fingerprint
+from reliability.deployment.fingerprint import fingerprint
+from reliability.deployment.settings import ledger_dsn
+from reliability.deployment.topologies import load_topology
 from reliability.ledger.connection import LedgerConnection
-from reliability.settings import ledger_dsn
 from reliability.spark.imports import find_code
 from reliability.spark.stage import stage_task
 from reliability.spark.submission import Submission
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
-from reliability.topologies import load_topology
 from reliability.transaction.process.attempt import (
     DriverProcess,
     declare_partitions,

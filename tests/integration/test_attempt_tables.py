@@ -11,8 +11,8 @@ from psycopg2.sql import SQL
 from reliability import History
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.errors import AttemptFenced, LedgerBusy, LedgerCorruption
+from reliability.core.leases import Leases
 from reliability.ledger.connection import LedgerConnection
-from reliability.settings import Leases
 from reliability.states import attempt_table
 from reliability.states.tables import StateTables, attempt_table_of
 from reliability.transaction.correct.drop import drop_topology

@@ -21,8 +21,8 @@ from reliability.core.errors import (
     SourceChanged,
 )
 from reliability.core.graph import THE_STEP
+from reliability.core.leases import Leases
 from reliability.ledger.connection import LedgerConnection
-from reliability.settings import Leases
 from reliability.spark import spool
 from reliability.spark.stage import stage_task
 from reliability.states.tables import StateTables

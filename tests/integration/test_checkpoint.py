@@ -30,8 +30,8 @@ from reliability.core.errors import (
     StateDefinitionChanged,
     UnexpectedAnswer,
 )
+from reliability.core.leases import Leases
 from reliability.ledger.connection import LedgerConnection
-from reliability.settings import Leases
 from reliability.transaction.commit import checkpoint
 from reliability.transaction.commit import drain as commit
 from reliability.transaction.commit.checkpoint import Checkpoint, driving

@@ -33,9 +33,9 @@ from reliability.cli.timing import PHASES
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import SourceChanged
 from reliability.core.request import TaskTry
+from reliability.deployment.topologies import load_topology
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrations
-from reliability.topologies import load_topology
 from reliability.transaction.correct.undone import undone_of_dag
 from reliability.transaction.emit.requests import Run, TaskContact, record_problem
 from reliability.transaction.inspect.attempt_report import attempt_report

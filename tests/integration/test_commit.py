@@ -21,9 +21,9 @@ from reliability.core.errors import (
     TxidBlocked,
     UnexpectedAnswer,
 )
+from reliability.core.leases import Leases
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
-from reliability.settings import Leases
 from reliability.transaction.commit.drain import drain
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.maintain import sweep as sweep_module

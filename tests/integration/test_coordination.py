@@ -11,8 +11,8 @@ from psycopg2.sql import SQL
 from reliability import Count, MemorySpout, State, Topology
 from reliability.core.coordinator import Begin, Commit, Submit, Wait
 from reliability.core.errors import AttemptIncomplete, PredecessorFailed, SourceNotReady
+from reliability.core.leases import Leases
 from reliability.core.waits import WaitReason, WaitsFor
-from reliability.settings import Leases
 from reliability.transaction.maintain.sweep import sweep
 from tests.support.fix_pipeline import in_both_engines
 from tests.support.fix_postgres import rows

@@ -21,10 +21,10 @@ from reliability.core.errors import (
     UnexpectedAnswer,
 )
 from reliability.core.graph import THE_STEP
+from reliability.deployment.settings import ledger_dsn
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import LedgerMigration, check_migrated, migrate, migrations
 from reliability.ledger.queries import queries
-from reliability.settings import ledger_dsn
 from reliability.spouts.source_table import NEWEST_ID
 from spark_apps import global_count
 from tests.support.doomed import doomed

@@ -9,10 +9,10 @@ import pytest
 from reliability import Count, State, Sum, Topology
 from reliability.core import spout as core_spout
 from reliability.core.errors import RowsUnaccounted, SourceChanged, SourceItemUnknown
+from reliability.core.leases import Leases
 from reliability.core.spout import SpoutKind
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.records import batch_of
-from reliability.settings import Leases
 from reliability.transaction.maintain.sweep import sweep
 from tests.support.fix_pipeline import in_both_engines
 from tests.support.fix_postgres import rows

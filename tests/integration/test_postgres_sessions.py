@@ -21,10 +21,10 @@ from reliability.core.errors import (
     UnexpectedAnswer,
     error_types,
 )
+from reliability.core.leases import Leases
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
-from reliability.settings import Leases
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process import begin
 from reliability.transaction.process.attempt import end_attempt, read_attempt

@@ -12,7 +12,7 @@ import pytest
 
 from reliability import FileSpout
 from reliability.core.spout import Interval
-from reliability.topologies import load_topology
+from reliability.deployment.topologies import load_topology
 from tests.support.fix_postgres import ROOT, rows
 
 GETTING_STARTED = "docs/getting-started.md"

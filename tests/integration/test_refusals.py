@@ -22,7 +22,7 @@ from reliability.core.errors import (
     RunUnsatisfied,
     UnexpectedAnswer,
 )
-from reliability.settings import Leases
+from reliability.core.leases import Leases
 from reliability.transaction.emit.requests import close, settle
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process.attempt import end_attempt

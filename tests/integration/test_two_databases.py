@@ -9,7 +9,7 @@ import pytest
 
 from reliability import Count, FileSpout, State, Step, Sum, Topology
 from reliability.core.errors import AttemptFenced, AttemptIncomplete
-from reliability.settings import Leases
+from reliability.core.leases import Leases
 from reliability.transaction.maintain.sweep import sweep
 from tests.support.fix_pipeline import in_both_engines, month, write_parquet
 from tests.support.fix_postgres import rows

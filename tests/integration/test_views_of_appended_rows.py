@@ -18,8 +18,8 @@ from reliability.core.errors import (
     LedgerCorruption,
     StateDefinitionChanged,
 )
+from reliability.core.leases import Leases
 from reliability.ledger.connection import LedgerConnection
-from reliability.settings import Leases
 from reliability.states import attempt_table
 from reliability.states.alteration import StateChange
 from reliability.states.explain import contributions_to, parameter

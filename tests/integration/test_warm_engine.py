@@ -16,6 +16,7 @@ from reliability.cli import app
 from reliability.cli.doctor import CheckStatus, _host
 from reliability.core.definitions import SUBMIT, WARM
 from reliability.core.errors import AttemptIncomplete, EngineUnavailable, ProcessFunctionFailed
+from reliability.deployment.topologies import load_topology
 from reliability.spark import submit
 from reliability.spark.engine_socket import (
     check_versions,
@@ -25,7 +26,6 @@ from reliability.spark.engine_socket import (
     versions,
 )
 from reliability.spark.submit import SubmitFailed
-from reliability.topologies import load_topology
 from spark_apps import global_count
 from tests.support.fix_engine import DriverPipeline, is_daemon, running_engine
 from tests.support.fix_postgres import rows

@@ -1250,7 +1250,7 @@ MUTANTS = (
     Mutant(
         rule="H3",
         name="a float is subtracted",
-        path="reliability/core/aggregators/combining.py",
+        path="reliability/core/aggregators.py",
         old="        if is_exact(type_)\n",
         new="        if type_\n",
         tests=(HISTORY + "test_a_float_sum_is_recomputed_and_never_subtracted",),
@@ -1258,7 +1258,7 @@ MUTANTS = (
     Mutant(
         rule="H3",
         name="a sum is exchanged in its own type",
-        path="reliability/core/aggregators/column.py",
+        path="reliability/core/column.py",
         old="CAST({{target.{name}}} AS numeric)",
         new="{{target.{name}}}",
         tests=(SUMS + "test_what_is_left_without_the_old_part_need_not_fit",),
@@ -1370,7 +1370,7 @@ MUTANTS = (
     Mutant(
         rule="H6",
         name="of two equal rows the earlier txid wins",
-        path="reliability/core/aggregators/rows.py",
+        path="reliability/core/aggregators.py",
         old='f"{{staged._txid}} {direction}"',
         new="f\"{{staged._txid}} {'ASC' if direction == 'DESC' else 'DESC'}\"",
         tests=(HISTORY + "test_of_two_rows_that_are_equal_by_the_order_the_later_txid_wins",),
@@ -1378,7 +1378,7 @@ MUTANTS = (
     Mutant(
         rule="H6",
         name="staged rows with NULL in a later column of the order win",
-        path="reliability/core/aggregators/rows.py",
+        path="reliability/core/aggregators.py",
         old="        terms.insert(0, ",
         new="        ({}).setdefault(0, ",
         tests=(STATES + "test_null_in_a_later_column_of_an_order_loses_to_a_row_without_null",),
@@ -1386,7 +1386,7 @@ MUTANTS = (
     Mutant(
         rule="H6",
         name="an added row with NULL in a later column of the order wins",
-        path="reliability/core/aggregators/rows.py",
+        path="reliability/core/aggregators.py",
         old="    if len(keys) == 1:\n",
         new="    if True:\n",
         tests=(STATES + "test_null_in_a_later_column_of_an_order_loses_to_a_row_without_null",),
@@ -1394,7 +1394,7 @@ MUTANTS = (
     Mutant(
         rule="H6",
         name="Spark takes the last row with NULL in a later column of the order",
-        path="reliability/core/aggregators/rows.py",
+        path="reliability/core/aggregators.py",
         old="""f"isnotnull({term})" for term""",
         new="""f"{term} = {term} or true" for term""",
         tests=(REDUCE + "test_spark_and_postgres_agree_who_wins_though_every_order_has_null",),
@@ -1402,7 +1402,7 @@ MUTANTS = (
     Mutant(
         rule="H6",
         name="Spark takes the first row with NULL in a later column of the order",
-        path="reliability/core/aggregators/rows.py",
+        path="reliability/core/aggregators.py",
         old="""f"isnull({term})" for term""",
         new="""f"{term} is null and false" for term""",
         tests=(REDUCE + "test_spark_and_postgres_agree_who_wins_though_every_order_has_null",),

@@ -37,8 +37,8 @@ from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
 from reliability.core.request import TaskTry
 from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, SpoutKind
+from reliability.deployment.settings import database_dsn
 from reliability.ledger.connection import LedgerConnection
-from reliability.settings import database_dsn
 from reliability.spark.stage import stage_task
 from reliability.spouts.memory import MemorySlice
 from reliability.spouts.tuple_ids import fold_rows

@@ -33,7 +33,7 @@ from reliability.core.errors import (
     StateDefinitionChanged,
 )
 from reliability.core.graph import THE_STEP
-from reliability.fingerprint import fingerprint
+from reliability.deployment.fingerprint import fingerprint
 from reliability.spark import driver
 from reliability.spark.stage import stage_task
 from reliability.spouts.memory import MemorySlice

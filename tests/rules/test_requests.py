@@ -19,9 +19,9 @@ from reliability.core.errors import (
     RunUnsatisfied,
     TxidBlocked,
 )
+from reliability.core.leases import Leases
 from reliability.core.request import RequestStatus, TaskTry
 from reliability.ledger.connection import LedgerConnection
-from reliability.settings import Leases
 from reliability.transaction import run as run_module
 from reliability.transaction.commit import dry_run as dry_run_module
 from reliability.transaction.correct.park import park, skip

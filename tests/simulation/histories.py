@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 import reliability.spark.stage
 import reliability.transaction.commit.participant
+from reliability.deployment.settings import ledger_dsn
 from reliability.ledger.connection import LedgerConnection
-from reliability.settings import ledger_dsn
 from tests.simulation.config import Config, configs, configs_with_corrections
 from tests.simulation.connections import SimulatedConnection, close_idle_sessions
 from tests.simulation.observed import Observer

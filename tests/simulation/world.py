@@ -28,10 +28,11 @@ from reliability.core.errors import (
     StateDefinitionChanged,
     UnexpectedAnswer,
 )
+from reliability.core.leases import Leases
 from reliability.core.plan import PlannedCommit
 from reliability.core.request import TaskTry
+from reliability.deployment.settings import database_dsn
 from reliability.ledger.connection import LedgerConnection
-from reliability.settings import Leases, database_dsn
 from reliability.spark.stage import StageTask
 from reliability.states import attempt_table
 from reliability.states.tables import StateTables

@@ -53,8 +53,8 @@ def airflow_with_page(rights: Rights) -> Iterator[Any]:
     """Give an application that has the page where Airflow's API server has it."""
     from fastapi import FastAPI, HTTPException
 
-    from reliability_airflow.links import PREFIX
     from reliability_airflow.page import access
+    from reliability_airflow.page.addresses import PREFIX
     from reliability_airflow.page.app import make_app
 
     def if_allowed(right: str) -> Callable[[], None]:

@@ -14,7 +14,7 @@ from psycopg2.extras import execute_values
 from psycopg2.sql import SQL, Identifier
 
 from reliability import Append, Avg, Count, First, Max, Min, State, Sum, Upsert
-from reliability.core.aggregators.rows import winning_row
+from reliability.core.aggregators import winning_row
 from reliability.core.difference import Difference
 from reliability.core.plan import ChangeKey
 from reliability.ledger.connection import DatabaseTransaction

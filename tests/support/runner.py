@@ -13,11 +13,11 @@ from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.coordinator import Action, Snapshot, Submit, Work
 from reliability.core.definitions import Topology
 from reliability.core.errors import ReliabilityError
+from reliability.core.leases import Leases
 from reliability.core.request import Request
 from reliability.core.schedule import Schedule
 from reliability.core.spout import BatchMeta, Interval
 from reliability.ledger.connection import LedgerConnection
-from reliability.settings import Leases
 from reliability.transaction.commit.drain import drain
 from reliability.transaction.commit.dry_run import DryRunResult
 from reliability.transaction.commit.plan import Committed

@@ -6,7 +6,9 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
 from dataclasses import replace
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -17,11 +19,12 @@ from reliability.core.errors import ReliabilityError, Terminal, Transient, error
 ROOT = Path(__file__).resolve().parents[2]
 STANDARD = frozenset(sys.stdlib_module_names)
 LIBRARY = "reliability"
+PLUGIN = ROOT / "plugins" / "reliability_airflow"
 
 TRANSACTION = {
     "reliability.core",
     "reliability.ledger",
-    "reliability.settings",
+    "reliability.deployment.settings",
     "reliability.states",
 }
 # a room of reliability/transaction -> the rooms below it
@@ -39,13 +42,11 @@ ROOMS = {
 ALLOWED = {
     "reliability/core": {"reliability.core"},
     "reliability/airflow_provider.py": {"reliability.core"},
-    "reliability/settings.py": {"reliability.core"},
-    "reliability/topologies.py": {"reliability.core"},
-    "reliability/fingerprint.py": {"reliability.core"},
+    "reliability/deployment": {"reliability.core"},
     "reliability/ledger": {"reliability.core", "reliability.ledger", "psycopg2"},
     "reliability/spouts": {
         "reliability.core",
-        "reliability.settings",
+        "reliability.deployment.settings",
         "reliability.spark.catalyst",
         "reliability.spark.frames",
         "reliability.spark.values",
@@ -62,12 +63,10 @@ ALLOWED = {
     "reliability/transaction/run.py": {*TRANSACTION, "reliability.transaction"},
     "reliability/spark": {
         "reliability.core",
-        "reliability.fingerprint",
+        "reliability.deployment",
         "reliability.ledger",
-        "reliability.settings",
         "reliability.spark",
         "reliability.states",
-        "reliability.topologies",
         "reliability.transaction",
     },
     "reliability/cli": {
@@ -111,6 +110,25 @@ def imported_at_module_level(path):
                 pending += [child for child in ast.iter_child_nodes(node)]
 
 
+def imported(path):
+    """Yield the modules that the file imports anywhere, but not those it names in types only."""
+    tree = ast.parse(path.read_text())
+    unreal = {
+        id(inner)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.If) and getattr(node.test, "id", "") == "TYPE_CHECKING"
+        for inner in ast.walk(node)
+    }
+    for node in ast.walk(tree):
+        match node:
+            case _ if id(node) in unreal:
+                continue
+            case ast.Import(names=names):
+                yield from (alias.name for alias in names)
+            case ast.ImportFrom(module=str(module), names=names):
+                yield from (f"{module}.{alias.name}" for alias in names)
+
+
 def is_allowed(module, allowed):
     return module.split(".")[0] in STANDARD or any(
         module == name or module.startswith(f"{name}.") for name in allowed
@@ -126,6 +144,26 @@ def test_imports_point_one_way(place):
         if not is_allowed(module, ALLOWED[place])
     ]
     assert wrong == []
+
+
+def package_of(module):
+    """Return the package of a module of this project; None for others'."""
+    name, *inner = module.split(".")
+    root = {"reliability": ROOT / "reliability", "reliability_airflow": PLUGIN}.get(name)
+    while root is not None and inner and not root.joinpath(*inner).is_dir():
+        inner = inner[:-1]
+    return root and ".".join((name, *inner))
+
+
+def test_no_packages_import_each_other_in_a_circle():
+    """Not even by imports within functions: a circle is one package in several folders."""
+    below = defaultdict(set)
+    for path in (*files("reliability"), *files(PLUGIN)):
+        folder = path.parent.relative_to(PLUGIN.parent if PLUGIN in path.parents else ROOT)
+        for module in imported(path):
+            if (other := package_of(module)) not in (None, ".".join(folder.parts)):
+                below[".".join(folder.parts)].add(other)
+    TopologicalSorter(below).prepare()
 
 
 def test_every_module_of_the_library_has_its_rule():

@@ -18,7 +18,7 @@ import pytest
 
 from reliability import Count, MemorySpout, State, Topology
 from reliability.core.names import DISTRIBUTION
-from reliability.fingerprint import UNKNOWN, CodeFingerprint, _imports, fingerprint
+from reliability.deployment.fingerprint import UNKNOWN, CodeFingerprint, _imports, fingerprint
 
 FILES = {
     "flow/__init__.py": "",
@@ -52,7 +52,7 @@ topology = Topology("pipe", spout=MemorySpout({"v": "bigint"}, [[1]], take=1), p
 OWN = {"flow", "flow.pipe", "flow.prices", "flow.money", "flow.deep.rates", "flow_beside"}
 PRINT = (
     "import sys; sys.path.insert(0, sys.argv[1])\n"
-    "from reliability.fingerprint import fingerprint\n"
+    "from reliability.deployment.fingerprint import fingerprint\n"
     "from flow.pipe import topology; print(fingerprint(topology).digest)"
 )
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from reliability.core.errors import DsnUnreadable, InvalidDefinition, PasswordInDsn
-from reliability.fingerprint import fingerprint
-from reliability.settings import database_dsn, engine_of, ledger_dsn
+from reliability.deployment.fingerprint import fingerprint
+from reliability.deployment.settings import database_dsn, engine_of, ledger_dsn
 from spark_apps import global_count
 
 

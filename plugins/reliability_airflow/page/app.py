@@ -27,7 +27,7 @@ from starlette.exceptions import HTTPException as StarletteHTTPException
 
 from reliability.core.errors import AttemptUnknown, ReliabilityError, TopologyUnknown, Transient
 from reliability.core.txids import format_txids
-from reliability.settings import spark_history
+from reliability.deployment.settings import spark_history
 from reliability.transaction.inspect.overview import for_a_person
 from reliability_airflow.page import access, actions, reading
 from reliability_airflow.page.access import ReadableDags, User

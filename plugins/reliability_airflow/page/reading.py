@@ -16,11 +16,11 @@ from reliability.core.spout import Interval
 from reliability.core.standing import Standing
 from reliability.core.state import State
 from reliability.core.txids import TooManyTxids, format_txids, parse_txids, with_noun
+from reliability.deployment.settings import ledger_dsn
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import check_known
 from reliability.ledger.migrations import check_migrated
 from reliability.ledger.records import interval_of
-from reliability.settings import ledger_dsn
 from reliability.transaction.inspect.intervals import IntervalReport
 from reliability.transaction.inspect.overview import Overview, overviews
 from reliability.transaction.inspect.txids import files_of, state_of_txid

@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from reliability.core.difference import format_cell
 from reliability.core.txids import format_txids
-from reliability_airflow.links import run_path
+from reliability_airflow.page.addresses import run_path
 from reliability_airflow.page.timeline import format_length
 
 #: word of a state -> kind of its badge, sign. The word is always shown: no colour alone tells it.

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
 
-from reliability.core.aggregators import Column, Count, Sum
+from reliability.core.aggregators import Count, Sum
+from reliability.core.column import Column
 from reliability.states.compose import qualified, same_key
 from reliability.states.tables import StateTables
 

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
-from reliability.core.aggregators import ROW_COUNT, Column
+from reliability.core.column import ROW_COUNT, Column
 from reliability.states.compose import (
     fill,
     fold_by_key,

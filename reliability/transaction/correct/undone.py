@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from reliability.core.leases import DEFAULT_LEASES
 from reliability.ledger.connection import DatabaseTransaction, Row
-from reliability.settings import DEFAULT_LEASES
 from reliability.transaction.correct.rollback import RunToClear
 
 

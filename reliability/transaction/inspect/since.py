@@ -21,8 +21,6 @@ def committed_batches(
 
     :raises SourceItemUnknown: this process does not know the spout's class of items
     """
-    import reliability  # noqa: F401  # registers the spouts of this package
-
     rows = tx.all(
         "committed_batches",
         topology=topology,

@@ -38,7 +38,6 @@ def files_of(items: Sequence[Any]) -> list[str]:
 
     The items of a spout that is not installed here are returned as the ledger has them.
     """
-    import reliability  # noqa: F401  # registers the spouts of this package
     from reliability.core.errors import LedgerCorruption, SourceItemUnknown
     from reliability.core.fold import Fold
     from reliability.core.spout import BatchMeta

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.errors import LedgerBusy, ReliabilityError, RightMissing, Transient
+from reliability.core.leases import DEFAULT_LEASES, Leases
 from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import check_coordinator
-from reliability.settings import DEFAULT_LEASES, Leases
 from reliability.states import attempt_table
 from reliability.transaction.commit.drain import PASSING_PATIENCE_SECONDS, drain
 from reliability.transaction.commit.plan import Committed

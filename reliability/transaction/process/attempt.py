@@ -29,7 +29,7 @@ from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.records import batch_of
 
 if TYPE_CHECKING:
-    from reliability.fingerprint import CodeFingerprint
+    from reliability.deployment.fingerprint import CodeFingerprint
 
 logger = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from reliability.core.checkpoint import COORDINATOR
 from reliability.core.coordinator import Begin, Snapshot, Work, next_action
 from reliability.core.definitions import Topology
 from reliability.core.errors import AttemptFenced, LedgerBusy, LedgerCorruption, ReliabilityError
+from reliability.core.leases import Leases
 from reliability.core.request import Request
 from reliability.core.spout import BatchMeta, Interval
 from reliability.core.state import State, replay_refusal
@@ -19,7 +20,6 @@ from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import hold_topology
 from reliability.ledger.records import interval_of, request_of, snapshot_of
-from reliability.settings import Leases
 from reliability.states.headers import compacted_through
 from reliability.states.tables import StateTables, check_rights
 from reliability.transaction.emit.refreeze import batch_if_refrozen

@@ -13,10 +13,10 @@ from typing import NamedTuple
 
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.errors import LedgerNotMigrated, ReliabilityError
+from reliability.deployment.settings import database_dsn, ledger_dsn
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.locks import check_known
 from reliability.ledger.migrations import check_migrated
-from reliability.settings import database_dsn, ledger_dsn
 
 
 def open_ledger(purpose: str) -> LedgerConnection:

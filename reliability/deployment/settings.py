@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass
 from pathlib import Path
 
 from reliability.core.definitions import ENGINES, SUBMIT, Topology
@@ -91,22 +90,3 @@ def spark_history(application_id: str) -> str | None:
     """
     server = os.environ.get("RELIABILITY_SPARK_HISTORY", "").rstrip("/")
     return f"{server}/history/{application_id}/" if server else None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Leases:
-    """Timeouts in seconds; the lease of a running attempt is an option of its topology.
-
-    :param submit: from the grant of an attempt to the driver's first message; includes
-        spark-submit and the cluster's queue
-    :param request: the longest time between two signs of life of a run with an open request
-    :param overdue: how long a processed txid is left to its own task; after that, any sweep
-        commits it when its turn has come
-    """
-
-    submit: int = 1800
-    request: int = 600
-    overdue: int = 10
-
-
-DEFAULT_LEASES = Leases()
