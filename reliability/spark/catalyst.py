@@ -38,6 +38,11 @@ def frame_of(plan: Any, spark: SparkSession) -> DataFrame:
     return ClassicDataFrame(dataset.ofRows(spark._jsparkSession, plan), spark)
 
 
+def in_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
+    """Return the frame in this session: what is made of it from now on follows its settings."""
+    return frame if frame.sparkSession is spark else frame_of(analyzed(frame), spark)
+
+
 def column_of(attribute: Any, spark: SparkSession) -> Column:
     """Return an attribute of a plan as a column: it is found by its id, not by its name."""
     from pyspark.sql.classic.column import Column as ClassicColumn

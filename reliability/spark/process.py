@@ -11,9 +11,10 @@ from reliability.core.graph import Step
 from reliability.core.set_aside import QUARANTINE, Kind, QuarantinedRow, SetAside
 from reliability.core.state import State
 from reliability.spark.accounting import hide_accounting
+from reliability.spark.catalyst import in_session
 from reliability.spark.one_evaluation import evaluate_once
 from reliability.spark.reduce import accounted_frames
-from reliability.spark.session import pin_settings
+from reliability.spark.session import pin_new_sessions, pin_settings
 from reliability.spark.set_aside import (
     evaluate,
     marks_of,
@@ -61,14 +62,19 @@ def call_process(
     :param inputs: with `_x` and `_n`
     :param emitted: how many rows the batch has
     """
+    pin_new_sessions(spark)
     with noting() as calls:
         readable = map(set_malformed_aside, inputs)
         returned = step.process(*map(hide_accounting, readable))
         pin_settings(spark)  # the function may have changed some
         frames = accounted_frames(returned, states)
+        frames = {name: in_session(frame, spark) for name, frame in frames.items()}
         if topology.malformed == QUARANTINE:
             frames = {s.name: set_misfits_aside(frames[s.name], s) for s in states}
-    calls = used_calls(calls, frames.values())
+    calls = [
+        replace(call, rows=in_session(call.rows, spark))
+        for call in used_calls(calls, frames.values())
+    ]
     once = evaluate_once(inputs, [*frames.values(), *(call.rows for call in calls)])
     frames = dict(zip(frames, once, strict=False))
     calls = [

@@ -2,9 +2,10 @@
 
 Settings that affect values affect what a batch adds: a replay on a host with other settings would
 add other values. The driver sets these on its session before it reads the batch, and again after
-the process function, for the states' aggregates. They are Spark's defaults, except for the time
-zone and for stricter reading of text. Settings of speed, resources, catalogs and extensions stay
-unchanged.
+the process function, for the states' aggregates. It sets them on the application too: a session
+that the process function makes begins with the application's settings. They are Spark's defaults,
+except for the time zone and for stricter reading of text. Settings of speed, resources, catalogs
+and extensions stay unchanged.
 
 The Python processes have UTC as their local time too. pyspark reads a datetime without a time zone
 as local time: in a literal, in a MemorySpout's rows and in a Python function.
@@ -116,7 +117,25 @@ def pin_zone() -> None:
 def pin_settings(spark: SparkSession) -> None:
     """Set these settings on a session, and reset its legacy settings to Spark's defaults."""
     for name in spark.conf.getAll:
-        if _LEGACY in name and name.startswith("spark.sql.") and spark.conf.isModifiable(name):
+        if _is_legacy(name, spark):
             spark.conf.unset(name)
     for name, value in PINNED.items():
         spark.conf.set(name, value)
+
+
+def pin_new_sessions(spark: SparkSession) -> None:
+    """Do the same with what the application's new sessions begin with (`newSession()`)."""
+    jvm_session = spark._jsparkSession
+    application = jvm_session.sparkContext().conf()
+    # Spark reads both; the first is a copy of the other that was made with the first session.
+    for conf in (jvm_session.sharedState().conf(), application):
+        for setting in conf.toDebugString().splitlines():
+            name, _, _ = setting.partition("=")
+            if _is_legacy(name, spark):
+                conf.remove(name)
+    for name, value in PINNED.items():
+        application.set(name, value)
+
+
+def _is_legacy(name: str, spark: SparkSession) -> bool:
+    return _LEGACY in name and name.startswith("spark.sql.") and bool(spark.conf.isModifiable(name))

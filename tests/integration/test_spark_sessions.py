@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import reliability
-from reliability import Count, FileSpout, MemorySpout, State, Sum, TableSpout, Topology
+from reliability import Append, Count, FileSpout, MemorySpout, State, Sum, TableSpout, Topology
 from reliability.core.graph import THE_STEP
 from reliability.spark.session import PINNED, pin_settings, session_builder
 from reliability.spark.submission import Submission
@@ -195,6 +195,80 @@ def test_a_hostile_session_adds_what_any_other_adds(tmp_path, connection, spark,
     first = found[0][0]
     assert str(first[2]) in ("1500-01-01", "None")
     assert first[6] == "2024-01-01 23:30"
+
+
+# --- sessions that a process function makes ------------------------------------------------------
+
+
+@pytest.fixture
+def hostile_application(spark):
+    """The application's settings, with which new sessions begin, are all otherwise."""
+    jvm_session = spark._jsparkSession
+    confs = jvm_session.sharedState().conf(), jvm_session.sparkContext().conf()
+    before = [conf.clone() for conf in confs]
+    opposites = {name: opposite(value) for name, value in PINNED.items()}
+    for conf in confs:
+        for name, value in (*opposites.items(), *LEGACY.items()):
+            conf.set(name, value)
+    yield
+    for conf, old in zip(confs, before, strict=True):
+        for name in (*PINNED, *LEGACY):
+            conf.set(name, old.get(name)) if old.contains(name) else conf.remove(name)
+
+
+def here_and_in_another_session(batch):
+    other = batch.sparkSession.newSession()
+    there = other.range(1).select().join(batch)
+    return {"here": expressions(batch)["shown"], "there": expressions(there)["shown"]}
+
+
+def test_a_session_that_the_function_makes_has_the_same_settings(
+    connection, spark, hostile_application
+):
+    """V7: it begins with the host's settings, not with those of the session that it is made of."""
+    states = [State(name, key=COLUMNS, values={"rows": Count()}) for name in ("here", "there")]
+    spout = spout_of("memory", None)
+    topology = Topology("sessions", spout, states, here_and_in_another_session)
+    pipeline = Pipeline(TransactionRunner(topology, connection), spark)
+    pipeline.emit(None)
+    pipeline.transact(1)
+    listed = f"SELECT {', '.join(COLUMNS)}, rows FROM"
+    found = [rows(connection, f"{listed} {name}") for name in ("here", "there")]
+    assert len(found[0]) == 1
+    assert found[0] == found[1]
+
+
+def in_tokyo(batch):
+    batch.sparkSession.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    return {"shown": batch}
+
+
+def in_another_session_in_tokyo(batch):
+    other = batch.sparkSession.newSession()
+    other.conf.set("spark.sql.session.timeZone", "Asia/Tokyo")
+    low = reliability.quarantine(other.range(1).select().join(batch), "n < 0", "low")
+    return {"shown": low}
+
+
+@pytest.mark.parametrize("process", [in_tokyo, in_another_session_in_tokyo])
+def test_what_is_made_of_the_frames_follows_no_setting_of_the_function(connection, spark, process):
+    """V7: a time in JSON, of a state and of the quarantine, is written in the session's zone."""
+    noon = datetime(2024, 1, 1, 12, tzinfo=timezone.utc)
+    topology = Topology(
+        "zones",
+        spout=MemorySpout(
+            {"n": "int", "at": "struct<t: timestamp>"}, [[(1, (noon,)), (-1, (noon,))]], 2
+        ),
+        process=process,
+        states=[State("shown", key={"n": "bigint"}, values={"at": Append("at", "jsonb")})],
+    )
+    pipeline = Pipeline(TransactionRunner(topology, connection), spark)
+    pipeline.emit(None)
+    pipeline.transact(1)
+    told = {"t": "2024-01-01T12:00:00.000000Z"}
+    assert rows(connection, "SELECT DISTINCT at FROM shown") == [(told,)]
+    quarantined = rows(connection, "SELECT contents::jsonb->'at' FROM reliability.quarantine")
+    assert quarantined == ([] if process is in_tokyo else [(told,)])
 
 
 def pass_on(batch):

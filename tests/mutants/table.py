@@ -36,6 +36,7 @@ LEFT_OUT = "tests/rules/test_left_out.py::"
 BY_HAND = "tests/rules/test_by_hand.py::"
 VIEWS = "tests/integration/test_views_of_appended_rows.py::"
 TABLES = "tests/integration/test_attempt_tables.py::"
+SPARK_SESSIONS = "tests/integration/test_spark_sessions.py::"
 WARM = "tests/integration/test_warm_engine.py::"
 RECORDS = "tests/unit/test_text_records.py::"
 MALFORMED = "tests/integration/test_malformed.py::"
@@ -1342,6 +1343,24 @@ MUTANTS = (
         old="        if exchanged is not None and not request.is_dry_run:\n",
         new="        if False:\n",
         tests=("tests/replay/test_refreeze.py::test_only_a_dry_run_reads_what_is_not_frozen",),
+    ),
+    Mutant(
+        rule="V7",
+        name="a new session begins with the host's settings",
+        path="reliability/spark/process.py",
+        old="    pin_new_sessions(spark)\n",
+        new="",
+        tests=(SPARK_SESSIONS + "test_a_session_that_the_function_makes_has_the_same_settings",),
+    ),
+    Mutant(
+        rule="V7",
+        name="a frame of another session follows that session's settings",
+        path="reliability/spark/catalyst.py",
+        old="return frame if frame.sparkSession is spark else frame_of(analyzed(frame), spark)",
+        new="return frame",
+        tests=(
+            SPARK_SESSIONS + "test_what_is_made_of_the_frames_follows_no_setting_of_the_function",
+        ),
     ),
     Mutant(
         rule="V9",
