@@ -189,13 +189,18 @@ def _check_place(dag_run: Any, interval: Interval, replayed: list[int] | None) -
 
 
 def has_task_ended(dag_id: str, run_id: str, task_id: str, map_index: int) -> bool:
-    """Say whether a mapped task has ended; one that Airflow has yet to create has not."""
+    """Say whether a mapped task has ended, or can no longer come.
+
+    Airflow creates an instance that a clear adds when another instance of its task becomes ready.
+    Once all of these have ended, it never comes: if every upstream task fails, for example.
+    """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     states = RuntimeTaskInstance.get_task_states(
-        dag_id=dag_id, run_ids=[run_id], task_ids=[task_id], map_index=map_index
+        dag_id=dag_id, run_ids=[run_id], task_ids=[task_id]
     ).get(run_id, {})
-    return states.get(f"{task_id}_{map_index}") in _ENDED
+    own = f"{task_id}_{map_index}"
+    return all(state in _ENDED for state in ([states[own]] if own in states else states.values()))
 
 
 @contextmanager

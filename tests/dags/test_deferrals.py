@@ -189,21 +189,34 @@ def test_a_run_is_renewed_while_its_trigger_counts_heartbeats(heartbeats, monkey
         ({"commit_2": "failed"}, False),
         ({"commit_2": "upstream_failed"}, False),  # whatever other steps do
         ({"commit_2": "deferred"}, True),
-        ({"commit_2": "up_for_retry"}, True),
+        ({"commit_0": "success", "commit_2": "up_for_retry"}, True),
         ({"commit_2": None}, True),
-        ({}, True),  # Airflow has yet to create it
+        ({"commit": None}, True),  # Airflow has yet to create all of them
+        ({"commit_0": "running"}, True),  # and creates it when that has ended
+        ({"commit_0": "upstream_failed", "commit_1": "success"}, False),  # it never comes
+        ({}, False),
     ],
 )
 def test_close_waits_for_the_commit_of_its_txid(airflow_home, monkeypatch, states, waits):
-    """R3: Airflow starts the tasks that a clear adds before those upstream of them."""
+    """R3: Airflow starts the tasks that a clear adds before those upstream of them.
+
+    It adds none if the instances that a task had before end without being ready, as when each
+    upstream one fails: close waited for ever, and its run with it.
+    """
     from airflow.sdk.exceptions import TaskDeferred
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     from reliability_airflow.tasks import CloseOperator
 
-    monkeypatch.setattr(
-        RuntimeTaskInstance, "get_task_states", staticmethod(lambda **_: {"run": states})
-    )
+    def get_task_states(*, task_ids, map_index, **_):
+        def is_asked_for(name):
+            task, _, index = name.partition("_")
+            return task in task_ids and (map_index is None or index == str(map_index))
+
+        found = {name: state for name, state in states.items() if is_asked_for(name)}
+        return {"run": found} if found else {}
+
+    monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", staticmethod(get_task_states))
     closed = []
     monkeypatch.setattr(CloseOperator, "_close", lambda self, context: closed.append(self.txid))
     close = CloseOperator(

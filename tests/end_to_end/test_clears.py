@@ -139,6 +139,24 @@ def test_a_red_run_that_is_deleted_and_made_again_needs_no_further_clear(clears)
     assert dag.counted() == {"dog": 1, "man": 1}
 
 
+@pytest.mark.slow
+def test_a_late_file_whose_run_fails_in_every_step_leaves_the_run_red_not_running(clears):
+    """R3: commit[0] never becomes ready, so that Airflow makes no commit[1], but a close[1]."""
+    dag = clears["red"]
+    dag.state("first")
+    dag.deliver("2026-01-01", "ape", file="late")
+    read_as(dag, "this is no JSON")
+    dag.clear("first")
+    assert dag.state("first") == "failed"
+    tasks = dag.tasks("first")
+    assert tasks["transaction.close", 1] == "success"
+    assert ("transaction.commit", 1) not in tasks
+    read_as(dag, "{}")
+    dag.clear("first")
+    assert dag.state("first") == "success"
+    assert dag.counted() == {"ape": 1, "dog": 1, "man": 1}
+
+
 def test_a_retry_asks_for_nothing_new(clears):
     dag = clears["retried"]
     wait_for(lambda: "1:0" in dag.attempts(), "a first attempt")

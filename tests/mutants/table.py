@@ -266,10 +266,26 @@ MUTANTS = (
     ),
     Mutant(
         rule="R3",
-        name="close does not wait for the other tasks of its txid",
+        name="close does not wait for the commit of its txid",
         path="plugins/reliability_airflow/tasks.py",
         old="        self._wait_for_commit(context)\n",
         new="",
+        tests=(DEFERRALS + "test_close_waits_for_the_commit_of_its_txid",),
+    ),
+    Mutant(
+        rule="R3",
+        name="close waits for what Airflow never creates",
+        path="plugins/reliability_airflow/context.py",
+        old="([states[own]] if own in states else states.values())",
+        new="[states.get(own)]",
+        tests=(DEFERRALS + "test_close_waits_for_the_commit_of_its_txid",),
+    ),
+    Mutant(
+        rule="R3",
+        name="close does not wait for what Airflow has yet to create",
+        path="plugins/reliability_airflow/context.py",
+        old="([states[own]] if own in states else states.values())",
+        new="([states[own]] if own in states else [])",
         tests=(DEFERRALS + "test_close_waits_for_the_commit_of_its_txid",),
     ),
     Mutant(
