@@ -26,7 +26,7 @@ from functools import cache
 logger = logging.getLogger(__name__)
 
 READ_SECONDS = 1.0
-#: How long to wait if Airflow does not tell when its scheduler's last heartbeat was.
+#: How long to wait while Airflow does not tell when its scheduler's last heartbeat was.
 BLIND_SECONDS = 60.0
 #: How long the process of a task may take to end after the task has deferred.
 END_SECONDS = 2.0
@@ -45,11 +45,12 @@ class SchedulerHeartbeats:
     async def events_are_processed(self) -> None:
         """Return when the executor's events of before this call have been processed."""
         await asyncio.sleep(_seconds_to_end())
-        began, seen = time.monotonic(), set[str]()
+        told_at, seen = time.monotonic(), set[str]()
         while len(seen) < _OLD_AND_TWO_NEW:
             if (heartbeat := await self._next()) is not None:
+                told_at = time.monotonic()
                 seen.add(heartbeat)
-            elif time.monotonic() - began > BLIND_SECONDS:
+            elif time.monotonic() - told_at > BLIND_SECONDS:
                 logger.warning(
                     "%s does not tell the scheduler's heartbeat. The task resumes without it; if "
                     "the scheduler is slower than %d s, Airflow may end this try.",

@@ -68,6 +68,20 @@ def test_a_trigger_fires_in_the_end_if_airflow_tells_no_heartbeat(heartbeats, mo
     fire()
 
 
+def test_a_reading_without_an_answer_after_a_long_stall_does_not_fire_a_trigger(
+    heartbeats, monkeypatch
+):
+    """R5: the time in which the scheduler stood still counted as time without an answer."""
+    from reliability_airflow import executor_events
+
+    left = heartbeats(*["12:00"] * 100, None, "12:00")
+    clock = SimpleNamespace(monotonic=lambda: -len(left))  # each reading takes a second
+    monkeypatch.setattr(executor_events, "time", clock)
+    with pytest.raises(TimeoutError):
+        fire(seconds=0.5)
+    assert left == ["12:00"]
+
+
 def test_a_test_of_a_dag_has_no_scheduler_to_wait_for(heartbeats):
     heartbeats("12:00")
     fire(trigger_id=None)
@@ -208,15 +222,9 @@ def test_close_waits_for_the_commit_of_its_txid(airflow_home, monkeypatch, state
 
     from reliability_airflow.tasks import CloseOperator
 
-    def get_task_states(*, task_ids, map_index, **_):
-        def is_asked_for(name):
-            task, _, index = name.partition("_")
-            return task in task_ids and (map_index is None or index == str(map_index))
-
-        found = {name: state for name, state in states.items() if is_asked_for(name)}
-        return {"run": found} if found else {}
-
-    monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", staticmethod(get_task_states))
+    monkeypatch.setattr(
+        RuntimeTaskInstance, "get_task_states", staticmethod(lambda **_: {"run": states})
+    )
     closed = []
     monkeypatch.setattr(CloseOperator, "_close", lambda self, context: closed.append(self.txid))
     close = CloseOperator(

@@ -290,6 +290,17 @@ MUTANTS = (
     ),
     Mutant(
         rule="R5",
+        name="a scheduler that stands still counts as one that is not told of",
+        path="plugins/reliability_airflow/executor_events.py",
+        old="                told_at = time.monotonic()\n",
+        new="",
+        tests=(
+            DEFERRALS
+            + "test_a_reading_without_an_answer_after_a_long_stall_does_not_fire_a_trigger",
+        ),
+    ),
+    Mutant(
+        rule="R5",
         name="one heartbeat is enough",
         path="plugins/reliability_airflow/executor_events.py",
         old="_OLD_AND_TWO_NEW = 3",
