@@ -5,6 +5,7 @@ With what is recorded, the command line needs no Airflow.
 
 from __future__ import annotations
 
+import re
 from datetime import datetime, timedelta, timezone
 from typing import TYPE_CHECKING, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
 
 #: presets of Airflow that croniter does not know
 _PRESETS = {"@quarterly": "0 0 1 */3 *"}
+#: What croniter draws anew whenever it reads the expression.
+_RANDOM = re.compile(r"(?<!\w)R(?!\w)", re.IGNORECASE)
+_EARLIER = datetime(2000, 1, 1)
 _INTERVALS = (
     "pass a schedule that has data intervals: a cron expression or preset such as @daily, a "
     "timedelta, a CronDataIntervalTimetable or a DeltaDataIntervalTimetable; or None for runs by "
@@ -33,19 +37,44 @@ def timetable_of(schedule: object, start_date: datetime | None) -> Any:
     :param start_date: the ticks of a cron expression are in its time zone
     :raises InvalidDefinition: such a schedule has no data intervals, or its time zone has no name
     """
-    from croniter import croniter
-
-    if schedule is None or isinstance(schedule, CronDataIntervalTimetable):
-        return schedule
-    if isinstance(schedule, DeltaDataIntervalTimetable):
-        schedule = schedule.delta  # a relativedelta is refused below
-    if isinstance(schedule, timedelta) and schedule > timedelta(0):
+    if schedule is None:
+        return None
+    if isinstance(schedule, timedelta) and _advances(schedule):
         return DeltaDataIntervalTimetable(schedule)
+    if isinstance(schedule, DeltaDataIntervalTimetable) and _advances(schedule.delta):
+        return schedule
+    if isinstance(schedule, CronDataIntervalTimetable) and _has_ticks(schedule.expression):
+        return schedule
     expression = _PRESETS.get(schedule, schedule) if isinstance(schedule, str) else ""
-    if not croniter.is_valid(expression):
+    if not _has_ticks(expression):
         found = repr(schedule) if isinstance(schedule, str) else type(schedule).__name__
-        raise InvalidDefinition(f"a topology cannot have this schedule: {found}", remedy=_INTERVALS)
+        of = getattr(schedule, "expression", getattr(schedule, "delta", None))
+        raise InvalidDefinition(
+            f"a topology cannot have this schedule: {found}{'' if of is None else f' of {of!r}'}",
+            remedy=_INTERVALS,
+        )
     return CronDataIntervalTimetable(expression, timezone=_zone_of(start_date))
+
+
+def _advances(period: Any) -> bool:
+    """Say whether a period, a timedelta or a relativedelta, is longer than nothing."""
+    try:
+        return bool(_EARLIER + period > _EARLIER)
+    except OverflowError:
+        return False
+
+
+def _has_ticks(expression: str) -> bool:
+    """Say whether a cron expression has ticks, and the same ones whenever it is read."""
+    from croniter import CroniterError, croniter
+
+    if _RANDOM.search(expression):
+        return False
+    try:
+        croniter(expression, _EARLIER).get_next()
+    except CroniterError:  # such as the 30th of February
+        return False
+    return True
 
 
 def _zone_of(start_date: datetime | None) -> str:
@@ -89,6 +118,6 @@ def _plain(moment: datetime | None) -> datetime | None:
 def _kind(timetable: Any) -> dict[str, Any]:
     if isinstance(timetable, CronDataIntervalTimetable):
         return {"cron": timetable.expression, "time_zone": zone_of(timetable)}
-    if isinstance(timetable, DeltaDataIntervalTimetable):
+    if isinstance(timetable, DeltaDataIntervalTimetable) and isinstance(timetable.delta, timedelta):
         return {"period": timetable.delta}
     return {"not_evaluated": f"its schedule is a {type(timetable).__name__}"}

@@ -271,7 +271,16 @@ def test_a_period_is_a_schedule(airflow_home):
     assert timetable_of(None, None) is None
 
 
-@pytest.mark.parametrize("schedule", ["@continuous", "@once", "hello", timedelta(0), [], object()])
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        *("@continuous", "@once", "hello", "", timedelta(0), timedelta(-1), [], object()),
+        "0 0 30 2 *",  # never
+        "R R * * *",  # another time whenever it is read
+        "R(0-5) 2 * * *",
+        timedelta.max,
+    ],
+)
 def test_a_schedule_without_data_intervals_is_refused(airflow_home, schedule):
     from reliability_airflow.schedule import timetable_of
 
@@ -279,21 +288,37 @@ def test_a_schedule_without_data_intervals_is_refused(airflow_home, schedule):
         timetable_of(schedule, start(timezone.utc))
 
 
+@pytest.mark.parametrize("cron", ["0 0 * MAR fri", "0 0 L * *", "0 0 29 2 *", "@annually"])
+def test_a_cron_expression_that_has_ticks_is_a_schedule(airflow_home, cron):
+    from reliability_airflow.schedule import timetable_of
+
+    assert timetable_of(cron, None).expression == cron
+
+
+def test_a_timetable_whose_intervals_do_not_advance_is_refused(airflow_home):
+    """The dag processor said it, of the serialized DAG, and not of the file."""
+    from airflow.sdk import CronDataIntervalTimetable, DeltaDataIntervalTimetable
+    from dateutil.relativedelta import relativedelta  # type: ignore[import-untyped]
+
+    from reliability_airflow.schedule import timetable_of
+
+    for timetable in (
+        DeltaDataIntervalTimetable(timedelta(0)),
+        DeltaDataIntervalTimetable(relativedelta(months=-1)),
+        CronDataIntervalTimetable("0 0 31 4 *", timezone="UTC"),
+        CronDataIntervalTimetable("hello", timezone="UTC"),
+    ):
+        with pytest.raises(InvalidDefinition, match="DataIntervalTimetable of "):
+            timetable_of(timetable, None)
+    monthly = DeltaDataIntervalTimetable(relativedelta(months=1))
+    assert timetable_of(monthly, None) is monthly
+
+
 def test_a_start_date_whose_zone_has_no_name_is_refused(airflow_home):
     from reliability_airflow.schedule import timetable_of
 
     with pytest.raises(InvalidDefinition, match="ZoneInfo"):
         timetable_of("@daily", start(timezone(timedelta(hours=1))))
-
-
-def test_months_are_no_period(airflow_home):
-    from airflow.sdk import DeltaDataIntervalTimetable
-    from dateutil.relativedelta import relativedelta  # type: ignore[import-untyped]
-
-    from reliability_airflow.schedule import timetable_of
-
-    with pytest.raises(InvalidDefinition, match="cannot have this schedule: relativedelta"):
-        timetable_of(DeltaDataIntervalTimetable(relativedelta(months=1)), None)
 
 
 def test_a_pattern_in_utc_needs_a_schedule_in_utc(airflow_home):
