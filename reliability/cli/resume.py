@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -46,6 +47,8 @@ class RunToResume:
     :param tasks: the tasks to clear, each with its map index or -1; empty for all tasks of the run,
         None for a run that is cleared already and needs a slot
     :param because: why, for a person
+    :param next_step: what a person has to do, if nothing can be cleared because Airflow no longer
+        has the run
     """
 
     dag_id: str
@@ -54,6 +57,7 @@ class RunToResume:
     txids: tuple[int, ...]
     tasks: tuple[Task, ...] | None
     because: str
+    next_step: str | None = None
 
     @property
     def clears(self) -> str:
@@ -84,7 +88,8 @@ def resume_runs(
 
     Committed txids are not cleared, so nothing is replayed. A run that is red although all its
     txids have committed since gets its last task cleared, and turns green. Shows what it would
-    clear; `--yes` clears it. Exits with 3 if something is left to clear.
+    clear; `--yes` clears it. Exits with 3 if something is left to clear, or to do by hand because
+    Airflow no longer has the run.
     """
     from reliability.cli.airflow import Airflow
 
@@ -96,14 +101,14 @@ def resume_runs(
     if yes:
         for one in followed(found, "clear"):
             resume(api, one)
-        make_room(api, found, waiting)
+        make_room(api, [one for one in found if one.next_step is None], waiting)
     if as_json:
         print_json(
             {"cleared": yes, "runs": [{**asdict(one), "clears": one.clears} for one in found]}
         )
     else:
         _print(topology, found, cleared=yes)
-    if found and not yes:
+    if any(one.next_step is not None or not yes for one in found):
         raise typer.Exit(FOUND)
 
 
@@ -112,16 +117,48 @@ def find_runs(connection: LedgerConnection, api: Airflow, topology: str) -> Iter
     from reliability.transaction.correct.undone import undone_of_dag
 
     asked: set[int] = set()
+    lost: dict[int, tuple[str, str]] = {}  # the last run that Airflow no longer has, by txid
     for row in rows_of(connection, "dags_of_topology", topology=topology):
         dag_id = row["dag_id"]
-        runs = list(api.runs(dag_id) or ())  # first: a run that ends meanwhile is still at work
+        runs_of_dag = api.runs(dag_id)
+        if runs_of_dag is None:  # of the command line's own replays, for one
+            continue
+        runs = list(runs_of_dag)  # first: a run that ends meanwhile is still at work
         with connection.transaction(reads_only=True) as tx:
             known = {r["run_id"]: r for r in undone_of_dag(tx, topology, dag_id)}
         for run in runs:
-            judged = _judge(api, dag_id, run, known.get(run.run_id), asked)
+            of_run = known.pop(run.run_id, None)
+            judged = _judge(api, dag_id, run, of_run, asked)
             if judged is not None:
                 asked.update(judged.txids)
                 yield judged
+            if of_run is not None:
+                asked.update(of_run["open"])  # it works on these
+        lost |= {txid: (dag_id, run_id) for run_id, r in known.items() for txid in r["undone"]}
+    left = sorted(lost.keys() - asked)
+    for row in rows_of(connection, "uncommitted_intervals", topology=topology, txids=left):
+        yield _to_make_again(row, *lost[row["txid"]])
+
+
+def _to_make_again(row: Row, dag_id: str, run_id: str) -> RunToResume:
+    """Return a txid that blocks and whose run was deleted: a new run of its interval does it."""
+    start, end = row["interval_start"], row["interval_end"]
+    next_step = f"airflow dags trigger {dag_id} --run-id {shlex.quote(run_id)}"
+    if start is not None:
+        date = f"{start:%Y-%m-%dT%H:%M:%S}"
+        next_step = (
+            f"airflow backfill create --dag-id {dag_id} --from-date {date} --to-date {date} "
+            "--reprocess-behavior completed"
+        )
+    return RunToResume(
+        dag_id=dag_id,
+        run_id=run_id,
+        interval="" if start is None else str(Interval(start, end)),
+        txids=(row["txid"],),
+        tasks=None,
+        because="Airflow no longer has the run",
+        next_step=next_step,
+    )
 
 
 def _judge(
@@ -224,4 +261,9 @@ def _print(topology: str, found: Sequence[RunToResume], *, cleared: bool) -> Non
         ],
     )
     ending = "cleared" if cleared else "to clear; `--yes` clears them"
-    say(f"{len(found)} runs {ending}" if len(found) > 1 else f"1 run {ending}")
+    if count := sum(one.next_step is None for one in found):
+        say(f"{count} runs {ending}" if count > 1 else f"1 run {ending}")
+    for one in found:
+        if one.next_step is not None:
+            say(f"txid {format_txids(one.txids)} needs a new run. Next:")
+            say(f"  {one.next_step}")

@@ -309,6 +309,13 @@ SELECT r.run_id,
               AND t.held_reason IS NULL AS is_undone) AS u
  GROUP BY r.run_id;
 
+-- uncommitted_intervals --
+-- Those of some txids that have not committed, with their intervals.
+SELECT txid, interval_start, interval_end
+  FROM reliability.transaction
+ WHERE topology = %(topology)s AND txid = ANY(%(txids)s) AND committed_attempt IS NULL
+ ORDER BY txid;
+
 -- waiting_runs --
 -- The runs that only wait behind an older txid of a topology, the last ones first.
 SELECT r.dag_id, r.run_id

@@ -37,7 +37,7 @@ from reliability.deployment.topologies import load_topology
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrations
 from reliability.transaction.correct.undone import undone_of_dag
-from reliability.transaction.emit.requests import Run, TaskContact, record_problem
+from reliability.transaction.emit.requests import Run, TaskContact, contact_in, record_problem
 from reliability.transaction.inspect.attempt_report import attempt_report
 from spark_apps import global_count
 from tests.replay.shop import Shop, made, states
@@ -1102,6 +1102,48 @@ def test_a_red_run_whose_teardowns_could_not_log_in_is_told_before_any_sweep(
             [(_, body)] = airflow.cleared
             own = [task for task in body["task_ids"] if task != "settle"]
             assert {index for _, index in own} == {2}
+
+
+def test_a_blocked_txid_whose_run_airflow_has_deleted_is_told_with_what_makes_a_new_one(
+    shop, monkeypatch
+):
+    """E2: status named resume-runs as the remedy, which said that no run is left undone."""
+    [txid] = shop.deliver(made(4), run="gone")
+    monkeypatch.setenv("RELIABILITY_AIRFLOW_TOKEN", "hunter2")
+    with fake_airflow(runs=[("run 1", "success")]) as (url, airflow):
+        monkeypatch.setenv("RELIABILITY_AIRFLOW_URL", url)
+        assert read("resume-runs", "shop")["runs"] == []  # until a sweep has given the run up
+        with shop.connection.transaction() as tx:
+            tx.run(SQL("UPDATE reliability.request SET renewed_at = now() - interval '11 min'"))
+        [left] = read("resume-runs", "shop", code=3)["runs"]
+        assert (left["run_id"], left["txids"], left["clears"]) == ("gone 4", [txid], "nothing")
+        said = say("resume-runs", "shop", "--yes", code=3).stdout
+        assert f"txid {txid} needs a new run. Next:\n  {left['next_step']}\n" in said
+        assert "cleared" not in said
+        assert airflow.cleared == []
+        another = Run(dag_id="shop", run_id="another")
+        who = TaskContact(run=another, task="process", this_try=TaskTry(max_tries=0))
+        with shop.connection.transaction() as tx:
+            contact_in(tx, "shop", txid, who, may_open_first=True)
+        airflow.runs = [("run 1", "success"), ("another", "running")]
+        assert read("resume-runs", "shop")["runs"] == []
+
+
+def test_a_txid_of_an_interval_whose_run_was_deleted_gets_a_new_one_by_a_backfill():
+    from reliability.cli.resume import _to_make_again
+
+    start = datetime(2026, 3, 1, tzinfo=timezone.utc)
+    row = {
+        "txid": 7,
+        "interval_start": start,
+        "interval_end": datetime(2026, 4, 1, tzinfo=timezone.utc),
+    }
+    found = _to_make_again(row, "shop", "scheduled__2026-04-01")
+    assert found.interval == "2026-03"
+    assert found.next_step == (
+        "airflow backfill create --dag-id shop --from-date 2026-03-01T00:00:00 "
+        "--to-date 2026-03-01T00:00:00 --reprocess-behavior completed"
+    )
 
 
 def test_a_run_that_names_its_txids_is_not_shown_with_airflows_interval(shop, monkeypatch):
