@@ -397,8 +397,11 @@ CREATE TABLE reliability.refreeze (
     refrozen_at timestamp with time zone NOT NULL DEFAULT clock_timestamp(),
     batch_meta jsonb NOT NULL,
     reason text NOT NULL,
+    emitted_xor bigint,
+    emitted_count bigint,
     CONSTRAINT refreeze_pkey PRIMARY KEY (topology, txid, refrozen_at),
-    CONSTRAINT refreeze_topology_txid_fkey FOREIGN KEY (topology, txid) REFERENCES reliability.transaction(topology, txid)
+    CONSTRAINT refreeze_topology_txid_fkey FOREIGN KEY (topology, txid) REFERENCES reliability.transaction(topology, txid),
+    CONSTRAINT emitted_is_whole CHECK (((emitted_xor IS NULL) = (emitted_count IS NULL)))
 );
 
 CREATE TABLE reliability.request (
@@ -1127,6 +1130,8 @@ EXCEPTION WHEN OTHERS THEN
 END $function$;
 
 CREATE VIEW reliability.accounts (topology text, txid bigint, attempt_id integer, status text, state text, verdict text, emitted bigint, applied bigint, dropped bigint, quarantined bigint, added_rows bigint, reasons jsonb) AS ...;
+
+CREATE VIEW reliability.attempt_batch (topology text, txid bigint, attempt_id integer, batch_meta jsonb, emitted_xor bigint, emitted_count bigint) AS ...;
 
 CREATE VIEW reliability.attempt_timing (topology text, txid bigint, attempt_id integer, status text, granted_at timestamp with time zone, emit double precision, queue double precision, submit double precision, read double precision, stage double precision, exit double precision, seal double precision, wait double precision, commit double precision, total double precision) AS ...;
 

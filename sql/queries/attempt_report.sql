@@ -1,21 +1,16 @@
 -- story_attempt --
--- Everything that the ledger keeps of an attempt. If the batch was refrozen later, it is not what
--- the attempt read. For a replay that did not commit, the replaced attempt is the one committed
--- when it was granted.
+-- Everything that the ledger keeps of an attempt. For a replay that did not commit, the replaced
+-- attempt is the one committed when it was granted.
 SELECT a.status, a.reason_code, a.reason, a.granted_at, a.processed_at, a.ended_at,
        a.verdict, a.verdict_reason, a.batch_digest,
-       coalesce(a.batch_meta,
-                (SELECT f.batch_meta FROM reliability.refreeze f
-                  WHERE f.topology = a.topology AND f.txid = a.txid
-                    AND f.refrozen_at > a.granted_at ORDER BY f.refrozen_at LIMIT 1),
-                t.batch_meta) AS items,
+       b.batch_meta AS items,
        r.kind, r.dag_id, r.run_id, r.number, r.is_dry_run, l.commit_number,
        coalesce(l.replaced_attempt,
                 (SELECT max(c.attempt_id) FROM reliability.commit_log c
                   WHERE c.topology = a.topology AND c.txid = a.txid
                     AND c.attempt_id < a.attempt_id AND r.kind = 'REPLAY')) AS replaced_attempt
   FROM reliability.attempt a
-  JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid
+  JOIN reliability.attempt_batch b USING (topology, txid, attempt_id)
   LEFT JOIN reliability.request r ON r.request_id = a.request_id
   LEFT JOIN reliability.commit_log l ON l.topology = a.topology AND l.txid = a.txid
         AND l.attempt_id = a.attempt_id

@@ -229,7 +229,8 @@ SELECT batch_meta FROM reliability.refreeze
  WHERE topology = %(topology)s AND txid = %(txid)s ORDER BY refrozen_at DESC;
 
 -- refreeze_batch --
--- Replace the batch if no attempt reads the old one and it is still what the caller has read.
+-- Replace the batch if no attempt reads the old one and it is still what the caller has read. The old one
+-- is kept, with what was emitted of it: this sees the row as it was before the update.
 WITH changed AS (
        UPDATE reliability.transaction t
           SET batch_meta = %(batch_meta)s, emitted_xor = %(emitted_xor)s,
@@ -240,8 +241,9 @@ WITH changed AS (
                            WHERE a.topology = t.topology AND a.txid = t.txid
                              AND a.status IN ('PROCESSING', 'SEALING', 'PROCESSED'))
     RETURNING t.topology, t.txid)
-INSERT INTO reliability.refreeze (topology, txid, batch_meta, reason)
-SELECT topology, txid, %(old_batch)s, %(reason)s FROM changed
+INSERT INTO reliability.refreeze (topology, txid, batch_meta, emitted_xor, emitted_count, reason)
+SELECT t.topology, t.txid, t.batch_meta, t.emitted_xor, t.emitted_count, %(reason)s
+  FROM reliability.transaction t JOIN changed USING (topology, txid)
 RETURNING txid;
 
 -- refreeze_parts --

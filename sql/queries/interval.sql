@@ -184,14 +184,16 @@ SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_a
  ORDER BY t.txid DESC LIMIT %(page)s;
 
 -- accounts_by_interval --
--- The txids of each interval, or of those that lie between two times, with the rows that their committed
--- attempts have read: none of what is parked or skipped, and not those of excluded files.
+-- The txids of each interval, or of those that lie between two times, with the rows of their batches: of
+-- what has committed the batch that counts, otherwise the frozen one; none of what is parked or skipped.
 SELECT t.interval_start, t.interval_end, count(*) AS txids, count(t.committed_attempt) AS committed,
-       sum(CASE WHEN a.verdict IS NULL THEN coalesce(a.emitted_count, t.emitted_count) ELSE 0 END
+       sum(CASE WHEN a.verdict IS NULL THEN coalesce(b.emitted_count, t.emitted_count) ELSE 0 END
           )::bigint AS emitted
   FROM reliability.transaction t
   LEFT JOIN reliability.attempt a ON a.topology = t.topology AND a.txid = t.txid
        AND a.attempt_id = t.committed_attempt
+  LEFT JOIN reliability.attempt_batch b ON b.topology = t.topology AND b.txid = t.txid
+       AND b.attempt_id = t.committed_attempt
  WHERE t.topology = %(topology)s
    AND (%(start)s::timestamptz IS NULL OR t.interval_start >= %(start)s)
    AND (%(end)s::timestamptz IS NULL OR t.interval_end <= %(end)s)
@@ -212,13 +214,12 @@ SELECT t.interval_start, t.interval_end, c.state, sum(c.dropped)::bigint AS drop
 
 -- committed_batches --
 -- What the committed attempts have read, of all intervals or of those that lie between two times.
-SELECT t.txid, t.interval_start, t.interval_end,
-       coalesce(a.batch_meta, t.batch_meta) AS batch_meta,
-       coalesce(a.emitted_xor, t.emitted_xor) AS emitted_xor,
-       coalesce(a.emitted_count, t.emitted_count) AS emitted_count
+SELECT t.txid, t.interval_start, t.interval_end, b.batch_meta, b.emitted_xor, b.emitted_count
   FROM reliability.transaction t
   JOIN reliability.attempt a ON a.topology = t.topology AND a.txid = t.txid
        AND a.attempt_id = t.committed_attempt AND a.verdict IS NULL
+  JOIN reliability.attempt_batch b ON b.topology = t.topology AND b.txid = t.txid
+       AND b.attempt_id = t.committed_attempt
  WHERE t.topology = %(topology)s
    AND (%(start)s::timestamptz IS NULL OR t.interval_start >= %(start)s)
    AND (%(end)s::timestamptz IS NULL OR t.interval_end <= %(end)s)

@@ -7,11 +7,11 @@ SELECT topology, lag_txids, lag_seconds, processing, processed, attempts_last_ho
 -- figures_of_commits --
 -- The rows of some commits, and how long each took.
 SELECT l.commit_number, l.kind = 'REPLAY' AS is_replay,
-       CASE WHEN a.verdict IS NULL THEN coalesce(a.emitted_count, t.emitted_count) ELSE 0 END AS rows,
+       CASE WHEN a.verdict IS NULL THEN b.emitted_count ELSE 0 END AS rows,
        extract(epoch FROM l.committed_at - l.began_at)::float8 AS seconds
   FROM reliability.commit_log l
-  JOIN reliability.transaction t USING (topology, txid)
   JOIN reliability.attempt a USING (topology, txid, attempt_id)
+  JOIN reliability.attempt_batch b USING (topology, txid, attempt_id)
  WHERE l.topology = %(topology)s AND l.commit_number = ANY(%(commit_numbers)s)
  ORDER BY l.commit_number;
 

@@ -574,6 +574,12 @@ def test_a_month_is_complete_only_if_it_counts_what_the_source_has(
     ]
     assert "9 per_day" in told()
 
+    write_parquet(folder / "b.parquet", ROWS)
+    assert pipe.runner.refreeze(1, "a corrected delivery")  # and its replay fails, or still runs
+    [found] = completeness()
+    assert (found["state"], found["emitted"]) == ("changed", 15)
+    assert found["why"].startswith("1997-01/b.parquet has changed since it was read: ")
+    told(code=3)
     exclude(connection, "shop", "1997-01/b.parquet", "its prices are in pence")
     [found] = completeness()
     assert (found["state"], found["emitted"]) == ("to_replay", 15)

@@ -13,6 +13,7 @@ from reliability.core.errors import (
     LedgerCorruption,
     NothingToReplay,
     RefreezeNotPossible,
+    RowsUnaccounted,
     SourceChanged,
 )
 from reliability.core.fold import Fold
@@ -20,6 +21,7 @@ from reliability.core.request import TaskTry
 from reliability.core.spout import BatchMeta, NoItems
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.requests import Run, TaskContact
+from reliability.transaction.inspect.since import committed_batches
 from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import january, write_parquet
 from tests.support.fix_pipeline import shop as shop_of
@@ -53,6 +55,32 @@ def test_a_changed_batch_is_refused_until_it_is_frozen_anew(shop):
     assert shop.ask(asked) == [(6,), (8,), (6,)]
     asked = "SELECT txid, batch_meta -> 0 ->> 'rows', reason FROM reliability.refreeze"
     assert shop.ask(asked) == [(2, "6", "a wrong delivery")]
+
+
+def test_what_is_told_of_a_txid_is_what_its_tables_count_until_its_replay_commits(shop):
+    """A replay of a refrozen batch that failed was told as if it had committed."""
+
+    def told():
+        with shop.connection.transaction() as tx:
+            times = {"start": None, "end": None, "topology": "shop"}
+            [account] = tx.all("accounts_by_interval", **times)
+            [kept] = tx.all("figures_of_commits", topology="shop", commit_numbers=[2])
+            batches = committed_batches(tx, "shop")
+        [item] = batches[2][1].items
+        return account["emitted"], kept["rows"], batches[2][1].emitted.count, item.rows
+
+    assert told() == (18, 6, 6, 6)
+    exchange(shop, 2, made(9, rows=8))
+    shop.runner.refreeze(2, "a wrong delivery")
+    shop.makes[2] = made(9, rows=7)  # the code loses a row
+    with pytest.raises(RowsUnaccounted):
+        shop.replay(2)
+    assert told() == (18, 6, 6, 6)
+    exchange(shop, 2, made(9, rows=5))
+    shop.runner.refreeze(2, "this one was wrong, too")
+    assert told() == (18, 6, 6, 6)
+    shop.replay(2)
+    assert told() == (17, 6, 5, 5)
 
 
 FROZEN = (
