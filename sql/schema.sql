@@ -99,6 +99,7 @@ CREATE TABLE reliability.attempt (
     processed_at timestamp with time zone,
     ended_at timestamp with time zone,
     cleaned_at timestamp with time zone,
+    as_refrozen boolean NOT NULL DEFAULT false,
     CONSTRAINT attempt_pkey PRIMARY KEY (topology, txid, attempt_id),
     CONSTRAINT attempt_request_id_fkey FOREIGN KEY (request_id) REFERENCES reliability.request(request_id),
     CONSTRAINT attempt_topology_txid_fkey FOREIGN KEY (topology, txid) REFERENCES reliability.transaction(topology, txid),

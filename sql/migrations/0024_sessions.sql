@@ -25,6 +25,10 @@ SELECT a.topology, a.txid, a.attempt_id,
         WHERE f.topology = a.topology AND f.txid = a.txid AND f.refrozen_at > a.granted_at
         ORDER BY f.refrozen_at LIMIT 1) AS until ON true;
 
+-- Whether an attempt of a dry run reads what a refreeze would freeze, and so without the corrections that
+-- the refreeze would end.
+ALTER TABLE reliability.attempt ADD COLUMN as_refrozen boolean NOT NULL DEFAULT false;
+
 -- Raise insufficient_privilege, with the GRANTs that are missing, unless this role has the given rights on
 -- the tables of states, and those on the ledger that no statement needs before Spark has run.
 CREATE FUNCTION reliability.check_rights(p_schemas text[], p_tables text[], p_rights text[])

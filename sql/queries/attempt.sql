@@ -64,10 +64,10 @@ SELECT attempt_id FROM reliability.attempt
 -- Grant the next attempt id, which was never used before; durable before anything runs. An id that was
 -- used violates the primary key.
 INSERT INTO reliability.attempt (topology, txid, attempt_id, nonce, request_id, lease, lease_until,
-       batch_meta, emitted_xor, emitted_count, predecessor_attempt, batch_digest)
+       batch_meta, emitted_xor, emitted_count, predecessor_attempt, as_refrozen, batch_digest)
 SELECT %(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(request_id)s,
        %(lease)s * interval '1 second', clock_timestamp() + %(submit_lease)s * interval '1 second',
-       %(batch_meta)s, %(emitted_xor)s, %(emitted_count)s, %(predecessor_attempt)s,
+       %(batch_meta)s, %(emitted_xor)s, %(emitted_count)s, %(predecessor_attempt)s, %(as_refrozen)s,
        encode(sha256(convert_to(coalesce(%(batch_meta)s::jsonb, (
               SELECT t.batch_meta FROM reliability.transaction t
                WHERE t.topology = %(topology)s AND t.txid = %(txid)s))::text, 'UTF8')), 'hex');

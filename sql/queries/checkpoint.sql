@@ -128,9 +128,10 @@ UPDATE reliability.attempt
 RETURNING attempt_id;
 
 -- mirror_attempt --
--- Insert the mirror of an attempt in a participant.
+-- Insert the mirror of an attempt in a participant, whose ledger may have been migrated first.
 INSERT INTO reliability.attempt
-SELECT m.* FROM jsonb_populate_record(NULL::reliability.attempt, %(attempt_row)s::jsonb) AS m
+SELECT m.* FROM jsonb_populate_record(NULL::reliability.attempt,
+       '{"as_refrozen": false}' || %(attempt_row)s::jsonb) AS m
 RETURNING attempt_id;
 
 -- fence_ended_attempt --

@@ -42,17 +42,14 @@ RETURNING request_id IS NOT NULL AS is_dry_run;
 
 -- corrections_of_attempt --
 -- What an attempt reads instead of what is in its source; a dry run's own come last. A dry run that reads
--- other items than are frozen has none: a refreeze would end them.
+-- what a refreeze would freeze has none: the refreeze would end them.
 SELECT c.xor, c.item, c.row, c.was, c.becomes
   FROM reliability.correction c
   JOIN reliability.attempt a ON a.topology = c.topology AND a.txid = c.txid
        AND a.attempt_id = %(attempt_id)s
  WHERE c.topology = %(topology)s AND c.txid = %(txid)s AND c.ended_at IS NULL
    AND (c.request_id IS NULL OR c.request_id = a.request_id)
-   AND NOT EXISTS (SELECT FROM reliability.request r
-                     JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid,
-                          jsonb_array_elements(a.batch_meta) AS own(meta)
-                    WHERE r.request_id = a.request_id AND r.is_dry_run AND own.meta NOT IN (SELECT jsonb_array_elements(t.batch_meta)))
+   AND NOT a.as_refrozen
  ORDER BY c.request_id NULLS FIRST, c.correction_id;
 
 -- corrections_of_txid --

@@ -1393,8 +1393,8 @@ MUTANTS = (
         rule="V9",
         name="a dry run of a refreeze reads corrections of what is frozen",
         path="sql/queries/quarantine.sql",
-        old="r.is_dry_run AND own.meta NOT IN",
-        new="r.is_dry_run AND false AND own.meta NOT IN",
+        old="   AND NOT a.as_refrozen\n",
+        new="",
         tests=(QUARANTINE + "test_a_dry_run_of_a_refreeze_reads_no_corrections",),
     ),
     Mutant(

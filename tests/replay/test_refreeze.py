@@ -104,6 +104,26 @@ def test_a_dry_run_shows_what_an_exchanged_batch_would_change_and_freezes_nothin
     assert not all(one.is_nothing for one in would)
 
 
+def test_a_dry_run_without_a_file_that_is_gone_reads_no_corrections_of_the_others(shop):
+    """V9: the refreeze would end them, though all that is left was frozen before, too."""
+
+    def corrected():
+        [(attempt_id,)] = shop.ask("SELECT max(attempt_id) FROM reliability.attempt WHERE txid = 2")
+        with shop.connection.transaction() as tx:
+            key = {"topology": "shop", "txid": 2, "attempt_id": attempt_id}
+            return len(tx.all("corrections_of_attempt", **key))
+
+    values = {"was": '{"k": 1}', "becomes": '{"k": 2}'}
+    change = {**values, "reason": "a test", "by": "ann", "request_id": None}
+    with shop.connection.transaction() as tx:
+        tx.run("record_correction", topology="shop", txid=2, xor=1, item="f", row=0, **change)
+    shop.dry_run(2)
+    assert corrected() == 1
+    shop.source.gone.add(1)
+    shop.dry_run(2, as_refrozen=True)
+    assert corrected() == 0
+
+
 def test_a_dry_run_of_a_refreeze_of_what_is_unchanged_is_a_dry_run(shop):
     assert all(one.is_nothing for one in shop.dry_run(2, as_refrozen=True))
 

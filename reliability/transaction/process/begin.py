@@ -161,7 +161,8 @@ def _grant_here(
         newest = row["newest_attempt"]
         attempt = TransactionAttempt(txid, 0 if newest is None else newest + 1)
         grant = Grant(topology=topology.name, attempt=attempt, nonce=str(uuid.uuid4()))
-        _queue_grant(tx, topology, grant, request, batch, leases)
+        as_refrozen = exchanged is not None
+        _queue_grant(tx, topology, grant, request, batch, leases, as_refrozen=as_refrozen)
     return grant
 
 
@@ -197,6 +198,8 @@ def _queue_grant(
     request: Request,
     batch: AttemptBatch | None,
     leases: Leases,
+    *,
+    as_refrozen: bool,
 ) -> None:
     reason = f"a newer attempt was granted to request {request.number}"
     tx.queue("fence_live_attempt", reason=reason, **grant)
@@ -205,6 +208,7 @@ def _queue_grant(
         request_id=request.request_id,
         lease=topology.lease_seconds,
         submit_lease=leases.submit,
+        as_refrozen=as_refrozen,
         **_batch_parameters(batch),
         **grant,
     )
