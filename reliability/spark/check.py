@@ -30,7 +30,7 @@ from reliability.core.errors import (
     TextNotStorable,
     UnexpectedAnswer,
 )
-from reliability.core.fold import ACCOUNTING, Fold
+from reliability.core.fold import ACCOUNTING, OWN, Fold
 from reliability.core.graph import Step
 from reliability.core.set_aside import SetAside
 from reliability.core.spout import Verdict
@@ -48,7 +48,7 @@ from reliability.spark.accounting import likely_mistakes
 from reliability.spark.driver import as_error
 from reliability.spark.imports import prefer_installed_pyspark, two_releases
 from reliability.spark.process import call_process
-from reliability.spark.reduce import reduce_frame, with_spark_types
+from reliability.spark.reduce import reduce_frame, staged_types, with_spark_types
 from reliability.spark.session import pin_settings, pin_zone, session_builder
 from reliability.spark.set_aside import mark_of, mark_staged, on_the_way
 from reliability.spark.storable import UUID
@@ -63,6 +63,7 @@ if TYPE_CHECKING:
 
 PREVIEW_ROWS = 5
 _UUID = re.compile(UUID)
+_UNKNOWN = "unknown"  # a mean that Postgres computes, and Spark cannot
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +279,7 @@ class _Check:
 
     def _reduce(self, state: State, frame: DataFrame, found: CheckedState) -> None:
         tables = StateTables(self.topology.name, state)
-        types = dict(with_spark_types(frame, tables).dtypes)
+        types = staged_types(frame, with_spark_types(frame, tables), tables)
         found.columns = [
             CheckedColumn(
                 name=name,
@@ -294,10 +295,10 @@ class _Check:
             place = list(tables.target_columns()).index(column.name)
             found.columns.insert(place, _checked_mean(column, found.columns[place]))
         reduced = reduce_frame(frame, tables)
-        rows = _with_means(reduced, generated).collect()
+        rows = _with_means(reduced, generated, types).collect()
         found.rows = len(rows)
         names = [*state.key, *state.values]
-        found.preview = [{name: row[name] for name in names} for row in rows[:PREVIEW_ROWS]]
+        found.preview = [_shown(row, names, generated) for row in rows[:PREVIEW_ROWS]]
         found.null_keys = {
             name: count for name in state.key if (count := sum(row[name] is None for row in rows))
         }
@@ -359,15 +360,43 @@ def _checked_mean(mean: Generated, total: CheckedColumn) -> CheckedColumn:
     )
 
 
-def _with_means(reduced: DataFrame, means: Sequence[Generated]) -> DataFrame:
-    """Compute what Postgres generates, with as many digits before the point as Spark has."""
+def _with_means(
+    reduced: DataFrame, means: Sequence[Generated], types: Mapping[str, str]
+) -> DataFrame:
+    """Compute what Postgres generates, with as many digits before the point as Spark has.
+
+    A mean with more digits is NULL and marked as unknown.
+
+    :param types: as `staged_types` returns them
+    """
     from pyspark.sql import functions as F
 
-    types = {mean.name: read_as(mean.type) for mean in means}
-    wide = {name: re.sub(r"\(\d+,", "(38,", type_) for name, type_ in types.items()}
-    return reduced.withColumns(
-        {mean.name: F.expr(f"cast({mean.expression} AS {wide[mean.name]})") for mean in means}
-    )
+    found = dict(reduced.dtypes)
+    numbers = {
+        name: f"try_cast({name} AS {_widest(type_)})"
+        for name, type_ in types.items()
+        if type_.startswith("decimal(") and found[name] == "string"
+    }
+    computed, unknown = {}, {}
+    for mean in means:
+        value = re.sub(r"\w+", lambda name: numbers.get(name[0], name[0]), mean.expression)
+        computed[mean.name] = F.expr(f"try_cast({value} AS {_widest(read_as(mean.type))})")
+        parts = [f"{name} IS NOT NULL" for name in re.findall(r"\w+", value) if name in found]
+        unknown[_mark_of_unknown(mean)] = F.expr(" AND ".join([f"`{mean.name}` IS NULL", *parts]))
+    return reduced.withColumns(computed).withColumns(unknown)
+
+
+def _widest(type_: str) -> str:
+    return re.sub(r"\(\d+,", "(38,", type_)
+
+
+def _mark_of_unknown(mean: Generated) -> str:
+    return f"{OWN}unknown_{mean.name}"
+
+
+def _shown(row: Row, names: Sequence[str], means: Sequence[Generated]) -> dict[str, Any]:
+    unknown = {mean.name for mean in means if row[_mark_of_unknown(mean)]}
+    return {name: _UNKNOWN if name in unknown else row[name] for name in names}
 
 
 # --- values that Postgres would reject -----------------------------------------------------------

@@ -15,7 +15,7 @@ from reliability.core.types import fits, is_written_as_json
 from reliability.spark import catalyst
 from reliability.spark.accounting import with_accounting
 from reliability.spark.frames import FOLD_N, FOLD_X, JSON_OPTIONS, ROWS
-from reliability.spark.sums import aggregates, with_sums
+from reliability.spark.sums import aggregates, types_of_sums, with_sums
 from reliability.states.digest import DIGEST
 from reliability.states.tables import SINGLE_ROW_KEY, StateTables
 
@@ -55,7 +55,7 @@ def reduce_frame(frame: DataFrame, tables: StateTables) -> DataFrame:
     :raises SchemaMismatch: a column is missing, or its type does not fit its Postgres type
     """
     staged = with_spark_types(frame, tables)
-    _check_types(staged, tables)
+    _check_types(staged_types(frame, staged, tables), tables)
     types = tables.column_types()
     written = _as_json(staged, types)
     return written.withColumn(DIGEST, _digest(written, list(types)))
@@ -135,8 +135,16 @@ def _check_columns(frame: DataFrame, state: State) -> None:
         )
 
 
-def _check_types(staged: DataFrame, tables: StateTables) -> None:
-    found, carried = dict(staged.dtypes), tables.state.carried()
+def staged_types(frame: DataFrame, staged: DataFrame, tables: StateTables) -> dict[str, str]:
+    """Return the types of the staged columns; of a sum that is carried as text, that of its values.
+
+    :param frame: what `with_spark_types` has made `staged` of
+    """
+    return dict(staged.dtypes) | types_of_sums(tables.state.columns(), dict(frame.dtypes))
+
+
+def _check_types(found: Mapping[str, str], tables: StateTables) -> None:
+    carried = tables.state.carried()
     for name, type_ in tables.column_types().items():
         if not fits(found[name], type_, is_carried=name in carried):
             raise SchemaMismatch(

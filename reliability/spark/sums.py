@@ -57,6 +57,16 @@ def with_sums(reduced: DataFrame, columns: Sequence[Column], types: Mapping[str,
     return reduced
 
 
+def types_of_sums(columns: Sequence[Column], types: Mapping[str, str]) -> dict[str, str]:
+    """Return the types of what is added in the columns that `with_sums` makes: those are texts.
+
+    A sum has as many digits after the point as what is added.
+    """
+    return {
+        c.name: types[c.sums] for c in columns if _scale_if_large(types.get(c.sums)) is not None
+    }
+
+
 def _scale_if_large(type_: str | None) -> int | None:
     """Return the scale of a decimal whose sums Spark cannot hold; None of any other type."""
     decimal = _DECIMAL.fullmatch(type_ or "")

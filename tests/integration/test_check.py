@@ -43,9 +43,11 @@ def states(price="numeric(14,2)"):
 means = Topology("means", FileSpout(FILES), [State("m", key={{"month": "text"}}, values={{
     "orders": Count(), "mean": Avg("price", "numeric(14,2)"),
     "float": Avg("weight", "double precision"),
-    "greatest": Max("price", "numeric(14,2)")}})],
+    "greatest": Max("price", "numeric(14,2)"), "vast": Avg("vast"), "most": Avg("most")}})],
     lambda batch: {{"m": batch.selectExpr("date_format(day, 'yyyy-MM') AS month", "price",
-                                                "CAST(price AS double) AS weight")}})
+                                          "CAST(price AS double) AS weight",
+                                          "CAST(price * 1e20BD AS decimal(28,2)) AS vast",
+                                          "CAST(price * 1e20BD AS decimal(33,8)) AS most")}})
 good = Topology("good", FileSpout(FILES), states(), both)
 python = Topology("python", FileSpout(FILES), states(), in_python)
 losing = Topology("losing", FileSpout(FILES), states(), lossy)
@@ -138,7 +140,8 @@ def test_a_mean_is_among_the_columns(spark, pipeline):
     assert "  mean         decimal(20,2)  numeric(14,2)" in lines
     assert any(re.fullmatch(r"  float +double +double precision", line) for line in lines)
     [shown] = [line.split() for line in lines if line.startswith("  2013-01  ")]
-    assert shown == ["2013-01", "20", "10.50", "10.5", "20.00"]
+    assert shown == ["2013-01", "20", "10.50", "10.5", "20.00", "unknown", "unknown"]
+    assert "  most         decimal(33,8)  numeric" in lines
 
 
 def test_the_sample_is_the_interval_or_the_file_that_is_asked_for(spark, pipeline):

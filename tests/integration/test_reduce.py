@@ -175,12 +175,16 @@ def test_spark_groups_keys_as_postgres_does(connection, spark):
         ({"v": Append("l", "text[]")}, r"v is text\[\] in Postgres, and array<int>"),
         ({"v": Append("l", "bytea")}, "v is bytea"),
         ({"v": Max("s", "numeric")}, "v is numeric"),
+        (
+            {"v": Sum("w", "numeric(14,2)")},
+            r"v is numeric\(14,2\) in Postgres, and decimal\(33,8\)",
+        ),
     ],
 )
 def test_a_frame_that_does_not_fit_is_refused_before_spark_runs(spark, values, said):
     frame = spark.sql(
         "SELECT 1L AS a, 's' AS s, 1.10BD AS d, array(1) AS l, 1L AS _x, 1L AS _n"
-    ).selectExpr("*", "CAST(d AS decimal(10,2)) AS e")
+    ).selectExpr("*", "CAST(d AS decimal(10,2)) AS e", "CAST(d AS decimal(33,8)) AS w")
     frame = frame.drop("d").withColumnRenamed("e", "d")
     with pytest.raises(SchemaMismatch, match=said):
         reduce_frame(frame, StateTables(TOPOLOGY, State("s", values=values)))
