@@ -6,6 +6,7 @@ of them are the table. By a pattern both would be read, and their rows would cou
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
@@ -16,6 +17,8 @@ from reliability.spouts.names import locate
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem
+
+logger = logging.getLogger(__name__)
 
 _LOGS = {"_delta_log": "Delta Lake", ".hoodie": "Hudi"}
 # Iceberg's folders, side by side
@@ -68,7 +71,11 @@ def _folders_among(filesystem: FileSystem, paths: Sequence[str]) -> list[str]:
 def _has_metadata_file(filesystem: FileSystem, folder: str) -> bool:
     from pyarrow.fs import FileSelector
 
-    listed = filesystem.get_file_info(FileSelector(folder))
+    try:
+        listed = filesystem.get_file_info(FileSelector(folder))
+    except OSError as error:  # it may not be looked at
+        logger.warning("whether %s is that of a table of Iceberg is unknown: %s", folder, error)
+        return False
     return any(info.base_name.endswith(_METADATA_FILE) for info in listed)
 
 

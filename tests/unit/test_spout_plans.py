@@ -619,6 +619,34 @@ def test_what_only_looks_like_a_table_is_read(lake):
     assert names_in(root, "lake/c/_delta_log/*") == ["c/_delta_log/0.json", "c/_delta_log/1.json"]
 
 
+def test_a_folder_that_may_not_be_listed_is_no_table_and_said(tmp_path, monkeypatch, caplog):
+    """Emission and lag ended in a traceback: the folder is only beside what is read."""
+    from pyarrow.fs import FileSelector
+
+    from reliability.spouts import table_formats
+
+    class OthersFolder:
+        def __init__(self, inner):
+            self.inner = inner
+
+        def get_file_info(self, asked):
+            if isinstance(asked, FileSelector):
+                raise PermissionError(13, f"Cannot list {asked.base_dir}")
+            return self.inner.get_file_info(asked)
+
+    for name in ("metadata", "data"):
+        (tmp_path / name).mkdir()
+    known = table_formats.open_filesystem
+
+    def opened(path):
+        filesystem, inner = known(path)
+        return OthersFolder(filesystem), inner
+
+    monkeypatch.setattr(table_formats, "open_filesystem", opened)
+    table_formats.check_no_table([f"{tmp_path}/data/a.csv"])
+    assert f"{tmp_path}/metadata" in caplog.text
+
+
 def test_a_table_is_found_before_anything_is_emitted(tmp_path):
     """E1."""
     (tmp_path / "_delta_log").mkdir()
