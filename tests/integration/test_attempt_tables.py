@@ -21,7 +21,7 @@ from reliability.transaction.maintain import merge
 from reliability.transaction.maintain.compaction import compact
 from reliability.transaction.maintain.sweep import sweep
 from tests.replay.shop import Shop, made, opaque_states, states
-from tests.support.fix_postgres import own_session, rows
+from tests.support.fix_postgres import database_of, own_session, rows, run_as_admin
 
 TABLES = (  # of the state `log`; the others inherit, for views: test_views_of_appended_rows.py
     "SELECT count(*) FROM pg_class WHERE relnamespace = 'reliability_contribution'::regnamespace"
@@ -208,6 +208,28 @@ def test_a_table_that_is_read_is_merged_later(shop, connection, another, monkeyp
         tx.all(SQL("SELECT * FROM reliability_contribution.shop__exact"))
         assert merge.merge_tables(connection, "shop") == 0
     assert merge.merge_tables(connection, "shop") > 0
+    assert all(is_exact(connection).values())
+
+
+def test_tables_of_another_owner_are_left_to_it_and_the_others_are_merged(
+    shop, connection, monkeypatch, caplog
+):
+    """H10: a sweep by a role that does not own all tables was red."""
+    monkeypatch.setattr(merge, "KEPT_TABLES", 0)
+    shop.transact(1)
+    [(own,)] = rows(
+        connection, KEYED.replace("inhparent::regclass::text F", "inhrelid::regclass::text F")
+    )
+    run_as_admin(
+        f"ALTER TABLE {own} OWNER TO postgres",
+        f"GRANT ALL ON {own} TO reliability",
+        "ALTER SCHEMA reliability_contribution OWNER TO postgres",  # who may drop what is in it
+        "GRANT ALL ON SCHEMA reliability_contribution TO reliability",
+        database=database_of(connection.dsn),
+    )
+    assert merge.merge_tables(connection, "shop") > 0
+    assert len(rows(connection, KEYED)) == 1
+    assert "must be owner" in caplog.text
     assert all(is_exact(connection).values())
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 
-from reliability.core.errors import Transient
+from reliability.core.errors import RightMissing, Transient
 from reliability.core.statement_key import StateKey
 from reliability.ledger.connection import LedgerConnection
 from reliability.states import attempt_table
@@ -36,7 +36,15 @@ def merge_tables(connection: LedgerConnection, topology: str) -> int:
 def _merge_in(connection: LedgerConnection, topology: str) -> int:
     with connection.transaction() as tx:
         states = declared_tables(tx, topology)
-    return sum(merge_tables_of(connection, tables) for tables in states)
+    merged = 0
+    for tables in states:
+        try:
+            merged += merge_tables_of(connection, tables)
+        except RightMissing as error:  # another role owns the tables of this state
+            logger.warning(
+                "tables of %s wait for their owner's sweep: %s", tables.state.name, error
+            )
+    return merged
 
 
 def merge_tables_of(connection: LedgerConnection, tables: StateTables, through: int = 0) -> int:
