@@ -9,7 +9,12 @@ from typing import Any
 
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
-from reliability.core.errors import LedgerBusy, StateDefinitionChanged, TargetTableTaken
+from reliability.core.errors import (
+    LedgerBusy,
+    RightMissing,
+    StateDefinitionChanged,
+    TargetTableTaken,
+)
 from reliability.core.state import State
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
@@ -86,6 +91,14 @@ def secure_views(connection: LedgerConnection, topology: Topology, database: str
                 tx.run(tables[row["view"]].secure_view())
     except LedgerBusy as error:
         logger.info("the views of %s are no security barriers yet: %s", topology.name, error)
+    except RightMissing as error:  # another role owns a view
+        logger.warning(
+            "the views of %s are no security barriers: %s; their owner is to run ALTER VIEW … SET "
+            "(security_barrier = true) for each of %s",
+            topology.name,
+            error.what,
+            ", ".join(sorted(tables)),
+        )
 
 
 def declared_tables(tx: DatabaseTransaction, topology: str) -> list[StateTables]:
