@@ -764,17 +764,28 @@ BEGIN
                   FROM (SELECT * FROM unnest(p_schemas, p_tables, p_rights)
                         UNION ALL
                         VALUES ('reliability', 'ack', 'SELECT, INSERT'),
-                               ('reliability', 'sink', 'SELECT, INSERT, UPDATE'),
-                               ('reliability', 'set_aside', 'SELECT, INSERT'),
-                               ('reliability', 'quarantined_row', 'SELECT, INSERT'),
+                               ('reliability', 'attempt', 'SELECT, INSERT, UPDATE'),
+                               ('reliability', 'attempt_event', 'INSERT'),
+                               ('reliability', 'attempt_step', 'SELECT, INSERT, UPDATE'),
+                               ('reliability', 'attempt_table', 'SELECT, INSERT, UPDATE, DELETE'),
                                ('reliability', 'audit', 'SELECT, INSERT'),
                                ('reliability', 'audit_result', 'SELECT, INSERT, UPDATE'),
-                               ('reliability', 'state', 'SELECT, UPDATE'),
                                ('reliability', 'checkpoint', 'SELECT, UPDATE'),
-                               ('reliability', 'contribution', 'SELECT, INSERT, UPDATE'),
+                               ('reliability', 'code', 'SELECT, INSERT'),
                                ('reliability', 'commit_log', 'SELECT, INSERT'),
-                               ('reliability', 'transaction', 'SELECT, UPDATE'),
-                               ('reliability', 'attempt', 'SELECT, INSERT, UPDATE')
+                               ('reliability', 'contribution', 'SELECT, INSERT, UPDATE'),
+                               ('reliability', 'correction', 'SELECT'),
+                               ('reliability', 'difference', 'SELECT, INSERT, DELETE'),
+                               ('reliability', 'exclusion', 'SELECT'),
+                               ('reliability', 'quarantined_row', 'SELECT, INSERT, DELETE'),
+                               ('reliability', 'request', 'SELECT, UPDATE'),
+                               ('reliability', 'set_aside', 'SELECT, INSERT'),
+                               ('reliability', 'sink', 'SELECT, INSERT, UPDATE'),
+                               ('reliability', 'skip', 'SELECT'),
+                               ('reliability', 'source_item', 'SELECT, UPDATE, DELETE'),
+                               ('reliability', 'state', 'SELECT, UPDATE'),
+                               ('reliability', 'topology', 'SELECT, UPDATE'),
+                               ('reliability', 'transaction', 'SELECT, UPDATE')
                        ) AS asked(schema, name, rights)
                   JOIN pg_namespace n ON n.nspname = asked.schema
                   JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = asked.name
@@ -786,7 +797,10 @@ BEGIN
                              w.nspname, w.relname)
               FROM wanted w, unnest(w.rights) WITH ORDINALITY AS r(name, place)
              WHERE NOT has_table_privilege(w.table_id, r.name)
-             GROUP BY w.nspname, w.relname) AS lacking;
+             GROUP BY w.nspname, w.relname
+             UNION ALL
+            SELECT 3, format('TEMPORARY ON DATABASE %I', current_database())
+             WHERE NOT has_database_privilege(current_database(), 'TEMPORARY')) AS lacking;
     IF v_lacking IS NOT NULL THEN
         RAISE EXCEPTION 'role % lacks %', current_user, array_to_string(v_lacking, '; ')
             USING ERRCODE = 'insufficient_privilege',
