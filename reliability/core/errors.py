@@ -191,8 +191,8 @@ class RightMissing(Terminal):
 
     code = "RIGHT_MISSING"
     remedy = (
-        "run the GRANT that the message names, as the owner; if it names none, grant the role what "
-        "Postgres has denied. Then `reliability resume-runs TOPOLOGY`."
+        "grant the role what Postgres has denied; if the message has a GRANT, run it as the owner. "
+        "Then `reliability resume-runs TOPOLOGY`."
     )
 
 

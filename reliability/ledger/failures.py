@@ -36,14 +36,6 @@ _TYPES: dict[Kind, type[ReliabilityError]] = {
     Kind.TEXT: TextNotStorable,
     Kind.REFUSAL: UnexpectedAnswer,
 }
-_DENIED = re.compile(r"permission denied for (table|schema|database|sequence|function) (\S+)")
-_RIGHTS = {
-    "table": "SELECT, INSERT, UPDATE, DELETE",
-    "schema": "USAGE, CREATE",
-    "database": "CREATE",
-    "sequence": "USAGE",
-    "function": "EXECUTE",
-}
 _ENDS_SESSION = ("FATAL", "PANIC")
 _MISSING = (errors.UndefinedTable, errors.UndefinedFunction, errors.InvalidSchemaName)
 # A missing schema or table of the user's does not mean that the ledger is not migrated.
@@ -56,7 +48,8 @@ _REFUSED = re.compile(
     r"|[Tt]enant or user not found"
     r"|role \"[^\"]*\" (does not exist|is not permitted to log in)"
     r"|no pg_hba\.conf entry|pg_hba\.conf rejects"
-    r"|database \"[^\"]*\" does not exist|permission denied for database"
+    r"|database \"[^\"]*\" does not exist|no such database|permission denied for database"
+    r"|requires a valid client certificate"
     r"|definition of service \"[^\"]*\" not found|service file \"[^\"]*\" not found"
 )
 
@@ -73,26 +66,9 @@ def translate(error: psycopg2.Error) -> ReliabilityError:
     if isinstance(error, _MISSING) and _OF_THE_LEDGER.search(text):
         return LedgerNotMigrated(f"the ledger lacks an object that this release needs: {text}")
     kind = kind_of(error.pgcode, ends_session=error.diag.severity_nonlocalized in _ENDS_SESSION)
-    more = _more(error, kind)
+    # what Postgres does not say itself stands in the ledger with its message
+    more = QUALIFY if lacks_schema(error.pgcode, error.diag.message_primary or "") else ""
     return _TYPES[kind]("; ".join(filter(None, [text, more])), remedy=remedy_of(error.pgcode))
-
-
-def _more(error: psycopg2.Error, kind: Kind) -> str:
-    """Return what Postgres does not say itself: it stands in the ledger with its message."""
-    said = error.diag.message_primary or ""
-    if kind is Kind.RIGHT and not error.diag.message_hint:
-        return _grant(error, said)
-    return QUALIFY if lacks_schema(error.pgcode or "", said) else ""
-
-
-def _grant(error: psycopg2.Error, said: str) -> str:
-    """Return the GRANT of what Postgres has denied, empty if its words do not tell."""
-    denied = _DENIED.search(said)
-    if denied is None or error.cursor is None:
-        return ""
-    kind, name = denied.groups()
-    role = error.cursor.connection.info.user
-    return f"GRANT {_RIGHTS[kind]} ON {kind.upper()} {name} TO {role};"
 
 
 def described(error: psycopg2.Error) -> str:

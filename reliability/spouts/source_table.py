@@ -13,7 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from reliability.core.errors import InvalidDefinition, ReliabilityError, TableUnreadable
+from reliability.core.errors import (
+    InvalidDefinition,
+    ReliabilityError,
+    RightMissing,
+    TableUnreadable,
+)
 from reliability.core.fold import Fold, reserved
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
 from reliability.core.lineage import Dataset, table_dataset
@@ -220,7 +225,10 @@ class SourceTable:
             try:
                 yield connection
             except ReliabilityError as error:
-                raise TableUnreadable(f"table {self.name}: {error.what}") from error
+                grant = (
+                    "; GRANT SELECT on it to the role" if isinstance(error, RightMissing) else ""
+                )
+                raise TableUnreadable(f"table {self.name}: {error.what}{grant}") from error
 
 
 def _identifier(*name: str) -> Composable:

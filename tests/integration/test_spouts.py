@@ -407,6 +407,14 @@ def test_a_table_of_another_database_is_found_by_its_name(connection, orders, ds
         spout_of(database="shop").plan(None, NoItems())
 
 
+def test_a_table_that_may_not_be_read_asks_for_select_alone(connection, orders):
+    """The GRANT that was told had the rights to write it."""
+    orders.execute("REVOKE SELECT ON orders FROM reliability")
+    with pytest.raises(TableUnreadable, match="permission denied for table orders") as raised:
+        emitter(connection, spout_of()).emit(None)
+    assert raised.value.what.endswith("; GRANT SELECT on it to the role")
+
+
 def test_an_empty_table_emits_nothing(connection, orders):
     orders.execute("TRUNCATE orders")
     assert emitter(connection, spout_of()).emit(None) == []

@@ -97,6 +97,8 @@ AT = 'connection to server at "db" (10.0.0.1), port 5432 failed: '
         AT + "fe_sendauth: no password supplied",
         AT + "FATAL:  SASL authentication failed",
         AT + "FATAL:  Tenant or user not found",
+        AT + "FATAL:  no such database: warehouse",
+        AT + "FATAL:  connection requires a valid client certificate",
         'definition of service "reliability" not found',
     ],
 )
