@@ -244,9 +244,11 @@ def test_a_long_check_has_a_bar_on_a_terminal_only(ledger):
 
 # --- texts of others -----------------------------------------------------------------------------
 
-EVIL = "late\x1b]0;mine\x07\x1b[2J\r\n0 rows differ\x9b2J\u202e\u2028"
-SHOWN = r"late\x1b]0;mine\x07\x1b[2J\r\n0 rows differ\x9b2J\u202e\u2028"
-ACTS = re.compile("[\x00-\x09\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+EVIL = "late\x1b]0;mine\x07\x1b[2J\r\n0 rows differ\x9b2J\u202e\u061c\u200e\u200f\u2028"
+SHOWN = r"late\x1b]0;mine\x07\x1b[2J\r\n0 rows differ\x9b2J\u202e\u061c\u200e\u200f\u2028"
+ACTS = re.compile(
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069]"
+)
 
 
 @pytest.fixture(scope="module")
