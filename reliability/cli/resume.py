@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
-from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -189,7 +188,7 @@ def _judge(
     own = [(task.task_id, task.map_index) for task in tasks if task.map_index in indexes]
     mapped = sorted(task for task in own if task[0].startswith(GROUP))
     reason = row["reason"] if row else None
-    if row is not None and {*undone} & {*row["open"]}:
+    if row is not None and not reason and {*undone} & {*row["open"]}:
         reason = "it ended, or is silent, and its request is still open"
     return _to_resume(dag_id, run, undone, (*mapped, (SETTLE, -1)), reason or "undone")
 
@@ -213,6 +212,10 @@ def _to_resume(
         tasks=tasks,
         because=because,
     )
+
+
+def _cut(reason: str) -> str:
+    return reason if len(reason) <= MOST_OF_A_REASON else f"{reason[: MOST_OF_A_REASON - 1]}…"
 
 
 def _interval(start: str | None, end: str | None) -> str:
@@ -255,10 +258,7 @@ def _print(topology: str, found: Sequence[RunToResume], *, cleared: bool) -> Non
     print_table(
         "",
         dict.fromkeys(("run", "interval", "clears", "because"), "left"),
-        [
-            (one.run_id, one.interval, one.clears, shorten(one.because, MOST_OF_A_REASON))
-            for one in found
-        ],
+        [(one.run_id, one.interval, one.clears, _cut(one.because)) for one in found],
     )
     ending = "cleared" if cleared else "to clear; `--yes` clears them"
     if count := sum(one.next_step is None for one in found):

@@ -278,14 +278,15 @@ SELECT %(topology)s AS dag_id
 
 -- undone_of_dag --
 -- The runs of a DAG: txids that nobody works on, those whose request is open, which nobody works on either if
--- Airflow has ended the run; how many txids are not satisfied, and why the first undone one ended: its last
--- attempt, unless a commit or a rollback came after that. Dry runs do not count. A held txid must be released
+-- Airflow has ended the run; how many txids are not satisfied, and why the first one ended whose request is
+-- closed: its last attempt, unless a commit or a rollback came after that. Dry runs do not count. A held txid must be released
 -- first.
 SELECT r.run_id,
        coalesce(array_agg(r.txid ORDER BY r.txid) FILTER (WHERE is_undone), '{}') AS undone,
        coalesce(array_agg(r.txid ORDER BY r.txid) FILTER (WHERE r.status = 'OPEN'), '{}') AS open,
        count(*) FILTER (WHERE NOT is_done) AS unsatisfied,
-       (array_agg(r.reason ORDER BY r.txid) FILTER (WHERE is_undone))[1] AS reason
+       (array_agg(r.reason ORDER BY r.txid) FILTER (WHERE is_undone AND r.status <> 'OPEN')
+       )[1] AS reason
   FROM (SELECT DISTINCT ON (q.txid, q.run_id) q.txid, q.run_id, q.status, q.is_done,
                s.request_id IS NOT NULL AS is_silent,
                coalesce((SELECT CASE WHEN a.status IN ('FAILED', 'FENCED') AND NOT EXISTS (

@@ -1146,6 +1146,22 @@ def test_a_txid_of_an_interval_whose_run_was_deleted_gets_a_new_one_by_a_backfil
     )
 
 
+def test_why_a_closed_txid_failed_is_told_though_another_of_its_run_is_open(shop, monkeypatch):
+    """Its reason was replaced; and one without blanks was cut to its first word."""
+    why = f"[FILE_REFUSED] s3://bucket/{'long' * 30}.parquet is no file of Parquet"
+    shop.clear(1, 3)
+    for txid in (1, 3):
+        shop.runner.contact(txid, shop.who(txid))
+    shop.runner.close(3, shop.run_of(3), why)
+    monkeypatch.setenv("RELIABILITY_AIRFLOW_TOKEN", "hunter2")
+    with fake_airflow(runs=[("run 1", "failed")], emitted={"run 1": [1, 2, 3]}) as (url, _):
+        monkeypatch.setenv("RELIABILITY_AIRFLOW_URL", url)
+        [left] = read("resume-runs", "shop", code=3)["runs"]
+        said = say("resume-runs", "shop", code=3, env={"COLUMNS": "300"}).stdout
+    assert (left["txids"], left["because"]) == ([1, 3], why)
+    assert f"{why[:79]}…" in said
+
+
 def test_a_run_that_names_its_txids_is_not_shown_with_airflows_interval(shop, monkeypatch):
     """E9: its txids may be of any other."""
     monkeypatch.setenv("RELIABILITY_AIRFLOW_TOKEN", "hunter2")
