@@ -169,7 +169,9 @@ class _Uses:
     def _is_volatile(self, frame: DataFrame, plan: Any, identity: str) -> bool:
         is_leaf = not plan.children().size() and plan.nodeName() not in _REFERENCES
         differs = (
-            is_leaf or not is_repeatable(plan) or (self._has_clock and _reads_clock(frame, plan))
+            is_leaf
+            or not self._is_repeatable(plan, identity)
+            or (self._has_clock and _reads_clock(frame, plan))
         )
         return differs and identity not in self.repeatable
 

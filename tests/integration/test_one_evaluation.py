@@ -20,6 +20,7 @@ from reliability import (
 from reliability.core.errors import EvaluatedTwice
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems
+from reliability.spark import one_evaluation
 from reliability.spark.process import call_process
 from reliability.spark.set_aside import on_the_way
 from tests.support.functions import F
@@ -173,6 +174,23 @@ def test_every_function_of_partitions_or_groups_is_called_once(processed):
 
 
 # --- what the order of rows decides --------------------------------------------------------------
+
+
+def test_a_grouping_that_several_states_share_is_looked_at_once(spout, spark, monkeypatch):
+    """Each look takes calls of the JVM for each of its functions."""
+    items = tuple(spout.plan(None, NoItems()))
+    batch = spout.frame(spark, BatchMeta(items=items, emitted=spout.count(items)))
+    looked = []
+    known = one_evaluation.is_repeatable
+
+    def look(plan):
+        looked.append(plan.nodeName())
+        return known(plan)
+
+    monkeypatch.setattr(one_evaluation, "is_repeatable", look)
+    grouped = batch.groupBy("g").agg(F.max("k").alias("k"))
+    one_evaluation.persist_shared([batch], [grouped.where(f"k > {n}") for n in range(5)])
+    assert looked.count("Aggregate") == 1
 
 
 def first_of_each(batch):
