@@ -25,7 +25,9 @@ from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
 from reliability.transaction.correct.rollback import roll_back
 from reliability.transaction.emit.recording import EmissionKey, recorded_emission
+from reliability.transaction.inspect import intervals
 from reliability.transaction.inspect.intervals import intervals_without_commit
+from reliability.transaction.inspect.overview import overviews
 from tests.support.fix_pipeline import Pipeline, month, shop, write_parquet
 from tests.support.fix_postgres import rows
 from tests.support.runner import TransactionRunner
@@ -77,6 +79,17 @@ def lacking(connection):
 
 def states(connection):
     return [(str(r.interval), r.state.value, r.count) for r in lacking(connection).reports]
+
+
+def test_an_overview_reads_where_a_topology_stands_once(emitter, connection, monkeypatch):
+    def find_again(*arguments):
+        raise AssertionError("it was read before")
+
+    emit(emitter, 1)
+    monkeypatch.setattr(intervals, "find_standing", find_again)
+    with connection.transaction() as tx:
+        [found] = overviews(tx)
+    assert found.lacking.counts["open"] == 1
 
 
 def test_what_never_came_is_seen(emitter, connection, tmp_path):

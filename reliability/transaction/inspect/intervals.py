@@ -131,17 +131,21 @@ class IntervalKey(StatementKey):
 
 
 def intervals_without_commit(
-    tx: DatabaseTransaction, topology: str, older_than: timedelta | None = None
+    tx: DatabaseTransaction,
+    topology: str,
+    older_than: timedelta | None = None,
+    standing: Standing | None = None,
 ) -> IntervalsReport:
     """Return what the ledger knows; it cannot know which items came late.
 
     :param older_than: only what could have been committed longer ago
+    :param standing: the topology's, if the caller has read it in this transaction
     """
     missing, unknown = _missing(tx, topology)
     reports = [
         *missing[:MOST],
         *(_unfinished(topology, row) for row in tx.all("unfinished_emissions", topology=topology)),
-        *_open(tx, topology),
+        *_open(tx, topology, standing or find_standing(tx, topology)),
         *_parked(topology, tx.all("parked_with_intervals", topology=topology)),
     ]
     wanted = [one for one in reports if older_than is None or one.age > older_than]
@@ -340,12 +344,13 @@ def _why_failed(row: Row) -> str:
     return f"{code}{row['reason'] or ''}".strip()
 
 
-def _open(tx: DatabaseTransaction, topology: str) -> Iterator[IntervalReport]:
+def _open(
+    tx: DatabaseTransaction, topology: str, standing: Standing | None
+) -> Iterator[IntervalReport]:
     """Report uncommitted txids, those of one run with the same reason together."""
-    rows = tx.all("open_txids", topology=topology)
-    standing = find_standing(tx, topology)
     if standing is None:  # no txid was ever emitted, or it was dropped meanwhile
         return
+    rows = tx.all("open_txids", topology=topology)
     judged = [(row, why_open(row, standing)) for row in rows]
 
     def of_run(one: tuple[Row, OpenTxid]) -> tuple[object, ...]:

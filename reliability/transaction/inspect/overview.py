@@ -138,7 +138,7 @@ def _overview(tx: DatabaseTransaction, row: Row, standing: Standing) -> Overview
         skipped=_with_txids(tx.all("skipped_txids", topology=topology)),
         excluded=tx.all("excluded_items", topology=topology),
         to_replay=_with_txids(tx.all("items_to_replay", topology=topology)),
-        lacking=intervals_without_commit(tx, topology),
+        lacking=intervals_without_commit(tx, topology, standing=standing),
         replays={
             row["txid"]: wait
             for row in tx.all("requested_replays", topology=topology)
