@@ -167,7 +167,7 @@ _CURED_BY_A_FILE = (
 )
 _REDELIVERED = (
     "If you deliver a file of it again, run `reliability replay TOPOLOGY TXID --refreeze --reason "
-    "'…'` first; with --dry-run it shows what the file would change, if the txid has committed."
+    "'…'` first."
 )
 _AFTER_RELEASE = "`reliability resume-runs TOPOLOGY` shows what to clear, and clears it with --yes."
 
