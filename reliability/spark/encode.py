@@ -161,10 +161,12 @@ def _numbers(name: str, column: pa.Array, type_: str) -> pa.Array:
 
 
 def _numeric_bytes(texts: pa.Array) -> pa.Array:
-    """Return what numeric_recv reads: how many digits to the base of 10,000, where they begin, ...
+    """Return the numbers as Postgres's numeric_recv reads them.
 
-    ... the sign, how many digits to show after the point, and the digits. It removes zeros at both
-    ends, so all texts can have as many digits before and after the point.
+    A number has a head of four 16-bit integers, and then its digits to the base of 10,000. The head
+    says how many of these digits there are, the weight of the first one, the sign, and how many
+    decimal digits are shown after the point. numeric_recv removes zeros at both ends, so all
+    numbers here have equally many digits before the point, and equally many after it.
     """
     import numpy as np
     import pyarrow as pa
