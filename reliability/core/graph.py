@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from reliability.core.errors import InvalidDefinition
+from reliability.core.types import as_spark_writes
 
 THE_STEP = "process"  # the name of a topology's only step
 RESERVED = frozenset({"emit", "commit", "close", "settle", "transaction"})
@@ -36,6 +37,9 @@ class Step:
     feeds: Sequence[str]
     reads: Sequence[str] = field(default=())
     types: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "types", as_spark_writes(self.types))
 
     def types_of(self, state: str) -> dict[str, str]:
         """Return the declared types of the columns of one state."""

@@ -185,6 +185,18 @@ def read_as(postgres_type: str) -> str:
     return {"double precision": "double"}.get(parsed.base, _FITTING[parsed.base][-1])
 
 
+def as_spark_writes(types: Mapping[str, str]) -> dict[str, str]:
+    """Return declared Spark types without needless blanks and in lower case.
+
+    >>> as_spark_writes({"price": "DECIMAL(10, 2)", "name": "String"})
+    {'price': 'decimal(10,2)', 'name': 'string'}
+    """
+    return {
+        name: re.sub(r"\s*([(,)])\s*", r"\1", written.strip()).lower()
+        for name, written in types.items()
+    }
+
+
 def check_read_as(declared: Mapping[str, str], columns: Mapping[str, str], what: str) -> None:
     """Raise InvalidDefinition unless these columns can be read in the types declared for them.
 

@@ -39,6 +39,7 @@ from reliability.core.spout import (
     kind_of,
     source_item,
 )
+from reliability.core.types import as_spark_writes
 from reliability.deployment.settings import database_dsn
 from reliability.spark.frames import check_source_columns, with_count
 from reliability.spouts.source_table import NEWEST_ID, SourceTable
@@ -118,6 +119,7 @@ class TableSpout:
     types: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "types", as_spark_writes(self.types))
         if self.max_rows_per_batch < 1:
             raise InvalidDefinition("TableSpout: max_rows_per_batch must be at least 1")
         if (self.lag_seconds is None) != (not self.lag_column):

@@ -227,8 +227,8 @@ def to_copies(totals):
             {},
             r"column total: 0.90000000000000000005 is no .* types=.'STATE.total': 'string'. of the",
         ),
-        ({"totals.total": "decimal(38,20)"}, ""),
-        ({"totals.total": "string"}, ""),
+        ({"totals.total": "DECIMAL(38, 20)"}, ""),
+        ({"totals.total": "String"}, ""),
     ],
 )
 def test_a_step_reads_a_sum_with_the_digits_that_it_declares(
