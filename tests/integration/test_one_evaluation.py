@@ -20,8 +20,9 @@ from reliability import (
 from reliability.core.errors import EvaluatedTwice
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems
-from reliability.spark import one_evaluation
+from reliability.spark.one_evaluation import persist_shared
 from reliability.spark.process import call_process
+from reliability.spark.repeatable import is_repeatable
 from reliability.spark.set_aside import on_the_way
 from tests.support.functions import F
 
@@ -181,15 +182,14 @@ def test_a_grouping_that_several_states_share_is_looked_at_once(spout, spark, mo
     items = tuple(spout.plan(None, NoItems()))
     batch = spout.frame(spark, BatchMeta(items=items, emitted=spout.count(items)))
     looked = []
-    known = one_evaluation.is_repeatable
 
     def look(plan):
         looked.append(plan.nodeName())
-        return known(plan)
+        return is_repeatable(plan)
 
-    monkeypatch.setattr(one_evaluation, "is_repeatable", look)
+    monkeypatch.setattr("reliability.spark.one_evaluation.is_repeatable", look)
     grouped = batch.groupBy("g").agg(F.max("k").alias("k"))
-    one_evaluation.persist_shared([batch], [grouped.where(f"k > {n}") for n in range(5)])
+    persist_shared([batch], [grouped.where(f"k > {n}") for n in range(5)])
     assert looked.count("Aggregate") == 1
 
 

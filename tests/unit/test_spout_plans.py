@@ -623,7 +623,8 @@ def test_a_folder_that_may_not_be_listed_is_no_table_and_said(tmp_path, monkeypa
     """Emission and lag ended in a traceback: the folder is only beside what is read."""
     from pyarrow.fs import FileSelector
 
-    from reliability.spouts import table_formats
+    from reliability.spouts.filesystem import open_filesystem
+    from reliability.spouts.table_formats import check_no_table
 
     class OthersFolder:
         def __init__(self, inner):
@@ -636,14 +637,13 @@ def test_a_folder_that_may_not_be_listed_is_no_table_and_said(tmp_path, monkeypa
 
     for name in ("metadata", "data"):
         (tmp_path / name).mkdir()
-    known = table_formats.open_filesystem
 
     def opened(path):
-        filesystem, inner = known(path)
+        filesystem, inner = open_filesystem(path)
         return OthersFolder(filesystem), inner
 
-    monkeypatch.setattr(table_formats, "open_filesystem", opened)
-    table_formats.check_no_table([f"{tmp_path}/data/a.csv"])
+    monkeypatch.setattr("reliability.spouts.table_formats.open_filesystem", opened)
+    check_no_table([f"{tmp_path}/data/a.csv"])
     assert f"{tmp_path}/metadata" in caplog.text
 
 
