@@ -1,4 +1,4 @@
-"""Every relative link of README.md and docs/ leads to a file, and its anchor to a heading there."""
+"""README.md and docs/: each relative link leads to a file and a heading; how long they are."""
 
 from __future__ import annotations
 
@@ -41,6 +41,20 @@ def test_the_index_names_every_page_once():
     index = (ROOT / "docs" / "README.md").read_text()
     listed = [ROOT / "docs" / link for link in LINK.findall(index)]
     assert sorted(listed) == [page for page in PAGES[1:] if page.name != "README.md"]
+
+
+@pytest.mark.parametrize(
+    ("pages", "most"),
+    [
+        ("README.md", 1_100),
+        ("docs/*.md", 25_000),  # what a user reads
+        ("docs/**/*.md", 37_500),  # and what a contributor reads
+    ],
+)
+def test_the_pages_stay_short(pages, most):
+    """Whoever adds a fact takes one out that is said twice."""
+    words = {str(page): len(page.read_text().split()) for page in ROOT.glob(pages)}
+    assert 0 < sum(words.values()) <= most, words
 
 
 def test_a_broken_link_is_found(tmp_path):
