@@ -80,7 +80,7 @@ def test_an_older_a_newer_and_a_changed_ledger(connection):
     with connection.transaction() as tx:
         tx.run(SQL("DELETE FROM reliability.migration WHERE number = 9999"))
         tx.run(SQL("UPDATE reliability.migration SET checksum = 'x' WHERE number = 1"))
-    with pytest.raises(MigrationChanged, match="0001_ledger"):
+    with pytest.raises(MigrationChanged, match="0001_topology"):
         check_migrated(connection)
     with connection.transaction() as tx:
         tx.run(SQL("DELETE FROM reliability.migration"))

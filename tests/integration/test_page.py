@@ -549,7 +549,7 @@ def test_a_migration_is_missing(client, environment, monkeypatch):
 @pytest.mark.parametrize(
     ("changed", "code"),
     [
-        ("DELETE FROM reliability.migration WHERE number > 20", "LEDGER_NOT_MIGRATED"),
+        ("DELETE FROM reliability.migration WHERE number > 5", "LEDGER_NOT_MIGRATED"),
         (
             "INSERT INTO reliability.migration (number, name, checksum) VALUES (999, 'new', '')",
             "LEDGER_TOO_NEW",

@@ -144,7 +144,7 @@ MUTANTS = (
     Mutant(
         rule="R2",
         name="a dry run commits",
-        path="sql/migrations/0023_position.sql",
+        path="sql/migrations/0008_commit.sql",
         old="WHERE r.request_id = a.request_id AND r.is_dry_run)",
         new="WHERE r.request_id = a.request_id AND false)",
         tests=("tests/replay/test_identities.py::test_a_dry_run_that_died_is_in_nobodys_way",),
@@ -160,7 +160,7 @@ MUTANTS = (
     Mutant(
         rule="R3",
         name="an older attempt does a replay that has ended",
-        path="sql/migrations/0021_outcome.sql",
+        path="sql/migrations/0004_attempt.sql",
         old="r.granted_after < a.attempt_id AND NOT",
         new="NOT",
         tests=(REQUESTS + "test_a_replay_that_ended_without_its_attempt_is_done_by_a_newer_one",),
@@ -168,7 +168,7 @@ MUTANTS = (
     Mutant(
         rule="R3",
         name="nothing does a replay that has ended",
-        path="sql/migrations/0021_outcome.sql",
+        path="sql/migrations/0004_attempt.sql",
         old="r.granted_after < a.attempt_id AND NOT",
         new="false AND NOT",
         tests=(REQUESTS + "test_a_replay_that_ended_without_its_attempt_is_done_by_a_newer_one",),
@@ -427,7 +427,7 @@ MUTANTS = (
     Mutant(
         rule="E4",
         name="an attempt outlives the one that its batch starts from",
-        path="sql/migrations/0001_ledger.sql",
+        path="sql/migrations/0004_attempt.sql",
         old="       AND predecessor_attempt = NEW.attempt_id\n",
         new="       AND predecessor_attempt <> NEW.attempt_id\n",
         tests=(EMISSION + "test_an_opaque_attempt_falls_with_the_one_that_its_batch_starts_from",),
@@ -552,7 +552,7 @@ MUTANTS = (
     Mutant(
         rule="A1",
         name="an ack without the nonce counts",
-        path="sql/migrations/0007_digest_of_acks.sql",
+        path="sql/migrations/0005_acker.sql",
         old="AND nonce = p_nonce AND status = 'PROCESSING';",
         new="AND status = 'PROCESSING';",
         tests=(ATTEMPTS + "test_the_same_attempt_id_with_another_nonce_is_somebody_else",),
@@ -578,7 +578,7 @@ MUTANTS = (
     Mutant(
         rule="A2",
         name="a Spark task is not fenced",
-        path="sql/migrations/0007_digest_of_acks.sql",
+        path="sql/migrations/0005_acker.sql",
         old="AND nonce = p_nonce AND status = 'PROCESSING';",
         new="AND nonce = p_nonce AND status <> 'COMMITTED';",
         tests=(ATTEMPTS + "test_a_zombie_in_mid_copy_leaves_nothing",),
@@ -653,7 +653,7 @@ MUTANTS = (
     Mutant(
         rule="A6",
         name="an ack counts while the attempt is sealed",
-        path="sql/migrations/0007_digest_of_acks.sql",
+        path="sql/migrations/0005_acker.sql",
         old="AND nonce = p_nonce AND status = 'PROCESSING';",
         new="AND nonce = p_nonce AND status IN ('PROCESSING', 'SEALING');",
         tests=(ATTEMPTS + "test_nothing_acks_while_the_attempt_is_sealed",),
@@ -662,7 +662,7 @@ MUTANTS = (
     Mutant(
         rule="A6",
         name="what was fenced while it was sealed becomes PROCESSED",
-        path="sql/migrations/0012_fewer_round_trips.sql",
+        path="sql/migrations/0005_acker.sql",
         old="       AND nonce = p_nonce AND status = 'SEALING';\n",
         new="       AND nonce = p_nonce AND status <> 'PROCESSING';\n",
         tests=(ATTEMPTS + "test_what_is_ended_while_it_is_sealed_stays_ended",),
@@ -671,7 +671,7 @@ MUTANTS = (
     Mutant(
         rule="A7",
         name="the lease counts from the start of the transaction",
-        path="sql/migrations/0001_ledger.sql",
+        path="sql/migrations/0004_attempt.sql",
         old="           ELSE clock_timestamp() + a.lease END",
         new="           ELSE now() + a.lease END",
         tests=(ATTEMPTS + "test_a_lease_counts_from_the_moment_of_the_progress",),
@@ -772,7 +772,7 @@ MUTANTS = (
     Mutant(
         rule="C3",
         name="a row that was passed over is not missed",
-        path="sql/migrations/0010_commit.sql",
+        path="sql/migrations/0008_commit.sql",
         old="    IF p_keys <> p_applied THEN\n",
         new="    IF p_keys < p_applied THEN\n",
         tests=(COMMITS + "test_a_row_that_is_not_older_than_the_txid_stops_the_commit",),
@@ -780,7 +780,7 @@ MUTANTS = (
     Mutant(
         rule="C3",
         name="a state takes any c",
-        path="sql/migrations/0010_commit.sql",
+        path="sql/migrations/0008_commit.sql",
         old="AND state = p_state AND commit_number = p_commit_number - 1;\n",
         new="AND state = p_state AND commit_number < p_commit_number + 1;\n",
         tests=(COMMITS + "test_a_state_that_has_the_commit_number_already_is_not_changed_again",),
@@ -973,7 +973,7 @@ MUTANTS = (
     Mutant(
         rule="C7",
         name="a parked txid satisfies who asked for it",
-        path="sql/migrations/0010_commit.sql",
+        path="sql/migrations/0008_commit.sql",
         old="     WHERE a.verdict IS DISTINCT FROM 'PARKED'\n",
         new="     WHERE true\n",
         tests=(HISTORY + "test_who_asks_for_a_parked_txid_before_its_turn_is_not_satisfied_by_it",),
@@ -1244,7 +1244,7 @@ MUTANTS = (
     Mutant(
         rule="C12",
         name="the SQL of an audit may write",
-        path="sql/migrations/0019_audits.sql",
+        path="sql/migrations/0007_audit.sql",
         old="    PERFORM set_config('transaction_read_only', 'on', true);\n",
         new="",
         tests=(AUDITS + "test_sql_that_fails_or_writes_fails_the_attempt_and_changes_nothing",),
@@ -1252,9 +1252,9 @@ MUTANTS = (
     Mutant(
         rule="C12",
         name="the SQL of an audit may be several statements",
-        path="sql/migrations/0019_audits.sql",
-        old=") LANGUAGE plpgsql STABLE SET",
-        new=") LANGUAGE plpgsql SET",
+        path="sql/migrations/0007_audit.sql",
+        old=") LANGUAGE plpgsql STABLE\n",
+        new=") LANGUAGE plpgsql\n",
         tests=(AUDITS + "test_sql_that_is_more_than_one_statement_commits_nothing",),
     ),
     Mutant(
@@ -1817,7 +1817,7 @@ MUTANTS = (
     Mutant(
         rule="V8",
         name="rows are in quarantine before their txid commits",
-        path="sql/migrations/0014_set_aside.sql",
+        path="sql/migrations/0006_quarantine.sql",
         old=" WHERE a.status = 'COMMITTED';\n",
         new=";\n",
         tests=(ASIDE + "test_nothing_is_in_quarantine_before_the_commit_or_after_a_rollback",),

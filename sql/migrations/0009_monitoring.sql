@@ -1,17 +1,41 @@
--- What a monitor asks of the ledger: where each topology stands now, and what has committed when.
+-- What a monitor asks: where each topology stands now, what has committed when, and who was told.
 
--- Few rows, however long the history is: the attempts of the last hour, and all that failed.
-CREATE INDEX attempt_by_grant ON reliability.attempt (topology, granted_at);
-CREATE INDEX attempt_that_failed ON reliability.attempt (topology, status, ended_at)
-    WHERE status IN ('FAILED', 'FENCED');
--- The log is written in the order of time: an entry of such an index stands for a hundred pages.
-CREATE INDEX commit_log_by_minute ON reliability.commit_log
-    USING brin (date_bin('1 minute', committed_at, 'epoch'));
-CREATE INDEX commit_log_by_hour ON reliability.commit_log
-    USING brin (date_bin('1 hour', committed_at, 'epoch'));
+-- Where the time of each attempt went, in seconds; a phase that has not ended is NULL.
+CREATE VIEW reliability.attempt_timing AS
+SELECT a.topology, a.txid, a.attempt_id, a.status, a.granted_at,
+       extract(epoch FROM e.ended_at - e.began_at)::float8 AS emit,
+       extract(epoch FROM d.claimed_at - greatest(t.emitted_at, r.opened_at))::float8 AS queue,
+       extract(epoch FROM d.started_at - d.claimed_at)::float8 AS submit,
+       extract(epoch FROM k.began_at - d.started_at)::float8 AS read,
+       extract(epoch FROM k.acked_at - k.began_at)::float8 AS stage,
+       extract(epoch FROM d.ended_at - k.acked_at)::float8 AS exit,
+       extract(epoch FROM a.processed_at - s.sealing_at)::float8 AS seal,
+       extract(epoch FROM l.began_at - a.processed_at)::float8 AS wait,
+       extract(epoch FROM l.committed_at - l.began_at)::float8 AS commit,
+       extract(epoch FROM l.committed_at - greatest(t.emitted_at, r.opened_at))::float8 AS total
+  FROM reliability.attempt a
+  JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid
+  LEFT JOIN reliability.request r ON r.request_id = a.request_id
+  LEFT JOIN reliability.emission e ON (e.topology, e.dag_id, e.run_id)
+                                    = (t.topology, t.dag_id, t.run_id) AND e.status = 'EMITTED'
+  LEFT JOIN reliability.commit_log l ON (l.topology, l.txid, l.attempt_id)
+                                      = (a.topology, a.txid, a.attempt_id)
+  LEFT JOIN LATERAL (
+       SELECT min(claimed_at) AS claimed_at, min(started_at) AS started_at,
+              CASE WHEN bool_and(status = 'DONE') THEN max(ended_at) END AS ended_at
+         FROM reliability.attempt_step
+        WHERE (topology, txid, attempt_id) = (a.topology, a.txid, a.attempt_id)) AS d ON true
+  LEFT JOIN LATERAL (
+       SELECT min(began_at) AS began_at, max(acked_at) AS acked_at FROM reliability.ack
+        WHERE (topology, txid, attempt_id) = (a.topology, a.txid, a.attempt_id)) AS k ON true
+  LEFT JOIN LATERAL (
+       SELECT max(happened_at) AS sealing_at FROM reliability.attempt_event
+        WHERE (topology, txid, attempt_id) = (a.topology, a.txid, a.attempt_id)
+          AND status = 'SEALING') AS s ON true;
 
--- The tables with the staged rows and contributions of a topology in this database: one for each state, its
--- partitions, and attempts' own. Found by their names: to_regclass needs a right that readers may lack.
+-- The tables with the staged rows and contributions of a topology in this database: one for each
+-- state, its partitions, and attempts' own. Found by their names: to_regclass needs a right that
+-- readers may lack.
 CREATE VIEW reliability.contribution_tables AS
 WITH named AS (
      SELECT s.topology, s.state, s.topology || '__' || s.state AS name FROM reliability.state s
@@ -28,14 +52,15 @@ SELECT topology, state, oid::regclass AS relation FROM own
 SELECT o.topology, o.state, i.inhrelid::regclass
   FROM own o JOIN pg_catalog.pg_inherits i ON i.inhparent = o.oid;
 
--- Where each topology stands. 0 where there is nothing to wait for; NULL if nothing has committed yet.
--- attempts and rows_committed read the whole history if they are selected; nothing else does.
+-- Where each topology stands. 0 where there is nothing to wait for; NULL if nothing has committed
+-- yet. attempts and rows_committed read the whole history if they are selected; nothing else does.
 CREATE VIEW reliability.metrics AS
 SELECT p.topology,
        p.next_txid - p.curr_txid AS lag_txids,
        coalesce((SELECT greatest(extract(epoch FROM now() - t.emitted_at), 0)
                    FROM reliability.transaction t
-                  WHERE t.topology = p.topology AND t.txid = p.curr_txid), 0)::float8 AS lag_seconds,
+                  WHERE t.topology = p.topology AND t.txid = p.curr_txid), 0)::float8
+       AS lag_seconds,
        (SELECT count(*) FROM reliability.attempt a WHERE a.topology = p.topology
            AND a.status IN ('PROCESSING', 'SEALING')) AS processing,
        (SELECT count(*) FROM reliability.attempt a WHERE a.topology = p.topology
@@ -54,8 +79,11 @@ SELECT p.topology,
        (SELECT count(*) FROM reliability.quarantined_row q
           JOIN reliability.attempt a USING (topology, txid, attempt_id)
          WHERE q.topology = p.topology AND a.status = 'COMMITTED') AS quarantined_rows,
-       (SELECT coalesce(sum(t.emitted_count), 0)::bigint FROM reliability.transaction t
-         WHERE t.topology = p.topology AND t.committed_attempt IS NOT NULL) AS rows_committed,
+       (SELECT coalesce(sum(coalesce(a.emitted_count, t.emitted_count)), 0)::bigint
+          FROM reliability.transaction t
+          JOIN reliability.attempt a ON (a.topology, a.txid, a.attempt_id)
+                                      = (t.topology, t.txid, t.committed_attempt)
+         WHERE t.topology = p.topology AND a.verdict IS NULL) AS rows_committed,
        p.commit_number AS commits,
        last.committed_at AS last_commit_at,
        extract(epoch FROM last.committed_at - last.began_at)::float8 AS last_commit_seconds,
@@ -77,22 +105,25 @@ SELECT p.topology,
          FROM reliability.contribution_tables c WHERE c.topology = p.topology) AS size ON true
  WHERE p.participant IS NULL;
 
--- What has committed in each minute: first commits, replays and rollbacks, the rows of the batches, and
--- medians in seconds: of the commits, and from a batch's emission to its first commit.
+-- What has committed in each minute, as it was: first commits, replays and rollbacks, also to txid
+-- 0, which is in no table; the rows of the batches that were not parked or skipped; and medians in
+-- seconds: of the commits, and from a batch's emission to its first commit.
 CREATE VIEW reliability.commits_by_minute AS
 SELECT l.topology, date_bin('1 minute', l.committed_at, 'epoch') AS minute,
        count(*) FILTER (WHERE l.kind = 'COMMIT') AS commits,
        count(*) FILTER (WHERE l.kind = 'REPLAY') AS replays,
        count(*) FILTER (WHERE l.kind = 'ROLLBACK') AS rollbacks,
        coalesce(sum(coalesce(a.emitted_count, t.emitted_count))
-                FILTER (WHERE a.verdict IS NULL AND l.kind <> 'ROLLBACK'), 0)::bigint AS rows,
+                FILTER (WHERE a.verdict IS NULL AND l.kind IN ('COMMIT', 'REPLAY')), 0)::bigint
+       AS rows,
        percentile_cont(0.5) WITHIN GROUP (
-           ORDER BY extract(epoch FROM l.committed_at - l.began_at)::float8) AS median_commit_seconds,
+           ORDER BY extract(epoch FROM l.committed_at - l.began_at)::float8)
+       AS median_commit_seconds,
        percentile_cont(0.5) WITHIN GROUP (
            ORDER BY extract(epoch FROM l.committed_at - t.emitted_at)::float8)
            FILTER (WHERE l.kind = 'COMMIT') AS median_seconds
   FROM reliability.commit_log l
-  JOIN reliability.transaction t USING (topology, txid)
+  LEFT JOIN reliability.transaction t USING (topology, txid)
   LEFT JOIN reliability.attempt a ON (a.topology, a.txid, a.attempt_id)
                                    = (l.topology, l.txid, l.attempt_id)
  GROUP BY l.topology, date_bin('1 minute', l.committed_at, 'epoch');
@@ -104,14 +135,16 @@ SELECT l.topology, date_bin('1 hour', l.committed_at, 'epoch') AS hour,
        count(*) FILTER (WHERE l.kind = 'REPLAY') AS replays,
        count(*) FILTER (WHERE l.kind = 'ROLLBACK') AS rollbacks,
        coalesce(sum(coalesce(a.emitted_count, t.emitted_count))
-                FILTER (WHERE a.verdict IS NULL AND l.kind <> 'ROLLBACK'), 0)::bigint AS rows,
+                FILTER (WHERE a.verdict IS NULL AND l.kind IN ('COMMIT', 'REPLAY')), 0)::bigint
+       AS rows,
        percentile_cont(0.5) WITHIN GROUP (
-           ORDER BY extract(epoch FROM l.committed_at - l.began_at)::float8) AS median_commit_seconds,
+           ORDER BY extract(epoch FROM l.committed_at - l.began_at)::float8)
+       AS median_commit_seconds,
        percentile_cont(0.5) WITHIN GROUP (
            ORDER BY extract(epoch FROM l.committed_at - t.emitted_at)::float8)
            FILTER (WHERE l.kind = 'COMMIT') AS median_seconds
   FROM reliability.commit_log l
-  JOIN reliability.transaction t USING (topology, txid)
+  LEFT JOIN reliability.transaction t USING (topology, txid)
   LEFT JOIN reliability.attempt a ON (a.topology, a.txid, a.attempt_id)
                                    = (l.topology, l.txid, l.attempt_id)
  GROUP BY l.topology, date_bin('1 hour', l.committed_at, 'epoch');
@@ -129,7 +162,7 @@ CREATE TABLE reliability.alert (
     alert_id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     topology text NOT NULL,
     kind     text NOT NULL,
-    subject  text NOT NULL,         -- which of its kind: a txid, an attempt, a run, a state
+    subject  text NOT NULL,                 -- which of its kind: a txid, an attempt, a run, a state
     what     text NOT NULL,
     advice   text NOT NULL,
     command  text NOT NULL,
@@ -148,7 +181,7 @@ CREATE INDEX alert_by_end ON reliability.alert (ended_at);
 CREATE TABLE reliability.alert_told (
     alert_id bigint NOT NULL REFERENCES reliability.alert,
     channel  text NOT NULL,
-    is_over  boolean NOT NULL,      -- that it has ended, otherwise that it has begun
+    is_over  boolean NOT NULL,  -- that it has ended, otherwise that it has begun
     told_at  timestamptz NOT NULL DEFAULT clock_timestamp(),
     CONSTRAINT told_once PRIMARY KEY (alert_id, channel, is_over)
 );
@@ -156,9 +189,9 @@ CREATE TABLE reliability.alert_told (
 -- What the last `verify` of each table has found.
 CREATE TABLE reliability.verified (
     topology    text NOT NULL,
-    database    text NOT NULL,      -- '' is the ledger's own
+    database    text NOT NULL,  -- '' is the ledger's own
     state       text NOT NULL,
     verified_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    wrong       text,               -- NULL if nothing is known to be
+    wrong       text,           -- NULL if nothing is known to be
     PRIMARY KEY (topology, database, state)
 );

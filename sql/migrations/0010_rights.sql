@@ -1,39 +1,8 @@
--- What a task that fails before an attempt has begun has met: no attempt could tell it.
-ALTER TABLE reliability.request
-    ADD COLUMN problem_code text,
-    ADD COLUMN problem      text,                -- NULL again when an attempt begins
-    ADD CONSTRAINT problem_has_a_code CHECK ((problem IS NULL) = (problem_code IS NULL));
-
--- What a refreeze replaces, beside the batch, for what is told of attempts that have read it. NULL: an
--- earlier release has refrozen it.
-ALTER TABLE reliability.refreeze
-    ADD COLUMN emitted_xor   bigint,
-    ADD COLUMN emitted_count bigint,
-    ADD CONSTRAINT emitted_is_whole CHECK ((emitted_xor IS NULL) = (emitted_count IS NULL));
-
--- What each attempt has read, or reads: its own batch, or the one that was frozen when it was granted. That
--- is the txid's batch only if nobody has refrozen it since.
-CREATE VIEW reliability.attempt_batch AS
-SELECT a.topology, a.txid, a.attempt_id,
-       coalesce(a.batch_meta, until.batch_meta, t.batch_meta) AS batch_meta,
-       coalesce(a.emitted_xor, until.emitted_xor, t.emitted_xor) AS emitted_xor,
-       coalesce(a.emitted_count, until.emitted_count, t.emitted_count) AS emitted_count
-  FROM reliability.attempt a
-  JOIN reliability.transaction t USING (topology, txid)
-  LEFT JOIN LATERAL (
-       SELECT f.batch_meta, f.emitted_xor, f.emitted_count FROM reliability.refreeze f
-        WHERE f.topology = a.topology AND f.txid = a.txid AND f.refrozen_at > a.granted_at
-        ORDER BY f.refrozen_at LIMIT 1) AS until ON true;
-
--- Whether an attempt of a dry run reads what a refreeze would freeze, and so without the corrections that
--- the refreeze would end.
-ALTER TABLE reliability.attempt ADD COLUMN as_refrozen boolean NOT NULL DEFAULT false;
-
--- Raise insufficient_privilege, with the GRANTs that are missing, unless this role has the given rights on
--- the tables of states, those on the ledger with which attempts are staged, sealed, committed and tried out,
--- and that to make the temporary tables of a commit.
+-- Raise insufficient_privilege, with the GRANTs that are missing, unless this role has the given
+-- rights on the tables of states, those on the ledger with which attempts are staged, sealed,
+-- committed and tried out, and that to make the temporary tables of a commit.
 CREATE FUNCTION reliability.check_rights(p_schemas text[], p_tables text[], p_rights text[])
-RETURNS void LANGUAGE plpgsql AS $$
+RETURNS void LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     v_lacking text[];
 BEGIN
@@ -87,16 +56,4 @@ BEGIN
                   HINT = (SELECT string_agg(format('GRANT %s TO %I;', what, current_user), ' ')
                             FROM unnest(v_lacking) AS what);
     END IF;
-END $$;
-
--- The ledger's functions find only Postgres's own functions, operators and types without a schema,
--- whatever the path of the session that calls them is: that of an earlier release, of a reader of a view.
-DO $$
-DECLARE
-    v_function regprocedure;
-BEGIN
-    FOR v_function IN SELECT oid FROM pg_catalog.pg_proc
-                       WHERE pronamespace = 'reliability'::regnamespace LOOP
-        EXECUTE format('ALTER ROUTINE %s SET search_path = pg_catalog, pg_temp', v_function);
-    END LOOP;
 END $$;
