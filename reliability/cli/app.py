@@ -249,8 +249,7 @@ def module_of(connection: LedgerConnection, topology: str) -> str:
     (row,) = rows_of(connection, "module_of_topology", topology=topology)
     if not row["module"]:
         raise TopologyNotFound(
-            f"the ledger does not know the module of {topology}: it last emitted with an older "
-            "release",
+            f"the ledger does not know the module of {topology}: its process function names none",
             remedy="give it with --module.",
         )
     return str(row["module"])

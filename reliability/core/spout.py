@@ -180,7 +180,7 @@ def _read_part(values: Mapping[str, Any]) -> ItemPart:
 def read_parts(items: Sequence[Mapping[str, Any]]) -> tuple[ItemPart, ...]:
     """Read the parts of the items that `BatchMeta.to_json` wrote.
 
-    :raises SourceItemUnknown: an earlier release wrote an item of a class that is not imported
+    :raises SourceItemUnknown: an item says neither its part nor a class that is imported
     :raises LedgerCorruption: they cannot be read
     """
     try:

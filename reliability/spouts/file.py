@@ -59,9 +59,9 @@ from reliability.spouts.ddl import read_ddl
 from reliability.spouts.drift import REFUSE, check_batch, check_files, check_policy, drifted
 from reliability.spouts.file_frame import file_frame
 from reliability.spouts.file_item import FileItem, ordinals
-from reliability.spouts.filesystem import find_files, find_with_spellings, stat
+from reliability.spouts.filesystem import find_files, stat
 from reliability.spouts.limits import Limits, cut_files
-from reliability.spouts.names import check_name, is_utf8, locate, spellings
+from reliability.spouts.names import check_name, is_utf8, locate, names_of
 from reliability.spouts.patterns import check_pattern, for_interval, is_timed
 from reliability.spouts.records import UTF_8, TextFormat
 from reliability.spouts.table_formats import check_no_table
@@ -208,10 +208,10 @@ class FileSpout:
         Files that a txid has as a whole are not opened.
         """
         pattern = for_interval(self.pattern, interval)
-        found = find_with_spellings(pattern)
+        found = find_files(pattern)
         if not found and not self.allow_empty:
             raise NothingToEmit(f"no file matches {locate(pattern)}")
-        files = spellings(found)
+        files = {path: names_of(path) for path in found}
         known = allocated.which([n for names in files.values() for n in names if is_utf8(n)])
         new = {path: names for path, names in files.items() if known.isdisjoint(names)}
         for path in new:

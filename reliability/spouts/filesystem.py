@@ -52,32 +52,24 @@ def find_files(pattern: str) -> list[str]:
 
     :raises SourceUnreadable: a folder cannot be listed, or symbolic links give a file two paths
     """
-    return list(find_with_spellings(pattern))
-
-
-def find_with_spellings(pattern: str) -> dict[str, str]:
-    """Return the files that match a glob: path -> the path as the pattern spells it.
-
-    :raises SourceUnreadable: a folder cannot be listed, or symbolic links give a file two paths
-    """
     pattern = without_file_scheme(pattern)
     try:
         found = _find_remote(pattern) if is_uri(pattern) else _find_local(pattern)
     except OSError as error:  # pyarrow's I/O errors are subclasses
         raise SourceUnreadable(f"{pattern} cannot be listed: {error}") from error
-    return dict(sorted(found.items()))
+    return sorted(found)
 
 
-def _find_local(pattern: str) -> dict[str, str]:
+def _find_local(pattern: str) -> set[str]:
     folder, parts = _local_parts(pattern)
-    found: dict[str, str] = {}
+    found = set()
     identities: dict[str, str] = {}
     for below in _walk(os.path.join(home(), folder), parts, asks_for_files(parts)):
         listed = os.path.join(folder, below) if has_wildcard(pattern) else pattern
         parent, name = os.path.split(listed)
         if parent not in identities:
             identities[parent] = identity_of_folder(parent)
-        found.setdefault(os.path.join(identities[parent], name), listed)
+        found.add(os.path.join(identities[parent], name))
     _check_links(found)
     return found
 
@@ -173,24 +165,23 @@ def _check_links(paths: Iterable[str]) -> None:
             )
 
 
-def _find_remote(pattern: str) -> dict[str, str]:
+def _find_remote(pattern: str) -> set[str]:
     from pyarrow.fs import FileSelector, FileType
 
     scheme, authority, path = split_uri(pattern)
     parts = _remote_parts(path)
     if not parts:
-        return {}
+        return set()
     filesystem, root = _remote(scheme, authority)
     _forget_listings(filesystem)
     folders, wanted = split(parts)
     folder = "/".join(folders)
-    written = "/".join(split(path.split("/"))[0])
     selector = FileSelector(
         f"{root}{folder}".rstrip("/") or "/",
         allow_not_found=True,
         recursive=len(wanted) > 1 or wanted[-1] == ANY_FOLDERS,
     )
-    found = {}
+    found = set()
     for info in filesystem.get_file_info(selector):
         below = _below(info.path, f"{root}{folder}")
         if not matches(wanted, below.split("/")):
@@ -198,11 +189,7 @@ def _find_remote(pattern: str) -> dict[str, str]:
         if info.type == FileType.Directory and asks_for_files(wanted):
             raise _folder_error(f"{scheme}://{info.path}")
         if info.type == FileType.File:
-            uri, as_written = (
-                f"{scheme}://{authority}/" + "/".join(filter(None, [start, below]))
-                for start in (folder, written)
-            )
-            found[uri] = as_written
+            found.add(f"{scheme}://{authority}/" + "/".join(filter(None, [folder, below])))
     return found
 
 

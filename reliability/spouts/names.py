@@ -8,7 +8,6 @@ keeps the scheme of the pattern.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
 from urllib.parse import unquote, urlsplit
 
 from reliability.core.errors import SourceUnreadable
@@ -100,24 +99,22 @@ def _is_same_folder(one: str, other: str) -> bool:
         return False
 
 
-def spellings(found: Mapping[str, str]) -> dict[str, list[str]]:
-    """Return the names that a ledger may have for each file; the first is the current one.
+def names_of(path: str) -> list[str]:
+    """Return the names that the ledger may have for a file; the first is the current one.
 
-    Earlier releases wrote a path as the pattern spelled it, even an absolute one inside
-    RELIABILITY_HOME, and a URI with the pattern's scheme.
-
-    :param found: path -> the path as the pattern spells it
+    A file inside RELIABILITY_HOME has an absolute path in it if it was emitted before the variable
+    was set.
     """
+    if is_uri(path):
+        return [identity_of_uri(path)]
     homes = (str(home()), os.path.abspath(named_home() or ""))
-    known = {}
-    for path, as_in_pattern in found.items():
-        scheme, _, rest = path.partition("://")
-        if not is_uri(path):
-            names = [path, *(os.path.join(place, path) for place in homes)]
-        else:
-            names = [f"{s}://{rest}" for s in schemes_of_store(scheme)]
-        known[path] = list(dict.fromkeys([*names, as_in_pattern]))
-    return known
+    return list(dict.fromkeys([path, *(os.path.join(place, path) for place in homes)]))
+
+
+def identity_of_uri(uri: str) -> str:
+    """Return the name that the ledger gives to a URI, with any scheme of its store."""
+    scheme, _, rest = uri.partition("://")
+    return f"{schemes_of_store(scheme)[0]}://{rest}"
 
 
 def identity_of_file(path: str) -> str:
@@ -128,8 +125,7 @@ def identity_of_file(path: str) -> str:
     """
     path = without_file_scheme(path)
     if is_uri(path):
-        scheme, _, rest = path.partition("://")
-        return f"{schemes_of_store(scheme)[0]}://{rest}"
+        return identity_of_uri(path)
     folder, _, name = path.rpartition("/")
     folder = identity_of_folder(folder or ("/" if path.startswith("/") else "."))
     return f"{folder}/{name}" if folder else name

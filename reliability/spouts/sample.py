@@ -17,7 +17,6 @@ from reliability.spouts.file_item import FileItem
 from reliability.spouts.filesystem import find_files
 from reliability.spouts.names import is_uri, locate
 from reliability.spouts.patterns import for_interval, match_any_interval
-from reliability.spouts.source_table import NEWEST_ID
 from reliability.spouts.table import TableKeys, TableSpout
 
 if TYPE_CHECKING:
@@ -144,13 +143,11 @@ def _of_table(spout: TableSpout, rows: int) -> Sample:
     """Take the first keys of a table, without the lock that an emission takes."""
     table = spout.source_table
     table.columns(spout.columns, spout.lag_column)
-    keys, total = table.present(_ALL_KEYS, NEWEST_ID)
+    keys, total = table.present(_ALL_KEYS)
     if not total.count:
         raise NothingToEmit(f"table {spout.table} is empty")
     first = write_ranges(cut_ranges(read_ranges(keys), rows)[0])
-    fold: Fold = table.fold(first, NEWEST_ID)
-    item = TableKeys(
-        table=spout.source, keys=first, rows=fold.count, xor=fold.xor, id_version=NEWEST_ID
-    )
+    fold: Fold = table.fold(first)
+    item = TableKeys(table=spout.source, keys=first, rows=fold.count, xor=fold.xor)
     meta = BatchMeta(items=(item,), emitted=fold)
     return Sample(spout=spout, meta=meta, rows=None, of=total.count)

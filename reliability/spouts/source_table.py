@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
     from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 
-NEWEST_ID = 2  # the newest version of tuple ids: the statements tuple_id_<version>
 KEY_TYPES = ("smallint", "integer", "bigint")
 _TABLES = ("r", "p")  # tables and partitioned ones, as pg_class calls them
 _OTHER_KINDS = {
@@ -148,7 +147,7 @@ class SourceTable:
             found = [read_ranges(keys) for keys in (row["late"], row["fresh"])]
             pieces = [piece for ranges in found for piece in cut_ranges(ranges, max_rows)]
             batches = [write_ranges(piece) for piece in pieces]
-            folds = [(keys, self._fold(tx, keys, NEWEST_ID)) for keys in batches]
+            folds = [(keys, self._fold(tx, keys)) for keys in batches]
             return folds, row["changed"]
 
     def _is_settled(self, lag: tuple[str, int] | None) -> Composable:
@@ -158,42 +157,32 @@ class SourceTable:
             return SQL("true")
         return self._compose("older_than_lag", column=_identifier(lag[0]))
 
-    def fold(self, keys: str, id_version: int) -> Fold:
+    def fold(self, keys: str) -> Fold:
         """Return the fold of the tuple ids of the rows that now have these keys."""
         with self.transaction() as tx:
-            return self._fold(tx, keys, id_version)
+            return self._fold(tx, keys)
 
-    def present(self, keys: str, id_version: int) -> tuple[str, Fold]:
+    def present(self, keys: str) -> tuple[str, Fold]:
         """Return which of these keys exist now, and the fold of their rows' tuple ids."""
         with self.transaction() as tx:
             tx.run("isolate_source")
             row = tx.one(self._compose("present_source_keys", **self._wanted()), keys=keys)
-            return row["keys"], self._fold(tx, row["keys"], id_version)
+            return row["keys"], self._fold(tx, row["keys"])
 
-    def _fold(self, tx: DatabaseTransaction, keys: str, id_version: int) -> Fold:
-        parts = {"tuple_id": self._tuple_id(id_version), **self._wanted()}
+    def _fold(self, tx: DatabaseTransaction, keys: str) -> Fold:
+        parts = {"tuple_id": self._compose("tuple_id"), **self._wanted()}
         row = tx.one(self._compose("fold_source_keys", **parts), keys=keys)
         return Fold(row["xor"], row["count"])
 
-    def queries(self, columns: Sequence[str], parts: Sequence[tuple[str, int]]) -> list[str]:
-        """Return a query for each part, which selects these columns and `_x`.
-
-        :param parts: keys, and the version of the tuple ids of their rows
-        """
+    def queries(self, columns: Sequence[str], parts: Sequence[str]) -> list[str]:
+        """Return a query for each of these ranges of keys, which selects these columns and `_x`."""
         from psycopg2.sql import SQL, Literal
 
         read = SQL(", ").join([_identifier("source", column) for column in columns])
         with self.transaction() as tx:
-            return [
-                self._compose(
-                    "source_rows", columns=read, tuple_id=self._tuple_id(version), **self._wanted()
-                ).as_string(tx.cursor)
-                % {"keys": Literal(keys).as_string(tx.cursor)}
-                for keys, version in parts
-            ]
-
-    def _tuple_id(self, version: int) -> Composed:
-        return self._compose(f"tuple_id_{version}")
+            wanted = {"tuple_id": self._compose("tuple_id"), **self._wanted()}
+            query = self._compose("source_rows", columns=read, **wanted).as_string(tx.cursor)
+            return [query % {"keys": Literal(keys).as_string(tx.cursor)} for keys in parts]
 
     def _wanted(self) -> dict[str, Composed]:
         return {"has_wanted_key": self._compose("has_wanted_key")}

@@ -26,7 +26,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, ClassVar
 
 from reliability.core.column import quoted
-from reliability.core.errors import InvalidDefinition, LedgerCorruption, SourceChanged
+from reliability.core.errors import InvalidDefinition, SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
 from reliability.core.lineage import Dataset
@@ -42,7 +42,7 @@ from reliability.core.spout import (
 from reliability.core.types import as_spark_writes
 from reliability.deployment.settings import database_dsn
 from reliability.spark.frames import check_source_columns, with_count
-from reliability.spouts.source_table import NEWEST_ID, SourceTable
+from reliability.spouts.source_table import SourceTable
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -57,8 +57,6 @@ class TableKeys:
 
     :param table: the table and its database, as `TableSpout.source` writes them
     :param keys: exactly the keys that existed, an int8multirange
-    :param id_version: which hash of the key is a row's tuple id. A batch keeps the version that it
-        was frozen with; a batch that names none has version 1
     """
 
     kind: ClassVar[str] = "table"
@@ -67,15 +65,6 @@ class TableKeys:
     keys: str
     rows: int
     xor: int
-    id_version: int = 1
-
-    def __post_init__(self) -> None:
-        if self.id_version not in range(1, NEWEST_ID + 1):
-            raise LedgerCorruption(
-                f"a batch of table {self.table} has tuple ids of version {self.id_version}; this "
-                f"release reads versions up to {NEWEST_ID}",
-                remedy="install the release that emitted the batch, or a later one.",
-            )
 
     @property
     def identity(self) -> str:
@@ -162,9 +151,7 @@ class TableSpout:
         if txids := ", ".join(str(txid) for txid in changed if txid > 0):
             raise SourceChanged(f"table {self.table}: rows that txid {txids} has read are gone")
         return [
-            TableKeys(
-                table=self.source, keys=keys, rows=fold.count, xor=fold.xor, id_version=NEWEST_ID
-            )
+            TableKeys(table=self.source, keys=keys, rows=fold.count, xor=fold.xor)
             for keys, fold in batches
         ]
 
@@ -179,7 +166,7 @@ class TableSpout:
     def verify(self, meta: BatchMeta) -> None:
         """Raise SourceChanged if a row of the batch is gone or has another key."""
         for item in _tables(meta.items):
-            found = self.source_table.fold(item.keys, item.id_version)
+            found = self.source_table.fold(item.keys)
             if found != Fold(item.xor, item.rows):
                 raise SourceChanged(
                     f"table {self.table}: {item.rows} rows were emitted, {found.count} of them "
@@ -192,10 +179,8 @@ class TableSpout:
         return [item for item in found if item.rows]
 
     def _refresh(self, item: TableKeys) -> TableKeys:
-        keys, fold = self.source_table.present(item.keys, NEWEST_ID)
-        if keys == item.keys:
-            return item
-        return replace(item, keys=keys, rows=fold.count, xor=fold.xor, id_version=NEWEST_ID)
+        keys, fold = self.source_table.present(item.keys)
+        return replace(item, keys=keys, rows=fold.count, xor=fold.xor)
 
     def datasets(self, items: Sequence[SourceItem]) -> Sequence[Dataset]:
         """Return the table, with the rows of the items."""
@@ -218,7 +203,7 @@ class TableSpout:
         """
         columns = self.source_table.columns(self.columns, types=self.types)
         parts = [
-            (write_ranges(part), item.id_version)
+            write_ranges(part)
             for item in _tables(meta.items)
             for part in cut_ranges(read_ranges(item.keys), ROWS_AT_ONCE)
         ]

@@ -8,6 +8,8 @@ values count: after `reliability alter` has widened a column, its rows have othe
 
 from __future__ import annotations
 
+from functools import reduce
+
 DIGEST = "_digest"  # the column of a staged frame that has each row's hash; it is not stored
 _MODULUS = 2**64
 
@@ -17,11 +19,6 @@ def plus(one: int, other: int) -> int:
     return (one + other + _MODULUS // 2) % _MODULUS - _MODULUS // 2
 
 
-def format_digest(rows: int, digests: list[int | None]) -> str | None:
-    """Return the digest of all partitions as `rows:sum`; None if one of them has none."""
-    total = 0
-    for digest in digests:
-        if digest is None:  # acked by an earlier release
-            return None
-        total = plus(total, digest)
-    return f"{rows}:{total}"
+def format_digest(rows: int, digests: list[int]) -> str:
+    """Return the digest of all partitions as `rows:sum`."""
+    return f"{rows}:{reduce(plus, digests, 0)}"

@@ -194,10 +194,6 @@ class StateTables:
             header=header_of(self),
         )
 
-    def secure_view(self) -> Composed:
-        """Make a view that an earlier release has created a security barrier."""
-        return SQL("ALTER VIEW {} SET (security_barrier = true)").format(self.target)
-
     def drop_view(self) -> Composed:
         """Drop the target that is a view; fail if something depends on it."""
         return SQL("DROP VIEW IF EXISTS {}").format(self.target)

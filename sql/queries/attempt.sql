@@ -208,8 +208,7 @@ SELECT s.sink, s.step, s.partitions, s.ack_val, s.unacked,
 
 -- begin_seal --
 -- First step of the seal: from now on nothing acks. Returns the batch, and of each sink what has acked
--- and its table, if it has one of its own; no row: the attempt is no longer PROCESSING. A digest is
--- NULL if an earlier release has acked.
+-- and its table, if it has one of its own; no row: the attempt is no longer PROCESSING.
 SELECT batch_meta, emitted_xor, emitted_count, sinks
   FROM reliability.begin_seal(%(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(task)s);
 

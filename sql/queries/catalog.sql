@@ -10,13 +10,6 @@ SELECT attname AS name, format_type(atttypid, atttypmod) AS type,
  WHERE attrelid = to_regclass(%(table)s) AND attnum > 0 AND NOT attisdropped
  ORDER BY attnum;
 
--- views_without_barrier --
--- Which of these views say nothing of a security barrier: an earlier release has created them.
-SELECT name AS view FROM unnest(%(views)s::text[]) AS name
-  JOIN pg_catalog.pg_class c ON c.oid = to_regclass(name) AND c.relkind = 'v'
- WHERE NOT EXISTS (SELECT FROM unnest(c.reloptions) AS option
-                    WHERE option LIKE 'security\_barrier=%%');
-
 -- unique_keys --
 -- The unique keys that ON CONFLICT can use; NULL is a value like any other.
 SELECT array_agg(a.attname::text ORDER BY a.attname) AS columns

@@ -45,13 +45,9 @@ SELECT EXISTS (
           AND i.indisunique AND i.indisvalid AND i.indpred IS NULL AND i.indnkeyatts = 1
           AND a.attname = %(key)s) AS is_unique;
 
--- tuple_id_1 --
--- For batches that were frozen before version 2: folds the halves of the key into one, so that only
--- 32 bits distinguish two rows.
-hashint8extended(source.{key}, 42)
-
--- tuple_id_2 --
--- All 64 bits of the key count, and the collation of the database does not.
+-- tuple_id --
+-- All 64 bits of the key count, as they do not in hashint8extended(), which folds its halves into one;
+-- and the collation of the database does not.
 hashtextextended(source.{key}::text COLLATE "C", 42)
 
 -- source_keys --

@@ -8,7 +8,7 @@ import pytest
 
 from reliability import Count, State, Sum, Topology
 from reliability.core import spout as core_spout
-from reliability.core.errors import RowsUnaccounted, SourceChanged, SourceItemUnknown
+from reliability.core.errors import RowsUnaccounted, SourceChanged
 from reliability.core.leases import Leases
 from reliability.core.spout import SpoutKind
 from reliability.ledger.connection import LedgerConnection
@@ -139,24 +139,3 @@ def test_a_sweep_commits_an_opaque_batch_of_items_that_it_does_not_know(
     assert later.emit(None) == [3]
     later.transact(3)
     assert rows(connection, "SELECT rows, total FROM numbers") == [(6, 33)]
-
-
-def test_a_batch_of_an_earlier_release_waits_for_a_process_that_knows_its_items(
-    document, pipeline, connection, monkeypatch
-):
-    """E4: it does not say what a commit needs of its items; the attempt stays PROCESSED."""
-    first = pipeline(topology(document, kind=SpoutKind.OPAQUE))
-    first.emit(None)
-    first.process(1)
-    with connection.transaction() as tx:
-        tx.cursor.execute(
-            "UPDATE reliability.attempt SET batch_meta = (SELECT jsonb_agg(item - '_part')"
-            " FROM jsonb_array_elements(batch_meta) AS item)"
-        )
-    with monkeypatch.context() as without_module:
-        without_module.delitem(core_spout._ITEM_TYPES, "json_document")
-        with pytest.raises(SourceItemUnknown, match="json_document"):
-            sweep(LedgerConnection(connection.dsn), "numbers", Leases(overdue=0))
-    assert rows(connection, "SELECT status FROM reliability.attempt") == [("PROCESSED",)]
-    first.transact(1)
-    assert rows(connection, "SELECT status FROM reliability.attempt") == [("COMMITTED",)]

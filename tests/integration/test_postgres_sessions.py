@@ -174,7 +174,7 @@ def test_a_temporary_table_takes_no_name_of_postgres(connection):
 
 
 def test_the_ledgers_functions_have_the_path_in_any_session(connection):
-    """S4: an earlier release calls them with a path of its own."""
+    """S4: who reads a view calls them with a path of their own."""
     own = (
         "SELECT oid::regprocedure::text FROM pg_proc"
         " WHERE pronamespace = 'reliability'::regnamespace"

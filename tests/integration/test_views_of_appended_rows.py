@@ -34,7 +34,7 @@ from reliability.transaction.process.attempt import end_attempt
 from reliability.transaction.topology.alter import alter
 from reliability.transaction.topology.lifecycle import declare
 from tests.replay.shop import Shop, made
-from tests.support.fix_postgres import database_of, own_session, rows, run_as_admin
+from tests.support.fix_postgres import own_session, rows
 
 VALUES = {"word": Append("word", "text"), "price": Append("price", "numeric(14,2)")}
 VIEWED = State("viewed", key={"k": "bigint"}, values=VALUES, as_view=True)
@@ -112,41 +112,6 @@ def test_a_reader_s_function_sees_no_row_that_does_not_count(shop, connection):
     shop.deliver(made(2))
     shop.process(2)
     assert peeked(connection) == 6
-
-
-BARRIER = "SELECT reloptions FROM pg_class WHERE oid = 'public.viewed'::regclass"
-
-
-def test_a_view_of_an_earlier_release_becomes_a_barrier_with_the_next_emission(shop, connection):
-    """H11: a person who has set it otherwise is not overruled, and a reader holds up nothing."""
-    shop.transact(1)
-    with connection.transaction() as tx:
-        tx.run(SQL("ALTER VIEW public.viewed RESET (security_barrier)"))
-    with closing(own_session(connection.dsn)) as session, session.cursor() as reader:
-        reader.execute("SELECT FROM public.viewed")
-        shop.deliver(made(2))
-        assert rows(connection, BARRIER) == [(None,)]
-    shop.deliver(made(3))
-    assert rows(connection, BARRIER) == [(["security_barrier=true"],)]
-    with connection.transaction() as tx:
-        tx.run(SQL("ALTER VIEW public.viewed SET (security_barrier = false)"))
-    shop.deliver(made(4))
-    assert rows(connection, BARRIER) == [(["security_barrier=false"],)]
-
-
-def test_a_view_of_another_owner_is_no_barrier_and_holds_up_no_emission(shop, connection, caplog):
-    """H11: only the owner may alter it, so a warning says what to run."""
-    shop.transact(1)
-    owned = (
-        "ALTER VIEW public.viewed OWNER TO postgres",
-        "GRANT ALL ON public.viewed TO reliability",
-    )
-    reset = "ALTER VIEW public.viewed RESET (security_barrier)"
-    run_as_admin(reset, *owned, database=database_of(connection.dsn))
-    assert shop.deliver(made(2)) == [2]
-    assert rows(connection, BARRIER) == [(None,)]
-    assert "must be owner of view viewed" in caplog.text
-    assert "ALTER VIEW" in caplog.text
 
 
 def test_a_row_is_explained_by_the_index_though_its_key_has_a_leaky_comparison(connection):

@@ -373,7 +373,7 @@ def test_each_change_tells_its_own_differences(connection, east):
 
 
 def test_a_declaration_says_whether_txids_share_a_commit(connection, east):
-    """C5, C6: so does that of a topology that an older release has declared."""
+    """C5, C6: each one does, whatever the ledger has."""
     states = [
         OpaqueState("grouped_here", values={"n": Count()}),
         State("grouped_east", values={"n": Count()}, database="east"),

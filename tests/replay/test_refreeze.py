@@ -17,15 +17,11 @@ from reliability.core.errors import (
     SourceChanged,
 )
 from reliability.core.fold import Fold
-from reliability.core.request import TaskTry
 from reliability.core.spout import BatchMeta, NoItems
 from reliability.transaction.correct.rollback import release, roll_back
-from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.inspect.since import committed_batches
 from tests.replay.shop import Shop, made
-from tests.support.fix_pipeline import january, write_parquet
-from tests.support.fix_pipeline import shop as shop_of
-from tests.support.runner import TransactionRunner
+from tests.support.fix_pipeline import write_parquet
 
 
 @pytest.fixture
@@ -189,36 +185,6 @@ def test_files_that_changed_went_and_came_back(tmp_path):
     os.remove(tmp_path / "b.parquet")
     found = [(item.source.rpartition("/")[2], item.rows) for item in spout.refresh(meta)]
     assert found == [("a.parquet", 5), ("c.parquet", 2)]
-
-
-# What the first release knew of a file.
-AS_BEFORE = """
-UPDATE reliability.transaction
-   SET batch_meta = (SELECT jsonb_agg(item - ARRAY['etag', 'is_text', 'first_group', 'last_group',
-                                                   'first_row', 'group_bytes'])
-                       FROM jsonb_array_elements(batch_meta) AS item)
-"""
-
-
-def test_a_batch_of_which_an_earlier_release_wrote_less_is_frozen_anew(tmp_path, connection):
-    """It was taken for one that is being processed: what is stored was compared as read."""
-
-    def rows(n):
-        return [{"customer": i, "day": date(2026, 1, 1), "price": Decimal(i)} for i in range(n)]
-
-    path = write_parquet(tmp_path / "1997-01" / "a.parquet", rows(2))
-    runner = TransactionRunner(shop_of(tmp_path), connection)
-    who = TaskContact(
-        run=Run(dag_id="shop", run_id="january"), task="emit", this_try=TaskTry(max_tries=0)
-    )
-    assert runner.emit(january(), who, max_batches=9) == [1]
-    with connection.transaction() as tx:
-        tx.cursor.execute(AS_BEFORE)
-    assert runner.refreeze(1, "nothing has changed") is None
-    write_parquet(path, rows(5))
-    meta = runner.refreeze(1, "a wrong delivery")
-    assert meta
-    assert meta.emitted.count == 5
 
 
 def test_a_piece_of_a_file_cannot_be_frozen_anew(tmp_path):

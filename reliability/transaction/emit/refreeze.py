@@ -62,7 +62,6 @@ def refreeze(
         changed = tx.first(
             "refreeze_batch",
             reason=reason,
-            # compare stored data: an earlier release may have stored fewer fields
             old_batch=as_json(exchange.stored),
             batch_meta=as_json(new.to_json()),
             emitted_xor=new.emitted.xor,

@@ -111,7 +111,7 @@ def _begin_seal(connection: LedgerConnection, grant: Grant, task: str) -> Row | 
 @dataclass(frozen=True, slots=True)
 class _Staged:
     rows: int
-    digest: str | None
+    digest: str
 
 
 def _check_staged(

@@ -9,15 +9,10 @@ from typing import Any
 
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
-from reliability.core.errors import (
-    LedgerBusy,
-    RightMissing,
-    StateDefinitionChanged,
-    TargetTableTaken,
-)
+from reliability.core.errors import StateDefinitionChanged, TargetTableTaken
 from reliability.core.state import State
 from reliability.core.texts import as_json
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction
 from reliability.states.alteration import StateChange
 from reliability.states.migration import TableMigration, inspect
 from reliability.states.tables import StateTables, check_rights
@@ -73,32 +68,6 @@ def check_states(tx: DatabaseTransaction, topology: Topology, database: str = CO
         raise _changed(tx, topology.name, states, declared | names, what + str(sorted(names)))
     for state in states:
         _is_declared(tx, topology.name, state)
-
-
-def secure_views(connection: LedgerConnection, topology: Topology, database: str) -> None:
-    """Make the views of an earlier release security barriers (H11); leave those that a person set.
-
-    It waits for readers only shortly, and others behind it: the next emission tries again.
-    """
-    viewed = [s for s in topology.states if s.as_view and s.database == database]
-    tables = {one.target_name: one for one in (StateTables(topology.name, s) for s in viewed)}
-    if not tables:
-        return
-    try:
-        with connection.transaction() as tx:
-            tx.queue("set_lock_timeout", seconds=_VIEW_PATIENCE_SECONDS)
-            for row in tx.all("views_without_barrier", views=sorted(tables)):
-                tx.run(tables[row["view"]].secure_view())
-    except LedgerBusy as error:
-        logger.info("the views of %s are no security barriers yet: %s", topology.name, error)
-    except RightMissing as error:  # another role owns a view
-        logger.warning(
-            "the views of %s are no security barriers: %s; their owner is to run ALTER VIEW … SET "
-            "(security_barrier = true) for each of %s",
-            topology.name,
-            error.what,
-            ", ".join(sorted(tables)),
-        )
 
 
 def declared_tables(tx: DatabaseTransaction, topology: str) -> list[StateTables]:

@@ -8,7 +8,7 @@ from reliability.core.errors import TopologyUnknown
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror, lock_topology
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
-from reliability.transaction.topology.declare import declare_states, secure_views
+from reliability.transaction.topology.declare import declare_states
 from reliability.transaction.topology.participants import declare_participants
 from reliability.transaction.topology.redeclare import forget_changed_states, has_changed_freely
 
@@ -26,13 +26,10 @@ def declare(connection: LedgerConnection, topology: Topology) -> None:
         with connection.transaction() as tx:
             has_committed = lock_topology(tx, topology.name)["commit_number"] > 0
             declare_states(tx, topology, COORDINATOR, has_committed=has_committed)
-        secure_views(connection, topology, COORDINATOR)
         for participant in participants:
             with naming_database(participant.name), participant.connection.transaction() as tx:
                 lock_mirror(tx, topology.name)
                 declare_states(tx, topology, participant.name, has_committed=has_committed)
-            with naming_database(participant.name):
-                secure_views(participant.connection, topology, participant.name)
 
 
 def adopt_definitions(connection: LedgerConnection, topology: Topology) -> None:
