@@ -123,7 +123,7 @@ class Pipeline:
 
     def _next_txid(self) -> int:
         with self.connection.transaction() as tx:
-            row = tx.first("next_txid", topology=self.topology.name)
+            row = tx.first("topology_position", topology=self.topology.name)
         return int(row["next_txid"]) if row else 1
 
     def _written(self) -> int:
@@ -311,7 +311,7 @@ def commit_all(dsn: str, topology: str, ready: Any, ended: Any) -> None:
     """Commit what is processed, when the others are ready too."""
     with LedgerConnection(dsn) as connection:
         with connection.transaction() as tx:
-            tx.one("next_txid", topology=topology)
+            tx.one("topology_position", topology=topology)
         ready.wait()
         assert len(drain(connection, topology)) == COMMITS
         ended.wait()

@@ -246,7 +246,7 @@ def topology_from_code(
 def module_of(connection: LedgerConnection, topology: str) -> str:
     """Return the module that is recorded in the ledger."""
     check_known(connection, topology)
-    (row,) = rows_of(connection, "module_of_topology", topology=topology)
+    (row,) = rows_of(connection, "topology_details", topology=topology)
     if not row["module"]:
         raise TopologyNotFound(
             f"the ledger does not know the module of {topology}: its process function names none",

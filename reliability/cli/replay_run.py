@@ -121,7 +121,7 @@ class ReplayRun:
         with self._connection.transaction() as tx:
             lock_topology(tx, self._topology)
             check_committed(tx, self._topology, txids)
-            if skip := tx.first("skipped_of_txids", txids=list(txids), topology=self._topology):
+            if skip := tx.first("skips_of_txids", txids=list(txids), topology=self._topology):
                 raise TxidSkipped(str(skipped_of(skip)))
             who = replace(self._who, reason=reason)
             self._requests = {

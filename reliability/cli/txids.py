@@ -81,7 +81,7 @@ def _rows(
 
 
 def _emitted(connection: LedgerConnection, topology: str) -> int:
-    (row,) = rows_of(connection, "next_txid", topology=topology)
+    (row,) = rows_of(connection, "topology_position", topology=topology)
     return int(row["next_txid"]) - 1
 
 

@@ -168,7 +168,7 @@ def keep(tx: DatabaseTransaction, number: int) -> None:
 
 def drop_all(tx: DatabaseTransaction, tables: StateTables) -> None:
     """Drop the tables of all attempts of a state."""
-    for row in tx.all("tables_of_state", topology=tables.topology, state=tables.state.name):
+    for row in tx.all("tables_of_attempts", topology=tables.topology, state=tables.state.name):
         drop(tx, row["table_id"])
 
 

@@ -327,8 +327,3 @@ UPDATE reliability.transaction t
          WHERE b.topology = t.topology AND b.txid = t.txid - 1
            AND b.attempt_id = a.predecessor_attempt AND b.status IN ('COMMITTED', 'REPLACED')))
 RETURNING t.batch_meta, t.emitted_xor, t.emitted_count;
-
--- interval_of_txid --
--- The data interval of a txid.
-SELECT interval_start, interval_end FROM reliability.transaction
- WHERE topology = %(topology)s AND txid = %(txid)s;

@@ -61,14 +61,11 @@ SELECT table_id
 SELECT table_id FROM reliability.attempt_table
  WHERE table_id = %(table_id)s FOR UPDATE;
 
--- tables_of_topology --
--- The tables of a topology's attempts.
-SELECT table_id FROM reliability.attempt_table WHERE topology = %(topology)s ORDER BY table_id;
-
--- tables_of_state --
--- The tables of a state's attempts.
+-- tables_of_attempts --
+-- The tables of a topology's attempts, or of those of one state.
 SELECT table_id FROM reliability.attempt_table
- WHERE topology = %(topology)s AND state = %(state)s ORDER BY table_id;
+ WHERE topology = %(topology)s AND (%(state)s::text IS NULL OR state = %(state)s)
+ ORDER BY table_id;
 
 -- drop_attempt_table --
 -- Drop an attempt's table and forget it, if it has one.

@@ -145,10 +145,6 @@ SELECT topology, module, spout_kind, max_spout_pending, max_replay_pending, curr
 SELECT state, definition, commit_number, keep_txids, keep_age, compacted_through
   FROM reliability.state WHERE topology = %(topology)s ORDER BY state;
 
--- module_of_topology --
--- The module that defines a topology.
-SELECT module FROM reliability.topology WHERE topology = %(topology)s;
-
 -- transaction_details --
 -- What the ledger has of a txid.
 SELECT txid, interval_start, interval_end, dag_id, run_id, emitted_at, emitted_count,

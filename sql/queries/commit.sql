@@ -155,17 +155,10 @@ UPDATE reliability.topology
    AND curr_txid + (%(dropped)s > 0)::int > %(txid)s + 1
 RETURNING curr_txid;
 
--- log_rollback --
--- Log a rollback.
+-- log_change_of_rows --
+-- Log a rollback or a repair, which no attempt has made.
 INSERT INTO reliability.commit_log (topology, commit_number, kind, txid, reason, rollbacks)
-SELECT topology, %(commit_number)s, 'ROLLBACK', %(txid)s, %(reason)s, rollbacks
-  FROM reliability.topology WHERE topology = %(topology)s
-RETURNING commit_number;
-
--- log_repair --
--- Log a repair.
-INSERT INTO reliability.commit_log (topology, commit_number, kind, txid, reason, rollbacks)
-SELECT topology, %(commit_number)s, 'REPAIR', %(txid)s, %(reason)s, rollbacks
+SELECT topology, %(commit_number)s, %(kind)s, %(txid)s, %(reason)s, rollbacks
   FROM reliability.topology WHERE topology = %(topology)s
 RETURNING commit_number;
 

@@ -45,14 +45,7 @@ UPDATE reliability.skip
  WHERE topology = %(topology)s AND txid = %(txid)s AND ended_at IS NULL
 RETURNING txid;
 
--- skip_of_txid --
--- Who has skipped a txid, when and why; no row: it is not skipped.
-SELECT k.topology, k.txid, k.skipped_at, k.skipped_by, k.reason AS skipped_reason,
-       t.interval_start, t.interval_end
-  FROM reliability.skip k JOIN reliability.transaction t USING (topology, txid)
- WHERE k.topology = %(topology)s AND k.txid = %(txid)s AND k.ended_at IS NULL;
-
--- skipped_of_txids --
+-- skips_of_txids --
 -- Which of these txids are skipped, by whom, when and why.
 SELECT k.topology, k.txid, k.skipped_at, k.skipped_by, k.reason AS skipped_reason,
        t.interval_start, t.interval_end
@@ -67,7 +60,7 @@ SELECT a.attempt_id FROM reliability.attempt a
    AND a.verdict IS NOT NULL;
 
 -- run_of_txid --
--- The run that emitted a txid, which requests it when it is cleared.
+-- The data interval of a txid, and the run that emitted it, which requests it when it is cleared.
 SELECT txid, dag_id, run_id, interval_start, interval_end FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = %(txid)s;
 

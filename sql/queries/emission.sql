@@ -1,7 +1,3 @@
--- next_txid --
--- The txid for which the source is asked to be ready; not locked, so only a hint.
-SELECT next_txid FROM reliability.topology WHERE topology = %(topology)s;
-
 -- whole_items --
 -- Which of these source items belong to a txid as a whole, or are excluded. Not by "=": Postgres
 -- would look for all whole items in the index of the parts.
@@ -167,4 +163,3 @@ SELECT count(*) AS unfrozen FROM reliability.transaction
  WHERE topology = %(topology)s AND committed_attempt IS NULL AND batch_meta IS NULL
    AND interval_start IS NOT DISTINCT FROM %(interval_start)s
    AND interval_end IS NOT DISTINCT FROM %(interval_end)s;
-

@@ -33,12 +33,6 @@ SELECT t.txid, extract(epoch FROM t.committed_at)::float8 AS committed_at, t.emi
    AND t.txid BETWEEN %(first)s AND %(last)s
  ORDER BY t.txid;
 
--- uncommitted_of --
--- Which of these txids have not committed.
-SELECT txid FROM reliability.transaction
- WHERE topology = %(topology)s AND txid = ANY(%(txids)s::bigint[]) AND committed_attempt IS NULL
- ORDER BY txid;
-
 -- outcome_of_run --
 -- What a run has requested last of each txid, and the attempt that it got.
 SELECT DISTINCT ON (r.txid) r.txid, r.request_id, r.kind, r.is_dry_run, r.status, r.reason,
@@ -77,10 +71,6 @@ SELECT t.interval_start, t.interval_end, count(*) AS txids,
    AND t.interval_start IS NOT NULL
  GROUP BY t.interval_start, t.interval_end
  ORDER BY t.interval_start DESC LIMIT %(most)s;
-
--- states_of_topology --
--- The states that explain can be asked for, with the columns of their keys.
-SELECT state, definition FROM reliability.state WHERE topology = %(topology)s ORDER BY state;
 
 -- newest_txid_of_interval --
 -- The newest txid whose interval begins in a time, which may be a moment, or before it.

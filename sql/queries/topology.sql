@@ -67,8 +67,9 @@ SELECT topology, %(state)s, %(target_table)s, %(definition)s, %(definition_diges
 RETURNING state;
 
 -- topology_position --
--- The only txid that may commit first, and the number of the last commit: 0 before the first.
-SELECT curr_txid, commit_number FROM reliability.topology WHERE topology = %(topology)s;
+-- The only txid that may commit first, the next one to be allocated, and the number of the last commit:
+-- 0 before the first. Not locked, so only a hint.
+SELECT curr_txid, next_txid, commit_number FROM reliability.topology WHERE topology = %(topology)s;
 
 -- fence_live_attempts --
 -- Fence every live attempt of a topology, even a PROCESSED one: its states have changed.

@@ -82,7 +82,7 @@ def test_a_table_that_is_not_what_was_sealed_is_not_committed(shop, connection):
 def own_table(connection):
     """Return the name of the attempt's table for the state `log`."""
     with connection.transaction() as tx:
-        [own] = tx.all("tables_of_state", topology="shop", state="log")
+        [own] = tx.all("tables_of_attempts", topology="shop", state="log")
     return attempt_table_of(own["table_id"]).strings[-1]
 
 

@@ -152,7 +152,7 @@ def read_states(topology: str) -> list[State]:
     :raises TopologyUnknown: there is none with this name
     """
     with ledger() as connection, TopologyDatabases.of_known(connection, topology) as databases:
-        rows = databases.rows_of_all("states_of_topology", topology=topology)
+        rows = databases.rows_of_all("state_definitions", topology=topology)
     found = [State.from_definition(row["definition"]) for row in rows]
     return sorted(found, key=lambda state: state.name)
 
@@ -164,7 +164,7 @@ def find_txid(topology: str, text: str) -> int:
     """
     meant = _read_txids(text)
     with reading() as tx:
-        last = tx.one("next_txid", topology=topology)["next_txid"] - 1
+        last = tx.one("topology_position", topology=topology)["next_txid"] - 1
         if isinstance(meant, Interval):
             row = tx.first(
                 "newest_txid_of_interval", topology=topology, start=meant.start, end=meant.end
@@ -185,7 +185,7 @@ def choose_txids(topology: str, text: str) -> list[int]:
     meant = _read_txids(text)
     named, time = (None, meant) if isinstance(meant, Interval) else (meant, None)
     with reading() as tx:
-        last = tx.one("next_txid", topology=topology)["next_txid"] - 1
+        last = tx.one("topology_position", topology=topology)["next_txid"] - 1
         rows = tx.all(
             "selected_txids",
             topology=topology,
@@ -195,7 +195,9 @@ def choose_txids(topology: str, text: str) -> list[int]:
             file=None,
         )
         found = [row["txid"] for row in rows]
-        waiting = [row["txid"] for row in tx.all("uncommitted_of", topology=topology, txids=found)]
+        waiting = [
+            row["txid"] for row in tx.all("uncommitted_txids", topology=topology, txids=found)
+        ]
     if not found or (named is not None and len(found) < len(named)):
         raise _nothing_there(text, last)
     if waiting:
@@ -240,7 +242,7 @@ def read_series(topology: str, last: int | None) -> dict[str, list[Any]]:
     """Return the times of the last txids as columns."""
     with reading() as tx:
         check_known(tx, topology)
-        end = tx.one("next_txid", topology=topology)["next_txid"] - 1
+        end = tx.one("topology_position", topology=topology)["next_txid"] - 1
         top = end if last is None else min(last, end)
         rows = tx.all("series_of_topology", topology=topology, first=top - PLOTTED + 1, last=top)
     columns = ("txid", "committed_at", "rows", "lag", "commit", "processing")

@@ -134,7 +134,7 @@ def read_transaction(topology: str, txid: int) -> Transaction:
             check_known(tx, topology)
         story = story_of_txid(connection, topology, txid)
         with connection.transaction() as tx:
-            last = tx.one("next_txid", topology=topology)["next_txid"] - 1
+            last = tx.one("topology_position", topology=topology)["next_txid"] - 1
             row, state, why = txid_with_state(tx, topology, txid)
             rows = tx.all("attempts_of_page", topology=topology, txids=[txid])
             key = {**TxidKey(topology, txid), "attempt_id": None}

@@ -166,7 +166,7 @@ def _roll_back(
     tx.run("take_back_attempts", **key)
     tx.run("take_back_transactions", **key)
     tx.one("take_back_topology", **key)
-    tx.one("log_rollback", **key)
+    tx.one("log_change_of_rows", kind="ROLLBACK", **key)
     record_differences(tx, differences, key)
     return differences
 
@@ -180,7 +180,7 @@ def _repair(
     repaired = [state.repair(tx, key, observer) for state in states]
     differences = [difference for difference in repaired if difference is not None]
     tx.one("advance_topology", **key)
-    tx.one("log_repair", **key)
+    tx.one("log_change_of_rows", kind="REPAIR", **key)
     record_differences(tx, differences, key)
     return differences
 

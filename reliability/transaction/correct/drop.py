@@ -131,7 +131,7 @@ def _used(topology: str, table: str, users: Sequence[str]) -> DropNotPossible:
 
 
 def _drop_in(tx: DatabaseTransaction, topology: str) -> None:
-    for row in tx.all("tables_of_topology", topology=topology):
+    for row in tx.all("tables_of_attempts", topology=topology, state=None):
         attempt_table.drop(tx, row["table_id"])
     for tables in declared_tables(tx, topology):
         _check_unused(tx, topology, tables)

@@ -97,7 +97,7 @@ def skip_again(connection: LedgerConnection, topology: str, txid: int) -> list[C
 def read_skip(connection: LedgerConnection, topology: str, txid: int) -> Skipped | None:
     """Return who skipped a txid and why; None if it is not skipped."""
     with connection.transaction() as tx:
-        row = tx.first("skip_of_txid", topology=topology, txid=txid)
+        row = tx.first("skips_of_txids", topology=topology, txids=[txid])
     return None if row is None else skipped_of(row)
 
 
@@ -215,7 +215,7 @@ def _grant_empty(
             tx.run("end_skip", ended_by=by or NOT_RECORDED, **key, **why)
         elif by is not None:
             tx.run("begin_skip", reason=reason, skipped_by=by, **key)
-        elif tx.first("skip_of_txid", **key) is None:
+        elif tx.first("skips_of_txids", topology=topology, txids=[txid]) is None:
             raise LedgerBusy(f"txid {txid} of {topology} was unskipped meanwhile")
         tx.run("fence_for_empty", **key, **why)
         row = tx.first("grant_empty_attempt", **key, verdict=verdict.value, verdict_reason=reason)

@@ -102,7 +102,7 @@ def roll_back(
     else:
         plan, differences = _carry_out(connection, topology, planner, to_txid, observer)
     with connection.transaction() as tx:
-        last = tx.one("next_txid", topology=topology)["next_txid"] - 1
+        last = tx.one("topology_position", topology=topology)["next_txid"] - 1
     return RolledBack(
         to_txid=to_txid,
         commit_number=None if dry_run else plan[-1].commit_number,

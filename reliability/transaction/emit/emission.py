@@ -201,7 +201,7 @@ def _check_ready(
     connection: LedgerConnection, topology: Topology, interval: Interval | None
 ) -> None:
     with connection.transaction() as tx:
-        txid = tx.one("next_txid", topology=topology.name)["next_txid"]
+        txid = tx.one("topology_position", topology=topology.name)["next_txid"]
     if not topology.spout.is_ready(txid, interval):
         raise SourceNotReady(f"{topology.name}: the source is not ready for txid {txid}")
 

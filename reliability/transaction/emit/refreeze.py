@@ -95,7 +95,7 @@ def _exchange(connection: LedgerConnection, topology: Topology, txid: int) -> _E
             raise NothingToReplay(f"txid {txid} of {topology.name} has no frozen batch")
         old = batch_of(row)
         earlier = [found["batch_meta"] for found in tx.all("batches_before", **key)]
-        if (skip := tx.first("skip_of_txid", **key)) is not None:
+        if (skip := tx.first("skips_of_txids", topology=topology.name, txids=[txid])) is not None:
             raise TxidSkipped(str(skipped_of(skip)))
         ever = (*old.items, *_gone(old, earlier))
         excluded = excluded_among(tx, topology.name, ever)

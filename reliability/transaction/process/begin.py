@@ -287,4 +287,4 @@ def grant_of(topology: str, seen: Snapshot) -> Grant:
 def interval(connection: LedgerConnection, topology: str, txid: int) -> Interval | None:
     """Return the data interval of a txid, None for an untimed one."""
     with connection.in_one_round_trip() as tx:
-        return interval_of(tx.one("interval_of_txid", topology=topology, txid=txid))
+        return interval_of(tx.one("run_of_txid", topology=topology, txid=txid))

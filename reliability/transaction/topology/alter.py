@@ -186,7 +186,13 @@ def _plan(
     fillable: tuple[int, ...] = ()
     unfillable: tuple[int, ...] = ()
     if any(state.added for state in states):
-        fillable, unfillable = lacking_txids(tx, topology.name, topology.states, **position)
+        fillable, unfillable = lacking_txids(
+            tx,
+            topology.name,
+            topology.states,
+            curr_txid=position["curr_txid"],
+            commit_number=position["commit_number"],
+        )
     return Alteration(
         topology=topology.name,
         states=() if is_free else tuple(states),
