@@ -9,10 +9,10 @@ from decimal import Decimal
 from types import ModuleType
 
 import pytest
-from reliability.topologies import load_topology
 
 from reliability import FileSpout
 from reliability.core.spout import Interval
+from reliability.deployment.topologies import load_topology
 from tests.support.fix_postgres import ROOT, rows
 
 README = "README.md"
