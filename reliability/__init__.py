@@ -26,7 +26,7 @@ from reliability.spouts.table import TableSpout
 
 if TYPE_CHECKING:
     from reliability.spark.accounting import aggregate, show_accounting
-    from reliability.spark.set_aside import drop, fan_out, quarantine
+    from reliability.spark.set_aside_rows import drop, fan_out, quarantine
 
 __version__ = "0.1.0"
 
@@ -63,9 +63,9 @@ __all__ = [
 ]
 _FOR_FRAMES = {
     "aggregate": "reliability.spark.accounting",
-    "drop": "reliability.spark.set_aside",
-    "fan_out": "reliability.spark.set_aside",
-    "quarantine": "reliability.spark.set_aside",
+    "drop": "reliability.spark.set_aside_rows",
+    "fan_out": "reliability.spark.set_aside_rows",
+    "quarantine": "reliability.spark.set_aside_rows",
     "show_accounting": "reliability.spark.accounting",
 }
 

@@ -18,7 +18,7 @@ from reliability.spouts.file_item import FileItem
 from reliability.spouts.tuple_ids import tuple_ids
 from reliability.states.digest import DIGEST
 from reliability.states.tables import StateTables
-from reliability.transaction.process.attempt import declare_partitions, read_batch_meta
+from reliability.transaction.process.attempt_messages import declare_partitions, read_batch_meta
 
 
 class DirectStaging:

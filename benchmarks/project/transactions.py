@@ -15,7 +15,7 @@ from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.commit.drain import drain
-from reliability.transaction.commit.plan import Committed
+from reliability.transaction.commit.next_plan import Committed
 from reliability.transaction.emit.emission import emit
 from reliability.transaction.emit.requests import Run, TaskContact, contact
 from reliability.transaction.run import TransactionTask, run_transaction

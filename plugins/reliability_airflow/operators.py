@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from reliability.core.attempt import Grant, TransactionAttempt
     from reliability.ledger.connection import LedgerConnection
     from reliability.spark.submission import Submission
-    from reliability.transaction.commit.plan import Committed
+    from reliability.transaction.commit.next_plan import Committed
     from reliability.transaction.run import TransactionTask
     from reliability_airflow.warm_driver import WarmDriver
 
@@ -144,7 +144,7 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
     def submit(self, context: Context, grant: Grant, step: str) -> None:
         """Run the driver of a step while it is still needed."""
         from reliability.spark.submission import Submission
-        from reliability_airflow.watch import Watch
+        from reliability_airflow.watch_attempt import Watch
 
         submission = Submission(module=self.topology.module, grant=grant, step=step)
         if engine_of(self.topology) == WARM:
@@ -165,7 +165,7 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
 
     def _run_warm(self, submission: Submission) -> None:
         from reliability_airflow.warm_driver import WarmDriver
-        from reliability_airflow.watch import Watch
+        from reliability_airflow.watch_attempt import Watch
 
         if self.conf:
             self.log.warning("the task's conf is not used: the warm engine has its own")

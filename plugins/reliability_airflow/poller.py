@@ -213,7 +213,7 @@ class Poller:
     def _find_due(
         self, connection: LedgerConnection, topology: str, waiters: list[Waiter]
     ) -> list[Waiter]:
-        from reliability.transaction.process.standing import read_requests, read_standing
+        from reliability.transaction.topology.read_standing import read_requests, read_standing
 
         memory = self._topologies[topology]
         wanted = {waiter.request_id for waiter in waiters}

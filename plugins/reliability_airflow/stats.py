@@ -20,7 +20,7 @@ from reliability.core.errors import ReliabilityError
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection, Row
-    from reliability.transaction.commit.plan import Committed
+    from reliability.transaction.commit.next_plan import Committed
     from reliability.transaction.maintain.sweep import Swept
 
 logger = logging.getLogger(__name__)

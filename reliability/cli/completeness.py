@@ -64,7 +64,7 @@ def completeness(
 
 
 def _report(connection: LedgerConnection, topology: str, wanted: Interval | None) -> dict[str, Any]:
-    from reliability.ledger.records import interval_of
+    from reliability.ledger.read_rows import interval_of
 
     times = {"start": wanted and wanted.start, "end": wanted and wanted.end}
     rows = rows_of(connection, "accounts_by_interval", topology=topology, **times)
@@ -124,7 +124,7 @@ def _set_aside(
     connection: LedgerConnection, topology: str, times: Mapping[str, Any]
 ) -> tuple[dict[Interval | None, list[Row]], str | None]:
     """Return what each state was not given, by interval; a database may be unavailable."""
-    from reliability.ledger.records import interval_of
+    from reliability.ledger.read_rows import interval_of
     from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 
     found: dict[Interval | None, list[Row]] = {}

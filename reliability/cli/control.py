@@ -50,10 +50,10 @@ from reliability.cli.terminal import say
 from reliability.core.txids import format_intervals, format_txids
 
 if TYPE_CHECKING:
-    from reliability.core.rollback import AgainstDates
+    from reliability.core.rollback_check import AgainstDates
     from reliability.core.spout import Interval
     from reliability.ledger.connection import LedgerConnection
-    from reliability.transaction.commit.plan import Committed
+    from reliability.transaction.commit.next_plan import Committed
     from reliability.transaction.correct.rollback import RolledBack
 
 Txid = Annotated[int, typer.Argument(metavar="TXID", min=1)]

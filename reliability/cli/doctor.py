@@ -393,7 +393,7 @@ def _topologies(connection: LedgerConnection) -> Iterator[CheckResult]:
 
 
 def _topology(tx: Any, row: Any) -> Iterator[CheckResult]:
-    from reliability.ledger.records import blocked_of
+    from reliability.ledger.read_rows import blocked_of
     from reliability.transaction.inspect.intervals import (
         NEVER_EMITTED,
         format_counts,

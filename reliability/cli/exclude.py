@@ -98,7 +98,7 @@ def _take_out(replays: Replays, found: ItemOfTxids, reason: str) -> list[ReplayR
 
 
 def _find(connection: LedgerConnection, topology: str, file: str) -> str:
-    from reliability.spouts.names import identity_of_file
+    from reliability.spouts.file_names import identity_of_file
     from reliability.transaction.correct.exclude import find_item
 
     return find_item(connection, topology, file, identity_of_file(file))

@@ -21,6 +21,7 @@ from reliability.cli.app import (
     verb,
     warn,
 )
+from reliability.cli.bars import states_followed
 from reliability.cli.different_rows import DiffFile, check_target, rows_into
 from reliability.cli.output import (
     format_differences,
@@ -30,7 +31,6 @@ from reliability.cli.output import (
     print_line,
     print_table,
 )
-from reliability.cli.progress import states_followed
 from reliability.cli.select import FileOption, IntervalOption, check_selection, select_txids
 from reliability.cli.terminal import say
 from reliability.core.difference import format_cell, format_row

@@ -291,7 +291,7 @@ def _second_deliveries(
 
 
 def _closed_intervals(connection: LedgerConnection, topology: Topology) -> list[Interval | None]:
-    from reliability.ledger.records import interval_of
+    from reliability.ledger.read_rows import interval_of
 
     if not topology.spout.timed:
         return [None]
@@ -302,7 +302,7 @@ def _closed_intervals(connection: LedgerConnection, topology: Topology) -> list[
 
 def _allocated(connection: LedgerConnection, topology: Topology) -> AllocatedItems:
     """Return the allocated items; an opaque batch belongs to its attempt until it commits."""
-    from reliability.ledger.records import batch_of
+    from reliability.ledger.read_rows import batch_of
     from reliability.transaction.emit.source_items import LedgerItems, with_batches
 
     committed = LedgerItems(connection, topology.name)

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from reliability.cli.fold import fold
 from reliability.cli.terminal import ASIDE, HEADING
+from reliability.cli.wrap import fold
 
 if TYPE_CHECKING:
     from rich.text import Text

@@ -160,7 +160,7 @@ def format_span(span: timedelta | None) -> str:
 
 def format_interval(row: Mapping[str, Any]) -> str:
     """Format the data interval of a row; empty for an untimed one."""
-    from reliability.ledger.records import interval_of
+    from reliability.ledger.read_rows import interval_of
 
     interval = interval_of(row)
     return str(interval) if interval else ""

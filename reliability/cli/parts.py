@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal, Protocol
 
-from reliability.cli.fold import Piece, fold, styled
 from reliability.cli.layout import Layout, lay_out
 from reliability.cli.terminal import ASIDE, HEADING, TOPOLOGY, console, say, style_of
+from reliability.cli.wrap import Piece, fold, styled
 from reliability.core.texts import printable
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from reliability.cli.app import FOUND, AsJson, Yes, check_asked, ledger, rows_of, verb, warn
+from reliability.cli.bars import followed
 from reliability.cli.disagreement import NEXT, DisagreeingRun, compare
 from reliability.cli.output import print_json, print_table
-from reliability.cli.progress import followed
 from reliability.cli.replay import DAG_ID
 from reliability.cli.terminal import say
 

@@ -29,6 +29,7 @@ from reliability.cli.app import (
     verb,
     warn,
 )
+from reliability.cli.bars import TxidProgress, txids_followed
 from reliability.cli.different_rows import (
     DifferentRows,
     DiffFile,
@@ -44,7 +45,6 @@ from reliability.cli.output import (
     print_json,
     what_to_clear,
 )
-from reliability.cli.progress import TxidProgress, txids_followed
 from reliability.cli.select import (
     FileOption,
     IntervalOption,

@@ -24,10 +24,10 @@ from reliability.core.spout import BatchMeta
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import lock_topology
-from reliability.ledger.records import skipped_of
+from reliability.ledger.read_rows import skipped_of
 from reliability.spark.submission import Submission
 from reliability.states.kinds.stored import DifferenceObserver
-from reliability.transaction.commit.plan import Committed
+from reliability.transaction.commit.next_plan import Committed
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.emit.requests import (
@@ -40,7 +40,7 @@ from reliability.transaction.emit.requests import (
 )
 from reliability.transaction.inspect.attempt_report import attempt_report, outdated_code
 from reliability.transaction.maintain.sweep import sweep
-from reliability.transaction.process.attempt import is_processing
+from reliability.transaction.process.attempt_messages import is_processing
 from reliability.transaction.run import TransactionTask, run_transaction
 
 logger = logging.getLogger(__name__)

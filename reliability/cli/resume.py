@@ -20,8 +20,8 @@ from reliability.cli.app import (
     rows_of,
     verb,
 )
+from reliability.cli.bars import followed
 from reliability.cli.output import print_json, print_table
-from reliability.cli.progress import followed
 from reliability.cli.reconcile import AirflowUrl, AllowHttp
 from reliability.cli.terminal import say
 from reliability.core.spout import Interval

@@ -127,7 +127,7 @@ def _rows(
     interval: Interval | None,
     file: str,
 ) -> dict[int, Interval | None]:
-    from reliability.ledger.records import interval_of
+    from reliability.ledger.read_rows import interval_of
 
     rows = rows_of(
         connection,
@@ -197,7 +197,7 @@ def _nothing(
 
 
 def _beside(connection: LedgerConnection, topology: str, wanted: Interval) -> str:
-    from reliability.ledger.records import interval_of
+    from reliability.ledger.read_rows import interval_of
 
     rows = rows_of(connection, "intervals_beside", topology=topology, moment=wanted.start)
     nearest = [f"{interval_of(row)} (txid {row['txid']})" for row in rows]

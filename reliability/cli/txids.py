@@ -39,7 +39,7 @@ def txids(
 
     The table shortens files and runs; --json has all of them.
     """
-    from reliability.transaction.process.standing import read_standing
+    from reliability.transaction.topology.read_standing import read_standing
 
     check_selection("", interval, file, optional=True)
     with ledger() as connection:
@@ -86,7 +86,7 @@ def _emitted(connection: LedgerConnection, topology: str) -> int:
 
 
 def _plain(row: Row, standing: Standing) -> dict[str, Any]:
-    from reliability.transaction.inspect.txids import files_of, state_of_txid
+    from reliability.transaction.inspect.txid_in_words import files_of, state_of_txid
 
     state, why = state_of_txid(row, standing)
     return {

@@ -50,7 +50,7 @@ from reliability.spark.imports import prefer_installed_pyspark, two_releases
 from reliability.spark.process import call_process
 from reliability.spark.reduce import reduce_frame, staged_types, with_spark_types
 from reliability.spark.session import pin_settings, pin_zone, session_builder
-from reliability.spark.set_aside import mark_of, mark_staged, on_the_way
+from reliability.spark.set_aside_rows import mark_of, mark_staged, on_the_way
 from reliability.spark.storable import UUID
 from reliability.spark.submit import driver_environment
 from reliability.spark.values import translate_value_errors

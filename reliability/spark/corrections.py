@@ -18,7 +18,7 @@ from reliability.core.set_aside import MALFORMED, MASKED, Correction, Quarantine
 from reliability.core.texts import as_exact_json, as_json, is_same, parse_exact
 from reliability.spark.frames import JSON_OPTIONS, unused_name
 from reliability.spark.quarantined import place_of
-from reliability.spark.set_aside import MAX_CONTENTS
+from reliability.spark.set_aside_rows import MAX_CONTENTS
 from reliability.spark.values import as_text, as_typed, translate_value_errors
 
 if TYPE_CHECKING:

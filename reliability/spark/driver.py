@@ -48,11 +48,11 @@ from reliability.spark.corrections import with_corrections, with_sources
 from reliability.spark.imports import drop_package_folder, find_code, prefer_installed_pyspark
 from reliability.spark.one_evaluation import is_lost_evaluation
 from reliability.spark.process import call_process
-from reliability.spark.progress import Progress
 from reliability.spark.read_staged import staged_frame
 from reliability.spark.reduce import reduce_frame
+from reliability.spark.renew_lease import Progress
 from reliability.spark.session import pin_settings, pin_zone, session_builder
-from reliability.spark.set_aside import mark_of, mark_staged, on_the_way
+from reliability.spark.set_aside_rows import mark_of, mark_staged, on_the_way
 from reliability.spark.stage import stage_task, write
 from reliability.spark.submission import Submission
 from reliability.spark.task_errors import raised_by_task
@@ -61,7 +61,7 @@ from reliability.spark.values import translate_value_errors
 from reliability.spark.warm_session import warm_session
 from reliability.states import attempt_table
 from reliability.states.tables import StateTables
-from reliability.transaction.process.attempt import (
+from reliability.transaction.process.attempt_messages import (
     DriverProcess,
     declare_partitions,
     end_attempt,

@@ -15,7 +15,7 @@ from reliability.spark.catalyst import in_session
 from reliability.spark.one_evaluation import evaluate_once
 from reliability.spark.reduce import accounted_frames
 from reliability.spark.session import pin_new_sessions, pin_settings
-from reliability.spark.set_aside import (
+from reliability.spark.set_aside_rows import (
     evaluate,
     marks_of,
     noting,

@@ -20,7 +20,7 @@ from reliability.spark.encode import Chunks, encode
 from reliability.spark.spool import spooled
 from reliability.states.digest import DIGEST, plus
 from reliability.states.tables import StateTables
-from reliability.transaction.process.attempt import new_write_id
+from reliability.transaction.process.attempt_messages import new_write_id
 
 if TYPE_CHECKING:
     import pyarrow as pa

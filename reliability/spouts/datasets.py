@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 
 from reliability.core.lineage import Dataset
 from reliability.spouts.file_item import FileItem
-from reliability.spouts.names import is_uri, locate, split_uri
+from reliability.spouts.file_names import is_uri, locate, split_uri
 
 
 def datasets_of_files(items: Iterable[FileItem]) -> Sequence[Dataset]:

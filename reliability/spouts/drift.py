@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from reliability.core.errors import FileRefused, InvalidDefinition
 from reliability.spouts.ddl import read_ddl
 from reliability.spouts.file_item import FileItem
-from reliability.spouts.names import locate
+from reliability.spouts.file_names import locate
 from reliability.spouts.parquet import refused
 from reliability.spouts.parquet_columns import Columns, difference
 from reliability.spouts.wider_types import VOID, common_type

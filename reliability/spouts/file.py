@@ -59,9 +59,9 @@ from reliability.spouts.ddl import read_ddl
 from reliability.spouts.drift import REFUSE, check_batch, check_files, check_policy, drifted
 from reliability.spouts.file_frame import file_frame
 from reliability.spouts.file_item import FileItem, ordinals
+from reliability.spouts.file_names import check_name, is_utf8, locate, names_of
 from reliability.spouts.filesystem import find_files, stat
 from reliability.spouts.limits import Limits, cut_files
-from reliability.spouts.names import check_name, is_utf8, locate, names_of
 from reliability.spouts.patterns import check_pattern, for_interval, is_timed
 from reliability.spouts.records import UTF_8, TextFormat
 from reliability.spouts.table_formats import check_no_table

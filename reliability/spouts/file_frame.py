@@ -15,8 +15,8 @@ from reliability.spark.values import as_text, as_typed
 from reliability.spouts.drift import REFUSE, batch_columns, by_columns
 from reliability.spouts.drift_frame import converted, united
 from reliability.spouts.file_item import FileItem, ordinals
+from reliability.spouts.file_names import GLOB_IN_SPARK, locate, name_in_spark
 from reliability.spouts.filesystem import find_files
-from reliability.spouts.names import GLOB_IN_SPARK, locate, name_in_spark
 from reliability.spouts.parquet import check_one_schema, read_file
 from reliability.spouts.patterns import match_any_interval
 from reliability.spouts.records import TextFormat

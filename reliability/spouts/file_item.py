@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from reliability.core.spout import STORED, WHOLE, SourceItem, source_item
-from reliability.spouts.names import schemes_of_store
+from reliability.spouts.file_names import schemes_of_store
 from reliability.spouts.parquet_columns import Columns
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import SourceUnreadable
 from reliability.deployment.settings import home
-from reliability.spouts.names import (
+from reliability.spouts.file_names import (
     S3_SCHEMES,
     identity_of_folder,
     is_uri,

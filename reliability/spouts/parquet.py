@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from reliability.core.errors import FileRefused, ReliabilityError, SourceUnreadable
 from reliability.spouts.file_item import FileItem
+from reliability.spouts.file_names import locate
 from reliability.spouts.filesystem import open_filesystem, stat
-from reliability.spouts.names import locate
 from reliability.spouts.parquet_columns import (
     columns_of,
     columns_without_values,

@@ -14,8 +14,8 @@ from reliability.core.keys import cut_ranges, read_ranges, write_ranges
 from reliability.core.spout import BatchMeta, Interval, NoItems, SourceItem, Spout
 from reliability.spouts.file import FileSpout
 from reliability.spouts.file_item import FileItem
+from reliability.spouts.file_names import is_uri, locate
 from reliability.spouts.filesystem import find_files
-from reliability.spouts.names import is_uri, locate
 from reliability.spouts.patterns import for_interval, match_any_interval
 from reliability.spouts.table import TableKeys, TableSpout
 

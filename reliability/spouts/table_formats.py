@@ -12,8 +12,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from reliability.core.errors import SourceIsATable
+from reliability.spouts.file_names import locate
 from reliability.spouts.filesystem import open_filesystem
-from reliability.spouts.names import locate
 
 if TYPE_CHECKING:
     from pyarrow.fs import FileInfo, FileSystem

@@ -13,8 +13,8 @@ from collections.abc import Iterable
 
 from reliability.core.errors import SourceUnreadable
 from reliability.spouts.file_item import FileItem
+from reliability.spouts.file_names import locate
 from reliability.spouts.filesystem import stat
-from reliability.spouts.names import locate
 from reliability.spouts.records import (
     BYTE_ORDER_MARK,
     UTF_8,

@@ -17,7 +17,7 @@ from reliability.spark.catalyst import hide
 from reliability.spark.frames import METADATA, check_source_columns, with_tuple_ids
 from reliability.spark.values import as_text, misfit, typed
 from reliability.spouts.file_item import ordinals
-from reliability.spouts.names import locate
+from reliability.spouts.file_names import locate
 from reliability.spouts.read_records import ReadRecords, names_of
 from reliability.spouts.records import TextFormat
 

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import LedgerCorruption
-from reliability.states.history import wrong_rows
+from reliability.states.fold_history import wrong_rows
 from reliability.states.tables import StateTables
 
 if TYPE_CHECKING:

@@ -44,11 +44,11 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.drain import drain
 from reliability.transaction.commit.dry_run import DryRunResult, dry_run_replay
-from reliability.transaction.commit.plan import Committed
+from reliability.transaction.commit.next_plan import Committed
 from reliability.transaction.correct.park import skip_again
 from reliability.transaction.emit.requests import record_problem, renew
 from reliability.transaction.inspect.accounts import accounts_of
-from reliability.transaction.process.attempt import end_attempt, error_of
+from reliability.transaction.process.attempt_messages import end_attempt, error_of
 from reliability.transaction.process.begin import (
     begin_attempt,
     claim_step,

@@ -12,7 +12,7 @@ from reliability import Count, MemorySpout, State, Topology
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptFenced, ReliabilityError
 from reliability.states.tables import StateTables
-from reliability.transaction.process.attempt import (
+from reliability.transaction.process.attempt_messages import (
     declare_partitions,
     new_write_id,
     read_batch_meta,

@@ -20,7 +20,7 @@ from reliability.ledger.migrations import migrate
 from reliability.spark.stage import stage_task
 from reliability.states.tables import StateTables
 from reliability.transaction.emit.requests import Run
-from reliability.transaction.process.attempt import DriverProcess, start_step
+from reliability.transaction.process.attempt_messages import DriverProcess, start_step
 from tests.support.fix_pipeline import Pipeline
 from tests.support.fix_postgres import new_session
 from tests.support.runner import TransactionRunner

@@ -23,8 +23,8 @@ from typing import Any
 from reliability.core.checkpoint import COORDINATOR, CheckpointAction, Message, Phase
 from reliability.core.errors import CheckpointTakenOver
 from reliability.ledger.locks import PATIENCE_SECONDS
-from reliability.transaction.commit.checkpoint import Checkpoint
-from reliability.transaction.commit.plan import read_plan
+from reliability.transaction.commit.checkpoint_driver import Checkpoint
+from reliability.transaction.commit.next_plan import read_plan
 from tests.conformance.bench import ELSEWHERE, Bench
 from tests.conformance.checkpointing import (
     checkpoint_of,

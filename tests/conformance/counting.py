@@ -17,8 +17,8 @@ from reliability.core.errors import AttemptFenced, ProcessFunctionFailed, Reliab
 from reliability.core.graph import THE_STEP
 from reliability.core.spout import Spout
 from reliability.states.tables import StateTables
-from reliability.transaction.commit.plan import AppliedPlan
-from reliability.transaction.process.attempt import (
+from reliability.transaction.commit.next_plan import AppliedPlan
+from reliability.transaction.process.attempt_messages import (
     declare_partitions,
     new_write_id,
     read_batch_meta,

@@ -19,7 +19,7 @@ from reliability.core.attempt import Grant
 from reliability.core.errors import ProcessFunctionFailed, ReliabilityError
 from reliability.core.spout import NoItems
 from reliability.spouts.memory import MemorySlice
-from reliability.transaction.process.attempt import read_batch_meta
+from reliability.transaction.process.attempt_messages import read_batch_meta
 from tests.conformance.bench import Bench
 from tests.conformance.comparison import Comparison, Rule
 from tests.conformance.runner import Adapter

@@ -19,8 +19,8 @@ from reliability.core.attempt import Grant
 from reliability.core.checkpoint import CheckpointAction
 from reliability.core.errors import AttemptIncomplete, UnexpectedAnswer
 from reliability.transaction.commit.drain import _refuse
-from reliability.transaction.commit.plan import RefusedPlan
-from reliability.transaction.process.attempt import end_attempt
+from reliability.transaction.commit.next_plan import RefusedPlan
+from reliability.transaction.process.attempt_messages import end_attempt
 from tests.conformance.bench import ELSEWHERE, Bench
 from tests.conformance.checkpointing import Member, shift_for
 from tests.conformance.comparison import Comparison, Rule, UnknownOp

@@ -27,7 +27,7 @@ from reliability.core.fold import Fold
 from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, SpoutKind
 from reliability.spouts.memory import MemorySlice
 from reliability.spouts.tuple_ids import fold_rows
-from reliability.transaction.process.attempt import read_batch_meta
+from reliability.transaction.process.attempt_messages import read_batch_meta
 from reliability.transaction.topology.lifecycle import declare
 from tests.conformance.bench import Bench
 from tests.conformance.comparison import Comparison, Rule, UnknownOp

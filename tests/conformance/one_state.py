@@ -22,7 +22,7 @@ from reliability.core.plan import ChangeKey, PlannedCommit
 from reliability.core.state import OpaqueState, TransactionalState
 from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.states.kinds import StoredState
-from reliability.states.kinds.keyed import combine
+from reliability.states.kinds.first_commit import combine
 from reliability.states.tables import TXID, StateTables, previous
 from reliability.transaction.commit.apply import apply_plan
 from reliability.transaction.commit.participant import rolled_back

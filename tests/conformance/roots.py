@@ -18,7 +18,11 @@ from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceIt
 from reliability.spouts.memory import MemorySlice
 from reliability.states.tables import StateTables
 from reliability.transaction.emit.requests import Run
-from reliability.transaction.process.attempt import declare_partitions, new_write_id, renew_lease
+from reliability.transaction.process.attempt_messages import (
+    declare_partitions,
+    new_write_id,
+    renew_lease,
+)
 from reliability.transaction.topology.lifecycle import declare
 from tests.conformance.bench import Bench, never, stage, staged_row, start
 from tests.conformance.comparison import Comparison

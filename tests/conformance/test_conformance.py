@@ -282,13 +282,13 @@ BROKEN_RECORDED: dict[str, tuple[str, str, str, Any]] = {
     "a driver goes on where another one was": (
         "checkpoint_spout",
         "crash_in_preparing",
-        "reliability.transaction.commit.checkpoint.Drive",
+        "reliability.transaction.commit.checkpoint_driver.Drive",
         partial(Drive, recovering=False),
     ),
     "a driver that was given up decides": (
         "checkpoint_spout",
         "crash_in_preparing",
-        "reliability.transaction.commit.checkpoint.save_checkpoint",
+        "reliability.transaction.commit.checkpoint_driver.save_checkpoint",
         _save_whatever_is_there,
     ),
     "what is decided is taken back": (
@@ -312,7 +312,7 @@ BROKEN_RECORDED: dict[str, tuple[str, str, str, Any]] = {
     "a fail changes nothing": (
         "coordinator",
         LEGACY,
-        "reliability.transaction.process.attempt.end_attempt",
+        "reliability.transaction.process.attempt_messages.end_attempt",
         lambda *_, **__: True,
     ),
     "a source that is not ready emits": (

@@ -94,7 +94,7 @@ BROKEN: dict[str, tuple[str, str, Any]] = {
     ),
     "a driver goes on where another one was": (
         "CheckpointSpout",
-        "reliability.transaction.commit.checkpoint.Drive",
+        "reliability.transaction.commit.checkpoint_driver.Drive",
         partial(Drive, recovering=False),
     ),
     "any txid may commit": (
@@ -104,7 +104,7 @@ BROKEN: dict[str, tuple[str, str, Any]] = {
     ),
     "a fail changes nothing": (
         "TransactionalSpoutCoordinator",
-        "reliability.transaction.process.attempt.end_attempt",
+        "reliability.transaction.process.attempt_messages.end_attempt",
         lambda *_, **__: True,
     ),
     "a participant believes every driver": (

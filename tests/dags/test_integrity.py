@@ -311,7 +311,7 @@ def test_openlineages_properties_reach_spark_submit_each_time(submitted, monkeyp
 def test_the_watch_ends_the_spark_submit_that_runs(submitted, monkeypatch):
     from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
 
-    from reliability_airflow import watch
+    from reliability_airflow import watch_attempt
 
     killers: list[Callable[[], None]] = []
     killed: list[SparkSubmitHook] = []
@@ -333,7 +333,7 @@ def test_the_watch_ends_the_spark_submit_that_runs(submitted, monkeypatch):
         killers[-1]()
         return 0
 
-    monkeypatch.setattr(watch, "Watch", Watched)
+    monkeypatch.setattr(watch_attempt, "Watch", Watched)
     monkeypatch.setattr(SparkSubmitHook, "on_kill", lambda hook: killed.append(hook))
     monkeypatch.setattr(Submitted, "wait", wait)
     operator = operator_of()
@@ -348,7 +348,7 @@ def test_a_warm_driver_gets_no_secret_and_is_ended_when_its_attempt_was(
     airflow_home, monkeypatch, tmp_path, capsys
 ):
     """A7, G10: it is ended by the watch, and by Airflow's on_kill."""
-    from reliability_airflow import warm_driver, watch
+    from reliability_airflow import warm_driver, watch_attempt
 
     monkeypatch.setenv("RELIABILITY_ENGINE", "warm")
     monkeypatch.setenv("AIRFLOW_CONN_A_SPARK", '{"password": "hunter2"}')
@@ -374,7 +374,7 @@ def test_a_warm_driver_gets_no_secret_and_is_ended_when_its_attempt_was(
             wait_until((tmp_path / "up").exists, "the driver to run", 60)
             (killers[-1] if len(killers) == 1 else operator.on_kill)()
 
-    monkeypatch.setattr(watch, "Watch", Watched)
+    monkeypatch.setattr(watch_attempt, "Watch", Watched)
     operator = operator_of(env_vars={"TZ": "UTC"}, conf={"spark.executor.memory": "1g"})
     for attempt in range(2):
         grant = Grant(topology="t", attempt=TransactionAttempt(1, attempt), nonce="n")

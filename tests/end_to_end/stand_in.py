@@ -31,7 +31,7 @@ from reliability.spark.submission import Submission
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
-from reliability.transaction.process.attempt import (
+from reliability.transaction.process.attempt_messages import (
     DriverProcess,
     declare_partitions,
     read_batch_meta,

@@ -28,8 +28,8 @@ from reliability.spark.stage import stage_task
 from reliability.states.tables import StateTables
 from reliability.transaction.emit.requests import close
 from reliability.transaction.maintain.sweep import sweep
-from reliability.transaction.process.attempt import declare_partitions, renew_lease
-from reliability.transaction.process.server import fence_after_restore
+from reliability.transaction.process.attempt_messages import declare_partitions, renew_lease
+from reliability.transaction.topology.server import fence_after_restore
 from tests.support.fix_pipeline import in_both_engines, month, shop, write_parquet
 from tests.support.fix_postgres import rows
 from tests.support.spark_rows import spark_batch

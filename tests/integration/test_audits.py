@@ -444,7 +444,7 @@ def test_sql_that_fails_or_writes_fails_the_attempt_and_changes_nothing(
     shop, connection, known, monkeypatch, place
 ):
     """C12: it is one query, and read only."""
-    monkeypatch.setattr("reliability.states.audits.MAX_SECONDS", 0.2)
+    monkeypatch.setattr("reliability.states.audit_sql.MAX_SECONDS", 0.2)
     with connection.transaction() as tx:
         tx.cursor.execute(
             "CREATE FUNCTION public.empties_it() RETURNS integer LANGUAGE sql"

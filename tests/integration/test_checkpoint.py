@@ -32,17 +32,17 @@ from reliability.core.errors import (
 )
 from reliability.core.leases import Leases
 from reliability.ledger.connection import LedgerConnection
-from reliability.transaction.commit import checkpoint
+from reliability.transaction.commit import checkpoint_driver
 from reliability.transaction.commit import drain as commit
-from reliability.transaction.commit.checkpoint import Checkpoint, driving
+from reliability.transaction.commit.checkpoint_driver import Checkpoint, driving
 from reliability.transaction.commit.drain import drain
-from reliability.transaction.commit.participant import Participant
-from reliability.transaction.commit.plan import (
+from reliability.transaction.commit.next_plan import (
     AppliedPlan,
     Planner,
     RefusedPlan,
     read_plan,
 )
+from reliability.transaction.commit.participant import Participant
 from reliability.transaction.correct.park import park
 from reliability.transaction.maintain.sweep import sweep, topologies
 from reliability.transaction.process.mirror import mirror_grant, take_grant
@@ -516,7 +516,7 @@ def test_a_second_driver_waits_and_goes_away_if_it_only_passes_by(staged, connec
 
 
 def test_a_driver_that_hangs_is_taken_over(staged, connection, monkeypatch):
-    monkeypatch.setattr(checkpoint, "DRIVER_SILENCE_SECONDS", 0)
+    monkeypatch.setattr(checkpoint_driver, "DRIVER_SILENCE_SECONDS", 0)
     staged.process(1, both(1))
     hanging = TopologyDatabases.of(LedgerConnection(connection.dsn), staged.topology)
     with driving(hanging, patience=1) as sleeper:

@@ -28,7 +28,7 @@ from reliability.transaction.commit.drain import drain
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.maintain import sweep as sweep_module
 from reliability.transaction.maintain.sweep import sweep
-from reliability.transaction.process.standing import read_standing
+from reliability.transaction.topology.read_standing import read_standing
 from tests.support.doomed import doomed
 from tests.support.fix_pipeline import in_both_engines, month, shop, write_parquet
 from tests.support.fix_postgres import own_session, rows

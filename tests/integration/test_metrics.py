@@ -13,7 +13,7 @@ from reliability.core.errors import AttemptIncomplete
 from reliability.transaction.correct.park import park, skip
 from reliability.transaction.correct.repair import repair
 from reliability.transaction.correct.rollback import roll_back
-from reliability.transaction.process.attempt import end_attempt
+from reliability.transaction.process.attempt_messages import end_attempt
 from reliability.transaction.topology.lifecycle import pause
 from tests.replay.shop import ROW_LENGTH, Shop, made
 from tests.support.fix_postgres import admin_session, rows, run_as_admin

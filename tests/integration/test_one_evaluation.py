@@ -23,7 +23,7 @@ from reliability.core.spout import BatchMeta, NoItems
 from reliability.spark.one_evaluation import persist_shared
 from reliability.spark.process import call_process
 from reliability.spark.repeatable import is_repeatable
-from reliability.spark.set_aside import on_the_way
+from reliability.spark.set_aside_rows import on_the_way
 from tests.support.functions import F
 
 ROWS = 60

@@ -12,7 +12,7 @@ from reliability.core.errors import RowsUnaccounted, SourceChanged
 from reliability.core.leases import Leases
 from reliability.core.spout import SpoutKind
 from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.records import batch_of
+from reliability.ledger.read_rows import batch_of
 from reliability.transaction.maintain.sweep import sweep
 from tests.support.fix_pipeline import in_both_engines
 from tests.support.fix_postgres import rows

@@ -27,7 +27,7 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
 from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process import begin
-from reliability.transaction.process.attempt import end_attempt, read_attempt
+from reliability.transaction.process.attempt_messages import end_attempt, read_attempt
 from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import Pipeline, write_parquet
 from tests.support.fix_postgres import database_of, new_database, own_session, rows, run_as_admin

@@ -16,7 +16,7 @@ import reliability
 from reliability import show_accounting
 from reliability.core.fold import Fold
 from reliability.spark.accounting import hide_accounting
-from reliability.spark.set_aside import marks_of, noting
+from reliability.spark.set_aside_rows import marks_of, noting
 from tests.support.functions import F
 
 PIPELINES = 10  # an example

@@ -27,7 +27,7 @@ from reliability.core.leases import Leases
 from reliability.states.tables import check_rights
 from reliability.transaction.emit.requests import close, settle
 from reliability.transaction.maintain.sweep import sweep
-from reliability.transaction.process.attempt import end_attempt
+from reliability.transaction.process.attempt_messages import end_attempt
 from tests.replay.shop import Shop
 from tests.support.commit_task import context, shop_with_two_txids
 from tests.support.fix_postgres import database_of, rolled_back, rows, run_as_admin

@@ -432,7 +432,7 @@ def test_a_total_of_no_rows_is_no_row(in_lines, connection):
 
 def contents_of(spark, rows, mask=()):
     """Return what the quarantine shows of a row."""
-    from reliability.spark.set_aside import evaluate, noting
+    from reliability.spark.set_aside_rows import evaluate, noting
 
     frame = rows.selectExpr("*", "1L AS _x", "1L AS _n")
     with noting() as calls:
@@ -545,7 +545,7 @@ def test_a_call_elsewhere_is_refused(spark):
 
 @pytest.mark.parametrize("reason", ["", " ", "x" * 201])
 def test_a_reason_is_a_short_text(spark, reason):
-    from reliability.spark.set_aside import noting
+    from reliability.spark.set_aside_rows import noting
 
     frame = spark.range(1).selectExpr("id", "1L AS _x", "1L AS _n")
     with noting(), pytest.raises(InvalidDefinition, match="a reason has 1 to 200 characters"):

@@ -22,7 +22,7 @@ from reliability.core.leases import Leases
 from reliability.ledger.connection import LedgerConnection
 from reliability.states import attempt_table
 from reliability.states.alteration import StateChange
-from reliability.states.explain import contributions_to, parameter
+from reliability.states.explain_row import contributions_to, parameter
 from reliability.states.tables import StateTables
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.correct.rollback import release, roll_back
@@ -30,7 +30,7 @@ from reliability.transaction.inspect.explain import explain
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain import sweep as sweep_module
 from reliability.transaction.maintain.sweep import sweep
-from reliability.transaction.process.attempt import end_attempt
+from reliability.transaction.process.attempt_messages import end_attempt
 from reliability.transaction.topology.alter import alter
 from reliability.transaction.topology.lifecycle import declare
 from tests.replay.shop import Shop, made

@@ -22,8 +22,8 @@ from reliability.core.errors import (
     LedgerUnavailable,
 )
 from reliability.ledger.connection import LedgerConnection
-from reliability.spark import progress
-from reliability.spark.progress import Progress
+from reliability.spark import renew_lease
+from reliability.spark.renew_lease import Progress
 from reliability.transaction.topology.databases import open_ledger
 from spark_apps import global_count
 from tests.support.fix_postgres import rows
@@ -568,19 +568,19 @@ def test_housekeeping_that_failed_is_red(emitted, sweep_task, monkeypatch):
 
 def test_spark_submit_is_ended_when_its_attempt_was(airflow_home, emitted, monkeypatch):
     """A7: the attempt was fenced; whatever its spark-submit still does can only cost."""
-    from reliability_airflow import watch
+    from reliability_airflow import watch_attempt
 
-    monkeypatch.setattr(watch, "POLL_INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr(watch_attempt, "POLL_INTERVAL_SECONDS", 0.02)
     grant = emitted.begin(1)
     killed = threading.Event()
-    with watch.Watch(grant, killed.set):
+    with watch_attempt.Watch(grant, killed.set):
         assert not killed.wait(0.2)
         emitted.runner.end_attempt(grant, AttemptIncomplete("by somebody else"), fence=True)
         assert killed.wait(SECONDS)
 
 
 def test_jobs_are_cancelled_when_their_attempt_was_ended(emitted, connection, monkeypatch):
-    monkeypatch.setattr(progress, "POLL_INTERVAL_SECONDS", 0.02)
+    monkeypatch.setattr(renew_lease, "POLL_INTERVAL_SECONDS", 0.02)
     cancelled = threading.Event()
 
     class Context:
@@ -638,7 +638,7 @@ def test_jobs_are_cancelled_when_their_attempt_was_ended(emitted, connection, mo
 
 def test_progress_renews_the_lease(emitted, connection, spark, monkeypatch):
     """A7: a long shuffle acks nothing, but its tasks do finish."""
-    monkeypatch.setattr(progress, "POLL_INTERVAL_SECONDS", 0.05)
+    monkeypatch.setattr(renew_lease, "POLL_INTERVAL_SECONDS", 0.05)
     grant = emitted.begin(1)
     with connection.transaction() as tx:
         tx.run(SQL("UPDATE reliability.attempt SET lease_until = now() + interval '1 s'"))

@@ -19,10 +19,10 @@ from reliability.core.errors import (
     RollbackNotPossible,
 )
 from reliability.ledger.connection import LedgerConnection
-from reliability.transaction.commit.checkpoint import driving
+from reliability.transaction.commit.checkpoint_driver import driving
 from reliability.transaction.commit.drain import drain
+from reliability.transaction.commit.next_plan import plan_nothing, read_plan
 from reliability.transaction.commit.participant import Participant
-from reliability.transaction.commit.plan import plan_nothing, read_plan
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.topology.lifecycle import declare
 from tests.support.doomed import EVERY, doomed

@@ -468,7 +468,7 @@ MUTANTS = (
     Mutant(
         rule="E6",
         name="what changed under a frozen batch is tried again",
-        path="reliability/transaction/process/attempt.py",
+        path="reliability/transaction/process/attempt_messages.py",
         old='        if row["is_frozen"]:\n',
         new="        if False:\n",
         tests=(OPAQUE + "test_what_changes_once_its_txid_has_committed_is_a_persons_to_mend",),
@@ -560,7 +560,7 @@ MUTANTS = (
     Mutant(
         rule="A1",
         name="a restore goes unnoticed",
-        path="reliability/transaction/process/server.py",
+        path="reliability/transaction/topology/server.py",
         old='timeline["now"] is None or timeline["now"] == timeline["known"]',
         new='timeline["now"] is None or timeline["now"] != timeline["known"]',
         tests=(ATTEMPTS + "test_a_restored_server_fences_every_live_attempt",),
@@ -720,7 +720,7 @@ MUTANTS = (
     Mutant(
         rule="A9",
         name="a driver cancels the jobs of all steps",
-        path="reliability/spark/progress.py",
+        path="reliability/spark/renew_lease.py",
         old="self._spark.interruptAll()",
         new="self._spark.sparkContext.cancelAllJobs()",
         tests=(WARM + "test_a_driver_that_finds_its_attempt_ended_cancels_its_own_jobs_only",),
@@ -965,7 +965,7 @@ MUTANTS = (
     Mutant(
         rule="C6",
         name="a rollback drops what it has decided itself",
-        path="reliability/transaction/commit/checkpoint.py",
+        path="reliability/transaction/commit/checkpoint_driver.py",
         old="message.commit_number != self._decided_before:",
         new="self._decided_before == -1:",
         tests=(WAY_OUT + "test_a_rollback_gives_way_to_nothing_that_it_has_decided_itself",),
@@ -1059,7 +1059,7 @@ MUTANTS = (
     Mutant(
         rule="H9",
         name="a repair leaves surplus rows",
-        path="reliability/states/verify.py",
+        path="reliability/states/verify_table.py",
         old=" FULL JOIN (SELECT *, true AS",
         new=" LEFT JOIN (SELECT *, true AS",
         tests=(BY_HAND + "test_a_repair_brings_changed_missing_and_surplus_rows_back",),
@@ -1207,7 +1207,7 @@ MUTANTS = (
     Mutant(
         rule="C12",
         name="a contribution is audited by what has committed",
-        path="reliability/states/audits.py",
+        path="reliability/states/audit_sql.py",
         old='_txid = {txid} AND _attempt_id = {attempt_id}")',
         new='_txid < {txid} AND _attempt_id = {attempt_id}")',
         tests=(
@@ -1218,7 +1218,7 @@ MUTANTS = (
     Mutant(
         rule="C12",
         name="the rows that other attempts have staged are audited too",
-        path="reliability/states/audits.py",
+        path="reliability/states/audit_sql.py",
         old='_txid = {txid} AND _attempt_id = {attempt_id}")',
         new='{txid} > 0 AND {attempt_id} >= 0")',
         tests=(AUDITS + "test_only_what_this_attempt_has_staged_is_audited",),
@@ -1294,7 +1294,7 @@ MUTANTS = (
     Mutant(
         rule="H2",
         name="what does not fit into one row is folded",
-        path="reliability/states/history.py",
+        path="reliability/states/fold_history.py",
         old="WHERE rows > 1 AND fit",
         new="WHERE rows > 1",
         tests=(SUMS + "test_what_does_not_fit_into_one_row_is_folded_when_it_does",),
@@ -1749,7 +1749,7 @@ MUTANTS = (
     Mutant(
         rule="V8",
         name="what leaves is counted for every state",
-        path="reliability/spark/set_aside.py",
+        path="reliability/spark/set_aside_rows.py",
         old="    marks = marks_of(frame, list(set_aside))\n",
         new="    marks = set(set_aside)\n",
         tests=(ASIDE + "test_what_leaves_on_the_way_to_a_state_counts_there_only",),
@@ -1757,7 +1757,7 @@ MUTANTS = (
     Mutant(
         rule="V8",
         name="the elements of a fan-out share an id",
-        path="reliability/spark/set_aside.py",
+        path="reliability/spark/set_aside_rows.py",
         old='"_x": _id_in_tree(mark, place)',
         new='"_x": F.when(F.col(place) == 0, F.col("_x")).otherwise(0)',
         tests=(ASIDE + "test_each_element_is_accounted_for",),
@@ -1765,7 +1765,7 @@ MUTANTS = (
     Mutant(
         rule="V8",
         name="the rows that a fan-out adds are not counted",
-        path="reliability/spark/set_aside.py",
+        path="reliability/spark/set_aside_rows.py",
         old='count.cast("bigint").alias("_n")',
         new='F.lit(0).cast("bigint").alias("_n")',
         tests=(ASIDE + "test_one_line_becomes_many_words",),
@@ -1773,7 +1773,7 @@ MUTANTS = (
     Mutant(
         rule="V8",
         name="an element of a group counts as one row",
-        path="reliability/spark/set_aside.py",
+        path="reliability/spark/set_aside_rows.py",
         old='F.coalesce("_n", F.lit(1)) * (1 - F.col(size))',
         new="1 - F.col(size)",
         tests=(ASIDE + "test_groups_become_many_words",),
@@ -1799,7 +1799,7 @@ MUTANTS = (
     Mutant(
         rule="V8",
         name="a condition is evaluated for what leaves and for what stays",
-        path="reliability/spark/set_aside.py",
+        path="reliability/spark/set_aside_rows.py",
         old="marked.where(~F.col(mark)).drop(mark)\n",
         new="frame.where(~leaves)\n",
         tests=(ASIDE + "test_what_leaves_on_the_way_to_a_state_counts_there_only",),
@@ -1823,7 +1823,7 @@ MUTANTS = (
     Mutant(
         rule="V8",
         name="what no state lacks goes into the quarantine",
-        path="reliability/spark/set_aside.py",
+        path="reliability/spark/set_aside_rows.py",
         old="    return [call for call in calls if call.mark in used]\n",
         new="    return list(calls)\n",
         tests=(ASIDE + "test_what_no_state_lacks_is_not_in_quarantine",),

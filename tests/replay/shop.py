@@ -45,9 +45,9 @@ from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.attempt_table import open_table
 from reliability.states.tables import StateTables
 from reliability.transaction.commit.dry_run import DryRunResult
-from reliability.transaction.commit.plan import Committed
+from reliability.transaction.commit.next_plan import Committed
 from reliability.transaction.emit.requests import Run, TaskContact
-from reliability.transaction.process.attempt import (
+from reliability.transaction.process.attempt_messages import (
     declare_partitions,
     fail_and_raise,
     read_batch_meta,

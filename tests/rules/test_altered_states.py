@@ -45,7 +45,7 @@ from reliability.transaction.inspect.explain import explain
 from reliability.transaction.inspect.lacking_values import lacking_values
 from reliability.transaction.inspect.verify import verify
 from reliability.transaction.maintain.compaction import compact
-from reliability.transaction.process.attempt import (
+from reliability.transaction.process.attempt_messages import (
     DriverProcess,
     declare_partitions,
     read_batch_meta,

@@ -13,7 +13,7 @@ from reliability.core.errors import AttemptFenced, AttemptIncomplete, LedgerBusy
 from reliability.core.spout import SpoutKind
 from reliability.ledger import locks
 from reliability.ledger.connection import LedgerConnection
-from reliability.transaction.process.attempt import renew_lease
+from reliability.transaction.process.attempt_messages import renew_lease
 from tests.simulation.contents import BEST, TOTALS
 from tests.simulation.world import Silent
 from tests.support.fix_postgres import own_session

@@ -16,7 +16,7 @@ from reliability.core.spout import SpoutKind
 from reliability.transaction.correct.park import park, skip
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.source_items import freeze
-from reliability.transaction.process.attempt import read_batch_meta
+from reliability.transaction.process.attempt_messages import read_batch_meta
 from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import Pipeline
 from tests.support.fix_postgres import rows

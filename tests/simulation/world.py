@@ -37,17 +37,17 @@ from reliability.spark.stage import StageTask
 from reliability.states import attempt_table
 from reliability.states.tables import StateTables
 from reliability.transaction import run as run_module
-from reliability.transaction.commit.checkpoint import Checkpoint
-from reliability.transaction.commit.plan import Committed, read_plan
+from reliability.transaction.commit.checkpoint_driver import Checkpoint
+from reliability.transaction.commit.next_plan import Committed, read_plan
 from reliability.transaction.correct.rollback import release
 from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.maintain import merge
 from reliability.transaction.maintain.sweep import sweep
-from reliability.transaction.process.attempt import declare_partitions, read_batch_meta
+from reliability.transaction.process.attempt_messages import declare_partitions, read_batch_meta
 from reliability.transaction.process.begin import read_snapshot_in
-from reliability.transaction.process.standing import read_standing
 from reliability.transaction.run import TransactionTask, decide
 from reliability.transaction.topology.databases import TopologyDatabases
+from reliability.transaction.topology.read_standing import read_standing
 from tests.simulation.config import OTHER, Config
 from tests.simulation.connections import FAULTS, Crash, Fault, FaultKind, SimulatedConnection
 from tests.simulation.contents import (

@@ -20,9 +20,9 @@ from reliability.core.graph import THE_STEP
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
-from reliability.transaction.commit.plan import Committed
+from reliability.transaction.commit.next_plan import Committed
 from reliability.transaction.emit.requests import Run, TaskContact
-from reliability.transaction.process.attempt import end_attempt
+from reliability.transaction.process.attempt_messages import end_attempt
 from tests.support.runner import TransactionRunner
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from psycopg2.sql import SQL
 
-from reliability.states.kinds.keyed import combine
+from reliability.states.kinds.first_commit import combine
 from tests.support.one_state import OneState
 
 

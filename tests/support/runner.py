@@ -20,14 +20,14 @@ from reliability.core.spout import BatchMeta, Interval
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.commit.drain import drain
 from reliability.transaction.commit.dry_run import DryRunResult
-from reliability.transaction.commit.plan import Committed
+from reliability.transaction.commit.next_plan import Committed
 from reliability.transaction.emit import requests as request
 from reliability.transaction.emit.emission import emit
 from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.inspect.attempt_report import outdated_code
 from reliability.transaction.maintain.sweep import Swept, sweep
-from reliability.transaction.process import attempt, begin, seal
+from reliability.transaction.process import attempt_messages, begin, seal
 from reliability.transaction.run import Executor, TransactionTask, decide, run_transaction
 from reliability.transaction.topology.databases import open_ledger
 from reliability.transaction.topology.lifecycle import pause, resume
@@ -162,11 +162,11 @@ class TransactionRunner:
 
     def end_attempt(self, grant: Grant, error: ReliabilityError, *, fence: bool = False) -> bool:
         """Fail or fence an unsealed attempt."""
-        return attempt.end_attempt(self.connection, grant, error, fence=fence)
+        return attempt_messages.end_attempt(self.connection, grant, error, fence=fence)
 
     def error_of(self, grant: Grant) -> ReliabilityError:
         """Return why an attempt ended."""
-        return attempt.error_of(self.connection, grant)
+        return attempt_messages.error_of(self.connection, grant)
 
     def commit(self, txid: int) -> list[Committed]:
         """Commit everything whose turn it is; raise if `txid` was among it and failed."""

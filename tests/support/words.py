@@ -13,7 +13,7 @@ from reliability.spark.stage import stage_task
 from reliability.spouts.memory import MemorySlice
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.states.tables import StateTables
-from reliability.transaction.process.attempt import declare_partitions, read_batch_meta
+from reliability.transaction.process.attempt_messages import declare_partitions, read_batch_meta
 from tests.support.fix_pipeline import Pipeline
 from tests.support.fix_postgres import rows
 from tests.support.runner import TransactionRunner

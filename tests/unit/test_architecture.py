@@ -199,7 +199,7 @@ def test_verbs_print_lines_by_the_function_that_escapes_them():
         "check.py": 1,  # a table of escaped cells
         "output.py": 1,  # JSON
         "parts.py": 2,  # lines and cells are escaped when they are made
-        "progress.py": 2,  # escaped when it is told
+        "bars.py": 2,  # escaped when it is told
         "terminal.py": 1,
     }
 

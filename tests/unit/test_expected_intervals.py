@@ -18,7 +18,7 @@ from reliability.transaction.inspect.expected import (
     intervals,
     missing_intervals,
 )
-from reliability.transaction.inspect.txids import files_of
+from reliability.transaction.inspect.txid_in_words import files_of
 
 UTC = timezone.utc
 NOW = datetime(2026, 6, 15, tzinfo=UTC)

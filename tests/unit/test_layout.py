@@ -12,14 +12,14 @@ import typer
 from rich.console import Console
 
 from reliability.cli import live
+from reliability.cli.bars import TxidProgress
 from reliability.cli.completeness import COMPLETE
 from reliability.cli.doctor import CheckStatus
-from reliability.cli.fold import fold, styled
 from reliability.cli.layout import lay_out
 from reliability.cli.output import format_span, table_of
 from reliability.cli.parts import Line, show
-from reliability.cli.progress import TxidProgress
 from reliability.cli.terminal import style_of
+from reliability.cli.wrap import fold, styled
 from reliability.core.coordinator import AttemptStatus
 from reliability.core.errors import LedgerUnavailable
 from reliability.core.request import RequestStatus

@@ -10,8 +10,8 @@ from reliability import FileSpout
 from reliability.core.errors import NothingToEmit, SourceUnreadable
 from reliability.core.spout import NoItems
 from reliability.spouts.file_item import FileItem
+from reliability.spouts.file_names import check_name, identity_of_file, names_of
 from reliability.spouts.filesystem import find_files
-from reliability.spouts.names import check_name, identity_of_file, names_of
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Any
 
-from reliability.cli.progress import TxidProgress
+from reliability.cli.bars import TxidProgress
 
 
 class Pipe:
@@ -35,7 +35,7 @@ class Bar:
 
 def test_each_count_is_printed_once_and_in_order(monkeypatch):
     """Two threads that were done at once both printed the count of the second."""
-    monkeypatch.setattr("reliability.cli.progress._bar", lambda err: Bar())
+    monkeypatch.setattr("reliability.cli.bars._bar", lambda err: Bar())
     pipe: Any = Pipe()
     progress = TxidProgress(2, pipe)
     other = Thread(target=progress.done, args=(2,))

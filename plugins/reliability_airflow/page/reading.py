@@ -20,12 +20,12 @@ from reliability.deployment.settings import ledger_dsn
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import check_known
 from reliability.ledger.migrations import check_migrated
-from reliability.ledger.records import interval_of
+from reliability.ledger.read_rows import interval_of
 from reliability.transaction.inspect.intervals import IntervalReport
 from reliability.transaction.inspect.overview import Overview, overviews
-from reliability.transaction.inspect.txids import files_of, state_of_txid
-from reliability.transaction.process.standing import read_standing
+from reliability.transaction.inspect.txid_in_words import files_of, state_of_txid
 from reliability.transaction.topology.databases import TopologyDatabases
+from reliability.transaction.topology.read_standing import read_standing
 from reliability_airflow.page.timeline import Axis, Lane, Tick, axis_of, lane
 
 #: how many txids a timeline may show

@@ -12,7 +12,7 @@ from reliability.core.difference import Difference
 from reliability.core.spout import Interval
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.locks import check_known
-from reliability.ledger.records import interval_of
+from reliability.ledger.read_rows import interval_of
 from reliability.transaction.inspect.attempt_report import (
     AttemptReport,
     StepReport,
@@ -20,7 +20,7 @@ from reliability.transaction.inspect.attempt_report import (
     outdated_code,
 )
 from reliability.transaction.inspect.story import story_of_txid
-from reliability.transaction.inspect.txids import txid_with_state
+from reliability.transaction.inspect.txid_in_words import txid_with_state
 from reliability_airflow.page.reading import difference_of, ledger
 from reliability_airflow.page.timeline import Lane, Tick, axis_of, lane
 

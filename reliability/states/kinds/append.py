@@ -18,7 +18,7 @@ from reliability.core.plan import ChangeKey
 from reliability.states import attempt_table
 from reliability.states.compose import names, qualified
 from reliability.states.headers import check_headers
-from reliability.states.kinds.difference import MOST_EXAMPLES, REACHED
+from reliability.states.kinds.compare_rows import MOST_EXAMPLES, REACHED
 from reliability.states.kinds.stored import StoredState
 from reliability.states.tables import StateTables, header_of
 

@@ -10,10 +10,10 @@ from psycopg2.sql import SQL, Composed
 from reliability.core.difference import ByHand
 from reliability.core.plan import ChangeKey
 from reliability.states.compose import names
+from reliability.states.fold_history import kept
 from reliability.states.headers import check_headers
-from reliability.states.history import kept
-from reliability.states.kinds.difference import MOST_EXAMPLES
-from reliability.states.kinds.keyed import add_to_rows
+from reliability.states.kinds.compare_rows import MOST_EXAMPLES
+from reliability.states.kinds.first_commit import add_to_rows
 from reliability.states.kinds.stored import StoredState
 from reliability.states.kinds.swap import (
     CHANGED,
@@ -31,7 +31,7 @@ from reliability.states.kinds.swap import (
     swap,
 )
 from reliability.states.tables import StateTables
-from reliability.states.verify import count_rows, differing_keys, differing_rows, examples
+from reliability.states.verify_table import count_rows, differing_keys, differing_rows, examples
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction, Row

@@ -18,7 +18,7 @@ from reliability.core.errors import LedgerCorruption, RepairNotPossible, ReplayN
 from reliability.core.plan import ChangeKey
 from reliability.core.state import replay_refusal
 from reliability.states.headers import compacted_through, format_header, wrong_headers
-from reliability.states.kinds import difference
+from reliability.states.kinds import compare_rows
 from reliability.states.tables import StateTables
 
 if TYPE_CHECKING:
@@ -153,18 +153,18 @@ class StoredState(ABC):
 
     def changed_rows(self) -> Composed:
         """Read the rows that differ: change, the key, and each value before and after."""
-        return difference.rows(self.tables)
+        return compare_rows.rows(self.tables)
 
     def count_changed_rows(self) -> Composed:
         """Count rows_added, rows_changed and rows_removed, and by how much each sum moved."""
-        return difference.count(self.tables)
+        return compare_rows.count(self.tables)
 
     def remember(self, tx: DatabaseTransaction, key: ChangeKey, rows: Composable) -> None:
         """Save the rows as they are before the change.
 
         :param rows: a query for the keys that the change can reach
         """
-        tx.run(difference.remember(self.tables, rows), **key)
+        tx.run(compare_rows.remember(self.tables, rows), **key)
 
     def _compare(
         self,
@@ -176,7 +176,7 @@ class StoredState(ABC):
         row = tx.one(self.count_changed_rows(), **key)
         if observer is not None:
             observer(tx, self, key)
-        tx.run(difference.forget())
+        tx.run(compare_rows.forget())
         return Difference.from_json({"state": self.name, **row, "by_hand": by_hand})
 
     # --- checks ----------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from reliability.states.compose import (
     same_key_as_record,
     same_key_by,
 )
-from reliability.states.history import counts, kept
+from reliability.states.fold_history import counts, kept
 from reliability.states.tables import StateTables
 
 CHANGED = Identifier("pg_temp", "changed")

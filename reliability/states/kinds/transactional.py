@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from reliability.core.errors import LedgerCorruption
 from reliability.core.plan import ChangeKey
-from reliability.states.kinds.keyed import add_to_rows
+from reliability.states.kinds.first_commit import add_to_rows
 from reliability.states.kinds.stored import StoredState
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from psycopg2.sql import SQL, Composable, Composed
 from reliability.core.plan import ChangeKey
 from reliability.states import attempt_table
 from reliability.states.kinds.append import NO_ROWS, StoredRows, replaced_rows
-from reliability.states.kinds.difference import REACHED
+from reliability.states.kinds.compare_rows import REACHED
 from reliability.states.tables import StateTables, header_of
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from reliability.core.plan import (
     PlannedRollback,
     is_group_of_first_commits,
 )
-from reliability.core.rollback import rollback_refusal
+from reliability.core.rollback_check import rollback_refusal
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.states.kinds import StoredState, stored_state

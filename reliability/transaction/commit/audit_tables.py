@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from reliability.core.audits import AuditOutcome, Of, Severity
 from reliability.ledger.connection import DatabaseTransaction, Row
-from reliability.states.audits import run_audit
+from reliability.states.audit_sql import run_audit
 
 
 def audit_tables(

@@ -15,11 +15,11 @@ from reliability.core.audits import refuse_violations
 from reliability.core.plan import Plan
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import PATIENCE_SECONDS, hold_topology
-from reliability.states.audits import log_violations
+from reliability.states.audit_sql import log_violations
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.apply import Applied, apply_plan, finish_requests
-from reliability.transaction.commit.checkpoint import driving
-from reliability.transaction.commit.plan import (
+from reliability.transaction.commit.checkpoint_driver import driving
+from reliability.transaction.commit.next_plan import (
     REFUSALS,
     AppliedPlan,
     Planner,

@@ -23,7 +23,7 @@ from reliability.ledger.locks import PATIENCE_SECONDS, lock_topology
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.audit_tables import record_outcome
 from reliability.transaction.commit.committer import committer
-from reliability.transaction.commit.plan import (
+from reliability.transaction.commit.next_plan import (
     AppliedPlan,
     Committed,
     RefusedPlan,

@@ -26,8 +26,8 @@ from reliability.ledger.locks import lock_mirror, lock_topology
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.apply import Applied, apply_plan, record_differences
 from reliability.transaction.commit.audit_tables import record_outcome
+from reliability.transaction.commit.next_plan import Planner
 from reliability.transaction.commit.participant import rolled_back
-from reliability.transaction.commit.plan import Planner
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 

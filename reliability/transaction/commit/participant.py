@@ -22,7 +22,7 @@ from reliability.core.errors import CheckpointMismatch
 from reliability.core.plan import Plan
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror
-from reliability.states.audits import log_violations
+from reliability.states.audit_sql import log_violations
 from reliability.transaction.commit.apply import apply_plan
 from reliability.transaction.commit.saved_checkpoint import (
     SavedCheckpoint,

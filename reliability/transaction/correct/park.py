@@ -28,14 +28,14 @@ from reliability.core.state import replay_refusal
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import lock_topology
-from reliability.ledger.records import skipped_of
+from reliability.ledger.read_rows import skipped_of
 from reliability.states.headers import compacted_through
 from reliability.transaction.commit.committer import committer, finish_unfinished_change
 from reliability.transaction.commit.drain import drain
-from reliability.transaction.commit.plan import Committed
+from reliability.transaction.commit.next_plan import Committed
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
-from reliability.transaction.process.attempt import raise_if_fenced
+from reliability.transaction.process.attempt_messages import raise_if_fenced
 from reliability.transaction.process.mirror import mirror_grant
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 from reliability.transaction.topology.declare import declared_tables

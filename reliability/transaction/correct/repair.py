@@ -16,7 +16,7 @@ from reliability.states.kinds import stored_state
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.committer import committer, finish_unfinished_change
 from reliability.transaction.commit.dry_run import try_plan
-from reliability.transaction.commit.plan import AppliedPlan
+from reliability.transaction.commit.next_plan import AppliedPlan
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 from reliability.transaction.topology.declare import declared_tables
 

@@ -21,15 +21,15 @@ from reliability.core.checkpoint import Phase
 from reliability.core.difference import Difference
 from reliability.core.errors import CheckpointStuck, CheckpointTakenOver, RollbackNotPossible
 from reliability.core.plan import Plan, PlannedRollback, dropped_by
-from reliability.core.rollback import AgainstDates, drop_refusal
+from reliability.core.rollback_check import AgainstDates, drop_refusal
 from reliability.core.spout import Interval
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import lock_topology
-from reliability.ledger.records import interval_of
+from reliability.ledger.read_rows import interval_of
 from reliability.states.kinds.stored import DifferenceObserver
 from reliability.transaction.commit.committer import committer, finish_unfinished_change
 from reliability.transaction.commit.dry_run import try_plan
-from reliability.transaction.commit.plan import AppliedPlan, Planner
+from reliability.transaction.commit.next_plan import AppliedPlan, Planner
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 
 

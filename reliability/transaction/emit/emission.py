@@ -37,7 +37,7 @@ from reliability.core.spout import (
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import check_coordinator, lock_topology
-from reliability.ledger.records import batch_of, interval_of
+from reliability.ledger.read_rows import batch_of, interval_of
 from reliability.transaction.emit.recording import EmissionKey, recorded_emission
 from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.emit.requests import (

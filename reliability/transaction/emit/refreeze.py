@@ -20,7 +20,7 @@ from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
-from reliability.ledger.records import batch_of, skipped_of
+from reliability.ledger.read_rows import batch_of, skipped_of
 from reliability.states.headers import compacted_through
 from reliability.transaction.emit.source_items import excluded_among, parts_of
 

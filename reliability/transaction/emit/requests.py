@@ -24,7 +24,7 @@ from reliability.core.statement_key import StatementKey
 from reliability.core.txids import format_txids, with_noun
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import hold_topology
-from reliability.ledger.records import recorded_try_of, request_of
+from reliability.ledger.read_rows import recorded_try_of, request_of
 
 ASKED_AGAIN = "the run asked again"
 

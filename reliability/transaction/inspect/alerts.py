@@ -15,7 +15,7 @@ from reliability.core.alert import Alert, AlertKind
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.txids import format_ranges, with_noun
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.records import blocked_of
+from reliability.ledger.read_rows import blocked_of
 from reliability.transaction.inspect.intervals import (
     IntervalState,
     format_counts,

@@ -11,8 +11,8 @@ from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import ExplainNotPossible
 from reliability.core.spout import Interval
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.records import interval_of
-from reliability.states.explain import contributions_to, parameter, row_now
+from reliability.ledger.read_rows import interval_of
+from reliability.states.explain_row import contributions_to, parameter, row_now
 from reliability.states.tables import StateTables
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 from reliability.transaction.topology.declare import declared_tables

@@ -18,13 +18,13 @@ from reliability.core.standing import Standing
 from reliability.core.statement_key import StatementKey
 from reliability.core.texts import clear_command
 from reliability.ledger.connection import DatabaseTransaction, Row
-from reliability.ledger.records import interval_of
+from reliability.ledger.read_rows import interval_of
 from reliability.transaction.inspect.expected import (
     MOST,
     ScheduleNotEvaluated,
     missing_intervals,
 )
-from reliability.transaction.process.standing import find_standing
+from reliability.transaction.topology.read_standing import find_standing
 
 WAITING = frozenset({"SOURCE_NOT_READY"})  # codes with which the task waits without failing
 

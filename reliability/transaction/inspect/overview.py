@@ -20,7 +20,7 @@ from reliability.transaction.inspect.intervals import (
     format_counts,
     intervals_without_commit,
 )
-from reliability.transaction.process.standing import find_standing
+from reliability.transaction.topology.read_standing import find_standing
 
 
 class Condition(str, Enum):

@@ -8,7 +8,7 @@ from reliability.core.keys import read_ranges
 from reliability.core.spout import BatchMeta, Interval
 from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, Row
-from reliability.ledger.records import batch_of, interval_of
+from reliability.ledger.read_rows import batch_of, interval_of
 from reliability.transaction.inspect.intervals import IntervalReport, IntervalState
 
 Batches = Mapping[int, tuple[Interval | None, BatchMeta]]

@@ -9,7 +9,7 @@ from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import AttemptUnknown
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import LedgerConnection, Row
-from reliability.transaction.inspect.txids import txid_with_state
+from reliability.transaction.inspect.txid_in_words import txid_with_state
 from reliability.transaction.topology.databases import TopologyDatabases
 
 

@@ -15,7 +15,7 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.states.headers import format_header, wrong_headers
 from reliability.states.kinds import StoredState, stored_state
 from reliability.states.tables import StateTables
-from reliability.states.verify import count_rows, examples
+from reliability.states.verify_table import count_rows, examples
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 from reliability.transaction.topology.declare import declared_tables
 

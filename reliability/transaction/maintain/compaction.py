@@ -22,14 +22,14 @@ from reliability.core.progress import UNSEEN, StateProgress
 from reliability.core.statement_key import StateKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror, lock_topology
-from reliability.states.headers import check_headers
-from reliability.states.history import (
+from reliability.states.fold_history import (
     crowded_rows,
     fold_crowded,
     forget,
     patterns_of_touched,
     touched_keys,
 )
+from reliability.states.headers import check_headers
 from reliability.states.tables import StateTables
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 from reliability.transaction.maintain.merge import merge_tables_of

@@ -19,16 +19,16 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import check_coordinator
 from reliability.states import attempt_table
 from reliability.transaction.commit.drain import PASSING_PATIENCE_SECONDS, drain
-from reliability.transaction.commit.plan import Committed
+from reliability.transaction.commit.next_plan import Committed
 from reliability.transaction.maintain.compaction import Compacted, compact
 from reliability.transaction.maintain.merge import merge_tables
-from reliability.transaction.process.server import (
+from reliability.transaction.topology.databases import TopologyDatabases
+from reliability.transaction.topology.declare import declared_tables
+from reliability.transaction.topology.server import (
     end_holders_of,
     end_sessions_of,
     fence_after_restore,
 )
-from reliability.transaction.topology.databases import TopologyDatabases
-from reliability.transaction.topology.declare import declared_tables
 
 logger = logging.getLogger(__name__)
 #: No reader's transaction is expected to last for longer (H11).

@@ -15,9 +15,9 @@ from reliability.core.audits import Audit, AuditOutcome, Of, refuse_violations
 from reliability.core.definitions import Topology
 from reliability.core.state import State, digest_of
 from reliability.core.texts import as_json
-from reliability.states.audits import audits_contribution, log_violations, query_of, run_audit
+from reliability.states.audit_sql import audits_contribution, log_violations, query_of, run_audit
 from reliability.states.tables import StateTables
-from reliability.transaction.process.attempt import error_of, renew_lease
+from reliability.transaction.process.attempt_messages import error_of, renew_lease
 from reliability.transaction.topology.databases import TopologyDatabases
 
 

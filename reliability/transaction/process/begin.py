@@ -19,22 +19,22 @@ from reliability.core.state import State, replay_refusal
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import hold_topology
-from reliability.ledger.records import interval_of, request_of, snapshot_of
+from reliability.ledger.read_rows import interval_of, request_of, snapshot_of
 from reliability.states.headers import compacted_through
 from reliability.states.tables import StateTables, check_rights
 from reliability.transaction.emit.refreeze import batch_if_refrozen
 from reliability.transaction.emit.source_items import excluded_among
-from reliability.transaction.process.attempt import fail_and_raise
+from reliability.transaction.process.attempt_messages import fail_and_raise
 from reliability.transaction.process.mirror import mirror_grant
 from reliability.transaction.process.opaque_batch import (
     AttemptBatch,
     batch_without_excluded,
     cut_batch,
 )
-from reliability.transaction.process.server import end_holders_of
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import check_states
 from reliability.transaction.topology.lifecycle import adopt_definitions
+from reliability.transaction.topology.server import end_holders_of
 
 
 def read_snapshot(

@@ -7,8 +7,8 @@ from reliability.core.definitions import Topology
 from reliability.core.errors import ReliabilityError, SchemaMismatch
 from reliability.core.spout import ComparesColumns
 from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.records import batch_of
-from reliability.transaction.process.attempt import read_batch_meta
+from reliability.ledger.read_rows import batch_of
+from reliability.transaction.process.attempt_messages import read_batch_meta
 
 
 def with_changed_columns(

@@ -10,7 +10,7 @@ from reliability.core.errors import AttemptFenced
 from reliability.core.spout import verdict_of
 from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.ledger.locks import lock_mirror
-from reliability.ledger.records import parts_of_batch
+from reliability.ledger.read_rows import parts_of_batch
 from reliability.transaction.topology.databases import TopologyDatabases, naming_database
 
 _ENDED = frozenset({AttemptStatus.FAILED.value, AttemptStatus.FENCED.value})

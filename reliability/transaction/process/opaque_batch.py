@@ -16,7 +16,7 @@ from reliability.core.plan import ChangeKey
 from reliability.core.spout import BatchMeta, Interval, SourceItem
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.ledger.records import batch_of, interval_of, parts_of_batch
+from reliability.ledger.read_rows import batch_of, interval_of, parts_of_batch
 from reliability.transaction.emit.source_items import (
     LedgerItems,
     excluded_among,

@@ -16,11 +16,11 @@ from reliability.core.errors import AttemptIncomplete, ReliabilityError
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta
 from reliability.ledger.connection import LedgerConnection, Row
-from reliability.ledger.records import batch_of, sink_of
+from reliability.ledger.read_rows import batch_of, sink_of
 from reliability.states import attempt_table
 from reliability.states.digest import format_digest
 from reliability.states.tables import StateTables
-from reliability.transaction.process.attempt import (
+from reliability.transaction.process.attempt_messages import (
     error_of,
     fail_and_raise,
     raise_if_fenced,
@@ -29,8 +29,8 @@ from reliability.transaction.process.attempt import (
     verify_source,
 )
 from reliability.transaction.process.audit_contributions import audit_contributions
-from reliability.transaction.process.server import end_sessions_of
 from reliability.transaction.topology.databases import TopologyDatabases
+from reliability.transaction.topology.server import end_sessions_of
 
 
 def end_step(connection: LedgerConnection, topology: Topology, grant: Grant, step: str) -> None:

@@ -10,7 +10,7 @@ from reliability.core.attempt import Grant
 from reliability.core.errors import ReliabilityError
 from reliability.deployment.settings import ledger_dsn
 from reliability.ledger.connection import LedgerConnection
-from reliability.transaction.process.attempt import is_processing
+from reliability.transaction.process.attempt_messages import is_processing
 
 logger = logging.getLogger(__name__)
 POLL_INTERVAL_SECONDS = 3.0

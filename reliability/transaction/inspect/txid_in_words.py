@@ -9,7 +9,7 @@ from reliability.core.coordinator import why_waits
 from reliability.core.standing import Standing
 from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.transaction.inspect.intervals import why_open
-from reliability.transaction.process.standing import read_standing
+from reliability.transaction.topology.read_standing import read_standing
 
 
 def state_of_txid(row: Row, standing: Standing) -> tuple[str, str]:

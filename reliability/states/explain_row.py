@@ -8,7 +8,7 @@ from psycopg2.sql import SQL, Composable, Composed, Identifier, Placeholder
 
 from reliability.core.column import Generated
 from reliability.states.compose import fold_by_key, names
-from reliability.states.history import counts
+from reliability.states.fold_history import counts
 from reliability.states.tables import StateTables, header_of
 
 

@@ -32,16 +32,16 @@ from reliability.core.errors import (
 from reliability.core.plan import Plan, dropped_by
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import hold_topology, lock_topology
-from reliability.states.audits import log_violations
+from reliability.states.audit_sql import log_violations
 from reliability.transaction.commit.apply import apply_plan, finish_requests
-from reliability.transaction.commit.participant import Participant, rolled_back
-from reliability.transaction.commit.plan import (
+from reliability.transaction.commit.next_plan import (
     REFUSALS,
     AppliedPlan,
     Planner,
     RefusedPlan,
     plan_nothing,
 )
+from reliability.transaction.commit.participant import Participant, rolled_back
 from reliability.transaction.commit.saved_checkpoint import (
     SavedCheckpoint,
     checkpoint_of,

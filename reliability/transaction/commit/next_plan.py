@@ -25,7 +25,7 @@ from reliability.core.errors import (
 )
 from reliability.core.plan import Plan, PlannedCommit, next_plan
 from reliability.ledger.connection import DatabaseTransaction
-from reliability.ledger.records import position_of
+from reliability.ledger.read_rows import position_of
 
 # Errors that the data of an attempt or its tables cause, not an outage or a lock.
 REFUSALS = (

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptFenced, ReliabilityError
 from reliability.ledger.connection import LedgerConnection
-from reliability.transaction.process.attempt import renew_lease
+from reliability.transaction.process.attempt_messages import renew_lease
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

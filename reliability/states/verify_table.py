@@ -12,7 +12,7 @@ from reliability.core.column import Column
 from reliability.core.difference import Differing
 from reliability.core.types import in_order
 from reliability.states.compose import fold_by_key, names, same_key_as_record
-from reliability.states.history import kept
+from reliability.states.fold_history import kept
 from reliability.states.tables import TXID, StateTables
 
 # For a sum of floats, relative to the sum of absolute values: if the values cancel out, the digits

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from reliability.core.request import Request
 from reliability.core.standing import Standing
 from reliability.ledger.connection import DatabaseTransaction, Row
-from reliability.ledger.records import (
+from reliability.ledger.read_rows import (
     blocked_of,
     live_attempt_of,
     position_of,

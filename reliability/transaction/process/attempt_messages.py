@@ -26,7 +26,7 @@ from reliability.core.set_aside import Correction, Kind, QuarantinedRow, SetAsid
 from reliability.core.spout import BatchMeta, Spout
 from reliability.core.texts import as_json
 from reliability.ledger.connection import LedgerConnection, Row
-from reliability.ledger.records import batch_of
+from reliability.ledger.read_rows import batch_of
 
 if TYPE_CHECKING:
     from reliability.deployment.fingerprint import CodeFingerprint
