@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated
@@ -324,10 +324,7 @@ def park(
     """
     from reliability.transaction.correct.park import park
 
-    check_selection(txids, interval, file)
-    with ledger() as connection:
-        check_known(connection, topology)
-        selected = select_txids(connection, topology, txids, interval, file)
+    with _selected(topology, txids, interval, file) as (connection, selected):
         _park_or_skip(park, connection, selected, reason, PARKED, yes=yes)
 
 
@@ -350,10 +347,7 @@ def skip(
     """
     from reliability.transaction.correct.park import skip
 
-    check_selection(txids, interval, file)
-    with ledger() as connection:
-        check_known(connection, topology)
-        selected = select_txids(connection, topology, txids, interval, file)
+    with _selected(topology, txids, interval, file) as (connection, selected):
         _park_or_skip(partial(skip, by=person()), connection, selected, reason, SKIPPED, yes=yes)
 
 
@@ -404,6 +398,16 @@ def unskip(topology: TopologyName, txid: Txid, reason: Reason, as_json: AsJson =
     if done.has_committed:
         say("or replay it from here:")
         say(f"  reliability replay {topology} {txid}")
+
+
+@contextmanager
+def _selected(
+    topology: str, txids: str, interval: str, file: str
+) -> Iterator[tuple[LedgerConnection, Selected]]:
+    check_selection(txids, interval, file)
+    with ledger() as connection:
+        check_known(connection, topology)
+        yield connection, select_txids(connection, topology, txids, interval, file)
 
 
 def _park_or_skip(

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 from reliability.core.column import (
     Column,
@@ -86,37 +86,45 @@ class Avg(CombinerAggregator):
 
 
 @dataclass(frozen=True)
-class Min(CombinerAggregator):
+class _Extreme(CombinerAggregator):
+    """Least or greatest value of `column` that is not NULL; texts compare by their bytes."""
+
+    column: str
+    type: str = "bigint"
+    spark: ClassVar[str]
+    of_booleans: ClassVar[str]
+    pick: ClassVar[str]  # Postgres's least and greatest ignore NULL, as min and max do
+
+    def __post_init__(self) -> None:
+        self._check(
+            is_ordered_alike(self.type), f"Spark and Postgres order {self.type} differently"
+        )
+
+    def columns(self, name: str) -> tuple[Column | Generated, ...]:
+        fold = self.of_booleans if self.type == "boolean" else self.spark
+        staged = in_order(f"{{staged.{name}}}", self.type)
+        target = in_order(f"{{target.{name}}}", self.type)
+        column = Column(
+            name=name,
+            type=self.type,
+            spark=f"{self.spark}({quoted(self.column)})",
+            fold=f"{fold}({staged})",
+            combine=f"{self.pick}({target}, {{added.{name}}})",
+            is_compared=True,
+        )
+        return (column,)
+
+
+class Min(_Extreme):
     """Least value of `column` that is not NULL; texts compare by their bytes."""
 
-    column: str
-    type: str = "bigint"
-
-    def __post_init__(self) -> None:
-        self._check(
-            is_ordered_alike(self.type), f"Spark and Postgres order {self.type} differently"
-        )
-
-    def columns(self, name: str) -> tuple[Column | Generated, ...]:
-        fold = "bool_and" if self.type == "boolean" else "min"
-        return (_extreme(name, self.type, f"min({quoted(self.column)})", fold, "least"),)
+    spark, of_booleans, pick = "min", "bool_and", "least"
 
 
-@dataclass(frozen=True)
-class Max(CombinerAggregator):
+class Max(_Extreme):
     """Greatest value of `column` that is not NULL; texts compare by their bytes."""
 
-    column: str
-    type: str = "bigint"
-
-    def __post_init__(self) -> None:
-        self._check(
-            is_ordered_alike(self.type), f"Spark and Postgres order {self.type} differently"
-        )
-
-    def columns(self, name: str) -> tuple[Column | Generated, ...]:
-        fold = "bool_or" if self.type == "boolean" else "max"
-        return (_extreme(name, self.type, f"max({quoted(self.column)})", fold, "greatest"),)
+    spark, of_booleans, pick = "max", "bool_or", "greatest"
 
 
 def _sum_and_count(name: str, count: str, column: str, type_: str) -> tuple[Column, Column]:
@@ -134,19 +142,6 @@ def _sum_and_count(name: str, count: str, column: str, type_: str) -> tuple[Colu
         sums=column if is_exact(type_) else "",
     )
     return (value, count_column(count, f"count({quoted(column)})"))
-
-
-def _extreme(name: str, type_: str, spark: str, fold: str, pick: str) -> Column:
-    # Postgres's least and greatest ignore NULL, as min and max do.
-    staged, target = in_order(f"{{staged.{name}}}", type_), in_order(f"{{target.{name}}}", type_)
-    return Column(
-        name=name,
-        type=type_,
-        spark=spark,
-        fold=f"{fold}({staged})",
-        combine=f"{pick}({target}, {{added.{name}}})",
-        is_compared=True,
-    )
 
 
 # --- of one source row ---------------------------------------------------------------------------

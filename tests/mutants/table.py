@@ -809,7 +809,7 @@ MUTANTS = (
         rule="C10",
         name="the attempt of a txid that waits to commit as empty is fenced",
         path="reliability/transaction/topology/redeclare.py",
-        old="                    _check_nothing_empty_waits(tx, topology.name)\n",
+        old="    _check_nothing_empty_waits(tx, topology)\n",
         new="",
         tests=(LEFT_OUT + "test_no_definition_changes_while_a_txid_waits_to_commit_as_empty",),
     ),

@@ -10,7 +10,7 @@ lock while they copy. `declare` creates the new tables.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
@@ -45,23 +45,24 @@ def forget_changed_states(connection: LedgerConnection, topology: Topology) -> N
     if not has_changed_freely(connection, topology):
         return
     with TopologyDatabases(connection, topology.name, topology.databases) as databases:
-        for name in databases.all:
-            with (
-                naming_another_database(name),
-                databases.connection_of(name).transaction() as tx,
-            ):
-                lock_at_rest(tx, topology.name, name)
-                if _is_free(tx, topology.name):
-                    _check_nothing_empty_waits(tx, topology.name)
-                    tx.run("fence_live_attempts", topology=topology.name, reason=WHY)
-        for name in databases.all:
-            with (
-                naming_another_database(name),
-                databases.connection_of(name).transaction() as tx,
-            ):
-                lock_at_rest(tx, topology.name, name)
-                if _is_free(tx, topology.name):
-                    _forget(tx, topology, name)
+        _in_each_free(databases, lambda tx, _: _fence(tx, topology.name))
+        _in_each_free(databases, lambda tx, name: _forget(tx, topology, name))
+
+
+def _in_each_free(
+    databases: TopologyDatabases, change: Callable[[DatabaseTransaction, str], None]
+) -> None:
+    """Change each database in which nothing has committed, in a transaction of its own."""
+    for name in databases.all:
+        with naming_another_database(name), databases.connection_of(name).transaction() as tx:
+            lock_at_rest(tx, databases.topology, name)
+            if _is_free(tx, databases.topology):
+                change(tx, name)
+
+
+def _fence(tx: DatabaseTransaction, topology: str) -> None:
+    _check_nothing_empty_waits(tx, topology)
+    tx.run("fence_live_attempts", topology=topology, reason=WHY)
 
 
 def empty_that_waits(tx: DatabaseTransaction, topology: str) -> str:
