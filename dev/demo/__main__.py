@@ -22,6 +22,7 @@ from typing import Any
 
 from psycopg2.sql import SQL
 from rich.console import Console
+from rich.markup import escape
 
 from dev.demo.backfill import Backfill, is_known
 from dev.demo.faults import VICTIMS, Killed, Victim, kill_one
@@ -29,6 +30,7 @@ from dev.demo.guard import Guard
 from dev.demo.report import (
     Tables,
     compare,
+    ended_attempts,
     expected_tables,
     print_comparisons,
     print_figures,
@@ -204,6 +206,8 @@ class Demo:
         figures = read_ledger(self.connection)
         figures["killed"] = 1 if self.killed else 0
         print_figures(self.console, figures)
+        for ended in ended_attempts(self.connection):
+            self.say(escape(ended))
         comparisons = compare(found, expected)
         print_comparisons(self.console, comparisons)
         unchanged = found == after_backfill

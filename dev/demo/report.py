@@ -29,6 +29,11 @@ LEDGER = SQL("""
            (SELECT sum(emitted_count) FROM reliability.transaction
              WHERE committed_attempt IS NOT NULL)::bigint AS rows
 """)
+ENDED = SQL("""
+    SELECT txid, attempt_id, lower(status) AS status, reason_code, reason
+      FROM reliability.attempt
+     WHERE status IN ('FENCED', 'FAILED') ORDER BY txid, attempt_id
+""")
 CUSTOMERS = SQL("""
     SELECT customer_id, orders, cds, revenue, first_order, last_order
       FROM public.customer_totals ORDER BY customer_id
@@ -57,6 +62,16 @@ def read_ledger(connection: LedgerConnection) -> dict[str, Any]:
     """Return the ledger's figures."""
     with connection.transaction() as tx:
         return dict(tx.one(LEDGER))
+
+
+def ended_attempts(connection: LedgerConnection) -> list[str]:
+    """Return a line for each attempt that was fenced or failed: which, and why."""
+    with connection.transaction() as tx:
+        return [
+            f"{row['status']}: {row['txid']}:{row['attempt_id']}, {row['reason']} "
+            f"[{row['reason_code']}]"
+            for row in tx.all(ENDED)
+        ]
 
 
 def read_tables(connection: LedgerConnection) -> Tables:
