@@ -31,8 +31,7 @@ LEDGER = SQL("""
 """)
 ENDED = SQL("""
     SELECT txid, attempt_id, lower(status) AS status, reason_code, reason
-      FROM reliability.attempt
-     WHERE status IN ('FENCED', 'FAILED') ORDER BY txid, attempt_id
+      FROM reliability.failures ORDER BY txid, attempt_id
 """)
 CUSTOMERS = SQL("""
     SELECT customer_id, orders, cds, revenue, first_order, last_order

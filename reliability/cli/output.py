@@ -160,10 +160,9 @@ def format_span(span: timedelta | None) -> str:
 
 def format_interval(row: Mapping[str, Any]) -> str:
     """Format the data interval of a row; empty for an untimed one."""
-    from reliability.ledger.read_rows import interval_of
+    from reliability.ledger.read_rows import interval_text
 
-    interval = interval_of(row)
-    return str(interval) if interval else ""
+    return interval_text(row)
 
 
 def format_differences(differences: Sequence[Difference]) -> Iterator[str]:

@@ -99,11 +99,10 @@ def blocked_of(row: Row | None) -> Blocked | None:
     """Convert the blocked txid, if there is one."""
     if row is None:
         return None
-    interval = interval_of(row)
     return Blocked(
         txid=row["txid"],
         run_id=row["run_id"],
-        interval=str(interval) if interval else "",
+        interval=interval_text(row),
         reason=row["reason"],
         reason_code=row["reason_code"] or "",
         requested_by=tuple((dag_id, run_id) for dag_id, run_id in row["requested_by"]),
@@ -117,11 +116,10 @@ def skipped_of(row: Row) -> Skipped | None:
     """Convert who skipped a txid and why; None if it is not skipped."""
     if row["skipped_at"] is None:
         return None
-    interval = interval_of(row)
     return Skipped(
         topology=row["topology"],
         txid=row["txid"],
-        interval=str(interval) if interval else "",
+        interval=interval_text(row),
         by=row["skipped_by"],
         at=row["skipped_at"],
         reason=row["skipped_reason"],
@@ -133,6 +131,12 @@ def interval_of(row: Row) -> Interval | None:
     if row["interval_start"] is None:
         return None
     return Interval(row["interval_start"], row["interval_end"])
+
+
+def interval_text(row: Row) -> str:
+    """Convert a data interval to text; empty for an untimed transaction."""
+    interval = interval_of(row)
+    return str(interval) if interval else ""
 
 
 def sink_of(row: Row) -> Sink:

@@ -105,49 +105,44 @@ SELECT p.topology,
          FROM reliability.contribution_tables c WHERE c.topology = p.topology) AS size ON true
  WHERE p.participant IS NULL;
 
--- What has committed in each minute, as it was: first commits, replays and rollbacks, also to txid
--- 0, which is in no table; the rows of the batches that were not parked or skipped; and medians in
--- seconds: of the commits, and from a batch's emission to its first commit.
-CREATE VIEW reliability.commits_by_minute AS
-SELECT l.topology, date_bin('1 minute', l.committed_at, 'epoch') AS minute,
-       count(*) FILTER (WHERE l.kind = 'COMMIT') AS commits,
-       count(*) FILTER (WHERE l.kind = 'REPLAY') AS replays,
-       count(*) FILTER (WHERE l.kind = 'ROLLBACK') AS rollbacks,
-       coalesce(sum(coalesce(a.emitted_count, t.emitted_count))
-                FILTER (WHERE a.verdict IS NULL AND l.kind IN ('COMMIT', 'REPLAY')), 0)::bigint
-       AS rows,
-       percentile_cont(0.5) WITHIN GROUP (
-           ORDER BY extract(epoch FROM l.committed_at - l.began_at)::float8)
-       AS median_commit_seconds,
-       percentile_cont(0.5) WITHIN GROUP (
-           ORDER BY extract(epoch FROM l.committed_at - t.emitted_at)::float8)
-           FILTER (WHERE l.kind = 'COMMIT') AS median_seconds
+-- Each change of the states as it was, with what the next two views add up: also a rollback to txid 0,
+-- which is in no table; the rows of a batch that was not parked or skipped; and the seconds of the
+-- commit, and from the batch's emission to its first commit.
+CREATE VIEW reliability.committed_change AS
+SELECT l.topology, l.committed_at, l.kind,
+       CASE WHEN a.verdict IS NULL AND l.kind IN ('COMMIT', 'REPLAY')
+            THEN coalesce(a.emitted_count, t.emitted_count) END AS rows,
+       extract(epoch FROM l.committed_at - l.began_at)::float8 AS commit_seconds,
+       CASE WHEN l.kind = 'COMMIT'
+            THEN extract(epoch FROM l.committed_at - t.emitted_at)::float8 END AS seconds
   FROM reliability.commit_log l
   LEFT JOIN reliability.transaction t USING (topology, txid)
   LEFT JOIN reliability.attempt a ON (a.topology, a.txid, a.attempt_id)
-                                   = (l.topology, l.txid, l.attempt_id)
- GROUP BY l.topology, date_bin('1 minute', l.committed_at, 'epoch');
+                                   = (l.topology, l.txid, l.attempt_id);
+
+-- What has committed in each minute; the medians are in seconds.
+CREATE VIEW reliability.commits_by_minute AS
+SELECT topology, date_bin('1 minute', committed_at, 'epoch') AS minute,
+       count(*) FILTER (WHERE kind = 'COMMIT') AS commits,
+       count(*) FILTER (WHERE kind = 'REPLAY') AS replays,
+       count(*) FILTER (WHERE kind = 'ROLLBACK') AS rollbacks,
+       coalesce(sum(rows), 0)::bigint AS rows,
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY commit_seconds) AS median_commit_seconds,
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds) AS median_seconds
+  FROM reliability.committed_change
+ GROUP BY topology, date_bin('1 minute', committed_at, 'epoch');
 
 -- The same for each hour.
 CREATE VIEW reliability.commits_by_hour AS
-SELECT l.topology, date_bin('1 hour', l.committed_at, 'epoch') AS hour,
-       count(*) FILTER (WHERE l.kind = 'COMMIT') AS commits,
-       count(*) FILTER (WHERE l.kind = 'REPLAY') AS replays,
-       count(*) FILTER (WHERE l.kind = 'ROLLBACK') AS rollbacks,
-       coalesce(sum(coalesce(a.emitted_count, t.emitted_count))
-                FILTER (WHERE a.verdict IS NULL AND l.kind IN ('COMMIT', 'REPLAY')), 0)::bigint
-       AS rows,
-       percentile_cont(0.5) WITHIN GROUP (
-           ORDER BY extract(epoch FROM l.committed_at - l.began_at)::float8)
-       AS median_commit_seconds,
-       percentile_cont(0.5) WITHIN GROUP (
-           ORDER BY extract(epoch FROM l.committed_at - t.emitted_at)::float8)
-           FILTER (WHERE l.kind = 'COMMIT') AS median_seconds
-  FROM reliability.commit_log l
-  LEFT JOIN reliability.transaction t USING (topology, txid)
-  LEFT JOIN reliability.attempt a ON (a.topology, a.txid, a.attempt_id)
-                                   = (l.topology, l.txid, l.attempt_id)
- GROUP BY l.topology, date_bin('1 hour', l.committed_at, 'epoch');
+SELECT topology, date_bin('1 hour', committed_at, 'epoch') AS hour,
+       count(*) FILTER (WHERE kind = 'COMMIT') AS commits,
+       count(*) FILTER (WHERE kind = 'REPLAY') AS replays,
+       count(*) FILTER (WHERE kind = 'ROLLBACK') AS rollbacks,
+       coalesce(sum(rows), 0)::bigint AS rows,
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY commit_seconds) AS median_commit_seconds,
+       percentile_cont(0.5) WITHIN GROUP (ORDER BY seconds) AS median_seconds
+  FROM reliability.committed_change
+ GROUP BY topology, date_bin('1 hour', committed_at, 'epoch');
 
 -- The attempts that failed or were fenced, and why.
 CREATE VIEW reliability.failures AS
