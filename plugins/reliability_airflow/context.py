@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta, timezone
 from typing import TYPE_CHECKING, Any
@@ -196,11 +196,14 @@ def has_task_ended(dag_id: str, run_id: str, task_id: str, map_index: int) -> bo
     """
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
-    states = RuntimeTaskInstance.get_task_states(
-        dag_id=dag_id, run_ids=[run_id], task_ids=[task_id]
-    ).get(run_id, {})
-    own = f"{task_id}_{map_index}"
-    return all(state in _ENDED for state in ([states[own]] if own in states else states.values()))
+    def states(index: int | None) -> Collection[str | None]:
+        found = RuntimeTaskInstance.get_task_states(
+            dag_id=dag_id, run_ids=[run_id], task_ids=[task_id], map_index=index
+        )
+        of_run: Mapping[str, str | None] = found.get(run_id, {})
+        return of_run.values()
+
+    return all(state in _ENDED for state in states(map_index) or states(None))
 
 
 @contextmanager

@@ -13,7 +13,7 @@ from reliability.core.errors import InvalidDefinition
 from reliability.core.graph import reads_from
 from reliability_airflow.context import DRY_RUN, REASON, REFREEZE, REPLAY
 from reliability_airflow.operators import TransactionOperator
-from reliability_airflow.schedule import timetable_of, zone_of
+from reliability_airflow.schedule import timetable_of, zone_of_ticks
 from reliability_airflow.tasks import (
     CloseOperator,
     EmitOperator,
@@ -72,7 +72,7 @@ def topology_dag(
     if topology.spout.timed and schedule is None:
         raise InvalidDefinition(f"topology {topology.name} reads by interval: it needs a schedule")
     timetable = timetable_of(schedule, start_date)
-    if topology.spout.timed and (zone := zone_of(timetable)) != "UTC":
+    if topology.spout.timed and (zone := zone_of_ticks(timetable)) != "UTC":
         raise InvalidDefinition(
             f"topology {topology.name}: its schedule is in {zone}, and the dates in its pattern "
             "are in UTC, where a day has another start",

@@ -92,7 +92,7 @@ def _zone_of(start_date: datetime | None) -> str:
         ) from error
 
 
-def zone_of(timetable: Any) -> str:
+def zone_of_ticks(timetable: Any) -> str:
     """Return the time zone of a timetable's ticks; a period has the same in each."""
     if not isinstance(timetable, CronDataIntervalTimetable):
         return "UTC"
@@ -117,7 +117,7 @@ def _plain(moment: datetime | None) -> datetime | None:
 
 def _kind(timetable: Any) -> dict[str, Any]:
     if isinstance(timetable, CronDataIntervalTimetable):
-        return {"cron": timetable.expression, "time_zone": zone_of(timetable)}
+        return {"cron": timetable.expression, "time_zone": zone_of_ticks(timetable)}
     if isinstance(timetable, DeltaDataIntervalTimetable) and isinstance(timetable.delta, timedelta):
         return {"period": timetable.delta}
     return {"not_evaluated": f"its schedule is a {type(timetable).__name__}"}

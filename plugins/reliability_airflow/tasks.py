@@ -106,32 +106,33 @@ class EmitOperator(WaitingOperator):
         The emissions of a backfill run side by side. A rollback takes back all txids from one on:
         it could not be told by date otherwise.
         """
-        from reliability.transaction.emit.recording import EmissionKey, has_ended
-
-        run, ti = run_of(context), context["ti"]
-
-        def emits(run_id: str) -> bool:
-            key = EmissionKey(self.topology.name, run.dag_id, run_id)
-            return not has_ended(connection, key)
-
         until = time.monotonic() + EARLIER_SECONDS
-        while emits(run.run_id):
-            before = ti.get_previous_dagrun()
-            if before is None or before.state != "running" or not emits(before.run_id):
-                return
-            if (before.conf or {}).keys() & {REPLAY, DRY_RUN}:  # such a run allocates no txid
-                return
+        while (earlier := self._earlier_to_emit(connection, context)) is not None:
             if time.monotonic() < until:
                 time.sleep(EARLIER_POLL_SECONDS)
                 continue
             try:
                 kwargs = self.carried("earlier", TimeoutError(), EARLIER_PATIENCE)
             except TimeoutError:
-                self.log.warning("does not wait any longer for %s to emit first", before.run_id)
+                self.log.warning("does not wait any longer for %s to emit first", earlier)
                 return
-            self.log.info("waits for %s, a run of an earlier interval, to emit", before.run_id)
+            self.log.info("waits for %s, a run of an earlier interval, to emit", earlier)
             trigger = PauseTrigger(EARLIER_POLL_SECONDS)
             self.defer(trigger=trigger, method_name="resume", kwargs=kwargs)
+
+    def _earlier_to_emit(self, connection: LedgerConnection, context: Context) -> str | None:
+        """Return the id of the run of the interval before, if it is about to allocate txids."""
+        from reliability.transaction.emit.recording import EmissionKey, has_ended
+
+        run, before = run_of(context), context["ti"].get_previous_dagrun()
+        if before is None or before.state != "running":
+            return None
+        if any((before.conf or {}).get(what) for what in (REPLAY, DRY_RUN)):
+            return None
+        both = [
+            EmissionKey(self.topology.name, run.dag_id, id_) for id_ in (before.run_id, run.run_id)
+        ]
+        return None if any(has_ended(connection, key) for key in both) else str(before.run_id)
 
 
 class CloseOperator(WaitingOperator):

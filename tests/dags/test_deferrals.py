@@ -204,6 +204,7 @@ def test_a_run_is_renewed_while_its_trigger_counts_heartbeats(heartbeats, monkey
         ({"commit_2": "upstream_failed"}, False),  # whatever other steps do
         ({"commit_2": "deferred"}, True),
         ({"commit_0": "success", "commit_2": "up_for_retry"}, True),
+        ({"commit_0": "running", "commit_2": "success"}, False),
         ({"commit_2": None}, True),
         ({"commit": None}, True),  # Airflow has yet to create all of them
         ({"commit_0": "running"}, True),  # and creates it when that has ended
@@ -222,9 +223,12 @@ def test_close_waits_for_the_commit_of_its_txid(airflow_home, monkeypatch, state
 
     from reliability_airflow.tasks import CloseOperator
 
-    monkeypatch.setattr(
-        RuntimeTaskInstance, "get_task_states", staticmethod(lambda **_: {"run": states})
-    )
+    def get_task_states(*, map_index, **_):
+        found = states.items()
+        of_index = {name: state for name, state in found if name.endswith(f"_{map_index}")}
+        return {"run": states if map_index is None else of_index}
+
+    monkeypatch.setattr(RuntimeTaskInstance, "get_task_states", staticmethod(get_task_states))
     closed = []
     monkeypatch.setattr(CloseOperator, "_close", lambda self, context: closed.append(self.txid))
     close = CloseOperator(

@@ -433,6 +433,8 @@ def test_a_run_waits_for_an_earlier_interval_without_a_slot_and_not_for_ever(
         emit._wait_for_earlier(connection, run_after("running"))
     assert left.value.method_name == "resume"
     assert left.value.kwargs is not None
+    with pytest.raises(TaskDeferred):  # such as the fields of Airflow's dialog, left as they were
+        emit._wait_for_earlier(connection, run_after("running", {"replay": "", "dry_run": False}))
     emit._since = left.value.kwargs
     with pytest.raises(TaskDeferred) as again:
         emit._wait_for_earlier(connection, run_after("running"))
