@@ -1,21 +1,23 @@
 # Every target may be called on a fresh clone and at any time after; `make` alone lists them.
-PYTHON ?= python3
 PY := .venv/bin/python
-export KILL ENGINE KEEP
+export PYTHON KILL ENGINE KEEP
 # Three processes, each with a server of its own; the longest files start first: Airflow's, and the
 # histories, which would otherwise run alone at the end.
 SUITE := $(PY) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
 	tests/end_to_end tests/simulation tests/unit tests/dags tests/integration tests/browser \
-	tests/rules tests/replay tests/mutants tests/conformance
+	tests/replay tests/mutants tests/conformance
+
+# Strict: a link, a heading or a picture that is missing fails it.
+SITE := NO_MKDOCS_2_WARNING=1 $(PY) -m mkdocs build --strict --config-file dev/site/mkdocs.yml
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down reset status shell demo screenshots test test-all bench check lock verify-compose clean
+.PHONY: help setup up down reset status shell demo screenshots docs test test-all bench check lock verify-compose clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 setup: ## Install everything the lock names into .venv
-	@$(PYTHON) dev/install/bootstrap.py
+	@dev/setup
 
 up: setup ## Start Postgres and Airflow on this machine; ENGINE=warm
 	@$(PY) -m dev up
@@ -38,6 +40,10 @@ demo: setup ## 18 months of purchases with a kill -9; KILL=driver|task|superviso
 screenshots: setup ## Take the pictures of README and docs, of the demo in a real browser
 	@$(PY) -m dev.screenshots
 
+docs: setup ## Build the documentation as a site with a search, in site/
+	@$(SITE)
+	@echo "to read it: $(PY) -m http.server --bind 127.0.0.1 --directory site"
+
 test: setup ## Run the whole suite: unit, DAGs, Postgres and Spark, histories, Airflow
 	@$(SUITE)
 
@@ -56,14 +62,15 @@ bench: setup ## Measure it beside others; QUICK=1|LARGE=1, ONLY=append,upsert
 	@$(PY) -m benchmarks run $(if $(QUICK),--size quick) $(if $(LARGE),--size large) \
 	  $(if $(ONLY),--only $(ONLY))
 
-check: setup ## Check format, lint, types and run the unit tests
+check: setup ## Check format, lint, types, links, and run the unit tests
 	@$(PY) -m ruff format --check .
 	@$(PY) -m ruff check .
 	@$(PY) -m mypy reliability plugins spark_apps dags dev benchmarks tests
+	@$(SITE)
 	@$(PY) -m pytest tests/unit tests/mutants
 
-lock: setup ## Resolve all dependencies anew and write the locks
-	@$(PY) -m dev lock
+lock: setup ## Resolve all dependencies again and write the locks
+	@dev/lock
 
 verify-compose: setup ## Run a month of the demo in containers of its own, and remove them
 	@$(PY) -m dev.compose verify

@@ -1,41 +1,31 @@
 """Measure this project beside others, and write down what was found.
 
 python -m benchmarks run [--size quick|normal|large] [--only append,upsert]
-python -m benchmarks report
+python -m benchmarks report [--size quick|normal|large]
 """
 
 from __future__ import annotations
 
 import argparse
 
-from benchmarks.cases.all import CASES
+from benchmarks.cases import CASES
+from benchmarks.report import print_tables, write_report
 from benchmarks.sizes import SIZES
+from benchmarks.suite import all_cases, run_suite
 
 
 def main() -> None:
     """Do what the command line says."""
-    options = parse()
-    if options.command == "report":
-        from benchmarks.report import write_report
-
-        write_report()
-    else:
-        from benchmarks.report import print_tables
-        from benchmarks.suite import all_cases, run_suite
-
-        size = SIZES[options.size]
-        print_tables(run_suite(size, options.only or all_cases(size)))
-
-
-def parse() -> argparse.Namespace:
-    """Read the command line."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
-    commands = parser.add_subparsers(dest="command", required=True)
-    run = commands.add_parser("run", help="measure")
-    run.add_argument("--size", choices=SIZES, default="normal")
-    run.add_argument("--only", type=chosen, help="names of cases, with commas between")
-    commands.add_parser("report", help="write the last run's tables and plots into docs/")
-    return parser.parse_args()
+    parser.add_argument("command", choices=["run", "report"])
+    parser.add_argument("--size", choices=SIZES, default="normal")
+    parser.add_argument("--only", type=chosen, help="names of cases, with commas between")
+    options = parser.parse_args()
+    size = SIZES[options.size]
+    if options.command == "report":
+        write_report(size)
+    else:
+        print_tables([*run_suite(size, options.only or all_cases(size))])
 
 
 def chosen(names: str) -> list[str]:

@@ -1,13 +1,15 @@
-"""The peers' packages, in an environment of their own beside `.venv`."""
+"""What the suite runs on: the machine, and the peers' packages in an environment of their own."""
 
 from __future__ import annotations
 
+import platform
+import subprocess
 import sys
-from pathlib import Path
+
+import psutil
 
 from benchmarks.places import HOME, ROOT
-from dev.install.installation import make_venv, step
-from dev.install.uv import ensure_uv
+from dev.packages import install_lock
 
 LOCK = "locks/bench.lock"
 VENV = HOME / "venv"
@@ -20,8 +22,17 @@ def install() -> None:
     if stamp.is_file() and stamp.read_text() == wanted:
         return
     HOME.mkdir(parents=True, exist_ok=True)
-    with step("packages of the benchmarks"):
-        make_venv(VENV)
-        uv = ensure_uv(ROOT, Path(sys.executable))
-        uv.run("pip", "sync", "--python", str(PYTHON), LOCK)
+    print("  packages of the benchmarks ...", flush=True)
+    subprocess.run([sys.executable, "-m", "venv", "--clear", VENV], check=True)
+    install_lock(ROOT, LOCK, python=PYTHON)
     stamp.write_text(wanted)
+
+
+def describe_machine() -> str:
+    """Return the cores, the memory, the load and the system."""
+    memory = round(psutil.virtual_memory().total / (1 << 30))
+    return (
+        f"{psutil.cpu_count()} cores, {memory} GiB of memory, {platform.system()} on "
+        f"{platform.machine()}, Python {platform.python_version()}; load of the last 15 minutes "
+        f"{psutil.getloadavg()[2]:.1f}"
+    )

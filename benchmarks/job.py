@@ -6,9 +6,12 @@ Standard library only: workers run in two environments.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+Phases = Mapping[str, float]
+"""Phase -> its seconds, in their order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,18 +59,3 @@ class Job:
     def files(self, pattern: str) -> list[str]:
         """Return the paths of the data files that match a pattern, in order."""
         return [str(path) for path in sorted(self.home.glob(pattern))]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        return {**asdict(self), "home": str(self.home), "scratch": str(self.scratch)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Job:
-        """Read what `to_json` wrote."""
-        return cls(
-            database=Database(**data["database"]),
-            home=Path(data["home"]),
-            scratch=Path(data["scratch"]),
-            is_cold=data["is_cold"],
-            sizes=data["sizes"],
-        )

@@ -7,46 +7,39 @@ Spark does not run: a small batch is staged in this process. Every figure is a m
 
 from __future__ import annotations
 
-import os
 import re
 import sys
-import tempfile
-import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
-from statistics import median
 from typing import Any
 
-import psycopg2
+import numpy as np
+import pandas as pd
 from psycopg2.sql import SQL
-from rich.console import Console
-from rich.table import Table
 from typer.testing import CliRunner
 
 from benchmarks import topologies
 from benchmarks.copied_history import START, fill
 from benchmarks.data import write_file
-from benchmarks.job import Database
-from benchmarks.machine import describe_machine
-from benchmarks.places import HOME
+from benchmarks.postgres import execute_alone
 from benchmarks.project.staging import DirectStaging
 from benchmarks.project.transactions import Transactions
-from benchmarks.server import Server, scratch_server
-from benchmarks.suite import worker_environment
+from benchmarks.server import Server
+from benchmarks.study import seconds_of, show, study
 from benchmarks.topologies import by_minute
 from reliability import Topology
 from reliability.cli import app
+from reliability.core.errors import ReliabilityError
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.migrations import migrate
 from reliability.ledger.queries import queries
-from reliability.transaction.commit.drain import drain
+from reliability.transaction.commit.committer import drain
 from reliability.transaction.emit.requests import Run, settle
 from reliability.transaction.maintain.sweep import sweep
 
@@ -61,11 +54,15 @@ LOADED_AT_ONCE = 1_000_000
 ROUNDS = 5
 #: A query is named if it takes so many milliseconds in the end, and so many times what it took.
 SLOW, GROWS = 5, 5
+ENDS_SESSIONS = "pg_terminate_backend"
 
-#: What shows that a statement locks, writes, acts or is composed.
-OTHER = re.compile(
-    r"\b(DELETE|INSERT|CREATE|UPDATE|SHARE)\b|advisory|acknowledge|pg_\w*backend|set_config|{[a-z]"
-)
+WRITTEN = "SELECT (pg_current_wal_insert_lsn() - '0/0') / 1000 AS kilobytes"
+DATABASE = """SELECT pg_database_size(current_database()) / 1e6 AS "ledger, MB\""""
+CATALOG = """
+    SELECT (SELECT count(*) FROM pg_class WHERE oid >= 16384) AS "tables, indexes and views",
+           (SELECT sum(pg_total_relation_size(oid)) FROM pg_class
+             WHERE relkind = 'r' AND oid < 16384) / 1000 AS "catalogs, kB"
+"""
 
 Figures = dict[str, list[float]]
 """What was measured -> a figure for each round."""
@@ -73,10 +70,7 @@ Figures = dict[str, list[float]]
 
 def main() -> None:
     """Measure the parts that are named, by default all, and print a table of each."""
-    HOME.mkdir(parents=True, exist_ok=True)
-    Console().print(describe_machine())
-    with scratch_server() as server:
-        os.environ.update(worker_environment(server))
+    with study() as server:
         for part in sys.argv[1:] or PARTS:
             PARTS[part](server)
 
@@ -96,7 +90,7 @@ class Pipeline:
         txid, run = self.process(customers)
         before = self._written()
         self._time("commit", lambda: drain(self.connection, self.topology.name))
-        self.figures["WAL of the commit, kB"].append((self._written() - before) / 1000)
+        self.figures["WAL of the commit, kB"].append(self._written() - before)
         self._time("settle", lambda: settle(self.connection, self.topology.name, run, [txid]))
 
     def process(self, customers: Iterable[int] = (1,)) -> tuple[int, Run]:
@@ -126,16 +120,19 @@ class Pipeline:
             row = tx.first("topology_position", topology=self.topology.name)
         return int(row["next_txid"]) if row else 1
 
-    def _written(self) -> int:
-        with self.connection.transaction() as tx:
-            row = tx.one(SQL("SELECT pg_current_wal_insert_lsn() - '0/0' AS bytes"))
-        return int(row["bytes"])
+    def _written(self) -> float:
+        (kilobytes,) = ask(self.connection, WRITTEN).values()
+        return kilobytes
+
+
+def ask(connection: LedgerConnection, statement: str) -> dict[str, float]:
+    """Run a query; return the figures of its row."""
+    with connection.transaction() as tx:
+        return {name: float(value) for name, value in tx.one(SQL(statement)).items()}
 
 
 def columns_of(customers: Iterable[int]) -> dict[str, Any]:
     """Return the columns of a file with a row for each of these customers."""
-    import numpy as np
-
     ids = np.fromiter(customers, dtype=np.int64)
     return {"customer_id": ids, "amount": ids % 1000}
 
@@ -145,31 +142,31 @@ def columns_of(customers: Iterable[int]) -> dict[str, Any]:
 
 def measure_txids(server: Server) -> None:
     """Let a ledger grow; time a run, the command line and each query at every size."""
-    found: dict[str, Figures] = {}
-    asked: dict[str, Figures] = {}
-    with new_ledger(server, "growth") as (connection, home):
+    found: dict[str, Mapping[str, Any]] = {}
+    asked: dict[str, Mapping[str, Any]] = {}
+    with server.ledger("growth") as (connection, home):
         Pipeline(connection, topologies.growth, home).transact()
         for txids in TXIDS:
             fill(connection, txids)
-            tidy_up(server.database("growth"))
+            tidy_up(server, "growth")
             Pipeline(connection, topologies.growth, home).transact()  # warms the caches
-            pipeline = Pipeline(connection, topologies.growth, home)
-            for _ in range(ROUNDS):
-                pipeline.transact()
-                pipeline.sweep()
             verbs = ("status", *(("lag",) if txids <= LISTED else ()))
-            sizes = {"ledger, MB": [size_of(connection)]}
-            found[f"{txids:,}"] = pipeline.figures | time_verbs(*verbs) | sizes
+            found[f"{txids:,}"] = {
+                **time_rounds(Pipeline(connection, topologies.growth, home)),
+                **time_verbs(*verbs),
+                **ask(connection, DATABASE),
+            }
             asked[f"{txids:,}"] = time_queries(connection, "growth", txids)
-            show("milliseconds, by txids in the ledger", found)
-    show("queries that grow, milliseconds, by txids in the ledger", growing(asked))
+            show("milliseconds, by txids in the ledger", medians(found))
+    show("queries that grow, milliseconds, by txids in the ledger", growing(medians(asked)))
 
 
-def size_of(connection: LedgerConnection) -> float:
-    """Return the megabytes of the database on disk, with indexes."""
-    with connection.transaction() as tx:
-        row = tx.one(SQL("SELECT pg_database_size(current_database()) / 1e6 AS megabytes"))
-    return float(row["megabytes"])
+def time_rounds(pipeline: Pipeline) -> Figures:
+    """Time some runs, each with a sweep."""
+    for _ in range(ROUNDS):
+        pipeline.transact()
+        pipeline.sweep()
+    return pipeline.figures
 
 
 def time_verbs(*verbs: str) -> Figures:
@@ -184,14 +181,21 @@ def call(verb: str) -> None:
 
 
 def time_queries(connection: LedgerConnection, topology: str, txid: int) -> Figures:
-    """Time every named query that only reads and whose parameters are known here."""
+    """Time every named query whose parameters are known here; Postgres refuses what writes."""
     known = parameters(topology, txid)
-    names = [name for name, text in queries().items() if is_read(text, known)]
+    found: Figures = {}
+    for name, text in queries().items():
+        needs = set(re.findall(r"%\((\w+)\)s", text))
+        if needs <= known.keys() and ENDS_SESSIONS not in text:
+            ask = partial(_ask_alone, connection, name, known)
+            with suppress(ReliabilityError):
+                found[name] = [milliseconds_of(ask) for _ in range(3)]
+    return found
+
+
+def _ask_alone(connection: LedgerConnection, name: str, known: Mapping[str, Any]) -> None:
     with connection.transaction(reads_only=True) as tx:
-        return {
-            name: [milliseconds_of(partial(tx.all, name, **known)) for _ in range(3)]
-            for name in names
-        }
+        tx.all(name, **known)
 
 
 def parameters(topology: str, txid: int) -> dict[str, Any]:
@@ -212,19 +216,10 @@ def parameters(topology: str, txid: int) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def is_read(text: str, known: Mapping[str, Any]) -> bool:
-    """Say whether a statement only reads, is not composed, and all its parameters are known."""
-    needs = set(re.findall(r"%\((\w+)\)s", text))
-    statement = re.sub(r"^(--.*\n)+", "", text)
-    is_query = statement.startswith(("SELECT", "WITH"))
-    return is_query and needs <= known.keys() and not OTHER.search(statement)
-
-
-def growing(asked: Mapping[str, Figures]) -> dict[str, Figures]:
+def growing(asked: pd.DataFrame) -> pd.DataFrame:
     """Keep the queries that are slow in the end, and were not in the beginning."""
-    first, *_, last = asked.values()
-    names = [n for n in last if median(last[n]) > max(SLOW, GROWS * median(first[n]))]
-    return {size: {name: figures[name] for name in names} for size, figures in asked.items()}
+    first, last = asked.iloc[:, 0], asked.iloc[:, -1]
+    return asked[last > np.maximum(SLOW, GROWS * first)]
 
 
 # --- topologies ----------------------------------------------------------------------------------
@@ -232,36 +227,19 @@ def growing(asked: Mapping[str, Figures]) -> dict[str, Figures]:
 
 def measure_topologies(server: Server) -> None:
     """Add topologies to a ledger; time the command line, and a run of the last topology."""
-    found: dict[str, Figures] = {}
-    with new_ledger(server, "topologies") as (connection, home):
+    found: dict[str, Mapping[str, Any]] = {}
+    with server.ledger("topologies") as (connection, home):
         for before, many in zip((0, *TOPOLOGIES), TOPOLOGIES, strict=False):
             for number in range(before + 1, many + 1):
                 pipeline = Pipeline(connection, by_minute(f"t{number}"), home)
                 pipeline.transact()
-            tidy_up(server.database("topologies"))
-            pipeline.figures.clear()
-            for _ in range(ROUNDS):
-                pipeline.transact()
-                pipeline.sweep()
-            sizes = catalog_of(connection)
-            found[f"{many:,}"] = pipeline.figures | time_verbs("status") | sizes
-            show("milliseconds, by topologies in the ledger", found)
-
-
-def catalog_of(connection: LedgerConnection) -> Figures:
-    """Count the relations that the topologies have, and the bytes of the catalogs."""
-    with connection.transaction() as tx:
-        row = tx.one(
-            SQL("""
-            SELECT (SELECT count(*) FROM pg_class WHERE oid >= 16384) AS relations,
-                   (SELECT sum(pg_total_relation_size(oid)) FROM pg_class
-                     WHERE relkind = 'r' AND oid < 16384) / 1000 AS kilobytes
-        """)
-        )
-    return {
-        "tables, indexes and views": [row["relations"]],
-        "catalogs, kB": [float(row["kilobytes"])],
-    }
+            tidy_up(server, "topologies")
+            found[f"{many:,}"] = {
+                **time_rounds(Pipeline(connection, pipeline.topology, home)),
+                **time_verbs("status"),
+                **ask(connection, CATALOG),
+            }
+            show("milliseconds, by topologies in the ledger", medians(found))
 
 
 # --- commits side by side ------------------------------------------------------------------------
@@ -270,7 +248,7 @@ def catalog_of(connection: LedgerConnection) -> Figures:
 def measure_commits(server: Server) -> None:
     """Commit the txids of several topologies at once, each in a process of its own."""
     found: dict[str, Figures] = defaultdict(lambda: defaultdict(list))
-    with new_ledger(server, "commits") as (connection, home):
+    with server.ledger("commits") as (connection, home):
         for _ in range(3):
             for many in SIDE_BY_SIDE:
                 for how, is_grouped in (("one by one", False), ("in groups", True)):
@@ -281,7 +259,7 @@ def measure_commits(server: Server) -> None:
                         )
                     rate = many * COMMITS / commit_side_by_side(connection.dsn, names)
                     found[str(many)][f"txids a second, {how}"].append(rate)
-    show("by topologies that commit at the same time", found)
+    show("by topologies that commit at the same time", medians(found))
 
 
 def stage_many(pipeline: Pipeline, *, is_grouped: bool) -> None:
@@ -322,63 +300,38 @@ def commit_all(dsn: str, topology: str, ready: Any, ended: Any) -> None:
 
 def measure_keys(server: Server) -> None:
     """Let the table of a state grow; time a txid that changes a thousand of its keys."""
-    import numpy as np
-
     random = np.random.default_rng(7)
-    found: dict[str, Figures] = {}
-    with new_ledger(server, "keys") as (connection, home):
+    found: dict[str, Mapping[str, Any]] = {}
+    with server.ledger("keys") as (connection, home):
         pipeline = Pipeline(connection, by_minute("keys"), home)
         for before, keys in zip((0, *KEYS), KEYS, strict=False):
             for first in range(before, keys, LOADED_AT_ONCE):
                 pipeline.transact(range(first, min(keys, first + LOADED_AT_ONCE)))
-            tidy_up(server.database("keys"))
+            tidy_up(server, "keys")
             changing = Pipeline(connection, pipeline.topology, home)
             for _ in range(ROUNDS):
                 changing.transact(random.choice(keys, CHANGED_KEYS, replace=False))
             found[f"{keys:,}"] = changing.figures
-            show(f"milliseconds for {CHANGED_KEYS:,} keys, by keys in the table", found)
+            show(f"milliseconds for {CHANGED_KEYS:,} keys, by keys in the table", medians(found))
 
 
 # --- all parts -----------------------------------------------------------------------------------
 
 
-@contextmanager
-def new_ledger(server: Server, name: str) -> Iterator[tuple[LedgerConnection, Path]]:
-    """Make a ledger in a database of its own, and a folder for the files of its topologies."""
-    database = server.create(name)
-    with tempfile.TemporaryDirectory() as folder:
-        os.environ["RELIABILITY_DSN"] = database.libpq
-        os.environ["RELIABILITY_HOME"] = folder
-        with LedgerConnection(database.libpq) as connection:
-            migrate(connection)
-            yield connection, Path(folder)
-    server.drop(name)
-
-
-def tidy_up(database: Database) -> None:
+def tidy_up(server: Server, name: str) -> None:
     """Do what autovacuum does sooner or later, and leave nothing to be written."""
-    session = psycopg2.connect(database.libpq, password=database.password)
-    session.autocommit = True
-    with closing(session), session.cursor() as cursor:
-        cursor.execute("VACUUM (ANALYZE)")
+    execute_alone(server.database(name), "VACUUM (ANALYZE)")
 
 
 def milliseconds_of(work: Callable[[], object]) -> float:
     """Return how long some work takes."""
-    started = time.perf_counter()
-    work()
-    return 1000 * (time.perf_counter() - started)
+    return 1000 * seconds_of(work)
 
 
-def show(title: str, found: Mapping[str, Mapping[str, list[float]]]) -> None:
-    """Print the medians: a row for each figure, a column for each size."""
-    table = Table(title=title)
-    for name in ("", *found):
-        table.add_column(name, justify="right")
-    for name in next(iter(found.values())):
-        medians = [median(figures[name]) if name in figures else None for figures in found.values()]
-        table.add_row(name, *("" if m is None else f"{m:,.1f}" for m in medians))
-    Console().print(table)
+def medians(found: Mapping[str, Mapping[str, Any]]) -> pd.DataFrame:
+    """Return a row for each figure, a column for each size."""
+    columns = {size: pd.Series(dict(figures)).map(np.median) for size, figures in found.items()}
+    return pd.concat(columns, axis=1)
 
 
 PARTS: Mapping[str, Callable[[Server], None]] = {

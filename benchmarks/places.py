@@ -6,7 +6,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 HOME = ROOT / ".reliability" / "bench"
-RESULTS = HOME / "results.json"
 LOGS = HOME / "workers"
 IMAGES = ROOT / "docs" / "images"
 PAGE = ROOT / "docs" / "internals" / "benchmarks.md"

@@ -1,22 +1,19 @@
 """Draw a case's warm seconds as SVG; run by the benchmarks' own Python.
 
-    python -m benchmarks.plots RESULTS FOLDER
+    python -m benchmarks.plots FOLDER <PLOTS
 
-The colours are readable on a light and on a dark page, and the background is transparent. Equal
-results give equal files.
+What is drawn is that of `report.plot`, as JSON, by case. The colours are readable on a light and on
+a dark page, and the background is transparent. Equal results give equal files.
 """
 
 from __future__ import annotations
 
+import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import matplotlib as mpl
-
-from benchmarks.cases.all import CASES
-from benchmarks.results import OURS, Results, Summary
 
 mpl.use("svg")
 GREY, BLUE, PALE = "#808890", "#4c8fd6", "#4c8fd680"
@@ -35,57 +32,46 @@ STYLE = {
 
 
 def main() -> None:
-    """Draw all cases of the results."""
-    results, folder = Results.load(Path(sys.argv[1])), Path(sys.argv[2])
+    """Draw all cases."""
+    folder = Path(sys.argv[1])
     folder.mkdir(parents=True, exist_ok=True)
-    for case in dict.fromkeys(one.case for one in results.measurements):
-        with mpl.rc_context(STYLE):
-            draw(case, *shown(results, case), folder / f"bench-{case}.svg")
+    with mpl.rc_context(STYLE):
+        for case, plot in json.load(sys.stdin).items():
+            draw(plot, folder / f"bench-{case}.svg")
 
 
-def shown(results: Results, case: str) -> tuple[str, Sequence[Summary]]:
-    """Return the warm runs of a case, or the cold ones if it has no others."""
-    warm = results.summaries(case, "warm")
-    return ("warm", warm) if warm else ("cold", results.summaries(case, "cold"))
-
-
-def draw(case: str, mode: str, summaries: Sequence[Summary], path: Path) -> None:
+def draw(plot: dict[str, Any], path: Path) -> None:
     """Draw a bar for each contestant, from the first at the top; limits are pale."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(8, 1 + 0.34 * len(summaries)), layout="constrained")
+    bars: dict[str, dict[str, Any]] = plot["bars"]
+    figure = Figure(figsize=(8, 1 + 0.34 * len(bars)), layout="constrained")
     axes = figure.subplots()
-    limits = {one.label for one in CASES[case].entries if one.contestant.is_limit}
-    for place, one in enumerate(summaries):
-        draw_bar(axes, place, one, is_limit=one.contestant in limits)
-    axes.set_yticks(range(len(summaries)), [one.contestant for one in summaries])
+    for place, (name, bar) in enumerate(bars.items()):
+        draw_bar(axes, place, bar, plot["phases"].get(name, {}))
+    axes.set_yticks(range(len(bars)), [*bars])
     axes.invert_yaxis()
-    axes.set_xlabel(f"seconds, {mode}; median, least and most")
+    axes.set_xlabel(f"seconds, {plot['mode']}; median, least and most")
     axes.spines[["top", "right"]].set_visible(False)
     if axes.get_legend_handles_labels()[0]:
         figure.legend(loc="outside upper right", ncols=len(PHASES), frameon=False, fontsize=8)
     figure.savefig(path, transparent=True, metadata={"Date": None, "Creator": None})
 
 
-def draw_bar(axes: Any, place: int, one: Summary, *, is_limit: bool) -> None:
+def draw_bar(axes: Any, place: int, bar: dict[str, Any], phases: dict[str, float]) -> None:
     """Draw the median, split by phase where it is known, and the spread."""
     start = 0.0
     is_first = not axes.patches
-    for (name, length), colour in zip(one.phases.items(), PHASES, strict=False):
+    for (name, length), colour in zip(phases.items(), PHASES, strict=False):
         label = name if is_first else None
         axes.barh(place, length, left=start, color=colour, height=0.6, label=label)
         start += length
-    if not one.phases:
-        axes.barh(place, one.median, color=colour_of(one, is_limit=is_limit), height=0.6)
-    spread = [[one.median - one.least], [one.most - one.median]]
-    axes.errorbar(one.median, place, xerr=spread, color=GREY, capsize=3, linewidth=1)
-
-
-def colour_of(one: Summary, *, is_limit: bool) -> str:
-    """Return the colour of a bar without phases."""
-    if is_limit:
-        return PALE
-    return PHASES[1] if one.contestant.startswith(OURS) else BLUE
+    median = bar["median"]
+    if not phases:
+        colour = PALE if bar["is_limit"] else PHASES[1] if bar["is_ours"] else BLUE
+        axes.barh(place, median, color=colour, height=0.6)
+    spread = [[median - bar["min"]], [bar["max"] - median]]
+    axes.errorbar(median, place, xerr=spread, color=GREY, capsize=3, linewidth=1)
 
 
 if __name__ == "__main__":

@@ -8,16 +8,24 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import psycopg2
+from psycopg2.extensions import connection as Connection
 from psycopg2.extensions import cursor as Cursor
+from psycopg2.sql import Composable
 
 from benchmarks.job import Database
 
 
 @contextmanager
+def session(database: Database) -> Iterator[Connection]:
+    """Open a session."""
+    with closing(psycopg2.connect(database.libpq, password=database.password)) as connection:
+        yield connection
+
+
+@contextmanager
 def transaction(database: Database) -> Iterator[Cursor]:
     """Open a session with one transaction."""
-    session = psycopg2.connect(database.libpq, password=database.password)
-    with closing(session), session, session.cursor() as cursor:
+    with session(database) as connection, connection, connection.cursor() as cursor:
         yield cursor
 
 
@@ -26,6 +34,13 @@ def execute(database: Database, *statements: str) -> None:
     with transaction(database) as cursor:
         for statement in statements:
             cursor.execute(statement)
+
+
+def execute_alone(database: Database, statement: str | Composable) -> None:
+    """Run a statement that no transaction may contain."""
+    with session(database) as connection:
+        connection.autocommit = True
+        connection.cursor().execute(statement)
 
 
 def load(database: Database, table: str, files: Sequence[str]) -> None:

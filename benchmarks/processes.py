@@ -2,89 +2,73 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from collections.abc import Mapping
+from multiprocessing import Pipe
 
 from benchmarks.contestants import Contestant
 from benchmarks.environment import PYTHON
-from benchmarks.job import Job
+from benchmarks.job import Job, Phases
 from benchmarks.places import LOGS, ROOT
 
 END_SECONDS = 30
 
 
-class WorkerFailed(Exception):
-    """An operation raised, or its worker has died."""
+class Failed(Exception):
+    """A contestant's operation raised, its worker has died, or its tables are wrong."""
 
 
-@dataclass(frozen=True, slots=True)
 class Worker:
-    """A running worker."""
+    """A contestant's process, which its first operation starts; a peer's has its own Python."""
 
-    name: str
-    process: subprocess.Popen[str]
+    def __init__(self, contestant: Contestant, env: Mapping[str, str]) -> None:
+        self._name = contestant.name
+        self._python, self._env = sys.executable, {**env}
+        if contestant.is_peer:
+            self._python = str(PYTHON)
+            self._env["PATH"] = f"{PYTHON.parent}{os.pathsep}{env['PATH']}"
+        self._process: subprocess.Popen[bytes] | None = None
 
-    def do(self, operation: str, job: Job) -> dict[str, Any]:
-        """Do an operation; return its seconds and its phases.
+    def do(self, operation: str, job: Job) -> Phases:
+        """Do an operation; return the seconds of its phases, if it tells them.
 
-        :raises WorkerFailed: it failed; the worker's log says more
+        :raises Failed: it failed; the worker's log says more
         """
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
+        if self._process is None:
+            self._start()
         try:
-            print(
-                json.dumps({"operation": operation, "job": job.to_json()}), file=self.process.stdin
-            )
-            self.process.stdin.flush()
-            answer: dict[str, Any] = json.loads(self.process.stdout.readline() or "{}")
-        except BrokenPipeError:
-            answer = {}
-        if "seconds" not in answer:
-            raise WorkerFailed(f"{self.name} {operation}: {answer.get('error', 'it has died')}")
+            self._jobs.send((operation, job))
+            answer: Phases | str = self._jobs.recv()
+        except (EOFError, OSError):
+            answer = "it has died"
+        if isinstance(answer, str):
+            raise Failed(f"{self._name} {operation}: {answer}")
         return answer
 
+    def _start(self) -> None:
+        self._jobs, theirs = Pipe()
+        end = theirs.fileno()
+        LOGS.mkdir(parents=True, exist_ok=True)
+        with (LOGS / f"{self._name}.log").open("a") as log, theirs:
+            self._process = subprocess.Popen(
+                [self._python, "-m", "benchmarks.worker", self._name, str(end)],
+                cwd=ROOT,
+                env=self._env,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                pass_fds=[end],
+            )
 
-@contextmanager
-def worker(contestant: Contestant, env: Mapping[str, str]) -> Iterator[Worker]:
-    """Run a contestant's worker for the length of the block."""
-    python = PYTHON if contestant.is_peer else Path(sys.executable)
-    LOGS.mkdir(parents=True, exist_ok=True)
-    with (LOGS / f"{contestant.name}.log").open("a") as log:
-        process = subprocess.Popen(
-            [python, "-m", "benchmarks.worker", contestant.name],
-            cwd=ROOT,
-            env=_environment(contestant, env),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=log,
-            text=True,
-        )
+    def close(self) -> None:
+        """Let the process end, if it was started; or else kill it."""
+        if self._process is None:
+            return
+        self._jobs.close()
         try:
-            yield Worker(contestant.name, process)
-        finally:
-            _end(process)
-
-
-def _environment(contestant: Contestant, env: Mapping[str, str]) -> dict[str, str]:
-    """Let a peer's Python come first on the PATH."""
-    if not contestant.is_peer:
-        return {**env}
-    return {**env, "PATH": f"{PYTHON.parent}{os.pathsep}{env['PATH']}"}
-
-
-def _end(process: subprocess.Popen[str]) -> None:
-    """End a worker by the end of its input."""
-    assert process.stdin is not None
-    process.stdin.close()
-    try:
-        process.wait(END_SECONDS)
-    except subprocess.TimeoutExpired:
-        process.kill()
-        process.wait()
+            self._process.wait(END_SECONDS)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import textwrap
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import pandas as pd
 
 from benchmarks import environment
-from benchmarks.cases import Case
-from benchmarks.cases.all import CASES
-from benchmarks.places import IMAGES, PAGE, RESULTS, ROOT
-from benchmarks.results import Results, Summary, ratios
+from benchmarks.cases import CASES, Case
+from benchmarks.places import IMAGES, PAGE, ROOT
+from benchmarks.results import OURS, Results
 from benchmarks.sizes import Size
 
 BEGIN = "<!-- written by `python -m benchmarks report` -->\n"
@@ -18,20 +21,21 @@ END = "<!-- end of what it writes -->\n"
 WIDTH = 110
 
 
-def write_report() -> None:
-    """Replace the section of the page of benchmarks, and draw its plots, from the last run."""
+def write_report(size: Size) -> None:
+    """Replace the section of the page of benchmarks, and draw its plots, from what is measured."""
     environment.install()
-    results = Results.load(RESULTS)
-    PAGE.write_text(replaced(PAGE.read_text(), section(results)))
-    plots = [str(environment.PYTHON), "-m", "benchmarks.plots", str(RESULTS), str(IMAGES)]
-    subprocess.run(plots, cwd=ROOT, check=True)
+    loaded = (Results.load(size.results, name) for name in CASES)
+    found = [results for results in loaded if results and results.measurements]
+    PAGE.write_text(replaced(PAGE.read_text(), section(found)))
+    plots = {one.case: plot(one) for one in found}
+    command = [str(environment.PYTHON), "-m", "benchmarks.plots", str(IMAGES)]
+    subprocess.run(command, cwd=ROOT, check=True, input=json.dumps(plots), text=True)
 
 
-def print_tables(results: Results) -> None:
+def print_tables(found: Iterable[Results]) -> None:
     """Print the tables without the plots."""
-    for case in measured(results):
-        print("\n".join(tables(results, case)))
-    print("\n".join(missing(results.missing)))
+    for results in found:
+        print("\n".join([*(tables(results) if results.measurements else ()), *missing(results)]))
 
 
 def replaced(page: str, text: str) -> str:
@@ -45,69 +49,97 @@ def replaced(page: str, text: str) -> str:
     return f"{before}{BEGIN}{text}{END}{after}"
 
 
-def section(results: Results) -> str:
+def section(found: Sequence[Results]) -> str:
     """Return the whole section."""
-    blocks = [conditions(results), promises(results)]
-    for case in measured(results):
-        image = f"![{case.title}: seconds](../images/bench-{case.name}.svg)"
-        blocks.append("\n".join([*tables(results, case), "", image]))
-    return "\n\n".join([*blocks, *missing(results.missing)]) + "\n"
+    blocks = [conditions(found), promises(found)]
+    for results in found:
+        image = f"![{case_of(results).title}: seconds](../images/bench-{results.case}.svg)"
+        blocks.append("\n".join([*tables(results), "", image]))
+    reasons = [line for results in found for line in missing(results)]
+    return "\n\n".join([*blocks, *(["\n".join(reasons)] if reasons else [])]) + "\n"
 
 
-def conditions(results: Results) -> str:
+def conditions(found: Sequence[Results]) -> str:
     """Say when, where and with which server it was measured."""
-    settings = ", ".join(f"{name} {value}" for name, value in results.settings.items())
-    dates = " and ".join(sorted({*results.dates.values()}))
+    last = max(found, key=lambda results: results.date)
+    settings = ", ".join(f"{name} {value}" for name, value in last.settings.items())
+    dates = " and ".join(sorted({results.date for results in found}))
     return wrapped(
-        f"Measured on {dates}, size `{results.size['name']}`, on one machine: "
-        f"{results.machine}. All contestants used one Postgres: {settings}; the rest is as by "
-        "default. Every Spark ran as `local[2]`."
+        f"Measured on {dates}, size `{last.size['name']}`, on one machine: {last.machine}. All "
+        f"contestants used one Postgres: {settings}; the rest is as by default. Every Spark ran as "
+        "`local[2]`."
     )
 
 
-def promises(results: Results) -> str:
+def promises(found: Iterable[Results]) -> str:
     """Say what each contestant promises if its job is tried again."""
-    found = {
+    promised = {
         entry.contestant.label: entry.contestant.promise
-        for case in measured(results)
-        for entry in case.entries
+        for results in found
+        for entry in case_of(results).entries
         if not entry.contestant.is_limit
     }
-    rows = [f"| {label} | {promise} |" for label, promise in found.items()]
+    rows = [f"| {label} | {promise} |" for label, promise in promised.items()]
     return "\n".join(["| contestant | if its job is tried again |", "|---|---|", *rows])
 
 
-def measured(results: Results) -> list[Case]:
-    """Return the cases that the run has."""
-    names = {one.case for one in results.measurements}
-    return [case for case in CASES.values() if case.name in names]
+def case_of(results: Results) -> Case:
+    """Return what was measured."""
+    return CASES[results.case]
 
 
-def tables(results: Results, case: Case) -> Iterator[str]:
+def tables(results: Results) -> Iterator[str]:
     """Yield the lines of a case."""
+    case = case_of(results)
     yield f"### {case.title}\n"
-    yield wrapped(case.what(Size(**results.size)))
-    limits = {entry.label for entry in case.entries if entry.contestant.is_limit}
-    for mode in ("warm", "cold"):
-        if summaries := results.summaries(case.name, mode):
-            yield f"\n{mode.capitalize()}:\n"
-            yield from table(summaries, case.unit, limits)
-    yield from phases(results.summaries(case.name, "warm"))
+    modes = {mode: results.summaries(mode) for mode in ("warm", "cold")}
+    modes = {mode: found for mode, found in modes.items() if len(found)}
+    counts = " and ".join(f"{found['size'].max()} {mode}" for mode, found in modes.items())
+    yield wrapped(f"{case.what(Size(**results.size))} Medians of {counts} runs.") + "\n"
+    shown = [columns(mode, found, results) for mode, found in modes.items()]
+    yield from table(pd.concat(shown, axis=1), limits(case))
+    for name, phases in results.phases("warm").iterrows():
+        parts = ", ".join(f"{phase} {seconds(s)}" for phase, s in phases.dropna().items())
+        yield "\n" + wrapped(f"The warm seconds of {name}: {parts}.")
 
 
-def table(summaries: Sequence[Summary], unit: str, limits: set[str]) -> Iterator[str]:
-    """Yield a row for each contestant; with a rate, if more than one thing was done."""
-    has_rate = summaries[0].amount > 1
-    head = ["", "s", "least to most", "n", *([f"{unit}/s"] if has_rate else []), "ratio"]
-    yield line(head)
-    yield f"|{'---|' * len(head)}"
-    ratio = ratios(summaries)
-    for one in summaries:
-        name = f"*{one.contestant}*" if one.contestant in limits else one.contestant
-        spread = f"{seconds(one.least)} to {seconds(one.most)}"
-        times = f"{ratio[one.contestant]:.2f}" if ratio else ""
-        done = [rate(one.rate)] if has_rate else []
-        yield line([name, seconds(one.median), spread, str(one.n), *done, times])
+def columns(mode: str, found: pd.DataFrame, results: Results) -> pd.DataFrame:
+    """Return a mode's columns as texts; with a rate, if more than one thing was done."""
+    texts = {
+        f"{mode}, s": found["median"].map(seconds),
+        "range": found["min"].map(seconds) + "–" + found["max"].map(seconds),
+    }
+    if mode == "warm" and results.amount > 1:
+        texts[f"{case_of(results).unit}/s"] = (results.amount / found["median"]).map(rate)
+    return pd.DataFrame({**texts, "ratio": found["ratio"].map("{:.2f}".format, na_action="ignore")})
+
+
+def table(texts: pd.DataFrame, limits: Collection[str]) -> Iterator[str]:
+    """Yield the lines of a table."""
+    yield line(["", *texts])
+    yield f"|{'---|' * (1 + len(texts.columns))}"
+    for name, cells in zip(texts.index, texts.fillna("").to_numpy(), strict=True):
+        yield line([f"*{name}*" if name in limits else name, *cells])
+
+
+def limits(case: Case) -> set[str]:
+    """Return the rows that show what Postgres alone can do."""
+    return {entry.label for entry in case.entries if entry.contestant.is_limit}
+
+
+def plot(results: Results) -> dict[str, Any]:
+    """Return what `plots` draws: a case's warm runs, or the cold ones if it has no others."""
+    mode = "warm" if len(results.summaries("warm")) else "cold"
+    found, phases = results.summaries(mode), results.phases(mode)
+    is_limit = found.index.isin(limits(case_of(results)))
+    bars = found[["median", "min", "max"]].assign(
+        is_ours=found.index.str.startswith(OURS), is_limit=is_limit
+    )
+    return {
+        "mode": mode,
+        "bars": bars.to_dict("index"),
+        "phases": {name: row.dropna().to_dict() for name, row in phases.iterrows()},
+    }
 
 
 def line(cells: Sequence[str]) -> str:
@@ -119,18 +151,11 @@ def line(cells: Sequence[str]) -> str:
     return f"|{'|'.join(f' {cell} ' if cell else ' ' for cell in cells)}|"
 
 
-def phases(summaries: Sequence[Summary]) -> Iterator[str]:
-    """Yield where the time of this project goes."""
-    for one in summaries:
-        if one.phases:
-            parts = ", ".join(f"{name} {seconds(s)}" for name, s in one.phases.items())
-            yield "\n" + wrapped(f"The warm seconds of {one.contestant}: {parts}.")
-
-
-def missing(reasons: Mapping[str, str]) -> list[str]:
-    """Return what was not measured, as one block."""
-    lines = [f"- Not measured: {what}: {why}" for what, why in reasons.items()]
-    return ["\n".join(lines)] if lines else []
+def missing(results: Results) -> list[str]:
+    """Return what was not measured, and why."""
+    return [
+        f"- Not measured: {results.case}: {label}: {why}" for label, why in results.missing.items()
+    ]
 
 
 def wrapped(text: str) -> str:

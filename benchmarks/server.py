@@ -1,20 +1,25 @@
-"""The scratch Postgres of the suite: one server, and a copy of a database for each measurement."""
+"""The scratch Postgres of the benchmarks: one server, and a database for each measurement."""
 
 from __future__ import annotations
 
 import fcntl
+import os
+import tempfile
 from collections.abc import Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
-import psycopg2
-from psycopg2 import sql
+from psycopg2.sql import SQL, Identifier
 
 from benchmarks.job import Database
 from benchmarks.places import HOME, ROOT
+from benchmarks.postgres import execute_alone, transaction
 from dev.services.credentials import SUPERUSER
 from dev.services.environment import Environment
 from dev.services.ports import HOST
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.migrations import migrate
 
 ROLE = "reliability"
 #: Room for a whole measurement between two checkpoints; fsync and all else are as by default.
@@ -32,12 +37,19 @@ class Server:
 
     environment: Environment
 
-    def database(self, name: str) -> Database:
+    def database(self, name: str, user: str = ROLE) -> Database:
         """Name a database for a contestant."""
-        return self._database(name, ROLE)
+        return Database(
+            host=HOST,
+            port=self.environment.postgres.port,
+            name=name,
+            user=user,
+            password=self.environment.credentials.password(user),
+        )
 
     def create(self, name: str, template: str = "template0") -> Database:
         """Make a database as a copy of another; a copy of its files, which is quick."""
+        self.drop(name)
         create = "CREATE DATABASE {} OWNER {} TEMPLATE {} STRATEGY file_copy"
         self._run(create, name, ROLE, template)
         return self.database(name)
@@ -50,41 +62,41 @@ class Server:
     def copied(self, template: str, name: str) -> Iterator[Database]:
         """Lend a copy of a database, with nothing left to be written for anybody else."""
         try:
-            yield self.create(name, template)
+            database = self.create(name, template)
+            self._run("CHECKPOINT")
+            yield database
         finally:
             self.drop(name)
 
-    def checkpoint(self) -> None:
-        """Write all that earlier work has left."""
-        self._run("CHECKPOINT")
+    @contextmanager
+    def ledger(self, name: str = ROLE) -> Iterator[tuple[LedgerConnection, Path]]:
+        """Lend a new ledger, and a folder for its source files; the environment names both."""
+        dsn = self.create(name).libpq
+        with tempfile.TemporaryDirectory() as folder:
+            os.environ.update(RELIABILITY_DSN=dsn, RELIABILITY_HOME=folder)
+            with LedgerConnection(dsn) as connection:
+                migrate(connection)
+                yield connection, Path(folder)
+        self.drop(name)
+
+    def env(self) -> dict[str, str]:
+        """Return the environment of every worker, in which the server's own programs come first."""
+        found = self.environment.env()
+        binaries = self.environment.postgres.binaries.folder
+        return {**found, "PATH": f"{binaries}:{found['PATH']}", "TZ": "UTC"}
 
     def settings(self) -> dict[str, str]:
         """Return the settings that matter for the figures."""
-        with closing(self._connect()) as connection, connection.cursor() as cursor:
-            rows = {}
-            for name in TOLD:
-                cursor.execute(sql.SQL("SHOW {}").format(sql.Identifier(name)))
-                (rows[name],) = cursor.fetchone() or ("",)
-        return rows
+        with transaction(self._admin) as cursor:
+            cursor.execute("SELECT name, current_setting(name) FROM unnest(%s) AS name", [[*TOLD]])
+            return dict(cursor.fetchall())
 
     def _run(self, statement: str, *names: str) -> None:
-        with closing(self._connect()) as connection, connection.cursor() as cursor:
-            cursor.execute(sql.SQL(statement).format(*map(sql.Identifier, names)))
+        execute_alone(self._admin, SQL(statement).format(*map(Identifier, names)))
 
-    def _connect(self) -> psycopg2.extensions.connection:
-        admin = self._database("postgres", SUPERUSER)
-        connection = psycopg2.connect(admin.libpq, password=admin.password)
-        connection.autocommit = True
-        return connection
-
-    def _database(self, name: str, user: str) -> Database:
-        return Database(
-            host=HOST,
-            port=self.environment.postgres.port,
-            name=name,
-            user=user,
-            password=self.environment.credentials.password(user),
-        )
+    @property
+    def _admin(self) -> Database:
+        return self.database("postgres", SUPERUSER)
 
 
 @contextmanager
@@ -103,6 +115,7 @@ def scratch_server() -> Iterator[Server]:
 @contextmanager
 def one_run_at_a_time() -> Iterator[None]:
     """Refuse a second run, which would destroy the server of the first."""
+    HOME.mkdir(parents=True, exist_ok=True)
     with (HOME / "running").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from pathlib import Path
+
+from benchmarks.places import HOME
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,6 +43,11 @@ class Size:
     def folder(self) -> str:
         """Return a name for its data; another size of the same name has another."""
         return f"{self.name}-{hashlib.sha256(repr(self).encode()).hexdigest()[:8]}"
+
+    @property
+    def results(self) -> Path:
+        """Return the folder with its results, a file for each case."""
+        return HOME / "results" / self.folder
 
 
 QUICK = Size(

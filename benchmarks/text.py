@@ -10,19 +10,13 @@ from __future__ import annotations
 
 import json
 import random
-import statistics
 import sys
-import time
-from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks.places import HOME
-from reliability import FileSpout
+from benchmarks.study import Job, in_turn, show
+from reliability import Csv, FileSpout, JsonLines
 from reliability.core.spout import BatchMeta, NoItems
 from reliability.spark.check import local_spark
 
@@ -30,7 +24,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FILES = 2
-ROUNDS = 4
+ROUNDS = 3
 SCHEMA = "id bigint, customer bigint, day date, price decimal(10,2), note string"
 
 
@@ -40,36 +34,37 @@ def main() -> None:
     folder = HOME / "data" / f"text-{records}"
     if not folder.is_dir():
         write_text(folder, records)
-    table = Table("what", "MB", "emission, MB/s", "Spark, MB/s")
+    rows = []
     with local_spark([]) as spark:
         for pattern in ("plain*.csv", "quoted*.csv", "*.jsonl"):
             size = sum(path.stat().st_size for path in folder.glob(pattern)) / 1e6
-            for name, spout in _ways(f"{folder}/{pattern}").items():
-                emission, reading = _seconds(spark, spout)
-                rates = (f"{size / seconds:.0f}" for seconds in (emission, reading))
-                table.add_row(f"{pattern}, {name}", f"{size:.0f}", *rates)
-    Console().print(table)
+            for name, spout in ways(f"{folder}/{pattern}").items():
+                medians = in_turn(jobs(spark, spout), ROUNDS).median()
+                rows.append({"what": f"{pattern}, {name}", "MB": size, **size / medians})
+    show("megabytes a second", rows)
 
 
-def _ways(pattern: str) -> dict[str, FileSpout]:
-    format = pattern.rpartition(".")[2]
-    spout = FileSpout(pattern, FILES, format=format, schema=SCHEMA)
+def ways(pattern: str) -> dict[str, FileSpout]:
+    """Return the ways of reading files, by what a person writes."""
+    form = Csv if pattern.endswith(".csv") else JsonLines
+    formats = {
+        "numbered": form(),
+        'malformed="quarantine"': form(malformed="quarantine"),
+        "counted=True": form(counted=True),
+    }
     return {
-        "numbered": spout,
-        'malformed="quarantine"': replace(spout, malformed="quarantine"),
-        "counted=True": replace(spout, counted=True),
+        name: FileSpout(pattern, FILES, format=way, schema=SCHEMA) for name, way in formats.items()
     }
 
 
-def _seconds(spark: SparkSession, spout: FileSpout) -> tuple[float, float]:
-    """Return the seconds of an emission, and of Spark's reading."""
-
-    def plan() -> None:
-        spout.plan(None, NoItems())
-
+def jobs(spark: SparkSession, spout: FileSpout) -> dict[str, Job]:
+    """Return an emission, and Spark's reading."""
     items = tuple(spout.plan(None, NoItems()))
     frame = spout.frame(spark, BatchMeta(items=items, emitted=spout.count(items)))
-    return _median(plan), _median(frame.write.format("noop").mode("overwrite").save)
+    return {
+        "emission": lambda: spout.plan(None, NoItems()),
+        "Spark": frame.write.format("noop").mode("overwrite").save,
+    }
 
 
 def write_text(folder: Path, records: int) -> None:
@@ -85,25 +80,13 @@ def write_text(folder: Path, records: int) -> None:
         ):
             for number in range(file * each, (file + 1) * each):
                 customer, price = dice.randrange(100_000), dice.randrange(100_000) / 100
-                day, note = (
-                    f"2024-{1 + number % 12:02}-{1 + number % 28:02}",
-                    f"note {number % 997}",
-                )
+                day = f"2024-{1 + number % 12:02}-{1 + number % 28:02}"
+                note = f"note {number % 997}"
                 start = f"{number},{customer},{day},{price:.2f}"
                 plain.write(f"{start},{note}\n")
                 quoted.write(f'{start},"{note}, ""quoted"""\n')
-                told = {"id": number, "customer": customer, "day": day, "price": price}
-                lines.write(json.dumps({**told, "note": note}) + "\n")
-
-
-def _median(act: Callable[[], None]) -> float:
-    """Return the median of the seconds, without the first round."""
-    seconds = []
-    for _ in range(ROUNDS):
-        start = time.perf_counter()
-        act()
-        seconds.append(time.perf_counter() - start)
-    return statistics.median(seconds[1:])
+                record = {"id": number, "customer": customer, "day": day, "price": price}
+                lines.write(json.dumps({**record, "note": note}) + "\n")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ from reliability import (
     Count,
     FileSpout,
     Max,
+    MemorySpout,
     State,
     Sum,
     Topology,
@@ -50,6 +51,11 @@ def feed_customers(batch: DataFrame) -> dict[str, DataFrame]:
 def feed_totals(batch: DataFrame) -> dict[str, DataFrame]:
     """Feed every row to the state `totals`."""
     return {"totals": batch}
+
+
+def feed_total(batch: DataFrame) -> dict[str, DataFrame]:
+    """Feed every row to the state `total`."""
+    return {"total": batch}
 
 
 def totals(name: str) -> Topology:
@@ -149,3 +155,9 @@ small_warm = replace(
     states=[replace(small.states[0], table="warm_totals")],
 )
 growth = by_minute("growth")
+small_steps = Topology(
+    "small_steps",
+    spout=MemorySpout({"n": "bigint"}, [list(range(100_000))], take=100),
+    process=feed_total,
+    states=[State("total", values={"n": Sum("n")})],
+)

@@ -4,64 +4,53 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dev.errors import DevError
-
-if TYPE_CHECKING:
-    from dev.services.environment import Environment
+from dev.services.engine import engine_asked_for
+from dev.services.environment import Environment
+from dev.services.java import find_java
+from dev.services.postgres_binaries import find_binaries
+from dev.services.spark_conf import SparkConf
+from dev.shell import become
 
 ROOT = Path(__file__).resolve().parents[1]
 
 
 def main() -> int:
-    command, arguments = parse_arguments()
+    parser = argparse.ArgumentParser(prog="python -m dev", description=__doc__)
+    parser.add_argument("command", choices=COMMANDS)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of `shell`: a command")
+    options = parser.parse_args()
     try:
-        if command == "shell":
-            from dev.shell import become
-
-            become(_environment(), ROOT, arguments)
-        else:
-            COMMANDS[command]()
+        COMMANDS[options.command](*options.arguments)
     except DevError as error:
-        print(f"{command} failed: {error}", file=sys.stderr)
+        print(f"{options.command} failed: {error}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print(
-            f"{command} interrupted; `make up` and `make down` both go on from here",
+            f"{options.command} interrupted; `make up` and `make down` both go on from here",
             file=sys.stderr,
         )
         return 130
     return 0
 
 
-def parse_arguments() -> tuple[str, list[str]]:
-    parser = argparse.ArgumentParser(prog="python -m dev", description=__doc__)
-    parser.add_argument("command", choices=sorted([*COMMANDS, "shell"]))
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help="of `shell`: a command")
-    options = parser.parse_args()
-    return options.command, options.arguments
-
-
 def prepare() -> None:
     """Find Java and Postgres, or fetch them, and archive Spark's classes for this Java."""
-    from dev.services.java import find_java
-    from dev.services.postgres_binaries import find_binaries
-    from dev.services.spark_conf import SparkConf
-
     java = find_java(ROOT)
-    print(f"    Java {java.version} in {java.home}")
+    say(f"  Java {java.version} in {java.home}")
     postgres = find_binaries(ROOT)
-    print(f"    Postgres {postgres.major} in {postgres.folder}")
+    say(f"  Postgres {postgres.major} in {postgres.folder}")
     if not SparkConf(root=ROOT, java=java).build_archive():
-        print("    no archive of Spark's classes could be built: its jobs start slower")
+        say("  no archive of Spark's classes could be built: its jobs start slower")
 
 
 def up() -> None:
     """Start everything and say where it is."""
-    environment = _environment()
-    environment.up(lambda line: print(f"  {line}", flush=True))
+    environment = the_environment()
+    environment.up(say)
     print(f"Airflow   {environment.airflow.url}")
     print(f"          user admin, password {environment.api().password}")
     print(f"Postgres  PGSERVICEFILE={environment.credentials.service_file} service=reliability")
@@ -71,51 +60,48 @@ def up() -> None:
 
 def down() -> None:
     """Stop everything, that of the demo included; data stays."""
-    for environment in _environments():
-        environment.down(lambda line: print(f"  {line}", flush=True))
+    for environment in environments():
+        environment.down(say)
 
 
 def status() -> None:
     """Say what runs."""
-    for part, condition in _environment().status().items():
+    for part, condition in the_environment().status().items():
         print(f"{part:14} {condition}")
 
 
 def destroy() -> None:
     """Stop everything, that of the demo included, and delete its data."""
-    for environment in _environments():
+    for environment in environments():
         environment.destroy()
 
 
-def lock() -> None:
-    """Write the locks anew."""
-    from dev.install.locks import write_locks
-
-    write_locks(ROOT)
+def shell(*command: str) -> None:
+    """Become a shell in which all of it is found, or the command."""
+    become(the_environment(), ROOT, command)
 
 
-def _environment() -> Environment:
-    from dev.services.engine import engine_asked_for
-    from dev.services.environment import Environment
+def say(line: str) -> None:
+    print(f"  {line}", flush=True)
 
+
+def the_environment() -> Environment:
     return Environment(ROOT, engine=engine_asked_for())
 
 
-def _environments() -> list[Environment]:
+def environments() -> list[Environment]:
     """Return the environment and those kept below it: each has chosen ports of its own."""
-    from dev.services.environment import Environment
-
     below = sorted(file.parent for file in (ROOT / ".reliability").glob("*/ports.json"))
-    return [_environment(), *(Environment(ROOT, state_dir) for state_dir in below)]
+    return [the_environment(), *(Environment(ROOT, state_dir) for state_dir in below)]
 
 
-COMMANDS = {
+COMMANDS: Mapping[str, Callable[..., None]] = {
     "up": up,
     "down": down,
     "status": status,
     "destroy": destroy,
+    "shell": shell,
     "prepare": prepare,
-    "lock": lock,
 }
 
 if __name__ == "__main__":

@@ -9,7 +9,3 @@ class DevError(Exception):
 
 class DeadlineError(DevError):
     """A condition was not reached in its time."""
-
-
-class InstallError(DevError):
-    """Something could not be installed."""

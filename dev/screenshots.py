@@ -1,7 +1,8 @@
 """`make screenshots`: the pictures of README and docs, taken of the demo in a real browser.
 
 It uses the demo that `make demo KEEP=1` has left running; if there is none, it runs it, and stops
-it at the end.
+it at the end. The last picture is of a blocked topology: two txids are rolled back and released,
+and no run works on them.
 """
 
 from __future__ import annotations
@@ -9,16 +10,14 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import Any, Literal
 
 from dev.errors import DevError
 from dev.services.browser import find_browser, options
 from dev.services.environment import Environment
-
-if TYPE_CHECKING:
-    from dev.services.airflow_api import AirflowApi
 
 ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
@@ -56,6 +55,13 @@ PICTURES = (
 )
 
 
+BLOCKED = Picture(name="page-blocked", path=DEMO, height=640)
+BLOCK = (
+    ("rollback", "cdnow_revenue", "34", "--yes", "--reason", "for a picture"),
+    ("release", "cdnow_revenue"),
+)
+
+
 def main() -> int:
     """Take all pictures."""
     environment = Environment(ROOT, ROOT / ".reliability" / "demo", profile="demo")
@@ -65,26 +71,31 @@ def main() -> int:
         if subprocess.run(demo, cwd=ROOT, env={**os.environ, "KEEP": "1"}, check=False).returncode:
             raise DevError("the demo failed, so there is nothing to take pictures of")
     try:
-        take(environment.airflow.url, environment.api())
+        take(environment, PICTURES)
+        for arguments in BLOCK:
+            program = str(ROOT / ".venv" / "bin" / "reliability")
+            subprocess.run([program, *arguments], env=environment.env(), check=True)
+        take(environment, [BLOCKED])
     finally:
         if not was_up:
             environment.down()
     return 0
 
 
-def take(url: str, api: AirflowApi) -> None:
-    """Take the pictures of the demo's Airflow."""
+def take(environment: Environment, pictures: Iterable[Picture]) -> None:
+    """Take pictures of the demo's Airflow."""
     from playwright.sync_api import sync_playwright
 
+    url, token = environment.airflow.url, environment.api().token()
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=find_browser(), args=options())
-        for picture in PICTURES:
+        for picture in pictures:
             context = browser.new_context(
                 viewport={"width": picture.width, "height": picture.height},
                 color_scheme=picture.theme,
                 device_scale_factor=1.5,
             )
-            context.add_cookies([{"name": "_token", "value": api.token(), "url": url}])
+            context.add_cookies([{"name": "_token", "value": token, "url": url}])
             _take(context.new_page(), url, picture)
             context.close()
             print(f"  docs/images/{picture.name}.png")

@@ -9,13 +9,10 @@ import os
 import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from dev.errors import DevError
-from dev.services.credentials import write_private
-
-if TYPE_CHECKING:
-    from dev.services.environment import Environment
+from dev.services.environment import Environment
+from dev.services.files import write_private
 
 KEPT = "RELIABILITY_"
 PROMPT = "(reliability)"
@@ -27,15 +24,15 @@ def become(environment: Environment, root: Path, command: Sequence[str]) -> None
     :raises DevError: there is no such command
     """
     variables = shell_variables(environment, os.environ)
+    if not command:
+        print(greeting(environment, variables), flush=True)
+        command = shell_command(environment.state_dir)
+        variables["PS1"] = f"{PROMPT} $ "
+    program = shutil.which(command[0], path=variables["PATH"])
+    if program is None:
+        raise DevError(f"no such command: {command[0]}")
     os.chdir(root)
-    if command:
-        program = shutil.which(command[0], path=variables["PATH"])
-        if program is None:
-            raise DevError(f"no such command: {command[0]}")
-        os.execve(program, list(command), variables)
-    print(greeting(environment, variables), flush=True)
-    program, arguments = shell_command(environment.state_dir)
-    os.execve(program, arguments, {**variables, "PS1": f"{PROMPT} $ "})
+    os.execve(program, list(command), variables)
 
 
 def shell_variables(environment: Environment, callers: Mapping[str, str]) -> dict[str, str]:
@@ -66,12 +63,11 @@ def greeting(environment: Environment, variables: Mapping[str, str]) -> str:
     )
 
 
-def shell_command(state_dir: Path) -> tuple[str, list[str]]:
-    """Return the program of an interactive shell and its arguments: bash, otherwise sh."""
-    bash = shutil.which("bash")
-    if bash is None:
-        return "/bin/sh", ["sh", "-i"]
-    # The user's own file may set PATH and prompt anew.
+def shell_command(state_dir: Path) -> Sequence[str]:
+    """Return the command of an interactive shell: bash, otherwise sh."""
+    if shutil.which("bash") is None:
+        return ["sh", "-i"]
+    # The user's own file may set PATH and the prompt, too.
     start = state_dir / "shell.bash"
     write_private(
         start,
@@ -80,4 +76,4 @@ def shell_command(state_dir: Path) -> tuple[str, list[str]]:
         'PATH="$path_of_shell"; unset path_of_shell\n'
         f'PS1="{PROMPT} ${{PS1:-$ }}"\n',
     )
-    return bash, ["bash", "--rcfile", str(start), "-i"]
+    return ["bash", "--rcfile", str(start), "-i"]

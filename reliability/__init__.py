@@ -22,11 +22,13 @@ from reliability.core.state import (
 )
 from reliability.spouts.file import FileSpout
 from reliability.spouts.memory import MemorySpout
+from reliability.spouts.parquet import Parquet
 from reliability.spouts.table import TableSpout
+from reliability.spouts.text import Csv, JsonLines
 
 if TYPE_CHECKING:
-    from reliability.spark.accounting import aggregate, show_accounting
-    from reliability.spark.set_aside_rows import drop, fan_out, quarantine
+    from reliability.spark.frames.accounting import aggregate, show_accounting
+    from reliability.spark.frames.set_aside_rows import drop, fan_out, quarantine
 
 __version__ = "0.1.0"
 
@@ -35,14 +37,17 @@ __all__ = [
     "Avg",
     "ContributionState",
     "Count",
+    "Csv",
     "FileSpout",
     "First",
     "History",
+    "JsonLines",
     "Latest",
     "Max",
     "MemorySpout",
     "Min",
     "OpaqueState",
+    "Parquet",
     "State",
     "Step",
     "Sum",
@@ -62,11 +67,11 @@ __all__ = [
     "unique",
 ]
 _FOR_FRAMES = {
-    "aggregate": "reliability.spark.accounting",
-    "drop": "reliability.spark.set_aside_rows",
-    "fan_out": "reliability.spark.set_aside_rows",
-    "quarantine": "reliability.spark.set_aside_rows",
-    "show_accounting": "reliability.spark.accounting",
+    "aggregate": "reliability.spark.frames.accounting",
+    "drop": "reliability.spark.frames.set_aside_rows",
+    "fan_out": "reliability.spark.frames.set_aside_rows",
+    "quarantine": "reliability.spark.frames.set_aside_rows",
+    "show_accounting": "reliability.spark.frames.accounting",
 }
 
 

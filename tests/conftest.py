@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 pytest_plugins = [
@@ -11,18 +13,35 @@ pytest_plugins = [
     "tests.support.fix_engine",
     "tests.support.fix_airflow",
     "tests.support.fix_page",
+    "tests.support.fix_shop",
+    "tests.simulation.fixtures",
     "tests.support.rules",
 ]
-END_TO_END = "tests/end_to_end/"
+#: Files of one process, by how their names begin: they share what takes long to make.
+SHARED = {
+    "tests/end_to_end/": "Airflow",
+    "tests/integration/test_page.py": "a long history",
+    "tests/browser/": "a long history",
+}
+
+
+def pytest_configure() -> None:
+    """Let tests interrupt what they start, also if this run ignores SIGINT, which is inherited.
+
+    A shell without job control lets what it starts with `&` ignore it.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config, log):
-    """A file is one process's, and all that need Airflow are the same one's: they share it."""
+    """A file is one process's, and so are all that share something."""
     from xdist.scheduler import LoadFileScheduling  # type: ignore[import-untyped]
 
     class ByFile(LoadFileScheduling):  # type: ignore[misc]
         def _split_scope(self, nodeid: str) -> str:
-            return END_TO_END if nodeid.startswith(END_TO_END) else super()._split_scope(nodeid)
+            shared = (name for begin, name in SHARED.items() if nodeid.startswith(begin))
+            return next(shared, super()._split_scope(nodeid))
 
     return ByFile(config, log)

@@ -11,7 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.cases.airflow import WARM_UP
+from benchmarks.cases import WARM_UP
 from benchmarks.measure import CaseRun, check
 from benchmarks.postgres import execute
 from benchmarks.server import ROLE, Server

@@ -7,12 +7,6 @@ the database that each measurement starts from a copy of.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from shutil import which
-
-from benchmarks.places import JDBC_JAR
-
-NO_JAR = "the JDBC driver is not installed: apt-get install libpostgresql-jdbc-java"
-NO_PROGRAM = "{} is not on the PATH: apt-get install postgresql"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,8 +17,6 @@ class Contestant:
     :param promise: what happens if the job is tried again
     :param is_peer: it runs in the benchmarks' own environment
     :param is_limit: it shows what Postgres alone can do, and is no way to do the work
-    :param needs_jdbc: it cannot work without the JDBC driver
-    :param program: a program that it cannot work without
     :param submits: its cold run is a spark-submit, which leaves no warm session behind
     """
 
@@ -33,17 +25,7 @@ class Contestant:
     promise: str
     is_peer: bool = False
     is_limit: bool = False
-    needs_jdbc: bool = False
-    program: str = ""
     submits: bool = False
-
-    def lacks(self, path: str) -> str | None:
-        """Return why it cannot be measured with this PATH, None if it can."""
-        if self.needs_jdbc and not JDBC_JAR.is_file():
-            return NO_JAR
-        if self.program and not which(self.program, path=path):
-            return NO_PROGRAM.format(self.program)
-        return None
 
 
 RELIABILITY = Contestant(
@@ -68,13 +50,11 @@ SPARK_JDBC = Contestant(
     name="spark_jdbc",
     label="Spark JDBC",
     promise="a transaction a partition: may double rows",
-    needs_jdbc=True,
 )
 FOREACH_BATCH = Contestant(
     name="foreach_batch",
     label="foreachBatch and JDBC",
     promise="an append may double rows; else exactly once, by a batch id",
-    needs_jdbc=True,
 )
 WITHOUT_LEDGER = Contestant(
     name="without_ledger",
@@ -84,7 +64,6 @@ WITHOUT_LEDGER = Contestant(
 )
 PSQL_COPY = Contestant(
     name="psql_copy",
-    program="psql",
     label="psql \\copy, binary, two sessions",
     promise="none",
     is_limit=True,
@@ -97,7 +76,6 @@ BARE_SQL = Contestant(
 )
 PGBENCH = Contestant(
     name="pgbench",
-    program="pgbench",
     label="pgbench -N, one client",
     promise="none",
     is_limit=True,

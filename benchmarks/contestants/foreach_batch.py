@@ -10,46 +10,37 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from benchmarks import statements
+from benchmarks.contestants.spark_jdbc import base_empty as base_empty
+from benchmarks.contestants.spark_jdbc import session, write
 from benchmarks.job import Job
-from benchmarks.peers import jdbc
 from benchmarks.postgres import execute, load, transaction
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-STAGED = {
-    "orders": f"CREATE UNLOGGED TABLE staged ({statements.ROW})",
-    "parts": "CREATE UNLOGGED TABLE staged AS SELECT * FROM parts",
-    "customers": "CREATE UNLOGGED TABLE staged AS SELECT * FROM customers",
-}
 INSERT_ID = "INSERT INTO batches VALUES (%s) ON CONFLICT DO NOTHING"
 
 
-def base_empty(job: Job) -> None:
-    """Make the tables."""
-    execute(job.database, *statements.TABLES)
+def with_staging(table: str) -> Callable[[Job], None]:
+    """Return an operation that makes the tables, and one for staging rows of one of them."""
+    staged = f"CREATE UNLOGGED TABLE staged (LIKE {table})"
+    return lambda job: execute(job.database, *statements.TABLES, staged)
 
 
-def base_lineitem(job: Job) -> None:
-    """Make the tables, and one for staging parts."""
-    execute(job.database, *statements.TABLES, STAGED["parts"])
-
-
-def base_orders(job: Job) -> None:
-    """Make the tables, and one for staging customers."""
-    execute(job.database, *statements.TABLES, STAGED["customers"])
+base_lineitem = with_staging("parts")
+base_orders = with_staging("customers")
 
 
 def base_upsert(job: Job) -> None:
-    """Load the table that the upsert changes, and make one for staging."""
-    execute(job.database, *statements.TABLES, STAGED["orders"])
+    """Load the table that the upsert changes."""
+    with_staging("orders")(job)
     load(job.database, "orders", job.files("upsert/2026-01/*.parquet"))
     execute(job.database, "ALTER TABLE orders ADD PRIMARY KEY (id)")
 
 
 def append(job: Job) -> None:
     """Append each micro-batch as it is: a batch that is tried again is there twice."""
-    stream(job, "append", lambda batch, _: jdbc.append(batch, job, "orders"))
+    stream(job, "append", lambda batch, _: write(batch, job, "orders"))
 
 
 def upsert(job: Job) -> None:
@@ -70,26 +61,26 @@ def orders(job: Job) -> None:
 def once(job: Job, apply: str, grouped: str = "") -> Callable[[DataFrame, int], None]:
     """Return a function that stages a micro-batch, and applies it if its id is new."""
 
-    def write(batch: DataFrame, batch_id: int) -> None:
+    def apply_once(batch: DataFrame, batch_id: int) -> None:
         if grouped:
             batch = batch.sparkSession.sql(grouped.format(source="{batch}"), batch=batch)
-        jdbc.replace(batch, job, "staged")
+        write(batch, job, "staged", mode="overwrite")
         with transaction(job.database) as cursor:
             cursor.execute(INSERT_ID, (str(batch_id),))
             if cursor.rowcount:
                 cursor.execute(apply)
 
-    return write
+    return apply_once
 
 
-def stream(job: Job, folder: str, write: Callable[[DataFrame, int], None]) -> None:
+def stream(job: Job, folder: str, do: Callable[[DataFrame, int], None]) -> None:
     """Run a stream over the files that are there, as one micro-batch."""
-    spark, source = jdbc.session(), str(job.home / folder)
+    spark, source = session(), str(job.home / folder)
     schema = spark.read.parquet(source).schema
     (
         spark.readStream.schema(schema)
         .parquet(source)
-        .writeStream.foreachBatch(write)
+        .writeStream.foreachBatch(do)
         .option("checkpointLocation", str(job.scratch / "checkpoint"))
         .trigger(availableNow=True)
         .start()

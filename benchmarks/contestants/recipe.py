@@ -21,26 +21,23 @@ ROWS_AT_ONCE = 65_536
 
 
 @contextmanager
-def batch(job: Job, batch_id: str) -> Iterator[Any]:
+def batch(job: Job, batch_id: str = "") -> Iterator[Any]:
     """Open a transaction that loads a batch once; it commits when the block ends."""
     with (
         adbc_driver_postgresql.dbapi.connect(job.database.libpq) as connection,
         connection.cursor() as cursor,
     ):
-        cursor.execute("INSERT INTO batches VALUES ($1)", (batch_id,))
+        if batch_id:
+            cursor.execute("INSERT INTO batches VALUES ($1)", (batch_id,))
         yield cursor
         connection.commit()
 
 
 def base_empty(job: Job) -> None:
     """Make the tables."""
-    with (
-        adbc_driver_postgresql.dbapi.connect(job.database.libpq) as connection,
-        connection.cursor() as cursor,
-    ):
+    with batch(job) as cursor:
         for table in statements.TABLES:
             cursor.execute(table)
-        connection.commit()
 
 
 def append(job: Job) -> None:
@@ -67,14 +64,14 @@ def upsert(job: Job) -> None:
 def lineitem(job: Job) -> None:
     """Aggregate in DuckDB, stage the groups, add them by one statement."""
     with batch(job, "lineitem") as cursor:
-        stage(cursor, grouped(job, "lineitem"))
+        stage(cursor, grouped("lineitem", job.files("lineitem/*.parquet")))
         cursor.execute(statements.ADD_PARTS)
 
 
 def orders(job: Job) -> None:
     """Do the same with the orders."""
     with batch(job, "orders") as cursor:
-        stage(cursor, grouped(job, "orders"))
+        stage(cursor, grouped("orders", job.files("orders/*.parquet")))
         cursor.execute(statements.ADD_CUSTOMERS)
 
 
@@ -86,7 +83,7 @@ def txids(job: Job) -> None:
     ):
         for path in job.files("txids/*.parquet"):
             cursor.execute("INSERT INTO batches VALUES ($1)", (Path(path).name,))
-            stage(cursor, totals([path]))
+            stage(cursor, grouped("totals", [path]))
             cursor.execute(statements.ADD_TOTALS)
             cursor.execute("DROP TABLE staged")
             connection.commit()
@@ -111,13 +108,9 @@ def rollback(job: Job) -> None:
 
 def rebuild(job: Job, files: list[str]) -> None:
     """Replace all rows in one transaction."""
-    with (
-        adbc_driver_postgresql.dbapi.connect(job.database.libpq) as connection,
-        connection.cursor() as cursor,
-    ):
+    with batch(job) as cursor:
         cursor.execute("TRUNCATE totals")
-        cursor.adbc_ingest("totals", totals(files), mode="append")
-        connection.commit()
+        cursor.adbc_ingest("totals", grouped("totals", files), mode="append")
 
 
 def stage(cursor: Any, found: Any) -> None:
@@ -131,17 +124,9 @@ def rows(job: Job, pattern: str) -> Any:
     return read.select("id, customer_id, amount, ts, kind, qty").to_arrow_reader(ROWS_AT_ONCE)
 
 
-def grouped(job: Job, table: str) -> Any:
-    """Aggregate the files of a table of TPC-H."""
-    return aggregated(job.files(f"{table}/*.parquet"), statements.GROUPED[table])
-
-
-def totals(files: list[str]) -> Any:
-    """Aggregate small files by customer."""
-    return aggregated(files, statements.GROUPED["totals"])
-
-
-def aggregated(files: list[str], statement: str) -> Any:
-    """Run a statement over files."""
+def grouped(statement: str, files: list[str]) -> Any:
+    """Aggregate files by one of the statements that others use too."""
     read = duckdb.read_parquet(files)
-    return read.query("files", statement.format(source="files")).to_arrow_table()
+    return read.query(
+        "files", statements.GROUPED[statement].format(source="files")
+    ).to_arrow_table()

@@ -7,73 +7,28 @@ done the same in another database: that shows what remains without the start of 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import datetime, timezone
 
 from benchmarks import topologies
-from benchmarks.job import Job
-from benchmarks.project.spark import by_spark_submit, in_session, spark_submit
+from benchmarks.job import Job, Phases
+from benchmarks.project.spark import by_spark_submit, in_session
 from benchmarks.project.staging import DirectStaging
 from benchmarks.project.transactions import Transactions, phases_of
 from reliability import Topology
-from reliability.cli.replay_run import ReplayRun
+from reliability.core.attempt import Grant
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import migrate
-from reliability.spark.submission import Submission
 from reliability.transaction.correct.rollback import roll_back
-from reliability.transaction.emit.requests import Run
-
-Phases = dict[str, float]
+from reliability.transaction.replay import ReplayRequest, ReplayRun
 
 
 def base_empty(job: Job) -> None:
     """Make the ledger."""
     with ledger(job) as connection:
         migrate(connection)
-
-
-def append(job: Job) -> Phases:
-    """Append the files as one txid."""
-    return transact(job, topologies.append)
-
-
-def append_as_view(job: Job) -> Phases:
-    """Append the files as one txid; readers have a view of them."""
-    return transact(job, topologies.append_as_view)
-
-
-def lineitem(job: Job) -> Phases:
-    """Aggregate the lines as one txid."""
-    return transact(job, topologies.lineitem)
-
-
-def orders(job: Job) -> Phases:
-    """Aggregate the orders as one txid."""
-    return transact(job, topologies.orders)
-
-
-def base_upsert(job: Job) -> None:
-    """Load the table that the upsert changes."""
-    base_empty(job)
-    transact(job, topologies.upsert, month(1))
-
-
-def upsert(job: Job) -> Phases:
-    """Upsert a month into a table that keeps its history."""
-    return transact(job, topologies.upsert, month(2))
-
-
-def base_upsert_without_history(job: Job) -> None:
-    """Load the table that the upsert changes."""
-    base_empty(job)
-    transact(job, topologies.upsert_without_history, month(1))
-
-
-def upsert_without_history(job: Job) -> Phases:
-    """Upsert a month into a table that keeps no history."""
-    return transact(job, topologies.upsert_without_history, month(2))
 
 
 def txids_one_by_one(job: Job) -> Phases:
@@ -95,14 +50,14 @@ def base_history(job: Job) -> None:
 def replay(job: Job) -> Phases | None:
     """Replay the txid in the middle, as `reliability replay` does."""
     middle = int(job.sizes["txids"]) // 2
-    run = Run(dag_id="benchmark", run_id="replay")
+    request = ReplayRequest(topology=topologies.history, txids=[middle], by="benchmark")
     with ledger(job) as connection:
-        submit = spark_submit() if job.is_cold else SessionSubmit(connection, topologies.history)
-        replaying = ReplayRun(
-            connection, topologies.history, submit, run, module=topologies.__name__
-        )
-        replaying.ask([middle])
-        replaying.replay(middle)
+        process = by_spark_submit if job.is_cold else in_session
+
+        def run_step(grant: Grant, step: str, _: Callable[[], bool]) -> None:
+            process(connection, topologies.history, grant, step)
+
+        ReplayRun(connection, request, run_step).run()
     return None
 
 
@@ -113,26 +68,12 @@ def rollback(job: Job) -> None:
         roll_back(connection, "history", txids - txids // 10, "a benchmark")
 
 
-class SessionSubmit:
-    """Runs a replay's step in the session of this process."""
-
-    def __init__(self, connection: LedgerConnection, topology: Topology) -> None:
-        self._connection = connection
-        self._topology = topology
-
-    def __call__(self, submission: Submission, is_wanted: object) -> None:
-        """Do what the driver does once its session is there."""
-        in_session(self._connection, self._topology, submission.grant, submission.step)
-
-
 def transact(job: Job, topology: Topology, interval: Interval | None = None) -> Phases:
     """Emit, process and commit the txids of an interval."""
     with ledger(job) as connection:
         submit = by_spark_submit if job.is_cold else in_session
         transactions = Transactions(connection, topology, submit)
-        for txid in transactions.emit(interval):
-            transactions.process(txid)
-            transactions.commit()
+        transactions.transact(interval)
     return phases_of(transactions.watch)
 
 
@@ -162,3 +103,28 @@ def month(number: int) -> Interval:
     """Return a month of 2026."""
     start, end = (datetime(2026, n, 1, tzinfo=timezone.utc) for n in (number, number + 1))
     return Interval(start, end)
+
+
+def one_txid(topology: Topology, interval: Interval | None = None) -> Callable[[Job], Phases]:
+    """Return an operation that does all files of an interval as one txid."""
+    return lambda job: transact(job, topology, interval)
+
+
+def first_month(topology: Topology) -> Callable[[Job], None]:
+    """Return an operation that loads the table that an upsert changes."""
+
+    def load(job: Job) -> None:
+        base_empty(job)
+        transact(job, topology, month(1))
+
+    return load
+
+
+append = one_txid(topologies.append)
+append_as_view = one_txid(topologies.append_as_view)
+lineitem = one_txid(topologies.lineitem)
+orders = one_txid(topologies.orders)
+base_upsert = first_month(topologies.upsert)
+upsert = one_txid(topologies.upsert, month(2))
+base_upsert_without_history = first_month(topologies.upsert_without_history)
+upsert_without_history = one_txid(topologies.upsert_without_history, month(2))

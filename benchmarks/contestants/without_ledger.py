@@ -11,12 +11,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from benchmarks import statements, topologies
+from benchmarks.contestants.spark_jdbc import base_empty as base_empty
 from benchmarks.job import Job
 from benchmarks.postgres import execute, transaction
 from benchmarks.project.spark import session
 from reliability.ledger.connection import COPY_CHUNK_BYTES
-from reliability.spark.encode import Chunks, encode
-from reliability.spark.spool import spooled
+from reliability.spark.stage.encode import Chunks, encode
+from reliability.spark.stage.spool import spooled
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,11 +30,6 @@ PARTS = {
     "revenue": "numeric(20,4)",
     "last_shipped": "date",
 }
-
-
-def base_empty(job: Job) -> None:
-    """Make the tables."""
-    execute(job.database, *statements.TABLES)
 
 
 def append(job: Job) -> None:

@@ -11,9 +11,9 @@ from reliability import Topology
 from reliability.core.attempt import Grant
 from reliability.ledger.connection import LedgerConnection
 from reliability.spark.driver import process_with
+from reliability.spark.launch import SparkSubmit, run_with_log
 from reliability.spark.session import session_builder
 from reliability.spark.submission import Submission
-from reliability.spark.submit import SparkSubmit
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,7 +38,7 @@ def by_spark_submit(
 ) -> None:
     """Do what an Airflow task does: start spark-submit, which finds the ledger by itself."""
     submission = Submission(module=topology.module, grant=grant, step=step)
-    spark_submit()(submission, lambda: True)
+    run_with_log(spark_submit(), submission, lambda: True)
 
 
 def spark_submit() -> SparkSubmit:

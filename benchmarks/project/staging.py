@@ -13,11 +13,11 @@ from reliability import Topology
 from reliability.core.attempt import Grant
 from reliability.deployment.settings import home
 from reliability.ledger.connection import LedgerConnection
-from reliability.spark.stage import stage_task
+from reliability.spark.stage.stage_task import stage_task
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.tuple_ids import tuple_ids
 from reliability.states.digest import DIGEST
-from reliability.states.tables import StateTables
+from reliability.states.kinds import stored_state
 from reliability.transaction.process.attempt_messages import declare_partitions, read_batch_meta
 
 
@@ -32,7 +32,7 @@ class DirectStaging:
     ) -> None:
         """Stage the attempt's batch as one partition."""
         with self.watch.phase("read"):
-            tables = StateTables(topology.name, topology.states[0])
+            tables = stored_state(topology.name, topology.states[0])
             (item,) = read_batch_meta(connection, grant).items
             assert isinstance(item, FileItem)
             batch = contribution(item.path, (*tables.reduced_columns(), DIGEST))

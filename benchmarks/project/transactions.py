@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from benchmarks.stopwatch import Stopwatch
 from reliability import Topology
 from reliability.core.attempt import Grant
-from reliability.core.coordinator import Wait, Work
+from reliability.core.coordinator import Work
 from reliability.core.graph import THE_STEP
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
-from reliability.transaction.commit.drain import drain
-from reliability.transaction.commit.next_plan import Committed
+from reliability.transaction.commit.committer import drain
 from reliability.transaction.emit.emission import emit
 from reliability.transaction.emit.requests import Run, TaskContact, contact
-from reliability.transaction.run import TransactionTask, run_transaction
+from reliability.transaction.process.begin import TransactionTask
+from reliability.transaction.run import run_transaction
+from tests.support.runner import Unattended
 
 MOST_BATCHES = 100_000
 Submit = Callable[[LedgerConnection, Topology, Grant, str], None]
@@ -26,7 +26,7 @@ Submit = Callable[[LedgerConnection, Topology, Grant, str], None]
 
 
 @dataclass
-class Transactions:
+class Transactions(Unattended):
     """One run of a topology.
 
     It is the executor of `run_transaction`. What happens between the end of a submission and the
@@ -58,6 +58,12 @@ class Transactions:
         with self.watch.phase("commit"):
             drain(self.connection, self.topology.name)
 
+    def transact(self, interval: Interval | None = None) -> None:
+        """Do all of it for an interval, one txid after the other."""
+        for txid in self.emit(interval):
+            self.process(txid)
+            self.commit()
+
     def _go(self, txid: int, work: Work) -> None:
         request = contact(self.connection, self.topology.name, txid, self._contact(work.task))
         task = TransactionTask(
@@ -71,26 +77,10 @@ class Transactions:
 
     # --- the executor ----------------------------------------------------------------------------
 
-    def check(self) -> None:
-        """Everything that is needed is there."""
-
-    def began(self, grant: Grant) -> None:
-        """Nobody listens."""
-
     def submit(self, grant: Grant, step: str) -> None:
         """Process a step; count it as staging."""
         with self.watch.phase("stage"):
             self.submit_step(self.connection, self.topology, grant, step)
-
-    def wait(self, wait: Wait) -> None:
-        """Nobody else works here, so there is nothing to wait for."""
-        raise RuntimeError(f"waits {wait}")
-
-    def committed(self, committed: Sequence[Committed]) -> None:
-        """The tables are checked instead."""
-
-    def report(self, what: str, level: int = logging.INFO) -> None:
-        """Nobody listens."""
 
 
 def phases_of(watch: Stopwatch, read: float = 0.0) -> dict[str, float]:

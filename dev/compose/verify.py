@@ -7,12 +7,10 @@ Airflow's API, compares both tables, and removes it all.
 from __future__ import annotations
 
 import os
-import socket
 import subprocess
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -23,7 +21,7 @@ from dev.demo.backfill import Backfill, is_known
 from dev.demo.report import compare, expected_tables, print_comparisons, read_tables
 from dev.errors import DevError
 from dev.services.airflow_api import AirflowApi
-from dev.services.ports import HOST
+from dev.services.ports import HOST, Ports
 from dev.services.processes import wait_until
 from reliability.core.errors import ReliabilityError
 from reliability.ledger.connection import LedgerConnection
@@ -39,48 +37,32 @@ MONTH = Backfill(
     txids=2,
     what="1998-04",
 )
+DOWN = ("down", "--volumes", "--remove-orphans", "--timeout", "5")
 UP_SECONDS = 900
 RUN_SECONDS = 900
-
-
-class ComposeError(DevError):
-    """Docker compose, or what runs in its containers, did not do its work."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compose:
-    """`docker compose` for the project of the verification; it writes to the terminal."""
-
-    root: Path
-    environment: Mapping[str, str]
-
-    def run(self, *arguments: str) -> None:
-        # Named, so that an override file of yours has no part in it.
-        file = str(self.root / "docker-compose.yml")
-        options = ("--ansi", "never", "--project-name", PROJECT, "--file", file)
-        command = ["docker", "compose", *options, *arguments]
-        done = subprocess.run(command, cwd=self.root, env=self.environment, check=False)
-        if done.returncode != 0:
-            raise ComposeError(f"docker compose {arguments[0]} failed, see above")
-
-    def down(self) -> None:
-        """Remove containers and volumes."""
-        self.run("down", "--volumes", "--remove-orphans", "--timeout", "5")
 
 
 def verify(root: Path) -> int:
     """Bring all of it up, run a month, compare, take it down; return the exit code."""
     write_secrets(root)
-    ports = free_ports()
-    compose = Compose(root=root, environment={**os.environ, **ports})
+    chosen = Ports(file=root / ".reliability" / "compose-ports.json")
+    ports = {name: str(chosen.free_port(name)) for name in PORTS}
+
+    def compose(*arguments: str) -> None:
+        # Named, so that an override file of yours has no part in it.
+        options = ("--project-name", PROJECT, "--file", str(root / "docker-compose.yml"))
+        command = ["docker", "compose", "--ansi", "never", *options, *arguments]
+        if subprocess.run(command, cwd=root, env={**os.environ, **ports}, check=False).returncode:
+            raise DevError(f"docker compose {arguments[0]} failed, see above")
+
     is_exact = False
     # What an earlier verification left that was killed for good.
-    compose.down()
+    compose(*DOWN)
     try:
         with timed("built"):
-            compose.run("build")
+            compose("build")
         with timed("all services are healthy"):
-            compose.run("up", "--detach", "--wait", "--wait-timeout", str(UP_SECONDS), "--no-build")
+            compose("up", "--detach", "--wait", "--wait-timeout", str(UP_SECONDS), "--no-build")
         with timed(f"{MONTH.dag_id} ran for {MONTH.what}"):
             url = f"http://{HOST}:{ports['AIRFLOW_PORT']}"
             api = AirflowApi(base_url=url, username="admin", password=admin_password(root))
@@ -89,9 +71,9 @@ def verify(root: Path) -> int:
         is_exact = compare_month(root, ports["POSTGRES_PORT"])
     except (DevError, ReliabilityError) as error:
         print(f"  failed: {error}", flush=True)
-        compose.run("logs", "--no-color", "--tail", "40")
+        compose("logs", "--no-color", "--tail", "40")
     finally:
-        compose.down()
+        compose(*DOWN)
     print(f"exact: {'yes' if is_exact else 'NO'}")
     return 0 if is_exact else 1
 
@@ -104,7 +86,7 @@ def run_month(api: AirflowApi) -> None:
     def is_over() -> bool:
         states = [run["state"] for run in MONTH.runs(api)]
         if "failed" in states:
-            raise ComposeError("the run failed")
+            raise DevError("the run failed")
         return states == ["success"]
 
     wait_until(is_over, "the run", RUN_SECONDS, every=2)
@@ -114,7 +96,7 @@ def check_page(api: AirflowApi) -> None:
     """Ask the page in Airflow which txids have committed."""
     shown = api.get(f"/reliability/dags/{MONTH.dag_id}/series")["txid"]
     if shown != [*range(1, MONTH.txids + 1)]:
-        raise ComposeError(f"the page in Airflow shows the txids {shown}")
+        raise DevError(f"the page in Airflow shows the txids {shown}")
     print("  the page in Airflow shows them", flush=True)
 
 
@@ -136,12 +118,3 @@ def timed(what: str) -> Iterator[None]:
     started = time.monotonic()
     yield
     print(f"  {what}: {time.monotonic() - started:.0f} s", flush=True)
-
-
-def free_ports() -> dict[str, str]:
-    """Choose a free port for each that is published, beside whatever else runs here."""
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in PORTS]
-        for each in sockets:
-            each.bind((HOST, 0))
-        return {name: str(s.getsockname()[1]) for name, s in zip(PORTS, sockets, strict=True)}

@@ -12,13 +12,12 @@ With KEEP=1 all of it runs on at the end.
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import time
+from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from psycopg2.sql import SQL
 from rich.console import Console
@@ -26,7 +25,7 @@ from rich.markup import escape
 
 from dev.demo.backfill import Backfill, is_known
 from dev.demo.faults import VICTIMS, Killed, Victim, kill_one
-from dev.demo.guard import Guard
+from dev.demo.guard import Guard, end_with_parent
 from dev.demo.report import (
     Tables,
     compare,
@@ -38,8 +37,7 @@ from dev.demo.report import (
     read_tables,
 )
 from dev.errors import DevError
-from dev.services.airflow import COMPONENTS
-from dev.services.airflow_api import AirflowApiError
+from dev.services.airflow_api import AirflowApi, AirflowApiError
 from dev.services.engine import engine_asked_for
 from dev.services.environment import Environment
 from dev.services.processes import wait_until
@@ -47,6 +45,7 @@ from reliability.core.errors import ReliabilityError
 from reliability.ledger.connection import LedgerConnection
 
 ROOT = Path(__file__).resolve().parents[2]
+STATE_DIR = ROOT / ".reliability" / "demo"
 DAG_ID = "cdnow_revenue"
 COMMITS = SQL("SELECT count(*) AS commits FROM reliability.commit_log")
 DRIVERS = SQL(
@@ -87,18 +86,20 @@ class Demo:
     def __init__(self, victim: Victim, console: Console) -> None:
         self.victim = victim
         self.console = console
-        _environment().destroy()
-        self.environment = _environment()
-        self.guard = Guard(ROOT, self.environment.state_dir)
+        self.environment = Environment(ROOT, STATE_DIR, profile="demo", engine=engine_asked_for())
+        self.environment.destroy()
+        self.guard = Guard(ROOT, STATE_DIR)
         self.connection = LedgerConnection("service=reliability", application_name="demo")
         self.killed: Killed | None = None
-        self.restarts: dict[str, int] = {}
+        self.restarts: Counter[str] = Counter()
         self.repairs = 0
 
     def run(self) -> bool:
         """Tell the story; return whether all of it was exact."""
         started = time.monotonic()
-        self._set_up()
+        self.environment.up(self.say)
+        os.environ.update(self.environment.own_env())
+        wait_until(lambda: is_known(self.api, DAG_ID), f"Airflow to read dags/{DAG_ID}.py", 120)
         set_up = time.monotonic()
         expected = expected_tables()
         self._run(MONTHS, kills=True)
@@ -113,15 +114,8 @@ class Demo:
     def say(self, text: str) -> None:
         self.console.print(text, highlight=False)
 
-    # --- set-up ----------------------------------------------------------------------------------
-
-    def _set_up(self) -> None:
-        self.environment.up(self.say)
-        os.environ.update(self.environment.own_env())
-        wait_until(lambda: is_known(self.api, DAG_ID), f"Airflow to read dags/{DAG_ID}.py", 120)
-
     @property
-    def api(self) -> Any:
+    def api(self) -> AirflowApi:
         return self.environment.api()
 
     # --- a backfill, watched ---------------------------------------------------------------------
@@ -132,10 +126,12 @@ class Demo:
         deadline = time.monotonic() + PATIENCE_SECONDS
         looks = shown = 0
         while time.monotonic() < deadline:
-            self._supervise()
+            for name in self.environment.restart():
+                self.say(f"{name} died: restarting it")
+                self.restarts[name] += 1
             # Whatever is being killed or restarted answers again in a moment.
             with suppress(ReliabilityError, AirflowApiError, OSError):
-                if kills:
+                if kills and self.killed is None:
                     self._kill()
                 committed = min(self._commits() - before, backfill.txids)
                 if committed != shown:
@@ -147,7 +143,7 @@ class Demo:
                 if asks and self._has_ended(backfill):
                     return
             time.sleep(POLL_INTERVAL_SECONDS)
-        raise DevError(f"not done after {PATIENCE_SECONDS} s; logs: {self.environment.state_dir}")
+        raise DevError(f"not done after {PATIENCE_SECONDS} s; logs: {STATE_DIR}")
 
     def _has_ended(self, backfill: Backfill) -> bool:
         """Say whether every run is green; a run that ended red is cleared, as a person would."""
@@ -163,31 +159,9 @@ class Demo:
         return not failed
 
     def _kill(self) -> None:
-        if self.killed is None:
-            self.killed = kill_one(self.victim, self.environment, self.connection, KILL_FROM_TXID)
-            if self.killed is not None:
-                self.say(str(self.killed))
-
-    def _supervise(self) -> None:
-        """Restart what died of our own processes, and count it."""
-        postgres = self.environment.postgres
-        if not postgres.is_running():
-            self._restarted("Postgres")
-            postgres.start()
-        engine = self.environment.engine
-        if self.environment.wanted_engine == "warm" and not engine.is_alive():
-            self._restarted("the warm engine")
-            self.environment.start_engine()
-        airflow = self.environment.airflow
-        dead = [name for name in COMPONENTS if not airflow.background(name).is_alive()]
-        for name in dead:
-            self._restarted(f"Airflow {name}")
-        if dead:
-            airflow.start()
-
-    def _restarted(self, name: str) -> None:
-        self.say(f"{name} died: restarting it")
-        self.restarts[name] = self.restarts.get(name, 0) + 1
+        self.killed = kill_one(self.victim, self.environment, self.connection, KILL_FROM_TXID)
+        if self.killed is not None:
+            self.say(str(self.killed))
 
     def _commits(self) -> int:
         with self.connection.transaction() as tx:
@@ -204,8 +178,7 @@ class Demo:
     ) -> bool:
         found = read_tables(self.connection)
         figures = read_ledger(self.connection)
-        figures["killed"] = 1 if self.killed else 0
-        print_figures(self.console, figures)
+        print_figures(self.console, {**figures, "killed": 1 if self.killed else 0})
         for ended in ended_attempts(self.connection):
             self.say(escape(ended))
         comparisons = compare(found, expected)
@@ -228,11 +201,6 @@ class Demo:
         )
 
 
-def _environment() -> Environment:
-    state_dir = ROOT / ".reliability" / "demo"
-    return Environment(ROOT, state_dir, profile="demo", engine=engine_asked_for())
-
-
 def main() -> int:
     """Run the demo; exit with 0 only if it was exact."""
     console = Console(highlight=False)
@@ -242,15 +210,14 @@ def main() -> int:
     if victim not in VICTIMS:
         console.print(f"KILL is one of {', '.join(VICTIMS)}, not {victim!r}")
         return 2
+    end_with_parent()
     try:
         if victim == "engine" and engine_asked_for() != "warm":
             raise DevError("KILL=engine needs ENGINE=warm")
         demo = Demo(victim, console)
-    except DevError as error:
-        console.print(str(error))
+    except (DevError, KeyboardInterrupt) as error:
+        console.print(str(error) or "interrupted")
         return 2
-    for stop in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(stop, signal.default_int_handler)
     try:
         exact = demo.run()
     except (DevError, ReliabilityError) as error:
@@ -258,12 +225,9 @@ def main() -> int:
         exact = False
     except KeyboardInterrupt:
         console.print("interrupted: taking Airflow and Postgres down")
-        demo.environment.down()
-        demo.guard.release()
+        demo.guard.end(keep=False)
         return INTERRUPTED
-    if not is_kept():
-        demo.environment.down()
-    demo.guard.release()
+    demo.guard.end(keep=is_kept())
     console.print("exact: yes" if exact else "exact: NO")
     if is_kept():
         console.print(where_it_runs(demo.environment))

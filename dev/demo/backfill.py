@@ -6,7 +6,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dev.services.airflow_api import AirflowApi, AirflowApiError
-from dev.services.processes import wait_until
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,30 +21,28 @@ class Backfill:
     what: str
 
     def start(self, api: AirflowApi) -> None:
-        """Create it, then let the DAG run: its runs are there before the schedule makes any."""
-        wait_until(lambda: self._is_accepted(api), "the backfill before this one to end", 120)
-        api.patch(f"/api/v2/dags/{self.dag_id}", {"is_paused": False})
+        """Create it, then let the DAG run: its runs are there before the schedule makes any.
 
-    def _is_accepted(self, api: AirflowApi) -> bool:
-        """Airflow runs one backfill of a DAG at a time, and ends one a while after its runs."""
-        try:
-            api.post(
-                "/api/v2/backfills",
-                {
-                    "dag_id": self.dag_id,
-                    "from_date": self.first,
-                    "to_date": self.last,
-                    "reprocess_behavior": self.reprocess,
-                    "max_active_runs": self.max_active_runs,
-                    "run_backwards": False,
-                    "dag_run_conf": {},
-                },
-            )
-        except AirflowApiError as error:
-            if error.status == 409:
-                return False
-            raise
-        return True
+        Airflow takes one backfill of a DAG at a time, and notes up to half a minute later that all
+        runs of the one before have ended.
+        """
+        before = api.get("/api/v2/backfills", dag_id=self.dag_id)["backfills"]
+        for backfill in before:
+            if backfill["completed_at"] is None:
+                api.put(f"/api/v2/backfills/{backfill['id']}/cancel")
+        api.post(
+            "/api/v2/backfills",
+            {
+                "dag_id": self.dag_id,
+                "from_date": self.first,
+                "to_date": self.last,
+                "reprocess_behavior": self.reprocess,
+                "max_active_runs": self.max_active_runs,
+                "run_backwards": False,
+                "dag_run_conf": {},
+            },
+        )
+        api.patch(f"/api/v2/dags/{self.dag_id}", {"is_paused": False})
 
     def runs(self, api: AirflowApi) -> list[dict[str, Any]]:
         """Return its runs."""

@@ -67,17 +67,12 @@ def kill_one(
 
 def _process_of(victim: Victim, environment: Environment, driver_pid: int) -> psutil.Process:
     """Walk up from the driver: its JVM, which spark-submit has become by exec, or its Python."""
-    if victim == "postgres":
-        postmaster = environment.postgres.postmaster()
-        if postmaster is None:
+    if victim in ("postgres", "engine"):
+        is_postgres = victim == "postgres"
+        found = environment.postgres.postmaster() if is_postgres else environment.engine.find()
+        if found is None:
             raise psutil.NoSuchProcess(0)
-        return postmaster
-    if victim == "engine":
-        return psutil.Process(environment.engine.pid)
-    process = psutil.Process(driver_pid)
-    for _ in range({"driver": 0, "task": 1, "supervisor": 2}[victim]):
-        parent = process.parent()
-        if parent is None:
-            raise psutil.NoSuchProcess(process.pid)
-        process = parent
-    return process
+        return found
+    driver = psutil.Process(driver_pid)
+    above = {"driver": 0, "task": 1, "supervisor": 2}[victim]
+    return [driver, *driver.parents()][above]

@@ -11,10 +11,9 @@ import hashlib
 import os
 import pwd
 import stat
-import subprocess
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from dev.errors import DevError
 
@@ -29,21 +28,14 @@ class Account:
     uid: int | None = None
     gid: int | None = None
 
-    def run(self, command: Sequence[str], cwd: Path) -> subprocess.CompletedProcess[str]:
-        """Run a command as this account.
+    def options(self) -> dict[str, Any]:
+        """Return how `subprocess.run` runs a program as this account.
 
-        `cwd` has to be given: the caller's own folder may be closed to the account.
+        It needs a `cwd`, too: the caller's own folder may be closed to the account.
         """
-        return subprocess.run(
-            command,
-            cwd=cwd,
-            capture_output=True,
-            text=True,
-            check=False,
-            user=self.uid,
-            group=self.gid,
-            extra_groups=None if self.uid is None else [],
-        )
+        if self.uid is None:
+            return {}
+        return {"user": self.uid, "group": self.gid, "extra_groups": []}
 
     def own(self, path: Path) -> None:
         if self.uid is not None and self.gid is not None:
@@ -63,30 +55,28 @@ def server_account() -> Account:
     raise DevError("Postgres does not run as root and this machine has no other account: add one")
 
 
-def server_home(state_dir: Path, account: Account, scratch: Path | None = None) -> Path:
-    """Make and return the folder for data and server log, closed to everybody else.
-
-    :param scratch: a folder for everybody, such as `/dev/shm`, in which it is made instead
-    """
-    home = server_home_path(state_dir, scratch)
-    if home.parent != state_dir:
-        _make_shared_base(home.parent)
-    home.mkdir(mode=0o700, parents=True, exist_ok=True)
-    account.own(home)
-    return home
-
-
 def server_home_path(state_dir: Path, scratch: Path | None = None) -> Path:
+    """Return the folder for a server's data and log.
+
+    :param scratch: a folder for everybody, such as `/dev/shm`, in which it is made
+    """
     if os.getuid() != 0 and scratch is None:
         return state_dir / "postgres"
     place = hashlib.sha256(str(state_dir).encode()).hexdigest()[:12]
     return (scratch or SHARED) / f"reliability-{os.getuid()}-{place}" / "postgres"
 
 
-def _make_shared_base(base: Path) -> None:
-    """Make the folder in the shared place, or refuse one that somebody else has put there."""
-    base.mkdir(mode=0o711, exist_ok=True)
+def server_home(home: Path, account: Account) -> None:
+    """Make a server's folder, closed to everybody else.
+
+    :raises DevError: somebody else has put one in its place
+    """
+    base = home.parent
+    base.mkdir(mode=0o711, parents=True, exist_ok=True)
     found = base.lstat()
     if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
         raise DevError(f"{base} belongs to somebody else: remove it, then try again")
-    base.chmod(0o711)
+    if account.uid is not None:
+        base.chmod(0o711)
+    home.mkdir(mode=0o700, exist_ok=True)
+    account.own(home)

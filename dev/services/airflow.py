@@ -7,7 +7,8 @@ serves task logs on every network address, which cannot be switched off there.
 from __future__ import annotations
 
 import json
-import subprocess
+import secrets
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -15,9 +16,10 @@ from pathlib import Path
 
 from dev.errors import DevError
 from dev.services.airflow_api import AirflowApi
-from dev.services.credentials import Credentials, write_private
-from dev.services.ports import HOST
-from dev.services.processes import Background, last_lines, stop_all, wait_until
+from dev.services.files import write_private
+from dev.services.ports import HOST, Ports
+from dev.services.postgres import EmbeddedPostgres
+from dev.services.processes import Background, run, stop_all, wait_until
 
 #: Component -> its command. The API server reads task logs from the disk: no log servers.
 COMPONENTS: Mapping[str, tuple[str, ...]] = {
@@ -26,39 +28,38 @@ COMPONENTS: Mapping[str, tuple[str, ...]] = {
     "dag-processor": ("dag-processor",),
     "triggerer": ("triggerer", "--skip-serve-logs"),
 }
-#: Component -> its name in the answer of /monitor/health.
-REPORTED_AS = {
-    "api-server": "metadatabase",
-    "scheduler": "scheduler",
-    "dag-processor": "dag_processor",
-    "triggerer": "triggerer",
-}
 USER = "admin"
+#: The first writes airflow.cfg, with the keys that all components share.
+MIGRATE = """
+from airflow.configuration import write_default_airflow_configuration_if_needed
+from airflow.utils.db import upgradedb
+write_default_airflow_configuration_if_needed()
+upgradedb()
+"""
 START_SECONDS = 240
 STOP_SECONDS = 5
 
 
-class AirflowError(DevError):
-    """A component of Airflow did not do its work; the message quotes its log."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(kw_only=True)
 class AirflowServices:
     """The components of one environment, their settings and their metadata database."""
 
     root: Path
     state_dir: Path
-    port: int
-    postgres_port: int
-    credentials: Credentials
-    #: What every process of the environment gets, Airflow or not.
-    common_env: Mapping[str, str]
+    ports: Ports
+    postgres: EmbeddedPostgres
+    #: Returns what every process of the environment gets, Airflow or not.
+    common_env: Callable[[], Mapping[str, str]]
     #: What a test adds, or sets otherwise.
     more_settings: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def home(self) -> Path:
         return self.state_dir / "airflow"
+
+    @property
+    def port(self) -> int:
+        return self.ports.port("airflow")
 
     @property
     def url(self) -> str:
@@ -68,6 +69,10 @@ class AirflowServices:
     def passwords_file(self) -> Path:
         return self.state_dir / "airflow-passwords.json"
 
+    @property
+    def jwt_secret_file(self) -> Path:
+        return self.state_dir / "airflow-jwt-secret"
+
     def api(self) -> AirflowApi:
         return AirflowApi(base_url=self.url, username=USER, password=self._password())
 
@@ -76,18 +81,19 @@ class AirflowServices:
         return {
             "AIRFLOW_HOME": str(self.home),
             "AIRFLOW__CORE__DAGS_FOLDER": str(self.root / "dags"),
-            "AIRFLOW__CORE__PLUGINS_FOLDER": str(self.root / "plugins"),
             "AIRFLOW__CORE__LOAD_EXAMPLES": "False",
             "AIRFLOW__CORE__EXECUTOR": "LocalExecutor",
             "AIRFLOW__CORE__PARALLELISM": "8",
             "AIRFLOW__CORE__EXECUTION_API_SERVER_URL": f"{self.url}/execution/",
             # The default looks the machine's name up in DNS, which hangs on some laptops.
             "AIRFLOW__CORE__HOSTNAME_CALLABLE": "socket.gethostname",
+            # The key that Airflow makes is shorter than it wants, and each use of it warns.
+            "AIRFLOW__API_AUTH__JWT_SECRET_CMD": f"cat {shlex.quote(str(self.jwt_secret_file))}",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": f"{USER}:admin",
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_PASSWORDS_FILE": str(self.passwords_file),
             # libpq and asyncpg both take the password from PGPASSFILE.
             "AIRFLOW__DATABASE__SQL_ALCHEMY_CONN": (
-                f"postgresql+psycopg2://airflow@{HOST}:{self.postgres_port}/airflow"
+                f"postgresql+psycopg2://airflow@{HOST}:{self.postgres.port}/airflow"
             ),
             "AIRFLOW__API__HOST": HOST,
             "AIRFLOW__API__PORT": str(self.port),
@@ -113,38 +119,41 @@ class AirflowServices:
         }
 
     def env(self) -> dict[str, str]:
-        return {**self.common_env, **self.settings()}
+        return {**self.common_env(), **self.settings()}
 
     def migrate(self) -> None:
-        """Bring the metadata database to this version of Airflow."""
+        """Bring the metadata database to this version of Airflow.
+
+        Done as `airflow db migrate` does it, which first logs itself to a table that is not there
+        yet: an error in the log of Postgres.
+        """
         self.home.mkdir(parents=True, exist_ok=True)
-        done = subprocess.run(
-            self._command("db", "migrate"),
-            env=self.env(),
-            cwd=self.home,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise AirflowError(f"airflow db migrate failed: {last_lines(done)}")
+        command = [self._python, "-c", MIGRATE]
+        run(command, "the migration of Airflow's database", env=self.env(), cwd=self.home)
 
     def start(self) -> None:
         """Start what does not run, all at once; restart what runs with other settings."""
-        self._write_passwords()
+        if not self.background("api-server").is_alive():
+            self.ports.free_port("airflow")  # a stranger may have taken ours since the last time
+        self._password()
+        if not self.jwt_secret_file.is_file():
+            write_private(self.jwt_secret_file, secrets.token_urlsafe(48))
         self.home.mkdir(parents=True, exist_ok=True)
-        engine = {"RELIABILITY_ENGINE": self.common_env.get("RELIABILITY_ENGINE", "")}
+        component, env = str(Path(__file__).with_name("airflow_component.py")), self.env()
+        made_from = {**self.settings(), "RELIABILITY_ENGINE": env.get("RELIABILITY_ENGINE", "")}
         for name, arguments in COMPONENTS.items():
-            command = self._command(*arguments)
-            made_from = {**self.settings(), **engine}
-            self.background(name).start(command, self.env(), self.home, depends_on=made_from)
+            command = [self._python, component, *arguments]
+            self.background(name).start(command, env, self.home, depends_on=made_from)
 
     def wait_healthy(self, progress: Callable[[str], None]) -> None:
         """Wait until all four report a heartbeat made by the processes that run now."""
         said: set[str] = set()
 
         def all_healthy() -> bool:
-            self._complain_about_dead()
+            for name in COMPONENTS:
+                one = self.background(name)
+                if not one.is_alive():
+                    raise DevError(f"Airflow's {name} ended; the end of {one.log}:\n{one.tail()}")
             for name in self.healthy():
                 if name not in said:
                     said.add(name)
@@ -159,7 +168,7 @@ class AirflowServices:
         Right after a crash Airflow still calls the dead predecessor healthy, for 30 seconds.
         """
         report = self.api().health() or {}
-        return [name for name, key in REPORTED_AS.items() if self._is_fresh(name, report.get(key))]
+        return [name for name in COMPONENTS if self._is_fresh(name, report)]
 
     def stop(self) -> None:
         stop_all((self.background(name) for name in COMPONENTS), STOP_SECONDS)
@@ -167,32 +176,26 @@ class AirflowServices:
     def background(self, name: str) -> Background:
         return Background(name=name, state_dir=self.state_dir)
 
-    def _is_fresh(self, name: str, report: Mapping[str, str | None] | None) -> bool:
+    def _is_fresh(self, name: str, report: Mapping[str, Mapping[str, str | None]]) -> bool:
         process = self.background(name).find()
-        if process is None or not report or report.get("status") != "healthy":
+        if process is None:
             return False
-        heartbeat = report.get(f"latest_{REPORTED_AS[name]}_heartbeat")
-        if heartbeat is None:
-            return name == "api-server"
+        if name == "api-server":  # which has no heartbeat: it is what answers
+            return bool(report)
+        key = name.replace("-", "_")
+        one = report.get(key, {})
+        heartbeat = one.get(f"latest_{key}_heartbeat")
+        if one.get("status") != "healthy" or heartbeat is None:
+            return False
         return datetime.fromisoformat(heartbeat).timestamp() > process.create_time()
 
-    def _complain_about_dead(self) -> None:
-        for name in COMPONENTS:
-            background = self.background(name)
-            if not background.is_alive():
-                raise AirflowError(
-                    f"Airflow's {name} ended; the end of {background.log}:\n{background.tail()}"
-                )
-
-    def _write_passwords(self) -> None:
-        """Written beforehand: Airflow would make its own in a file anybody may read."""
-        text = json.dumps({USER: self._password()})
-        if not self.passwords_file.is_file() or self.passwords_file.read_text() != text:
-            write_private(self.passwords_file, text)
-
     def _password(self) -> str:
-        return self.credentials.password(f"airflow-{USER}")
+        """Return the password of USER, made beforehand: anybody may read those Airflow makes."""
+        if not self.passwords_file.is_file():
+            write_private(self.passwords_file, json.dumps({USER: secrets.token_urlsafe(18)}))
+        passwords: dict[str, str] = json.loads(self.passwords_file.read_text())
+        return passwords[USER]
 
-    def _command(self, *arguments: str) -> list[str]:
-        python = self.root / ".venv" / "bin" / "python"
-        return [str(python), str(Path(__file__).with_name("airflow_component.py")), *arguments]
+    @property
+    def _python(self) -> str:
+        return str(self.root / ".venv" / "bin" / "python")

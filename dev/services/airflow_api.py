@@ -2,24 +2,19 @@
 
 from __future__ import annotations
 
-import json
-import urllib.error
-import urllib.request
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import urlencode
+
+import httpx
 
 from dev.errors import DevError
 
-#: A proxy of the environment must not be asked for an address of this machine.
-OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
-
 
 class AirflowApiError(DevError):
-    """Airflow answered with an error; `status` and `body` say which."""
+    """Airflow answered with an error, or not at all (status 0); `body` says more."""
 
-    def __init__(self, method: str, url: str, status: int, body: str) -> None:
-        super().__init__(f"{method} {url}: {status} {body[:300]}")
+    def __init__(self, request: str, status: int, body: str) -> None:
+        super().__init__(f"{request}: {status} {body[:300]}")
         self.status = status
         self.body = body
 
@@ -35,17 +30,19 @@ class AirflowApi:
     base_url: str
     username: str
     password: str = field(repr=False)
-    timeout: float = 30.0
     _token: str | None = field(default=None, repr=False)
 
-    def get(self, path: str, **query: object) -> Any:
-        return self._authorised("GET", f"{path}?{urlencode(query)}" if query else path)
+    def get(self, path: str, **query: Any) -> Any:
+        return self._authorised("GET", path, params=query)
 
     def post(self, path: str, body: object = None) -> Any:
-        return self._authorised("POST", path, {} if body is None else body)
+        return self._authorised("POST", path, json={} if body is None else body)
 
     def patch(self, path: str, body: object) -> Any:
-        return self._authorised("PATCH", path, body)
+        return self._authorised("PATCH", path, json=body)
+
+    def put(self, path: str) -> Any:
+        return self._authorised("PUT", path)
 
     def delete(self, path: str) -> Any:
         return self._authorised("DELETE", path)
@@ -53,37 +50,30 @@ class AirflowApi:
     def health(self) -> dict[str, Any] | None:
         """Return what /monitor/health says, None while nobody answers. Needs no login."""
         try:
-            answer = self._request("GET", "/api/v2/monitor/health", None, {}, timeout=5)
-        except (OSError, ValueError, AirflowApiError):
+            answer = self._request("GET", "/api/v2/monitor/health", timeout=5)
+        except (AirflowApiError, ValueError):
             return None
         return answer if isinstance(answer, dict) else None
 
     def token(self) -> str:
         if self._token is None:
             login = {"username": self.username, "password": self.password}
-            answer = self._request("POST", "/auth/token", login, {}, self.timeout)
-            self._token = str(answer["access_token"])
+            self._token = str(self._request("POST", "/auth/token", json=login)["access_token"])
         return self._token
 
-    def _authorised(self, method: str, path: str, body: object = None) -> Any:
+    def _authorised(self, method: str, path: str, **options: Any) -> Any:
         headers = {"Authorization": f"Bearer {self.token()}"}
-        return self._request(method, path, body, headers, self.timeout)
+        return self._request(method, path, headers=headers, **options)
 
-    def _request(
-        self, method: str, path: str, body: object, headers: dict[str, str], timeout: float
-    ) -> Any:
+    def _request(self, method: str, path: str, *, timeout: float = 30, **options: Any) -> Any:
         url = self.base_url + path
-        data = None if body is None else json.dumps(body).encode()
-        request = urllib.request.Request(
-            url,
-            data=data,
-            method=method,
-            headers={"Accept": "application/json", "Content-Type": "application/json", **headers},
-        )
         try:
-            with OPENER.open(request, timeout=timeout) as response:
-                answer = response.read()
-        except urllib.error.HTTPError as error:
-            text = error.read().decode(errors="replace")
-            raise AirflowApiError(method, url, error.code, text) from error
-        return json.loads(answer) if answer else None
+            # A proxy of the environment must not be asked for an address of this machine.
+            answer = httpx.request(
+                method, url, timeout=timeout, trust_env=False, verify=False, **options
+            )
+        except httpx.TransportError as error:
+            raise AirflowApiError(f"{method} {url}", 0, str(error)) from error
+        if answer.is_error:
+            raise AirflowApiError(f"{method} {url}", answer.status_code, answer.text)
+        return answer.json() if answer.content else None

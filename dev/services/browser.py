@@ -23,14 +23,10 @@ OPTIONS = (
 )
 
 
-class NoBrowserError(DevError):
-    """No Chromium was found, and none can be had."""
-
-
 def find_browser(environment: Mapping[str, str] = os.environ) -> Path:
     """Return a browser of the machine; or install Debian's as root, or else Playwright's own.
 
-    :raises NoBrowserError: there is none, and none can be installed
+    :raises DevError: there is none, and none can be installed
     """
     return installed(environment) or from_debian(environment) or from_playwright()
 
@@ -70,7 +66,7 @@ def from_playwright() -> Path:
     if not browser.is_file():
         succeeds([sys.executable, "-m", "playwright", "install", "chromium"], os.environ)
     if not browser.is_file():
-        raise NoBrowserError(
+        raise DevError(
             "no Chromium was found on the PATH, and none could be installed; on Debian and Ubuntu "
             "run: apt-get install chromium"
         )

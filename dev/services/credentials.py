@@ -7,12 +7,12 @@ a process title or an address that gets logged.
 from __future__ import annotations
 
 import json
-import os
 import secrets
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from dev.services.files import write_private
 from dev.services.ports import HOST
 
 SUPERUSER = "postgres"
@@ -31,6 +31,8 @@ class Credentials:
     """The passwords of one environment and the files made from them."""
 
     state_dir: Path
+    #: Beside the data of the server that knows them.
+    store: Path
 
     @property
     def service_file(self) -> Path:
@@ -40,14 +42,13 @@ class Credentials:
     def pass_file(self) -> Path:
         return self.state_dir / "pgpass"
 
-    def password(self, name: str) -> str:
-        """Return the password of `name`, generated and stored the first time."""
-        store = self.state_dir / "passwords.json"
-        known: dict[str, str] = json.loads(store.read_text()) if store.is_file() else {}
-        if name not in known:
-            known[name] = secrets.token_urlsafe(18)
-            write_private(store, json.dumps(known, indent=2) + "\n")
-        return known[name]
+    def password(self, role: str) -> str:
+        """Return the password of a role, generated and stored the first time."""
+        known: dict[str, str] = json.loads(self.store.read_text()) if self.store.is_file() else {}
+        if role not in known:
+            known[role] = secrets.token_urlsafe(18)
+            write_private(self.store, json.dumps(known, indent=2) + "\n")
+        return known[role]
 
     def write_libpq_files(self, port: int) -> None:
         """Write how our programs find the databases; what a person added below YOURS stays."""
@@ -68,13 +69,3 @@ class Credentials:
     def _passwords(self, port: int) -> Iterable[str]:
         for role in (SUPERUSER, *ROLES):
             yield f"{HOST}:{port}:*:{role}:{self.password(role)}\n"
-
-
-def write_private(path: Path, text: str) -> None:
-    """Replace a file in one step with one that only its owner can read, at no moment wider."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(path.name + ".draft")
-    draft.unlink(missing_ok=True)
-    with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text)
-    draft.replace(path)

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 
 import psutil
 
-from dev.errors import DevError
-from dev.services.accounts import server_account, server_home, server_home_path
+from dev.services.accounts import server_home_path
 from dev.services.airflow import COMPONENTS, AirflowServices
 from dev.services.airflow_api import AirflowApi
 from dev.services.credentials import Credentials
@@ -30,13 +27,7 @@ from dev.services.java import Java, find_java
 from dev.services.memory import memory
 from dev.services.ports import Ports
 from dev.services.postgres import NO_FSYNC, EmbeddedPostgres
-from dev.services.postgres_binaries import (
-    Binaries,
-    find_binaries,
-    installed_binaries,
-    reachable_binaries,
-)
-from dev.services.processes import MARKER, descendants, kill, last_lines, marked
+from dev.services.processes import MARKER, family, kill, marked, run
 from dev.services.spark_conf import Profile, SparkConf, without_spark
 
 PREFERRED_PORTS = {"airflow": 8080}
@@ -71,14 +62,28 @@ class Environment:
     ) -> None:
         self.root = root.resolve()
         self.state_dir = (state_dir or root / ".reliability").resolve()
-        self.postgres_settings = {**(NO_FSYNC if throwaway else {}), **(postgres_settings or {})}
-        self.scratch = memory() if throwaway else None
-        self.airflow_settings: dict[str, str] = {}
         self.profile: Profile = profile
         self.wanted_engine = engine
-        self.engine = WarmEngine(root=self.root, state_dir=self.state_dir)
-        self.ports = Ports(file=self.state_dir / "ports.json", preferred=PREFERRED_PORTS)
-        self.credentials = Credentials(state_dir=self.state_dir)
+        self.airflow_settings: dict[str, str] = {}
+        home = server_home_path(self.state_dir, memory() if throwaway else None)
+        ports = Ports(file=self.state_dir / "ports.json", preferred=PREFERRED_PORTS)
+        self.credentials = Credentials(state_dir=self.state_dir, store=home / "passwords.json")
+        self.postgres = EmbeddedPostgres(
+            root=self.root,
+            home=home,
+            ports=ports,
+            credentials=self.credentials,
+            settings={**(NO_FSYNC if throwaway else {}), **(postgres_settings or {})},
+        )
+        self.engine = WarmEngine(state_dir=self.state_dir)
+        self.airflow = AirflowServices(
+            root=self.root,
+            state_dir=self.state_dir,
+            ports=ports,
+            postgres=self.postgres,
+            common_env=self._marked_env,
+            more_settings=self.airflow_settings,
+        )
 
     def up(self, progress: Progress = print) -> None:
         """Start all that does not run yet and return when all of it answers."""
@@ -87,16 +92,15 @@ class Environment:
             self.airflow.stop()  # what has just lost its database looks alive, and dies later
         self.up_postgres(progress)
         with ThreadPoolExecutor() as pool:
-            # None of these needs another: on two cores they take little more than the longest.
-            steps = [
-                pool.submit(self.airflow.migrate),
-                pool.submit(self.migrate),
-            ]
-            for step in steps:
+            # Neither needs the other: on two cores they take little more than the longer.
+            for step in [pool.submit(self.airflow.migrate), pool.submit(self.migrate)]:
                 step.result()
         progress("schemas are in place")
-        self._start_or_stop_engine(progress)
-        self._keep_or_move_airflow()
+        if self.wanted_engine == "warm":
+            self.start_engine()
+            progress("the warm engine is up")
+        elif self.wanted_engine == "submit":
+            self.engine.stop()
         self.airflow.start()
         self.airflow.wait_healthy(progress)
         if not self.spark.archive.is_file():
@@ -106,22 +110,17 @@ class Environment:
 
     def up_postgres(self, progress: Progress = silent) -> None:
         """Start Postgres only, with its roles, databases and libpq files."""
-        self.state_dir.mkdir(parents=True, exist_ok=True)
         self.postgres.up()
         progress(f"Postgres {self.postgres.binaries.major} on port {self.postgres.port}")
 
     def migrate(self) -> None:
         """Install or update our own schema in the database `reliability`."""
-        done = subprocess.run(
-            [str(self.root / ".venv" / "bin" / "reliability"), "migrate"],
-            env=self.env(),
-            cwd=self.root,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        if done.returncode != 0:
-            raise DevError(f"reliability migrate failed: {last_lines(done)}")
+        command = [str(self.root / ".venv" / "bin" / "reliability"), "migrate"]
+        run(command, "reliability migrate", env=self.env(), cwd=self.root)
+
+    def start_engine(self) -> None:
+        """Start the warm engine unless it runs."""
+        self.engine.run(self.root, self._marked_env())
 
     def down(self, progress: Progress = silent) -> None:
         """Stop everything, orphans of killed workers included. Data stays."""
@@ -135,18 +134,29 @@ class Environment:
     def destroy(self) -> None:
         """Stop everything and delete all of its data."""
         self.down()
-        home = server_home_path(self.state_dir, self.scratch)
+        home = self.postgres.home
         shutil.rmtree(home, ignore_errors=True)
         if home.parent != self.state_dir:
             with suppress(OSError):
                 home.parent.rmdir()
         for name in ("run", "logs", "airflow", "engine"):
             shutil.rmtree(self.state_dir / name, ignore_errors=True)
-        for name in ("passwords.json", "airflow-passwords.json", "pgpass", "pg_service.conf"):
+        for name in ("airflow-passwords.json", "airflow-jwt-secret", "pgpass", "pg_service.conf"):
             (self.state_dir / name).unlink(missing_ok=True)
-        # Worked out from what is gone now; the next `up` starts from nothing.
-        for name in ("postgres", "airflow"):
-            self.__dict__.pop(name, None)
+
+    def restart(self) -> list[str]:
+        """Start what has died of all that `up` has started; return its names."""
+        dead = []
+        if not self.postgres.is_running():
+            dead.append("Postgres")
+            self.postgres.start()
+        if self.wanted_engine == "warm" and not self.engine.is_alive():
+            dead.append("the warm engine")
+            self.start_engine()
+        components = [name for name in COMPONENTS if not self.airflow.background(name).is_alive()]
+        if components:
+            self.airflow.start()
+        return [*dead, *(f"Airflow {name}" for name in components)]
 
     def status(self) -> dict[str, str]:
         """Say of each part whether it runs; starts and stops nothing."""
@@ -171,6 +181,10 @@ class Environment:
             if not name.startswith(FOREIGN) and name != "PYTHONDONTWRITEBYTECODE"
         }
         return {**inherited, **self.own_env()}
+
+    def _marked_env(self) -> dict[str, str]:
+        """Return the same for what runs in the background."""
+        return {**self.env(), MARKER: str(self.state_dir)}
 
     def own_env(self) -> dict[str, str]:
         """Return only the variables that this environment adds or replaces."""
@@ -203,13 +217,10 @@ class Environment:
 
     def processes(self) -> list[psutil.Process]:
         """Return every process of this environment, descendants included."""
-        family = [
-            member for name in COMPONENTS for member in self.airflow.background(name).family()
-        ]
-        postmaster = self.postgres.postmaster()
-        servers = [postmaster, *descendants(postmaster)] if postmaster else []
-        every = [*family, *marked(str(self.state_dir)), *servers]
-        return list({process.pid: process for process in every}.values())
+        leaders = [self.airflow.background(name).find() for name in COMPONENTS]
+        leaders.append(self.postgres.postmaster())
+        families = [member for leader in leaders if leader for member in family(leader)]
+        return [*{*families, *marked(str(self.state_dir))}]
 
     @cached_property
     def java(self) -> Java:
@@ -218,57 +229,3 @@ class Environment:
     @cached_property
     def spark(self) -> SparkConf:
         return SparkConf(root=self.root, java=self.java)
-
-    @cached_property
-    def postgres(self) -> EmbeddedPostgres:
-        account = server_account()
-        self.state_dir.mkdir(parents=True, exist_ok=True)
-        home = server_home(self.state_dir, account, self.scratch)
-        server = EmbeddedPostgres(
-            binaries=reachable_binaries(self._binaries(home), home, account),
-            home=home,
-            port=0,
-            credentials=self.credentials,
-            account=account,
-            settings=self.postgres_settings,
-        )
-        return replace(server, port=server.running_port() or self.ports.free_port("postgres"))
-
-    @cached_property
-    def airflow(self) -> AirflowServices:
-        return self._airflow_on(self.ports.port("airflow"))
-
-    def start_engine(self) -> None:
-        """Start the warm engine unless it runs."""
-        self.engine.start({**self.env(), MARKER: str(self.state_dir)})
-
-    def _start_or_stop_engine(self, progress: Progress) -> None:
-        if self.wanted_engine == "warm":
-            self.start_engine()
-            progress("the warm engine is up")
-        elif self.wanted_engine == "submit":
-            self.engine.stop()
-
-    def _keep_or_move_airflow(self) -> None:
-        """Choose another port when a stranger has taken ours since the last time."""
-        is_alive = self.airflow.background("api-server").is_alive()
-        port = self.ports.port if is_alive else self.ports.free_port
-        self.airflow = self._airflow_on(port("airflow"))
-
-    def _airflow_on(self, port: int) -> AirflowServices:
-        return AirflowServices(
-            root=self.root,
-            state_dir=self.state_dir,
-            port=port,
-            postgres_port=self.postgres.port,
-            credentials=self.credentials,
-            common_env={**self.env(), MARKER: str(self.state_dir)},
-            more_settings=self.airflow_settings,
-        )
-
-    def _binaries(self, home: Path) -> Binaries:
-        """An existing cluster is bound to the major version that made it."""
-        made_by = home / "data" / "PG_VERSION"
-        if made_by.is_file():
-            return installed_binaries(self.root, int(made_by.read_text()))
-        return find_binaries(self.root)

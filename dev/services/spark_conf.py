@@ -31,20 +31,9 @@ PROPERTIES: Mapping[str, str] = {
 }
 #: A missing or foreign archive is passed over in silence: the JVM then just starts slower.
 QUIET = ("-Xlog:disable", "-Xlog:all=error:stderr")
-#: Only the quick compiler: faster for jobs of seconds, slower for jobs of minutes.
-QUICK = "-XX:TieredStopAtLevel=1"
-LOGGING = """\
-rootLogger.level = warn
-rootLogger.appenderRef.console.ref = console
-appender.console.type = Console
-appender.console.name = console
-appender.console.target = SYSTEM_ERR
-appender.console.layout.type = PatternLayout
-appender.console.layout.pattern = %d{yyyy-MM-dd HH:mm:ss} %p %c{1}: %m%n%ex
-# Says on each start that Hadoop has no native library here, which is of no consequence.
-logger.native.name = org.apache.hadoop.util.NativeCodeLoader
-logger.native.level = error
-"""
+#: The quick compiler alone and a collector of one thread: for jobs of seconds, not of minutes.
+QUICK = ("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC")
+TRAINING_JOB = Path(__file__).with_name("training_job.py")
 TRAINING_SECONDS = 300
 
 
@@ -57,18 +46,23 @@ class SparkConf:
 
     @property
     def folder(self) -> Path:
-        return self.root / ".reliability" / "tools" / "spark"
+        """Beside the jars: a JVM takes an archive only with those that it was made with."""
+        return self.root / ".venv" / "spark"
 
     @property
     def archive(self) -> Path:
-        """Where the archive of exactly this Java with exactly these jars lies or would lie."""
-        return self.folder / f"classes-{self._class_path_key()}.jsa"
+        """Where the archive of this Java with the locked jars lies or would lie."""
+        made_from = (self.root / "requirements.lock", TRAINING_JOB)
+        digest = hashlib.sha256(f"{self.java.version} {self.java.home}".encode())
+        for file in made_from:
+            digest.update(file.read_bytes())
+        return self.folder / f"classes-{digest.hexdigest()[:16]}.jsa"
 
     def env(self, profile: Profile = "default") -> dict[str, str]:
         """Return the variables that make any spark-submit of the venv a local, quiet one."""
         options = [*self._options(), *QUIET, f"-XX:SharedArchiveFile={self.archive}"]
         if profile == "demo":
-            options.append(QUICK)
+            options += QUICK
         return {
             "JAVA_HOME": str(self.java.home),
             "SPARK_LOCAL_IP": HOST,
@@ -95,50 +89,31 @@ class SparkConf:
 
     def _train(self, draft: Path, scratch: Path) -> None:
         """Run a job like ours; at its end the JVM writes down all classes it has loaded."""
+        programs = self.root / ".venv" / "bin"
         options = [*self._options(), *QUIET, f"-XX:ArchiveClassesAtExit={draft}"]
-        command = [
-            *(str(self.root / ".venv" / "bin" / "spark-submit"), "--master", "local[2]"),
-            *(str(Path(__file__).with_name("training_job.py")), str(scratch / "data")),
-        ]
-        path = f"{self.root / '.venv' / 'bin'}{os.pathsep}{os.environ['PATH']}"
         environment = {
             **without_spark(os.environ),
             **self.env(),
-            "PATH": path,
+            "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}",
             "SPARK_SUBMIT_OPTS": join(options),
         }
-        log = self.folder / "training.log"
-        with log.open("w") as output, suppress(subprocess.TimeoutExpired):
+        job = (str(TRAINING_JOB), str(scratch / "data"))
+        with (self.folder / "training.log").open("w") as log, suppress(subprocess.TimeoutExpired):
             subprocess.run(
-                command,
+                [str(programs / "spark-submit"), "--master", "local[2]", *job],
                 env=environment,
                 cwd=scratch,
                 stdin=subprocess.DEVNULL,
-                stdout=output,
+                stdout=log,
                 stderr=subprocess.STDOUT,
                 timeout=TRAINING_SECONDS,
                 check=False,
             )
 
     def _options(self) -> list[str]:
-        logging = self.folder / "log4j2.properties"
-        if not logging.is_file() or logging.read_text() != LOGGING:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            logging.write_text(LOGGING)
+        logging = self.root / "compose" / "spark" / "log4j2.properties"
         properties = [f"-D{name}={value}" for name, value in PROPERTIES.items()]
         return [*properties, f"-Dlog4j2.configurationFile={logging.as_uri()}"]
-
-    def _class_path_key(self) -> str:
-        digest = hashlib.sha256(f"{self.java.version} {self.java.home}".encode())
-        for jar in sorted(self._jars().glob("*.jar")):
-            status = jar.stat()
-            digest.update(f"{jar} {status.st_size} {status.st_mtime_ns}".encode())
-        digest.update(Path(__file__).with_name("training_job.py").read_bytes())
-        return digest.hexdigest()[:16]
-
-    def _jars(self) -> Path:
-        found = sorted((self.root / ".venv" / "lib").glob("python3*/site-packages/pyspark/jars"))
-        return found[0] if found else self.root
 
 
 def without_spark(environment: Mapping[str, str]) -> dict[str, str]:

@@ -1,8 +1,8 @@
 -- the query advance_state
 
--- the query staged_rows
-
 -- the query attempt_table
+
+-- the query staged_rows
 
 SELECT coalesce(bit_xor(_x), 0) AS xor,
        coalesce(sum(_n), 0)::bigint AS count,

@@ -48,7 +48,9 @@ SELECT
      (SELECT "customer",
              "price"
       FROM "public"."revenue"
-      WHERE false
+      WHERE _txid = %(txid)s
+        AND _attempt_id = %(attempt_id)s
+        AND false
       EXCEPT ALL SELECT "customer",
                         "price"
       FROM "pg_temp"."reached") AS a) AS rows_added,
@@ -62,7 +64,9 @@ SELECT
       EXCEPT ALL SELECT "customer",
                         "price"
       FROM "public"."revenue"
-      WHERE false) AS r) AS rows_removed,
+      WHERE _txid = %(txid)s
+        AND _attempt_id = %(attempt_id)s
+        AND false) AS r) AS rows_removed,
        '{}'::jsonb AS moved;
 
 DROP TABLE "pg_temp"."reached";

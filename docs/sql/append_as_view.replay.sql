@@ -1,8 +1,8 @@
 -- the query advance_state
 
--- the query staged_rows
-
 -- the query attempt_table
+
+-- the query staged_rows
 
 SELECT coalesce(bit_xor(_x), 0) AS xor,
        coalesce(sum(_n), 0)::bigint AS count,
@@ -37,7 +37,7 @@ WHERE _txid = %(txid)s
 SELECT count(*) AS rows
 FROM "reliability_contribution"."one__revenue"
 WHERE _txid = %(txid)s
-  AND _attempt_id = %(attempt_id)s;
+  AND _attempt_id = %(replaced_attempt)s;
 
 -- the query move_contribution
 

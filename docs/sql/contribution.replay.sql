@@ -23,52 +23,54 @@ WHERE _txid = %(txid)s
   AND _attempt_id = %(attempt_id)s;
 
 CREATE
-TEMPORARY TABLE "pg_temp"."changed" ON
+TEMPORARY TABLE "pg_temp"."collected" ON
 COMMIT
 DROP AS
 SELECT row_number() OVER () AS _number,
-       coalesce(new."customer", old."customer") AS "customer",
-       "old"."orders" AS "old orders",
-       "new"."orders" AS "new orders",
-       "old"."revenue" AS "old revenue",
-       "new"."revenue" AS "new revenue",
-       "old"."_revenue_count" AS "old _revenue_count",
-       "new"."_revenue_count" AS "new _revenue_count",
-       "old"."_rows" AS "old _rows",
-       "new"."_rows" AS "new _rows"
+       found.*
 FROM
-  (SELECT "customer",
-          CAST(sum("staged"."orders") AS bigint) AS "orders",
-          CAST(sum("staged"."revenue") AS numeric(14, 2)) AS "revenue",
-          CAST(sum("staged"."_revenue_count") AS bigint) AS "_revenue_count",
-          CAST(sum("staged"."_rows") AS bigint) AS "_rows"
-   FROM "reliability_contribution"."one__revenue" AS staged
-   WHERE _txid = %(txid)s
-     AND _attempt_id = %(replaced_attempt)s
-   GROUP BY "customer") AS old
-FULL JOIN
-  (SELECT "customer",
-          CAST(sum("staged"."orders") AS bigint) AS "orders",
-          CAST(sum("staged"."revenue") AS numeric(14, 2)) AS "revenue",
-          CAST(sum("staged"."_revenue_count") AS bigint) AS "_revenue_count",
-          CAST(sum("staged"."_rows") AS bigint) AS "_rows"
-   FROM "reliability_contribution"."one__revenue" AS staged
-   WHERE _txid = %(txid)s
-     AND _attempt_id = %(attempt_id)s
-   GROUP BY "customer") AS new ON ROW("old"."customer")::record = ROW("new"."customer")::record
-WHERE ("old"."orders",
-       "old"."revenue",
-       "old"."_revenue_count",
-       "old"."_rows") IS DISTINCT
-  FROM ("new"."orders",
-        "new"."revenue",
-        "new"."_revenue_count",
-        "new"."_rows");
+  (SELECT coalesce(new."customer", old."customer") AS "customer",
+          "old"."orders" AS "old orders",
+          "new"."orders" AS "new orders",
+          "old"."revenue" AS "old revenue",
+          "new"."revenue" AS "new revenue",
+          "old"."_revenue_count" AS "old _revenue_count",
+          "new"."_revenue_count" AS "new _revenue_count",
+          "old"."_rows" AS "old _rows",
+          "new"."_rows" AS "new _rows"
+   FROM
+     (SELECT "customer",
+             CAST(sum("staged"."orders") AS bigint) AS "orders",
+             CAST(sum("staged"."revenue") AS numeric(14, 2)) AS "revenue",
+             CAST(sum("staged"."_revenue_count") AS bigint) AS "_revenue_count",
+             CAST(sum("staged"."_rows") AS bigint) AS "_rows"
+      FROM "reliability_contribution"."one__revenue" AS staged
+      WHERE _txid = %(txid)s
+        AND _attempt_id = %(replaced_attempt)s
+      GROUP BY "customer") AS old
+   FULL JOIN
+     (SELECT "customer",
+             CAST(sum("staged"."orders") AS bigint) AS "orders",
+             CAST(sum("staged"."revenue") AS numeric(14, 2)) AS "revenue",
+             CAST(sum("staged"."_revenue_count") AS bigint) AS "_revenue_count",
+             CAST(sum("staged"."_rows") AS bigint) AS "_rows"
+      FROM "reliability_contribution"."one__revenue" AS staged
+      WHERE _txid = %(txid)s
+        AND _attempt_id = %(attempt_id)s
+      GROUP BY "customer") AS new ON ROW("old"."customer")::record = ROW("new"."customer")::record
+   WHERE ("old"."orders",
+          "old"."revenue",
+          "old"."_revenue_count",
+          "old"."_rows") IS DISTINCT
+     FROM ("new"."orders",
+           "new"."revenue",
+           "new"."_revenue_count",
+           "new"."_rows")) AS found;
 
-ANALYZE "pg_temp"."changed";
+ANALYZE "pg_temp"."collected";
 
 SELECT DISTINCT "customer" IS NULL AS "customer"
-FROM "pg_temp"."changed";
+FROM "pg_temp"."collected";
 
 -- the query move_contribution
 
@@ -82,7 +84,7 @@ SELECT "touched"."customer",
                                    "target"."revenue" AS "before revenue"
 FROM
   (SELECT "customer"
-   FROM "pg_temp"."changed") AS touched
+   FROM "pg_temp"."collected") AS touched
 LEFT JOIN "public"."revenue" AS target ON ("touched"."customer" = "target"."customer"
                                            OR ("touched"."customer" IS NULL
                                                AND "target"."customer" IS NULL));
@@ -91,15 +93,15 @@ CREATE
 TEMPORARY TABLE "pg_temp"."swapped" ON
 COMMIT
 DROP AS
-SELECT "changed"."customer",
-       CAST(CAST(coalesce("target"."orders", 0) AS numeric) - coalesce("changed"."old orders", 0) + coalesce("changed"."new orders", 0) AS bigint) AS "orders",
+SELECT "collected"."customer",
+       CAST(CAST(coalesce("target"."orders", 0) AS numeric) - coalesce("collected"."old orders", 0) + coalesce("collected"."new orders", 0) AS bigint) AS "orders",
        CASE
-           WHEN CAST(CAST(coalesce("target"."_revenue_count", 0) AS numeric) - coalesce("changed"."old _revenue_count", 0) + coalesce("changed"."new _revenue_count", 0) AS bigint) > 0 THEN CAST(CAST(coalesce("target"."revenue", 0) AS numeric) - coalesce("changed"."old revenue", 0) + coalesce("changed"."new revenue", 0) AS numeric(14, 2))
+           WHEN CAST(CAST(coalesce("target"."_revenue_count", 0) AS numeric) - coalesce("collected"."old _revenue_count", 0) + coalesce("collected"."new _revenue_count", 0) AS bigint) > 0 THEN CAST(CAST(coalesce("target"."revenue", 0) AS numeric) - coalesce("collected"."old revenue", 0) + coalesce("collected"."new revenue", 0) AS numeric(14, 2))
        END AS "revenue",
-       CAST(CAST(coalesce("target"."_revenue_count", 0) AS numeric) - coalesce("changed"."old _revenue_count", 0) + coalesce("changed"."new _revenue_count", 0) AS bigint) AS "_revenue_count",
-       CAST(CAST(coalesce("target"."_rows", 0) AS numeric) - coalesce("changed"."old _rows", 0) + coalesce("changed"."new _rows", 0) AS bigint) AS "_rows",
+       CAST(CAST(coalesce("target"."_revenue_count", 0) AS numeric) - coalesce("collected"."old _revenue_count", 0) + coalesce("collected"."new _revenue_count", 0) AS bigint) AS "_revenue_count",
+       CAST(CAST(coalesce("target"."_rows", 0) AS numeric) - coalesce("collected"."old _rows", 0) + coalesce("collected"."new _rows", 0) AS bigint) AS "_rows",
        CASE
-           WHEN coalesce("changed"."new _rows", 0) > 0 THEN greatest(target._txid, %(txid)s)
+           WHEN coalesce("collected"."new _rows", 0) > 0 THEN greatest(target._txid, %(txid)s)
            WHEN target._txid > %(txid)s THEN target._txid
            ELSE
                   (SELECT max(kept._txid)
@@ -110,13 +112,13 @@ SELECT "changed"."customer",
                       AND header.state = E'revenue'
                       AND header.txid = staged._txid
                       AND header.attempt_id = staged._attempt_id) AS kept
-                   WHERE ("changed"."customer" = "kept"."customer"
-                          OR ("changed"."customer" IS NULL
+                   WHERE ("collected"."customer" = "kept"."customer"
+                          OR ("collected"."customer" IS NULL
                               AND "kept"."customer" IS NULL)))
        END AS _txid
-FROM "pg_temp"."changed" AS changed
-LEFT JOIN "public"."revenue" AS target ON ("changed"."customer" = "target"."customer"
-                                           OR ("changed"."customer" IS NULL
+FROM "pg_temp"."collected" AS collected
+LEFT JOIN "public"."revenue" AS target ON ("collected"."customer" = "target"."customer"
+                                           OR ("collected"."customer" IS NULL
                                                AND "target"."customer" IS NULL));
 
 DELETE
@@ -142,14 +144,14 @@ FROM "pg_temp"."swapped"
 WHERE _rows > 0
 ORDER BY "customer" ON CONFLICT ("customer") DO
 UPDATE
-SET "orders" = excluded."orders",
-    "revenue" = excluded."revenue",
-    "_revenue_count" = excluded."_revenue_count",
-    "_rows" = excluded."_rows",
+SET "orders" = "excluded"."orders",
+    "revenue" = "excluded"."revenue",
+    "_revenue_count" = "excluded"."_revenue_count",
+    "_rows" = "excluded"."_rows",
     _txid = excluded._txid;
 
-DROP TABLE "pg_temp"."changed",
-           "pg_temp"."swapped";
+DROP TABLE "pg_temp"."swapped",
+           "pg_temp"."collected";
 
 SELECT count(*) FILTER (
                         WHERE NOT "was there"

@@ -27,11 +27,11 @@ ORDER BY 1,
          2;
 
 CREATE
-TEMPORARY TABLE "pg_temp"."changed" ON
+TEMPORARY TABLE "pg_temp"."collected" ON
 COMMIT
 DROP AS
 SELECT row_number() OVER () AS _number,
-       later.*
+       found.*
 FROM
   (SELECT DISTINCT "customer"
    FROM
@@ -41,12 +41,12 @@ FROM
       AND header.state = E'revenue'
       AND header.txid = staged._txid
       AND header.attempt_id = staged._attempt_id) AS kept
-   WHERE _txid > %(txid)s) AS later;
+   WHERE _txid > %(txid)s) AS found;
 
-ANALYZE "pg_temp"."changed";
+ANALYZE "pg_temp"."collected";
 
 SELECT DISTINCT "customer" IS NULL AS "customer"
-FROM "pg_temp"."changed";
+FROM "pg_temp"."collected";
 
 WITH differing AS MATERIALIZED
   (SELECT expected."is there" IS NOT NULL AS is_expected,
@@ -75,10 +75,10 @@ WITH differing AS MATERIALIZED
          FROM
            (SELECT *
             FROM
-              (SELECT changed._number,
+              (SELECT collected._number,
                       staged.*
-               FROM "pg_temp"."changed" AS changed
-               JOIN "reliability_contribution"."one__revenue" AS staged ON "changed"."customer" = "staged"."customer"
+               FROM "pg_temp"."collected" AS collected
+               JOIN "reliability_contribution"."one__revenue" AS staged ON "collected"."customer" = "staged"."customer"
                OFFSET 0) AS own
             WHERE EXISTS
                 (SELECT
@@ -94,9 +94,9 @@ WITH differing AS MATERIALIZED
              true AS "is there"
       FROM
         (SELECT target.*
-         FROM "pg_temp"."changed" AS changed
-         JOIN "public"."revenue" AS target ON ("changed"."customer" = "target"."customer"
-                                               OR ("changed"."customer" IS NULL
+         FROM "pg_temp"."collected" AS collected
+         JOIN "public"."revenue" AS target ON ("collected"."customer" = "target"."customer"
+                                               OR ("collected"."customer" IS NULL
                                                    AND "target"."customer" IS NULL))) AS target) AS found ON ROW("expected"."customer")::record = ROW("found"."customer")::record
    WHERE expected."is there" IS NULL
      OR found."is there" IS NULL
@@ -129,7 +129,7 @@ SELECT "touched"."customer",
                                    "target"."revenue" AS "before revenue"
 FROM
   (SELECT "customer"
-   FROM "pg_temp"."changed") AS touched
+   FROM "pg_temp"."collected") AS touched
 LEFT JOIN "public"."revenue" AS target ON ("touched"."customer" = "target"."customer"
                                            OR ("touched"."customer" IS NULL
                                                AND "target"."customer" IS NULL));
@@ -140,20 +140,20 @@ CREATE
 TEMPORARY TABLE "pg_temp"."swapped" ON
 COMMIT
 DROP AS
-SELECT "changed"."customer",
+SELECT "collected"."customer",
        CAST(sum("kept"."orders") AS bigint) AS "orders",
        CAST(sum("kept"."revenue") AS numeric(14, 2)) AS "revenue",
        CAST(sum("kept"."_revenue_count") AS bigint) AS "_revenue_count",
        CAST(sum("kept"."_rows") AS bigint) AS "_rows",
        max("kept"."_txid") AS _txid
-FROM "pg_temp"."changed" AS changed
+FROM "pg_temp"."collected" AS collected
 LEFT JOIN
   (SELECT *
    FROM
-     (SELECT changed._number,
+     (SELECT collected._number,
              staged.*
-      FROM "pg_temp"."changed" AS changed
-      JOIN "reliability_contribution"."one__revenue" AS staged ON "changed"."customer" = "staged"."customer"
+      FROM "pg_temp"."collected" AS collected
+      JOIN "reliability_contribution"."one__revenue" AS staged ON "collected"."customer" = "staged"."customer"
       OFFSET 0) AS own
    WHERE EXISTS
        (SELECT
@@ -162,8 +162,8 @@ LEFT JOIN
           AND header.state = E'revenue'
           AND header.txid = "own"."_txid"
           AND header.attempt_id = "own"."_attempt_id"
-          OFFSET 0)) AS kept ON kept._number = changed._number
-GROUP BY "changed"."customer";
+          OFFSET 0)) AS kept ON kept._number = collected._number
+GROUP BY "collected"."customer";
 
 DELETE
 FROM "public"."revenue" AS target USING "pg_temp"."swapped" AS swapped
@@ -188,14 +188,14 @@ FROM "pg_temp"."swapped"
 WHERE _rows > 0
 ORDER BY "customer" ON CONFLICT ("customer") DO
 UPDATE
-SET "orders" = excluded."orders",
-    "revenue" = excluded."revenue",
-    "_revenue_count" = excluded."_revenue_count",
-    "_rows" = excluded."_rows",
+SET "orders" = "excluded"."orders",
+    "revenue" = "excluded"."revenue",
+    "_revenue_count" = "excluded"."_revenue_count",
+    "_rows" = "excluded"."_rows",
     _txid = excluded._txid;
 
-DROP TABLE "pg_temp"."changed",
-           "pg_temp"."swapped";
+DROP TABLE "pg_temp"."swapped",
+           "pg_temp"."collected";
 
 SELECT count(*) FILTER (
                         WHERE NOT "was there"

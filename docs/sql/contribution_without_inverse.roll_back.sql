@@ -27,11 +27,11 @@ ORDER BY 1,
          2;
 
 CREATE
-TEMPORARY TABLE "pg_temp"."changed" ON
+TEMPORARY TABLE "pg_temp"."collected" ON
 COMMIT
 DROP AS
 SELECT row_number() OVER () AS _number,
-       later.*
+       found.*
 FROM
   (SELECT DISTINCT "customer"
    FROM
@@ -41,12 +41,12 @@ FROM
       AND header.state = E'revenue'
       AND header.txid = staged._txid
       AND header.attempt_id = staged._attempt_id) AS kept
-   WHERE _txid > %(txid)s) AS later;
+   WHERE _txid > %(txid)s) AS found;
 
-ANALYZE "pg_temp"."changed";
+ANALYZE "pg_temp"."collected";
 
 SELECT DISTINCT "customer" IS NULL AS "customer"
-FROM "pg_temp"."changed";
+FROM "pg_temp"."collected";
 
 WITH differing AS MATERIALIZED
   (SELECT expected."is there" IS NOT NULL AS is_expected,
@@ -87,10 +87,10 @@ WITH differing AS MATERIALIZED
          FROM
            (SELECT *
             FROM
-              (SELECT changed._number,
+              (SELECT collected._number,
                       staged.*
-               FROM "pg_temp"."changed" AS changed
-               JOIN "reliability_contribution"."one__revenue" AS staged ON "changed"."customer" = "staged"."customer"
+               FROM "pg_temp"."collected" AS collected
+               JOIN "reliability_contribution"."one__revenue" AS staged ON "collected"."customer" = "staged"."customer"
                OFFSET 0) AS own
             WHERE EXISTS
                 (SELECT
@@ -105,9 +105,9 @@ WITH differing AS MATERIALIZED
              true AS "is there"
       FROM
         (SELECT target.*
-         FROM "pg_temp"."changed" AS changed
-         JOIN "public"."revenue" AS target ON ("changed"."customer" = "target"."customer"
-                                               OR ("changed"."customer" IS NULL
+         FROM "pg_temp"."collected" AS collected
+         JOIN "public"."revenue" AS target ON ("collected"."customer" = "target"."customer"
+                                               OR ("collected"."customer" IS NULL
                                                    AND "target"."customer" IS NULL))) AS target) AS found ON ROW("expected"."customer")::record = ROW("found"."customer")::record
    WHERE expected."is there" IS NULL
      OR found."is there" IS NULL
@@ -141,7 +141,7 @@ SELECT "touched"."customer",
                                    "target"."status" AS "before status"
 FROM
   (SELECT "customer"
-   FROM "pg_temp"."changed") AS touched
+   FROM "pg_temp"."collected") AS touched
 LEFT JOIN "public"."revenue" AS target ON ("touched"."customer" = "target"."customer"
                                            OR ("touched"."customer" IS NULL
                                                AND "target"."customer" IS NULL));
@@ -152,7 +152,7 @@ CREATE
 TEMPORARY TABLE "pg_temp"."swapped" ON
 COMMIT
 DROP AS
-SELECT DISTINCT ON ("changed"."customer") "changed"."customer",
+SELECT DISTINCT ON ("collected"."customer") "collected"."customer",
                    CAST(max("kept"."dearest") OVER same_key AS numeric(14, 2)) AS "dearest",
                    CAST(sum("kept"."_mean_sum") OVER same_key AS numeric) AS "_mean_sum",
                    CAST(sum("kept"."_mean_count") OVER same_key AS bigint) AS "_mean_count",
@@ -164,14 +164,14 @@ SELECT DISTINCT ON ("changed"."customer") "changed"."customer",
                                                                   ORDER BY "kept"."_status_by_1" DESC NULLS LAST, "kept"."_txid" DESC, "kept"."_status_tuple" DESC) AS bigint) AS "_status_tuple",
                    CAST(sum("kept"."_rows") OVER same_key AS bigint) AS "_rows",
                    max("kept"."_txid") OVER same_key AS _txid
-FROM "pg_temp"."changed" AS changed
+FROM "pg_temp"."collected" AS collected
 LEFT JOIN
   (SELECT *
    FROM
-     (SELECT changed._number,
+     (SELECT collected._number,
              staged.*
-      FROM "pg_temp"."changed" AS changed
-      JOIN "reliability_contribution"."one__revenue" AS staged ON "changed"."customer" = "staged"."customer"
+      FROM "pg_temp"."collected" AS collected
+      JOIN "reliability_contribution"."one__revenue" AS staged ON "collected"."customer" = "staged"."customer"
       OFFSET 0) AS own
    WHERE EXISTS
        (SELECT
@@ -180,7 +180,7 @@ LEFT JOIN
           AND header.state = E'revenue'
           AND header.txid = "own"."_txid"
           AND header.attempt_id = "own"."_attempt_id"
-          OFFSET 0)) AS kept ON kept._number = changed._number WINDOW same_key AS (PARTITION BY "changed"."customer");
+          OFFSET 0)) AS kept ON kept._number = collected._number WINDOW same_key AS (PARTITION BY "collected"."customer");
 
 DELETE
 FROM "public"."revenue" AS target USING "pg_temp"."swapped" AS swapped
@@ -211,17 +211,17 @@ FROM "pg_temp"."swapped"
 WHERE _rows > 0
 ORDER BY "customer" ON CONFLICT ("customer") DO
 UPDATE
-SET "dearest" = excluded."dearest",
-    "_mean_sum" = excluded."_mean_sum",
-    "_mean_count" = excluded."_mean_count",
-    "status" = excluded."status",
-    "_status_by_1" = excluded."_status_by_1",
-    "_status_tuple" = excluded."_status_tuple",
-    "_rows" = excluded."_rows",
+SET "dearest" = "excluded"."dearest",
+    "_mean_sum" = "excluded"."_mean_sum",
+    "_mean_count" = "excluded"."_mean_count",
+    "status" = "excluded"."status",
+    "_status_by_1" = "excluded"."_status_by_1",
+    "_status_tuple" = "excluded"."_status_tuple",
+    "_rows" = "excluded"."_rows",
     _txid = excluded._txid;
 
-DROP TABLE "pg_temp"."changed",
-           "pg_temp"."swapped";
+DROP TABLE "pg_temp"."swapped",
+           "pg_temp"."collected";
 
 SELECT count(*) FILTER (
                         WHERE NOT "was there"

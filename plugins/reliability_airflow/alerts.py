@@ -82,8 +82,7 @@ class VerifyOperator(BaseOperator):
         :raises ReliabilityError: one could not be verified, such as in a database that is away; the
             others were
         """
-        from reliability.transaction.inspect.verify import verify
-        from reliability.transaction.inspect.verify_record import record_verified
+        from reliability.transaction.inspect.verify import record_verified, verify
         from reliability.transaction.maintain.sweep import topologies
         from reliability.transaction.topology.databases import open_ledger
 

@@ -103,9 +103,9 @@ def _said(what: str, context: Mapping[str, Any], default: object) -> Any:
     return (context["dag_run"].conf or {}).get(what, context["params"].get(what, default))
 
 
-def _refused(what: str, said: object, context: Mapping[str, Any], rule: str) -> InvalidDefinition:
+def _refused(what: str, value: object, context: Mapping[str, Any], rule: str) -> InvalidDefinition:
     return InvalidDefinition(
-        f"conf of run {context['dag_run'].run_id}: {what} is {said!r}",
+        f"conf of run {context['dag_run'].run_id}: {what} is {value!r}",
         remedy=f"delete this run, and trigger another; {what} {rule}.",
     )
 
@@ -197,25 +197,25 @@ def has_task_ended(dag_id: str, run_id: str, task_id: str, map_index: int) -> bo
     from airflow.sdk.execution_time.task_runner import RuntimeTaskInstance
 
     def states(index: int | None) -> Collection[str | None]:
-        found = RuntimeTaskInstance.get_task_states(
+        by_run = RuntimeTaskInstance.get_task_states(
             dag_id=dag_id, run_ids=[run_id], task_ids=[task_id], map_index=index
         )
-        of_run: Mapping[str, str | None] = found.get(run_id, {})
+        of_run: Mapping[str, str | None] = by_run.get(run_id, {})
         return of_run.values()
 
     return all(state in _ENDED for state in states(map_index) or states(None))
 
 
 @contextmanager
-def mapped_errors(**names: object) -> Iterator[None]:
+def mapped_errors(topology: str = "", txid: int | None = None) -> Iterator[None]:
     """Let Airflow retry transient errors and fail at once on terminal ones.
 
-    :param names: what the remedies of errors name: `topology`, `txid`
+    They are about the topology and the txid.
     """
     try:
         yield
     except Terminal as error:
-        raise AirflowFailException(str(error.fill_in(**names))) from error
+        raise AirflowFailException(str(error.about(topology=topology, txid=txid))) from error
     except ReliabilityError as error:
-        error.fill_in(**names)
+        error.about(topology=topology, txid=txid)
         raise

@@ -14,6 +14,7 @@ from reliability.core.graph import reads_from
 from reliability_airflow.context import DRY_RUN, REASON, REFREEZE, REPLAY
 from reliability_airflow.operators import TransactionOperator
 from reliability_airflow.schedule import timetable_of, zone_of_ticks
+from reliability_airflow.spark_connection import NOT_PROPERTIES, PROPERTIES
 from reliability_airflow.tasks import (
     CloseOperator,
     EmitOperator,
@@ -61,7 +62,8 @@ def topology_dag(
         later run that waits for it
     :param conn_id: the Airflow connection to Spark
     :param conf: Spark configuration for this topology's jobs; no secrets, because ps shows it
-    :param default_args: override owner, retries, retry_delay and the like
+    :param default_args: override owner, retries, retry_delay and the like; also what is a property
+        of Spark and a parameter of SparkSubmitOperator, such as `executor_memory` and `py_files`
     :param unanchored: side work for each txid that a successful run has committed, such as a metric
         or a notification: functions of (topology, txid), one task each. Not part of the
         transaction's tree: their errors are logged and fail neither the txid nor the run
@@ -71,6 +73,11 @@ def topology_dag(
         raise InvalidDefinition(f"topology {topology.name}: max_active_runs must be at least 2")
     if topology.spout.timed and schedule is None:
         raise InvalidDefinition(f"topology {topology.name} reads by interval: it needs a schedule")
+    if lost := [name for name in NOT_PROPERTIES if (default_args or {}).get(name) is not None]:
+        raise InvalidDefinition(
+            f"topology {topology.name}: {' and '.join(lost)} in default_args would have no effect",
+            remedy="leave it out; give properties by conf=, or in spark-defaults.conf.",
+        )
     timetable = timetable_of(schedule, start_date)
     if topology.spout.timed and (zone := zone_of_ticks(timetable)) != "UTC":
         raise InvalidDefinition(
@@ -93,7 +100,12 @@ def topology_dag(
         rerun_with_latest_version=dag_arguments.pop("rerun_with_latest_version", True),
         **dag_arguments,
     ) as dag:
-        _build(topology, unanchored=unanchored, conn_id=conn_id, conf=conf)
+        named = {
+            PROPERTIES[name]: value
+            for name, value in (default_args or {}).items()
+            if name in PROPERTIES and value is not None
+        }
+        _build(topology, unanchored=unanchored, conn_id=conn_id, conf={**(conf or {}), **named})
     if not dag.has_task("emit"):
         raise InvalidDefinition(
             f"topology {topology.name}: topology_dag is called inside a task group",
@@ -107,7 +119,7 @@ def _build(
     *,
     unanchored: Sequence[Callable[[str, int], None]],
     conn_id: str,
-    conf: dict[str, str] | None,
+    conf: dict[str, Any],
 ) -> None:
     @task_group(group_id="transaction")
     def transaction(txid: int) -> None:

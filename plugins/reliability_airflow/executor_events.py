@@ -100,7 +100,7 @@ def health_urls() -> list[str]:
     public = f"http://localhost:8080{base}" if base.startswith("/") else base
     for_tasks = conf.get("core", "execution_api_server_url", fallback=None) or public
     servers = (for_tasks.rstrip("/").removesuffix("/execution"), public)
-    return list(dict.fromkeys(f"{one.rstrip('/')}/api/v2/monitor/health" for one in servers))
+    return list(dict.fromkeys(f"{server.rstrip('/')}/api/v2/monitor/health" for server in servers))
 
 
 async def read_heartbeat() -> str | None:

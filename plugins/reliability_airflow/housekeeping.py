@@ -130,19 +130,15 @@ def _not_done(runs: Sequence[Row]) -> SuccessNotDone:
     )
     names = sorted({run["topology"] for run in runs})
     if len(names) == 1:
-        return SuccessNotDone(what).fill_in(topology=names[0])
+        return SuccessNotDone(what, topology=names[0])
     return SuccessNotDone(f"{what} (topologies {', '.join(names)})")
 
 
 def _ask(statement: str) -> list[Row]:
-    from reliability.deployment.settings import ledger_dsn
-    from reliability.ledger.connection import LedgerConnection
+    from reliability.transaction.topology.databases import open_ledger
 
-    with (
-        LedgerConnection(ledger_dsn()) as connection,
-        connection.transaction(reads_only=True) as tx,
-    ):
-        return tx.all(statement)
+    with open_ledger("housekeeping") as connection:
+        return connection.all(statement)
 
 
 def _is_success(context: Context, dag_id: str, run_id: str) -> bool:

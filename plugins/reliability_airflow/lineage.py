@@ -23,7 +23,7 @@ from reliability.core.attempt import TransactionAttempt
 from reliability.core.coordinator import AttemptStatus
 from reliability.core.definitions import Topology
 from reliability.core.fold import Fold
-from reliability.core.lineage import Dataset, NamesDatasets, table_dataset
+from reliability.core.lineage import Dataset, table_dataset
 from reliability.core.spout import BatchMeta
 from reliability.core.state import State
 from reliability.core.txids import format_txids
@@ -130,10 +130,8 @@ def _facet(report: AttemptReport) -> TransactionRunFacet:
 
 
 def _sources(topology: Topology, report: AttemptReport) -> list[Dataset]:
-    spout = topology.spout
-    if not isinstance(spout, NamesDatasets):
-        return []
-    return list(spout.datasets(BatchMeta.from_json(report.items, Fold(0, 0)).items))
+    items = BatchMeta.from_json(report.items, Fold(0, 0)).items
+    return list(topology.spout.datasets(items))
 
 
 def _input(dataset: Dataset) -> InputDataset:
@@ -151,14 +149,14 @@ def _outputs(
     topology: Topology, report: AttemptReport, databases: TopologyDatabases
 ) -> list[OutputDataset]:
     rows = {state.state: state.staged_rows or 0 for state in report.states}
-    found = []
+    outputs = []
     for state in topology.states:
         server = databases.connection_of(state.database).server()
         dataset = table_dataset(*server, *state.target, rows=rows.get(state.name, 0))
         statistics = output_statistics_output_dataset.OutputStatisticsOutputDatasetFacet(
             rowCount=dataset.rows
         )
-        found.append(
+        outputs.append(
             OutputDataset(
                 namespace=dataset.namespace,
                 name=dataset.name,
@@ -166,7 +164,7 @@ def _outputs(
                 outputFacets={"outputStatistics": statistics},
             )
         )
-    return found
+    return outputs
 
 
 def _columns(state: State) -> DatasetFacet:

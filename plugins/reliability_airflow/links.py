@@ -59,8 +59,8 @@ class BlockingRunLink(_Link):
 
     def place(self, operator: Any, transaction: str) -> str:
         """Return the run in Airflow; empty if nothing blocks the task."""
-        found = getattr(operator, "blocking_run", None)
-        return run_path(*found) if found else ""
+        run = getattr(operator, "blocking_run", None)
+        return run_path(*run) if run else ""
 
 
 LINKS = (TransactionLink(), SparkLink(), BlockingRunLink())

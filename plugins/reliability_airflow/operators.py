@@ -1,32 +1,27 @@
 """One operator with two goals: have one step of a txid processed, or have the txid committed.
 
 Airflow retries one task only. So each task does everything that is missing for its goal: a commit
-task whose attempt failed begins the next one itself (rule R4). The loop is in
+task whose attempt failed begins the next one itself (R4). The loop is in
 `reliability.transaction.run`; this module submits steps, and waits without a worker slot.
 """
 
 from __future__ import annotations
 
 import logging
-import os
 import re
-import signal
+import shlex
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
-from airflow.sdk.bases.hook import BaseHook
-from airflow.sdk.exceptions import AirflowNotFoundException
-
 from reliability.core.coordinator import Wait
 from reliability.core.definitions import WARM, Topology
-from reliability.core.errors import SourceNotReady, SparkConnectionMissing
+from reliability.core.errors import SourceNotReady
 from reliability.deployment.settings import engine_of
 from reliability.deployment.topologies import folder_of
-from reliability.spark.submit import driver_environment, process_batch
 from reliability_airflow.context import REFREEZE, contact_of, is_asked_for
 from reliability_airflow.links import LINKS
 from reliability_airflow.stats import TopologyStats
@@ -34,48 +29,37 @@ from reliability_airflow.triggers import TurnTrigger
 from reliability_airflow.waiting import WaitingOperator
 
 if TYPE_CHECKING:
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
     from airflow.providers.openlineage.extractors import OperatorLineage
     from airflow.sdk import Context
 
     from reliability.core.attempt import Grant, TransactionAttempt
     from reliability.ledger.connection import LedgerConnection
-    from reliability.spark.submission import Submission
-    from reliability.transaction.commit.next_plan import Committed
-    from reliability.transaction.run import TransactionTask
-    from reliability_airflow.warm_driver import WarmDriver
-
-
-def _ending(code: int) -> str:
-    """Say how a process ended.
-
-    >>> _ending(1), _ending(-9)
-    ('ended with code 1', 'was killed by SIGKILL')
-    """
-    try:
-        return f"was killed by {signal.Signals(-code).name}"
-    except ValueError:
-        return f"ended with code {code}"
+    from reliability.spark.launch import Driver, Launcher
+    from reliability.transaction.commit.apply import Committed
+    from reliability.transaction.process.begin import TransactionTask
 
 
 #: How long a task keeps its worker slot while one more txid is ahead of its own
 NEAR_SECONDS = 5.0
 NEAR_POLL_SECONDS = 0.5
-_EXIT_CODE = re.compile(r"^Cannot execute: .*Error code is: (-?\d+)", re.DOTALL)
+_SENSITIVE = re.compile(r"((?:secret|password|token)[^=\s]*=).+", re.IGNORECASE | re.DOTALL)
 
 
-class TransactionOperator(WaitingOperator, SparkSubmitOperator):
+class TransactionOperator(WaitingOperator):
     """Bring one txid of a topology to a goal.
 
     :param topology: the topology
     :param txid: the txid that emit returned (templated)
     :param step: the step that this task processes; others run only if they are missing. None for
         the task that commits the txid
+    :param conn_id: the Airflow connection to Spark
+    :param conf: Spark's properties; no secrets, because ps shows them (templated)
+    :param env_vars: environment variables of the driver (templated)
     :param wait_timeout: fail if the txid's source or the ledger is unavailable for so long; how
         long to wait for its turn is the topology's `blocked_timeout_seconds`
     """
 
-    template_fields: Sequence[str] = (*SparkSubmitOperator.template_fields, "txid")
+    template_fields: Sequence[str] = ("txid", "conf", "env_vars")
     operator_extra_links = LINKS
 
     def __init__(
@@ -84,38 +68,37 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
         topology: Topology,
         txid: Any,
         step: str | None,
+        conn_id: str = "spark_default",
+        conf: dict[str, Any] | None = None,
+        env_vars: dict[str, str] | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
-            application=process_batch(),
-            name=f"reliability-{topology.name}",
-            # With the default, a finished application of an earlier run would be taken for this
-            # run's, and a replay would not process.
-            durable=False,
-            weight_rule="absolute",
-            map_index_template="txid {{ task.txid }}",
-            **kwargs,
+            weight_rule="absolute", map_index_template="txid {{ task.txid }}", **kwargs
         )
         self.topology = topology
         self.txid = txid
         self.step = step
+        self.conn_id = conn_id
+        self.conf = conf
+        self.env_vars = env_vars
         self.blocking_run: tuple[str, str] | None = None  # dag_id, run_id
-        self._warm_driver: WarmDriver | None = None
+        self._driver: Driver | None = None
         self._stays_since: float | None = None
 
     def execute(self, context: Context) -> None:
         """Work towards the goal until it is reached or the task has to wait."""
         from reliability.transaction.emit.requests import contact
         from reliability.transaction.maintain.sweep import sweep
-        from reliability.transaction.run import TransactionTask, run_transaction
+        from reliability.transaction.process.begin import TransactionTask
+        from reliability.transaction.run import run_transaction
         from reliability.transaction.topology.databases import open_ledger
 
         topology, txid, who = self.topology, int(self.txid), contact_of(context)
         work = topology.work(who.task, self.step)
         purpose = f"{topology.name} {work.goal.value} {txid}"
-        names = {"topology": topology.name, "txid": txid}
         stats = TopologyStats(topology.name)
-        with self.waiting_for_ledger(**names), open_ledger(purpose) as connection:
+        with self.waiting_for_ledger(topology.name, txid), open_ledger(purpose) as connection:
             stats.swept(connection, sweep(connection, topology.name))
             request = contact(connection, topology.name, txid, who)
             task = TransactionTask(
@@ -127,10 +110,10 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
             )
             executor = AirflowExecutor(self, context, connection, task, stats)
             with stats.counting_failure(connection, txid):
-                found = run_transaction(connection, task, executor)
-            for difference in found.differences if found else ():
+                dry_run = run_transaction(connection, task, executor)
+            for difference in dry_run.differences if dry_run else ():
                 self.log.info("a replay of txid %s would change %s", txid, difference)
-            for outcome in found.violated if found else ():
+            for outcome in dry_run.violated if dry_run else ():
                 self.log.warning("%s", outcome.foretell(f"a replay of txid {txid}"))
 
     def get_openlineage_facets_on_complete(self, task_instance: Any) -> OperatorLineage[Any, Any]:
@@ -141,52 +124,42 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
         run = Run(dag_id=task_instance.dag_id, run_id=task_instance.run_id)
         return of_transaction(self.topology, int(self.txid), run, commits=self.step is None)
 
-    def submit(self, context: Context, grant: Grant, step: str) -> None:
+    def submit(
+        self, context: Context, connection: LedgerConnection, grant: Grant, step: str
+    ) -> None:
         """Run the driver of a step while it is still needed."""
+        from reliability.spark.launch import Driver
         from reliability.spark.submission import Submission
-        from reliability_airflow.watch_attempt import Watch
+        from reliability.transaction.process.attempt_messages import is_wanted
 
         submission = Submission(module=self.topology.module, grant=grant, step=step)
+        with self._launcher(context) as launcher:
+            words = (_SENSITIVE.sub(r"\1***", word) for word in launcher.command(submission))
+            self.log.info("%s", shlex.join(words))
+            self._driver = Driver(launcher, submission)
+            self._driver.run(partial(is_wanted, connection, grant), self.log.info)
+
+    @contextmanager
+    def _launcher(self, context: Context) -> Iterator[Launcher]:
+        """Return what starts drivers: a DAG bundle is on the path of this task only."""
+        from reliability.spark.launch import WarmEngine
+        from reliability_airflow.spark_connection import spark_submit, with_parent
+
+        folder, env_vars = folder_of(self.topology.module), self.env_vars or {}
+        code = [folder] if folder else []
         if engine_of(self.topology) == WARM:
-            self._run_warm(submission)
-            return
-        self.application_args = submission.arguments()
-        # created by execute() after it has added OpenLineage's properties to conf
-        self._hook = None
-        with Watch(grant, self._end_spark_submit):
-            try:
-                super().execute(context)
-            except Exception as error:
-                # The provider repeats the whole command, which says nothing about why.
-                if (found := _EXIT_CODE.search(str(error))) is None:
-                    raise
-                what = f"spark-submit {_ending(int(found[1]))}; the task's log has its output"
-                raise RuntimeError(what) from error
-
-    def _run_warm(self, submission: Submission) -> None:
-        from reliability_airflow.warm_driver import WarmDriver
-        from reliability_airflow.watch_attempt import Watch
-
-        if self.conf:
-            self.log.warning("the task's conf is not used: the warm engine has its own")
-        driver = self._warm_driver = WarmDriver(self.topology, submission, self.env_vars)
-        try:
-            with Watch(submission.grant, driver.end):
-                driver.run(self.log.info)
-        finally:
-            driver.end()
-            self._warm_driver = None
+            if self.conf:
+                self.log.warning("the task's conf is not used: the warm engine has its own")
+            yield WarmEngine(variables=env_vars, code=code)
+        else:
+            conf = with_parent(self.conf or {}, context)
+            with spark_submit(self.conn_id, conf, env_vars, code) as submit:
+                yield submit
 
     def on_kill(self) -> None:
-        """End the driver, or spark-submit."""
-        if self._warm_driver is not None:
-            self._warm_driver.end()
-        else:
-            super().on_kill()
-
-    def _end_spark_submit(self) -> None:
-        if self._hook is not None:
-            self._hook.on_kill()
+        """End the driver."""
+        if self._driver is not None:
+            self._driver.end()
 
     def wait(self, wait: Wait, task: TransactionTask) -> None:
         """Return if the wait may soon be over; otherwise leave the worker slot.
@@ -203,7 +176,7 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
             self.log.warning("%s", wait.blocked.advice(self.topology.name))
         carried = None
         if wait.for_source:
-            carried = self.carried("source", SourceNotReady(f"txid {task.txid} waits {wait}"))
+            carried = self.carried("source", SourceNotReady(f"it waits {wait}", txid=task.txid))
         self.defer(
             trigger=TurnTrigger(
                 topology=self.topology.name,
@@ -225,42 +198,12 @@ class TransactionOperator(WaitingOperator, SparkSubmitOperator):
     def check_engine(self) -> None:
         """Raise if there is no warm engine, or no connection for spark-submit."""
         from reliability.spark.engine_socket import check_engine
+        from reliability_airflow.spark_connection import connection_of
 
         if engine_of(self.topology) == WARM:
             check_engine()
         else:
-            self._check_connection()
-
-    def _check_connection(self) -> None:
-        try:
-            BaseHook.get_connection(self._conn_id)
-        except AirflowNotFoundException as error:
-            missing = SparkConnectionMissing(f"Airflow has no connection {self._conn_id}")
-            raise missing.fill_in(name=self._conn_id) from error
-
-    def _get_hook(self) -> SparkSubmitHook:
-        hook = super()._get_hook()
-        # The driver runs the pipeline code in this task's version: a DAG bundle is on the task's
-        # path only. Airflow's secrets must not reach it.
-        environment = driver_environment(
-            os.environ,
-            code=folder_of(self.topology.module),
-            master=hook._connection["master"],
-            deploy_mode=hook._connection["deploy_mode"]
-            or hook._conf.get("spark.submit.deployMode"),
-        )
-        command = hook._build_spark_submit_command
-
-        def command_with_own_environment(application: str) -> list[str]:
-            built = command(application)
-            # env_vars: the hook would add them to a copy of this task's whole environment
-            environment.update(hook._env or {})
-            hook._env = None
-            return built
-
-        hook._build_spark_submit_command = command_with_own_environment  # type: ignore[method-assign]
-        hook.submit = partial(hook.submit, env=environment)  # type: ignore[method-assign]
-        return hook
+            connection_of(self.conn_id)
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,7 +224,7 @@ class AirflowExecutor:
         self.report(f"attempt {grant.attempt} begins")
 
     def submit(self, grant: Grant, step: str) -> None:
-        self.operator.submit(self.context, grant, step)
+        self.operator.submit(self.context, self.connection, grant, step)
 
     def wait(self, wait: Wait) -> None:
         self.operator.wait(wait, self.task)

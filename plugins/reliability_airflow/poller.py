@@ -16,9 +16,8 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
-from reliability.core.coordinator import Begin, Wait, Work, next_action
+from reliability.core.coordinator import Begin, Blocked, Wait, Work, next_action
 from reliability.core.errors import (
     LOGIN_PATIENCE_SECONDS,
     LedgerRefusedLogin,
@@ -27,11 +26,12 @@ from reliability.core.errors import (
     Transient,
 )
 from reliability.core.request import Request, RequestStatus
-
-if TYPE_CHECKING:
-    from reliability.core.coordinator import Blocked
-    from reliability.core.standing import Standing
-    from reliability.ledger.connection import LedgerConnection
+from reliability.core.standing import Standing
+from reliability.deployment.settings import ledger_dsn
+from reliability.ledger.connection import LedgerConnection
+from reliability.transaction.emit.requests import renew
+from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.topology.read_standing import read_requests, read_standing
 
 logger = logging.getLogger(__name__)
 POLL_INTERVAL_SECONDS = 0.5
@@ -92,11 +92,11 @@ class Poller:
     ) -> None:
         """Return when the waiter has something to do; the result is only a hint."""
         loop = asyncio.get_running_loop()
-        told: asyncio.Future[None] = loop.create_future()
+        notified: asyncio.Future[None] = loop.create_future()
 
         def end() -> None:
-            if not told.done():
-                told.set_result(None)
+            if not notified.done():
+                notified.set_result(None)
 
         def notify() -> None:
             loop.call_soon_threadsafe(end)
@@ -106,7 +106,7 @@ class Poller:
         )
         self.add(waiter)
         try:
-            await told
+            await notified
         finally:
             self.remove(waiter)
 
@@ -178,10 +178,10 @@ class Poller:
         for topology, group in groups.items():
             try:
                 if topology:
-                    told = self._find_due(connection(), topology, group)
+                    due = self._find_due(connection(), topology, group)
                 else:
                     _ask(connection())
-                    told = group
+                    due = group
             except LedgerRefusedLogin as error:
                 self._leave_alone()
                 self._note(error)
@@ -195,8 +195,8 @@ class Poller:
             except Terminal as error:
                 # the tasks meet the same error and report it in their own logs
                 logger.warning("%s: %s", topology, error)
-                told = group
-            for waiter in told:
+                due = group
+            for waiter in due:
                 _safely(waiter.notify)
         self._note(None)
 
@@ -213,8 +213,6 @@ class Poller:
     def _find_due(
         self, connection: LedgerConnection, topology: str, waiters: list[Waiter]
     ) -> list[Waiter]:
-        from reliability.transaction.topology.read_standing import read_requests, read_standing
-
         memory = self._topologies[topology]
         wanted = {waiter.request_id for waiter in waiters}
         # a request that has ended may be reopened: always read it again
@@ -239,8 +237,6 @@ class Poller:
 
     def renew(self, connection: LedgerConnection, waiters: Iterable[Waiter]) -> None:
         """Renew the requests of the waiting runs."""
-        from reliability.transaction.emit.requests import renew
-
         if time.monotonic() < self._ask_again_at:
             return
         try:
@@ -252,8 +248,6 @@ class Poller:
 
     def sweep(self, connection: LedgerConnection, waiters: Iterable[Waiter]) -> None:
         """Sweep the topologies of the waiters."""
-        from reliability.transaction.maintain.sweep import sweep
-
         if time.monotonic() < self._ask_again_at:
             return
         for topology in _by_topology(waiters):
@@ -341,9 +335,6 @@ class _Session:
         self._connection: LedgerConnection | None = None
 
     def connection(self) -> LedgerConnection:
-        from reliability.deployment.settings import ledger_dsn
-        from reliability.ledger.connection import LedgerConnection
-
         if self._connection is None:
             self._connection = LedgerConnection(ledger_dsn(), application_name=self._name)
         return self._connection

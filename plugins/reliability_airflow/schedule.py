@@ -47,10 +47,10 @@ def timetable_of(schedule: object, start_date: datetime | None) -> Any:
         return schedule
     expression = _PRESETS.get(schedule, schedule) if isinstance(schedule, str) else ""
     if not _has_ticks(expression):
-        found = repr(schedule) if isinstance(schedule, str) else type(schedule).__name__
+        given = repr(schedule) if isinstance(schedule, str) else type(schedule).__name__
         of = getattr(schedule, "expression", getattr(schedule, "delta", None))
         raise InvalidDefinition(
-            f"a topology cannot have this schedule: {found}{'' if of is None else f' of {of!r}'}",
+            f"a topology cannot have this schedule: {given}{'' if of is None else f' of {of!r}'}",
             remedy=_INTERVALS,
         )
     return CronDataIntervalTimetable(expression, timezone=_zone_of(start_date))

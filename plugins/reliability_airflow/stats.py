@@ -20,7 +20,7 @@ from reliability.core.errors import ReliabilityError
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import LedgerConnection, Row
-    from reliability.transaction.commit.next_plan import Committed
+    from reliability.transaction.commit.apply import Committed
     from reliability.transaction.maintain.sweep import Swept
 
 logger = logging.getLogger(__name__)
@@ -82,13 +82,15 @@ class TopologyStats:
 
     def committed(self, connection: LedgerConnection, committed: Iterable[Committed]) -> None:
         """Count commits and their rows, and tell how long each took."""
-        numbers = [one.commit_number for one in committed]
+        numbers = [done.commit_number for done in committed]
         with _never_failing():
             if not numbers or not is_on():
                 return
             with connection.transaction(reads_only=True) as tx:
-                found = tx.all("figures_of_commits", topology=self.topology, commit_numbers=numbers)
-            for row in found:
+                figures = tx.all(
+                    "figures_of_commits", topology=self.topology, commit_numbers=numbers
+                )
+            for row in figures:
                 self._commit(row)
 
     def gauges(self, figures: Row) -> None:

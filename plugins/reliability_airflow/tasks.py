@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any
 
@@ -122,17 +123,17 @@ class EmitOperator(WaitingOperator):
 
     def _earlier_to_emit(self, connection: LedgerConnection, context: Context) -> str | None:
         """Return the id of the run of the interval before, if it is about to allocate txids."""
-        from reliability.transaction.emit.recording import EmissionKey, has_ended
+        from reliability.transaction.emit.emission import has_ended
 
         run, before = run_of(context), context["ti"].get_previous_dagrun()
         if before is None or before.state != "running":
             return None
         if any((before.conf or {}).get(what) for what in (REPLAY, DRY_RUN)):
             return None
-        both = [
-            EmissionKey(self.topology.name, run.dag_id, id_) for id_ in (before.run_id, run.run_id)
-        ]
-        return None if any(has_ended(connection, key) for key in both) else str(before.run_id)
+        both = (replace(run, run_id=before.run_id), run)
+        if any(has_ended(connection, self.topology.name, each) for each in both):
+            return None
+        return str(before.run_id)
 
 
 class CloseOperator(WaitingOperator):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from abc import abstractmethod
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
-if TYPE_CHECKING:
-    from reliability.core.coordinator import Blocked
+from reliability.core.coordinator import Blocked
 
 SOURCE_POLL_SECONDS = 30
 BLOCKED_POLL_SECONDS = 15
@@ -18,8 +18,19 @@ TASK_POLL_SECONDS = 15
 LEDGER_POLL_SECONDS = 10
 
 
+@dataclass(eq=False, repr=False)
 class ResumingTrigger(BaseTrigger):
-    """A trigger that a task resumes by; the event is a hint, the task reads the ledger again."""
+    """A trigger that a task resumes by; the event is a hint, the task reads the ledger again.
+
+    Its fields are what Airflow creates it from again: ids only, never a DSN.
+    """
+
+    def __post_init__(self) -> None:
+        BaseTrigger.__init__(self)  # type: ignore[no-untyped-call]
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        """Return how to create this trigger again."""
+        return f"{__name__}.{type(self).__name__}", asdict(self)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         """Fire when the wait is over, and the scheduler knows that the task has left its worker."""
@@ -36,43 +47,28 @@ class ResumingTrigger(BaseTrigger):
         """Return when the task should look again."""
 
 
+@dataclass(eq=False, repr=False)
 class PauseTrigger(ResumingTrigger):
     """Fire after some seconds: only the task itself can look."""
 
-    def __init__(self, seconds: float) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.seconds = seconds
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return how to create this trigger again."""
-        return ("reliability_airflow.triggers.PauseTrigger", {"seconds": self.seconds})
+    seconds: float
 
     async def wait(self) -> None:
         """Let the time pass."""
         await asyncio.sleep(self.seconds)
 
 
+@dataclass(eq=False, repr=False)
 class TaskEndedTrigger(ResumingTrigger):
-    """Fire when a mapped task of a run has ended."""
+    """Fire when a mapped task of a run has ended.
 
-    def __init__(self, dag_id: str, run_id: str, awaited: str, map_index: int) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.dag_id = dag_id
-        self.run_id = run_id
-        self.awaited = awaited  # Airflow sets task_id to that of the waiting task
-        self.map_index = map_index
+    :param awaited: its task_id; Airflow sets `task_id` to that of the waiting task
+    """
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return how to create this trigger again."""
-        return (
-            "reliability_airflow.triggers.TaskEndedTrigger",
-            {
-                "dag_id": self.dag_id,
-                "run_id": self.run_id,
-                "awaited": self.awaited,
-                "map_index": self.map_index,
-            },
-        )
+    dag_id: str
+    run_id: str
+    awaited: str
+    map_index: int
 
     async def wait(self) -> None:
         """Ask Airflow now and then."""
@@ -83,36 +79,18 @@ class TaskEndedTrigger(ResumingTrigger):
             await asyncio.sleep(TASK_POLL_SECONDS)
 
 
+@dataclass(eq=False, repr=False)
 class TurnTrigger(ResumingTrigger):
-    """Fire when the task has something to do."""
+    """Fire when the task has something to do.
 
-    def __init__(
-        self,
-        topology: str,
-        txid: int,
-        request_id: int,
-        work: dict[str, Any],
-        ask_source: bool = False,
-    ) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
-        self.topology = topology
-        self.txid = txid
-        self.request_id = request_id
-        self.work = work
-        self.ask_source = ask_source
+    :param work: plain data of what the task does at its turn
+    """
 
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return how to create this trigger again: ids only, never a DSN."""
-        return (
-            "reliability_airflow.triggers.TurnTrigger",
-            {
-                "topology": self.topology,
-                "txid": self.txid,
-                "request_id": self.request_id,
-                "work": self.work,
-                "ask_source": self.ask_source,
-            },
-        )
+    topology: str
+    txid: int
+    request_id: int
+    work: dict[str, Any]
+    ask_source: bool = False
 
     async def wait(self) -> None:
         """Wait in the poller of this process: see `poller.py`."""
@@ -149,10 +127,6 @@ class TurnTrigger(ResumingTrigger):
 
 class LedgerTrigger(ResumingTrigger):
     """Fire when the ledger answers again, but not before a few seconds have passed."""
-
-    def serialize(self) -> tuple[str, dict[str, Any]]:
-        """Return how to create this trigger again."""
-        return ("reliability_airflow.triggers.LedgerTrigger", {})
 
     async def wait(self) -> None:
         """Wait in the poller of this process."""

@@ -54,16 +54,16 @@ class WaitingOperator(BaseOperator):
         return {what: since or now.isoformat()}
 
     @contextmanager
-    def waiting_for_ledger(self, **names: object) -> Iterator[None]:
+    def waiting_for_ledger(self, topology: str, txid: int | None = None) -> Iterator[None]:
         """Leave the worker slot while the ledger cannot be asked; map all other errors.
 
         By default Airflow retries three times, 5 s apart, which is shorter than a server's restart.
         A login that is refused is waited for too, but only as long as it may take to renew the
         credentials: the next try reads them again.
 
-        :param names: what the remedies of errors name: `topology`, `txid`
+        Errors are about the topology and the txid.
         """
-        with mapped_errors(**names):
+        with mapped_errors(topology, txid):
             try:
                 yield
             except NOT_ANSWERING as error:

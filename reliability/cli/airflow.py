@@ -1,218 +1,167 @@
-"""The part of Airflow's REST API that is compared with the ledger: runs, emit's result, clear."""
+"""`reliability reconcile` and `resume-runs`: Airflow's runs beside the ledger (G9).
+
+After a restore from backup, the ledger may lack what Airflow shows as done.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import urllib.error
-import urllib.request
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, field
-from http.client import HTTPException
-from pathlib import Path
-from typing import Any
-from urllib.parse import quote, urlencode, urlsplit
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Annotated
 
-from reliability.cli.app import NotPossible
-from reliability.cli.disagreement import DagRun, TaskInstance
+import typer
 
-URL = "RELIABILITY_AIRFLOW_URL"
-TOKEN = "RELIABILITY_AIRFLOW_TOKEN"
-TOKEN_FILE = "RELIABILITY_AIRFLOW_TOKEN_FILE"
-TIMEOUT_SECONDS = 30
-PAGE = 100
-_LOCAL = ("localhost", "127.0.0.1", "::1")
+from reliability.cli import options
+from reliability.cli.app import FOUND, check_asked, ledger, verb, warn
+from reliability.cli.bars import followed
+from reliability.cli.output import plain, print_json
+from reliability.cli.parts import Table, show
+from reliability.cli.terminal import say
+from reliability.core.leases import DEFAULT_LEASES
+from reliability.core.txids import format_txids
+from reliability.transaction.replay import DAG_ID
 
+if TYPE_CHECKING:
+    from reliability.deployment.airflow_api import Airflow
+    from reliability.transaction.correct.resume_runs import RunToResume
+    from reliability.transaction.inspect.disagreement import DisagreeingRun
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Airflow:
-    """A client of one Airflow 3, with a user's token."""
-
-    url: str
-    token: str = field(repr=False)  # empty: ask without one
-
-    @classmethod
-    def of(cls, url: str, *, allow_http: bool = False) -> Airflow:
-        """Read the token from the environment or a file named there, never from an argument."""
-        url = _address(url)
-        named = urlsplit(url)
-        if named.scheme == "http" and named.hostname not in _LOCAL and not allow_http:
-            raise NotPossible(
-                f"{url} is plain http: anyone on the network path could read the token. "
-                "What to do: use https; or, on a trusted network, add --allow-http."
-            )
-        return cls(url=url, token=_token())
-
-    @classmethod
-    def without_token(cls, url: str) -> Airflow:
-        """Make a client of what Airflow tells anybody; plain http is safe for that."""
-        return cls(url=_address(url), token="")
-
-    def dag(self, dag_id: str) -> dict[str, Any] | None:
-        """Return what Airflow tells of a DAG; None if it does not have it."""
-        found = self._ask("GET", f"/dags/{quote(dag_id, safe='')}")
-        return found if isinstance(found, dict) else None
-
-    def health(self) -> dict[str, str]:
-        """Return the status of each of Airflow's components that it has: healthy or unhealthy.
-
-        :raises NotPossible: nothing answers, or what answers is not Airflow 3
-        """
-        found = self._ask("GET", "/monitor/health")
-        parts = found if isinstance(found, dict) else {}
-        statuses = {
-            name: part["status"]
-            for name, part in parts.items()
-            if isinstance(part, dict) and part.get("status")
-        }
-        if not statuses:
-            raise NotPossible(f"{self.url} does not answer as Airflow 3 does")
-        return statuses
-
-    def runs(self, dag_id: str) -> Iterator[DagRun] | None:
-        """Yield the runs of a DAG, oldest first; None if Airflow does not have the DAG."""
-        if self.dag(dag_id) is None:
-            return None
-        return self._pages(dag_id)
-
-    def _pages(self, dag_id: str) -> Iterator[DagRun]:
-        path = f"/dags/{quote(dag_id, safe='')}/dagRuns"
-        offset = 0
-        while True:
-            page = {"limit": PAGE, "offset": offset, "order_by": "run_after"}
-            found = (self._ask("GET", f"{path}?{urlencode(page)}") or {}).get("dag_runs", [])
-            for run in found:
-                yield _run_of(run)
-            if len(found) < PAGE:
-                return
-            offset += PAGE
-
-    def emitted(self, dag_id: str, run_id: str) -> list[int] | None:
-        """Return the txids that the run's emit returned; None if Airflow no longer has them."""
-        path = f"{_path_of(dag_id, run_id)}/taskInstances/emit/xcomEntries/return_value"
-        value = (self._ask("GET", path) or {}).get("value")
-        if isinstance(value, str):  # still serialized
-            with suppress(ValueError):
-                value = json.loads(value)
-        return value if isinstance(value, list) else None
-
-    def tasks(self, dag_id: str, run_id: str) -> list[TaskInstance]:
-        """Return the task instances of a run; none if Airflow no longer has the run."""
-        found: list[TaskInstance] = []
-        while True:
-            page = {"limit": PAGE, "offset": len(found), "order_by": "id"}
-            path = f"{_path_of(dag_id, run_id)}/taskInstances?{urlencode(page)}"
-            rows = (self._ask("GET", path) or {}).get("task_instances", [])
-            found += [
-                TaskInstance(task_id=r["task_id"], map_index=r["map_index"], state=r["state"])
-                for r in rows
-            ]
-            if len(rows) < PAGE:
-                return found
-
-    def clear_tasks(self, dag_id: str, run_id: str, tasks: Iterable[tuple[str, int]]) -> None:
-        """Clear some tasks of a run, each given with its map index or -1, and nothing else."""
-        body = {
-            "dag_run_id": run_id,
-            "task_ids": [task if index < 0 else [task, index] for task, index in tasks],
-            "dry_run": False,
-            "only_failed": False,
-        }
-        path = f"/dags/{quote(dag_id, safe='')}/clearTaskInstances"
-        if self._ask("POST", path, body) is None:
-            raise NotPossible(f"Airflow no longer has run {run_id} of {dag_id}")
-
-    def queue_again(self, dag_id: str, run_id: str) -> None:
-        """Take the run slot from a run; its tasks are kept, and go on when it has one again."""
-        if self._ask("PATCH", _path_of(dag_id, run_id), {"state": "queued"}) is None:
-            raise NotPossible(f"Airflow no longer has run {run_id} of {dag_id}")
-
-    def clear(self, dag_id: str, run_id: str) -> None:
-        """Clear all tasks of a run."""
-        body = {"dry_run": False, "only_failed": False}
-        if self._ask("POST", f"{_path_of(dag_id, run_id)}/clear", body) is None:
-            raise NotPossible(f"Airflow no longer has run {run_id} of {dag_id}")
-
-    def _ask(self, method: str, path: str, body: object = None) -> Any:
-        """Return the response, None for 404."""
-        url = f"{self.url}/api/v2{path}"
-        request = urllib.request.Request(
-            url,
-            data=None if body is None else json.dumps(body).encode(),
-            method=method,
-            headers={
-                "Accept": "application/json",
-                "Content-Type": "application/json",
-                **({"Authorization": f"Bearer {self.token}"} if self.token else {}),
-            },
-        )
-        try:
-            with self._opener().open(request, timeout=TIMEOUT_SECONDS) as response:
-                return json.loads(response.read())
-        except urllib.error.HTTPError as error:
-            if error.code == 404:
-                return None
-            raise NotPossible(_said(method, url, error)) from error
-        except (OSError, HTTPException) as error:
-            raise NotPossible(f"Airflow does not answer at {self.url}: {error}") from error
-        except ValueError as error:
-            raise NotPossible(f"the response of {url} is not from Airflow's API") from error
-
-    def _opener(self) -> urllib.request.OpenerDirector:
-        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
-        if urlsplit(self.url).hostname in _LOCAL:  # a proxy cannot reach this machine
-            handlers.append(urllib.request.ProxyHandler({}))
-        return urllib.request.build_opener(*handlers)
+MOST_OF_A_REASON = 80  # characters in the table; --json has all of them
 
 
-class _NoRedirect(urllib.request.HTTPRedirectHandler):
-    """Refuse redirects: the token is for the named host only."""
-
-    def redirect_request(self, *_: Any) -> None:
-        return None
+# --- reconcile -----------------------------------------------------------------------------------
 
 
-def _run_of(run: Mapping[str, Any]) -> DagRun:
-    interval = (run["data_interval_start"], run["data_interval_end"])
-    if (run.get("conf") or {}).get("replay"):  # its txids may be of any intervals (E9)
-        interval = (None, None)
-    return DagRun(run_id=run["dag_run_id"], state=run["state"], interval=interval)
+@verb(
+    "reliability reconcile --airflow http://localhost:8080",
+    "reliability reconcile --repair",
+)
+def reconcile(
+    airflow: options.AirflowAddress,
+    repair: Annotated[
+        bool,
+        typer.Option(
+            "--repair", help="Clear the runs that Airflow shows as success and are not done."
+        ),
+    ] = False,
+    yes: options.Yes = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Compare Airflow's runs with the ledger, and print where they disagree.
+
+    The token is read from RELIABILITY_AIRFLOW_TOKEN, or from the file named by
+    RELIABILITY_AIRFLOW_TOKEN_FILE. Exits with 3 if something was found and not repaired.
+    """
+    api = airflow.client()
+    disagreeing, compared = _compare(api)
+    to_clear = [run for run in disagreeing if run.what.is_repaired_by_clearing] if repair else []
+    if not as_json:
+        _show_disagreeing(disagreeing)
+    if to_clear:
+        check_asked(f"Clear {len(to_clear)} runs in Airflow?", yes=yes)
+        for run in followed(to_clear, "clear"):
+            api.clear(run.dag_id, run.run_id)
+    if as_json:
+        found = [
+            {**plain(run), "what": run.what.name, "cleared": run in to_clear} for run in disagreeing
+        ]
+        print_json({"runs": compared, "findings": found})
+    elif to_clear:
+        say(f"{len(to_clear)} runs cleared")
+    elif not disagreeing:
+        say(f"Airflow and the ledger agree about {compared} runs")
+    if len(disagreeing) > len(to_clear):
+        raise typer.Exit(FOUND)
 
 
-def _path_of(dag_id: str, run_id: str) -> str:
-    return f"/dags/{quote(dag_id, safe='')}/dagRuns/{quote(run_id, safe='')}"
+def _compare(api: Airflow) -> tuple[list[DisagreeingRun], int]:
+    from reliability.transaction.inspect.disagreement import compare
+
+    disagreeing: list[DisagreeingRun] = []
+    compared, lease = 0, DEFAULT_LEASES.request
+    with ledger() as connection:
+        dags = [row["dag_id"] for row in connection.all("dags_of_topology", topology=None)]
+        for dag_id in followed(dags, "ask Airflow for the runs of", "DAGs"):
+            if dag_id == DAG_ID:
+                continue
+            runs = api.runs(dag_id)
+            listed = list(runs or ())  # first: a run that ends meanwhile is still at work
+            rows = connection.all("runs_of_dag", dag_id=dag_id, request_lease=lease)
+            known = {row["run_id"]: row for row in rows}
+            if runs is None and known:
+                warn(f"Airflow has no DAG {dag_id}; the ledger has {len(known)} runs of it")
+            compared += len(listed)
+            disagreeing += compare(dag_id, listed, known, partial(api.emitted, dag_id))
+    return disagreeing, compared
 
 
-def _said(method: str, url: str, error: urllib.error.HTTPError) -> str:
-    if error.code in (401, 403):
-        return (
-            f"Airflow rejected the token ({error.code}). What to do: POST /auth/token to get one "
-            f"for a user who may read and clear runs, and put it into {TOKEN} or a file named by "
-            f"{TOKEN_FILE}."
-        )
-    text = error.read().decode(errors="replace")[:300]
-    return f"Airflow responded to {method} {url} with {error.code}: {text}"
+def _show_disagreeing(runs: Sequence[DisagreeingRun]) -> None:
+    from reliability.transaction.inspect.disagreement import NEXT
+
+    columns = ("DAG", "run", "interval", "txids", "Airflow says", "next")
+    rows = [
+        (run.dag_id, run.run_id, run.interval, run.txids, run.what.value, NEXT[run.what])
+        for run in runs
+    ]
+    if rows:
+        show([Table(columns, rows)])
 
 
-def _address(url: str) -> str:
-    url = url or os.environ.get(URL, "")
-    if not url:
-        raise NotPossible(f"no address for Airflow: add --airflow https://host, or set {URL}.")
-    if urlsplit(url).scheme not in ("http", "https"):
-        raise NotPossible(f"{url} is no address for Airflow: write it as https://host.")
-    return url.rstrip("/")
+# --- resume-runs ---------------------------------------------------------------------------------
 
 
-def _token() -> str:
-    token = os.environ.get(TOKEN, "")
-    if not token and (file := os.environ.get(TOKEN_FILE)):
-        try:
-            token = Path(file).read_text()
-        except OSError as error:
-            raise NotPossible(f"{TOKEN_FILE}: {error}") from error
-    if not token.strip():
-        raise NotPossible(f"no token for Airflow: put it into {TOKEN}, or a file named by "
-                          f"{TOKEN_FILE}; POST /auth/token gives one. `make shell` has one, unless "
-                          "Airflow's api-server is down.")  # fmt: skip
-    return token.strip()
+@verb(
+    "reliability resume-runs shop",
+    "reliability resume-runs shop --yes",
+)
+def resume_runs(
+    topology: options.Topology,
+    airflow: options.AirflowAddress,
+    yes: options.Confirmed = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Clear what ended without being done: failed emissions, and txids that no run works on.
+
+    A run that has ended in Airflow, or has been silent for ten minutes, works on nothing.
+
+    Committed txids are not cleared, so nothing is replayed. A run that is red although all its
+    txids have committed since gets its last task cleared, and turns green. Shows what it would
+    clear; `--yes` clears it. Exits with 3 if something is left to clear, or to do by hand because
+    Airflow no longer has the run.
+    """
+    from reliability.transaction.correct.resume_runs import make_room, resume_run, runs_to_resume
+
+    api = airflow.client()
+    with ledger(topology) as connection:
+        looked_for = runs_to_resume(connection, api, topology)
+        runs = list(followed(looked_for, "look for undone runs"))
+        waiting = connection.all("waiting_runs", topology=topology)
+    if yes:
+        for run in followed(runs, "clear"):
+            resume_run(api, run)
+        make_room(api, runs, waiting)
+    if as_json:
+        undone = [{**plain(run), "clears": run.clears} for run in runs]
+        print_json({"cleared": yes, "runs": undone})
+    else:
+        _show_undone(topology, runs, cleared=yes)
+    if any(run.next_step is not None or not yes for run in runs):
+        raise typer.Exit(FOUND)
+
+
+def _show_undone(topology: str, runs: Sequence[RunToResume], *, cleared: bool) -> None:
+    if not runs:
+        return say(f"{topology}: no run is left undone")
+    rows = [(run.run_id, run.interval, run.clears, _cut(run.because)) for run in runs]
+    show([Table(("run", "interval", "clears", "because"), rows)])
+    ending = "cleared" if cleared else "to clear; `--yes` clears them"
+    if count := sum(run.next_step is None for run in runs):
+        say(f"{count} runs {ending}" if count > 1 else f"1 run {ending}")
+    for run in runs:
+        if run.next_step is not None:
+            say(f"txid {format_txids(run.txids)} needs a new run. Next:")
+            say(f"  {run.next_step}")
+
+
+def _cut(reason: str) -> str:
+    return reason if len(reason) <= MOST_OF_A_REASON else f"{reason[: MOST_OF_A_REASON - 1]}…"

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from reliability.cli.app import AsJson, Module, TopologyName, ledger, topology_from_code, verb
-from reliability.cli.output import print_json
+from reliability.cli import options
+from reliability.cli.app import ledger, topology_from_code, verb
+from reliability.cli.output import plain, print_json
 from reliability.cli.terminal import say
 from reliability.core.errors import AlterNotPossible
 from reliability.core.txids import format_txids
-
-if TYPE_CHECKING:
-    from reliability.transaction.topology.alter import Alteration, AlteredState
+from reliability.transaction.inspect.lacking_values import how_to_fill
+from reliability.transaction.topology.alter import Alteration, AlteredState, plan_alteration
+from reliability.transaction.topology.alter import alter as alter_tables
 
 
 @verb(
@@ -22,93 +23,73 @@ if TYPE_CHECKING:
     "reliability alter shop --yes --reason 'the report needs the number of returns'",
 )
 def alter(
-    topology: TopologyName,
+    topology: options.Topology,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only show what would change, as without --yes.")
     ] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Make the change.")] = False,
     reason: Annotated[str, typer.Option(help="The reason; recorded in the ledger.")] = "",
-    module: Module = "",
-    as_json: AsJson = False,
+    module: options.Module = "",
+    as_json: options.AsJson = False,
 ) -> None:
     """Take the states as the pipeline's code defines them, after the first commit.
 
     Shows what differs, the statements, and what happens to history; --yes makes the change. Live
     attempts are fenced, and their tasks begin again by themselves.
     """
-    from reliability.transaction.topology.alter import alter, plan_alteration
-
     if yes and (dry_run or not reason.strip()):
         raise typer.BadParameter("--yes needs a --reason, and cannot be combined with --dry-run")
     with ledger() as connection:
         code = topology_from_code(connection, topology, module)
-        found = plan_alteration(connection, code)
-        is_done = yes and not found.refused
+        alteration = plan_alteration(connection, code)
+        is_done = yes and not alteration.refused
         if is_done:
-            found = alter(connection, code, reason)
+            alteration = alter_tables(connection, code, reason)
     if as_json:
-        print_json(_document(found, is_dry_run=not is_done))
+        print_json(_document(alteration, is_dry_run=not is_done))
     else:
-        for line in _lines(found, is_done=is_done):
+        for line in _lines(alteration, is_done=is_done):
             say(line)
-    if found.refused:
-        names = ", ".join(state.state for state in found.refused)
+    if alteration.refused:
+        names = ", ".join(state.state for state in alteration.refused)
         raise AlterNotPossible(f"{topology}: nothing was changed, because of state {names}")
 
 
-def _document(found: Alteration, *, is_dry_run: bool) -> dict[str, Any]:
-    return {
-        "topology": found.topology,
-        "is_dry_run": is_dry_run,
-        "commit_number": found.commit_number,
-        "counts_from": found.counts_from,
-        "fenced": found.fenced,
-        "fillable": format_txids(found.fillable),
-        "unfillable": format_txids(found.unfillable),
-        "keep": list(found.kept),
-        "states": [
-            {
-                "state": state.state,
-                "table": state.table,
-                "differences": list(state.differences),
-                "statements": list(state.statements),
-                "added": list(state.added),
-                "goes": list(state.goes),
-                "refusal": state.refusal or None,
-            }
-            for state in found.states
-        ],
-    }
+def _document(alteration: Alteration, *, is_dry_run: bool) -> dict[str, Any]:
+    txids = {name: format_txids(getattr(alteration, name)) for name in ("fillable", "unfillable")}
+    own = ("state", "table", "differences", "statements", "added", "goes", "refusal")
+    states = [{name: getattr(state, name) for name in own} for state in alteration.states]
+    kept = {"keep": alteration.kept, "is_dry_run": is_dry_run}
+    return {**plain(alteration), **txids, **kept, "states": states}
 
 
-def _lines(found: Alteration, *, is_done: bool) -> Iterator[str]:
-    for state in found.states:
-        yield from _lines_of_state(found, state)
-    for line in found.kept:
-        is_kept = is_done and found.states
+def _lines(alteration: Alteration, *, is_done: bool) -> Iterator[str]:
+    for state in alteration.states:
+        yield from _lines_of_state(alteration, state)
+    for line in alteration.kept:
+        is_kept = is_done and alteration.states
         yield f"{line}: {'done' if is_kept else 'the next run that is emitted applies it'}"
-    fenced = f"{found.fenced} live attempt{'' if found.fenced == 1 else 's'}"
-    if found.is_free:
+    fenced = f"{alteration.fenced} live attempt{'' if alteration.fenced == 1 else 's'}"
+    if alteration.is_free:
         yield (
-            f"nothing of {found.topology} has committed: the next emission or attempt takes the "
-            "definitions of the code by itself"
+            f"nothing of {alteration.topology} has committed: the next emission or attempt takes "
+            "the definitions of the code by itself"
         )
-    elif not found.states:
-        yield f"the states of {found.topology} are as the code defines them"
+    elif not alteration.states:
+        yield f"the states of {alteration.topology} are as the code defines them"
     elif is_done:
         yield (
-            f"{found.topology} is altered; fenced: {fenced}, whose tasks begin again by themselves"
+            f"{alteration.topology} is altered; fenced: {fenced}, whose tasks begin again by "
+            "themselves"
         )
-    elif not found.refused:
+    elif not alteration.refused:
         yield (
             f"nothing was changed; {fenced} would be fenced. Next: "
-            f"reliability alter {found.topology} --yes --reason TEXT"
+            f"reliability alter {alteration.topology} --yes --reason TEXT"
         )
 
 
-def _lines_of_state(found: Alteration, state: AlteredState) -> Iterator[str]:
-    from reliability.transaction.inspect.lacking_values import how_to_fill
-
+def _lines_of_state(alteration: Alteration, state: AlteredState) -> Iterator[str]:
     yield f"{state.state} ({state.table})"
     for difference in state.differences:
         yield f"  {difference}"
@@ -121,9 +102,9 @@ def _lines_of_state(found: Alteration, state: AlteredState) -> Iterator[str]:
     for statement in state.statements:
         yield f"    {statement};"
     if state.added:
-        rest = how_to_fill(found.topology, found.fillable, found.unfillable)
+        rest = how_to_fill(alteration.topology, alteration.fillable, alteration.unfillable)
         yield (
-            f"  history: {', '.join(state.added)} counts from txid {found.counts_from}"
+            f"  history: {', '.join(state.added)} counts from txid {alteration.counts_from}"
             f"{f'; {rest}' if rest else ''}"
         )
     else:

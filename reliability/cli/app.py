@@ -1,35 +1,40 @@
 """The application and what its commands share: the ledger, errors, exit codes, pipeline code.
 
-A command imports what it needs when it is called: `reliability status` must not load Spark.
+What runs Spark or calls Airflow is imported where it is needed: `reliability status` does neither.
 """
 
 from __future__ import annotations
 
 import getpass
+import inspect
 import io
 import os
 import re
 import signal
 import socket
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import fields, is_dataclass
 from functools import wraps
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Any, TypeVar, get_type_hints
 
 import typer
 from typer.core import TyperCommand
 
+from reliability.cli.options import WATCH, WATCH_SECONDS
 from reliability.cli.terminal import hanging, say
-from reliability.core.errors import ReliabilityError, TopologyNotFound
+from reliability.core.definitions import Topology
+from reliability.core.errors import NotPossible, ReliabilityError, TopologyNotFound
 from reliability.core.texts import printable
-
-if TYPE_CHECKING:
-    from reliability.core.definitions import Topology
-    from reliability.ledger.connection import LedgerConnection, Row
+from reliability.deployment.settings import home
+from reliability.deployment.topologies import load_topology
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.locks import check_known
+from reliability.transaction.maintain.sweep import topologies
+from reliability.transaction.topology.databases import open_ledger
 
 FAILED = 1
-WATCH_SECONDS = 5
 FOUND = 3  # the command succeeded and found what it looks for
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
@@ -40,33 +45,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
-TopologyName = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="The topology's name.")]
-OneOrAll = Annotated[str, typer.Argument(metavar="TOPOLOGY", help="One topology; by default all.")]
-Reason = Annotated[str, typer.Option(help="The reason; recorded in the ledger.")]
-Master = Annotated[
-    str, typer.Option(help="For spark-submit; by default that of spark-defaults.conf.")
-]
-SparkConf = Annotated[
-    list[str] | None, typer.Option(metavar="KEY=VALUE", help="For spark-submit; never a secret.")
-]
-Timeout = Annotated[
-    int, typer.Option(metavar="SECONDS", help="How long to wait for the turn of a txid.")
-]
-Module = Annotated[
-    str, typer.Option(help="The topology's module, if it is not the one in the ledger.")
-]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
-
-class NotPossible(Exception):
-    """Something that a command needs is missing on this host.
-
-    Unlike the errors of the protocol it has no code, because it is never stored in the ledger.
-    """
-
-
-WATCH = "--watch"
 _SECONDS = re.compile(r"\d*\.?\d+")
 
 
@@ -75,29 +54,44 @@ class _Watchable(TyperCommand):
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         following = [*args[1:], ""][: len(args)]
-        found = [
-            f"{WATCH}={WATCH_SECONDS}" if one == WATCH and not _SECONDS.fullmatch(after) else one
-            for one, after in zip(args, following, strict=True)
+        words = [
+            f"{WATCH}={WATCH_SECONDS}" if word == WATCH and not _SECONDS.fullmatch(after) else word
+            for word, after in zip(args, following, strict=True)
         ]
-        return super().parse_args(ctx, found)
+        return super().parse_args(ctx, words)
 
 
 def verb(*examples: str) -> Callable[[Verb], Verb]:
-    """Register a command with its examples; print errors of this package without a traceback."""
+    """Register a command with its examples; print errors of this package without a traceback.
+
+    A parameter whose type is a group of options (options.py) is made of the group's fields.
+    """
 
     def register(function: Verb) -> Verb:
+        signature = inspect.signature(function, eval_str=True)
+        groups: dict[str, Any] = {
+            name: parameter.annotation
+            for name, parameter in signature.parameters.items()
+            if is_dataclass(parameter.annotation)
+        }
+
         @wraps(function)
-        def run(*arguments: Any, **options: Any) -> None:
+        def run(**given: Any) -> None:
             _escape_unencodable_output()
             try:
-                function(*arguments, **options)
+                for name, group in groups.items():
+                    given[name] = group(*(given.pop(option.name) for option in fields(group)))
+                function(**given)
             except ReliabilityError as error:
-                warn(str(error.fill_in(**_names_of(options))))
+                warn(str(error.about(topology=given.get("topology") or "")))
                 raise typer.Exit(FAILED) from error
             except NotPossible as error:
                 warn(str(error))
                 raise typer.Exit(FAILED) from error
 
+        parameters = [option for p in signature.parameters.values() for option in _ungrouped(p)]
+        run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {option.name: option.annotation for option in parameters}
         can_watch = any(WATCH in example for example in examples)
         app.command(
             help=_help_of(function),
@@ -109,9 +103,17 @@ def verb(*examples: str) -> Callable[[Verb], Verb]:
     return register
 
 
-def _names_of(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a person has named, for the remedies of errors."""
-    return {name: options[name] for name in ("topology", "txid") if options.get(name)}
+def _ungrouped(parameter: inspect.Parameter) -> Iterator[inspect.Parameter]:
+    """Yield a parameter, or those that a group of options is made of."""
+    kind, group = inspect.Parameter.KEYWORD_ONLY, parameter.annotation
+    if not is_dataclass(group):
+        yield parameter.replace(kind=kind)
+        return
+    types = get_type_hints(group, include_extras=True)
+    for option in fields(group):
+        yield inspect.Parameter(
+            option.name, kind, default=option.default, annotation=types[option.name]
+        )
 
 
 def _escape_unencodable_output() -> None:
@@ -171,43 +173,19 @@ def person() -> str:
 # --- the ledger ----------------------------------------------------------------------------------
 
 
-@contextmanager
-def ledger(database: str = "", *, migrated: bool = True) -> Iterator[LedgerConnection]:
-    """Open the ledger, and check that its schema is this release's."""
-    from reliability.deployment.settings import database_dsn
-    from reliability.ledger.connection import LedgerConnection
-    from reliability.ledger.migrations import check_migrated
+def ledger(topology: str = "") -> LedgerConnection:
+    """Open the ledger, and check that its schema is this release's.
 
-    with LedgerConnection(database_dsn(database), application_name="reliability cli") as connection:
-        if migrated:
-            check_migrated(connection)
-        yield connection
+    :param topology: a name to check too
+    """
+    return open_ledger("cli", topology)
 
 
 def names(connection: LedgerConnection, topology: str) -> list[str]:
     """Return the given topology, or all topologies of this ledger."""
-    from reliability.transaction.maintain.sweep import topologies
-
     if topology:
         check_known(connection, topology)
     return [topology] if topology else topologies(connection)
-
-
-def check_known(connection: LedgerConnection, topology: str) -> None:
-    """Raise TopologyUnknown for a mistyped name.
-
-    :raises NotTheCoordinator: its ledger is another database
-    """
-    from reliability.ledger.locks import check_known
-
-    with connection.transaction() as tx:
-        check_known(tx, topology)
-
-
-def rows_of(connection: LedgerConnection, statement: str, **parameters: object) -> list[Row]:
-    """Run one named query in a transaction of its own."""
-    with connection.transaction() as tx:
-        return tx.all(statement, **parameters)
 
 
 # --- the pipeline's code -------------------------------------------------------------------------
@@ -215,8 +193,6 @@ def rows_of(connection: LedgerConnection, statement: str, **parameters: object) 
 
 def code_folders() -> list[str]:
     """Return the folders for pipeline code that is not installed: the current one and the home."""
-    from reliability.deployment.settings import home
-
     return list(dict.fromkeys([os.getcwd(), str(home())]))
 
 
@@ -228,8 +204,6 @@ def topology_from_code(
     :param connection: None if the module is given
     :raises TopologyNotFound: the module cannot be imported here, or does not define it
     """
-    from reliability.deployment.topologies import load_topology
-
     # Last, so that a local file calendar.py does not shadow Python's module.
     sys.path += [folder for folder in code_folders() if folder not in sys.path]
     if connection is not None:
@@ -245,8 +219,7 @@ def topology_from_code(
 
 def module_of(connection: LedgerConnection, topology: str) -> str:
     """Return the module that is recorded in the ledger."""
-    check_known(connection, topology)
-    (row,) = rows_of(connection, "topology_details", topology=topology)
+    row = connection.one("topology_details", topology=topology)
     if not row["module"]:
         raise TopologyNotFound(
             f"the ledger does not know the module of {topology}: its process function names none",

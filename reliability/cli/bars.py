@@ -3,20 +3,24 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterable, Iterator, Sized
 from contextlib import contextmanager
-from datetime import timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from reliability.cli.output import format_span
+from rich.console import Console, Group
+from rich.live import Live
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    TaskID,
+    TextColumn,
+    TimeElapsedColumn,
+)
+
 from reliability.cli.terminal import console
-from reliability.core.progress import StateProgress
+from reliability.core.progress import StateProgress, TxidProgress
 from reliability.core.texts import printable
-
-if TYPE_CHECKING:
-    from rich.console import Console, Group
-    from rich.progress import Progress, TaskID
 
 Item = TypeVar("Item")
 
@@ -34,8 +38,6 @@ def followed(items: Iterable[Item], doing: str, what: str = "runs") -> Iterator[
 
 
 def _bar(err: Console) -> Progress:
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
     return Progress(
         TextColumn("{task.description}"),
         BarColumn(bar_width=20),
@@ -82,70 +84,70 @@ def states_followed(doing: str) -> Iterator[StateProgress]:
 # --- txids ---------------------------------------------------------------------------------------
 
 
-class TxidProgress:
-    """How many txids of a replay are done, and what runs now; it may be told by several threads.
-
-    On a terminal that is a bar, and a line for each txid at work. Elsewhere each message is a line,
-    unless the txid's last one was the same.
-    """
+class TxidLines(TxidProgress):
+    """Prints what becomes of txids: each message is a line, unless the txid's last was the same."""
 
     def __init__(self, txids: int, err: Console) -> None:
-        self._txids = txids
+        self._total, self._done = txids, 0
         self._err = err
-        self._done = 0
-        self._now: dict[int, tuple[str, float]] = {}
+        self._last: dict[int, str] = {}
         self._lock = threading.Lock()
-        self.bar = _bar(err)
-        self._task = self.bar.add_task("replay", total=txids, what="txids")
 
     def expect(self, txids: int) -> None:
-        """Note how many there are; some that were asked for may have nothing to replay."""
-        self._txids = txids
-        self.bar.update(self._task, total=txids)
+        self._total = txids
 
-    def say(self, text: str, txid: int = 0) -> None:
-        """Tell what has happened or what is waited for, with a txid or all of them."""
-        text = printable(text)
+    def say(self, text: str, txid: int) -> None:
         with self._lock:
-            before, _ = self._now.get(txid, ("", 0.0))
-            if before == text:  # still waiting for the same thing
-                return
-            self._now[txid] = text, time.monotonic()
-            if not self._err.is_terminal:
-                self._err.print(text)
+            if self._last.get(txid) != text:  # otherwise it still waits for the same thing
+                self._last[txid] = text
+                self._err.print(printable(text))
 
     def done(self, txid: int) -> None:
-        """Count a txid as done."""
         with self._lock:
             self._done += 1
-            self._now.pop(txid, None)
-            self.bar.update(self._task, completed=self._done)
-            if not self._err.is_terminal:
-                self._err.print(f"{self._done} of {self._txids} txids are done")
+            self._err.print(f"{self._done} of {self._total} txids are done")
+
+
+class TxidBar(TxidProgress):
+    """A bar that counts the txids that are done, and a line for each one at work."""
+
+    def __init__(self, txids: int, err: Console) -> None:
+        self._bar = _bar(err)
+        self._task = self._bar.add_task("replay", total=txids, what="txids")
+        text = TextColumn("{task.description}", markup=False)
+        self._now = Progress(TimeElapsedColumn(), text, console=err)
+        self._lines: dict[int, tuple[str, TaskID]] = {}
+        self._lock = threading.Lock()
+
+    def expect(self, txids: int) -> None:
+        self._bar.update(self._task, total=txids)
+
+    def say(self, text: str, txid: int) -> None:
+        with self._lock:
+            if self._lines.get(txid, ("",))[0] != text:
+                self._forget(txid)
+                self._lines[txid] = text, self._now.add_task(printable(text), total=None)
+
+    def done(self, txid: int) -> None:
+        with self._lock:
+            self._forget(txid)
+            self._bar.advance(self._task)
+
+    def _forget(self, txid: int) -> None:
+        if txid in self._lines:
+            self._now.remove_task(self._lines.pop(txid)[1])
 
     def __rich__(self) -> Group:
-        from rich.console import Group
-        from rich.text import Text
-
-        with self._lock:
-            now = sorted(self._now.items())
-        ages = [timedelta(seconds=time.monotonic() - since) for _, (_, since) in now]
-        lines = [
-            Text(f"{format_span(age):>9}  {text}", no_wrap=True, overflow="ellipsis")
-            for (_, (text, _)), age in zip(now, ages, strict=True)
-        ]
-        return Group(self.bar.get_renderable(), *lines)
+        return Group(self._bar, self._now)
 
 
 @contextmanager
 def txids_followed(txids: int) -> Iterator[TxidProgress]:
     """Show the progress of a replay on stderr."""
-    from rich.live import Live
-
     err = console(stderr=True)
-    progress = TxidProgress(txids, err)
     if not err.is_terminal:
-        yield progress
+        yield TxidLines(txids, err)
         return
-    with Live(progress, console=err, transient=True, refresh_per_second=4):
-        yield progress
+    bar = TxidBar(txids, err)
+    with Live(bar, console=err, transient=True, refresh_per_second=4):
+        yield bar

@@ -10,22 +10,28 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timezone
 from enum import Enum
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import which
 from typing import TYPE_CHECKING, Any
 
-import typer
-
-from reliability.cli.app import FAILED, AsJson, NotPossible, ledger, rows_of, verb
-from reliability.cli.output import print_json, print_table
-from reliability.core.errors import ReliabilityError, RightMissing
+from reliability.cli import options
+from reliability.cli.app import FAILED, ledger, verb
+from reliability.cli.parts import Table, answer
+from reliability.core.definitions import WARM
+from reliability.core.errors import EngineUnavailable, NotPossible, ReliabilityError, RightMissing
+from reliability.core.leases import Leases
 from reliability.core.names import DISTRIBUTION
-from reliability.core.txids import format_ranges, with_verb
+from reliability.deployment.settings import database_dsn
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.migrations import ENCODINGS, check_migrated
+from reliability.states.tables import check_rights
+from reliability.transaction.inspect.overview import for_a_person, overviews
+from reliability.transaction.topology.declare import tables_of
 
 if TYPE_CHECKING:
-    from reliability.cli.airflow import Airflow
-    from reliability.ledger.connection import LedgerConnection
+    from reliability.deployment.airflow_api import Airflow
 
 HOUSEKEEPING = "reliability_housekeeping"
 MIN_POSTGRES = 150000  # UNIQUE NULLS NOT DISTINCT
@@ -42,46 +48,32 @@ class CheckStatus(str, Enum):
     FAIL = "FAIL"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class CheckResult:
     """The result of one check, and what to do about it."""
 
-    check: str
     verdict: CheckStatus
+    check: str
     what: str
     todo: str = ""
 
 
-def _ok(check: str, what: str) -> CheckResult:
-    return CheckResult(check=check, verdict=CheckStatus.OK, what=what)
-
-
-def _warning(check: str, what: str, todo: str) -> CheckResult:
-    return CheckResult(check=check, verdict=CheckStatus.WARNING, what=what, todo=todo)
-
-
-def _fail(check: str, what: str, todo: str) -> CheckResult:
-    return CheckResult(check=check, verdict=CheckStatus.FAIL, what=what, todo=todo)
+_ok = partial(CheckResult, CheckStatus.OK)
+_warning = partial(CheckResult, CheckStatus.WARNING)
+_fail = partial(CheckResult, CheckStatus.FAIL)
 
 
 @verb("reliability doctor", "reliability doctor --json")
-def doctor(as_json: AsJson = False) -> None:
+def doctor(as_json: options.AsJson = False) -> None:
     """Check this host, its databases and the topologies, and print what to do.
 
     Exits with 1 if a check fails. Run it on each host, as the user that runs tasks there.
     """
-    findings = [*_host(), *_databases()]
-    if as_json:
-        print_json(findings)
-    else:
-        print_table(
-            "",
-            dict.fromkeys(("", "check", "what", "what to do"), "left"),
-            [(one.verdict.value, one.check, one.what, one.todo) for one in findings],
-            coloured=[""],
-        )
-    if any(one.verdict is CheckStatus.FAIL for one in findings):
-        raise typer.Exit(FAILED)
+    results = [*_host(), *_databases()]
+    rows = [(result.verdict.value, result.check, result.what, result.todo) for result in results]
+    page = Table(("", "check", "what", "what to do"), rows, coloured=[""])
+    has_failed = any(result.verdict is CheckStatus.FAIL for result in results)
+    answer(results, [page], as_json=as_json, code=FAILED if has_failed else 0)
 
 
 # --- this host -----------------------------------------------------------------------------------
@@ -133,7 +125,7 @@ def _private(check: str, path: Path, why: str) -> CheckResult:
 
 
 def _spark() -> CheckResult:
-    from reliability.spark.submit import find_spark_submit
+    from reliability.spark.driver_environment import find_spark_submit
 
     program = find_spark_submit()
     if program is None:
@@ -151,8 +143,8 @@ def _pyspark() -> Iterator[CheckResult]:
 
 def _java() -> CheckResult:
     """Check the Java that spark-submit would use."""
+    from reliability.spark.driver_environment import driver_environment
     from reliability.spark.java import JAVAS
-    from reliability.spark.submit import driver_environment
 
     environment = driver_environment(os.environ)
     home = environment.get("JAVA_HOME")
@@ -166,15 +158,13 @@ def _java() -> CheckResult:
         return _warning("Java", "not found", f"{todo}; only hosts that submit need it")
     match = _JAVA.search(asked.stderr + asked.stdout)
     if match is None or int(match[1]) not in JAVAS:
-        said = f"version {match[1]}" if match else "does not start"
-        return _fail("Java", f"{program}: {said}", todo)
+        problem = f"version {match[1]}" if match else "does not start"
+        return _fail("Java", f"{program}: {problem}", todo)
     return _ok("Java", f"{match[1]}, {program}")
 
 
 def _engine() -> CheckResult:
     """Check the warm engine; the ledger does not know which topologies choose it."""
-    from reliability.core.definitions import WARM
-    from reliability.core.errors import EngineUnavailable
     from reliability.spark.engine_socket import check_engine, socket_path
 
     check = "warm engine"
@@ -182,10 +172,10 @@ def _engine() -> CheckResult:
     if not is_chosen and not socket_path().exists():
         return _ok(check, 'none runs; only topologies with engine="warm" need one')
     try:
-        found = check_engine()
+        engine = check_engine()
     except EngineUnavailable as error:
-        return _fail(check, error.what, error.remedy)
-    return _ok(check, f"{found['application_id']} on {found['master']}, pid {found['pid']}")
+        return _fail(check, error.message, error.what_to_do)
+    return _ok(check, f"{engine['application_id']} on {engine['master']}, pid {engine['pid']}")
 
 
 # --- databases -----------------------------------------------------------------------------------
@@ -195,7 +185,7 @@ def _databases() -> Iterator[CheckResult]:
     yield from _database("")
     try:
         with ledger() as connection:
-            others = [row["database"] for row in rows_of(connection, "databases_of_topologies")]
+            others = [row["database"] for row in connection.all("participants", topology=None)]
             topologies = list(_topologies(connection))
             kept = list(_housekeeping(connection))
     except ReliabilityError:  # reported above
@@ -208,21 +198,19 @@ def _databases() -> Iterator[CheckResult]:
 
 def _database(database: str) -> Iterator[CheckResult]:
     """Check one database: the ledger's own, or a target database."""
-    from reliability.transaction.topology.databases import format_database, naming_another_database
-
-    where = f"database {format_database(database)}"
+    where = f"database {database or 'of the ledger'}"
     asked: Sequence[Callable[[LedgerConnection, str], Iterator[CheckResult]]] = (_server, _migrated)
     try:
-        with naming_another_database(database), ledger(database, migrated=False) as connection:
+        with LedgerConnection(database_dsn(database), "reliability cli", database) as connection:
             for ask in asked:
                 yield from ask(connection, where)
     except ReliabilityError as error:
-        yield _fail(where, f"[{error.code}] {error.what}", error.remedy)
+        yield _fail(where, f"[{error.code}] {error.message}", error.what_to_do)
 
 
 def _server(connection: LedgerConnection, where: str) -> Iterator[CheckResult]:
     before = datetime.now(timezone.utc)
-    (facts,) = rows_of(connection, "server_facts")
+    facts = connection.one("server_facts")
     after = datetime.now(timezone.utc)
     what = f"Postgres {facts['version']}, {facts['database']} as {facts['role']}"
     if facts["version_number"] < MIN_POSTGRES:
@@ -250,12 +238,7 @@ def _may_create(where: str, facts: Any) -> CheckResult:
         return _ok(check, "may create schemas and tables")
     todo = 'only states in a new schema, or without table="schema.table", need it: '
     what = f"may not create {' or '.join(lacks)}"
-    return CheckResult(
-        check=check,
-        verdict=CheckStatus.OK,
-        what=what,
-        todo=todo + " ".join(grants[one] for one in lacks),
-    )
+    return _ok(check, what, todo + " ".join(grants[kind] for kind in lacks))
 
 
 def _clock(where: str, before: datetime, there: datetime, after: datetime) -> CheckResult:
@@ -274,14 +257,12 @@ def _durability(where: str, facts: Any) -> CheckResult:
         todo = "switch it on: a power failure may lose commits or corrupt the cluster"
         return _fail(check, f"{' and '.join(off)} off", todo)
     if facts["synchronous_commit"] in ("off", "local"):
-        said = f"synchronous_commit is {facts['synchronous_commit']}"
-        return _ok(check, f"{said}; every transaction of the ledger switches it on")
+        setting = f"synchronous_commit is {facts['synchronous_commit']}"
+        return _ok(check, f"{setting}; every transaction of the ledger switches it on")
     return _ok(check, f"fsync on, synchronous_commit {facts['synchronous_commit']}")
 
 
 def _encoding(where: str, encoding: str) -> CheckResult:
-    from reliability.ledger.migrations import ENCODINGS
-
     check = f"{where}: encoding"
     todo = "to store every character, create a database with ENCODING 'UTF8' TEMPLATE template0"
     if encoding not in ENCODINGS:
@@ -296,12 +277,10 @@ def _encoding(where: str, encoding: str) -> CheckResult:
 
 
 def _migrated(connection: LedgerConnection, where: str) -> Iterator[CheckResult]:
-    from reliability.ledger.migrations import check_migrated
-
     check_migrated(connection)
     yield _ok(f"{where}: ledger", "is migrated")
     yield _may_change(connection, f"{where}: rights")
-    (timeline,) = rows_of(connection, "server_timeline")
+    timeline = connection.one("server_timeline")
     if timeline["now"] is None:
         what = "the server does not report its timeline: a restore or failover is not detected"
         yield _warning(f"{where}: timeline", what, "after one, run `reliability restored`")
@@ -309,13 +288,10 @@ def _migrated(connection: LedgerConnection, where: str) -> Iterator[CheckResult]
 
 def _may_change(connection: LedgerConnection, check: str) -> CheckResult:
     """Check what staging, committing and replaying need in the tables that are there."""
-    from reliability.states.tables import check_rights
-    from reliability.transaction.topology.declare import tables_of
-
     with connection.transaction() as tx:
         tables = [
             table
-            for row in tx.all("all_state_definitions")
+            for row in tx.all("state_definitions", topology=None)
             for table in tables_of(row["topology"], [row["definition"]])
         ]
     try:
@@ -332,7 +308,7 @@ def _may_change(connection: LedgerConnection, check: str) -> CheckResult:
 
 def _housekeeping(connection: LedgerConnection) -> Iterator[CheckResult]:
     """The ledger does not record sweeps; report what one would have found, and ask Airflow."""
-    from reliability.cli.airflow import URL, Airflow
+    from reliability.deployment.airflow_api import URL, Airflow
 
     yield _left_behind(connection)
     url = os.environ.get(URL, "")
@@ -348,7 +324,7 @@ def _housekeeping(connection: LedgerConnection) -> Iterator[CheckResult]:
 
 def _components(url: str) -> CheckResult:
     """Ask for the components' health, which Airflow tells without a token."""
-    from reliability.cli.airflow import URL, Airflow
+    from reliability.deployment.airflow_api import URL, Airflow
 
     check = "Airflow's components"
     todo = "restart what has died; in a clone of this project: make up"
@@ -375,51 +351,22 @@ def _housekeeping_dag(airflow: Airflow) -> CheckResult:
 
 
 def _left_behind(connection: LedgerConnection) -> CheckResult:
-    from reliability.core.leases import Leases
-
-    (row,) = rows_of(connection, "left_behind", silence=Leases().request + 300)
-    found = [f"{count} {name.replace('_', ' ')}" for name, count in row.items() if count]
-    if found:
+    row = connection.one("left_behind", silence=Leases().request + 300)
+    overdue = [f"{count} {name.replace('_', ' ')}" for name, count in row.items() if count]
+    if overdue:
         todo = f"airflow dags unpause {HOUSEKEEPING}, or run `reliability sweep` every minute"
-        return _warning("housekeeping", f"no sweep has run: {', '.join(found)}", todo)
+        return _warning("housekeeping", f"no sweep has run: {', '.join(overdue)}", todo)
     how = f"`airflow dags list-runs {HOUSEKEEPING}` shows when it ran last"
     return _ok("housekeeping", f"nothing is overdue; {how}")
 
 
 def _topologies(connection: LedgerConnection) -> Iterator[CheckResult]:
     with connection.transaction() as tx:
-        for row in tx.all("topology_status", topology=None):
-            yield from _topology(tx, row)
-
-
-def _topology(tx: Any, row: Any) -> Iterator[CheckResult]:
-    from reliability.ledger.read_rows import blocked_of
-    from reliability.transaction.inspect.intervals import (
-        NEVER_EMITTED,
-        format_counts,
-        intervals_without_commit,
-    )
-
-    name = row["topology"]
-    check = f"topology {name}"
-    held = tx.all("held_txids", topology=name)
-    blocked = blocked_of(tx.first("blocked_txid", topology=name, below=row["next_txid"]))
-    findings = []
-    if row["paused_reason"]:
-        findings.append(
-            _warning(check, f"paused: {row['paused_reason']}", f"reliability resume {name}")
-        )
-    for one in held:
-        what = f"{with_verb(format_ranges(one['txids']))} held: {one['reason']}"
-        findings.append(_warning(check, what, f"reliability release {name}"))
-    if blocked is not None and not held:
-        error = blocked.error().fill_in(topology=name)
-        findings.append(_warning(check, error.what, error.remedy))
-    intervals = intervals_without_commit(tx, name)
-    lacking = format_counts(intervals.counts)
-    if not NEVER_EMITTED.isdisjoint(intervals.counts):
-        findings.append(_warning(check, lacking, f"`reliability lag {name}` lists them"))
-    unknown = intervals.unknown and f"expected intervals unknown: {intervals.unknown}"
-    committed = f"{row['curr_txid'] - 1} txids committed"
-    said = "; ".join(filter(None, (committed, lacking, unknown)))
-    yield from findings or [_ok(check, said)]
+        topologies = overviews(tx)
+    for overview in topologies:
+        check, notes = f"topology {overview.topology}", list(for_a_person(overview))
+        urgent = [note.text for note in notes if note.is_urgent]
+        yield from (_warning(check, text) for text in urgent)
+        if not urgent:
+            others = [f"{overview.committed} txids committed", *(note.text for note in notes)]
+            yield _ok(check, "; ".join(others))

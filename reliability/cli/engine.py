@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import replace
 from enum import Enum
 from typing import Annotated
 
 import typer
 
-from reliability.cli.app import AsJson, Master, NotPossible, SparkConf, verb
+from reliability.cli import options
+from reliability.cli.app import verb
 from reliability.cli.output import print_json
 from reliability.cli.terminal import say
+from reliability.core.errors import NotPossible
 
 STOP_SECONDS = 60
 POLL_INTERVAL_SECONDS = 0.1
@@ -36,9 +37,9 @@ def engine(
         EngineAction,
         typer.Argument(help="`run` goes on until it is stopped, for a service manager or nohup."),
     ],
-    master: Master = "",
-    conf: SparkConf = None,
-    as_json: AsJson = False,
+    master: options.Master = "",
+    conf: options.Conf = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Run the warm engine of this host and user, say how it is, or stop it.
 
@@ -56,10 +57,10 @@ def engine(
 
 def _run(master: str, conf: list[str]) -> None:
     """Become spark-submit, so that a service manager watches and ends the JVM itself."""
-    from reliability.cli.replay import submit_options
-    from reliability.spark.warm_submit import engine_command
+    from reliability.cli.replay import spark_submit
+    from reliability.spark.launch import engine_command
 
-    submit = replace(submit_options(master, conf), code=())  # each step brings its own
+    submit = spark_submit(master, conf)  # each step brings its own code
     command = engine_command(submit)
     os.execve(command[0], command, submit.environment())
 

@@ -3,37 +3,25 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from collections.abc import Iterator, Sequence
+from typing import Annotated
 
 import typer
 
-from reliability.cli.app import (
-    AsJson,
-    Master,
-    Module,
-    Reason,
-    SparkConf,
-    Timeout,
-    TopologyName,
-    Yes,
-    check_asked,
-    check_known,
-    ledger,
-    person,
-    verb,
-    warn,
-)
-from reliability.cli.output import commands_to_clear, plain_run, print_json
-from reliability.cli.replay import Replays, print_replayed
-from reliability.cli.select import Selected, with_intervals
-from reliability.cli.terminal import say
+from reliability.cli import options
+from reliability.cli.app import check_asked, ledger, person, verb, warn
+from reliability.cli.output import commands_to_clear, plain
+from reliability.cli.parts import Line, answer
+from reliability.cli.replay import Replays, lines_of
 from reliability.core.txids import format_txids, with_noun
-
-if TYPE_CHECKING:
-    from reliability.cli.replay_run import ReplayResult
-    from reliability.ledger.connection import LedgerConnection
-    from reliability.transaction.correct.exclude import ItemOfTxids
+from reliability.deployment.settings import home
+from reliability.ledger.connection import LedgerConnection
+from reliability.spouts.file_names import identity_of_file
+from reliability.transaction.correct.exclude import ItemOfTxids, check_exclusion, find_item
+from reliability.transaction.correct.exclude import exclude as exclude_item
+from reliability.transaction.correct.exclude import include as include_item
+from reliability.transaction.inspect.select import Selected, with_intervals
+from reliability.transaction.replay import ReplayResult
 
 Item = Annotated[
     str,
@@ -46,18 +34,13 @@ Item = Annotated[
     "reliability exclude shop 2013-02/part-7.csv --reason 'its prices are in pence'",
 )
 def exclude(
-    topology: TopologyName,
+    topology: options.Topology,
     file: Item,
-    reason: Reason,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only report what would change.")
-    ] = False,
-    yes: Yes = False,
-    master: Master = "",
-    conf: SparkConf = None,
-    timeout: Timeout = 3600,
-    module: Module = "",
-    as_json: AsJson = False,
+    reason: options.Reason,
+    spark: options.Spark,
+    dry_run: options.DryRun = False,
+    yes: options.Yes = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Leave one file out of its txid, and out of everything later, until `reliability include`.
 
@@ -65,42 +48,47 @@ def exclude(
     what that would change. If the txid has not committed, the runs to clear are printed. Without
     --yes, it asks before Spark runs.
     """
-    from reliability.transaction.correct.exclude import check_exclusion
-    from reliability.transaction.correct.exclude import exclude as exclude_item
-
-    with ledger() as connection:
-        check_known(connection, topology)
+    with ledger(topology) as connection:
         item = _find(connection, topology, file)
         found = check_exclusion(connection, topology, item)
-        replays = Replays(connection, topology, module, timeout, master, conf or [])
-        if found.to_replay:  # nothing is recorded if Spark is missing here
-            replays.submit()
-        if dry_run:
+        selected = with_intervals(connection, topology, found.to_replay)
+        # nothing is recorded if Spark is missing here
+        run = Replays(connection, topology, spark, selected) if found.to_replay else None
+        done: Sequence[ReplayResult] = ()
+        if dry_run and run:
             without = frozenset({item})
-            done = replays.run(found.to_replay, f"without {item}", is_dry_run=True, without=without)
-        else:
+            request = run.request(reason=f"without {item}", is_dry_run=True, without=without)
+            done = run.replay(request).results
+        elif not dry_run:
             check_asked(_says(topology, found), *_question(found), yes=yes)
             found = exclude_item(connection, topology, item, reason, person())
-            done = _take_out(replays, found, reason)
-        selected = with_intervals(connection, topology, found.to_replay)
-    _print_excluded(selected, found, done, dry_run=dry_run, as_json=as_json)
+            if run:
+                done = _take_out(run, selected, item, reason)
+    document = {
+        "topology": topology,
+        "item": item,
+        "is_dry_run": dry_run,
+        "replayed": done,
+        "to_clear": found.to_clear,
+    }
+    lines = _excluded(selected, found, done, dry_run=dry_run)
+    answer(document, map(Line, lines), as_json=as_json)
+    if not (dry_run or found.to_clear or found.to_replay):
+        _warn_if_absent(item)
 
 
-def _take_out(replays: Replays, found: ItemOfTxids, reason: str) -> list[ReplayResult]:
+def _take_out(run: Replays, selected: Selected, item: str, reason: str) -> Sequence[ReplayResult]:
     try:
-        return replays.run(found.to_replay, reason)
+        return run.replay(run.request(reason=reason)).results
     except BaseException:
         warn(
-            f"{found.item} is excluded, and the tables still contain it: run `reliability replay "
-            f"{replays.topology} {format_txids(found.to_replay)}`"
+            f"{item} is excluded, and the tables still contain it: run `reliability replay "
+            f"{selected.topology} {format_txids(selected.txids)}`"
         )
         raise
 
 
 def _find(connection: LedgerConnection, topology: str, file: str) -> str:
-    from reliability.spouts.file_names import identity_of_file
-    from reliability.transaction.correct.exclude import find_item
-
     return find_item(connection, topology, file, identity_of_file(file))
 
 
@@ -119,75 +107,49 @@ def _says(topology: str, found: ItemOfTxids) -> str:
     return f"{found.item}: no txid of {topology} has it."
 
 
-def _print_excluded(
-    selected: Selected,
-    found: ItemOfTxids,
-    replayed: list[ReplayResult],
-    *,
-    dry_run: bool,
-    as_json: bool,
-) -> None:
-    topology = selected.topology
-    if as_json:
-        return print_json(
-            {
-                "topology": topology,
-                "item": found.item,
-                "is_dry_run": dry_run,
-                "replayed": replayed,
-                "to_clear": [plain_run(run) for run in found.to_clear],
-            }
-        )
-    print_replayed(selected, replayed, is_dry_run=dry_run)
+def _excluded(
+    selected: Selected, found: ItemOfTxids, results: Sequence[ReplayResult], *, dry_run: bool
+) -> Iterator[str]:
+    topology, item = selected.topology, found.item
+    yield from lines_of(selected, results, is_dry_run=dry_run)
     if dry_run:
-        say(_says(topology, found))
+        yield _says(topology, found)
         return
-    say(
-        f"{found.item} is excluded from {topology}: `reliability include {topology} "
-        f"{shlex.quote(found.item)} --reason '…'` "
-        "takes it in again"
-    )
-    _print_runs_to_clear(found)
+    back = f"`reliability include {topology} {shlex.quote(item)} --reason '…'`"
+    yield f"{item} is excluded from {topology}: {back} takes it in again"
+    yield from _runs_to_clear(found)
     if not found.to_clear and not found.to_replay:
-        say(f"No txid has it. If a run failed because of it: reliability resume-runs {topology}")
-        _warn_if_absent(found.item)
+        yield f"No txid has it. If a run failed because of it: reliability resume-runs {topology}"
 
 
-def _print_runs_to_clear(found: ItemOfTxids) -> None:
+def _runs_to_clear(found: ItemOfTxids) -> Iterator[str]:
     if found.to_clear:
-        say("Clear the runs whose txids have not committed yet, in order:")
-    for line in commands_to_clear(found.to_clear):
-        say(line)
+        yield "Clear the runs whose txids have not committed yet, in order:"
+        yield from commands_to_clear(found.to_clear)
 
 
 def _warn_if_absent(item: str) -> None:
-    from reliability.deployment.settings import home
-
     if "://" not in item and not (home() / item).exists():
         warn(f"there is no file {item} now; check the name")
 
 
 @verb("reliability include shop 2013-02/part-7.csv --reason 'the supplier confirmed its prices'")
-def include(topology: TopologyName, file: Item, reason: Reason, as_json: AsJson = False) -> None:
+def include(
+    topology: options.Topology, file: Item, reason: options.Reason, as_json: options.AsJson = False
+) -> None:
     """Take an excluded file in again, and print what processes it; no table changes by itself."""
-    from reliability.transaction.correct.exclude import include as include_item
-
-    with ledger() as connection:
-        check_known(connection, topology)
+    with ledger(topology) as connection:
         item = _find(connection, topology, file)
         found = include_item(connection, topology, item, reason, person())
-    if as_json:
-        return print_json(
-            {
-                "topology": topology,
-                "item": item,
-                "to_replay": format_txids(found.to_replay),
-                "to_clear": [plain_run(run) for run in found.to_clear],
-            }
-        )
-    say(f"{item} is no longer excluded from {topology}.")
+    to_replay = format_txids(found.to_replay)
+    document = {"topology": topology, **plain(found), "to_replay": to_replay}
+    answer(document, map(Line, _included(topology, found)), as_json=as_json)
+
+
+def _included(topology: str, found: ItemOfTxids) -> Iterator[str]:
+    yield f"{found.item} is no longer excluded from {topology}."
     if found.to_replay:
-        say(f"Next: reliability replay {topology} {format_txids(found.to_replay)}")
-    _print_runs_to_clear(found)
+        yield f"Next: reliability replay {topology} {format_txids(found.to_replay)}"
+    yield from _runs_to_clear(found)
     if not found.to_clear and not found.to_replay:
-        say("No txid has it; the next run of its interval emits it.")
+        yield "No txid has it; the next run of its interval emits it."

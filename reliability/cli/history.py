@@ -3,45 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated, Any
 
 import typer
 
-from reliability.cli.app import (
-    FOUND,
-    AsJson,
-    OneOrAll,
-    TopologyName,
-    check_known,
-    ledger,
-    names,
-    verb,
-    warn,
-)
+from reliability.cli import options
+from reliability.cli.app import FOUND, ledger, names, verb, warn
 from reliability.cli.bars import states_followed
-from reliability.cli.different_rows import DiffFile, check_target, rows_into
-from reliability.cli.output import (
-    format_differences,
-    format_value,
-    plain,
-    print_json,
-    print_line,
-    print_table,
-)
-from reliability.cli.select import FileOption, IntervalOption, check_selection, select_txids
-from reliability.cli.terminal import say
+from reliability.cli.output import format_differences, format_value, plain
+from reliability.cli.parts import Line, Part, Table, answer, right
 from reliability.core.difference import format_cell, format_row
 from reliability.core.errors import ReliabilityError
-
-if TYPE_CHECKING:
-    from reliability.ledger.connection import LedgerConnection
-    from reliability.transaction.correct.repair import Repaired
-    from reliability.transaction.inspect.explain import Explanation
-    from reliability.transaction.inspect.verify import Verified
-
+from reliability.ledger.connection import LedgerConnection
+from reliability.transaction.correct.repair import Repaired, repair
+from reliability.transaction.inspect.explain import Explanation
+from reliability.transaction.inspect.explain import explain as explain_row
+from reliability.transaction.inspect.verify import Verified, record_repaired, record_verified
+from reliability.transaction.inspect.verify import verify as verify_tables
+from reliability.transaction.maintain.compaction import compact as compact_states
 
 # --- explain -------------------------------------------------------------------------------------
 
@@ -52,38 +32,32 @@ if TYPE_CHECKING:
     "reliability explain shop revenue_by_day day=2026-01-02 --interval 2026-01",
 )
 def explain(
-    topology: TopologyName,
+    topology: options.Topology,
     state: Annotated[str, typer.Argument(metavar="STATE")],
+    contents: options.Contents,
     key: Annotated[
         list[str] | None,
         typer.Argument(metavar="COLUMN=VALUE", help="The row's key; COLUMN alone means NULL."),
     ] = None,
-    interval: IntervalOption = "",
-    file: FileOption = "",
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show a row of a state's table, what each txid contributed to it, and for which run.
 
     With --interval or --file, only what the txids of that interval or file contributed.
     """
-    from reliability.transaction.inspect.explain import explain
-
-    check_selection("", interval, file, optional=True)
     with ledger() as connection:
-        found = explain(connection, topology, state, read_key(key or []))
-        if interval or file:
-            own = select_txids(connection, topology, "", interval, file)
-            own.show()
-            found = replace(
-                found,
+        explanation = explain_row(connection, topology, state, read_key(key or []))
+        if contents:
+            selected = contents.select(connection, topology)
+            explanation = replace(
+                explanation,
                 contributions=tuple(
-                    one for one in found.contributions if one.attempt.txid in own.intervals
+                    contribution
+                    for contribution in explanation.contributions
+                    if contribution.attempt.txid in selected.intervals
                 ),
             )
-    if as_json:
-        print_json(found)
-    else:
-        _print_explanation(found)
+    answer(explanation, _explanation(explanation), as_json=as_json)
 
 
 def read_key(parts: Sequence[str]) -> dict[str, str | None]:
@@ -96,37 +70,29 @@ def read_key(parts: Sequence[str]) -> dict[str, str | None]:
     return {name: value if equals else None for name, equals, value in pairs}
 
 
-def _print_explanation(found: Explanation) -> None:
-    if found.row is not None:
-        print_line(f"now: {format_row(found.row)}")
+def _explanation(explanation: Explanation) -> Iterator[Part]:
+    if explanation.row is not None:
+        yield Line(f"now: {format_row(explanation.row)}")
     columns = list(
         dict.fromkeys(
             column
-            for one in found.contributions
-            for column in one.values
+            for contribution in explanation.contributions
+            for column in contribution.values
             if not column.startswith("_")
         )
     )
-    print_table(
-        "",
-        {
-            "attempt": "left",
-            "interval": "left",
-            **dict.fromkeys(columns, "right"),
-            "committed (UTC)": "left",
-            "run": "left",
-            "": "left",
-        },
+    yield Table(
+        ("attempt", "interval", *right(columns), "committed (UTC)", "run", ""),
         [
             (
-                one.attempt,
-                one.interval,
-                *(format_cell(one.values[name]) for name in columns),
-                one.committed_at,
-                one.run_id,
-                "this txid and older ones" if one.presence == "compacted" else "",
+                contribution.attempt,
+                contribution.interval,
+                *(format_cell(contribution.values[name]) for name in columns),
+                contribution.committed_at,
+                contribution.run_id,
+                "this txid and older ones" if contribution.presence == "compacted" else "",
             )
-            for one in found.contributions
+            for contribution in explanation.contributions
         ],
         empty="no txid has contributed to it",
         hide_empty=True,
@@ -144,14 +110,14 @@ def _print_explanation(found: Explanation) -> None:
     "reliability verify shop --repair --yes --reason 'an UPDATE by hand in the wrong database'",
 )
 def verify(
-    topology: OneOrAll = "",
+    diff: options.Diff,
+    topology: options.OneOrAll = "",
     repair: Annotated[
         bool, typer.Option("--repair", help="Show what a repair would change; with --yes, do it.")
     ] = False,
     reason: Annotated[str, typer.Option(help="Why it is repaired; recorded in the ledger.")] = "",
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Carry the repair out.")] = False,
-    diff: DiffFile = None,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Compute every row from the kept contributions, and compare it with its table.
 
@@ -159,168 +125,151 @@ def verify(
     one topology's tables are brought back to their contributions: changed, missing and surplus
     rows. Without --yes it only shows what would change.
     """
-    from reliability.transaction.inspect.verify import verify
-
     if repair:
         return _repair(topology, reason, diff, yes=yes, as_json=as_json)
     if yes or reason or diff:
         raise typer.BadParameter("--yes, --reason and --diff need --repair")
     with ledger() as connection:
-        found: list[tuple[str, Verified]] = []
+        results: list[tuple[str, Verified]] = []
         with states_followed("verify") as progress:
             for name in names(connection, topology):
-                verified = verify(connection, name, progress)
+                verified = verify_tables(connection, name, progress)
                 _record(connection, name, verified)
-                found += [(name, one) for one in verified]
-    if as_json:
-        print_json([{"topology": name, **plain(one)} for name, one in found])
-    else:
-        _print_verified(found)
-    if any(one.is_exact is False for _, one in found):  # None: cannot be determined
-        raise typer.Exit(FOUND)
+                results += [(name, state) for state in verified]
+    is_wrong = any(state.is_exact is False for _, state in results)  # None: cannot be determined
+    answer(
+        _by_topology(results), _verified(results), as_json=as_json, code=FOUND if is_wrong else 0
+    )
 
 
-def _repair(topology: str, reason: str, diff: Path | None, *, yes: bool, as_json: bool) -> None:
-    from reliability.transaction.correct.repair import repair
-
+def _repair(topology: str, reason: str, diff: options.Diff, *, yes: bool, as_json: bool) -> None:
     if not topology:
         raise typer.BadParameter("--repair needs a TOPOLOGY")
     if yes and not reason:
         raise typer.BadParameter("--repair --yes needs a --reason")
     if yes and diff:
         raise typer.BadParameter("rows are compared in a dry run: --diff cannot be used with --yes")
-    check_target(diff, "")
-    with ledger() as connection, ExitStack() as closing:
-        check_known(connection, topology)
-        observer = None
-        if diff:
-            observer = closing.enter_context(rows_into(connection, topology, diff, "")).observe
+    with (
+        ledger(topology) as connection,
+        diff.opened(connection, topology, dry_run=True) as rows,
+    ):
+        observer = rows.observe if rows else None
         done = repair(connection, topology, reason, dry_run=not yes, observer=observer)
         if yes:
             _record(connection, topology, None)
-    if as_json:
-        print_json({"topology": topology, "is_dry_run": not yes, **plain(done)})
-    else:
-        _print_repaired(topology, done, yes=yes)
-    if done.differences and not yes:
-        raise typer.Exit(FOUND)
+    answer(
+        {"topology": topology, "is_dry_run": not yes, **plain(done)},
+        map(Line, _repaired(topology, done, yes=yes)),
+        as_json=as_json,
+        code=FOUND if done.differences and not yes else 0,
+    )
 
 
-def _record(connection: LedgerConnection, topology: str, found: list[Verified] | None) -> None:
+def _record(connection: LedgerConnection, topology: str, verified: list[Verified] | None) -> None:
     """Let alerts know; who may only read the ledger verifies all the same."""
-    from reliability.transaction.inspect.verify_record import record_repaired, record_verified
-
     try:
-        if found is None:
+        if verified is None:
             record_repaired(connection, topology)
         else:
-            record_verified(connection, topology, found)
+            record_verified(connection, topology, verified)
     except ReliabilityError as error:
         warn(f"the result was not recorded for alerts: {error.what}")
 
 
-def _print_repaired(topology: str, done: Repaired, *, yes: bool) -> None:
+def _repaired(topology: str, done: Repaired, *, yes: bool) -> Iterator[str]:
     if not done.differences:
-        say(f"{topology}: no row differs from its contributions")
+        yield f"{topology}: no row differs from its contributions"
         return
     if yes:
-        say(f"{topology} was repaired as c={done.commit_number}. What changed:")
+        yield f"{topology} was repaired as c={done.commit_number}. What changed:"
     else:
-        say(f"A repair of {topology} would change:")
-    for line in format_differences(done.differences):
-        say(line)
+        yield f"A repair of {topology} would change:"
+    yield from format_differences(done.differences)
     if not yes:
-        say("To do it:")
-        say(f"  reliability verify {topology} --repair --yes --reason '…'")
+        yield "To do it:"
+        yield f"  reliability verify {topology} --repair --yes --reason '…'"
 
 
-def _print_verified(found: Sequence[tuple[str, Verified]]) -> None:
+def _by_topology(results: Sequence[tuple[str, Any]]) -> list[dict[str, Any]]:
+    return [{"topology": name, **plain(result)} for name, result in results]
+
+
+def _verified(results: Sequence[tuple[str, Verified]]) -> Iterator[Part]:
     counts = ("rows", "missing", "surplus", "different")
-    print_table(
-        "",
-        {
-            "topology": "left",
-            "state": "left",
-            "database": "left",
-            **dict.fromkeys(counts, "right"),
-            "exact": "left",
-        },
+    yield Table(
+        ("topology", "state", "database", *right(counts), "exact"),
         [
             (
                 topology,
-                one.state,
-                one.database or "the ledger's",
-                *(getattr(one, name) for name in counts),
-                _format_exact(one),
+                state.state,
+                state.database or "the ledger's",
+                *(getattr(state, name) for name in counts),
+                _format_exact(state),
             )
-            for topology, one in found
+            for topology, state in results
         ],
         coloured=("missing", "surplus", "different", "exact"),
         least=("database", "rows", "different", "surplus", "missing"),
     )
-    for topology, one in found:
-        for line in _what_is_wrong(one):
-            print_line(f"{topology} {one.state}: {line}")
-    for topology in sorted({topology for topology, one in found if one.is_exact is False}):
-        print_line(f"What a repair would change: reliability verify {topology} --repair")
+    for topology, state in results:
+        for line in _what_is_wrong(state):
+            yield Line(f"{topology} {state.state}: {line}")
+    for topology in sorted({topology for topology, state in results if state.is_exact is False}):
+        yield Line(f"What a repair would change: reliability verify {topology} --repair")
 
 
-def _format_exact(one: Verified) -> str:
-    if one.is_exact is None:
+def _format_exact(state: Verified) -> str:
+    if state.is_exact is None:
         return "nothing to compare it with"
-    if one.is_exact and not one.compares_values:
+    if state.is_exact and not state.compares_values:
         return "yes, in number"
-    return format_value(one.is_exact)
+    return format_value(state.is_exact)
 
 
-def _what_is_wrong(one: Verified) -> Iterator[str]:
-    yield from one.headers
-    yield from (row.describe() for row in one.examples)
+def _what_is_wrong(state: Verified) -> Iterator[str]:
+    yield from state.headers
+    yield from (row.describe() for row in state.examples)
 
 
 # --- compact -------------------------------------------------------------------------------------
 
 
 @verb("reliability compact", "reliability compact shop")
-def compact(topology: OneOrAll = "", as_json: AsJson = False) -> None:
+def compact(topology: options.OneOrAll = "", as_json: options.AsJson = False) -> None:
     """Fold contributions beyond each state's horizon to one row a key, as every sweep does.
 
     No row of a table changes. Folded contributions can no longer be replaced or rolled back.
     """
-    from reliability.transaction.maintain.compaction import compact
-
     with ledger() as connection:
         every = names(connection, topology)
         with states_followed("compact") as progress:
-            found = [
-                (name, one)
+            results = [
+                (name, state)
                 for name in every
-                for one in compact(connection, name, progress=progress)
+                for state in compact_states(connection, name, progress=progress)
             ]
-    if as_json:
-        return print_json([{"topology": name, **plain(one)} for name, one in found])
-    print_table(
-        "",
-        {
-            "topology": "left",
-            "state": "left",
-            "compacted through": "right",
-            "txids now": "right",
-            "rows before": "right",
-            "after": "right",
-            "held up by": "left",
-        },
+    page = Table(
+        (
+            "topology",
+            "state",
+            ">compacted through",
+            ">txids now",
+            ">rows before",
+            ">after",
+            "held up by",
+        ),
         [
             (
                 name,
-                one.state,
-                str(one.through),
-                one.txids,
-                one.rows_before,
-                one.rows_after,
-                f"txid {one.held_up_by}" if one.held_up_by is not None else "",
+                state.state,
+                str(state.through),
+                state.txids,
+                state.rows_before,
+                state.rows_after,
+                f"txid {state.held_up_by}" if state.held_up_by is not None else "",
             )
-            for name, one in found
+            for name, state in results
         ],
         empty="no state has a horizon: all contributions are kept",
     )
+    answer(_by_topology(results), [page], as_json=as_json)

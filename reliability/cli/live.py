@@ -7,28 +7,17 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timezone
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Any
 
 import typer
+from rich.console import Console, ConsoleOptions, Group
+from rich.live import Live
+from rich.segment import Segment
 
-from reliability.cli.app import WATCH, WATCH_SECONDS, signals_as_errors
+from reliability.cli.app import signals_as_errors
 from reliability.cli.parts import Line, Part, show
 from reliability.cli.terminal import ASIDE, console
 from reliability.core.errors import Transient
-
-if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions
-    from rich.live import Live
-
-Watch = Annotated[
-    float | None,
-    typer.Option(
-        WATCH,
-        metavar="[SECONDS]",
-        min=0.1,
-        help=f"On a terminal, show it anew every so many seconds ({WATCH_SECONDS}), until Ctrl-C.",
-    ),
-]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +27,6 @@ class _Screen:
     parts: Sequence[Part]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Any]:
-        from rich.console import Group
-        from rich.segment import Segment
-
         height = console.size.height
         lines = console.render_lines(Group(*self.parts), options.update(height=None), pad=False)
         hidden = len(lines) - height + 1
@@ -81,8 +67,6 @@ def follow(
 
 
 def _live(out: Console) -> Live:
-    from rich.live import Live
-
     return Live(console=out, screen=True, auto_refresh=False)
 
 

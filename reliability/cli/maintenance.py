@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from reliability.cli.app import FAILED, FOUND, OneOrAll, ledger, names, verb
-from reliability.cli.output import print_table
+from reliability.cli import options
+from reliability.cli.app import FAILED, FOUND, ledger, names, verb
+from reliability.cli.parts import Table, show
 from reliability.cli.terminal import say
 from reliability.core.errors import ReliabilityError
-
-if TYPE_CHECKING:
-    from reliability.ledger.connection import LedgerConnection
-    from reliability.transaction.commit.saved_checkpoint import SavedCheckpoint
-    from reliability.transaction.topology.databases import TargetDatabase
+from reliability.deployment.settings import database_dsn
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.migrations import migrate as migrate_database
+from reliability.transaction.commit.saved_checkpoint import SavedCheckpoint, read_checkpoint
+from reliability.transaction.maintain.sweep import sweep as sweep_topology
+from reliability.transaction.topology.databases import TopologyDatabases
 
 
 @verb("reliability migrate", "reliability migrate --database mart")
@@ -26,10 +28,8 @@ def migrate(
     ] = "",
 ) -> None:
     """Bring the ledger's schema up to date; safe to repeat and to run concurrently."""
-    from reliability.ledger.migrations import migrate
-
-    with ledger(database, migrated=False) as connection:
-        applied = migrate(connection)
+    with LedgerConnection(database_dsn(database), "reliability cli", database) as connection:
+        applied = migrate_database(connection)
     for migration in applied:
         say(f"applied {migration.number:04d}_{migration.name}")
     if not applied:
@@ -37,18 +37,16 @@ def migrate(
 
 
 @verb("reliability sweep", "reliability sweep shop")
-def sweep(topology: OneOrAll = "") -> None:
+def sweep(topology: options.OneOrAll = "") -> None:
     """Fence dead attempts, commit overdue txids, delete rows that can never count.
 
     The housekeeping DAG runs it every minute, and every task of a topology sweeps its own topology.
     """
-    from reliability.transaction.maintain.sweep import sweep
-
     failed = False
     with ledger() as connection:
         for name in names(connection, topology):
             try:
-                swept = sweep(connection, name, clean=True)
+                swept = sweep_topology(connection, name, clean=True)
             except ReliabilityError as error:  # go on with the other topologies
                 say(f"{name}: {error}", err=True)
                 failed = True
@@ -57,7 +55,7 @@ def sweep(topology: OneOrAll = "") -> None:
                 f"{name}: {len(swept.expired)} leases expired, {len(swept.given_up)} requests "
                 f"given up, {len(swept.committed)} txids committed, "
                 f"{len(swept.cleaned)} attempts cleaned, "
-                f"{max((one.txids for one in swept.compacted), default=0)} txids compacted, "
+                f"{max((state.txids for state in swept.compacted), default=0)} txids compacted, "
                 f"{swept.merged} tables merged"
             )
     if failed:
@@ -100,28 +98,26 @@ def restored() -> None:
     """
     with ledger() as connection:
         timeline, fenced = _fence(connection)
-        compared = [one for name in names(connection, "") for one in _compare(connection, name)]
-    said = (
+        compared = [place for name in names(connection, "") for place in _compare(connection, name)]
+    server = (
         "the server does not report its timeline"
         if timeline is None
         else f"the server's timeline is {timeline}"
     )
-    say(f"{said}; {fenced} live attempts were fenced")
+    say(f"{server}; {fenced} live attempts were fenced")
     if compared:
-        print_table(
-            "",
-            {"topology": "left", "database": "left", "is at c": "right", "": "left"},
-            [(one.topology, one.database, one.commit_number, one.says) for one in compared],
-            coloured=[""],
-        )
-    if all(one.agrees for one in compared):
+        rows = [
+            (place.topology, place.database, place.commit_number, place.says) for place in compared
+        ]
+        show([Table(("topology", "database", ">is at c", ""), rows, coloured=[""])])
+    if all(place.agrees for place in compared):
         say("next: `reliability reconcile` lists runs that Airflow shows as done and are not")
     else:
-        for one in compared:
-            if not one.agrees and not one.error:
+        for place in compared:
+            if not place.agrees and not place.error:
                 say(
-                    f"{one.topology}: database {one.database} {one.position}, but must be at "
-                    f"c={' or '.join(map(str, one.expected))}: restore all of its databases to "
+                    f"{place.topology}: database {place.database} {place.position}, but must be at "
+                    f"c={' or '.join(map(str, place.expected))}: restore all of its databases to "
                     "the same commit number; until then the topology does not commit"
                 )
         raise typer.Exit(FOUND)
@@ -137,21 +133,16 @@ def _fence(connection: LedgerConnection) -> tuple[int | None, int]:
 
 
 def _compare(connection: LedgerConnection, topology: str) -> list[Compared]:
-    from reliability.transaction.commit.saved_checkpoint import read_checkpoint
-    from reliability.transaction.topology.databases import TopologyDatabases
-
     with connection.transaction() as tx:
         saved = read_checkpoint(tx, topology)
     with TopologyDatabases.of(connection, topology) as participants:
         return [_where_is(database, topology, saved) for database in participants]
 
 
-def _where_is(database: TargetDatabase, topology: str, saved: SavedCheckpoint) -> Compared:
-    from reliability.transaction.commit.saved_checkpoint import read_checkpoint
-
-    place = {"topology": topology, "database": database.name}
+def _where_is(database: LedgerConnection, topology: str, saved: SavedCheckpoint) -> Compared:
+    place = {"topology": topology, "database": database.database}
     try:
-        with database.connection.transaction() as tx:
+        with database.transaction() as tx:
             if tx.first("mirrored_topology", topology=topology) is None:
                 number = None
             else:

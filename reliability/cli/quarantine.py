@@ -4,40 +4,34 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from reliability.cli.app import (
-    AsJson,
-    Master,
-    Module,
-    SparkConf,
-    Timeout,
-    Yes,
-    check_asked,
-    check_known,
-    ledger,
-    person,
-    rows_of,
-    verb,
-    warn,
-)
-from reliability.cli.output import format_interval, format_value, print_json, print_table
-from reliability.cli.replay import Replays, print_replayed
-from reliability.cli.select import select_txids, with_intervals
+from reliability.cli import options
+from reliability.cli.app import check_asked, ledger, verb, warn
+from reliability.cli.output import format_value, print_json
+from reliability.cli.parts import Line, Table, answer
+from reliability.cli.replay import Replays, lines_of
 from reliability.cli.terminal import say
 from reliability.core.errors import CorrectionRefused
 from reliability.core.texts import as_exact_json, parse_unambiguous, printable_json
 from reliability.core.txids import format_txids, with_noun
-
-if TYPE_CHECKING:
-    from reliability.cli.replay_run import ReplayResult, ReplayRun
-    from reliability.ledger.connection import LedgerConnection, Row
-    from reliability.transaction.correct.quarantine import EditedRow
+from reliability.ledger.connection import LedgerConnection, Row
+from reliability.ledger.read_rows import interval_text
+from reliability.transaction.correct.quarantine import (
+    EditedRow,
+    edited_rows,
+    end_corrections,
+    exported,
+    quarantined_rows,
+    record_corrections,
+)
+from reliability.transaction.inspect.select import Selected, with_intervals
+from reliability.transaction.replay import ReplayRequest, ReplayResult
 
 MAX_SHOWN = 100
 
@@ -62,6 +56,7 @@ class QuarantineAction(str, Enum):
 )
 def quarantine(
     action: Annotated[QuarantineAction, typer.Argument(help="What to do.")],
+    spark: options.Spark,
     topology: Annotated[
         str, typer.Argument(metavar="TOPOLOGY", help="Its name; `list` shows all without it.")
     ] = "",
@@ -75,12 +70,8 @@ def quarantine(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only report what a replay would change.")
     ] = False,
-    yes: Yes = False,
-    master: Master = "",
-    conf: SparkConf = None,
-    timeout: Timeout = 3600,
-    module: Module = "",
-    as_json: AsJson = False,
+    yes: options.Yes = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List, show and export the rows in quarantine, and replay their txids with corrected rows.
 
@@ -89,11 +80,9 @@ def quarantine(
     processes it again; without --yes, it asks before. Rows that you do not change stay as they
     are. `forget` takes the corrections of txids back; replay them afterwards.
     """
-    with ledger() as connection:
-        if topology:
-            check_known(connection, topology)
-        elif action is not QuarantineAction.LIST:
-            raise typer.BadParameter("name a topology")
+    if not topology and action is not QuarantineAction.LIST:
+        raise typer.BadParameter("name a topology")
+    with ledger(topology) as connection:
         match action:
             case QuarantineAction.LIST:
                 _list(connection, topology, as_json=as_json)
@@ -107,14 +96,22 @@ def quarantine(
                 if file is None or not reason:
                     raise typer.BadParameter("replay needs --file and --reason")
                 edited = _edited(_rows(connection, topology, txids), file)
-                replays = Replays(connection, topology, module, timeout, master, conf or [])
-                _correct(replays, edited, reason, dry_run=dry_run, yes=yes, as_json=as_json)
+                if not edited:
+                    say("No row was changed.")
+                    return
+                selected = with_intervals(connection, topology, sorted({r.txid for r in edited}))
+                run = Replays(connection, topology, spark, selected)
+                request = run.request(reason=reason, is_dry_run=dry_run)
+                if not dry_run:
+                    _ask_to_correct(selected, edited, yes=yes)
+                results = _correct(connection, run, request, edited)
+                document = {"topology": topology, "is_dry_run": dry_run, "replayed": results}
+                lines = _corrected(selected, edited, results, is_dry_run=dry_run)
+                answer(document, map(Line, lines), as_json=as_json)
 
 
 def _rows(connection: LedgerConnection, topology: str, txids: str) -> list[Row]:
-    from reliability.transaction.correct.quarantine import quarantined_rows
-
-    chosen = list(select_txids(connection, topology, txids, "", "").txids) if txids else None
+    chosen = options.read_txids(txids) if txids else None
     return quarantined_rows(connection, topology, chosen)
 
 
@@ -122,22 +119,14 @@ def _rows(connection: LedgerConnection, topology: str, txids: str) -> list[Row]:
 
 
 def _list(connection: LedgerConnection, topology: str, *, as_json: bool) -> None:
-    rows = rows_of(connection, "quarantine_by_reason", topology=topology)
-    if as_json:
-        return print_json(rows)
-    print_table(
-        "",
-        {
-            "topology": "left",
-            "txid": "right",
-            "interval": "left",
-            "rows": "right",
-            "reason": "left",
-        },
-        [(r["topology"], r["txid"], format_interval(r), r["rows"], r["reason"]) for r in rows],
+    rows = connection.all("quarantine_by_reason", topology=topology)
+    page = Table(
+        ("topology", ">txid", "interval", ">rows", "reason"),
+        [(r["topology"], r["txid"], interval_text(r), r["rows"], r["reason"]) for r in rows],
         empty="No row is in quarantine.",
         hide_empty=True,
     )
+    answer(rows, [page], as_json=as_json)
 
 
 def _show(rows: Sequence[Row], *, as_json: bool) -> None:
@@ -154,8 +143,6 @@ def _show(rows: Sequence[Row], *, as_json: bool) -> None:
 
 
 def _export(rows: Sequence[Row], file: Path | None) -> None:
-    from reliability.transaction.correct.quarantine import exported
-
     lines = "".join(f"{printable_json(as_exact_json(exported(row)))}\n" for row in rows)
     if file is None:
         sys.stdout.write(lines)
@@ -168,8 +155,6 @@ def _export(rows: Sequence[Row], file: Path | None) -> None:
 
 
 def _edited(rows: Sequence[Row], file: Path) -> list[EditedRow]:
-    from reliability.transaction.correct.quarantine import edited_rows
-
     lines = file.read_text(encoding="utf-8-sig").split("\n")
     return edited_rows(
         rows,
@@ -188,13 +173,11 @@ def _parsed(line: str, number: int) -> dict[str, Any]:
 
 
 def _forget(connection: LedgerConnection, topology: str, txids: str, reason: str) -> None:
-    from reliability.transaction.correct.quarantine import end_corrections
-
     if not txids or not reason:
         raise typer.BadParameter("forget needs TXIDS and --reason")
     ended = {}
     with connection.transaction() as tx:
-        for txid in select_txids(connection, topology, txids, "", "").txids:
+        for txid in options.read_txids(txids):
             ended[txid] = end_corrections(tx, topology, txid, reason)
     changed = [txid for txid, count in ended.items() if count]
     say(f"{sum(ended.values()):,} corrections are taken back")
@@ -202,54 +185,43 @@ def _forget(connection: LedgerConnection, topology: str, txids: str, reason: str
         say(f"Next: reliability replay {topology} {format_txids(changed)}")
 
 
+def _ask_to_correct(selected: Selected, rows: Sequence[EditedRow], *, yes: bool) -> None:
+    check_asked(
+        f"Spark will process {selected} again; --dry-run shows first what would change.",
+        f"Correct {len(rows):,} rows of {with_noun(format_txids(selected.txids))}?",
+        yes=yes,
+    )
+
+
 def _correct(
-    replays: Replays,
-    rows: Sequence[EditedRow],
-    reason: str,
-    *,
-    dry_run: bool,
-    yes: bool,
-    as_json: bool,
-) -> None:
-    """Ask before Spark runs, and replay; or do a dry run."""
-    if not rows:
-        say("No row was changed.")
-        return
-    counts = Counter(row.txid for row in rows)
-    selected = with_intervals(replays.connection, replays.topology, sorted(counts))
-    if not dry_run:
-        check_asked(
-            f"Spark will process {selected} again; --dry-run shows first what would change.",
-            f"Correct {len(rows):,} rows of {with_noun(format_txids(counts))}?",
-            yes=yes,
-        )
-    done = _replay(replays, rows, reason, is_dry_run=dry_run)
-    if as_json:
-        return print_json({"topology": replays.topology, "is_dry_run": dry_run, "replayed": done})
-    print_replayed(selected, done, is_dry_run=dry_run)
-    for txid, count in sorted(counts.items()):
-        what = "would be" if dry_run else "are"
-        say(f"{count:,} rows of txid {txid} {what} read as corrected")
+    connection: LedgerConnection, run: Replays, request: ReplayRequest, rows: Sequence[EditedRow]
+) -> Sequence[ReplayResult]:
+    topology = request.topology.name
 
-
-def _replay(
-    replays: Replays, rows: Sequence[EditedRow], reason: str, *, is_dry_run: bool
-) -> list[ReplayResult]:
-    from reliability.transaction.correct.quarantine import record_corrections
-
-    txids = sorted({row.txid for row in rows})
-
-    def record(run: ReplayRun) -> None:
-        requests = run.requests() if is_dry_run else None
-        record_corrections(replays.connection, replays.topology, rows, reason, person(), requests)
+    def record(requests: Mapping[int, int]) -> None:
+        of_dry_run = requests if request.is_dry_run else None
+        record_corrections(connection, topology, rows, request.reason, request.by, of_dry_run)
 
     try:
-        return replays.run(txids, reason, is_dry_run=is_dry_run, asked=record)
+        return run.replay(request, asked=record).results
     except BaseException:
-        if not is_dry_run:
-            named = format_txids(txids)
+        if not request.is_dry_run:
+            txids = format_txids(request.txids)
             warn(
-                f"if the corrections are recorded, the next replay of {with_noun(named)} reads "
-                f"them; `reliability quarantine forget {replays.topology} {named}` takes them back"
+                f"if the corrections are recorded, the next replay of {with_noun(txids)} reads "
+                f"them; `reliability quarantine forget {topology} {txids}` takes them back"
             )
         raise
+
+
+def _corrected(
+    selected: Selected,
+    rows: Sequence[EditedRow],
+    results: Sequence[ReplayResult],
+    *,
+    is_dry_run: bool,
+) -> Iterator[str]:
+    yield from lines_of(selected, results, is_dry_run=is_dry_run)
+    for txid, count in sorted(Counter(row.txid for row in rows).items()):
+        what = "would be" if is_dry_run else "are"
+        yield f"{count:,} rows of txid {txid} {what} read as corrected"

@@ -5,37 +5,35 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from reliability.cli.app import AsJson, check_known, ledger, names, verb
+from reliability.cli import options
+from reliability.cli.app import ledger, names, verb
 from reliability.cli.output import (
     format_differences,
-    format_interval,
     format_value,
-    print_entries,
+    plain,
     print_json,
-    print_line,
-    print_table,
 )
-from reliability.cli.select import (
-    FileOption,
-    IntervalOption,
-    check_selection,
-    select_txids,
-    with_intervals,
-)
+from reliability.cli.parts import Line, Part, Table, answer, entries, right
 from reliability.cli.timing import show_percentiles, show_timing
 from reliability.core.attempt import TransactionAttempt
+from reliability.core.audits import AuditOutcome
 from reliability.core.difference import Difference
 from reliability.core.set_aside import Kind
 from reliability.core.txids import format_intervals
-
-if TYPE_CHECKING:
-    from reliability.core.audits import AuditOutcome
-    from reliability.ledger.connection import LedgerConnection
-    from reliability.transaction.inspect.attempt_report import AttemptReport, StepReport
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.read_rows import difference_of, interval_text
+from reliability.transaction.inspect.attempt_report import (
+    AttemptReport,
+    StepReport,
+    attempt_report,
+    outdated_code,
+)
+from reliability.transaction.inspect.select import with_intervals
+from reliability.transaction.inspect.story import story_of_txid, what_happened
 
 MAX_ITEMS = 20  # that are printed
 _WHAT = re.compile(r"^(?:([^/]+)/)?([1-9]\d*)(?::(\d+))?$")
@@ -51,18 +49,17 @@ _WHAT = re.compile(r"^(?:([^/]+)/)?([1-9]\d*)(?::(\d+))?$")
     "reliability show shop --timing",
 )
 def show(
+    contents: options.Contents,
     what: Annotated[
         str, typer.Argument(metavar="TOPOLOGY", help="Optional if there is only one.")
     ] = "",
     which: Annotated[
         str, typer.Argument(metavar="TXID:ATTEMPT", help="An attempt, 7:2, or a txid, 7.")
     ] = "",
-    interval: IntervalOption = "",
-    file: FileOption = "",
     timing: Annotated[
         bool, typer.Option("--timing", help="Show where the time went, phase by phase.")
     ] = False,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show everything that the ledger keeps of an attempt: its request, code and result.
 
@@ -70,13 +67,12 @@ def show(
     --interval or --file: each txid of that interval or file. With --timing and no txid:
     percentiles over the last 1,000 committed txids.
     """
-    if timing and (interval or file):
+    if timing and contents:
         raise typer.BadParameter("--timing takes a txid or an attempt, or a topology alone")
-    check_selection("" if interval or file else "1", interval, file)
-    if interval or file:
+    if contents:
         if which:
             raise typer.BadParameter("name a txid, or select txids by --interval and --file")
-        return _show_selected(what or None, interval, file, as_json=as_json)
+        return _show_selected(what or None, contents, as_json=as_json)
     match = _WHAT.match(f"{what}/{which}" if which else what)
     if match is None and (which or not timing):
         raise typer.BadParameter("write 7:2, shop 7:2 or shop/7:2, or a txid such as 7")
@@ -94,13 +90,10 @@ def show(
             _show_attempt(connection, topology, attempt, as_json=as_json)
 
 
-def _show_selected(name: str | None, interval: str, file: str, *, as_json: bool) -> None:
-    from reliability.transaction.inspect.story import story_of_txid
-
+def _show_selected(name: str | None, contents: options.Contents, *, as_json: bool) -> None:
     with ledger() as connection:
         topology = _the_topology(connection, name)
-        selected = select_txids(connection, topology, "", interval, file)
-        selected.show()
+        selected = contents.select(connection, topology)
         if as_json:
             return print_json([story_of_txid(connection, topology, t) for t in selected.txids])
         for txid in selected.txids:
@@ -108,10 +101,7 @@ def _show_selected(name: str | None, interval: str, file: str, *, as_json: bool)
 
 
 def _the_topology(connection: LedgerConnection, name: str | None) -> str:
-    if name is not None:
-        check_known(connection, name)
-        return name
-    known = names(connection, "")
+    known = names(connection, name or "")
     if len(known) != 1:
         raise typer.BadParameter(f"name one topology: {', '.join(known) or 'there is none'}")
     return known[0]
@@ -123,27 +113,27 @@ def _the_topology(connection: LedgerConnection, name: str | None) -> str:
 def _show_attempt(
     connection: LedgerConnection, topology: str, attempt: TransactionAttempt, *, as_json: bool
 ) -> None:
-    from reliability.transaction.inspect.attempt_report import attempt_report, outdated_code
-
     report = attempt_report(connection, topology, attempt)
     warning = outdated_code(connection, topology, attempt)
     own = with_intervals(connection, topology, [attempt.txid])
     interval = format_intervals(own.intervals.values())
-    if as_json:
-        told = {"outdated_code": warning, "interval": interval or None}
-        return print_json({**report.to_json(), **told})
+    document = {**plain(report), "outdated_code": warning, "interval": interval or None}
+    answer(document, _page_of_attempt(report, interval, warning), as_json=as_json)
+
+
+def _page_of_attempt(report: AttemptReport, interval: str, warning: str | None) -> Iterator[Part]:
     for heading, text in _facts(report, interval):
         if text:
-            print_line(f"{heading:10} {text}", report.status.value, hang=11)
-    print_entries("items", _items(report.items))
-    _print_steps(report)
-    _print_states(report)
-    _print_accounts(report)
-    _print_audits(report)
+            yield Line(f"{heading:10} {text}", [report.status.value], hang=11)
+    yield from entries("items", _items(report.items))
+    yield from _steps(report)
+    yield _states(report)
+    yield from _accounts(report)
+    yield from _audits(report)
     if report.differences:
         what = "changed" if report.commit_number is not None else "would have changed"
-        _print_differences(what, report.differences)
-    print_entries(
+        yield from _differences(what, report.differences)
+    yield from entries(
         "what happened (UTC)",
         [
             (f"{format_value(e.happened_at)}  {e.status.value}", _why(e.reason_code, e.reason))
@@ -152,7 +142,7 @@ def _show_attempt(
         *(e.status.value for e in report.events),
     )
     if warning:
-        print_line(f"warning: {warning}", "warning")
+        yield Line(f"warning: {warning}", ["warning"])
 
 
 def _facts(report: AttemptReport, interval: str) -> Iterator[tuple[str, str]]:
@@ -180,8 +170,8 @@ def _facts(report: AttemptReport, interval: str) -> Iterator[tuple[str, str]]:
         )
 
 
-def _print_steps(report: AttemptReport) -> None:
-    print_entries(
+def _steps(report: AttemptReport) -> list[Part]:
+    return entries(
         "steps",
         [
             (
@@ -222,62 +212,49 @@ def _item_name(item: Mapping[str, Any]) -> str:
     return ", ".join(f"{key} {item[key]}" for key in item if key not in ("kind", "rows"))
 
 
-def _print_states(report: AttemptReport) -> None:
+def _states(report: AttemptReport) -> Part:
     same = report.replaced.same_contribution if report.replaced else {}
-    print_table(
-        "states",
-        {
-            "state": "left",
-            "staged rows": "right",
-            "acks": "right",
-            "contribution": "left",
-            "as it replaced": "left",
-        },
-        [
-            (
-                s.state,
-                s.staged_rows,
-                f"{s.acked_partitions} of {'?' if s.partitions is None else s.partitions}",
-                (s.contribution_digest or "")[:18],
-                _known(same.get(s.state)) if report.replaced else None,
-            )
-            for s in report.states
-        ],
-        hide_empty=True,
-    )
-
-
-def _print_accounts(report: AttemptReport) -> None:
-    kinds = ("emitted", "applied", "dropped", "quarantined", "added rows")
-    if report.accounts:
-        print_table(
-            "accounts, in rows of the source",
-            {"state": "left", **dict.fromkeys(kinds, "right"), "verified": "left"},
-            [
-                (
-                    a.state,
-                    a.emitted,
-                    a.applied,
-                    a.dropped or None,
-                    a.quarantined or None,
-                    a.added_rows or None,
-                    a.verdict,
-                )
-                for a in report.accounts
-            ],
-            hide_empty=True,
+    rows = [
+        (
+            s.state,
+            s.staged_rows,
+            f"{s.acked_partitions} of {'?' if s.partitions is None else s.partitions}",
+            (s.contribution_digest or "")[:18],
+            _known(same.get(s.state)) if report.replaced else None,
         )
+        for s in report.states
+    ]
+    columns = ("state", ">staged rows", ">acks", "contribution", "as it replaced")
+    return Table(columns, rows, title="states", hide_empty=True)
+
+
+def _accounts(report: AttemptReport) -> Iterator[Part]:
+    if report.accounts:
+        aside = ("dropped", "quarantined", "added_rows")
+        rows = [
+            (
+                a.state,
+                a.emitted,
+                a.applied,
+                *(getattr(a, name) or None for name in aside),
+                a.verdict,
+            )
+            for a in report.accounts
+        ]
+        counts = right(["emitted", "applied", "dropped", "quarantined", "added rows"])
+        columns, title = ("state", *counts, "verified"), "accounts, in rows of the source"
+        yield Table(columns, rows, title=title, hide_empty=True)
     reasons = {
         f"{reason['kind'].lower()}: {reason['reason']}": None
         for account in report.accounts
         for reason in account.reasons
         if Kind(reason["kind"]) is not Kind.FANNED_OUT
     }
-    print_entries("set aside", [(reason,) for reason in reasons])
+    yield from entries("set aside", [(reason,) for reason in reasons])
 
 
-def _print_audits(report: AttemptReport) -> None:
-    print_entries(
+def _audits(report: AttemptReport) -> list[Part]:
+    return entries(
         "audits",
         [
             (
@@ -311,118 +288,52 @@ def _why(code: str | None, reason: str | None) -> str:
 # --- a txid --------------------------------------------------------------------------------------
 
 
-_FACTS = {"committed", "skipped", "excluded", "held"}  # headings with a meaning
-
-
 def _show_txid(connection: LedgerConnection, topology: str, txid: int, *, as_json: bool) -> None:
-    from reliability.transaction.inspect.story import story_of_txid
+    story = story_of_txid(connection, topology, txid)
+    answer(story, _page_of_txid(story), as_json=as_json)
 
-    report = story_of_txid(connection, topology, txid)
-    if as_json:
-        return print_json(report)
-    for heading, text in _facts_of_txid(report):
+
+def _page_of_txid(story: dict[str, Any]) -> Iterator[Part]:
+    for heading, text in _facts_of_txid(story):
         if text:
-            print_line(f"{heading:10} {text}", *_FACTS & {heading}, hang=11)
-    print_entries("items", _items(report["items"]))
-    for what, entry in (("requests", _request_entry), ("attempts", _attempt_entry)):
-        statuses = {row["status"] for row in report[what]}
-        print_entries(f"{what} (UTC)", map(entry, report[what]), *statuses)
-    print_entries("changes of the states (UTC)", map(_change_entry, report["changes"]))
+            yield Line(f"{heading:10} {text}", [heading], hang=11)
+    yield from entries("items", _items(story["items"]))
+    events = what_happened(story)
+    yield from entries(
+        "what happened (UTC)",
+        [(f"{format_value(event.at)}  {event.what}", event.why) for event in events],
+        *(event.tone for event in events if event.tone),
+    )
     for (attempt, number), rows in groupby(
-        report["differences"], lambda row: (row["attempt"], row["commit_number"])
+        story["differences"], lambda row: (row["attempt"], row["commit_number"])
     ):
         what = attempt or f"c={number}"
-        _print_differences(
+        yield from _differences(
             f"{what} {'changed' if number else 'would have changed'}",
-            list(map(_difference_of, rows)),
+            list(map(difference_of, rows)),
         )
 
 
-def _print_differences(what: str, differences: Sequence[Difference]) -> None:
-    print_line(what)
+def _differences(what: str, differences: Sequence[Difference]) -> Iterator[Part]:
+    yield Line(what)
     for line in format_differences(differences):
-        print_line(line, "warning", hang=4)
+        yield Line(line, ["warning"], hang=4)
 
 
-def _request_entry(row: Mapping[str, Any]) -> Sequence[str]:
-    kind = "dry run" if row["is_dry_run"] else row["kind"].lower()
-    status = "done, and rolled back" if row["was_done"] else row["status"]
-    return (
-        f"{format_value(row['opened_at'])}  {kind}, {status}",
-        f"{_nth_of_run(row)} ({row['dag_id']})",
-        row["reason"] or "",
-        _why(row["problem_code"], row["problem"]),
-    )
-
-
-def _nth_of_run(row: Mapping[str, Any]) -> str:
-    """Name a request by its run, and by its number there if the run has asked more than once."""
-    number = f", request {row['number']} of it" if row["number"] > 1 else ""
-    return f"run {row['run_id']}{number}"
-
-
-def _attempt_entry(row: Mapping[str, Any]) -> Sequence[str]:
-    why = f"{row['verdict']}: {row['verdict_reason']}" if row["verdict"] else ""
-    return (
-        f"{row['attempt']}  {row['status']}, granted {format_value(row['granted_at'])}",
-        f"for {_nth_of_run(row)}" if row["run_id"] else "",
-        why or _why(row["reason_code"], row["reason"]),
-    )
-
-
-def _change_entry(row: Mapping[str, Any]) -> Sequence[str]:
-    replaced = f" replaced {row['replaced']}" if row["replaced"] else ""
-    return (
-        f"c={row['commit_number']}  {format_value(row['committed_at'])}  {row['kind'].lower()}"
-        f"{' by ' + row['attempt'] if row['attempt'] else ''}{replaced and ',' + replaced}",
-        row["reason"] or "",
-    )
-
-
-def _facts_of_txid(report: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    interval = format_interval(report)
-    yield "txid", f"{report['txid']}{f' ({interval})' if interval else ''} of {report['topology']}"
-    yield (
-        "emitted",
-        f"{format_value(report['emitted_at'])} by run {report['run_id']} ({report['dag_id']})",
-    )
-    if report["items"] is None:
+def _facts_of_txid(story: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    interval = interval_text(story)
+    yield "txid", f"{story['txid']}{f' ({interval})' if interval else ''} of {story['topology']}"
+    if story["items"] is None:
         yield "batch", "not cut yet"
     else:
-        rows, items = format_value(report["emitted_count"]), len(report["items"])
-        yield "batch", f"{rows} rows in {items} items, {report['accounting']}"
-    for row in report["refreezes"]:
-        yield "refrozen", f"{format_value(row['refrozen_at'])}: {row['reason']}"
-    for row in report["corrections"]:
-        when = f"{format_value(row['corrected_at'])} by {row['corrected_by']}"
-        yield "corrected", f"{format_value(row['rows'])} rows, {when}: {row['reason']}"
-    for row in report["skips"]:
-        when = format_value(row["skipped_at"])
-        yield "skipped", f"{when} by {row['skipped_by']}: {row['reason']}"
-        yield "unskipped", _ended(row)
-    for row in report["exclusions"]:
-        what = f"{row['item']}, {format_value(row['excluded_at'])} by {row['excluded_by']}"
-        yield "excluded", f"{what}: {row['reason']}"
-        yield "included", f"{row['item']}, {_ended(row)}" if row["ended_at"] else ""
-    if report["committed_attempt"] is not None:
-        yield (
-            "committed",
-            f"{report['txid']}:{report['committed_attempt']} as c={report['commit_number']}, "
-            f"{format_value(report['committed_at'])}",
-        )
-    if report["lacking"]:
-        yield "not in", f"{', '.join(report['lacking'])}, added after it had committed"
-    yield "held", report["held_reason"]
-    if report["state"] not in ("held", "skipped"):
-        yield report["state"].partition(" ")[0], report["why"] or ""
-
-
-def _ended(row: dict[str, Any]) -> str:
-    if row["ended_at"] is None:
-        return ""
-    return f"{format_value(row['ended_at'])} by {row['ended_by']}: {row['ended_reason']}"
-
-
-def _difference_of(row: dict[str, Any]) -> Difference:
-    fields = ("state", "rows_added", "rows_changed", "rows_removed", "moved", "by_hand")
-    return Difference.from_json({name: row[name] for name in fields})
+        rows, items = format_value(story["emitted_count"]), len(story["items"])
+        yield "batch", f"{rows} rows in {items} items, {story['accounting']}"
+    if story["committed_attempt"] is not None:
+        attempt = f"{story['txid']}:{story['committed_attempt']}"
+        when = format_value(story["committed_at"])
+        yield "committed", f"{attempt} as c={story['commit_number']}, {when}"
+    if story["lacking"]:
+        yield "not in", f"{', '.join(story['lacking'])}, added after it had committed"
+    yield "held", story["held_reason"]
+    if story["state"] != "held":
+        yield story["state"].partition(" ")[0], story["why"] or ""

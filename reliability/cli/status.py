@@ -3,115 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import Any
 
 import typer
 
-from reliability.cli.app import FAILED, AsJson, OneOrAll, ledger, names, rows_of, verb, warn
-from reliability.cli.live import Watch, follow
-from reliability.cli.output import (
-    format_value,
-    print_entries,
-    print_json,
-    print_line,
-    print_table,
-    table_of,
+from reliability.cli import options
+from reliability.cli.app import FAILED, ledger, names, verb, warn
+from reliability.cli.live import follow
+from reliability.cli.output import format_value
+from reliability.cli.parts import SPACE, Line, Part, Table, answer, entries, right
+from reliability.core.errors import ReliabilityError
+from reliability.core.state import State
+from reliability.ledger.connection import LedgerConnection, Row
+from reliability.transaction.inspect.lacking_values import LackingValue, lacking_values
+from reliability.transaction.inspect.overview import (
+    Condition,
+    ForAPerson,
+    Overview,
+    for_a_person,
+    overviews,
 )
-from reliability.cli.parts import SPACE, Line, Part, show
-from reliability.core.txids import format_txids
-
-if TYPE_CHECKING:
-    from reliability.core.state import State
-    from reliability.ledger.connection import LedgerConnection, Row
-    from reliability.transaction.inspect.overview import ForAPerson, Overview, Waiting
+from reliability.transaction.topology.databases import TopologyDatabases
 
 
 @verb("reliability status", "reliability status --json", "reliability status --watch 5")
-def status(watch: Watch = None, as_json: AsJson = False) -> None:
+def status(watch: options.Watch = None, as_json: options.AsJson = False) -> None:
     """Show the position of every topology, and what needs a person."""
     if watch is not None:
         return follow(lambda: _page(_read()), watch, as_json=as_json)
-    found = _read()
-    if as_json:
-        return print_json([_plain(one) for one in found])
-    show(_page(found))
+    found_topologies = _read()
+    answer(found_topologies, _page(found_topologies), as_json=as_json)
 
 
 def _read() -> list[Overview]:
-    from reliability.transaction.inspect.overview import overviews
-
     with ledger() as connection, connection.transaction() as tx:
         return overviews(tx)
 
 
-def _page(found: Sequence[Overview]) -> list[Part]:
+def _page(found_topologies: Sequence[Overview]) -> list[Part]:
     """Return the table of topologies, and below it what needs a person."""
     columns = ("emitted", "committed", "processing", "processed")
-    table = table_of(
-        "",
-        {"topology": "left", **dict.fromkeys(columns, "right"), "last change": "right"},
-        [
-            (one.topology, *(getattr(one, name) for name in columns), _moment(one.last_change_at))
-            for one in found
-        ],
-        coloured=columns,
-    )
-    lines = [line for one in found for line in lines_of(one)]
+    rows = [
+        (
+            topology.topology,
+            *(getattr(topology, name) for name in columns),
+            format_value(topology.last_change_at)[5:16],
+        )
+        for topology in found_topologies
+    ]
+    table = Table(("topology", *right(columns), ">last change"), rows, coloured=columns)
+    lines = [
+        line_of(topology.topology, note)
+        for topology in found_topologies
+        for note in for_a_person(topology)
+    ]
     return [table, SPACE, *lines] if lines else [table]
-
-
-def _plain(one: Overview) -> dict[str, Any]:
-    return {
-        "topology": one.topology,
-        "emitted": one.emitted,
-        "committed": one.committed,
-        "processing": one.processing,
-        "processed": one.processed,
-        "commit_number": one.commit_number,
-        "checkpoint": one.checkpoint,
-        "last_change_at": one.last_change_at,
-        "paused": one.paused,
-        "blocked": one.blocked,
-        "waiting": [_plain_wait(waiting) for waiting in one.waiting],
-        "held": one.held,
-        "parked": one.parked,
-        "without_commit": one.lacking.counts,
-        "expected_unknown": one.lacking.unknown,
-        "skipped": one.skipped,
-        "excluded": one.excluded,
-        "to_replay": one.to_replay,
-    }
-
-
-def _plain_wait(waiting: Waiting) -> dict[str, Any]:
-    reason = waiting.wait.reason
-    return {
-        "txids": waiting.txids,
-        "are_replays": waiting.are_replays,
-        "for": reason.what.value,
-        "behind": format_txids(reason.behind),
-        "most": reason.most,
-        "blocked": waiting.wait.blocked and waiting.wait.blocked.txid,
-        "text": str(waiting),
-    }
-
-
-def _moment(moment: Any) -> str:
-    return f"{format_value(moment)[5:16]}"
-
-
-def lines_of(one: Overview) -> Iterator[Line]:
-    """Yield what does not continue by itself, or not at once."""
-    from reliability.transaction.inspect.overview import for_a_person
-
-    for note in for_a_person(one):
-        yield line_of(one.topology, note)
 
 
 def line_of(topology: str, note: ForAPerson) -> Line:
     """Return a note of a topology."""
-    from reliability.transaction.inspect.overview import Condition
-
     between = " is " if note.condition is Condition.PAUSED else ": "
     return Line(f"{between}{note.text}", note.marks, topology)
 
@@ -120,16 +71,15 @@ def line_of(topology: str, note: ForAPerson) -> Line:
 
 
 @verb("reliability topologies", "reliability topologies shop --json")
-def topologies(topology: OneOrAll = "", as_json: AsJson = False) -> None:
+def topologies(topology: options.OneOrAll = "", as_json: options.AsJson = False) -> None:
     """Show the topologies: their code, window, states and databases."""
     failures: list[str] = []
     with ledger() as connection:
-        found = [_describe(connection, name, failures) for name in names(connection, topology)]
-    if as_json:
-        print_json(found)
-    else:
-        for one in found:
-            _print_topology(one)
+        found_topologies = [
+            _describe(connection, name, failures) for name in names(connection, topology)
+        ]
+    page = chain.from_iterable(map(_describe_for_people, found_topologies))
+    answer(found_topologies, page, as_json=as_json)
     for failure in failures:
         warn(failure)
     if failures:
@@ -137,9 +87,7 @@ def topologies(topology: OneOrAll = "", as_json: AsJson = False) -> None:
 
 
 def _describe(connection: LedgerConnection, topology: str, failures: list[str]) -> dict[str, Any]:
-    from reliability.transaction.topology.databases import TopologyDatabases
-
-    (row,) = rows_of(connection, "topology_details", topology=topology)
+    row = connection.one("topology_details", topology=topology)
     with TopologyDatabases.of(connection, topology) as participants:
         databases = list(participants.others)
         return {
@@ -150,47 +98,28 @@ def _describe(connection: LedgerConnection, topology: str, failures: list[str]) 
                 for database in ("", *databases)
                 for state in _states_in(participants, topology, database, failures)
             ],
-            "alterations": rows_of(connection, "alterations", topology=topology),
+            "alterations": connection.all("alterations", topology=topology),
             "lacking": _lacking(connection, topology, failures),
         }
 
 
 def _lacking(
     connection: LedgerConnection, topology: str, failures: list[str]
-) -> list[dict[str, Any]]:
+) -> list[LackingValue]:
     """Read which values lack txids; if a database is unavailable, nobody can say."""
-    from reliability.core.errors import ReliabilityError
-    from reliability.transaction.inspect.lacking_values import how_to_fill, lacking_values
-
     try:
-        found = lacking_values(connection, topology)
+        return lacking_values(connection, topology)
     except ReliabilityError as error:
         failures.append(f"{topology}: {error}")
         return []
-    return [
-        {
-            "state": one.state,
-            "value": one.value,
-            "counts_from": one.counts_from,
-            "fillable": format_txids(one.fillable),
-            "unfillable": format_txids(one.unfillable),
-            "next_step": how_to_fill(topology, one.fillable, one.unfillable),
-        }
-        for one in found
-    ]
 
 
 def _states_in(
     participants: Any, topology: str, database: str, failures: list[str]
 ) -> Iterator[dict[str, Any]]:
     """Read the states of one database; if it is unavailable, the others are still shown."""
-    from reliability.core.errors import ReliabilityError
-    from reliability.core.state import State
-    from reliability.transaction.topology.databases import naming_database
-
     try:
-        with naming_database(database):
-            rows = rows_of(participants.connection_of(database), "state_details", topology=topology)
+        rows = participants.connection_of(database).all("state_details", topology=topology)
     except ReliabilityError as error:
         failures.append(f"{topology}: {error}")
         return
@@ -207,36 +136,31 @@ def _describe_state(state: State, row: Row, database: str) -> dict[str, Any]:
         "key": dict(state.key),
         "values": list(state.values),
         "is_append": state.is_append,
-        "commit_number": row["commit_number"],
-        "keep_txids": row["keep_txids"],
-        "keep_age": row["keep_age"],
+        **{name: row[name] for name in ("commit_number", "keep_txids", "keep_age")},
         "compacted_through": row["compacted_through"],
     }
 
 
-def _print_topology(one: dict[str, Any]) -> None:
-    end = one["curr_txid"] + one["max_spout_pending"]
-    print_line(
-        f"{one['topology']}: module {one['module'] or 'unknown'}, {one['spout_kind'].lower()} "
-        f"spout, window [{one['curr_txid']}, {end}), {one['max_replay_pending']} replays at once, "
-        f"c={one['commit_number']}"
+def _describe_for_people(details: dict[str, Any]) -> Iterator[Part]:
+    end = details["curr_txid"] + details["max_spout_pending"]
+    yield Line(
+        f"{details['topology']}: module {details['module'] or 'unknown'}, "
+        f"{details['spout_kind'].lower()} spout, window [{details['curr_txid']}, {end}), "
+        f"{details['max_replay_pending']} replays at once, c={details['commit_number']}"
     )
-    print_table(
-        "",
-        dict.fromkeys(("state", "kind", "table", "key", "values", "database"), "left"),
-        [
-            (
-                state["state"],
-                state["kind"].lower(),
-                state["table"],
-                ", ".join(state["key"]) or ("none" if state["is_append"] else "one row"),
-                ", ".join(state["values"]),
-                state["database"] or "the ledger's",
-            )
-            for state in one["states"]
-        ],
-    )
-    print_entries(
+    rows = [
+        (
+            state["state"],
+            state["kind"].lower(),
+            state["table"],
+            ", ".join(state["key"]) or ("none" if state["is_append"] else "one row"),
+            ", ".join(state["values"]),
+            state["database"] or "the ledger's",
+        )
+        for state in details["states"]
+    ]
+    yield Table(("state", "kind", "table", "key", "values", "database"), rows)
+    yield from entries(
         "alterations (UTC)",
         [
             (
@@ -244,16 +168,16 @@ def _print_topology(one: dict[str, Any]) -> None:
                 f"{row['counts_from']}: {row['reason']}",
                 *row["differences"],
             )
-            for row in one["alterations"]
+            for row in details["alterations"]
         ],
     )
-    print_entries(
+    yield from entries(
         "values that lack txids",
         [
             (
-                f"{row['state']}.{row['value']} counts from txid {row['counts_from']}",
-                row["next_step"],
+                f"{value.state}.{value.value} counts from txid {value.counts_from}",
+                value.next_step,
             )
-            for row in one["lacking"]
+            for value in details["lacking"]
         ],
     )

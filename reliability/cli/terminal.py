@@ -5,28 +5,16 @@ from __future__ import annotations
 import io
 import os
 import sys
-from typing import TYPE_CHECKING
 
 import typer
+from rich.console import Console
 
 from reliability.core.texts import printable
-
-if TYPE_CHECKING:
-    from rich.console import Console
+from reliability.core.tones import tone_of
 
 _WIDE = 1000  # columns in a file or a pipe: cut nothing off
 
-# The one place that gives words their colours. The word is always there too.
-_DONE, _WORKING, _FAILED, _STOPPED, _PAST = "green", "cyan", "bold red", "yellow", "dim"
-_MEANINGS = {
-    _DONE: "ok committed complete satisfied done yes exact passed",
-    _WORKING: "processing processed sealing running open emitting waiting dry_run",
-    _FAILED: "fail failed blocked missing no surplus different expired given_up",
-    _STOPPED: "held parked paused skipped excluded quarantined late changed to_replay warning "
-    "unknown fenced rolled_back",
-    _PAST: "replaced closed",
-}
-_STYLES = {word: style for style, words in _MEANINGS.items() for word in words.split()}
+_COLOURS = {"good": "green", "busy": "cyan", "bad": "bold red", "warn": "yellow", "past": "dim"}
 COMMAND = "bold"
 HEADING = "bold"
 TOPOLOGY = "bold"
@@ -39,7 +27,8 @@ def style_of(text: str) -> str:
     >>> style_of("held"), style_of("parked: no header"), style_of("COMMITTED"), style_of("heldover")
     ('yellow', 'yellow', 'green', '')
     """
-    return _STYLES.get(text.replace(":", " ").replace(",", " ").partition(" ")[0].lower(), "")
+    word = text.replace(":", " ").replace(",", " ").partition(" ")[0]
+    return _COLOURS.get(tone_of(word), "")
 
 
 def say(*lines: str, err: bool = False) -> None:
@@ -62,8 +51,6 @@ def console(*, stderr: bool = False) -> Console:
 
     With NO_COLOR it has no escape codes at all, not even for bold.
     """
-    from rich.console import Console
-
     # None if the caller has closed it, as some schedulers do; the exit code remains
     file = (sys.stderr if stderr else sys.stdout) or io.StringIO()
     is_terminal = file.isatty()

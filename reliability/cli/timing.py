@@ -2,29 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from reliability.cli.app import rows_of
-from reliability.cli.output import print_json, print_table
-from reliability.core.attempt import TransactionAttempt
+from reliability.cli.parts import Table, answer, right
 from reliability.core.errors import AttemptUnknown
-
-if TYPE_CHECKING:
-    from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.connection import LedgerConnection
+from reliability.transaction.inspect.attempt_report import PHASES
 
 MAX_TXIDS = 1000
-PHASES = {
-    "emit": "the emit task lists the source and freezes the batches",
-    "queue": "until a task takes the txid up: Airflow, and the window of max_spout_pending",
-    "submit": "spark-submit, the cluster's queue and the JVM, until the driver's first message",
-    "read": "Spark reads and transforms, until the first rows are staged",
-    "stage": "from the first row to the last ack; Spark still computes meanwhile",
-    "exit": "until the driver has ended",
-    "seal": "the checks and audits of what was staged",
-    "wait": "until it is its turn to commit",
-    "commit": "the transaction that commits it, with the wait for the topology's lock",
-    "total": "from emission or request to commit",
-}
 
 
 def show_timing(
@@ -35,43 +18,35 @@ def show_timing(
     :raises AttemptUnknown: there is none
     """
     key = {"topology": topology, "txid": txid, "attempt_id": attempt_id}
-    rows = rows_of(connection, "timing_of_attempts", **key)
+    rows = connection.all("timing_of_attempts", **key)
     if not rows:
-        which = (
-            f"attempt {TransactionAttempt(txid, attempt_id)}"
-            if attempt_id is not None
-            else f"txid {txid}"
-        )
+        which = f"txid {txid}" if attempt_id is None else f"attempt {txid}:{attempt_id}"
         raise AttemptUnknown(f"{topology} has no {which}")
-    if as_json:
-        return print_json([{"attempt": f"{txid}:{row['attempt_id']}", **row} for row in rows])
     attempts = [f"{txid}:{row['attempt_id']} {row['status']}" for row in rows]
-    print_table(
-        f"where the time of {topology} {txid} went, in seconds",
-        {"phase": "left", **dict.fromkeys(attempts, "right"), "what it is": "left"},
+    page = Table(
+        ("phase", *right(attempts), "what it is"),
         [(name, *(_seconds(row[name]) for row in rows), what) for name, what in PHASES.items()],
+        title=f"where the time of {topology} {txid} went, in seconds",
     )
+    document = [{"attempt": f"{txid}:{row['attempt_id']}", **row} for row in rows]
+    answer(document, [page], as_json=as_json)
 
 
 def show_percentiles(connection: LedgerConnection, topology: str, *, as_json: bool) -> None:
     """Print the phases of the attempts that committed the last txids."""
-    (position,) = rows_of(connection, "topology_position", topology=topology)
+    position = connection.one("topology_position", topology=topology)
     first = position["curr_txid"] - MAX_TXIDS
-    rows = rows_of(connection, "timing_of_topology", topology=topology, first=first)
-    if as_json:
-        return print_json(rows)
-    print_table(
-        f"where the time of {topology}'s last {MAX_TXIDS:,} txids went, in seconds",
-        dict(zip(("phase", "attempts", "median", "p90", "longest"), _SIDES, strict=True)),
+    rows = connection.all("timing_of_topology", topology=topology, first=first)
+    page = Table(
+        ("phase", ">attempts", ">median", ">p90", ">longest"),
         [
             (r["phase"], r["attempts"], *(_seconds(r[k]) for k in ("median", "p90", "longest")))
             for r in rows
         ],
+        title=f"where the time of {topology}'s last {MAX_TXIDS:,} txids went, in seconds",
         empty=f"{topology} has committed nothing yet",
     )
-
-
-_SIDES = ("left", "right", "right", "right", "right")
+    answer(rows, [page], as_json=as_json)
 
 
 def _seconds(value: float | None) -> str:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from collections.abc import Sequence
+from typing import Annotated
 
 import typer
 
-from reliability.cli.app import AsJson, TopologyName, check_known, ledger, rows_of, verb
-from reliability.cli.output import format_interval, print_json, print_table
-from reliability.cli.select import FileOption, IntervalOption, check_selection, select_txids
-from reliability.cli.terminal import say
-
-if TYPE_CHECKING:
-    from reliability.core.standing import Standing
-    from reliability.ledger.connection import LedgerConnection, Row
+from reliability.cli import options
+from reliability.cli.app import ledger, verb
+from reliability.cli.parts import Line, Part, Table, answer
+from reliability.ledger.connection import LedgerConnection
+from reliability.transaction.inspect.txid_state import TxidState, page_of_txids
 
 PAGE = 1000  # rows of one query
 LAST = 100
@@ -27,111 +24,67 @@ _WIDTH = 20  # of the files of a txid in the table
     "reliability txids shop --file '2013-0[345].csv' --json",
 )
 def txids(
-    topology: TopologyName,
-    interval: IntervalOption = "",
-    file: FileOption = "",
+    topology: options.Topology,
+    contents: options.Contents,
     last: Annotated[
         int, typer.Option(metavar="N", min=1, help="Show at most the last N of them.")
     ] = LAST,
-    as_json: AsJson = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """List txids: interval, state, rows, files and run of each.
 
     The table shortens files and runs; --json has all of them.
     """
-    from reliability.transaction.topology.read_standing import read_standing
-
-    check_selection("", interval, file, optional=True)
-    with ledger() as connection:
-        check_known(connection, topology)
-        wanted = None
-        if interval or file:
-            wanted = select_txids(connection, topology, "", interval, file).txids
-        with connection.transaction() as tx:
-            standing = read_standing(tx, topology)
-        found = [_plain(row, standing) for row in _rows(connection, topology, wanted, last)]
-        found.reverse()
+    with ledger(topology) as connection:
+        wanted = contents.select(connection, topology).txids if contents else None
+        listed = _last(connection, topology, wanted, last)
         total = len(wanted) if wanted is not None else _emitted(connection, topology)
-    earlier = total - len(found)
-    if as_json:
-        return print_json({"topology": topology, "earlier": earlier, "txids": found})
-    _print(found)
+    earlier = total - len(listed)
+    page: list[Part] = [_table(listed)]
     if earlier:
-        say(f"{earlier:,} earlier txids are not shown; --last {total} shows all")
+        page.append(Line(f"{earlier:,} earlier txids are not shown; --last {total} shows all"))
+    document = {"topology": topology, "earlier": earlier, "txids": listed}
+    answer(document, page, as_json=as_json)
 
 
-def _rows(
+def _last(
     connection: LedgerConnection, topology: str, txids: Sequence[int] | None, last: int
-) -> Iterator[Row]:
-    """Yield the last txids, the latest first, a page at a time."""
-    before, left = 1 << 62, last
-    while left > 0:
-        rows = rows_of(
-            connection,
-            "page_of_txids",
-            topology=topology,
-            txids=list(txids) if txids is not None else None,
-            before=before,
-            page=min(PAGE, left),
-        )
-        yield from rows
-        if len(rows) < min(PAGE, left):
-            return
-        before, left = rows[-1]["txid"], left - len(rows)
+) -> list[TxidState]:
+    """Return the last txids, read a page at a time."""
+    listed: list[TxidState] = []
+    before = 1 << 62
+    while len(listed) < last:
+        most = min(PAGE, last - len(listed))
+        with connection.transaction() as tx:
+            page = page_of_txids(tx, topology, before, most, txids)
+        listed += page
+        if len(page) < most:
+            break
+        before = page[-1].txid
+    return listed[::-1]
 
 
 def _emitted(connection: LedgerConnection, topology: str) -> int:
-    (row,) = rows_of(connection, "topology_position", topology=topology)
-    return int(row["next_txid"]) - 1
-
-
-def _plain(row: Row, standing: Standing) -> dict[str, Any]:
-    from reliability.transaction.inspect.txid_in_words import files_of, state_of_txid
-
-    state, why = state_of_txid(row, standing)
-    return {
-        "txid": row["txid"],
-        "interval": format_interval(row) or None,
-        "state": state,
-        "why": why or None,
-        "replays": row["replays"],
-        "rows": row["rows"],
-        "files": files_of(row["items"] or ()),
-        "dag_id": row["dag_id"],
-        "run_id": row["run_id"],
-        "emitted_at": row["emitted_at"],
-        "committed_at": row["committed_at"],
-    }
+    return int(connection.one("topology_position", topology=topology)["next_txid"]) - 1
 
 
 # --- the table -----------------------------------------------------------------------------------
 
 
-def _print(found: Sequence[dict[str, Any]]) -> None:
-    print_table(
-        "",
-        {
-            "txid": "right",
-            "interval": "left",
-            "state": "left",
-            "rows": "right",
-            "files": "left",
-            "run": "left",
-        },
-        [
-            (
-                str(one["txid"]),
-                one["interval"],
-                f"{one['state']}: {one['why']}" if one["why"] else one["state"],
-                one["rows"],
-                short_files(one["files"]),
-                short_run(one["run_id"]),
-            )
-            for one in found
-        ],
-        empty="no txids",
-        coloured=["state"],
-    )
+def _table(listed: Sequence[TxidState]) -> Part:
+    rows = [
+        (
+            str(txid.txid),
+            txid.interval,
+            f"{txid.state}: {txid.why}" if txid.why else txid.state,
+            txid.rows,
+            short_files(txid.files),
+            short_run(txid.run_id),
+        )
+        for txid in listed
+    ]
+    columns = (">txid", "interval", "state", ">rows", "files", "run")
+    return Table(columns, rows, empty="no txids", coloured=["state"])
 
 
 def short_files(files: Sequence[str], width: int = _WIDTH) -> str:

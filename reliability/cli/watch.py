@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
-from reliability.cli.app import WATCH_SECONDS, OneOrAll, ledger, names, verb
+from reliability.cli import options
+from reliability.cli.app import ledger, names, verb
 from reliability.cli.live import follow
-from reliability.cli.output import format_interval, format_span, table_of
-from reliability.cli.parts import SPACE, Line, Part, show
+from reliability.cli.parts import SPACE, Line, Part, Table, right, show
 from reliability.cli.status import line_of
 from reliability.cli.terminal import HEADING
 from reliability.core.attempt import TransactionAttempt
-
-if TYPE_CHECKING:
-    from reliability.ledger.connection import DatabaseTransaction, Row
-    from reliability.transaction.inspect.overview import Overview
+from reliability.core.texts import format_length
+from reliability.ledger.connection import DatabaseTransaction, Row
+from reliability.ledger.read_rows import interval_text
+from reliability.transaction.inspect.overview import Overview, for_a_person, overviews
 
 MINUTES = 10  # of which the rate is the average
 COMMITS = 5  # that are listed
@@ -26,10 +26,10 @@ COMMITS = 5  # that are listed
 
 @verb("reliability watch", "reliability watch shop --every 30", "reliability watch --once")
 def watch(
-    topology: OneOrAll = "",
+    topology: options.OneOrAll = "",
     every: Annotated[
         float, typer.Option(metavar="SECONDS", min=0.1, help="How often to read it anew.")
-    ] = WATCH_SECONDS,
+    ] = options.WATCH_SECONDS,
     once: Annotated[
         bool, typer.Option("--once", help="Print it once, on a terminal or not.")
     ] = False,
@@ -45,16 +45,18 @@ def watch(
 
 
 def _page(topology: str) -> list[Part]:
-    from reliability.transaction.inspect.overview import for_a_person, overviews
-
     with ledger() as connection:
         wanted = names(connection, topology)
         with connection.transaction() as tx:
-            found = overviews(tx, topology or None)
+            found_topologies = overviews(tx, topology or None)
             rates = tx.all("commits_of_last_minutes", topologies=wanted, minutes=MINUTES)
             rate_of = {row["topology"]: row["commits"] / MINUTES for row in rates}
-            positions = [_position(tx, one, rate_of) for one in found]
-            notes = [(one.topology, note) for one in found for note in for_a_person(one)]
+            positions = [_position(tx, overview, rate_of) for overview in found_topologies]
+            notes = [
+                (overview.topology, note)
+                for overview in found_topologies
+                for note in for_a_person(overview)
+            ]
             running = tx.all("running_attempts", topologies=wanted)
             commits = tx.all("last_commits", topologies=wanted, most=COMMITS)
     urgent = [line_of(topology, note) for topology, note in notes if note.is_urgent]
@@ -72,44 +74,43 @@ def _listed(heading: str, lines: Sequence[Line]) -> list[Part]:
     return [SPACE, Line(heading, style=HEADING), *lines] if lines else []
 
 
-def _position(tx: DatabaseTransaction, one: Overview, rate_of: dict[str, float]) -> Sequence[Any]:
+def _position(
+    tx: DatabaseTransaction, overview: Overview, rate_of: dict[str, float]
+) -> Sequence[Any]:
     return (
-        one.topology,
-        one.emitted,
-        one.committed,
-        one.processing,
-        one.processed,
-        f"{rate_of.get(one.topology, 0):.1f}",
-        format_span(tx.one("lag", topology=one.topology)["age"]),
+        overview.topology,
+        overview.emitted,
+        overview.committed,
+        overview.processing,
+        overview.processed,
+        f"{rate_of.get(overview.topology, 0):.1f}",
+        _length(tx.one("lag", topology=overview.topology)["age"]),
     )
 
 
 def _positions(rows: Sequence[Sequence[Any]]) -> Part:
     counts = ("emitted", "committed", "processing", "processed", "/min", "oldest")
-    return table_of(
-        "", {"topology": "left", **dict.fromkeys(counts, "right")}, rows, coloured=counts
-    )
+    return Table(("topology", *right(counts)), rows, coloured=counts)
 
 
 def _running(rows: Sequence[Row]) -> Iterator[Part]:
     yield SPACE
-    sides = {"attempt": "left", "topology": "left", "state": "left", "step": "left"}
-    yield table_of(
-        "attempts that run now",
-        {**sides, "age": "right", "lease left": "right", "interval": "left", "host": "left"},
+    yield Table(
+        ("attempt", "topology", "state", "step", ">age", ">lease left", "interval", "host"),
         [
             (
                 TransactionAttempt(row["txid"], row["attempt_id"]),
                 row["topology"],
                 f"{row['status'].lower()}{', dry run' if row['is_dry_run'] else ''}",
                 row["step"],
-                format_span(row["age"]),
-                "expired" if row["lease_left"] < timedelta() else format_span(row["lease_left"]),
-                format_interval(row),
+                _length(row["age"]),
+                "expired" if row["lease_left"] < timedelta() else _length(row["lease_left"]),
+                interval_text(row),
                 row["driver_host"],
             )
             for row in rows
         ],
+        title="attempts that run now",
         empty="no attempt runs now",
         coloured=["state", "lease left"],
         hide_empty=True,
@@ -118,21 +119,20 @@ def _running(rows: Sequence[Row]) -> Iterator[Part]:
 
 def _last(rows: Sequence[Row]) -> Iterator[Part]:
     yield SPACE
-    sides = {"c": "right", "topology": "left", "change": "left", "attempt": "left"}
-    yield table_of(
-        "last commits",
-        {**sides, "ago": "right", "interval": "left"},
+    yield Table(
+        (">c", "topology", "change", "attempt", ">ago", "interval"),
         [
             (
                 str(row["commit_number"]),
                 row["topology"],
                 row["kind"].lower(),
                 _attempt(row),
-                format_span(row["ago"]),
-                format_interval(row),
+                _length(row["ago"]),
+                interval_text(row),
             )
             for row in rows
         ],
+        title="last commits",
         empty="nothing has committed yet",
         hide_empty=True,
     )
@@ -143,3 +143,7 @@ def _attempt(row: Row) -> TransactionAttempt | str:
     if row["attempt_id"] is None:
         return ""
     return TransactionAttempt(row["txid"], row["attempt_id"])
+
+
+def _length(span: timedelta | None) -> str:
+    return "" if span is None else format_length(max(span.total_seconds(), 0.0))

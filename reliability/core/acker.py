@@ -24,6 +24,8 @@ class Sink:
     :param acked_partitions: the partitions that acked, ascending
     :param unacked: emitted minus acked; its xor is Storm's ack_val
     :param set_aside: what was dropped or quarantined on the way to it, which counts as acked
+    :param digests: those of the rows of each partition that acked
+    :param table_id: the number of the attempt's own table, None if it has none
     """
 
     name: str
@@ -32,6 +34,8 @@ class Sink:
     acked_partitions: tuple[int, ...]
     unacked: Fold
     set_aside: Fold = field(default_factory=Fold)
+    digests: Sequence[int] = ()
+    table_id: int | None = None
 
 
 def check_acked(sinks: Sequence[Sink]) -> None:
@@ -61,25 +65,27 @@ def check_accounting(
     compared. Acked and staged rows must still agree in both.
     """
     for sink in sinks:
-        found = staged[sink.name] + sink.set_aside
-        check_emitted(sink.name, emitted, found, verdict)
+        accounted = staged[sink.name] + sink.set_aside
+        check_emitted(sink.name, emitted, accounted, verdict)
         acked = emitted - sink.unacked
-        if acked != found:
+        if acked != accounted:
             raise AttemptIncomplete(
                 f"state {sink.name}: acked and staged rows differ "
-                f"({abs(acked.count - found.count)} rows difference, ack_val "
+                f"({abs(acked.count - accounted.count)} rows difference, ack_val "
                 f"{sink.unacked.xor})"
             )
 
 
-def check_emitted(name: str, emitted: Fold, found: Fold, verdict: Verdict) -> None:
+def check_emitted(name: str, emitted: Fold, accounted: Fold, verdict: Verdict) -> None:
     """Raise RowsUnaccounted unless a state accounts for what was emitted.
 
-    :param found: what was staged for it, and set aside on the way to it
+    :param accounted: what was staged for it, and set aside on the way to it
     """
-    if emitted.count == found.count and (emitted.xor == found.xor or verdict is Verdict.COUNTED):
+    if emitted.count == accounted.count and (
+        emitted.xor == accounted.xor or verdict is Verdict.COUNTED
+    ):
         return
-    missing = emitted.count - found.count
+    missing = emitted.count - accounted.count
     if missing > 0:
         what = f"{missing} of {emitted.count} emitted rows did not reach it"
     elif missing < 0:

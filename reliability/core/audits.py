@@ -15,6 +15,7 @@ from enum import Enum
 from typing import TypeVar
 
 from reliability.core.errors import AuditFailed, InvalidDefinition, LedgerBusy
+from reliability.core.statement_key import StatementKey
 
 CONTRIBUTION_PLACE = "{contribution}"
 TABLE_PLACE = "{table}"
@@ -44,47 +45,31 @@ class Audit:
     """One audit of a state; made by the functions below.
 
     :param name: tells it from the other audits of its state
+    :param columns: the columns of the state that it names
     """
 
     name: str
     of: Of
     severity: Severity
-
-    def columns(self) -> tuple[str, ...]:
-        """Return the columns of the state that it names."""
-        return ()
+    columns: tuple[str, ...]
 
 
 @dataclass(frozen=True)
 class NotNull(Audit):
     """No row has NULL in any of these columns."""
 
-    not_null: tuple[str, ...]
 
-    def columns(self) -> tuple[str, ...]:
-        return self.not_null
+@dataclass(frozen=True)
+class Unique(Audit):
+    """No two rows are equal in these columns; a row with NULL in one of them equals none."""
 
 
 @dataclass(frozen=True)
 class InRange(Audit):
     """Each value that is not NULL lies between the bounds, which are in the range."""
 
-    column: str
     least: Bound | None
     most: Bound | None
-
-    def columns(self) -> tuple[str, ...]:
-        return (self.column,)
-
-
-@dataclass(frozen=True)
-class Unique(Audit):
-    """No two rows are equal in these columns; a row with NULL in one of them equals none."""
-
-    unique: tuple[str, ...]
-
-    def columns(self) -> tuple[str, ...]:
-        return self.unique
 
 
 @dataclass(frozen=True)
@@ -94,11 +79,7 @@ class References(Audit):
     :param to: schema, table and column
     """
 
-    column: str
     to: tuple[str, str, str]
-
-    def columns(self) -> tuple[str, ...]:
-        return (self.column,)
 
 
 @dataclass(frozen=True)
@@ -112,7 +93,7 @@ class Query(Audit):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class AuditOutcome:
+class AuditOutcome(StatementKey):
     """What an audit has found.
 
     :param violations: their number; None if its query failed, or there is no result
@@ -201,12 +182,7 @@ def not_null(
     :param severity: "error", or "warn" to record violations only
     :raises InvalidDefinition: a word is not known, or there is no column
     """
-    return NotNull(
-        _name("not_null", columns, of, Of.CONTRIBUTION),
-        _word(Of, of),
-        _word(Severity, severity),
-        columns,
-    )
+    return NotNull(*_named("not_null", columns, of, Of.CONTRIBUTION, severity), columns)
 
 
 def in_range(
@@ -230,14 +206,8 @@ def in_range(
         raise InvalidDefinition(f"in_range of {column} has no bound", remedy="set least= or most=.")
     bounds = [f"{name}={bound}" for name, bound in (("least", least), ("most", most))]
     given = [text for text, bound in zip(bounds, (least, most), strict=True) if bound is not None]
-    return InRange(
-        _name("in_range", (column, *given), of, Of.CONTRIBUTION),
-        _word(Of, of),
-        _word(Severity, severity),
-        column,
-        least,
-        most,
-    )
+    named = _named("in_range", (column, *given), of, Of.CONTRIBUTION, severity)
+    return InRange(*named, (column,), least, most)
 
 
 def unique(*columns: str, of: str = Of.TABLE.value, severity: str = Severity.ERROR.value) -> Audit:
@@ -247,9 +217,7 @@ def unique(*columns: str, of: str = Of.TABLE.value, severity: str = Severity.ERR
     :param severity: "error", or "warn" to record violations only
     :raises InvalidDefinition: a word is not known, or there is no column
     """
-    return Unique(
-        _name("unique", columns, of, Of.TABLE), _word(Of, of), _word(Severity, severity), columns
-    )
+    return Unique(*_named("unique", columns, of, Of.TABLE, severity), columns)
 
 
 def references(
@@ -274,13 +242,8 @@ def references(
             remedy="write schema.table.column.",
         )
     schema, table, referenced = parts if len(parts) == 3 else ("public", *parts)
-    return References(
-        _name("references", (column, to), of, Of.CONTRIBUTION),
-        _word(Of, of),
-        _word(Severity, severity),
-        column,
-        (schema, table, referenced),
-    )
+    named = _named("references", (column, to), of, Of.CONTRIBUTION, severity)
+    return References(*named, (column,), (schema, table, referenced))
 
 
 def audit(name: str, sql: str, *, severity: str = Severity.ERROR.value) -> Audit:
@@ -295,16 +258,16 @@ def audit(name: str, sql: str, *, severity: str = Severity.ERROR.value) -> Audit
     :param severity: "error", or "warn" to record violations only
     :raises InvalidDefinition: a word is not known, or the query names neither rows, or both
     """
-    found = [place for place in (CONTRIBUTION_PLACE, TABLE_PLACE) if place in sql]
-    if len(found) != 1:
-        how = "both {contribution} and {table}" if found else "neither {contribution} nor {table}"
+    places = [place for place in (CONTRIBUTION_PLACE, TABLE_PLACE) if place in sql]
+    if len(places) != 1:
+        how = "both {contribution} and {table}" if places else "neither {contribution} nor {table}"
         raise InvalidDefinition(
             f"audit {name}: its SQL names {how}",
             remedy="read FROM {contribution}, what an attempt has staged, or FROM {table}, the "
             "table as it would be.",
         )
-    of = Of.TABLE if found == [TABLE_PLACE] else Of.CONTRIBUTION
-    return Query(name, of, _word(Severity, severity), sql.strip().rstrip(";").rstrip())
+    of = Of.TABLE if places == [TABLE_PLACE] else Of.CONTRIBUTION
+    return Query(name, of, _word(Severity, severity), (), sql.strip().rstrip(";").rstrip())
 
 
 def check_audits(state: str, audits: Sequence[Audit], columns: Collection[str]) -> None:
@@ -313,35 +276,37 @@ def check_audits(state: str, audits: Sequence[Audit], columns: Collection[str]) 
     :param columns: the columns of its key and its values
     """
     names = set()
-    for one in audits:
-        if not isinstance(one, Audit):
+    for entry in audits:
+        if not isinstance(entry, Audit):
             raise InvalidDefinition(
-                f"state {state}: {one!r} is not an audit",
+                f"state {state}: {entry!r} is not an audit",
                 remedy="use not_null(), in_range(), unique(), references() or audit().",
             )
-        if not one.name.strip() or len(one.name) > LONGEST_AUDIT_NAME or "\0" in one.name:
+        if not entry.name.strip() or len(entry.name) > LONGEST_AUDIT_NAME or "\0" in entry.name:
             raise InvalidDefinition(
                 f"state {state}: the name of an audit has 1 to {LONGEST_AUDIT_NAME} characters, "
-                f"not {one.name!r}",
+                f"not {entry.name!r}",
                 remedy='give a query of yours a short name: audit("…", …).',
             )
-        if one.name in names:
+        if entry.name in names:
             raise InvalidDefinition(
-                f"state {state} has two audits with the name {one.name}",
+                f"state {state} has two audits with the name {entry.name}",
                 remedy="remove one, or give it another name.",
             )
-        names.add(one.name)
-        for column in one.columns():
+        names.add(entry.name)
+        for column in entry.columns:
             if column not in columns:
                 raise InvalidDefinition(
-                    f"state {state}: audit {one.name} names the column {column}, which the state "
+                    f"state {state}: audit {entry.name} names the column {column}, which the state "
                     "does not have",
                     remedy=f"its columns are {', '.join(columns)}.",
                 )
 
 
-def _name(called: str, arguments: tuple[str, ...], of: str, usual: Of) -> str:
-    """Name an audit like the call that makes it.
+def _named(
+    called: str, arguments: tuple[str, ...], of: str, usual: Of, severity: str
+) -> tuple[str, Of, Severity]:
+    """Return what every audit has; it is named like the call that makes it.
 
     >>> not_null("a", "b").name, in_range("x", least=0, of="table").name
     ('not_null(a, b)', 'in_range(x, least=0, of=table)')
@@ -349,14 +314,14 @@ def _name(called: str, arguments: tuple[str, ...], of: str, usual: Of) -> str:
     if not arguments:
         raise InvalidDefinition(f"{called}() names no column")
     given = arguments if of == usual.value else (*arguments, f"of={of}")
-    return f"{called}({', '.join(map(str, given))})"
+    return f"{called}({', '.join(given)})", _word(Of, of), _word(Severity, severity)
 
 
 def _word(words: type[Word], word: str) -> Word:
     try:
         return words(word)
     except ValueError:
-        known = " or ".join(f'"{one.value}"' for one in words)
+        known = " or ".join(f'"{member.value}"' for member in words)
         raise InvalidDefinition(
             f"an audit has {words.__name__.lower()}={word!r}", remedy=f"write {known}."
         ) from None

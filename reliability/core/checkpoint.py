@@ -146,6 +146,17 @@ class Message:
     epoch: int
     dropped: int = 0
 
+    @classmethod
+    def of(cls, action: CheckpointAction, state: CheckpointState, epoch: int) -> Message:
+        """Return the message about the commit numbers that lead to a state."""
+        return cls(
+            action=action,
+            commit_number=state.commit_number,
+            size=state.size,
+            epoch=epoch,
+            dropped=state.dropped,
+        )
+
 
 class Answer(str, Enum):
     """How a participant answers a message."""
@@ -224,13 +235,8 @@ class Drive:
         """Ask for the next action, unless one is in progress."""
         if self.asked is not None:
             return self
-        message = Message(
-            action=self.state.next_action(self.recovering),
-            commit_number=self.state.commit_number,
-            size=self.state.size,
-            epoch=self.epoch,
-            dropped=self.state.dropped,
-        )
+        action = self.state.next_action(self.recovering)
+        message = Message.of(action, self.state, self.epoch)
         return replace(self, asked=message, votes=frozenset())
 
     def replace_by_rollback(self, dropped: int) -> Drive:

@@ -4,7 +4,7 @@ An aggregator has one expression per place where it is computed:
 
 - `spark`: the SQL expression over the rows of a group, in the processing phase;
 - `fold`: how Postgres folds the staged rows of a key, `combine`: how it adds them to a target row;
-- `swap`: how Postgres exchanges an old contribution for a new one, exactly (rule H3). Only counts
+- `swap`: how Postgres exchanges an old contribution for a new one, exactly (H3). Only counts
   and exact sums have it (`is_exact_sum`). It is None for everything else, and the value is
   recomputed from the kept contributions.
 
@@ -106,7 +106,7 @@ def count_column(name: str, spark: str) -> Column:
 
 
 ROW_COUNT = count_column("_rows", "count(1)")
-"""The hidden row count of every combined state: a key is deleted with its last row (rule H3)."""
+"""The hidden row count of every combined state: a key is deleted with its last row (H3)."""
 
 
 def written(columns: Iterable[Column | Generated]) -> tuple[Column, ...]:

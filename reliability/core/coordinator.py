@@ -40,8 +40,8 @@ from reliability.core.errors import (
     error_types,
 )
 from reliability.core.plan import Position
+from reliability.core.remedy import Remedy
 from reliability.core.request import Request, RequestKind, RequestStatus
-from reliability.core.skip import Skipped
 from reliability.core.spout import Interval
 from reliability.core.texts import printable
 from reliability.core.waits import WaitReason, WaitsFor
@@ -165,11 +165,8 @@ _CURED_BY_A_FILE = (
     SourceUnreadable,
     UnexpectedAnswer,
 )
-_REDELIVERED = (
-    "If you deliver a file of it again, run `reliability replay TOPOLOGY TXID --refreeze --reason "
-    "'…'` first."
-)
-_AFTER_RELEASE = "`reliability resume-runs TOPOLOGY` shows what to clear, and clears it with --yes."
+_REDELIVERED = "If you deliver a file of it again, run {refreeze} first."
+_RESUME = "{resume_runs} shows what to clear, and clears it with --yes."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,26 +197,27 @@ class Blocked:
         return f"txid {self.txid} (run {self.run_id}{interval}) is blocked{reason}"
 
     def error(self, kind: type[ReliabilityError] = TxidBlocked) -> ReliabilityError:
-        """Return it as an error; its remedy has the placeholder TOPOLOGY."""
-        return kind(self.describe(), remedy=self._remedy()).fill_in(txid=self.txid)
+        """Return it as an error, whose remedy is about this txid."""
+        remedy = self._remedy() or kind.remedy
+        return kind(self.describe(), remedy=remedy.about(txid=self.txid))
 
-    def _remedy(self) -> str:
+    def _remedy(self) -> Remedy | None:
         """Return the remedy of the error that ended the last attempt, and how the run goes on."""
         if self.is_held:
             return TxidHeld.remedy
         if self.is_released:
-            return _AFTER_RELEASE
+            return Remedy(_RESUME)
         cause = error_types().get(self.reason_code)
-        if cause is None or not cause.remedy:
-            return ""
+        if cause is None or not cause.remedy.text:
+            return None
         remedy = cause.remedy
         if cause in _CURED_BY_A_FILE:
-            remedy = f"{remedy} {_REDELIVERED}"
-        return remedy if "resume-runs" in cause.remedy else f"{remedy} Then {_AFTER_RELEASE}"
+            remedy = remedy.then(_REDELIVERED)
+        return remedy if cause.remedy.resumes else remedy.then(f"Then {_RESUME}")
 
     def advice(self, topology: str) -> str:
         """Say what is blocked and what a person can do."""
-        return self.error().fill_in(topology=topology).advice
+        return self.error().about(topology=topology).advice
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,7 +232,7 @@ class Snapshot:
         has no attempt to start from
     :param replay_refusal: why the topology's states cannot replace what this txid committed
     :param held: why a person must release the txid first: it was rolled back (H4)
-    :param skipped: a person has skipped the txid, so that nothing processes it (C8)
+    :param is_skipped: a person has skipped the txid, so that nothing processes it (C8)
     :param interval: the txid's data interval, None for an untimed one
     """
 
@@ -250,7 +248,7 @@ class Snapshot:
     lacks_predecessor: bool = False
     replay_refusal: str | None = None
     held: str | None = None
-    skipped: Skipped | None = None
+    is_skipped: bool = False
     max_replay_pending: int = 1
     interval: Interval | None = None
 
@@ -332,9 +330,7 @@ class CommitEmpty:
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """The goal is reached; `note` says what the log should say about it."""
-
-    note: str = ""
+    """The goal is reached."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,7 +346,7 @@ Action = Begin | Submit | Seal | Commit | DryRun | CommitEmpty | Wait | Done | F
 def next_action(snapshot: Snapshot, request: Request, work: Work) -> Action:
     """Decide what a task that works for `request` does next; a pure function."""
     if request.status is RequestStatus.SATISFIED:
-        return Done(str(snapshot.skipped) if snapshot.skipped else "")
+        return Done()
     if request.status is not RequestStatus.OPEN:
         return Fail(_closed(snapshot.txid, request))
     live = snapshot.live
@@ -411,10 +407,9 @@ def _commit_in_turn(snapshot: Snapshot, request: Request) -> Action:
 
 def _begin_in_turn(snapshot: Snapshot, request: Request) -> Action:
     if snapshot.held is not None:
-        held = TxidHeld(f"txid {snapshot.txid} is held: {printable(snapshot.held)}")
-        return Fail(held.fill_in(txid=snapshot.txid))
+        return Fail(TxidHeld(f"it is held: {printable(snapshot.held)}", txid=snapshot.txid))
     if snapshot.is_replay and snapshot.replay_refusal is not None:
-        return Fail(ReplayNotPossible(f"txid {snapshot.txid}: {snapshot.replay_refusal}"))
+        return Fail(ReplayNotPossible(snapshot.replay_refusal, txid=snapshot.txid))
     reason = _wait_to_begin(snapshot)
     if reason is not None:
         return _wait(snapshot, request, reason)
@@ -464,7 +459,7 @@ def _wait_to_commit(snapshot: Snapshot) -> WaitReason | None:
 
 def _is_left_out(snapshot: Snapshot) -> bool:
     """Say whether nothing processes the txid, and it commits as empty in its turn (C8)."""
-    return snapshot.skipped is not None and not snapshot.is_replay
+    return snapshot.is_skipped and not snapshot.is_replay
 
 
 def _turn(snapshot: Snapshot) -> WaitReason:
@@ -494,7 +489,6 @@ def _wait(snapshot: Snapshot, request: Request, reason: WaitReason) -> Action:
 
 def _closed(txid: int, request: Request) -> ReliabilityError:
     if request.status is RequestStatus.GIVEN_UP:
-        return RequestGivenUp(f"request {request.number} for txid {txid} was given up")
-    return RequestClosed(
-        f"request {request.number} for txid {txid} was closed: {printable(request.reason)}"
-    )
+        return RequestGivenUp(f"request {request.number} was given up", txid=txid)
+    what = f"request {request.number} was closed: {printable(request.reason)}"
+    return RequestClosed(what, txid=txid)

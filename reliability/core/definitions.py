@@ -14,7 +14,7 @@ from reliability.core.graph import THE_STEP, Step, in_order, needed_for
 from reliability.core.names import check_name
 from reliability.core.set_aside import FAIL, check_malformed
 from reliability.core.spout import Spout
-from reliability.core.state import State
+from reliability.core.state import State, StateKind
 from reliability.core.types import check_read_as
 
 ENGINES = (SUBMIT, WARM) = ("submit", "warm")
@@ -121,12 +121,12 @@ class Topology:
 
     @property
     def groups_commits(self) -> bool:
-        """Say whether several txids may share a physical commit (rule C5).
+        """Say whether several txids may share a physical commit (C5).
 
         An OpaqueState can undo only one txid. With several databases, a commit that one of them
-        cannot carry out may have to be undone (rule C6).
+        cannot carry out may have to be undone (C6).
         """
-        return not self.databases or not any(s.keeps_previous for s in self.states)
+        return not self.databases or not any(s.kind is StateKind.OPAQUE for s in self.states)
 
     @property
     def replay_window(self) -> int:

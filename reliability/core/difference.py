@@ -71,10 +71,10 @@ class ByHand:
             "surplus": self.surplus,
             "different": self.different,
         }
-        found = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
+        named = ", ".join(f"{count:,} {what}" for what, count in counts.items() if count)
         shown = "".join(f"; {example}" for example in self.examples[:SHOWN_EXAMPLES])
         return (
-            f"rows that were changed by hand are overwritten: {found}{shown}. They are no part of "
+            f"rows that were changed by hand are overwritten: {named}{shown}. They are no part of "
             "the difference; `reliability verify` finds all such rows"
         )
 

@@ -1,7 +1,7 @@
 """The acker's arithmetic: XOR of hashed tuple ids, and their count.
 
 XOR alone takes three copies for one; a count alone does not notice a loss together with a copy.
-Together they prove that every tuple arrived exactly once (rule V2).
+Together they prove that every tuple arrived exactly once (V2).
 """
 
 from __future__ import annotations

@@ -57,17 +57,17 @@ def in_order(topology: str, steps: Sequence[Step], states: Sequence[str]) -> tup
     _check_feeds(topology, steps, states)
     upstream = reads_from(steps)
     ordered: list[Step] = []
-    left = list(steps)
-    while left:
+    waiting = list(steps)
+    while waiting:
         done = {step.name for step in ordered}
-        ready = [step for step in left if done.issuperset(upstream[step.name])]
+        ready = [step for step in waiting if done.issuperset(upstream[step.name])]
         if not ready:
-            names = sorted(step.name for step in left)
+            names = sorted(step.name for step in waiting)
             raise InvalidDefinition(
                 f"topology {topology}: steps {names} read from each other in a cycle"
             )
         ordered += ready
-        left = [step for step in left if step not in ready]
+        waiting = [step for step in waiting if step not in ready]
     return tuple(ordered)
 
 

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
-
-from reliability.core.spout import SourceItem
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,14 +22,6 @@ class Dataset:
     rows: int | None = None
     files: int | None = None
     bytes: int | None = None
-
-
-@runtime_checkable
-class NamesDatasets(Protocol):
-    """A spout that says where its items come from, for lineage."""
-
-    def datasets(self, items: Sequence[SourceItem]) -> Sequence[Dataset]:
-        """Return the datasets of a batch's items; it may ask the source where it is."""
 
 
 def table_dataset(

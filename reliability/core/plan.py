@@ -11,7 +11,8 @@ replay at most, and the other way round.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from enum import Enum
 from typing import Any
 
 from reliability.core.attempt import TransactionAttempt
@@ -52,6 +53,7 @@ class Position:
     :param processed: in the order of their txids; a dry run never commits and is not among them
     """
 
+    topology: str = ""
     curr_txid: int
     commit_number: int = 0
     groups_commits: bool = True
@@ -60,13 +62,16 @@ class Position:
     processed: tuple[Due, ...] = ()
 
     def may_commit(self, txid: int) -> bool:
-        """Say whether the txid's PROCESSED attempt may commit now: curr_txid, or a replay."""
-        first_commit, replays = self.first_commits()[:1], self.replays()
-        return any(one.txid == txid for one in (*first_commit, *replays))
+        """Say whether a plan that is due begins with the txid's PROCESSED attempt.
+
+        Its task then carries out the plan. The others of a group wait: if the commit of the first
+        one is refused, its own task has to fail, not theirs.
+        """
+        return any(due.txid == txid for due in (*self.first_commits()[:1], *self.replays()))
 
     def replays(self) -> list[Due]:
         """Return the replays; they do not wait for the checkpoint interval."""
-        return [one for one in self.processed if one.txid < self.curr_txid]
+        return [due for due in self.processed if due.txid < self.curr_txid]
 
     def first_commits(self, one_by_one: int = 0) -> list[Due]:
         """Return the first commits that share the next physical commit.
@@ -79,82 +84,42 @@ class Position:
         most = 1 if is_alone or not self.groups_commits else MAX_TXIDS
         group: list[Due] = []
         rows = 0
-        for one in self.processed:
-            if one.txid < self.curr_txid:
+        for due in self.processed:
+            if due.txid < self.curr_txid:
                 continue
-            rows += one.staged_rows
-            is_next = one.txid == self.curr_txid + len(group)
+            rows += due.staged_rows
+            is_next = due.txid == self.curr_txid + len(group)
             if not is_next or len(group) == most or (group and rows > MAX_ROWS):
                 break
-            group.append(one)
+            group.append(due)
         return group
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedCommit:
-    """One change of the states; `replaced_attempt` is None for a first commit."""
+class ChangeKind(str, Enum):
+    """What changes the states."""
 
-    commit_number: int
-    txid: int
-    attempt_id: int
-    nonce: str
-    replaced_attempt: int | None
-
-    @property
-    def attempt(self) -> TransactionAttempt:
-        return TransactionAttempt(self.txid, self.attempt_id)
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data for the ledger."""
-        return asdict(self)
+    COMMIT = "COMMIT"  # the first commit of a txid
+    REPLAY = "REPLAY"
+    ROLLBACK = "ROLLBACK"  # to a txid; 0 is the empty topology
+    REPAIR = "REPAIR"  # rows that differ from their contributions become what these say (H9)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRollback:
-    """All states return to what they were after `to_txid`; 0 is the empty topology.
-
-    :param dropped: how many commit numbers before its own were decided and could not be committed
-        everywhere: databases that have them undo them, the others drop them
-    """
-
-    commit_number: int
-    to_txid: int
-    reason: str
-    dropped: int = 0
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data for the ledger."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlannedRepair:
-    """Rows that differ from their contributions become what these say (H9).
-
-    :param last_txid: the last txid that has committed
-    """
-
-    commit_number: int
-    last_txid: int
-    reason: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data for the ledger."""
-        return asdict(self)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChangeKey(StatementKey):
-    """What the statements of one change name.
+class PlannedChange(StatementKey):
+    """One change of the states, as its statements name it.
 
     :param txid: committed, replayed, or rolled back to; for a repair the last one that committed
     :param attempt_id: None for a rollback or a repair, as is `nonce`
     :param commit_number: None for a dry run
     :param replaced_attempt: of a replay
+    :param reason: of a rollback or a repair
+    :param dropped: how many commit numbers before its own were decided and could not be committed
+        everywhere: a rollback undoes them in databases that have them, and drops them in the others
     :param state: set while one state is changed
     """
 
     topology: str
+    kind: ChangeKind = ChangeKind.COMMIT
     txid: int
     commit_number: int | None
     attempt_id: int | None = None
@@ -164,50 +129,40 @@ class ChangeKey(StatementKey):
     dropped: int = 0
     state: str | None = None
 
-    @classmethod
-    def of(cls, topology: str, planned: PlannedChange) -> ChangeKey:
-        """Return the key of a planned change."""
-        data = planned.to_json()
-        if isinstance(planned, PlannedRollback):
-            data["txid"] = data.pop("to_txid")
-        elif isinstance(planned, PlannedRepair):
-            data["txid"] = data.pop("last_txid")
-        return cls(topology=topology, **data)
+    @property
+    def attempt(self) -> TransactionAttempt | None:
+        """Return the attempt that it commits; None for a rollback or a repair."""
+        if self.attempt_id is None:
+            return None
+        return TransactionAttempt(self.txid, self.attempt_id)
 
-    def of_state(self, state: str) -> ChangeKey:
-        """Return the key of the change in one state."""
+    def of_state(self, state: str) -> PlannedChange:
+        """Return the change of one state."""
         return replace(self, state=state)
 
 
-PlannedChange = PlannedCommit | PlannedRollback | PlannedRepair
 Plan = tuple[PlannedChange, ...]
 
 
 def is_group_of_first_commits(plan: Plan) -> bool:
     """Return whether the plan consists of first commits; it never has them beside others."""
-    return bool(plan) and all(
-        isinstance(planned, PlannedCommit) and planned.replaced_attempt is None for planned in plan
-    )
+    return all(change.kind is ChangeKind.COMMIT for change in plan)
 
 
 def dropped_by(plan: Plan) -> int:
     """Return how many commit numbers a database that carries out the plan may lack."""
-    return sum(planned.dropped for planned in plan if isinstance(planned, PlannedRollback))
+    return sum(change.dropped for change in plan)
 
 
 def planned_from_json(data: Mapping[str, Any]) -> PlannedChange:
-    """Read what `to_json` wrote; unreadable data is corruption, never an empty plan."""
+    """Read a change from its fields; unreadable data is corruption, never an empty plan."""
     try:
-        if "to_txid" in data:
-            return PlannedRollback(**data)
-        return PlannedRepair(**data) if "last_txid" in data else PlannedCommit(**data)
-    except TypeError as error:
+        return PlannedChange(**{**data, "kind": ChangeKind(data["kind"])})
+    except (KeyError, TypeError, ValueError) as error:
         raise LedgerCorruption(f"unreadable plan of a commit: {data!r}") from error
 
 
-def next_plan(
-    position: Position, *, overdue: int = 0, one_by_one: int = 0
-) -> tuple[PlannedCommit, ...]:
+def next_plan(position: Position, *, overdue: int = 0, one_by_one: int = 0) -> Plan:
     """Plan the first commits that are due from `curr_txid` without a gap, or one replay.
 
     :param overdue: skip what was processed less than this many seconds ago
@@ -224,7 +179,9 @@ def next_plan(
     first_commits, replay = due.first_commits(one_by_one), due.replays()[:1]
     group = (replay or first_commits) if due.last_was_first_commit else (first_commits or replay)
     return tuple(
-        PlannedCommit(
+        PlannedChange(
+            topology=position.topology,
+            kind=ChangeKind.COMMIT if one.committed_attempt is None else ChangeKind.REPLAY,
             commit_number=position.commit_number + place,
             txid=one.txid,
             attempt_id=one.attempt_id,

@@ -14,3 +14,16 @@ class StateProgress:
 
 
 UNSEEN = StateProgress()
+
+
+class TxidProgress:
+    """Is told by several threads what becomes of replayed txids; this one shows nothing."""
+
+    def expect(self, txids: int) -> None:
+        """Note how many there are."""
+
+    def say(self, text: str, txid: int) -> None:
+        """Note what has happened with a txid, or what it waits for."""
+
+    def done(self, txid: int) -> None:
+        """Count a txid as done."""

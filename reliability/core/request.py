@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
+from reliability.core.statement_key import StatementKey
+
 
 class RequestKind(str, Enum):
     """COMMIT requests an uncommitted txid; REPLAY requests a committed one again."""
@@ -59,7 +61,7 @@ class Contact(str, Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskTry:
+class TaskTry(StatementKey):
     """One try of an Airflow task; it distinguishes a clear from a retry.
 
     :param max_tries: a clear sets it to the number of tries so far plus the task's retries

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from reliability.core.plan import Plan, PlannedCommit, PlannedRollback
+from reliability.core.plan import ChangeKind, Plan
 from reliability.core.spout import Interval
 from reliability.core.state import State, beyond_history
 from reliability.core.txids import format_txids, with_noun
@@ -78,22 +78,19 @@ def drop_refusal(decided: Plan, to_txid: int) -> str | None:
 
     Some databases may have applied the change already; the rollback undoes it there.
 
-    >>> from reliability.core.plan import PlannedCommit
-    >>> decided = PlannedCommit(
-    ...     commit_number=9, txid=7, attempt_id=0, nonce="n", replaced_attempt=None)
+    >>> from reliability.core.plan import PlannedChange
+    >>> decided = PlannedChange(topology="shop", commit_number=9, txid=7, attempt_id=0, nonce="n")
     >>> drop_refusal([decided], to_txid=6)
     >>> drop_refusal([decided], to_txid=7)
     'txid 7 is decided and cannot be committed: roll back to txid 6 or earlier'
     """
-    for planned in decided:
-        if isinstance(planned, PlannedRollback):
-            if to_txid > planned.to_txid:
-                return (
-                    f"a rollback to txid {planned.to_txid} is decided: roll back to it or earlier"
-                )
-        elif isinstance(planned, PlannedCommit) and to_txid >= planned.txid:
+    for change in decided:
+        txid, has_attempt = change.txid, change.attempt is not None
+        if change.kind is ChangeKind.ROLLBACK and to_txid > txid:
+            return f"a rollback to txid {txid} is decided: roll back to it or earlier"
+        if has_attempt and to_txid >= txid:
             return (
-                f"txid {planned.txid} is decided and cannot be committed: "
-                f"roll back to txid {planned.txid - 1} or earlier"
+                f"txid {txid} is decided and cannot be committed: "
+                f"roll back to txid {txid - 1} or earlier"
             )
     return None

@@ -103,10 +103,10 @@ def check_told(names: Iterable[str]) -> None:
         )
 
 
-def combined(found: Iterable[SetAside]) -> list[SetAside]:
+def combined(set_aside: Iterable[SetAside]) -> list[SetAside]:
     """Return one for each kind and reason, without those of no rows."""
     folds: dict[tuple[Kind, str], Fold] = {}
-    for aside in found:
+    for aside in set_aside:
         key = (aside.kind, aside.reason)
         folds[key] = folds.get(key, Fold()) + aside.fold
     return [SetAside(*key, fold) for key, fold in folds.items() if fold != Fold()]

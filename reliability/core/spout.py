@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from datetime import datetime, timezone
 from enum import Enum
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, TypeVar
 
 from reliability.core.errors import (
     IntervalOverlap,
@@ -19,6 +20,8 @@ from reliability.core.periods import format_period, read_period
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from reliability.core.lineage import Dataset
 
 WHOLE = "{(,)}"  # all of an item, as an int8multirange
 STORED = "stored"  # False in the metadata of an item's field that the ledger does not store
@@ -77,11 +80,6 @@ class SpoutKind(str, Enum):
     OPAQUE = "OPAQUE"  # possibly another batch, until the txid commits
 
 
-def kind_of(opaque: bool) -> SpoutKind:
-    """Return the kind of a spout that is `opaque` or not."""
-    return SpoutKind.OPAQUE if opaque else SpoutKind.TRANSACTIONAL
-
-
 class Verdict(str, Enum):
     """How the emitted side of a batch is verified."""
 
@@ -89,37 +87,40 @@ class Verdict(str, Enum):
     COUNTED = "COUNTED"  # by the count alone: the source has no row index (V6)
 
 
-class SourceItem(Protocol):
+class SourceItem(ABC):
     """One item of a source: a frozen dataclass with the decorator `source_item`.
 
     The ledger stores its fields as JSON. Their names and meanings must not change once a batch is
     emitted; a new field needs a default.
 
     :cvar kind: the name of the class in the ledger
+    :ivar rows: the number of rows, counted without Spark (G5)
     """
 
+    __slots__ = ()
     kind: ClassVar[str]
+    rows: int
     __dataclass_fields__: ClassVar[dict[str, Any]]
 
     @property
-    def rows(self) -> int:
-        """Return the number of rows, counted without Spark (G5)."""
-
-    @property
-    def is_counted(self) -> bool:
-        """Say whether its rows have no tuple ids, so that only their count is verified (V6)."""
-
-    @property
+    @abstractmethod
     def identity(self) -> str:
         """Return a name that no other item of the source has; a topology emits it once."""
 
     @property
+    def is_counted(self) -> bool:
+        """Say whether its rows have no tuple ids, so that only their count is verified (V6)."""
+        return False
+
+    @property
     def source(self) -> str:
-        """Return the name of what the item is a part of; `identity` if it is never a part."""
+        """Return the name of what the item is a part of."""
+        return self.identity
 
     @property
     def part(self) -> str:
         """Return which part of `source` the item is, as an int8multirange; WHOLE is all of it."""
+        return WHOLE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +140,11 @@ class ItemPart:
 _Item = TypeVar("_Item", bound=SourceItem)
 # kind -> class; importing any part of the library registers its own.
 _ITEM_TYPES: dict[str, type[SourceItem]] = {}
+
+
+def only(item_type: type[_Item], items: Iterable[SourceItem]) -> list[_Item]:
+    """Return the items of a class, with its type."""
+    return [item for item in items if isinstance(item, item_type)]
 
 
 def source_item(item_type: type[_Item]) -> type[_Item]:
@@ -244,22 +250,6 @@ class AllocatedItems(Protocol):
         """
 
 
-@runtime_checkable
-class ComparesColumns(Protocol):
-    """A spout whose source can have other columns than it had before."""
-
-    def changed_columns(self, items: Sequence[SourceItem], earlier: BatchMeta) -> list[str]:
-        """Say how the columns of new items differ from those of a committed batch."""
-
-
-@runtime_checkable
-class NotesDrift(Protocol):
-    """A spout whose source may have other columns than it declares."""
-
-    def drifted_columns(self, items: Sequence[SourceItem]) -> list[str] | None:
-        """Say how the columns of items differ from the declared ones; None if they may not."""
-
-
 class NoItems:
     """No txid has anything yet."""
 
@@ -270,8 +260,8 @@ class NoItems:
         return {}
 
 
-class Spout(Protocol):
-    """The source of a topology.
+class Spout(ABC):
+    """The source of a topology: a class of it inherits from this one.
 
     The library knows a source by these methods alone. An implementation keeps to these rules:
 
@@ -280,15 +270,22 @@ class Spout(Protocol):
     - Only `frame` may use pyspark; the other methods run where it is not installed.
     - Its items are of classes that `source_item` registers.
     - The same BatchMeta always means the same rows, until `verify` raises.
+
+    :ivar opaque: a new attempt of a txid may read other rows, until the txid commits; otherwise a
+        batch is frozen at emission
     """
+
+    opaque: bool = False
 
     @property
     def kind(self) -> SpoutKind:
-        """Return whether a batch is frozen at emission or when its txid commits."""
+        """Return what a new attempt of a txid may read."""
+        return SpoutKind.OPAQUE if self.opaque else SpoutKind.TRANSACTIONAL
 
     @property
     def timed(self) -> bool:
         """Say whether the spout reads by data interval."""
+        return False
 
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
         """Say whether the source may be read now.
@@ -296,7 +293,9 @@ class Spout(Protocol):
         It is called at emission for the next txid, and before every attempt, including replays, as
         Trident asks its coordinators.
         """
+        return True
 
+    @abstractmethod
     def plan(self, interval: Interval | None, allocated: AllocatedItems) -> Sequence[SourceItem]:
         """List the items of the interval that no txid has; an untimed spout has no interval.
 
@@ -308,26 +307,30 @@ class Spout(Protocol):
         :raises SourceChanged: the source has lost or changed something that a txid has
         """
 
-    def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
+    @abstractmethod
+    def cut(self, items: Sequence[SourceItem]) -> Sequence[tuple[SourceItem, ...]]:
         """Cut the items of `plan` into batches, within the spout's limits.
 
         :raises FileRefused: the files of a batch do not have the same columns
         """
 
+    @abstractmethod
     def count(self, items: Sequence[SourceItem]) -> Fold:
         """Fold the tuple ids of one batch, from the source and without Spark (G5)."""
 
+    @abstractmethod
     def verify(self, meta: BatchMeta) -> None:
         """Raise SourceChanged if the source differs from what the batch was cut from (E6).
 
         The caller turns it into SourceMoved if the batch is not frozen.
         """
 
+    @abstractmethod
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
         """Return the rows of a batch: the source's columns, `_x` and `_n`, both bigint.
 
         `_x` is the row's tuple id and `_n` is 1; their folds equal `count`, except for `_x` in a
-        batch that is COUNTED. `reliability.spark.frames` has functions that add both columns.
+        batch that is COUNTED. `reliability.spark.frames.accounting_columns` adds both columns.
         Spark may read the batch several times, and must get the same rows with the same tuple ids.
         A batch may have no items, because the spout is opaque, or they are excluded, or gone when
         it was refrozen: its frame has no rows and the same columns.
@@ -335,6 +338,7 @@ class Spout(Protocol):
         :raises SchemaMismatch: the source does not have the columns or types that it should have
         """
 
+    @abstractmethod
     def refresh(self, meta: BatchMeta) -> Sequence[SourceItem]:
         """Return the items of a batch as they are in the source now, without those that are gone.
 
@@ -343,3 +347,19 @@ class Spout(Protocol):
         :raises RefreezeNotPossible: an item shares its source with other txids
         :raises SourceUnreadable: an item exists but cannot be read as a whole
         """
+
+    def identity_of(self, path: str) -> str:
+        """Return the identity of the item that Spark reads at a path."""
+        return path
+
+    def changed_columns(self, items: Sequence[SourceItem], earlier: BatchMeta) -> list[str]:
+        """Say how the columns of new items differ from those of a committed batch."""
+        return []
+
+    def drifted_columns(self, items: Sequence[SourceItem]) -> list[str] | None:
+        """Say how the columns of items differ from the declared ones; None if they may not."""
+        return None
+
+    def datasets(self, items: Sequence[SourceItem]) -> Sequence[Dataset]:
+        """Return where items come from, for lineage; it may ask the source where it is."""
+        return []

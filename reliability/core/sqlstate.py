@@ -21,69 +21,25 @@ class Kind(Enum):
     REFUSAL = "the statement or its rows are refused, and will be again"
 
 
-#: The first two characters of a SQLSTATE, or all five for a code that differs from its class.
-KINDS: dict[str, Kind] = {
-    "00": Kind.REFUSAL,  # no errors: 00, 01 and 02
-    "01": Kind.REFUSAL,
-    "02": Kind.REFUSAL,
-    "03": Kind.REFUSAL,
-    "08": Kind.OUTAGE,
-    "08P01": Kind.REFUSAL,  # also rows that COPY cannot read
-    "09": Kind.REFUSAL,
-    "0A": Kind.REFUSAL,
-    "0B": Kind.REFUSAL,
-    "0F": Kind.REFUSAL,
-    "0L": Kind.REFUSAL,
-    "0P": Kind.REFUSAL,
-    "0Z": Kind.REFUSAL,
-    "10": Kind.REFUSAL,
-    "20": Kind.REFUSAL,
-    "21": Kind.REFUSAL,
-    "22": Kind.REFUSAL,
-    "22021": Kind.TEXT,
-    "22P05": Kind.TEXT,
-    "23": Kind.REFUSAL,
-    "24": Kind.REFUSAL,
-    "25": Kind.REFUSAL,
-    "25P03": Kind.OUTAGE,  # this and the next end the session
-    "25P04": Kind.OUTAGE,
-    "26": Kind.REFUSAL,
-    "27": Kind.REFUSAL,
-    "28": Kind.LOGIN,
-    "2B": Kind.REFUSAL,
-    "2D": Kind.REFUSAL,
-    "2F": Kind.REFUSAL,
-    "34": Kind.REFUSAL,
-    "38": Kind.REFUSAL,
-    "39": Kind.REFUSAL,
-    "3B": Kind.REFUSAL,
-    "3D": Kind.LOGIN,  # there is no such database
-    "3F": Kind.REFUSAL,
-    "40": Kind.BUSY,
-    "40002": Kind.REFUSAL,  # a constraint
-    "40003": Kind.OUTAGE,  # the answer is lost
-    "42": Kind.REFUSAL,
-    "42501": Kind.RIGHT,
-    "44": Kind.REFUSAL,
-    "53": Kind.OUTAGE,  # a full disk or too many sessions
-    "53200": Kind.REFUSAL,  # out of memory, or of locks: by the statement itself as often as not
-    "53400": Kind.REFUSAL,  # a limit for one statement, such as temp_file_limit
-    "54": Kind.REFUSAL,
-    "55": Kind.REFUSAL,
-    "55P03": Kind.BUSY,  # lock_timeout
-    "57": Kind.OUTAGE,
-    "57014": Kind.BUSY,  # a person or a timeout has cancelled the statement
-    "58": Kind.OUTAGE,  # an I/O error
-    "58P01": Kind.REFUSAL,  # a file of the database, or of an extension, that is not there
-    "58P02": Kind.REFUSAL,
-    "58P03": Kind.REFUSAL,
-    "72": Kind.BUSY,
-    "F0": Kind.REFUSAL,
-    "HV": Kind.REFUSAL,
-    "HV00N": Kind.OUTAGE,  # a foreign table's server does not answer
-    "P0": Kind.REFUSAL,
-    "XX": Kind.REFUSAL,
+# The first two characters of a SQLSTATE, or all five for a code that differs from its class.
+_CODES = {
+    Kind.OUTAGE: (
+        "08 53 57 58 "  # connections; a full disk or too many sessions; the operator; an I/O error
+        "25P03 25P04 40003 HV00N"  # the session ends; the answer is lost; a foreign server is away
+    ),
+    Kind.BUSY: "40 72 55P03 57014",  # lock_timeout; a person or a timeout has cancelled it
+    Kind.LOGIN: "28 3D",  # there is no such database
+    Kind.RIGHT: "42501",
+    Kind.TEXT: "22021 22P05",
+    Kind.REFUSAL: (
+        "00 01 02 03 09 0A 0B 0F 0L 0P 0Z 10 20 21 22 23 24 25 26 27 2B 2D 2F 34 38 39 3B 3F 42 44 "
+        "54 55 F0 HV P0 XX "
+        "08P01 40002 "  # also rows that COPY cannot read; a constraint
+        "53200 53400 "  # out of memory, or of locks; a limit for one statement: often by itself
+        "58P01 58P02 58P03"  # a file of the database, or of an extension, that is not there
+    ),
 }
+KINDS = {code: kind for kind, codes in _CODES.items() for code in codes.split()}
 
 
 # A table, function or type that was not found.

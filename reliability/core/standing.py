@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from reliability.core.coordinator import AttemptStatus, Blocked, LiveAttempt, Snapshot
 from reliability.core.plan import Position
-from reliability.core.skip import Skipped
 
 PROCESSING = (AttemptStatus.PROCESSING, AttemptStatus.SEALING)
 
@@ -19,8 +18,8 @@ class Standing:
     :param live: txid -> its live attempt
     :param unfrozen: uncommitted txids whose batch is cut when they begin
     :param held: txid -> why a person must release it
+    :param skipped: the txids that a person has skipped
     :param blocked: the oldest txid that no run is working on
-    :param skipped: txids that a person has skipped
     """
 
     position: Position
@@ -31,8 +30,8 @@ class Standing:
     live: Mapping[int, LiveAttempt]
     unfrozen: frozenset[int]
     held: Mapping[int, str]
-    blocked: Blocked | None
-    skipped: Mapping[int, Skipped]
+    skipped: frozenset[int]
+    blocked: Blocked | None = None
 
     @property
     def curr_txid(self) -> int:
@@ -53,7 +52,7 @@ class Standing:
             is_frozen=txid not in self.unfrozen,
             lacks_predecessor=txid in self.unfrozen and not self._has_predecessor(txid),
             held=self.held.get(txid),
-            skipped=self.skipped.get(txid),
+            is_skipped=txid in self.skipped,
             max_replay_pending=self.max_replay_pending,
         )
 

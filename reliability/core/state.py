@@ -89,7 +89,7 @@ class State:
                 f"state {self.name}: appended rows are their own history",
                 remedy="make it a ContributionState, which keeps nothing else for them.",
             )
-        if self.keep is not None and not self.keeps_contributions:
+        if self.keep is not None and (self.is_append or self.kind is not StateKind.CONTRIBUTION):
             raise InvalidDefinition(
                 f"state {self.name}: it keeps no history that keep= could limit",
                 remedy="remove keep=; only a ContributionState keeps contributions, and not for "
@@ -114,16 +114,6 @@ class State:
     def is_append(self) -> bool:
         """Say whether every row of a frame becomes a row of the table."""
         return any(isinstance(value, Append) for value in self.values.values())
-
-    @property
-    def keeps_contributions(self) -> bool:
-        """Say whether contributions are kept in a table of their own."""
-        return self.kind is StateKind.CONTRIBUTION and not self.is_append
-
-    @property
-    def keeps_previous(self) -> bool:
-        """Say whether each row keeps its value before its last txid."""
-        return False
 
     def cannot_replay(self, txid: int, last: int) -> str | None:
         """Return why this kind cannot replace a txid, None if it can.
@@ -158,8 +148,8 @@ class State:
         values = self.values.values()
         named = [(getattr(v, "column", None), getattr(v, "type", "")) for v in values]
         orders = [item for v in values for item in getattr(v, "by", {}).items()]
-        found = [*self.key.items(), *((name, type_) for name, type_ in named if name and type_)]
-        return list(dict.fromkeys([*found, *orders]))
+        typed = [*self.key.items(), *((name, type_) for name, type_ in named if name and type_)]
+        return list(dict.fromkeys([*typed, *orders]))
 
     def definition(self) -> dict[str, Any]:
         """Return the state's shape as plain data; equal shapes give equal data."""
@@ -211,10 +201,6 @@ class OpaqueState(State):
     """
 
     kind = StateKind.OPAQUE
-
-    @property
-    def keeps_previous(self) -> bool:
-        return True
 
     def cannot_replay(self, txid: int, last: int) -> str | None:
         if txid == last:

@@ -39,11 +39,11 @@ def parse_unambiguous(text: str) -> Any:
 
     :raises ValueError: it is not JSON, has NaN without quotes or a name twice, or is not UTF-8
     """
-    found = json.loads(
+    value = json.loads(
         text, parse_float=Decimal, parse_constant=_refuse_constant, object_pairs_hook=_once_each
     )
-    as_exact_json(found).encode()  # half of a surrogate pair
-    return found
+    as_exact_json(value).encode()  # half of a surrogate pair
+    return value
 
 
 def _refuse_constant(text: str) -> None:
@@ -51,10 +51,10 @@ def _refuse_constant(text: str) -> None:
 
 
 def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         raise ValueError(f"a name is there twice in {[name for name, _ in pairs]}")
-    return found
+    return values
 
 
 def as_exact_json(value: object) -> str:
@@ -92,7 +92,7 @@ def printable(text: str) -> str:
     >>> print(printable("late\x1b[2J\r\n7 is committed\u202e"))
     late\x1b[2J\r\n7 is committed\u202e
     """
-    return _UNPRINTABLE.sub(lambda found: ascii(found[0])[1:-1], text)
+    return _UNPRINTABLE.sub(lambda character: ascii(character[0])[1:-1], text)
 
 
 def printable_json(text: str) -> str:
@@ -101,7 +101,7 @@ def printable_json(text: str) -> str:
     >>> printable_json('"a\x9b"')
     '"a\\u009b"'
     """
-    return _UNPRINTABLE.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _UNPRINTABLE.sub(lambda character: f"\\u{ord(character[0]):04x}", text)
 
 
 def storable(text: str, encoding: str) -> str:
@@ -133,3 +133,25 @@ def clear_command(dag_id: str, run_id: str) -> str:
     'airflow dags clear shop --run-id scheduled__2013-04-01T00:00:00+00:00 --yes'
     """
     return f"airflow dags clear {dag_id} --run-id {shlex.quote(run_id)} --yes"
+
+
+def format_length(seconds: float) -> str:
+    """Format a length of time for people.
+
+    >>> [format_length(s) for s in (0.0042, 0.42, 12.3, 75, 3700, 200000)]
+    ['4 ms', '420 ms', '12.3 s', '1 min 15 s', '1 h 1 min', '2 d 7 h']
+    """
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    whole = round(seconds)
+    for unit, name, lower, lower_name in (
+        (86400, "d", 3600, "h"),
+        (3600, "h", 60, "min"),
+        (60, "min", 1, "s"),
+    ):
+        if whole >= unit:
+            more = whole % unit // lower
+            return f"{whole // unit} {name}" + (f" {more} {lower_name}" if more else "")
+    return f"{whole} s"

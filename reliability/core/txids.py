@@ -28,7 +28,7 @@ def parse_txids(text: str) -> list[int]:
     [3, 7, 8, 9]
     """
     ranges: list[range] = []
-    left = MAX_TXIDS
+    room = MAX_TXIDS
     for part in text.split(","):
         match = _PART.fullmatch(part.strip())
         if match is None:
@@ -36,8 +36,8 @@ def parse_txids(text: str) -> list[int]:
         first, last = int(match[1]), int(match[2] or match[1])
         if not 1 <= first <= last <= _LAST:
             raise ValueError(f"{_start_of(part.strip())} is not a range of txids")
-        left -= last - first + 1
-        if left < 0:
+        room -= last - first + 1
+        if room < 0:
             raise TooManyTxids(f"at most {MAX_TXIDS:,} txids at once, not {_start_of(text)!r}")
         ranges.append(range(first, last + 1))
     return sorted({txid for one in ranges for txid in one})

@@ -1,4 +1,4 @@
-"""The supported Postgres types of columns, and the Spark types that fit them without loss.
+"""The supported Postgres types of columns, and the Spark types that fit them or others exactly.
 
 A type is written as Postgres writes it: `bigint`, `numeric(14,2)`, `timestamptz`, `text[]`.
 """
@@ -17,7 +17,7 @@ _FITTING: dict[str, tuple[str, ...]] = {
     "smallint": _INTEGERS[:2],
     "integer": _INTEGERS[:3],
     "bigint": _INTEGERS,
-    "numeric": _INTEGERS,  # and decimals, by their scale
+    "numeric": (),  # integers, and decimals by their scale
     "real": ("float",),
     "double precision": ("float", "double", *_INTEGERS[:3]),
     "text": ("string",),
@@ -41,8 +41,20 @@ _WITHOUT_ARRAYS = ("jsonb", "bytea")
 _WRITTEN_AS_JSON = ("struct<", "map<", "array<")
 _TEXTS = ("text", "character varying")
 _EXACT = ("bigint", "numeric")
+_DIGITS = {"tinyint": 3, "smallint": 5, "int": 10, "bigint": 19}
 _DECIMAL = re.compile(r"decimal\((\d+),(\d+)\)")
 _TYPE = re.compile(r"([a-z ]+?) ?(?:\(([0-9]+)(?:, ?([0-9]+))?\))?(\[\])?")
+_BARE_UUID = "(?:[0-9a-fA-F]{4}-?){7}[0-9a-fA-F]{4}"
+UUID_FORM = rf"{_BARE_UUID}|\{{{_BARE_UUID}\}}"
+"""A regular expression of the texts of a uuid, for Python, Java and RE2, without anchors."""
+VOID = "void"
+"""The type of a column without any value."""
+# A float has 24 bits for digits, a double 53. A date is its midnight.
+_EXACT_IN: Mapping[str, frozenset[str]] = {
+    "float": frozenset({"float", "tinyint", "smallint"}),
+    "double": frozenset({"double", "tinyint", "smallint", "int", "float"}),
+    "timestamp_ntz": frozenset({"timestamp_ntz", "date"}),
+}
 _WIDER: dict[str, tuple[str, ...]] = {
     "smallint": ("integer", "bigint", "numeric"),
     "integer": ("bigint", "numeric", "double precision"),
@@ -133,12 +145,22 @@ def fits(spark_type: str, postgres_type: str, *, is_carried: bool = False) -> bo
     if parsed.is_array:
         element = spark_type.removeprefix("array<").removesuffix(">")
         return spark_type.startswith("array<") and fits(element, postgres_type.removesuffix("[]"))
-    if spark_type.startswith("decimal(") and parsed.base == "numeric":
-        scale = int(spark_type.rstrip(")").split(",")[1])
-        return parsed.scale is None or scale <= parsed.scale
+    if parsed.base == "numeric" and (digits := digits_of(spark_type)):
+        return parsed.scale is None or digits[1] <= parsed.scale
     if is_carried and spark_type == "string" and parsed.base == "numeric":
         return True
     return spark_type in _FITTING[parsed.base] or is_written_as_json(spark_type, postgres_type)
+
+
+def digits_of(spark_type: str) -> tuple[int, int] | None:
+    """Return the digits before and behind the point of an exact number in Spark; None of others.
+
+    >>> digits_of("decimal(10,2)"), digits_of("int"), digits_of("double")
+    ((8, 2), (10, 0), None)
+    """
+    if match := _DECIMAL.fullmatch(spark_type):
+        return int(match[1]) - int(match[2]), int(match[2])
+    return (_DIGITS[spark_type], 0) if spark_type in _DIGITS else None
 
 
 def numeric_form(postgres_type: str) -> str:
@@ -314,3 +336,33 @@ def widens(old: str, new: str) -> bool:
     return one.base == other.base or (
         other.base in _WIDER.get(one.base, ()) and other.precision is None
     )
+
+
+def common_type(one: str, other: str) -> str | None:
+    """Return the narrowest type that holds each value of both exactly; None if there is none.
+
+    A nested type has no other than itself.
+
+    >>> common_type("int", "bigint"), common_type("decimal(8,2)", "decimal(8,4)")
+    ('bigint', 'decimal(10,4)')
+    >>> common_type("bigint", "double") is common_type("date", "timestamp") is None
+    True
+    """
+    if one == other or other == VOID:
+        return one
+    if one == VOID:
+        return other
+    if one in _INTEGERS and other in _INTEGERS:
+        return max(one, other, key=_INTEGERS.index)
+    if one.startswith("decimal") or other.startswith("decimal"):
+        return _common_decimal(one, other)
+    both = {one, other}
+    return next((wide for wide, narrow in _EXACT_IN.items() if both <= narrow), None)
+
+
+def _common_decimal(one: str, other: str) -> str | None:
+    first, second = digits_of(one), digits_of(other)
+    if first is None or second is None:
+        return None
+    whole, scale = max(first[0], second[0]), max(first[1], second[1])
+    return f"decimal({whole + scale},{scale})" if whole + scale <= MAX_DIGITS else None

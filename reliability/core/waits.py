@@ -53,31 +53,28 @@ class WaitReason:
         return is_in_order and bool(self.behind) and self.behind[-1] == txid - 1
 
     def __str__(self) -> str:
-        behind = _names(self.behind)
-        match self.what:
-            case WaitsFor.PLACE:
-                return f"behind {behind}: at most {self.most} at once (max_spout_pending)"
-            case WaitsFor.REPLAY_PLACE:
-                most = f"at most {self.most} at once (max_replay_pending)"
-                return f"behind the replay of {behind}: {most}"
-            case WaitsFor.TURN:
-                return f"behind {behind}: txids commit in order"
-            case WaitsFor.PREDECESSOR:
-                return f"behind {behind}: its batch starts where that one ends"
-            case WaitsFor.RESUME:
-                return f"for the topology to be resumed (paused: {printable(self.detail)})"
-            case WaitsFor.EMIT_INTERVAL:
-                return "for the emit interval to pass (emit_interval_seconds)"
-            case WaitsFor.CHECKPOINT_INTERVAL:
-                return "for the checkpoint interval to pass (checkpoint_interval_seconds)"
-            case WaitsFor.SOURCE:
-                return "for the source to be ready"
-            case WaitsFor.OTHER_REQUEST:
-                return f"for attempt {self.detail} of another request, which is processing"
-            case WaitsFor.OTHER_TASK:
-                return f"for another task of this run, which works on attempt {self.detail}"
-            case WaitsFor.DRY_RUN:
-                return f"for dry run {self.detail} to be reported"
+        return _TEXTS[self.what].format(
+            behind=_names(self.behind), most=self.most, detail=printable(self.detail)
+        )
+
+
+_TEXTS = {
+    WaitsFor.PLACE: "behind {behind}: at most {most} at once (max_spout_pending)",
+    WaitsFor.REPLAY_PLACE: (
+        "behind the replay of {behind}: at most {most} at once (max_replay_pending)"
+    ),
+    WaitsFor.TURN: "behind {behind}: txids commit in order",
+    WaitsFor.PREDECESSOR: "behind {behind}: its batch starts where that one ends",
+    WaitsFor.RESUME: "for the topology to be resumed (paused: {detail})",
+    WaitsFor.EMIT_INTERVAL: "for the emit interval to pass (emit_interval_seconds)",
+    WaitsFor.CHECKPOINT_INTERVAL: (
+        "for the checkpoint interval to pass (checkpoint_interval_seconds)"
+    ),
+    WaitsFor.SOURCE: "for the source to be ready",
+    WaitsFor.OTHER_REQUEST: "for attempt {detail} of another request, which is processing",
+    WaitsFor.OTHER_TASK: "for another task of this run, which works on attempt {detail}",
+    WaitsFor.DRY_RUN: "for dry run {detail} to be reported",
+}
 
 
 def _names(txids: Sequence[int]) -> str:

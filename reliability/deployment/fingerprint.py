@@ -72,7 +72,7 @@ def _read_all(roots: set[str], user_names: dict[str, bool]) -> dict[str, str]:
 
     :param user_names: whether a top-level name is the user's; names found on the way are added
     """
-    found: dict[str, str] = {}
+    digests: dict[str, str] = {}
     seen: set[str] = set()
     pending = [name for root in roots for name in _with_parents(root)]
     while pending:
@@ -82,11 +82,11 @@ def _read_all(roots: set[str], user_names: dict[str, bool]) -> dict[str, str]:
         seen.add(name)
         module = _read(name)
         if module.is_there or name in roots:
-            found[name] = module.digest
+            digests[name] = module.digest
         for imported in module.imports:
             if _is_user_code(_top(imported), user_names):
                 pending += _with_parents(imported)
-    return found
+    return digests
 
 
 def _is_user_code(top: str, user_names: dict[str, bool]) -> bool:
@@ -224,22 +224,22 @@ def _is_installation(folder: Path) -> bool:
 
 def _versions(imported: set[str]) -> dict[str, str]:
     """Return the versions of the installed packages of these top-level names, and of Python."""
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     others = set()
     for name in imported - _OF_PYTHON:
         try:
-            found[name] = metadata.version(_INSTALLED_AS.get(name, name)) or UNKNOWN
+            versions[name] = metadata.version(_INSTALLED_AS.get(name, name)) or UNKNOWN
         except Exception:  # there is none of that name, or its installation is broken
             others.add(name)
-    return found | _providers(others - _BY_VERSION)
+    return versions | _providers(others - _BY_VERSION)
 
 
 def _providers(imported: set[str]) -> dict[str, str]:
     """Return the versions of packages whose name differs from the imported one, such as PyYAML."""
-    found: dict[str, str] = {}
+    versions: dict[str, str] = {}
     for distribution in metadata.distributions() if imported else ():
         files = [distribution.read_text(name) or "" for name in ("top_level.txt", "RECORD")]
         listed = "\n".join(["", *files, ""])
         if any(f"\n{name}{end}" in listed for name in imported for end in "/.\n"):
-            found.setdefault(distribution.metadata["Name"] or UNKNOWN, distribution.version)
-    return found
+            versions.setdefault(distribution.metadata["Name"] or UNKNOWN, distribution.version)
+    return versions

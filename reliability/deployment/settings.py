@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from pathlib import Path
 
 from reliability.core.definitions import ENGINES, SUBMIT, Topology
 from reliability.core.errors import DsnUnreadable, InvalidDefinition, PasswordInDsn
+from reliability.core.names import NAME
 
 DEFAULT_DSN = "service=reliability"
-_DATABASE_NAME = re.compile(r"[a-z][a-z0-9]*(_[a-z0-9]+)*")
 
 
 def ledger_dsn() -> str:
@@ -33,7 +32,7 @@ def database_dsn(name: str) -> str:
     """
     if not name:
         return ledger_dsn()
-    if not _DATABASE_NAME.fullmatch(name):
+    if not NAME.fullmatch(name):
         raise InvalidDefinition(
             f"database: {name!r} is not a valid name",
             remedy="use lower case, digits and single underscores; it names a libpq service.",

@@ -13,7 +13,7 @@ from psycopg2.extensions import cursor as Cursor
 from psycopg2.extras import RealDictCursor
 from psycopg2.sql import Composable
 
-from reliability.core.errors import LedgerCorruption, TextNotStorable
+from reliability.core.errors import LedgerCorruption, ReliabilityError, TextNotStorable
 from reliability.core.texts import with_storable_prose
 from reliability.ledger.failures import translate
 from reliability.ledger.queries import queries
@@ -172,26 +172,35 @@ class DatabaseTransaction:
 
 
 class LedgerConnection:
-    """A session with Postgres, opened when needed and reopened after a loss."""
+    """A session with Postgres, opened when needed and reopened after a loss.
 
-    def __init__(self, dsn: str, application_name: str = "reliability") -> None:
+    :param database: the name of the database, which its errors say; empty for the ledger's own
+    """
+
+    def __init__(self, dsn: str, application_name: str = "reliability", database: str = "") -> None:
         self.dsn = dsn
         self.application_name = application_name
+        self.database = database
         self._connection: Connection | None = None
         self._pins = ""
 
     @contextmanager
-    def transaction(self, *, reads_only: bool = False) -> Iterator[DatabaseTransaction]:
+    def transaction(
+        self, *, reads_only: bool = False, patience: float | None = None
+    ) -> Iterator[DatabaseTransaction]:
         """Open a transaction; it commits when the block ends and rolls back when it raises.
 
         Driver errors are raised as errors of this package. If the answer to COMMIT is lost,
         LedgerUnavailable is raised: the caller must read the ledger again, not guess (G8).
 
         :param reads_only: Postgres rejects every write; also works on a standby
+        :param patience: how many seconds a statement waits for a lock, by default 10
         """
         with self._session() as cursor:
             begin = self._begin("begin_reading" if reads_only else "begin")
             transaction = DatabaseTransaction(cursor, begin, self._begin("begin_at_once"))
+            if patience is not None:
+                transaction.queue("set_lock_timeout", seconds=patience)
             yield transaction
             transaction.commit()
 
@@ -207,6 +216,26 @@ class LedgerConnection:
             yield transaction
             transaction.commit()
 
+    def run(self, statement: str | Composable, **parameters: Any) -> int:
+        """Run one statement in one round trip, and return how many rows it affected."""
+        with self.in_one_round_trip() as tx:
+            return tx.run(statement, **parameters)
+
+    def all(self, statement: str | Composable, **parameters: Any) -> list[Row]:
+        """Do the same, and return its rows."""
+        with self.in_one_round_trip() as tx:
+            return tx.all(statement, **parameters)
+
+    def first(self, statement: str | Composable, **parameters: Any) -> Row | None:
+        """Do the same, and return the first row, None if there is none."""
+        with self.in_one_round_trip() as tx:
+            return tx.first(statement, **parameters)
+
+    def one(self, statement: str | Composable, **parameters: Any) -> Row:
+        """Do the same; if there is no row, the ledger is corrupt."""
+        with self.in_one_round_trip() as tx:
+            return tx.one(statement, **parameters)
+
     @contextmanager
     def _session(self) -> Iterator[Cursor]:
         try:
@@ -215,12 +244,15 @@ class LedgerConnection:
             cursor.close()
         except psycopg2.Error as error:
             self._roll_back()
-            raise translate(error) from error
+            raise translate(error).in_database(self.database) from error
         except UnicodeError as error:  # an SQL_ASCII database, or a lone surrogate
             self._roll_back()
-            raise TextNotStorable(f"a text is not UTF-8: {error}") from error
-        except BaseException:
+            what = f"a text is not UTF-8: {error}"
+            raise TextNotStorable(what).in_database(self.database) from error
+        except BaseException as error:
             self._roll_back()
+            if isinstance(error, ReliabilityError):
+                error.in_database(self.database)
             raise
 
     def server(self) -> tuple[str, int, str]:
@@ -285,3 +317,7 @@ class LedgerConnection:
         except psycopg2.Error as error:
             logger.warning("ignored an error in a rollback: %s", error)
             self.close()
+
+
+Ledger = LedgerConnection | DatabaseTransaction
+"""Answers a query: a connection in one round trip, a transaction in its own."""

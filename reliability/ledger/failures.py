@@ -77,14 +77,14 @@ def described(error: psycopg2.Error) -> str:
     DETAIL and CONTEXT quote whole rows, which must not appear in logs or in the ledger. Only the
     line and column of a COPY, the key of a constraint, and HINT are kept, which says what to do.
     """
-    said = error.diag.message_primary
-    if said is None:  # raised by libpq: there is no session
+    message = error.diag.message_primary
+    if message is None:  # raised by libpq: there is no session
         return " ".join(str(error).split())
     detail = error.diag.message_detail or ""
     place = _PLACE_IN_COPY.search(error.diag.context or "")
     more = [detail if detail.startswith("Key ") else "", place[0] if place else ""]
     hint = " ".join((error.diag.message_hint or "").split())
-    return "; ".join(filter(None, [said, *more, hint]))
+    return "; ".join(filter(None, [message, *more, hint]))
 
 
 def _without_sqlstate(error: psycopg2.Error, text: str) -> ReliabilityError:

@@ -2,17 +2,30 @@
 
 from __future__ import annotations
 
-from reliability.core.errors import (
-    CheckpointMismatch,
-    NotTheCoordinator,
-    TopologyUnknown,
-)
-from reliability.ledger.connection import DatabaseTransaction, Row
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from reliability.core.errors import CheckpointMismatch, NotTheCoordinator, TopologyUnknown
+from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
 
 # A commit of millions of rows takes minutes; while waiting, a process holds no other lock.
 PATIENCE_SECONDS = 300
 # The holder of the topology must not wait long for another lock.
 HOLDERS_PATIENCE_SECONDS = 10
+
+
+@contextmanager
+def holding(
+    connection: LedgerConnection, topology: str, patience: int = PATIENCE_SECONDS
+) -> Iterator[tuple[DatabaseTransaction, Row]]:
+    """Open a transaction that holds the topology in one of its databases.
+
+    :returns: the transaction, and the topology's row with its checkpoint
+    :raises LedgerBusy: another session has held it for `patience` seconds
+    """
+    lock = lock_mirror if connection.database else lock_topology
+    with connection.transaction() as tx:
+        yield tx, lock(tx, topology, patience)
 
 
 def lock_topology(tx: DatabaseTransaction, topology: str, patience: int = PATIENCE_SECONDS) -> Row:
@@ -34,18 +47,16 @@ def hold_topology(tx: DatabaseTransaction, topology: str, patience: int = PATIEN
     tx.queue("check_coordinator", topology=topology)
 
 
-def lock_mirror(tx: DatabaseTransaction, topology: str, patience: int = PATIENCE_SECONDS) -> None:
-    """Lock the mirrored row in a database that only takes part in the topology.
+def lock_mirror(tx: DatabaseTransaction, topology: str, patience: int = PATIENCE_SECONDS) -> Row:
+    """Lock the mirrored row in a database that only takes part in the topology, and return it.
 
     :raises CheckpointMismatch: there is no row: the database was replaced or restored
     """
-    if _lock(tx, topology, patience) is None:
-        raise CheckpointMismatch(f"it has no record of {topology}")
-
-
-def _lock(tx: DatabaseTransaction, topology: str, patience: int) -> Row | None:
     _queue_lock(tx, topology, patience)
-    return tx.first("locked_topology", topology=topology)
+    row = tx.first("locked_topology", topology=topology)
+    if row is None:
+        raise CheckpointMismatch(f"it has no record of {topology}")
+    return row
 
 
 def _queue_lock(tx: DatabaseTransaction, topology: str, patience: int) -> None:
@@ -54,25 +65,22 @@ def _queue_lock(tx: DatabaseTransaction, topology: str, patience: int) -> None:
     tx.queue("set_lock_timeout", seconds=HOLDERS_PATIENCE_SECONDS)
 
 
-def check_coordinator(tx: DatabaseTransaction, topology: str) -> None:
-    """Raise NotTheCoordinator if this database has only a mirror of the topology."""
-    row = tx.first("mirrored_topology", topology=topology)
-    if row is not None:
-        _unless_mirror(row, topology)
+def check_coordinator(ledger: Ledger, topology: str) -> bool:
+    """Return whether the database knows the topology.
+
+    :raises NotTheCoordinator: it has only a mirror of it
+    """
+    row = ledger.first("mirrored_topology", topology=topology)
+    if row is not None and row["participant"] is not None:
+        raise NotTheCoordinator(f"the ledger of {topology} is in another database")
+    return row is not None
 
 
-def check_known(tx: DatabaseTransaction, topology: str) -> None:
+def check_known(ledger: Ledger, topology: str) -> None:
     """Check a topology's name that a person typed.
 
     :raises TopologyUnknown: the ledger has no topology with this name
     :raises NotTheCoordinator: this database only takes part in it
     """
-    row = tx.first("mirrored_topology", topology=topology)
-    if row is None:
+    if not check_coordinator(ledger, topology):
         raise TopologyUnknown(f"the ledger has no topology called {topology}")
-    _unless_mirror(row, topology)
-
-
-def _unless_mirror(row: Row, topology: str) -> None:
-    if row["participant"] is not None:
-        raise NotTheCoordinator(f"the ledger of {topology} is in another database")

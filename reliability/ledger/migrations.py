@@ -37,19 +37,19 @@ class LedgerMigration:
 
 def migrations(folder: Path | None = None) -> list[LedgerMigration]:
     """Return the migrations of this release in order; raise ValueError for a gap or a bad name."""
-    found = []
+    read = []
     for path in sorted((folder or sql_folder() / "migrations").glob("*.sql")):
         match = _FILE.match(path.name)
         if match is None:
             raise ValueError(f"{path.name} is not named NNNN_what_changes.sql")
-        found.append(
+        read.append(
             LedgerMigration(
                 number=int(match[1]), name=match[2], text=path.read_text(encoding="utf-8")
             )
         )
-    if [m.number for m in found] != list(range(1, len(found) + 1)):
-        raise ValueError(f"migrations are not numbered 1, 2, 3 …: {[m.number for m in found]}")
-    return found
+    if [m.number for m in read] != list(range(1, len(read) + 1)):
+        raise ValueError(f"migrations are not numbered 1, 2, 3 …: {[m.number for m in read]}")
+    return read
 
 
 def migrate(
@@ -88,7 +88,7 @@ def check_migrated(connection: LedgerConnection) -> None:
 
 
 def _check_encoding(tx: DatabaseTransaction) -> None:
-    row = tx.one("server_encoding")
+    row = tx.one("server_facts")
     if row["encoding"] not in ENCODINGS:
         raise EncodingUnsupported(f"database {row['database']} has encoding {row['encoding']}")
 

@@ -1,4 +1,7 @@
-"""Named SQL: every statement of this package is in sql/, under a line `-- name --`."""
+"""Named SQL: every statement of this package is in sql/, under a line `-- name --`.
+
+A function of the ledger is called by its name too, with its parameters: `p_txid` is `txid`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 _NAME = re.compile(r"^-- (\w+) --$", re.MULTILINE)
+_FUNCTION = re.compile(r"^CREATE FUNCTION reliability\.(\w+)\(\s*(p_[^)]*?)\s*\)", re.MULTILINE)
 _INSTALLED = Path(__file__).resolve().parents[1] / "_sql"
 _CHECKOUT = Path(__file__).resolve().parents[2] / "sql"
 
@@ -28,15 +32,31 @@ def split_queries(text: str) -> dict[str, str]:
     }
 
 
+def calls_of_functions(text: str) -> dict[str, str]:
+    """Return the statement that calls each function which a migration creates.
+
+    >>> calls_of_functions("CREATE FUNCTION reliability.seal(p_txid bigint, OUT rows bigint) …")
+    {'seal': '-- in sql/migrations\\nSELECT * FROM reliability.seal(%(txid)s::bigint)'}
+    """
+    calls = {}
+    for name, signature in _FUNCTION.findall(text):
+        declared = [parameter.split(maxsplit=1) for parameter in signature.split(",")]
+        values = [f"%({p.removeprefix('p_')})s::{type_}" for p, type_ in declared if p != "OUT"]
+        calls[name] = f"-- in sql/migrations\nSELECT * FROM reliability.{name}({', '.join(values)})"
+    return calls
+
+
 @cache
 def queries() -> dict[str, str]:
     """Return all named statements; they are read once."""
-    found: dict[str, str] = {}
+    named: dict[str, str] = {}
+    for path in sorted((sql_folder() / "migrations").glob("*.sql")):
+        named.update(calls_of_functions(path.read_text(encoding="utf-8")))
     for path in sorted((sql_folder() / "queries").glob("*.sql")):
         statements = split_queries(path.read_text(encoding="utf-8"))
-        if twice := found.keys() & statements.keys():
+        if twice := named.keys() & statements.keys():
             raise ValueError(
                 f"{path.name} repeats statement names of another file: {sorted(twice)}"
             )
-        found.update(statements)
-    return found
+        named.update(statements)
+    return named

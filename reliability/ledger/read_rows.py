@@ -2,128 +2,93 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
+from typing import Any, TypeVar
+
 from reliability.core.acker import Sink
 from reliability.core.coordinator import (
     AttemptStatus,
     Blocked,
     LiveAttempt,
-    Snapshot,
     StepProgress,
 )
+from reliability.core.difference import Difference
 from reliability.core.fold import Fold
 from reliability.core.plan import Due, Position
 from reliability.core.request import Request, RequestKind, RequestStatus, TaskTry
 from reliability.core.skip import Skipped
 from reliability.core.spout import BatchMeta, Interval, ItemPart, read_parts
+from reliability.core.standing import Standing
+from reliability.core.texts import as_json
 from reliability.ledger.connection import Row
+
+Value = TypeVar("Value")
+
+
+def made_of(made: type[Value], row: Row, /, **converted: Any) -> Value:
+    """Make a value of the columns that are called like its fields, and of what is converted."""
+    own = {field.name for field in fields(made)}  # type: ignore[arg-type]
+    return made(**{name: value for name, value in row.items() if name in own} | converted)
+
+
+def difference_of(row: Row) -> Difference:
+    """Convert what a change did to the rows of a state."""
+    columns = ("state", "rows_added", "rows_changed", "rows_removed", "moved", "by_hand")
+    return Difference.from_json({name: row[name] for name in columns})
 
 
 def request_of(row: Row) -> Request:
     """Convert a request."""
-    return Request(
-        request_id=row["request_id"],
-        number=row["number"],
-        kind=RequestKind(row["kind"]),
-        status=RequestStatus(row["status"]),
-        granted_after=row["granted_after"],
-        reason=row["reason"],
-        is_dry_run=row["is_dry_run"],
-        tasks_ended=row.get("tasks_ended", False),
-        downstream_has_worked=row.get("downstream_has_worked", False),
-        dag_id=row.get("dag_id", ""),
-        run_id=row.get("run_id", ""),
-    )
+    kind, status = RequestKind(row["kind"]), RequestStatus(row["status"])
+    return made_of(Request, row, kind=kind, status=status)
 
 
 def recorded_try_of(row: Row) -> TaskTry | None:
     """Convert the try in which a task first worked for a request; None if it never did."""
-    if row["max_tries"] is None:
-        return None
-    return TaskTry(
-        max_tries=row["max_tries"],
-        try_id=row["try_id"],
-        clear_number=row["clear_number"],
-        run_started=row["run_started"],
-    )
+    return None if row["max_tries"] is None else made_of(TaskTry, row)
 
 
-def snapshot_of(row: Row, blocked: Row | None, replay_refusal: str | None) -> Snapshot:
-    """Convert a snapshot."""
-    is_first = row["txid"] == 1
-    return Snapshot(
-        txid=row["txid"],
+def standing_of(row: Row) -> Standing:
+    """Convert the position of a topology, but for what blocks it."""
+    return made_of(
+        Standing,
+        row,
         position=position_of(row),
-        max_spout_pending=row["max_spout_pending"],
-        live=None if row["live_attempt_id"] is None else live_attempt_of(row),
-        other_replays=tuple(row["other_replays"]),
-        blocked=blocked_of(blocked),
-        is_frozen=row["is_frozen"],
-        paused=row["paused_reason"],
-        is_throttled=row["is_throttled"],
-        lacks_predecessor=(
-            not row["is_frozen"] and not is_first and row["predecessor_attempt"] is None
-        ),
-        replay_refusal=replay_refusal,
-        held=row["held_reason"],
-        skipped=skipped_of(row),
-        max_replay_pending=row["max_replay_pending"],
-        interval=interval_of(row),
+        live={live["txid"]: live_attempt_of(live) for live in row["live"]},
+        unfrozen=frozenset(row["unfrozen"]),
+        held={int(txid): reason for txid, reason in row["held"].items()},
+        skipped=frozenset(row["skipped"]),
     )
 
 
 def position_of(row: Row) -> Position:
-    """Convert the position of a topology."""
-    found = row["position"]
-    return Position(**{**found, "processed": tuple(Due(**one) for one in found["processed"])})
+    """Convert what decides the next commit of a topology."""
+    facts = row["position"]
+    return Position(**{**facts, "processed": tuple(Due(**due) for due in facts["processed"])})
 
 
 def live_attempt_of(row: Row) -> LiveAttempt:
     """Convert a live attempt with its steps."""
-    return LiveAttempt(
-        attempt_id=row["live_attempt_id"],
-        status=AttemptStatus(row["live_status"]),
-        request_id=row["live_request_id"],
-        lease_expired=row["live_lease_expired"],
-        steps={
-            step["step"]: StepProgress(claimed_by=step["claimed_by"], is_done=step["is_done"])
-            for step in row["steps"]
-        },
-        sealing_task=row["sealing_task"],
-        is_dry_run=row["live_is_dry_run"],
-        is_wanted=row["live_is_wanted"],
-        nonce=row["live_nonce"],
-    )
+    steps = {step["step"]: made_of(StepProgress, step) for step in row["steps"]}
+    return made_of(LiveAttempt, row, status=AttemptStatus(row["status"]), steps=steps)
 
 
 def blocked_of(row: Row | None) -> Blocked | None:
     """Convert the blocked txid, if there is one."""
     if row is None:
         return None
-    return Blocked(
-        txid=row["txid"],
-        run_id=row["run_id"],
+    return made_of(
+        Blocked,
+        row,
         interval=interval_text(row),
-        reason=row["reason"],
         reason_code=row["reason_code"] or "",
         requested_by=tuple((dag_id, run_id) for dag_id, run_id in row["requested_by"]),
-        is_held=row["is_held"],
-        is_released=row["is_released"],
-        is_overdue=row["is_overdue"],
     )
 
 
-def skipped_of(row: Row) -> Skipped | None:
-    """Convert who skipped a txid and why; None if it is not skipped."""
-    if row["skipped_at"] is None:
-        return None
-    return Skipped(
-        topology=row["topology"],
-        txid=row["txid"],
-        interval=interval_text(row),
-        by=row["skipped_by"],
-        at=row["skipped_at"],
-        reason=row["skipped_reason"],
-    )
+def skipped_of(row: Row) -> Skipped:
+    """Convert who skipped a txid and why."""
+    return made_of(Skipped, row, interval=interval_text(row))
 
 
 def interval_of(row: Row) -> Interval | None:
@@ -141,10 +106,10 @@ def interval_text(row: Row) -> str:
 
 def sink_of(row: Row) -> Sink:
     """Convert the acker's record of a sink."""
-    return Sink(
+    return made_of(
+        Sink,
+        row,
         name=row["sink"],
-        step=row["step"],
-        partitions=row["partitions"],
         acked_partitions=tuple(row["acked_partitions"]),
         unacked=Fold(row["ack_val"], row["unacked"]),
         set_aside=Fold(row["aside_xor"], row["aside_count"]),
@@ -154,6 +119,15 @@ def sink_of(row: Row) -> Sink:
 def batch_of(row: Row) -> BatchMeta:
     """Convert a batch."""
     return BatchMeta.from_json(row["batch_meta"], Fold(row["emitted_xor"], row["emitted_count"]))
+
+
+def stored_batch(batch: BatchMeta | None) -> dict[str, Any]:
+    """Return a batch as the parameters of a statement, the reverse of `batch_of`."""
+    return {
+        "batch_meta": batch and as_json(batch.to_json()),
+        "emitted_xor": batch and batch.emitted.xor,
+        "emitted_count": batch and batch.emitted.count,
+    }
 
 
 def parts_of_batch(row: Row) -> tuple[ItemPart, ...]:

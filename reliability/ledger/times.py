@@ -23,9 +23,9 @@ def read_all_times(connection: Any) -> None:
     """Let a session return such a time as Postgres writes it: a row of a user's may have it."""
     for caster, oid, array in (*_TYPES, _INTERVAL):
         name = f"{caster.name} OR TEXT"
-        one = new_type((oid,), name, _or_text(caster))
-        register_type(one, connection)
-        register_type(new_array_type((array,), f"{name}[]", one), connection)
+        reader = new_type((oid,), name, _or_text(caster))
+        register_type(reader, connection)
+        register_type(new_array_type((array,), f"{name}[]", reader), connection)
 
 
 def _or_text(caster: Any) -> Any:

@@ -16,7 +16,7 @@ from reliability.spark.imports import find_code, prefer_installed_pyspark
 from reliability.spark.session import pin_zone
 
 IDLE_SECONDS = 600
-NEEDED = ("pandas", "pgpq", "psycopg2", "pyarrow.compute", "reliability.spark.stage")
+NEEDED = ("pandas", "pgpq", "psycopg2", "pyarrow.compute", "reliability.spark.stage.stage_task")
 
 
 def run() -> None:

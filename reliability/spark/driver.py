@@ -2,7 +2,8 @@
 
 1. Record the processes and the code of the step (start_step). From here, progress renews the lease.
    Check that the code has the ledger's definitions of the states (C11).
-2. Set the session's settings that affect values, so that they are the same on every host.
+2. Set the session's settings that affect values, so that they are the same on every host. Check
+   that this Spark does what the accounting relies on.
 3. Read BatchMeta, check that the source has not changed, and make the batch's frame. A step that
    reads states gets the rows that earlier steps of the attempt have staged for them.
 4. Call the process function once. Its input hides the accounting, which its frames still have.
@@ -24,6 +25,7 @@ import sys
 import traceback
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from reliability.core.attempt import Grant
@@ -44,23 +46,24 @@ from reliability.deployment.fingerprint import fingerprint
 from reliability.deployment.settings import ledger_dsn
 from reliability.deployment.topologies import load_topology
 from reliability.ledger.connection import LedgerConnection
-from reliability.spark.corrections import with_corrections, with_sources
+from reliability.spark.frames.corrections import with_corrections, with_sources
+from reliability.spark.frames.jvm import is_gone, process_id
+from reliability.spark.frames.one_evaluation import is_lost_evaluation
+from reliability.spark.frames.set_aside_rows import mark_of, mark_staged, on_the_way
+from reliability.spark.frames.unaccounted import check_arrived
+from reliability.spark.frames.values import translate_value_errors
 from reliability.spark.imports import drop_package_folder, find_code, prefer_installed_pyspark
-from reliability.spark.one_evaluation import is_lost_evaluation
-from reliability.spark.process import call_process
-from reliability.spark.read_staged import staged_frame
-from reliability.spark.reduce import reduce_frame
+from reliability.spark.process import call_process, prepare
 from reliability.spark.renew_lease import Progress
-from reliability.spark.session import pin_settings, pin_zone, session_builder
-from reliability.spark.set_aside_rows import mark_of, mark_staged, on_the_way
-from reliability.spark.stage import stage_task, write
+from reliability.spark.session import pin_zone, session_builder
+from reliability.spark.stage.read_staged import staged_frame
+from reliability.spark.stage.reduce import reduce_frame
+from reliability.spark.stage.stage_task import stage_task, write
 from reliability.spark.submission import Submission
 from reliability.spark.task_errors import raised_by_task
-from reliability.spark.unaccounted import check_arrived
-from reliability.spark.values import translate_value_errors
 from reliability.spark.warm_session import warm_session
 from reliability.states import attempt_table
-from reliability.states.tables import StateTables
+from reliability.states.kinds import stored_state
 from reliability.transaction.process.attempt_messages import (
     DriverProcess,
     declare_partitions,
@@ -101,7 +104,7 @@ def main(arguments: Sequence[str]) -> int:
         return _report(connection, submission.grant, error)
     except Exception as error:
         traceback.print_exc()
-        if _lost_jvm(error):
+        if is_gone(error):
             # Only the process that watches spark-submit knows the state of the attempt.
             logger.error("the JVM is gone")
             return 1
@@ -123,7 +126,7 @@ def process_attempt(connection: LedgerConnection, submission: Submission) -> Non
         except ReliabilityError:
             raise
         except Exception as error:
-            if _lost_jvm(error):
+            if is_gone(error):
                 raise
             # Inside the block: the text is read from the JVM, which does not answer afterwards.
             traceback.print_exc()
@@ -149,7 +152,6 @@ def process_with(
 ) -> None:
     """Run the numbered steps above in a given Spark session."""
     step = topology.step(step_name)
-    states = [state for state in topology.states if state.name in step.feeds]
     start_step(connection, grant, step.name, _this_driver(spark, topology))
     with connection.transaction() as tx:
         check_states(tx, topology)  # this host may have older code (C11)
@@ -160,103 +162,81 @@ def process_with(
     with databases, progress:
         try:
             with translate_value_errors():
-                _process_and_stage(spark, databases, topology, grant, step, states)
+                _StepRun(spark, databases, topology, grant, step).process_and_stage()
         except SchemaMismatch as error:
             raise with_changed_columns(databases.coordinator, topology, grant, error) from error
 
 
-def _process_and_stage(
-    spark: SparkSession,
-    databases: TopologyDatabases,
-    topology: Topology,
-    grant: Grant,
-    step: Step,
-    states: Sequence[State],
-) -> None:
-    pin_settings(spark)
-    meta = read_batch_meta(databases.coordinator, grant)
-    corrections = [] if step.reads else read_corrections(databases.coordinator, grant)
-    inputs = _inputs(spark, databases, topology, grant, step, meta, corrections)
-    before = _set_aside_before(databases, topology, grant, step)
-    processed = call_process(spark, topology, step, states, inputs, meta.emitted.count)
-    batch = None if step.reads else inputs[0]
-    if quarantined := processed.quarantined:
-        if batch is not None:
-            quarantined = with_sources(quarantined, batch, corrections)
-        store_quarantined(databases.coordinator, grant, step.name, quarantined)
-    for state in states:
-        tables, frame = StateTables(topology.name, state), processed.frames[state.name]
-        staged = reduce_frame(frame, tables).coalesce(topology.max_staging_sessions)
-        aside = on_the_way(frame, before | processed.set_aside)
-        connection = databases.connection_of(state.database)
-        unacked = _stage(connection, tables, staged, grant, meta, aside)
-        found = meta.emitted - unacked
-        left = processed.left_before(frame)
-        check_arrived(state.name, found, meta, batch, frame, left)
+@dataclass(frozen=True, slots=True)
+class _StepRun:
+    """A step of an attempt, while its driver runs it."""
 
+    spark: SparkSession
+    databases: TopologyDatabases
+    topology: Topology
+    grant: Grant
+    step: Step
 
-def _inputs(
-    spark: SparkSession,
-    databases: TopologyDatabases,
-    topology: Topology,
-    grant: Grant,
-    step: Step,
-    meta: BatchMeta,
-    corrections: Sequence[Correction],
-) -> list[DataFrame]:
-    if step.reads:
-        states = {state.name: state for state in topology.states}
-        return [
-            mark_staged(
-                staged_frame(
-                    spark,
-                    databases.connection_of(states[name].database),
-                    topology.name,
-                    states[name],
-                    grant,
-                    step.types_of(name),
-                ),
-                name,
-            )
-            for name in step.reads
-        ]
-    verify_source(databases.coordinator, grant, topology.spout, meta)
-    return [with_corrections(topology.spout.frame(spark, meta), corrections)]
+    def process_and_stage(self) -> None:
+        prepare(self.spark)
+        step, ledger = self.step, self.databases.coordinator
+        meta = read_batch_meta(ledger, self.grant)
+        corrections = [] if step.reads else read_corrections(ledger, self.grant)
+        batch = None if step.reads else self._batch(meta, corrections)
+        inputs = [self._staged(name) for name in step.reads] if batch is None else [batch]
+        before = {mark_of(name): self._set_aside_before(name) for name in step.reads}
+        processed = call_process(self.spark, self.topology, step, inputs, meta.emitted.count)
+        if quarantined := processed.quarantined:
+            if batch is not None:
+                identity_of = self.topology.spout.identity_of
+                quarantined = with_sources(quarantined, batch, corrections, identity_of)
+            store_quarantined(ledger, self.grant, step.name, quarantined)
+        for state in self.topology.states:
+            if (frame := processed.frames.get(state.name)) is not None:
+                aside = on_the_way(frame, before | processed.set_aside)
+                unacked = self._stage(state, frame, meta, aside)
+                arrived = meta.emitted - unacked
+                check_arrived(state.name, arrived, meta, batch, frame, processed.calls)
 
+    def _batch(self, meta: BatchMeta, corrections: Sequence[Correction]) -> DataFrame:
+        spout = self.topology.spout
+        verify_source(self.databases.coordinator, self.grant, spout, meta)
+        return with_corrections(spout.frame(self.spark, meta), corrections, spout.identity_of)
 
-def _set_aside_before(
-    databases: TopologyDatabases, topology: Topology, grant: Grant, step: Step
-) -> dict[str, list[SetAside]]:
-    """Return what the steps have set aside whose rows this one reads, by the mark of the state."""
-    names = {state.name: state.database for state in topology.states if state.name in step.reads}
-    return {
-        mark_of(name): read_set_aside(databases.connection_of(database), grant, name)
-        for name, database in names.items()
-    }
+    def _staged(self, name: str) -> DataFrame:
+        """Return what an earlier step of the attempt has staged for a state."""
+        connection, state = self._place_of(name)
+        types = self.step.types_of(name)
+        staged = staged_frame(self.spark, connection, self.topology.name, state, self.grant, types)
+        return mark_staged(staged, name)
 
+    def _set_aside_before(self, name: str) -> list[SetAside]:
+        """Return what was set aside by the steps whose rows this one reads of a state."""
+        connection, _ = self._place_of(name)
+        return read_set_aside(connection, self.grant, name)
 
-def _stage(
-    connection: LedgerConnection,
-    tables: StateTables,
-    staged: DataFrame,
-    grant: Grant,
-    meta: BatchMeta,
-    set_aside: Sequence[SetAside],
-) -> Fold:
-    """Stage a state's frame, and return what the state then lacks of what was emitted."""
-    tables = attempt_table.open_table(connection, tables, grant, meta.emitted.count)
-    partitions = write(staged, stage_task(connection, tables, grant))
-    unacked = declare_partitions(connection, grant, tables.state.name, partitions, set_aside)
-    logger.info("%s staged %s in %s partitions", grant, tables.state.name, partitions)
-    return unacked
+    def _place_of(self, name: str) -> tuple[LedgerConnection, State]:
+        state = next(state for state in self.topology.states if state.name == name)
+        return self.databases.connection_of(state.database), state
+
+    def _stage(
+        self, state: State, frame: DataFrame, meta: BatchMeta, aside: Sequence[SetAside]
+    ) -> Fold:
+        """Stage a state's frame, and return what the state then lacks of what was emitted."""
+        connection = self.databases.connection_of(state.database)
+        stored = stored_state(self.topology.name, state)
+        staged = reduce_frame(frame, stored).coalesce(self.topology.max_staging_sessions)
+        tables = attempt_table.open_table(connection, stored, self.grant, meta.emitted.count)
+        partitions = write(staged, stage_task(connection, tables, self.grant))
+        unacked = declare_partitions(connection, self.grant, state.name, partitions, aside)
+        logger.info("%s staged %s in %s partitions", self.grant, state.name, partitions)
+        return unacked
 
 
 def _this_driver(spark: SparkSession, topology: Topology) -> DriverProcess:
-    jvm = spark._jvm
-    assert jvm is not None
     return DriverProcess(
         host=socket.gethostname(),
-        jvm_pid=jvm.java.lang.ProcessHandle.current().pid(),
+        jvm_pid=process_id(spark),
         python_pid=os.getpid(),
         application_id=spark.sparkContext.applicationId,
         ui_url=spark.sparkContext.uiWebUrl,
@@ -274,14 +254,10 @@ def _report(connection: LedgerConnection, grant: Grant, error: ReliabilityError)
     return 1
 
 
-def _lost_jvm(error: Exception) -> bool:
-    from py4j.protocol import Py4JNetworkError
-
-    return isinstance(error, Py4JNetworkError | ConnectionError)
-
-
 def as_error(error: Exception) -> ReliabilityError:
     """Return the error that the ledger records for what the step raised."""
+    if isinstance(error, ReliabilityError):
+        return error
     if is_lost_evaluation(error):
         return EvaluationLost("an executor was lost that held rows which several states share")
     return raised_by_task(error) or ProcessFunctionFailed(_summary(error))
@@ -291,8 +267,8 @@ def _summary(error: Exception) -> str:
     """Return the first line of an error, with what Python's worker raised or Java's last cause."""
     lines = [line for line in str(error).splitlines() if line.strip()]
     causes = [line for line in lines if line.startswith(_CAUSED_BY)]
-    told = [line.rstrip(":") for line in lines[:1]] + (_raised_by_worker(lines) or causes)[-1:]
-    return f"{type(error).__name__}: {'; '.join(told)}"[:500]
+    parts = [line.rstrip(":") for line in lines[:1]] + (_raised_by_worker(lines) or causes)[-1:]
+    return f"{type(error).__name__}: {'; '.join(parts)}"[:500]
 
 
 def _raised_by_worker(lines: Sequence[str]) -> list[str]:

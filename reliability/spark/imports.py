@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-CODE = "RELIABILITY_CODE"  # the folder in which Airflow's task found the topology's module
+CODE = "RELIABILITY_CODE"  # the folders with code of the pipeline that is not installed
 PACKAGE = Path(__file__).resolve().parent
 ARCHIVE = Path("pyspark") / "python" / "lib" / "pyspark.zip"
 # pip and Maven write differently what follows: 4.2.0.dev3, 4.2.0-preview3
@@ -50,7 +50,7 @@ def two_releases(folder: Path | None = None) -> TwoReleases | None:
             return None
         folder = Path(spec.origin).parent
     jars = next(
-        (found for jar in folder.glob("jars/*.jar") if (found := _JAR.match(jar.name))), None
+        (match for jar in folder.glob("jars/*.jar") if (match := _JAR.match(jar.name))), None
     )
     try:
         files = _VERSION.search((folder / "version.py").read_text())
@@ -85,11 +85,10 @@ def drop_package_folder(path: list[str]) -> None:
 
 
 def find_code(path: list[str]) -> None:
-    """Append the folder that RELIABILITY_CODE names to a module path.
+    """Append the folders that RELIABILITY_CODE names to a module path.
 
     Airflow too puts a DAG folder last. On PYTHONPATH, a DAG file with the name of a standard module
     would replace that module.
     """
-    folder = os.environ.get(CODE)
-    if folder and folder not in path:
-        path.append(folder)
+    folders = os.environ.get(CODE, "").split(os.pathsep)
+    path += [folder for folder in folders if folder and folder not in path]

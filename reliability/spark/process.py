@@ -8,21 +8,21 @@ from typing import TYPE_CHECKING
 
 from reliability.core.definitions import Topology
 from reliability.core.graph import Step
-from reliability.core.set_aside import QUARANTINE, Kind, QuarantinedRow, SetAside
-from reliability.core.state import State
-from reliability.spark.accounting import hide_accounting
-from reliability.spark.catalyst import in_session
-from reliability.spark.one_evaluation import evaluate_once
-from reliability.spark.reduce import accounted_frames
-from reliability.spark.session import pin_new_sessions, pin_settings
-from reliability.spark.set_aside_rows import (
+from reliability.core.set_aside import QUARANTINE, QuarantinedRow, SetAside
+from reliability.spark.frames.accounting import hide_accounting
+from reliability.spark.frames.jvm import in_session
+from reliability.spark.frames.one_evaluation import evaluate_once
+from reliability.spark.frames.set_aside_rows import (
+    Noted,
     evaluate,
-    marks_of,
     noting,
     set_malformed_aside,
-    set_misfits_aside,
+    set_unstorable_aside,
     used_calls,
 )
+from reliability.spark.session import pin_new_sessions, pin_settings
+from reliability.spark.stage.reduce import accounted_frames
+from reliability.spark.supported import check_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -35,34 +35,38 @@ class Processed:
     :param frames: state -> its frame, with `_x` and `_n`
     :param set_aside: mark -> what was set aside there
     :param quarantined: the rows that are kept in the ledger's quarantine
-    :param left: mark -> the rows that were dropped or quarantined there, with `_x` and `_n`
+    :param calls: all that have set rows aside, also those that are on the way to no state
     """
 
     frames: dict[str, DataFrame]
     set_aside: dict[str, list[SetAside]]
     quarantined: list[QuarantinedRow]
-    left: dict[str, DataFrame]
+    calls: list[Noted]
 
-    def left_before(self, frame: DataFrame) -> list[DataFrame]:
-        """Return the rows that were dropped or quarantined on the way to a state's frame."""
-        return [self.left[mark] for mark in marks_of(frame, list(self.left))]
+
+def prepare(spark: SparkSession) -> None:
+    """Pin the settings of a session, and of those that a process function makes of it (V7).
+
+    :raises SparkNotSupported: this Spark does not do what the accounting relies on
+    """
+    pin_settings(spark)
+    pin_new_sessions(spark)
+    check_spark(spark)
 
 
 def call_process(
     spark: SparkSession,
     topology: Topology,
     step: Step,
-    states: Sequence[State],
     inputs: Sequence[DataFrame],
     emitted: int,
 ) -> Processed:
     """Call the process function once; its input hides the accounting, which its frames still have.
 
-    :param states: those that the step feeds
     :param inputs: with `_x` and `_n`
     :param emitted: how many rows the batch has
     """
-    pin_new_sessions(spark)
+    states = [state for state in topology.states if state.name in step.feeds]
     with noting() as calls:
         readable = map(set_malformed_aside, inputs)
         returned = step.process(*map(hide_accounting, readable))
@@ -70,11 +74,9 @@ def call_process(
         frames = accounted_frames(returned, states)
         frames = {name: in_session(frame, spark) for name, frame in frames.items()}
         if topology.malformed == QUARANTINE:
-            frames = {s.name: set_misfits_aside(frames[s.name], s) for s in states}
-    calls = [
-        replace(call, rows=in_session(call.rows, spark))
-        for call in used_calls(calls, frames.values())
-    ]
+            frames = {s.name: set_unstorable_aside(frames[s.name], s) for s in states}
+    calls = [replace(call, rows=in_session(call.rows, spark)) for call in calls]
+    calls, unused = used_calls(calls, frames.values())
     once = evaluate_once(inputs, [*frames.values(), *(call.rows for call in calls)])
     frames = dict(zip(frames, once, strict=False))
     calls = [
@@ -85,5 +87,5 @@ def call_process(
         frames=frames,
         set_aside=set_aside,
         quarantined=quarantined,
-        left={call.mark: call.rows for call in calls if call.kind is not Kind.FANNED_OUT},
+        calls=calls + unused,
     )

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptFenced, ReliabilityError
 from reliability.ledger.connection import LedgerConnection
+from reliability.spark.frames.jvm import jobs_with_tag, session_tag
 from reliability.transaction.process.attempt_messages import renew_lease
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ class Progress:
         self._spark = spark
         self._connection = connection
         self._grant = grant
-        self._tag: str = spark._jsparkSession.sessionJobTag()
+        self._tag = session_tag(spark)
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="progress", daemon=True)
 
@@ -71,7 +72,7 @@ class Progress:
         """Return a number that changes whenever a task of this session finishes."""
         context = self._spark.sparkContext
         tracker = context.statusTracker()
-        own = context._jsc.sc().statusTracker().getJobIdsForTag(self._tag)
+        own = jobs_with_tag(self._spark, self._tag)
         jobs = [job for job in map(tracker.getJobInfo, own) if job and job.status == "RUNNING"]
         ids = {stage for job in jobs for stage in job.stageIds}
         stages = [stage for stage in map(tracker.getStageInfo, ids) if stage]

@@ -17,9 +17,13 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from reliability.spark.frames.jvm import set_for_new_sessions
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: Spark warns whenever they are set, be it to what they are.
+DEPRECATED = ("spark.sql.parser.escapedStringLiterals", "spark.sql.optimizer.metadataOnly")
 _LEGACY = ".legacy."  # settings with this in their names restore results of an older Spark
 
 PINNED = {
@@ -120,21 +124,19 @@ def pin_settings(spark: SparkSession) -> None:
         if _is_legacy(name, spark):
             spark.conf.unset(name)
     for name, value in PINNED.items():
-        spark.conf.set(name, value)
+        if name not in DEPRECATED or spark.conf.get(name) != value:
+            spark.conf.set(name, value)
 
 
 def pin_new_sessions(spark: SparkSession) -> None:
     """Do the same with what the application's new sessions begin with (`newSession()`)."""
-    jvm_session = spark._jsparkSession
-    application = jvm_session.sparkContext().conf()
-    # Spark reads both; the first is a copy of the other that was made with the first session.
-    for conf in (jvm_session.sharedState().conf(), application):
-        for setting in conf.toDebugString().splitlines():
-            name, _, _ = setting.partition("=")
-            if _is_legacy(name, spark):
-                conf.remove(name)
-    for name, value in PINNED.items():
-        application.set(name, value)
+    application = spark.sparkContext.getConf()
+    settings = {
+        name: value
+        for name, value in PINNED.items()
+        if name not in DEPRECATED or application.contains(name)
+    }
+    set_for_new_sessions(spark, settings, is_unset=lambda name: _is_legacy(name, spark))
 
 
 def _is_legacy(name: str, spark: SparkSession) -> bool:

@@ -18,7 +18,7 @@ def raised_by_task(error: BaseException) -> ReliabilityError | None:
     >>> print(raised_by_task(RuntimeError(f"Traceback:\\n{raised}. What to do: …\\n")).what)
     it lacks the euro
     """
-    found = _RAISED.search(str(error))
-    if found is None or found[1] not in error_types():
+    match = _RAISED.search(str(error))
+    if match is None or match[1] not in error_types():
         return None
-    return error_types()[found[1]](found[2])
+    return error_types()[match[1]](match[2])

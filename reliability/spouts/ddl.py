@@ -36,10 +36,10 @@ def read_ddl(schema: str) -> tuple[tuple[str, str], ...] | None:
     """
     if "'" in schema or '"' in schema or "``" in schema:
         return None
-    found = [_COLUMN.fullmatch(part) for part in _split(schema)]
-    if not all(found):
+    columns = [_COLUMN.fullmatch(part) for part in _split(schema)]
+    if not all(columns):
         return None
-    return tuple((match[1] or match[2], _type(match[3])) for match in found if match)
+    return tuple((match[1] or match[2], _type(match[3])) for match in columns if match)
 
 
 def _split(schema: str) -> list[str]:

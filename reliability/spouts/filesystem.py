@@ -6,12 +6,13 @@ A plain path is local. pyarrow reads URIs of s3, gs, hdfs and abfs; fsspec reads
 from __future__ import annotations
 
 import os
+import posixpath
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 from reliability.core.errors import SourceUnreadable
+from reliability.deployment.lazy import fs, pa
 from reliability.deployment.settings import home
 from reliability.spouts.file_names import (
     S3_SCHEMES,
@@ -31,12 +32,8 @@ from reliability.spouts.patterns import (
     split,
 )
 
-if TYPE_CHECKING:
-    from pyarrow.fs import FileSystem
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stat:
+class Stat(NamedTuple):
     """What a file system knows about a file without reading it; 0 or empty is unknown."""
 
     size: int
@@ -54,24 +51,24 @@ def find_files(pattern: str) -> list[str]:
     """
     pattern = without_file_scheme(pattern)
     try:
-        found = _find_remote(pattern) if is_uri(pattern) else _find_local(pattern)
+        paths = _find_remote(pattern) if is_uri(pattern) else _find_local(pattern)
     except OSError as error:  # pyarrow's I/O errors are subclasses
         raise SourceUnreadable(f"{pattern} cannot be listed: {error}") from error
-    return sorted(found)
+    return sorted(paths)
 
 
 def _find_local(pattern: str) -> set[str]:
     folder, parts = _local_parts(pattern)
-    found = set()
+    paths = set()
     identities: dict[str, str] = {}
     for below in _walk(os.path.join(home(), folder), parts, asks_for_files(parts)):
         listed = os.path.join(folder, below) if has_wildcard(pattern) else pattern
         parent, name = os.path.split(listed)
         if parent not in identities:
             identities[parent] = identity_of_folder(parent)
-        found.add(os.path.join(identities[parent], name))
-    _check_links(found)
-    return found
+        paths.add(os.path.join(identities[parent], name))
+    _check_links(paths)
+    return paths
 
 
 def _folder_error(path: str) -> SourceUnreadable:
@@ -166,8 +163,6 @@ def _check_links(paths: Iterable[str]) -> None:
 
 
 def _find_remote(pattern: str) -> set[str]:
-    from pyarrow.fs import FileSelector, FileType
-
     scheme, authority, path = split_uri(pattern)
     parts = _remote_parts(path)
     if not parts:
@@ -176,32 +171,26 @@ def _find_remote(pattern: str) -> set[str]:
     _forget_listings(filesystem)
     folders, wanted = split(parts)
     folder = "/".join(folders)
-    selector = FileSelector(
+    selector = fs.FileSelector(
         f"{root}{folder}".rstrip("/") or "/",
         allow_not_found=True,
         recursive=len(wanted) > 1 or wanted[-1] == ANY_FOLDERS,
     )
-    found = set()
+    paths = set()
     for info in filesystem.get_file_info(selector):
         below = _below(info.path, f"{root}{folder}")
         if not matches(wanted, below.split("/")):
             continue
-        if info.type == FileType.Directory and asks_for_files(wanted):
+        if info.type == fs.FileType.Directory and asks_for_files(wanted):
             raise _folder_error(f"{scheme}://{info.path}")
-        if info.type == FileType.File:
-            found.add(f"{scheme}://{authority}/" + "/".join(filter(None, [folder, below])))
-    return found
+        if info.type == fs.FileType.File:
+            paths.add(f"{scheme}://{authority}/" + "/".join(filter(None, [folder, below])))
+    return paths
 
 
 def _remote_parts(path: str) -> list[str]:
     """Return the components of a path as Hadoop resolves it, without `.`, `..` and empty ones."""
-    parts: list[str] = []
-    for part in path.split("/"):
-        if part == "..":
-            del parts[-1:]
-        elif part not in ("", "."):
-            parts.append(part)
-    return parts
+    return [part for part in posixpath.normpath(f"/{path}").split("/") if part]
 
 
 def _below(path: str, folder: str) -> str:
@@ -214,44 +203,35 @@ def _below(path: str, folder: str) -> str:
 
 def stat(path: str) -> Stat:
     """Inspect a file; raise FileNotFoundError if it does not exist or is not a file."""
-    from pyarrow.fs import FileType
-
     filesystem, inner = open_filesystem(path)
     _forget_listings(filesystem)
     info = filesystem.get_file_info(inner)
-    if info.type != FileType.File:
+    if info.type != fs.FileType.File:
         raise FileNotFoundError(f"{locate(path)} is not a file")
     return Stat(size=info.size or 0, mtime_ns=info.mtime_ns or 0, etag=_etag(filesystem, inner))
 
 
-def open_filesystem(path: str) -> tuple[FileSystem, str]:
+def open_filesystem(path: str) -> tuple[fs.FileSystem, str]:
     """Return the file system of a path, and the path within it."""
-    from pyarrow.fs import LocalFileSystem
-
     if not is_uri(path):
-        return LocalFileSystem(), locate(path)
+        return fs.LocalFileSystem(), locate(path)
     scheme, authority, rest = split_uri(path)
     filesystem, root = _remote(scheme, authority)
     return filesystem, f"{root}{rest}"
 
 
 @cache
-def _remote(scheme: str, authority: str) -> tuple[FileSystem, str]:
+def _remote(scheme: str, authority: str) -> tuple[fs.FileSystem, str]:
     """Return a file system and its root, which ends with a slash."""
-    import pyarrow as pa
-    from pyarrow.fs import FileSystem
-
     known = "s3" if scheme in S3_SCHEMES else scheme
     try:
-        filesystem, root = FileSystem.from_uri(f"{known}://{authority}/")
+        filesystem, root = fs.FileSystem.from_uri(f"{known}://{authority}/")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, OSError) as error:
         filesystem, root = _fsspec(scheme, authority, error)
     return filesystem, root.rstrip("/") + "/"
 
 
-def _fsspec(scheme: str, authority: str, refusal: Exception) -> tuple[FileSystem, str]:
-    from pyarrow.fs import FSSpecHandler, PyFileSystem
-
+def _fsspec(scheme: str, authority: str, refusal: Exception) -> tuple[fs.FileSystem, str]:
     try:
         from fsspec.core import url_to_fs
 
@@ -261,7 +241,7 @@ def _fsspec(scheme: str, authority: str, refusal: Exception) -> tuple[FileSystem
             f"{scheme}://{authority} cannot be read: pyarrow: {refusal}; fsspec: {error}",
             remedy="install the fsspec package for this scheme, or what pyarrow needs for it.",
         ) from error
-    return PyFileSystem(FSSpecHandler(filesystem)), root
+    return fs.PyFileSystem(fs.FSSpecHandler(filesystem)), root
 
 
 def _forget_listings(filesystem: Any) -> None:

@@ -7,20 +7,23 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from reliability.core.texts import as_exact_json
+from reliability.deployment.lazy import pa
 from reliability.spouts.records import NotOneObject, check_object
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _FORM = "it does not have the form of the schema"
 
 
-class _Number(str):
+class _Number:
     """A number as it stands in JSON."""
 
-    __slots__ = ()
+    def __init__(self, text: str) -> None:
+        self._text = text
+
+    def __str__(self) -> str:
+        return self._text
 
 
 class _Nested(Exception):
@@ -36,8 +39,6 @@ def row_reader(
 
     :param lenient: the emission has not checked the line
     """
-    import pyarrow as pa
-
     fast = json.JSONDecoder(parse_int=str, parse_float=str, parse_constant=str)
     exact = json.JSONDecoder(parse_int=_Number, parse_float=_Number, parse_constant=_Number)
     is_flat = all(map(pa.types.is_string, types))
@@ -58,8 +59,8 @@ def row_reader(
             raise NotOneObject(f"it is not one JSON object: {error}") from error
 
     def _row(decoder: json.JSONDecoder, record: str) -> list[Any]:
-        found = decoder.raw_decode(record)[0]
-        get = found.get
+        members = decoder.raw_decode(record)[0]
+        get = members.get
         if is_flat:  # most values are texts by now: this line decides how fast JSON is read
             values = [*map(get, names)]
             if are_texts(map(type, values)):
@@ -72,16 +73,14 @@ def row_reader(
 
 def _texts_of(type_: pa.DataType) -> Callable[[Any, bool], Any]:
     """Return a function that turns a value of JSON into texts of this type."""
-    import pyarrow as pa
-
     if pa.types.is_struct(type_):
         fields = [(f.name, _texts_of(f.type)) for f in type_]
 
         def struct(value: Any, is_exact: bool) -> Any:
             if not isinstance(value, dict):
                 raise NotOneObject(_FORM)
-            found = ((name, value.get(name), text) for name, text in fields)
-            return {name: None if v is None else text(v, is_exact) for name, v, text in found}
+            members = ((name, value.get(name), text) for name, text in fields)
+            return {name: None if v is None else text(v, is_exact) for name, v, text in members}
 
         return struct
     if pa.types.is_list(type_):
@@ -103,18 +102,4 @@ def _text_of(value: Any, is_exact: bool) -> str:
         return "true" if value else "false"
     if not is_exact:
         raise _Nested
-    return _written(value)
-
-
-def _written(value: Any) -> str:
-    """Write a value as JSON, with its numbers as they stood."""
-    match value:
-        case _Number():
-            return str(value)
-        case dict():
-            members = (f"{_written(name)}: {_written(member)}" for name, member in value.items())
-            return f"{{{', '.join(members)}}}"
-        case list():
-            return f"[{', '.join(map(_written, value))}]"
-        case _:
-            return json.dumps(value, ensure_ascii=False)
+    return as_exact_json(value)

@@ -15,16 +15,16 @@ from reliability.core.column import quoted
 from reliability.core.errors import InvalidDefinition, SourceChanged
 from reliability.core.fold import Fold, reserved
 from reliability.core.spout import (
-    WHOLE,
     AllocatedItems,
     BatchMeta,
     Interval,
     SourceItem,
-    SpoutKind,
-    kind_of,
+    Spout,
+    only,
     source_item,
 )
-from reliability.spark.values import check_value
+from reliability.deployment.lazy import F
+from reliability.spark.frames.values import check_value
 from reliability.spouts.tuple_ids import fold_rows
 
 if TYPE_CHECKING:
@@ -33,12 +33,10 @@ if TYPE_CHECKING:
 
 @source_item
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MemorySlice:
+class MemorySlice(SourceItem):
     """Rows [offset, offset + rows) of one partition of a memory spout."""
 
     kind: ClassVar[str] = "memory"
-    is_counted: ClassVar[bool] = False
-    part: ClassVar[str] = WHOLE
     partition: int
     offset: int
     rows: int
@@ -47,13 +45,9 @@ class MemorySlice:
     def identity(self) -> str:
         return f"memory:{self.partition}:{self.offset}"
 
-    @property
-    def source(self) -> str:
-        return self.identity
-
 
 @dataclass(frozen=True)
-class MemorySpout:
+class MemorySpout(Spout):
     """Partitions of rows.
 
     :param schema: column name -> type, in the order of a row's values
@@ -73,18 +67,6 @@ class MemorySpout:
         if taken := reserved(self.schema):
             raise InvalidDefinition(f"MemorySpout: the library adds the columns {taken} itself")
 
-    @property
-    def kind(self) -> SpoutKind:
-        return kind_of(self.opaque)
-
-    @property
-    def timed(self) -> bool:
-        return False
-
-    def is_ready(self, txid: int, interval: Interval | None) -> bool:
-        """Return True: rows in the code can always be read."""
-        return True
-
     def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[SourceItem]:
         """List every new row as an item, so that a change of `take` emits no old row again."""
         rows = [
@@ -97,7 +79,7 @@ class MemorySpout:
 
     def cut(self, items: Sequence[SourceItem]) -> list[tuple[SourceItem, ...]]:
         """Put the next `take` rows of each partition into a batch, until none is left."""
-        rows = _slices(items)
+        rows = only(MemorySlice, items)
         partitions = [
             [row for row in rows if row.partition == p] for p in range(len(self.partitions))
         ]
@@ -113,23 +95,20 @@ class MemorySpout:
 
     def verify(self, meta: BatchMeta) -> None:
         """Raise SourceChanged if the code no longer holds the rows of a slice."""
-        for item in meta.items:
-            assert isinstance(item, MemorySlice)
+        for item in only(MemorySlice, meta.items):
             if len(self.rows_of(item)) != item.rows:
                 raise SourceChanged(f"{item.identity} no longer has the {item.rows} rows it had")
 
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:
         """Return the slices with the number of rows that the code now has of each."""
-        counts = [(item, len(self.rows_of(item))) for item in _slices(meta.items)]
+        counts = [(item, len(self.rows_of(item))) for item in only(MemorySlice, meta.items)]
         return [replace(item, rows=rows) for item, rows in counts if rows]
 
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
         """Return the rows; raise SchemaMismatch if a value does not fit its column."""
-        from pyspark.sql import functions as F
-
         rows = [
             (*row, ordinal, index)
-            for ordinal, item in enumerate(_slices(meta.items))
+            for ordinal, item in enumerate(only(MemorySlice, meta.items))
             for index, row in enumerate(self.rows_of(item))
         ]
         columns = ", ".join(f"{quoted(name)} {type_}" for name, type_ in self.schema.items())
@@ -147,7 +126,3 @@ class MemorySpout:
             return []
         rows = self.partitions[item.partition][item.offset : item.offset + item.rows]
         return [row if isinstance(row, tuple) else (row,) for row in rows]
-
-
-def _slices(items: Sequence[SourceItem]) -> list[MemorySlice]:
-    return [item for item in items if isinstance(item, MemorySlice)]

@@ -1,159 +1,161 @@
-"""Parquet files at the source: the footer has the number of rows of each row group."""
+"""Parquet files, whose columns may differ from the declared ones by a policy (E8).
+
+- `refuse`: a file that differs in anything is refused at emission.
+- `ignore`: the batch has the declared columns. What a file has beyond them is left out, and what it
+  lacks is NULL. A narrower type becomes the declared one.
+- `widen`: as `ignore`, but what files have beyond them stays, and a wider type widens the column.
+
+No policy changes a value. A file is refused if its values do not fit exactly. The columns of a
+batch depend on its own files and on what is declared, so a replay has the same ones.
+`parquet_frame` reads such files with Spark.
+"""
 
 from __future__ import annotations
 
-import hashlib
-import time
-from collections.abc import Iterable
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 
-from reliability.core.errors import FileRefused, ReliabilityError, SourceUnreadable
-from reliability.spouts.file_item import FileItem
+from reliability.core.errors import FileRefused, InvalidDefinition, ReliabilityError
+from reliability.core.types import common_type
+from reliability.spouts.ddl import read_ddl
+from reliability.spouts.file_format import FileFormat, refused
+from reliability.spouts.file_item import FileItem, one_per_file
 from reliability.spouts.file_names import locate
-from reliability.spouts.filesystem import open_filesystem, stat
-from reliability.spouts.parquet_columns import (
-    columns_of,
-    columns_without_values,
-    difference,
-    why_unreadable,
-)
+from reliability.spouts.footer import read_file, read_with_groups
+from reliability.spouts.parquet_columns import Columns, difference, in_spark
 
-if TYPE_CHECKING:
-    import pyarrow.parquet as pq
-
-RESUME = "`reliability resume-runs TOPOLOGY`"
-MAGIC = b"PAR1"
-ENCRYPTED_MAGIC = b"PARE"
-SIGNATURE_BYTES = 28  # what follows a plain footer if columns are encrypted
-UNCHANGED_SECONDS = 300  # a file that nobody has written to for so long is not being written
-_DELIVER = "deliver the complete file again"
+REFUSE, IGNORE, WIDEN = POLICIES = ("refuse", "ignore", "widen")
+_SCHEMA = "the spout's schema"
 
 
-class _NotParquet(Exception):
-    """The contents of a file are not those of a complete Parquet file."""
+@dataclass(frozen=True, kw_only=True)
+class Parquet(FileFormat):
+    """Parquet files, which tell their columns.
 
-
-def read_file(path: str) -> FileItem:
-    """Describe a Parquet file; raises as `read_with_groups`."""
-    return read_with_groups(path)[0]
-
-
-def read_with_groups(path: str) -> tuple[FileItem, list[FileItem]]:
-    """Describe a Parquet file as a whole, and each of its row groups that has rows.
-
-    :raises SourceUnreadable: the file is missing, or incomplete and possibly still being written
-    :raises FileRefused: it is incomplete for good, or Spark cannot read it
+    :param drift: what becomes of a file whose columns are not those of the spout's schema:
+        `refuse`, `ignore` or `widen`, as docs/spouts.md has it
     """
-    import pyarrow as pa
 
-    try:
-        info = stat(path)
-        filesystem, inner = open_filesystem(path)
-        with filesystem.open_input_file(inner) as file:
-            tail = _read_tail(path, file)
-    except (OSError, pa.ArrowException) as error:
-        raise SourceUnreadable(f"{locate(path)} cannot be read: {error}") from error
-    except _NotParquet as error:
-        raise _incomplete(path, info.mtime_ns, error) from error
-    try:
-        footer = _parse(tail)
-    except (OSError, pa.ArrowException) as error:
-        raise _incomplete(path, info.mtime_ns, error) from error
-    _check_readable(path, footer, len(tail))
-    whole = FileItem(
-        path=path,
-        size=info.size,
-        mtime_ns=info.mtime_ns,
-        etag=info.etag,
-        rows=footer.num_rows,
-        footer_digest=hashlib.sha256(tail).hexdigest()[:16],
-        columns=columns_of(footer),
-        columns_without_values=columns_without_values(footer),
-    )
-    return whole, _groups(whole, footer)
+    drift: str = REFUSE
 
+    def __post_init__(self) -> None:
+        if self.drift not in POLICIES:
+            raise InvalidDefinition(f"Parquet: drift {self.drift!r} is not one of {POLICIES}")
 
-def _incomplete(path: str, mtime_ns: int, error: Exception) -> ReliabilityError:
-    what = f"{locate(path)} is not a complete Parquet file: {error}"
-    is_final = time.time_ns() - mtime_ns > UNCHANGED_SECONDS * 10**9
-    return refused(path, what, _DELIVER) if is_final else SourceUnreadable(what)
+    @property
+    def needs_schema(self) -> str:
+        return "" if self.drift == REFUSE else f"drift={self.drift!r}"
 
-
-def refused(path: str, what: str, remedy: str) -> FileRefused:
-    """Return the error for a file; the remedy goes on with how to leave the file out."""
-    leave_out = f"or leave it out with `reliability exclude TOPOLOGY {path} --reason '…'`"
-    return FileRefused(what, remedy=f"{remedy}, {leave_out}; then run {RESUME}.")
-
-
-def _check_readable(path: str, footer: pq.FileMetaData, size: int) -> None:
-    # pyarrow ends the process if it looks at the metadata of an encrypted column.
-    if size - footer.serialized_size == SIGNATURE_BYTES:
-        raise _encrypted(path)
-    if why := why_unreadable(footer):
-        what, remedy = why
-        raise refused(path, f"{locate(path)}: {what}", remedy)
-
-
-def _encrypted(path: str) -> FileRefused:
-    remedy = "deliver it without Parquet's encryption, and encrypt the storage instead"
-    return refused(path, f"{locate(path)} is encrypted", remedy)
-
-
-def _groups(whole: FileItem, footer: pq.FileMetaData) -> list[FileItem]:
-    groups = []
-    first_row = 0
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        columns = range(group.num_columns)
-        groups.append(
-            replace(
-                whole,
-                first_group=number,
-                last_group=number + 1,
-                first_row=first_row,
-                rows=group.num_rows,
-                group_bytes=sum(group.column(n).total_compressed_size for n in columns),
+    def check_schema(self, schema: str) -> None:
+        if self.drift == REFUSE:
+            return
+        declared = read_ddl(schema)
+        if declared is None or not all(type_ for _, type_ in declared):
+            unclear = [name for name, type_ in declared or () if not type_]
+            raise InvalidDefinition(
+                f"FileSpout: drift={self.drift!r} cannot tell the types of the schema"
+                + (f": {', '.join(unclear)}" if unclear else ""),
+                remedy="write names and types that Parquet has, without comments, and without NOT "
+                "NULL, because a column that a file lacks is NULL.",
             )
-        )
-        first_row += group.num_rows
-    return [group for group in groups if group.rows]
+        names = [name.lower() for name, _ in declared]
+        if alike := [name for name, times in Counter(names).items() if times > 1]:
+            raise InvalidDefinition(f"FileSpout: the schema has the columns {alike} more than once")
+
+    def read(self, path: str, schema: str) -> tuple[FileItem, list[FileItem]]:
+        whole, groups = read_with_groups(path)
+        if schema and self.drift == REFUSE:
+            _check_equal(whole, schema)
+        elif schema:
+            self.columns([whole], schema)
+        return whole, groups
+
+    def check_batch(self, files: Sequence[FileItem], schema: str) -> None:
+        if self.drift == REFUSE:
+            check_one_schema(files)
+            return
+        try:
+            self.columns(files, schema)
+        except FileRefused as error:
+            raise FileRefused(
+                f"the files of a batch need common columns, but {error.what}",
+                remedy=replace(
+                    error.remedy,
+                    text="give each a batch of its own with max_files_per_batch=1, or "
+                    f"{error.remedy.text}",
+                ),
+            ) from None
+
+    def columns(self, files: Iterable[FileItem], schema: str) -> Columns:
+        """Return the columns of a batch of these files: the declared ones, then others by name.
+
+        The policy is not `refuse`.
+
+        :raises FileRefused: the policy has no exact type for a column, or a name differs in case
+        """
+        merged = _Merged.of(schema, self.drift)
+        for item in one_per_file(files):
+            if violations := merged.add(item):
+                raise self._refusal(item, schema, violations)
+        declared = dict(declared_in(schema))
+        others = sorted(merged.types.keys() - declared.keys())
+        return in_spark((name, merged.types[name][0]) for name in [*declared, *others])
+
+    def changed_columns(self, files: Sequence[FileItem], earlier: Sequence[FileItem]) -> list[str]:
+        """Say which files have other columns than the last of an earlier batch.
+
+        Spark reads each batch by its own columns, so this is not an error.
+        """
+        before = [item for item in earlier if not item.is_text]
+        if not before:
+            return []
+        try:
+            last = read_file(before[-1].path)
+        except ReliabilityError:
+            return []  # it was archived
+        return [why for item in one_per_file(files) if (why := _difference(item, last))]
+
+    def drifted_columns(self, files: Sequence[FileItem], schema: str) -> list[str] | None:
+        """Say, in a line for each file that differs from the schema, in what it does."""
+        if self.drift == REFUSE:
+            return None
+        declared = declared_in(schema)
+        differences = [
+            difference(item.columns, declared, locate(item.path), _SCHEMA, in_order=True)
+            for item in one_per_file(files)
+        ]
+        return [f"drift={self.drift!r}: {why}" for why in differences if why]
+
+    def _refusal(self, item: FileItem, schema: str, violations: Sequence[str]) -> FileRefused:
+        what = f"{'; '.join(violations)}: drift={self.drift!r} refuses that"
+        remedy = "deliver it with the declared columns, or change the spout's schema="
+        if self.drift == IGNORE and _reads(item, schema, WIDEN):
+            remedy += f", or set drift={WIDEN!r}, which reads it"
+        return refused(item.path, what, remedy)
 
 
-def _read_tail(path: str, file: Any) -> bytes:
-    """Return the bytes of a Parquet footer: schema, row groups, offsets and statistics."""
-    size = file.seek(0, 2)
-    file.seek(max(size - 8, 0))
-    tail = file.read(8)
-    length = int.from_bytes(tail[:4], "little")
-    if tail[4:] == ENCRYPTED_MAGIC:
-        raise _encrypted(path)
-    if tail[4:] != MAGIC or length + 12 > size:
-        raise _NotParquet("it does not end as a Parquet file does; it may be truncated")
-    file.seek(size - 8 - length)
-    read: bytes = file.read(length)
-    return read
+def declared_in(schema: str) -> Columns:
+    """Return the columns of a schema that has passed `check_schema`."""
+    return read_ddl(schema) or ()
 
 
-def _parse(tail: bytes) -> pq.FileMetaData:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+def by_columns(files: Iterable[FileItem]) -> dict[Columns, list[FileItem]]:
+    """Return the files of a batch, those with the same columns together."""
+    alike: dict[Columns, list[FileItem]] = {}
+    for item in files:
+        alike.setdefault(item.columns, []).append(item)
+    return alike
 
-    length = len(tail).to_bytes(4, "little")
-    return pq.read_metadata(pa.BufferReader(MAGIC + tail + length + MAGIC))
 
-
-def check_one_schema(items: Iterable[FileItem]) -> None:
+def check_one_schema(files: Sequence[FileItem]) -> None:
     """Raise FileRefused if the files of a batch differ in their columns.
 
     Spark reads all of them by the schema of one, and reads missing columns as NULL.
     """
-    by_path = {item.path: item for item in items if not item.is_text}
-    first: FileItem | None = None
-    for item in by_path.values():
-        if first is None:
-            first = item
-        elif why := difference(first.columns, item.columns, locate(first.path), locate(item.path)):
+    each = one_per_file(files)
+    for item in each[1:]:
+        if why := _difference(each[0], item):
             what = f"the files of a batch need the same columns, but {why}"
             remedy = (
                 "write one of the files again with the columns of the other, or give each a batch "
@@ -162,6 +164,87 @@ def check_one_schema(items: Iterable[FileItem]) -> None:
             raise refused(item.path, what, remedy)
 
 
-def changed_columns(item: FileItem, earlier: FileItem) -> str:
-    """Say how the columns of two files differ; empty if not."""
-    return difference(item.columns, earlier.columns, locate(item.path), locate(earlier.path))
+def _difference(item: FileItem, other: FileItem) -> str:
+    columns = in_spark(item.columns), in_spark(other.columns)
+    return difference(*columns, locate(item.path), locate(other.path))
+
+
+def _check_equal(item: FileItem, schema: str) -> None:
+    declared = read_ddl(schema)
+    if declared is None:
+        return
+    own, here = in_spark(item.columns), locate(item.path)
+    if why := difference(own, declared, here, _SCHEMA, in_order=True):
+        remedy = "deliver it with these columns, or change the spout's schema=, or "
+        raise refused(item.path, why, remedy + _other_policies(item, schema))
+
+
+def _other_policies(item: FileItem, schema: str) -> str:
+    """Tell which of the two other policies read a file that `refuse` refuses."""
+    reads = {drift: _reads(item, schema, drift) for drift in (IGNORE, WIDEN)}
+    able = [f"drift={drift!r}" for drift, is_able in reads.items() if is_able]
+    unable = [f"drift={drift!r}" for drift, is_able in reads.items() if not is_able]
+    if not able:
+        return f"cast the columns at the source: {' and '.join(unable)} refuse it too"
+    text = f"set {' or '.join(able)}, which {'read' if len(able) > 1 else 'reads'} it"
+    return text + (f" ({unable[0]} does not)" if unable else "")
+
+
+def _reads(item: FileItem, schema: str, drift: str) -> bool:
+    try:
+        Parquet(drift=drift).check_schema(schema)
+    except InvalidDefinition:
+        return False
+    return not _Merged.of(schema, drift).add(item)
+
+
+@dataclass
+class _Merged:
+    """The columns of a batch, while its files are looked at one after the other.
+
+    :param types: name -> type, and which file or schema it comes from
+    :param keeps: whether columns may be wider or more than the declared ones
+    :param spelled: name in lower case -> name
+    :param declared: the names of the schema in lower case
+    """
+
+    types: dict[str, tuple[str, str]]
+    keeps: bool
+    spelled: dict[str, str]
+    declared: frozenset[str]
+
+    @classmethod
+    def of(cls, schema: str, drift: str) -> _Merged:
+        declared = declared_in(schema)
+        spelled = {name.lower(): name for name, _ in declared}
+        return cls(
+            types={name: (type_, _SCHEMA) for name, type_ in declared},
+            keeps=drift == WIDEN,
+            spelled=spelled,
+            declared=frozenset(spelled),
+        )
+
+    def add(self, item: FileItem) -> list[str]:
+        """Take up a file's columns; return what is against the policy."""
+        here = locate(item.path)
+        if self.declared.isdisjoint(name.lower() for name, _ in item.columns):
+            return [f"{here} has none of the columns of {_SCHEMA}"]
+        violations = [self._add(name, type_, here) for name, type_ in item.columns]
+        return [text for text in violations if text]
+
+    def _add(self, name: str, type_: str, here: str) -> str:
+        known = self.spelled.get(name.lower())
+        if known is None:
+            if self.keeps:
+                self.types[name] = (type_, here)
+                self.spelled[name.lower()] = name
+            return ""
+        other, where = self.types[known]
+        if known != name:
+            return f"column {name} in {here} is {known} in {where}"
+        common = common_type(other, type_)
+        if common is None or (common != other and not self.keeps):
+            return f"column {name} is {type_} in {here}, and {other} in {where}"
+        if common != other:
+            self.types[name] = (common, here)
+        return ""

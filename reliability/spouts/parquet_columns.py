@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from reliability.core.fold import reserved
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
+from reliability.core.types import MAX_DIGITS, VOID
+from reliability.deployment.lazy import pa, pq
 
 Columns = tuple[tuple[str, str], ...]
-"""Names and types in the file's order, as Spark writes them: `struct<a:int,b:array<string>>`."""
+"""Names and types in the file's order, as Spark writes them: `struct<a:int,b:array<string>>`.
 
-MAX_DIGITS = 38  # of a decimal in Spark
+The type of a column that has no type, because no row has a value, is `void`.
+"""
+EMPTY = "int"  # the type that Spark has for such a column
+
 _ROW_INDEX = "_tmp_metadata_row_index"  # a name of Spark's own
 _PLAIN = {
     "BOOLEAN": "boolean",
@@ -58,17 +59,13 @@ _WRITE_OTHERWISE = {
 def columns_of(footer: pq.FileMetaData) -> Columns:
     """Return the columns of a file with Spark's types."""
     leaves = iter(_leaves(footer))
-    return tuple(
-        (field.name, _type(field.type, leaves)) for field in footer.schema.to_arrow_schema()
-    )
+    columns = [(f, _type(f.type, leaves)) for f in footer.schema.to_arrow_schema()]
+    return tuple((f.name, VOID if pa.types.is_null(f.type) else type_) for f, type_ in columns)
 
 
-def columns_without_values(footer: pq.FileMetaData) -> frozenset[str]:
-    """Return the columns that have no type, because no row has a value; Spark reads an int."""
-    import pyarrow as pa
-
-    schema = footer.schema.to_arrow_schema()
-    return frozenset(field.name for field in schema if pa.types.is_null(field.type))
+def in_spark(columns: Iterable[tuple[str, str]]) -> Columns:
+    """Return columns with the types that Spark has for them: an int for one without any value."""
+    return tuple((name, EMPTY if type_ == VOID else type_) for name, type_ in columns)
 
 
 def why_unreadable(footer: pq.FileMetaData) -> tuple[str, str] | None:
@@ -102,15 +99,15 @@ def difference(
     :param in_order: the order of the columns counts too
     """
     types, others = dict(one), dict(other)
-    said = [
+    differences = [
         f"column {name} is {type_} in {first}, and {others[name]} in {second}"
         for name, type_ in one
         if name in others and type_ and others[name] and others[name] != type_
     ]
-    said += _missing(types, others, first, second) + _missing(others, types, second, first)
-    if in_order and not said and [name for name, _ in one] != [name for name, _ in other]:
-        said = [f"the columns of {first} and of {second} are not in the same order"]
-    return "; ".join(said)
+    differences += _missing(types, others, first, second) + _missing(others, types, second, first)
+    if in_order and not differences and [name for name, _ in one] != [name for name, _ in other]:
+        differences = [f"the columns of {first} and of {second} are not in the same order"]
+    return "; ".join(differences)
 
 
 def written_type(leaf: Any) -> str:
@@ -133,7 +130,7 @@ def _missing(
 ) -> list[str]:
     lower = {name.lower(): name for name in others}
     missing = [name for name in types if name not in others]
-    said = [
+    differences = [
         f"column {name} in {first} is {lower[name.lower()]} in {second}"
         for name in missing
         if name.lower() in lower
@@ -141,8 +138,10 @@ def _missing(
     if names := [name for name in missing if name.lower() not in lower]:
         columns = f"column {names[0]}" if len(names) == 1 else f"columns {', '.join(names)}"
         written = ", ".join(types[name] for name in names if types[name])
-        said.append(f"{second} has no {columns}, which {first} has{written and f' as {written}'}")
-    return said
+        differences.append(
+            f"{second} has no {columns}, which {first} has{written and f' as {written}'}"
+        )
+    return differences
 
 
 def _type(type_: pa.DataType, leaves: Iterator[Any]) -> str:
@@ -150,8 +149,6 @@ def _type(type_: pa.DataType, leaves: Iterator[Any]) -> str:
 
     :param leaves: the file's leaves from the first one of this type on; its own are taken
     """
-    import pyarrow as pa
-
     if isinstance(type_, pa.BaseExtensionType):
         return _type(type_.storage_type, leaves)
     if pa.types.is_map(type_):
@@ -169,8 +166,8 @@ def _leaves(footer: pq.FileMetaData) -> Sequence[Any]:
 
 
 def _logical(leaf: Any) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(leaf.logical_type.to_json())
-    return found
+    logical: dict[str, Any] = json.loads(leaf.logical_type.to_json())
+    return logical
 
 
 def _spark_type(leaf: Any) -> str:

@@ -85,8 +85,8 @@ def _why_invalid(pattern: str) -> str:
             return f"{place}: {error}"
         if is_constant:
             return f"{place} is the same for every interval"
-    left = _CLASS.sub("", _PLACE.sub("", pattern))
-    brace = left[left.find("{") :].partition("/")[0] if "{" in left else ""
+    rest = _CLASS.sub("", _PLACE.sub("", pattern))
+    brace = rest[rest.find("{") :].partition("/")[0] if "{" in rest else ""
     return f"{brace} is not a placeholder" if brace else ""
 
 

@@ -15,9 +15,8 @@ import json
 import re
 import sys
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from itertools import islice
 from json import JSONDecodeError
 from typing import TextIO
@@ -140,22 +139,11 @@ class NotOneObject(ValueError):
     """A line is not one JSON object that Spark would read as it stands."""
 
 
-def json_records(text: Iterable[str], check: Callable[[str], None] | None) -> Iterator[Record]:
-    """Yield line, object, text and, if it cannot be read, why, of each line that is not blank.
-
-    :param check: raises NotOneObject if a line is not one JSON object
-    """
+def json_records(text: Iterable[str]) -> Iterator[Record]:
+    """Yield line, object and text of each line that is not blank; whether it is one is not seen."""
     for number, line in enumerate(text, start=1):
-        record = line.strip(_BLANK)
-        if not record:
-            continue
-        why = None
-        if check is not None:
-            try:
-                check(record)
-            except NotOneObject as error:
-                why = str(error)
-        yield number, () if why else (record,), record, why
+        if record := line.strip(_BLANK):
+            yield number, (record,), record, None
 
 
 def check_object(record: str) -> None:
@@ -203,35 +191,6 @@ _scan = json.JSONDecoder(object_pairs_hook=_check_unique, parse_int=len, parse_f
 # --- both ----------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TextFormat:
-    """How a text file is read.
-
-    :param format: `csv` or `jsonl`
-    :param lenient: a record that cannot be read has a reason; otherwise it is an error
-    """
-
-    format: str
-    header: bool = False
-    encoding: str = UTF_8
-    lenient: bool = False
-
-    def records(self, text: Iterable[str], *, checked: bool) -> Iterator[Record]:
-        """Yield line, fields, text and, if it cannot be read, why, of each record but the header.
-
-        :param checked: each line of JSON is read, to check that it is one object
-        """
-        lines = without_byte_order_mark(text)
-        found: Iterator[Record]
-        if self.format == "csv":
-            found = iter(one for one in csv_records(lines) if one[1] or one[3])
-            if self.header:
-                next(found, None)
-        else:
-            found = json_records(lines, check_object if checked else None)
-        return map(_refuse_surrogates, found) if self.lenient else found
-
-
 def without_byte_order_mark(text: Iterable[str]) -> Iterator[str]:
     """Yield the lines; the first without the mark that some editors write before it."""
     lines = iter(text)
@@ -239,7 +198,7 @@ def without_byte_order_mark(text: Iterable[str]) -> Iterator[str]:
     yield from lines
 
 
-def _refuse_surrogates(record: Record) -> Record:
+def refuse_surrogates(record: Record) -> Record:
     """Give a record with bytes that are not valid a reason, and show them as escapes."""
     line, _, text, why = record
     if text.isascii():

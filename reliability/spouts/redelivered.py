@@ -39,7 +39,7 @@ def _difference(item: FileItem) -> str:
 
 
 def second_deliveries(
-    found: Iterable[SourceItem], counted: Iterable[SourceItem]
+    new: Iterable[SourceItem], counted: Iterable[SourceItem]
 ) -> Mapping[str, str]:
     """Return which items look like a file that counted already, by their identities.
 
@@ -48,7 +48,7 @@ def second_deliveries(
     known = {mark: item.identity for item in counted for mark in _marks(item)}
     return {
         item.identity: known[mark]
-        for item in found
+        for item in new
         for mark in _marks(item)
         if known.get(mark, item.identity) != item.identity
     }

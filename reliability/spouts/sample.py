@@ -16,6 +16,7 @@ from reliability.spouts.file import FileSpout
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.file_names import is_uri, locate
 from reliability.spouts.filesystem import find_files
+from reliability.spouts.parquet import Parquet
 from reliability.spouts.patterns import for_interval, match_any_interval
 from reliability.spouts.table import TableKeys, TableSpout
 
@@ -61,13 +62,13 @@ def take_samples(
     :raises DataIntervalMissing: the spout needs an interval
     :raises ValueError: files are given, but the spout does not read files
     """
+    if files and not isinstance(spout, FileSpout):
+        raise ValueError(f"the topology reads from a {type(spout).__name__}, which has no files")
     if isinstance(spout, TableSpout):
-        _refuse(files, spout)
         return [_of_table(spout, rows)]
     if isinstance(spout, FileSpout):
-        spout, items = _plan_files(spout, interval, files)
+        items = _plan_files(spout, interval, files)
     else:
-        _refuse(files, spout)
         if spout.timed and interval is None:
             raise DataIntervalMissing("the spout reads by interval", remedy="add --interval.")
         items = list(spout.plan(interval if spout.timed else None, NoItems()))
@@ -77,29 +78,21 @@ def take_samples(
     return [_of_batch(spout, batch, rows) for batch in (batches if files else batches[:1])]
 
 
-def _refuse(files: Sequence[str], spout: Spout) -> None:
-    if files:
-        raise ValueError(f"the topology reads from a {type(spout).__name__}, which has no files")
-
-
 def _plan_files(
     spout: FileSpout, interval: Interval | None, files: Sequence[str]
-) -> tuple[FileSpout, list[SourceItem]]:
+) -> list[SourceItem]:
     """Describe the given files, or the first of the pattern; no other file is opened."""
-    given = bool(files)
-    if not given:
+    if not files:
         wanted = for_interval(spout.pattern, interval)
         if interval is None:
             wanted = match_any_interval(spout.pattern)
-        found = find_files(wanted)
-        files = [locate(path) for path in found[: spout.max_files_per_batch]]
+        paths = find_files(wanted)
+        files = [locate(path) for path in paths[: spout.max_files_per_batch]]
         if not files:
             raise NothingToEmit(f"no file matches {locate(wanted)}")
-    items: list[SourceItem] = []
-    for file in files:
-        one = replace(spout, pattern=_as_pattern(file), ready_file="", allow_empty=False)
-        items += one.plan(None, NoItems())
-    return spout, items
+    whole = replace(spout, format=spout.file_format, ready_file="", allow_empty=False)
+    spouts = [replace(whole, pattern=_as_pattern(file)) for file in files]
+    return [item for of_file in spouts for item in of_file.plan(None, NoItems())]
 
 
 def _as_pattern(file: str) -> str:
@@ -118,7 +111,7 @@ def _literal(path: Path) -> str:
 
 def _of_batch(spout: Spout, batch: Sequence[SourceItem], rows: int) -> Sample:
     total = sum(item.rows for item in batch)
-    is_parquet = isinstance(spout, FileSpout) and spout.format == "parquet"
+    is_parquet = isinstance(spout, FileSpout) and isinstance(spout.file_format, Parquet)
     if total > rows and is_parquet:
         batch = _first_rows(batch, rows)
     taken = sum(item.rows for item in batch)

@@ -23,11 +23,10 @@ from reliability.core.fold import Fold, reserved
 from reliability.core.keys import cut_ranges, read_ranges, write_ranges
 from reliability.core.lineage import Dataset, table_dataset
 from reliability.core.types import check_read_as, read_as
+from reliability.deployment.lazy import sql
 from reliability.deployment.settings import database_dsn
 
 if TYPE_CHECKING:
-    from psycopg2.sql import Composable, Composed
-
     from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 
 KEY_TYPES = ("smallint", "integer", "bigint")
@@ -71,25 +70,25 @@ class SourceTable:
         with self.transaction() as tx:
             place = {"schema": self.place[0], "table": self.place[1]}
             kind = tx.first("source_table", **place)
-            found = {row["name"]: row for row in tx.all("source_columns", **place)}
+            columns = {row["name"]: row for row in tx.all("source_columns", **place)}
             is_unique = tx.one("source_key_is_unique", key=self.key, **place)["is_unique"]
         self._check_kind(kind)
         named = [self.key, *wanted, *([lag_column] if lag_column else [])]
-        if missing := [name for name in named if name not in found]:
+        if missing := [name for name in named if name not in columns]:
             raise InvalidDefinition(f"table {self.name} has no columns {missing}")
-        self._check_read(dict.fromkeys(wanted or found))
-        lag = found[lag_column] if lag_column else None
+        self._check_read(dict.fromkeys(wanted or columns))
+        lag = columns[lag_column] if lag_column else None
         if lag and (not lag["is_not_null"] or lag["type"] != _LAG_TYPE):
             raise InvalidDefinition(
                 f"table {self.name}: its lag_column {lag_column} must be a timestamptz, NOT NULL"
             )
-        key = found[self.key]
+        key = columns[self.key]
         if not is_unique or not key["is_not_null"] or key["type"] not in KEY_TYPES:
             raise InvalidDefinition(
                 f"table {self.name}: its key {self.key} must be an integer, NOT NULL, with a "
                 "unique index of its own"
             )
-        read = {name: found[name]["type"] for name in wanted or found}
+        read = {name: columns[name]["type"] for name in wanted or columns}
         check_read_as(types or {}, read, f"table {self.name}")
         return {name: _spark_type(type_) for name, type_ in read.items()} | {**(types or {})}
 
@@ -144,17 +143,15 @@ class SourceTable:
                 parts=list(known.values()),
                 lag_seconds=lag[1] if lag else 0,
             )
-            found = [read_ranges(keys) for keys in (row["late"], row["fresh"])]
-            pieces = [piece for ranges in found for piece in cut_ranges(ranges, max_rows)]
+            ranges_of_keys = [read_ranges(keys) for keys in (row["late"], row["fresh"])]
+            pieces = [piece for ranges in ranges_of_keys for piece in cut_ranges(ranges, max_rows)]
             batches = [write_ranges(piece) for piece in pieces]
             folds = [(keys, self._fold(tx, keys)) for keys in batches]
             return folds, row["changed"]
 
-    def _is_settled(self, lag: tuple[str, int] | None) -> Composable:
-        from psycopg2.sql import SQL
-
+    def _is_settled(self, lag: tuple[str, int] | None) -> sql.Composable:
         if lag is None:
-            return SQL("true")
+            return sql.SQL("true")
         return self._compose("older_than_lag", column=_identifier(lag[0]))
 
     def fold(self, keys: str) -> Fold:
@@ -166,34 +163,29 @@ class SourceTable:
         """Return which of these keys exist now, and the fold of their rows' tuple ids."""
         with self.transaction() as tx:
             tx.run("isolate_source")
-            row = tx.one(self._compose("present_source_keys", **self._wanted()), keys=keys)
+            row = tx.one(self._compose("present_source_keys"), keys=keys)
             return row["keys"], self._fold(tx, row["keys"])
 
     def _fold(self, tx: DatabaseTransaction, keys: str) -> Fold:
-        parts = {"tuple_id": self._compose("tuple_id"), **self._wanted()}
-        row = tx.one(self._compose("fold_source_keys", **parts), keys=keys)
+        row = tx.one(self._compose("fold_source_keys"), keys=keys)
         return Fold(row["xor"], row["count"])
 
     def queries(self, columns: Sequence[str], parts: Sequence[str]) -> list[str]:
         """Return a query for each of these ranges of keys, which selects these columns and `_x`."""
-        from psycopg2.sql import SQL, Literal
-
-        read = SQL(", ").join([_identifier("source", column) for column in columns])
+        read = sql.SQL(", ").join([_identifier("source", column) for column in columns])
         with self.transaction() as tx:
-            wanted = {"tuple_id": self._compose("tuple_id"), **self._wanted()}
-            query = self._compose("source_rows", columns=read, **wanted).as_string(tx.cursor)
-            return [query % {"keys": Literal(keys).as_string(tx.cursor)} for keys in parts]
+            query = self._compose("source_rows", columns=read).as_string(tx.cursor)
+            return [query % {"keys": sql.Literal(keys).as_string(tx.cursor)} for keys in parts]
 
-    def _wanted(self) -> dict[str, Composed]:
-        return {"has_wanted_key": self._compose("has_wanted_key")}
-
-    def _compose(self, statement: str, **parts: Composable) -> Composed:
-        from psycopg2.sql import SQL
-
+    def _compose(self, statement: str, **parts: sql.Composable) -> sql.Composed:
         from reliability.ledger.queries import queries
 
         names = {"table": _identifier(*self.place), "key": _identifier(self.key)}
-        return SQL(queries()[statement]).format(**names, **parts)
+        terms = {
+            name: sql.SQL(queries()[name]).format(**names)
+            for name in ("tuple_id", "has_wanted_key")
+        }
+        return sql.SQL(queries()[statement]).format(**names, **terms, **parts)
 
     def dataset(self, rows: int) -> Dataset:
         """Return where the table is, as lineage names it, with the number of rows read."""
@@ -220,11 +212,9 @@ class SourceTable:
                 raise TableUnreadable(f"table {self.name}: {error.what}{grant}") from error
 
 
-def _identifier(*name: str) -> Composable:
+def _identifier(*name: str) -> sql.Composable:
     """Return a name for a statement with parameters, in which % must be doubled."""
-    from psycopg2.sql import Identifier
-
-    return Identifier(*(part.replace("%", "%%") for part in name))
+    return sql.Identifier(*(part.replace("%", "%%") for part in name))
 
 
 def _spark_type(postgres_type: str) -> str:

@@ -1,14 +1,8 @@
 """TableSpout: rows that are added to a Postgres table, by a key that only grows.
 
 The table needs an integer key, NOT NULL and unique, from a sequence. Rows may be added, but not
-deleted, and columns that are read may not be updated. The spout is untimed: each run emits the rows
-that no txid has yet (E5). If the source breaks these rules:
-
-- A row that is deleted or gets another key raises SOURCE_CHANGED with the txid: at the next
-  emission, which counts every key again, and when an attempt of its txid begins or is sealed.
-- Any other update of a row is not noticed: later attempts read the new values.
-- A row whose small key becomes visible late, because its transaction was slow to commit or because
-  a person added it, gets a txid of its own at the next emission.
+deleted, and columns that are read may not be updated; docs/spouts.md says what happens otherwise.
+The spout is untimed: each run emits the rows that no txid has yet (E5).
 
 Keys do not become visible in ascending order: 95 may follow 100. So a run waits until nobody writes
 to the table (LOCK TABLE … IN SHARE MODE, for at most 3 seconds) and releases the lock at once. If
@@ -35,13 +29,13 @@ from reliability.core.spout import (
     BatchMeta,
     Interval,
     SourceItem,
-    SpoutKind,
-    kind_of,
+    Spout,
+    only,
     source_item,
 )
 from reliability.core.types import as_spark_writes
 from reliability.deployment.settings import database_dsn
-from reliability.spark.frames import check_source_columns, with_count
+from reliability.spark.frames.accounting_columns import check_source_columns, with_count
 from reliability.spouts.source_table import SourceTable
 
 if TYPE_CHECKING:
@@ -52,7 +46,7 @@ ROWS_AT_ONCE = 100_000  # what one Spark task reads
 
 @source_item
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TableKeys:
+class TableKeys(SourceItem):
     """The rows of a table that have these keys, with their fold as Postgres computed it.
 
     :param table: the table and its database, as `TableSpout.source` writes them
@@ -60,7 +54,6 @@ class TableKeys:
     """
 
     kind: ClassVar[str] = "table"
-    is_counted: ClassVar[bool] = False
     table: str
     keys: str
     rows: int
@@ -81,7 +74,7 @@ class TableKeys:
 
 
 @dataclass(frozen=True)
-class TableSpout:
+class TableSpout(Spout):
     """The rows of a table that no txid has yet, in the order of their key.
 
     :param table: `table` or `schema.table`, in the upper and lower case that Postgres has
@@ -115,14 +108,6 @@ class TableSpout:
             raise InvalidDefinition("TableSpout: lag_seconds and lag_column need each other")
 
     @property
-    def kind(self) -> SpoutKind:
-        return kind_of(self.opaque)
-
-    @property
-    def timed(self) -> bool:
-        return False
-
-    @property
     def source_table(self) -> SourceTable:
         return SourceTable(database=self.database, name=self.table, key=self.key)
 
@@ -130,10 +115,6 @@ class TableSpout:
     def source(self) -> str:
         """Return what the ledger calls the table."""
         return f"table:{self.database}/{'.'.join(self.source_table.place)}"
-
-    def is_ready(self, txid: int, interval: Interval | None) -> bool:
-        """Return True: a table can always be read."""
-        return True
 
     def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[SourceItem]:
         """List the rows that no txid has, one item per batch, and check the keys that txids have.
@@ -161,22 +142,22 @@ class TableSpout:
 
     def count(self, items: Sequence[SourceItem]) -> Fold:
         """Return the fold of a batch as Postgres computed it."""
-        return Fold.of(Fold(item.xor, item.rows) for item in _tables(items))
+        return Fold.of(Fold(item.xor, item.rows) for item in only(TableKeys, items))
 
     def verify(self, meta: BatchMeta) -> None:
         """Raise SourceChanged if a row of the batch is gone or has another key."""
-        for item in _tables(meta.items):
-            found = self.source_table.fold(item.keys)
-            if found != Fold(item.xor, item.rows):
+        for item in only(TableKeys, meta.items):
+            now = self.source_table.fold(item.keys)
+            if now != Fold(item.xor, item.rows):
                 raise SourceChanged(
-                    f"table {self.table}: {item.rows} rows were emitted, {found.count} of them "
+                    f"table {self.table}: {item.rows} rows were emitted, {now.count} of them "
                     "still exist"
                 )
 
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:
         """Return those keys of a batch that exist now, with their fold."""
-        found = [self._refresh(item) for item in _tables(meta.items)]
-        return [item for item in found if item.rows]
+        items = [self._refresh(item) for item in only(TableKeys, meta.items)]
+        return [item for item in items if item.rows]
 
     def _refresh(self, item: TableKeys) -> TableKeys:
         keys, fold = self.source_table.present(item.keys)
@@ -188,27 +169,16 @@ class TableSpout:
 
     def frame(self, spark: SparkSession, meta: BatchMeta) -> DataFrame:
         """Read the rows of the batch's keys; Postgres computes the tuple ids as in `count` (V6)."""
-        from reliability.spark.read_postgres import read_postgres
+        from reliability.spark.stage.read_postgres import read_postgres
 
-        columns, queries = self._queries(meta)
+        columns = self.source_table.columns(self.columns, types=self.types)
         check_source_columns(list(columns))
+        parts = [
+            write_ranges(part)
+            for item in only(TableKeys, meta.items)
+            for part in cut_ranges(read_ranges(item.keys), ROWS_AT_ONCE)
+        ]
+        queries = self.source_table.queries(list(columns), parts)
         schema = ", ".join(f"{quoted(name)} {type_}" for name, type_ in columns.items())
         dsn = database_dsn(self.database)
         return with_count(read_postgres(spark, dsn, queries, f"{schema}, _x bigint"))
-
-    def _queries(self, meta: BatchMeta) -> tuple[dict[str, str], list[str]]:
-        """Return a batch's columns, name -> Spark type, and the queries that read it in parts.
-
-        Each query selects the columns in this order, followed by the row's tuple id.
-        """
-        columns = self.source_table.columns(self.columns, types=self.types)
-        parts = [
-            write_ranges(part)
-            for item in _tables(meta.items)
-            for part in cut_ranges(read_ranges(item.keys), ROWS_AT_ONCE)
-        ]
-        return columns, self.source_table.queries(list(columns), parts)
-
-
-def _tables(items: Sequence[SourceItem]) -> list[TableKeys]:
-    return [item for item in items if isinstance(item, TableKeys)]

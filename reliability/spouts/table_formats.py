@@ -9,14 +9,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from reliability.core.errors import SourceIsATable
+from reliability.deployment.lazy import fs
 from reliability.spouts.file_names import locate
 from reliability.spouts.filesystem import open_filesystem
-
-if TYPE_CHECKING:
-    from pyarrow.fs import FileInfo, FileSystem
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +31,7 @@ def check_no_table(paths: Iterable[str]) -> None:
     :param paths: of one pattern
     """
     folders: dict[str, str] = {}
-    filesystem: FileSystem | None = None
+    filesystem: fs.FileSystem | None = None
     for path in paths:
         filesystem, inner = open_filesystem(path)
         folder = inner.rpartition("/")[0]
@@ -55,24 +52,20 @@ def check_no_table(paths: Iterable[str]) -> None:
             raise _refusal(parents[place.removesuffix(_METADATA)], _METADATA, "Iceberg")
 
 
-def _folders_among(filesystem: FileSystem, paths: Sequence[str]) -> list[str]:
-    from pyarrow.fs import FileType
-
-    found: dict[str, FileInfo] = {}
+def _folders_among(filesystem: fs.FileSystem, paths: Sequence[str]) -> list[str]:
+    infos: dict[str, fs.FileInfo] = {}
     try:
-        found = dict(zip(paths, filesystem.get_file_info(paths), strict=True))
+        infos = dict(zip(paths, filesystem.get_file_info(paths), strict=True))
     except OSError:  # one of them, such as a bucket's root, may not be looked at
         for path in paths:
             with suppress(OSError):
-                found[path] = filesystem.get_file_info(path)
-    return [path for path, info in found.items() if info.type == FileType.Directory]
+                infos[path] = filesystem.get_file_info(path)
+    return [path for path, info in infos.items() if info.type == fs.FileType.Directory]
 
 
-def _has_metadata_file(filesystem: FileSystem, folder: str) -> bool:
-    from pyarrow.fs import FileSelector
-
+def _has_metadata_file(filesystem: fs.FileSystem, folder: str) -> bool:
     try:
-        listed = filesystem.get_file_info(FileSelector(folder))
+        listed = filesystem.get_file_info(fs.FileSelector(folder))
     except OSError as error:  # it may not be looked at
         logger.warning("whether %s is that of a table of Iceberg is unknown: %s", folder, error)
         return False

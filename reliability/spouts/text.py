@@ -1,27 +1,39 @@
-"""CSV and JSON lines at the source: this module counts their records, without Spark (V6).
+"""CSV and JSON lines, whose records are numbered; at the source they are counted, without Spark.
 
 Unless malformed records go into the quarantine, a file with one is refused here, with the number of
 the line, and nothing is allocated.
 
-Text that is only counted is read by Spark's own readers. Then the count proves nothing if Spark
-reads other records. So such a file is refused, too, if its bytes mean something else to Spark.
+Text that is only counted is read by Spark's own readers (V6). Then the count proves nothing if
+Spark reads other records. So such a file is refused too if its bytes mean something else to Spark.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import codecs
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import ClassVar
 
-from reliability.core.errors import SourceUnreadable
+from reliability.core.errors import InvalidDefinition, SourceUnreadable
+from reliability.core.set_aside import FAIL, QUARANTINE, check_malformed, check_told
+from reliability.deployment.lazy import pa
+from reliability.spouts.ddl import read_ddl
+from reliability.spouts.file_format import FileFormat
 from reliability.spouts.file_item import FileItem
 from reliability.spouts.file_names import locate
 from reliability.spouts.filesystem import stat
 from reliability.spouts.records import (
     BYTE_ORDER_MARK,
     UTF_8,
-    TextFormat,
+    NotOneObject,
+    Record,
     TooManyQuotes,
+    check_object,
     csv_records,
+    json_records,
     open_text,
+    refuse_surrogates,
     without_byte_order_mark,
 )
 
@@ -33,37 +45,154 @@ class _Refused(ValueError):
     """The text has a record that cannot be read, or that Spark would read differently."""
 
 
-def read_file(path: str, text: TextFormat, *, is_numbered: bool) -> FileItem:
-    """Describe a text file and count its records.
+@dataclass(frozen=True, kw_only=True)
+class TextFormat(FileFormat):
+    """Text, whose records are numbered and read by Python unless they are only counted.
 
-    A file with the extension .gz, .bz2 or .zst is decompressed, as Spark does.
-
-    :raises SourceUnreadable: the file is missing, or not in this format
+    :param encoding: as Python names it
+    :param malformed: what happens to a record that cannot be read, or does not fit the schema:
+        `fail` the emission or the attempt, or `quarantine` the record
+    :param mask_malformed: the quarantine does not show what stands in a malformed record
+    :param counted: verify the text by its count alone, and let Spark's own readers read it: they
+        split a large JSON file, and need no Python
     """
-    import pyarrow as pa
 
-    try:
-        info = stat(path)
-        if not info.mtime_ns and not info.etag:
-            raise OSError("its file system has neither time nor ETag: a change would go unnoticed")
-        if path.endswith(_NOT_DECOMPRESSED):
-            raise OSError("compressed files are .gz, .bz2 or .zst")
-        with open_text(path, text.encoding, lenient=text.lenient) as lines:
-            rows = _count(lines if is_numbered else _as_spark_reads(lines, text), text)
-    except (OSError, pa.ArrowException, UnicodeError, _Refused, TooManyQuotes) as error:
-        raise SourceUnreadable(
-            f"{locate(path)} cannot be read as {text.format}: {error}",
-            remedy="correct the file at the source, or rename it; nothing was allocated.",
-        ) from error
-    return FileItem(
-        path=path,
-        size=info.size,
-        mtime_ns=info.mtime_ns,
-        etag=info.etag,
-        rows=rows,
-        is_text=True,
-        is_numbered=is_numbered,
-    )
+    name: ClassVar[str]
+    encoding: str = UTF_8
+    malformed: str = FAIL
+    mask_malformed: bool = False
+    counted: bool = False
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        check_malformed(self.malformed, name)
+        try:
+            "".encode(self.encoding)  # not a codec that is no encoding of text, such as rot13
+            is_utf_8 = codecs.lookup(self.encoding).name == UTF_8
+        except LookupError:
+            raise InvalidDefinition(f"{name}: Python knows no encoding {self.encoding!r}") from None
+        if self.counted and (self.lenient or self.mask_malformed or not is_utf_8):
+            raise InvalidDefinition(
+                f"{name}: text that is only counted is read by Spark: in UTF-8, and a malformed "
+                "record fails the attempt",
+                remedy="remove counted=True.",
+            )
+
+    @property
+    def lenient(self) -> bool:
+        """Say whether a record that cannot be read has a reason; otherwise it is an error."""
+        return self.malformed == QUARANTINE
+
+    @property
+    def needs_schema(self) -> str:
+        return type(self).__name__
+
+    def check_schema(self, schema: str) -> None:
+        if self.lenient:
+            check_told(name for name, _ in read_ddl(schema) or ())
+
+    def read(self, path: str, schema: str = "") -> tuple[FileItem, None]:
+        """Describe a text file and count its records.
+
+        A file with the extension .gz, .bz2 or .zst is decompressed, as Spark does.
+        """
+        try:
+            info = stat(path)
+            if not info.mtime_ns and not info.etag:
+                raise OSError(
+                    "its file system has neither time nor ETag: a change would go unnoticed"
+                )
+            if path.endswith(_NOT_DECOMPRESSED):
+                raise OSError("compressed files are .gz, .bz2 or .zst")
+            with open_text(path, self.encoding, lenient=self.lenient) as lines:
+                rows = self._count(_as_spark_reads(lines, self) if self.counted else lines)
+        except (OSError, pa.ArrowException, UnicodeError, _Refused, TooManyQuotes) as error:
+            raise SourceUnreadable(
+                f"{locate(path)} cannot be read as {self.name}: {error}",
+                remedy="correct the file at the source, or rename it; nothing was allocated.",
+            ) from error
+        item = FileItem(
+            path=path,
+            **info._asdict(),
+            rows=rows,
+            is_text=True,
+            is_numbered=not self.counted,
+        )
+        return item, None
+
+    def records(self, lines: Iterable[str]) -> Iterator[Record]:
+        """Yield line, fields, text and, if it cannot be read, why, of each but the header."""
+        records = self._records(without_byte_order_mark(lines))
+        return map(refuse_surrogates, records) if self.lenient else records
+
+    @abstractmethod
+    def _records(self, lines: Iterable[str]) -> Iterator[Record]:
+        """Yield the records that are quarantined, too."""
+
+    def _count(self, lines: Iterable[str]) -> int:
+        """Count the records.
+
+        Unless malformed ones are quarantined, all records of CSV must have one line end.
+        """
+        if self.lenient:
+            return sum(1 for _ in self.records(lines))
+        return self._count_strictly(without_byte_order_mark(lines))
+
+    @abstractmethod
+    def _count_strictly(self, lines: Iterable[str]) -> int:
+        """Count the records; raise _Refused for the first that cannot be read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Csv(TextFormat):
+    """CSV by RFC 4180.
+
+    :param header: the first record of each file names the columns, which must be the schema's
+    """
+
+    name: ClassVar[str] = "csv"
+    header: bool = False
+
+    def _records(self, lines: Iterable[str]) -> Iterator[Record]:
+        records = (record for record in csv_records(lines) if record[1] or record[3])
+        if self.header:
+            next(records, None)
+        return records
+
+    def _count_strictly(self, lines: Iterable[str]) -> int:
+        count = 0
+        allowed = {"\n", "\r\n", ""}
+        for line, fields, record, why in csv_records(lines):
+            if why is not None:
+                raise _Refused(f"line {line}: {why}")
+            end = _end_of(record)
+            if end not in allowed:
+                raise _Refused(
+                    f"line {line}: it ends in {end!r}; all must end in \\n, or all in \\r\\n"
+                )
+            allowed = {end, ""}  # the last record needs no line end
+            count += bool(fields)
+        return max(count - self.header, 0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class JsonLines(TextFormat):
+    """JSON lines: each line that is not blank is one object."""
+
+    name: ClassVar[str] = "jsonl"
+
+    def _records(self, lines: Iterable[str]) -> Iterator[Record]:
+        return json_records(lines)
+
+    def _count_strictly(self, lines: Iterable[str]) -> int:
+        count = 0
+        for line, _, record, _ in json_records(lines):
+            try:
+                check_object(record)
+            except NotOneObject as error:
+                raise _Refused(f"line {line}: {error}") from error
+            count += 1
+        return count
 
 
 def line_end(path: str) -> str:
@@ -74,43 +203,12 @@ def line_end(path: str) -> str:
     return "\n"
 
 
-def _count(lines: Iterable[str], text: TextFormat) -> int:
-    """Count the records.
-
-    Unless malformed ones are quarantined, all records of CSV must have one line end.
-    """
-    if text.format == "csv" and not text.lenient:
-        return _count_strictly(lines, text)
-    count = 0
-    for line, _, _, why in text.records(lines, checked=not text.lenient):
-        if why is not None and not text.lenient:
-            raise _Refused(f"line {line}: {why}")
-        count += 1
-    return count
-
-
-def _count_strictly(lines: Iterable[str], text: TextFormat) -> int:
-    count = 0
-    allowed = {"\n", "\r\n", ""}
-    for line, fields, record, why in csv_records(without_byte_order_mark(lines)):
-        if why is not None:
-            raise _Refused(f"line {line}: {why}")
-        end = _end_of(record)
-        if end not in allowed:
-            raise _Refused(
-                f"line {line}: it ends in {end!r}; all must end in \\n, or all in \\r\\n"
-            )
-        allowed = {end, ""}  # the last record needs no line end
-        count += bool(fields)
-    return max(count - text.header, 0)
-
-
 def _as_spark_reads(lines: Iterable[str], text: TextFormat) -> Iterable[str]:
     """Refuse what Spark's own readers take for something else."""
     for number, line in enumerate(lines, start=1):
         if number == 1 and line == BYTE_ORDER_MARK:
             raise _Refused("it has a byte order mark alone, which Spark reads as a record")
-        if text.format == "csv" and "\0" in line:
+        if isinstance(text, Csv) and "\0" in line:
             raise _Refused(f"line {number}: it contains U+0000, after which Spark drops quotes")
         yield line
 

@@ -1,29 +1,42 @@
-"""The frame of a batch of text whose records are numbered: Python reads them, Spark converts them.
+"""The frame of a batch of text: Python reads numbered records, Spark those that are only counted.
 
-A record that cannot be read, or has a value that does not fit its column, is an error that names
-file and line. With `malformed="quarantine"` it stays in the frame, with its reason in the column
-`_malformed`; `set_aside.set_malformed_aside` takes it out.
+In either case Spark converts the texts to values. A record that cannot be read, or has a value that
+does not fit its column, is an error that names file and line. With `malformed="quarantine"` it
+stays in the frame, with its reason in the column `_malformed`; `set_malformed_aside` takes it out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch
 from reliability.core.set_aside import INVALID_VALUE, MALFORMED, MASKED, check_told
-from reliability.core.spout import BatchMeta
-from reliability.spark.catalyst import hide
-from reliability.spark.frames import METADATA, check_source_columns, with_tuple_ids
-from reliability.spark.values import as_text, misfit, typed
+from reliability.core.spout import BatchMeta, Verdict
+from reliability.deployment.lazy import F, T, pa
+from reliability.spark.frames.accounting_columns import (
+    METADATA,
+    check_source_columns,
+    unused_name,
+    with_tuple_ids,
+)
+from reliability.spark.frames.jvm import hide
+from reliability.spark.frames.values import as_text, as_typed, misfit, typed
 from reliability.spouts.file_item import ordinals
 from reliability.spouts.file_names import locate
 from reliability.spouts.read_records import ReadRecords, names_of
-from reliability.spouts.records import TextFormat
+from reliability.spouts.spark_files import (
+    as_spark_reads,
+    has_metadata,
+    ordinal_of_file,
+    place_of_rows,
+    united,
+)
+from reliability.spouts.text import Csv, JsonLines, TextFormat, line_end
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, DataFrameReader, SparkSession
     from pyspark.sql.types import DataType, StructType
 
 #: characters of a record that the quarantine shows
@@ -32,28 +45,30 @@ _FILES_PER_CORE = 4
 
 
 def text_frame(
-    spark: SparkSession, text: TextFormat, schema_ddl: str, meta: BatchMeta, *, is_masked: bool
+    spark: SparkSession, text: TextFormat, schema_ddl: str, meta: BatchMeta
 ) -> DataFrame:
     """Read a batch of text files.
 
-    :param is_masked: a malformed record's text is not shown
     :raises SchemaMismatch: a column has a type that text has no values of
     """
     schema = spark.createDataFrame([], schema_ddl).schema
-    paths = [locate(path) for path in ordinals(meta.items)]
     check_source_columns(schema.names)
+    if meta.verdict is Verdict.COUNTED:
+        return _counted(spark, text, schema, meta)
     if text.lenient:
         check_told(schema.names)  # Spark reads more schemas than the spout can
+    paths = [locate(path) for path in ordinals(meta.items)]
     converted = _convert(_read(spark, text, schema, paths), schema, text)
-    return _accounted(converted, schema, text, paths, is_masked=is_masked)
+    return _accounted(converted, schema, text, paths)
+
+
+# --- records that Python numbers -----------------------------------------------------------------
 
 
 def _read(
     spark: SparkSession, text: TextFormat, schema: StructType, paths: Sequence[str]
 ) -> DataFrame:
     """Return the columns that `names_of` names: each column's text as t0, t1, ..."""
-    from pyspark.sql import types as T
-
     texts = [field.dataType for field in as_text(schema)]
     task = ReadRecords(
         paths=paths, text=text, names=schema.names, types=[_arrow_type(type_) for type_ in texts]
@@ -67,9 +82,6 @@ def _read(
 
 
 def _arrow_type(type_: DataType) -> pa.DataType:
-    import pyarrow as pa
-    from pyspark.sql import types as T
-
     match type_:
         case T.StructType():
             return pa.struct([(f.name, _arrow_type(f.dataType)) for f in type_])
@@ -81,7 +93,7 @@ def _arrow_type(type_: DataType) -> pa.DataType:
 
 def _convert(values: DataFrame, schema: StructType, text: TextFormat) -> DataFrame:
     """Add each column's value as c0, c1, ...; NULL if its text does not fit its type."""
-    is_base64 = text.format != "csv"
+    is_base64 = isinstance(text, JsonLines)
     return values.withColumns(
         {
             f"c{n}": typed(values[f"t{n}"], f.dataType, is_base64=is_base64)
@@ -91,17 +103,10 @@ def _convert(values: DataFrame, schema: StructType, text: TextFormat) -> DataFra
 
 
 def _accounted(
-    converted: DataFrame,
-    schema: StructType,
-    text: TextFormat,
-    paths: Sequence[str],
-    *,
-    is_masked: bool,
+    converted: DataFrame, schema: StructType, text: TextFormat, paths: Sequence[str]
 ) -> DataFrame:
-    from pyspark.sql import functions as F
-
     misfits = [
-        misfit(converted[f"t{n}"], converted[f"c{n}"], f.dataType, f.name, told=not text.lenient)
+        misfit(converted[f"t{n}"], converted[f"c{n}"], f.dataType, f.name, shown=not text.lenient)
         for n, f in enumerate(schema)
     ]
     why = F.coalesce("_why", *misfits)
@@ -109,26 +114,24 @@ def _accounted(
     columns = [F.col(f"c{n}").alias(f.name) for n, f in enumerate(schema)]
     row: Column = F.col("_row")
     if text.lenient:
-        if is_masked:
+        if text.mask_malformed:
             columns = [
                 F.when(why.isNull(), F.col(f"c{n}")).alias(f.name) for n, f in enumerate(schema)
             ]
-        columns.append(F.when(why.isNotNull(), _told(why, is_masked)).alias(MALFORMED))
+        columns.append(F.when(why.isNotNull(), _told(why, text.mask_malformed)).alias(MALFORMED))
     else:
         # the id of a row needs all its values: one that no state uses must be valid too
         row = F.when(why.isNull(), row).otherwise(_refusal(path, why))
-    if METADATA not in schema.names:
+    if not has_metadata(schema.names):
         columns.append(_place(path).alias(METADATA))
-    ordinal, number = (max(("_", *schema.names), key=len) + end for end in "ab")
+    ordinal, number = (unused_name(schema.names) + end for end in "ab")
     frame = converted.select(*columns, F.col("_ordinal").alias(ordinal), row.alias(number))
     frame = with_tuple_ids(frame, F.col(ordinal), F.col(number)).drop(ordinal, number)
-    return hide(frame, [METADATA]) if METADATA not in schema.names else frame
+    return frame if has_metadata(schema.names) else hide(frame, [METADATA])
 
 
 def _told(why: Column, is_masked: bool) -> Column:
     """Return the reason, which stands for many records, and what the quarantine shows of this."""
-    from pyspark.sql import functions as F
-
     record = F.substring("_record", 1, MAX_RECORD)
     reason = F.coalesce("_reason", F.concat(F.lit(f"{INVALID_VALUE}: "), why))
     return F.struct(
@@ -140,8 +143,6 @@ def _told(why: Column, is_masked: bool) -> Column:
 
 
 def _place(path: Column) -> Column:
-    from pyspark.sql import functions as F
-
     name = F.element_at(F.split(path, "/"), -1)
     return F.struct(
         path.alias("file_path"), name.alias("file_name"), F.col("_row").alias("row_index")
@@ -149,10 +150,56 @@ def _place(path: Column) -> Column:
 
 
 def _refusal(path: Column, why: Column) -> Column:
-    from pyspark.sql import functions as F
-
     line = F.coalesce(
         F.concat(F.lit("line "), "_line"), F.concat(F.lit("record "), F.col("_row") + 1)
     )
     before = F.concat(F.lit(f"[{SchemaMismatch.code}] "), line, F.lit(" of "), path, F.lit(": "))
     return F.raise_error(F.concat(before, why)).cast("bigint")
+
+
+# --- records that Spark's own readers count ------------------------------------------------------
+
+
+def _counted(
+    spark: SparkSession, text: TextFormat, schema: StructType, meta: BatchMeta
+) -> DataFrame:
+    """Read text by Spark's own readers; a record that does not fit the schema is an error.
+
+    The hash covers every column. Otherwise Spark would not convert a column that no state uses,
+    and an invalid value in it would pass.
+    """
+    reader = spark.read.schema(as_text(schema)).option("mode", "FAILFAST")
+    # Spark would fill a column of this name itself, with NULL
+    reader = reader.option("columnNameOfCorruptRecord", unused_name(schema.names))
+    if isinstance(text, Csv):
+        read = [*_read_csv(reader, text, meta)]
+    else:
+        read = [reader.json(as_spark_reads(ordinals(meta.items)))]
+    row = F.xxhash64(F.monotonically_increasing_id(), *[F.col(quoted(c)) for c in schema.names])
+    frames = []
+    for frame in read:
+        frame = as_typed(frame, schema, is_base64=isinstance(text, JsonLines))
+        frame = with_tuple_ids(frame, ordinal_of_file(frame, meta), row)
+        frames.append(frame.select("*", *place_of_rows(frame, schema.names)))
+    return united(frames)
+
+
+def _read_csv(reader: DataFrameReader, text: Csv, meta: BatchMeta) -> Iterator[DataFrame]:
+    """Read RFC 4180 as Python's csv module counts it; a header must match the schema.
+
+    Spark gets the line end of each file. Otherwise it would choose the first one that it finds,
+    even inside quotes, and keep half of the others in the values.
+    """
+    paths_of: dict[str, list[str]] = {}
+    for path in ordinals(meta.items):
+        paths_of.setdefault(line_end(path), []).append(path)
+    reader = reader.options(header=text.header, enforceSchema=not text.header)
+    for end, paths in paths_of.items():
+        options = reader.options(multiLine=True, escape='"', lineSep=end)
+        frame = options.csv(as_spark_reads(paths))
+        if end == "\r\n":  # a line end inside quotes becomes \n, as in any other file
+            values = {
+                c: F.replace(F.col(quoted(c)), F.lit(end), F.lit("\n")) for c in frame.columns
+            }
+            frame = frame.withColumns(values)
+        yield frame

@@ -11,9 +11,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reliability.core.fold import Fold
+from reliability.deployment.lazy import np
 
 if TYPE_CHECKING:
-    import numpy as np
     from numpy.typing import NDArray
 
 SEED = 42
@@ -29,8 +29,6 @@ _P5 = 0x27D4EB2F165667C5
 
 def fold_rows(ordinal: int, rows: int, first: int = 0) -> Fold:
     """Fold the tuple ids of the rows [first, first + rows) of one item."""
-    import numpy as np
-
     xor = 0
     for start in range(first, first + rows, ROWS_AT_ONCE):
         indices = np.arange(start, min(start + ROWS_AT_ONCE, first + rows), dtype=np.uint64)
@@ -40,16 +38,12 @@ def fold_rows(ordinal: int, rows: int, first: int = 0) -> Fold:
 
 def tuple_ids(ordinal: int, indices: NDArray[np.uint64]) -> NDArray[np.uint64]:
     """Return the tuple ids of rows of one item, as unsigned integers."""
-    import numpy as np
-
     seed = int(_xxh64(np.array([ordinal], dtype=np.uint64), SEED)[0])
     return _xxh64(indices, seed)
 
 
 def _xxh64(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
     """Return XXH64 of each value's eight bytes; the arithmetic wraps, as the hash requires."""
-    import numpy as np
-
     p1, p2, p3, p4 = (np.uint64(p) for p in (_P1, _P2, _P3, _P4))
     mixed = values * p2
     mixed = _rotate_left(mixed, 31) * p1
@@ -62,8 +56,6 @@ def _xxh64(values: NDArray[np.uint64], seed: int) -> NDArray[np.uint64]:
 
 
 def _rotate_left(values: NDArray[np.uint64], bits: int) -> NDArray[np.uint64]:
-    import numpy as np
-
     rotated: NDArray[np.uint64] = (values << np.uint64(bits)) | (values >> np.uint64(64 - bits))
     return rotated
 

@@ -16,62 +16,46 @@ from reliability.core.aggregators import Upsert
 from reliability.core.column import CombinerAggregator
 from reliability.core.state import State
 from reliability.core.types import canonical, widens
+from reliability.states.compose import aliased
 from reliability.states.migration import alter_table, columns_made_anew
 from reliability.states.tables import StateTables
 
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """A state as the ledger has it, and as the code has it.
+    """A state as the ledger has it, and as the code has it."""
 
-    :param old: None for a state that the code adds
-    :param new: None for a state that the code no longer has
-    """
-
-    old: StateTables | None
-    new: StateTables | None
-
-    @property
-    def tables(self) -> StateTables:
-        found = self.new or self.old
-        assert found is not None
-        return found
-
-    @property
-    def name(self) -> str:
-        return self.tables.state.name
+    old: StateTables
+    new: StateTables
 
     def differences(self) -> list[str]:
         """Return what differs, for a person; never empty."""
-        if self.old is None or self.new is None:
-            return [f"the state is {'added' if self.old is None else 'removed'}"]
         old, new = self.old.state, self.new.state
-        found = [
-            f"{what}: {_known(one)} becomes {_known(other)}"
-            for what, one, other in (
+        differing = [
+            f"{what}: {before or 'none'} becomes {after or 'none'}"
+            for what, before, after in (
                 ("kind", old.kind.value, new.kind.value),
-                ("table", ".".join(old.target), ".".join(new.target)),
+                ("table", self.old.target_name, self.new.target_name),
                 ("database", old.database or "the ledger's", new.database or "the ledger's"),
                 ("key", _key(old), _key(new)),
-                ("readers' rows", _target(old), _target(new)),
+                ("readers' rows", _readers_rows(old), _readers_rows(new)),
             )
-            if one != other
+            if before != after
         ]
         for name in {**old.values, **new.values}:
-            found += _value_difference(name, old.values.get(name), new.values.get(name))
-        return found or ["the values have another order"]
+            differing += _value_difference(name, old.values.get(name), new.values.get(name))
+        return differing or ["the values have another order"]
 
     def obstacle(self) -> str | None:
         """Return why the tables cannot be altered to the new definition, None if they can."""
-        if self.old is None or self.new is None:
-            return None
         old, new = self.old.state, self.new.state
         if old.as_view != new.as_view:
             return "a table does not become a view, nor a view a table"
         frames = [(s.kind, s.target, s.database, _key(s), s.is_append) for s in (old, new)]
         if frames[0] != frames[1]:
             return "its kind, table, database or key differs"
-        if new.as_view and not _only_adds_last(self.old, self.new):
+        have, want = self.old.target_columns(), self.new.target_columns()
+        if new.as_view and list(want.items())[: len(have)] != list(have.items()):
             return "its target is a view, which takes new columns only after the others"
         for name in old.values.keys() & new.values.keys():
             one, other = (_without_types(s.values[name].definition()) for s in (old, new))
@@ -80,50 +64,33 @@ class StateChange:
         orders = [_order_of_upserts(state) for state in (old, new)]
         if all(orders) and orders[0] != orders[1]:
             return "the stored rows of its Upserts were chosen by another order"
-        have, want = self.old.target_columns(), self.new.target_columns()
         for name in have.keys() & want.keys():
-            if not want[name].is_generated and not _keeps(have[name].type, want[name].type):
-                return (
-                    f"column {name}: not every {have[name].type} value is the same as "
-                    f"{want[name].type}"
-                )
+            narrow, wide = have[name].type, want[name].type
+            keeps = canonical(narrow) == canonical(wide) or widens(narrow, wide)
+            if not keeps and not want[name].is_generated:
+                return f"column {name}: not every {narrow} value is the same as {wide}"
         return None
 
     def statements(self) -> list[Composable]:
-        """Return the statements that change the tables of a state without an obstacle."""
-        if self.old is None:
-            return [self.tables.create()]
-        if self.new is None:
-            return [self.tables.drop()]
+        """Return the statements that change the tables, if there is no obstacle."""
         contributions = self.old.contribution_columns(), self.new.contribution_columns()
         contribution = alter_table(self.new.contribution, *contributions)
-        if self.new.as_view:
+        if self.new.is_view:
             return [*contribution, self.new.create_view()]
         targets = self.old.target_columns(), self.new.target_columns()
         return [*alter_table(self.new.target, *targets), *contribution]
 
-    def added_values(self) -> list[str]:
-        """Return the values that the committed txids know nothing of."""
-        before = self.old.state.values if self.old else {}
-        return [n for n in (self.new.state.values if self.new else {}) if n not in before]
-
     def dropped_values(self) -> list[str]:
-        """Return the values of a state that stays which the code no longer has."""
-        if self.old is None or self.new is None:
-            return []
+        """Return the values that the code no longer has."""
         return [name for name in self.old.state.values if name not in self.new.state.values]
 
     def dropped_columns(self) -> list[str]:
         """Return the columns of the target that are dropped, or dropped and made anew."""
-        if self.old is None or self.new is None:
-            return []
         have, want = self.old.target_columns(), self.new.target_columns()
         return [*(n for n in have if n not in want), *columns_made_anew(have, want)]
 
     def retyped_columns(self) -> list[str]:
         """Return the columns of the target that get another type in place."""
-        if self.old is None or self.new is None:
-            return []
         have, want = self.old.target_columns(), self.new.target_columns()
         return [
             name
@@ -135,21 +102,11 @@ class StateChange:
 
 def count_values(tables: StateTables, values: Iterable[str]) -> Composed:
     """Count the rows of the target in which each of these values is not NULL."""
-    counted = [SQL("count({0}) AS {0}").format(Identifier(name)) for name in values]
-    return SQL("SELECT {} FROM {}").format(SQL(", ").join(counted), tables.target)
+    counted = aliased({name: SQL("count({})").format(Identifier(name)) for name in values})
+    return tables.sql("SELECT {counted} FROM {target}", counted=counted)
 
 
-def _known(text: object) -> object:
-    return text or "none"
-
-
-def _only_adds_last(old: StateTables, new: StateTables) -> bool:
-    """Return whether the new target begins with the columns of the old one."""
-    have, want = (list(tables.target_columns().items()) for tables in (old, new))
-    return want[: len(have)] == have
-
-
-def _target(state: State) -> str:
+def _readers_rows(state: State) -> str:
     return "a view" if state.as_view else "a table"
 
 
@@ -177,7 +134,3 @@ def _without_types(definition: Mapping[str, Any]) -> dict[str, Any]:
 def _order_of_upserts(state: State) -> list[str]:
     upserts = [value for value in state.values.values() if isinstance(value, Upsert)]
     return list(upserts[0].by) if upserts else []
-
-
-def _keeps(old: str, new: str) -> bool:
-    return canonical(old) == canonical(new) or widens(old, new)

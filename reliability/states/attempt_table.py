@@ -14,12 +14,12 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from psycopg2.sql import SQL, Composable, Composed, Literal
+from psycopg2.sql import SQL, Composed, Identifier, Literal
 
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptFenced, LedgerBusy, LedgerCorruption, RightMissing
 from reliability.core.statement_key import StatementKey
-from reliability.states.tables import StateTables, attempt_table_of, column_definitions
+from reliability.states.tables import StateTables, Tables, attempt_table_of, column_definitions
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
@@ -50,17 +50,21 @@ def open_table(
     if emitted < MIN_ROWS:
         return tables
     try:
-        with connection.transaction() as tx:
-            tx.queue("set_lock_timeout", seconds=OPEN_PATIENCE_SECONDS)
+        with connection.transaction(patience=OPEN_PATIENCE_SECONDS) as tx:
             return _open(tx, tables, grant)
     except (LedgerBusy, RightMissing) as error:  # it may be another role's to inherit from
-        logger.info("%s stages %s with others: %s", grant, tables.state.name, error)
+        logger.info("%s stages %s with others: %s", grant, tables.name, error)
         return tables
 
 
 def _open(tx: DatabaseTransaction, tables: StateTables, grant: Grant) -> StateTables:
-    most = _most_tables(tables)
-    row = tx.one("open_attempt_table", state=tables.state.name, most=most, **grant)
+    most = MAX_TABLES_OF_VIEW if tables.is_view else MAX_TABLES
+    row = tx.one(
+        "open_attempt_table",
+        state=tables.name,
+        most=most if tables.attempt_tables_inherit else None,
+        **grant,
+    )
     if not row["is_live"]:
         raise AttemptFenced(f"{grant} has ended")
     if row["table_id"] is None:
@@ -72,31 +76,28 @@ def _open(tx: DatabaseTransaction, tables: StateTables, grant: Grant) -> StateTa
     return own
 
 
-def _most_tables(tables: StateTables) -> int | None:
-    if tables.as_view:
-        return MAX_TABLES_OF_VIEW
-    return MAX_TABLES if tables.attempt_tables_inherit else None
-
-
 def _create(own: StateTables, grant: Grant) -> Composed:
-    txid, attempt_id = Literal(grant.attempt.txid), Literal(grant.attempt.attempt_id)
-    definition: Composable = SQL("({})").format(column_definitions(own.contribution_columns()))
+    definition = "({columns})"
     if own.attempt_tables_inherit:
         # With the check, a query for a txid passes over the tables of others.
-        definition = SQL("(CHECK (_txid = {} AND _attempt_id = {})) INHERITS ({})").format(
-            txid, attempt_id, own.contribution
+        definition = (
+            "(CHECK (_txid = {txid} AND _attempt_id = {attempt_id})) INHERITS ({contribution})"
         )
     # VACUUM must not shorten one whose size tells what was sealed, until it has committed.
-    options = SQL(" WITH (autovacuum_enabled = false)" if own.state.is_append else "")
-    return SQL(
-        "CREATE TABLE {own} {definition}{options};"
-        "ALTER TABLE {own} ALTER _txid SET DEFAULT {txid}, ALTER _attempt_id SET DEFAULT {attempt}"
-    ).format(own=own.staged, definition=definition, options=options, txid=txid, attempt=attempt_id)
+    options = " WITH (autovacuum_enabled = false)" if own.state.is_append else ""
+    return own.sql(
+        f"CREATE TABLE {{staged}} {definition}{options};"
+        "ALTER TABLE {staged} ALTER _txid SET DEFAULT {txid},"
+        " ALTER _attempt_id SET DEFAULT {attempt_id}",
+        columns=column_definitions(own.contribution_columns()),
+        txid=Literal(grant.attempt.txid),
+        attempt_id=Literal(grant.attempt.attempt_id),
+    )
 
 
-def find_table(tx: DatabaseTransaction, tables: StateTables, key: StatementKey) -> StateTables:
+def find_table(tx: DatabaseTransaction, tables: Tables, key: StatementKey) -> Tables:
     """Return the tables with that of the attempt, if it has one of its own."""
-    row = tx.first("attempt_table", **{**key, "state": tables.state.name})
+    row = tx.first("attempt_table", **{**key, "state": tables.name})
     return tables if row is None else tables.with_attempt_table(row["table_id"])
 
 
@@ -112,16 +113,17 @@ def seal(connection: LedgerConnection, tables: StateTables, rows: int) -> None:
         return
     with connection.transaction() as tx:
         if tables.attempt_tables_inherit and tables.key:
-            if tables.as_view or tables.keeps_contributions:  # first: it waits until nobody writes
-                tx.run(tables.index_attempt_table())
-            tx.run(tables.analyze_attempt_table())
+            if tables.is_view or tables.keeps_contributions:  # first: it waits until nobody writes
+                index = Identifier(f"attempt_{tables.attempt_table}_key")
+                tx.run(tables.sql("CREATE INDEX IF NOT EXISTS {i} ON {staged} ({key})", i=index))
+            # tell the planner how many rows and keys it has
+            tx.run(tables.sql("ANALYZE {staged} (_txid, _attempt_id, {key})"))
         tx.one("seal_attempt_table", table_id=tables.attempt_table)
 
 
 def _merges(connection: LedgerConnection, tables: StateTables) -> bool:
     try:
-        with connection.transaction() as tx:
-            tx.queue("set_lock_timeout", seconds=MERGE_PATIENCE_SECONDS)
+        with connection.transaction(patience=MERGE_PATIENCE_SECONDS) as tx:
             merge(tx, tables)
     except LedgerBusy as error:
         logger.info("table %s stays: %s", tables.attempt_table, error)
@@ -149,14 +151,14 @@ def find_sealed_table(
 
     :raises LedgerCorruption: it lacks rows that were sealed
     """
-    row = tx.first("attempt_table", **{**key, "state": tables.state.name})
+    row = tx.first("attempt_table", **{**key, "state": tables.name})
     if row is None:
         return tables
     own = tables.with_attempt_table(row["table_id"])
-    sealed, found = row["sealed_bytes"], row["bytes"]
-    if sealed is None or found is None or found < sealed:
+    sealed, present = row["sealed_bytes"], row["bytes"]
+    if sealed is None or present is None or present < sealed:
         raise LedgerCorruption(
-            f"{'.'.join(own.staged.strings)}: {sealed} bytes were sealed, but {found} exist"
+            f"{'.'.join(own.staged.strings)}: {sealed} bytes were sealed, but {present} exist"
         )
     return own
 
@@ -168,7 +170,7 @@ def keep(tx: DatabaseTransaction, number: int) -> None:
 
 def drop_all(tx: DatabaseTransaction, tables: StateTables) -> None:
     """Drop the tables of all attempts of a state."""
-    for row in tx.all("tables_of_attempts", topology=tables.topology, state=tables.state.name):
+    for row in tx.all("tables_of_attempts", topology=tables.topology, state=tables.name):
         drop(tx, row["table_id"])
 
 

@@ -26,10 +26,9 @@ from reliability.core.audits import (
     Severity,
     Unique,
 )
-from reliability.core.column import Generated
 from reliability.core.sqlstate import QUALIFY, lacks_schema
 from reliability.core.types import base_type
-from reliability.states.compose import fold_by_key, names
+from reliability.states.compose import computed, fold_by_key, names
 from reliability.states.tables import StateTables
 
 if TYPE_CHECKING:
@@ -46,14 +45,14 @@ def query_of(audit: Audit, tables: StateTables) -> Composed:
     """Return the query whose rows are the violations."""
     rows = tables.target if audit.of is Of.TABLE else _CONTRIBUTION
     match audit:
-        case NotNull(not_null=columns):
+        case NotNull(columns=columns):
             return _rows_where(
                 SQL(" OR ").join(SQL("{} IS NULL").format(Identifier(c)) for c in columns),
                 columns,
                 rows,
                 tables,
             )
-        case InRange(column=column, least=least, most=most):
+        case InRange(columns=(column,), least=least, most=most):
             sides = [("<", least), (">", most)]
             outside = [
                 SQL("{} {} {}").format(Identifier(column), SQL(side), Literal(bound))
@@ -61,7 +60,7 @@ def query_of(audit: Audit, tables: StateTables) -> Composed:
                 if bound is not None
             ]
             return _rows_where(SQL(" OR ").join(outside), [column], rows, tables)
-        case Unique(unique=columns):
+        case Unique(columns=columns):
             return SQL(
                 "SELECT {columns}, count(*) AS times FROM {rows} WHERE {known}"
                 " GROUP BY {columns} HAVING count(*) > 1"
@@ -72,7 +71,7 @@ def query_of(audit: Audit, tables: StateTables) -> Composed:
                     SQL("{} IS NOT NULL").format(Identifier(column)) for column in columns
                 ),
             )
-        case References(column=column, to=(schema, table, referenced)):
+        case References(columns=(column,), to=(schema, table, referenced)):
             missing = SQL(
                 "{column} IS NOT NULL AND NOT EXISTS"
                 " (SELECT FROM {table} AS _referenced WHERE _referenced.{referenced} = {column})"
@@ -114,11 +113,15 @@ def audits_contribution(query: str, tables: StateTables, attempt: TransactionAtt
     if _stages_a_key_twice(tables):
         folded = fold_by_key(tables.columns, names(tables.key), rows, staged="staged")
         rows = SQL("({}) AS folded").format(folded)
+    values = [column for column in tables.state.all_columns() if column.name in tables.state.values]
     return SQL(
         "WITH {contribution} AS NOT MATERIALIZED (SELECT {columns} FROM {rows})"
         " SELECT * FROM ({query}\n) AS violation"
     ).format(
-        contribution=_CONTRIBUTION, columns=_staged_columns(tables), rows=rows, query=SQL(query)
+        contribution=_CONTRIBUTION,
+        columns=SQL(", ").join([*map(Identifier, tables.state.key), *map(computed, values)]),
+        rows=rows,
+        query=SQL(query),
     )
 
 
@@ -126,24 +129,6 @@ def _stages_a_key_twice(tables: StateTables) -> bool:
     """Say whether texts that differ in Spark may be one key in Postgres: `AB…` and `ab…`."""
     bases = {base_type(type_)[0] for type_ in tables.state.key.values()}
     return not tables.state.is_append and not bases.isdisjoint(("uuid", "jsonb"))
-
-
-def _staged_columns(tables: StateTables) -> Composed:
-    """Read the key and the values; those that the target generates are generated here."""
-    values = [column for column in tables.state.all_columns() if column.name in tables.state.values]
-    return SQL(", ").join(
-        [
-            *map(Identifier, tables.state.key),
-            *(
-                SQL("CAST({} AS {}) AS {}").format(
-                    SQL(value.expression), SQL(value.type), Identifier(value.name)
-                )
-                if isinstance(value, Generated)
-                else Identifier(value.name)
-                for value in values
-            ),
-        ]
-    )
 
 
 def run_audit(

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
-from reliability.core.column import Column
+from reliability.core.column import Column, Generated
 
 _PLACE = re.compile(r"\{(\w+)\.(\w+)\}")
 ColumnOfRow = Callable[[str], Composable]
@@ -25,6 +25,25 @@ def names(columns: Iterable[str]) -> Composed:
 def qualified(table: str, columns: Iterable[str]) -> Composed:
     """Return a list of column names of one table: "t"."a", "t"."b"."""
     return SQL(", ").join(Identifier(table, name) for name in columns)
+
+
+def aliased(columns: Mapping[str, Composable]) -> Composed:
+    """Return what a query selects: x AS "a", y AS "b"."""
+    return SQL(", ").join(
+        SQL("{} AS {}").format(value, Identifier(name)) for name, value in columns.items()
+    )
+
+
+def of_both(columns: Iterable[str], one: str, other: str) -> dict[str, Composable]:
+    """Return each column of two rows, called by its row: "one a", "other a", "one b", "other b"."""
+    return {f"{row} {name}": Identifier(row, name) for name in columns for row in (one, other)}
+
+
+def assigned(columns: Mapping[str, Composable]) -> Composed:
+    """Return what an UPDATE sets: "a" = x, "b" = y."""
+    return SQL(", ").join(
+        SQL("{} = {}").format(Identifier(name), value) for name, value in columns.items()
+    )
 
 
 def of(table: str) -> ColumnOfRow:
@@ -77,6 +96,15 @@ def _fold(column: Column, staged: str, windowed: bool) -> Composed:
     return folded + Identifier(column.name)
 
 
+def computed(column: Column | Generated) -> Composable:
+    """Return a column of staged rows; what the target generates is computed here."""
+    if isinstance(column, Column):
+        return Identifier(column.name)
+    return SQL("CAST({} AS {}) AS {}").format(
+        SQL(column.expression), SQL(column.type), Identifier(column.name)
+    )
+
+
 def same_key(key: Iterable[str], one: str, other: str) -> Composed:
     """Compare the keys of two rows; NULL equals NULL.
 
@@ -88,13 +116,6 @@ def same_key(key: Iterable[str], one: str, other: str) -> Composed:
             Identifier(one, name), Identifier(other, name)
         )
         for name in key
-    )
-
-
-def null_patterns(key: Iterable[str], table: Composable) -> Composed:
-    """Read which columns of the key are NULL together in the rows of a table."""
-    return SQL("SELECT DISTINCT {} FROM {}").format(
-        SQL(", ").join(SQL("{0} IS NULL AS {0}").format(Identifier(name)) for name in key), table
     )
 
 

@@ -8,6 +8,7 @@ values count: after `reliability alter` has widened a column, its rows have othe
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import reduce
 
 DIGEST = "_digest"  # the column of a staged frame that has each row's hash; it is not stored
@@ -19,6 +20,6 @@ def plus(one: int, other: int) -> int:
     return (one + other + _MODULUS // 2) % _MODULUS - _MODULUS // 2
 
 
-def format_digest(rows: int, digests: list[int]) -> str:
+def format_digest(rows: int, digests: Iterable[int]) -> str:
     """Return the digest of all partitions as `rows:sum`."""
     return f"{rows}:{reduce(plus, digests, 0)}"

@@ -7,9 +7,9 @@ from collections.abc import Iterable
 from psycopg2.sql import SQL, Composable, Composed, Identifier, Placeholder
 
 from reliability.core.column import Generated
-from reliability.states.compose import fold_by_key, names
-from reliability.states.fold_history import counts
-from reliability.states.tables import StateTables, header_of
+from reliability.states.compose import computed, fold_by_key, names
+from reliability.states.kept_contributions import counts
+from reliability.states.tables import StateTables
 
 
 def contributions_to(
@@ -23,47 +23,47 @@ def contributions_to(
     is_key = _is_key(tables, nulls)
     if tables.state.is_append:
         return _appended(tables, is_key, newest)
-    by_txid = names(("_txid", "_attempt_id"))
-    source = SQL("{} AS staged WHERE {} AND {}").format(
-        tables.contribution, is_key, counts(tables, "staged")
+    source = tables.sql(
+        "{contribution} AS staged WHERE {is_key} AND {counts}",
+        is_key=is_key,
+        counts=counts(tables, "staged"),
     )
     if newest:  # found without folding the older ones
-        source += SQL(
-            " AND staged._txid >= (SELECT min(_txid) FROM (SELECT DISTINCT _txid FROM {} WHERE {}"
-            " ORDER BY _txid DESC LIMIT %(most)s) AS last)"
-        ).format(tables.contribution, is_key)
-    return SQL(
-        "SELECT folded.*, {generated} header.presence AS _presence FROM ({folded}) AS folded"
+        source += tables.sql(
+            " AND staged._txid >= (SELECT min(_txid) FROM (SELECT DISTINCT _txid"
+            " FROM {contribution} WHERE {is_key} ORDER BY _txid DESC LIMIT %(most)s) AS last)",
+            is_key=is_key,
+        )
+    by_txid = names(("_txid", "_attempt_id"))
+    return tables.sql(
+        "SELECT folded.*, {generated}header.presence AS _presence FROM ({folded}) AS folded"
         " JOIN reliability.contribution AS header ON {header} AND header.txid = folded._txid"
-        " ORDER BY folded._txid"
-    ).format(
+        " ORDER BY folded._txid",
         generated=SQL("").join(
-            SQL("CAST({} AS {}) AS {}, ").format(
-                SQL(column.expression), SQL(column.type), Identifier(column.name)
-            )
+            computed(column) + SQL(", ")
             for column in tables.state.all_columns()
             if isinstance(column, Generated)
         ),
         folded=fold_by_key(tables.columns, by_txid, source, staged="staged"),
-        header=header_of(tables),
     )
 
 
 def _appended(tables: StateTables, is_key: Composable, newest: bool) -> Composed:
     # below a view, because the view uses no index for a key whose comparison is not leakproof
-    source = SQL("{} AS target WHERE {}").format(
-        tables.contribution if tables.as_view else tables.target,
-        counts(tables, "target") if tables.as_view else SQL("true"),
+    return tables.sql(
+        "SELECT * FROM (SELECT *, 'present' AS _presence FROM {rows} AS target"
+        " WHERE {counts} AND {is_key} ORDER BY _txid {order} LIMIT %(most)s) AS limited"
+        " ORDER BY _txid",
+        rows=tables.contribution if tables.is_view else tables.target,
+        counts=counts(tables, "target") if tables.is_view else SQL("true"),
+        is_key=is_key,
+        order=SQL("DESC" if newest else "ASC"),
     )
-    return SQL(
-        "SELECT * FROM (SELECT *, 'present' AS _presence FROM {} AND {} ORDER BY _txid {}"
-        " LIMIT %(most)s) AS limited ORDER BY _txid"
-    ).format(source, is_key, SQL("DESC" if newest else "ASC"))
 
 
 def row_now(tables: StateTables, nulls: Iterable[str]) -> Composed:
     """Read the row of the target that has this key."""
-    return SQL("SELECT * FROM {} WHERE {}").format(tables.target, _is_key(tables, nulls))
+    return tables.sql("SELECT * FROM {target} WHERE {is_key}", is_key=_is_key(tables, nulls))
 
 
 def parameter(column: str) -> str:

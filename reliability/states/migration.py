@@ -7,46 +7,35 @@ If somebody has altered a table, a person runs it: nothing here repairs a table 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from psycopg2.sql import SQL, Composable, Composed, Identifier
 
 from reliability.core.types import canonical
 from reliability.states.tables import StateTables, TableColumn
 
+if TYPE_CHECKING:
+    from reliability.ledger.connection import DatabaseTransaction, Row
+
 Columns = Mapping[str, TableColumn]
-Rows = Sequence[Mapping[str, Any]]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TableMigration:
-    """Statements for one transaction; `leaves` describes what they cannot do."""
+class AlteredTables(NamedTuple):
+    """How somebody has altered a state's tables, and the script for a person to run."""
 
-    statements: tuple[Composable, ...]
-    leaves: str = ""
-
-    def text(self, cursor: Any) -> str:
-        """Return the script for a person to run; `cursor` quotes for the server."""
-        statements = "".join(f"{s.as_string(cursor)};\n" for s in self.statements)
-        return f"BEGIN;\n{statements}COMMIT;\n{self.leaves}".rstrip()
+    problems: str
+    script: str
 
 
-Found = tuple[str, TableMigration]
-"""The differences of a state's tables, and their repair."""
-
-
-def inspect(tables: StateTables, *, target: Rows, contribution: Rows, keys: Rows) -> Found | None:
-    """Return how the two tables differ from the definition, with the repair; None if they do not.
+def inspect(tx: DatabaseTransaction, tables: StateTables) -> AlteredTables | None:
+    """Compare the two tables, as the catalogs show them, with the definition; None if they match.
 
     Additional columns of the user in the target are allowed if a row can be inserted without them.
-
-    :param target: the result of the query table_columns for the target
-    :param contribution: the result of the query table_columns for the contributions
-    :param keys: the result of the query unique_keys for the target
     """
     problems: list[str] = []
     statements: list[Composable] = []
+    target = tx.all("table_columns", table=tables.target_name)
+    contribution = tx.all("table_columns", table=tables.contribution_name)
     for name, table, actual, want in (
         (tables.target_name, tables.target, target, tables.target_columns()),
         (
@@ -58,42 +47,45 @@ def inspect(tables: StateTables, *, target: Rows, contribution: Rows, keys: Rows
     ):
         if differing := _differences(actual, want):
             problems.append(f"table {name}: {', '.join(differing)}")
-            is_view = tables.as_view and table == tables.target
+            is_view = tables.is_view and table == tables.target
             statements += _repair(table, actual, want) if actual and not is_view else []
-    takes_the_views_place = tables.as_view and any(not c["is_in_view"] for c in target)
+    takes_the_views_place = tables.is_view and any(not c["is_in_view"] for c in target)
     if takes_the_views_place:
         problems.append(f"{tables.target_name} is no view any more, so no commit changes it")
-    if target and not tables.state.is_append and not _has_key(tables, keys):
+    add_key = tables.add_key()
+    if target and add_key is not None and not _has_key(tx, tables):
         problems.append(f"table {tables.target_name} has no unique key over {list(tables.key)}")
-        statements.append(tables.add_key())
+        statements.append(add_key)
     if not problems:
         return None
-    if tables.as_view:
-        statements = [
-            _rename(tables) if takes_the_views_place else tables.drop_view(),
-            *statements,
-            tables.create_view(),
-        ]
-    leaves = "A restored column does not have its old values: replay the txids that wrote them."
-    return "; ".join(problems), TableMigration(statements=tuple(statements), leaves=leaves)
+    if tables.is_view:
+        make_way = _rename(tables) if takes_the_views_place else tables.drop_view()
+        statements = [make_way, *statements, tables.create_view()]
+    script = "".join(f"{tx.text_of(statement)};\n" for statement in statements)
+    return AlteredTables(
+        "; ".join(problems),
+        f"BEGIN;\n{script}COMMIT;\n"
+        "A restored column does not have its old values: replay the txids that wrote them.",
+    )
 
 
 def _rename(tables: StateTables) -> Composed:
     """Keep the table that is where the view should be; its rows may be a person's own."""
     aside = Identifier(f"{tables.state.target[1]}_replaced")
-    return SQL("ALTER TABLE {} RENAME TO {}").format(tables.target, aside)
+    return tables.sql("ALTER TABLE {target} RENAME TO {aside}", aside=aside)
 
 
-def _has_key(tables: StateTables, keys: Rows) -> bool:
+def _has_key(tx: DatabaseTransaction, tables: StateTables) -> bool:
+    keys = tx.all("unique_keys", table=tables.target_name)
     return any(key["columns"] == sorted(tables.key) for key in keys)
 
 
-def _differences(actual: Rows, want: Columns) -> list[str]:
-    found = {column["name"]: column for column in actual}
-    if not found:
+def _differences(actual: Sequence[Row], want: Columns) -> list[str]:
+    columns = {column["name"]: column for column in actual}
+    if not columns:
         return ["it does not exist"]
-    problems = [f"column {name} is missing" for name in want if name not in found]
-    for name, column in found.items():
+    problems = [f"column {name} is missing" for name in want if name not in columns]
+    for name, column in columns.items():
         if name not in want:
             if column["is_required"]:
                 problems.append(f"column {name} is unknown, and every row needs a value for it")
@@ -105,10 +97,9 @@ def _differences(actual: Rows, want: Columns) -> list[str]:
     return problems
 
 
-def _repair(table: Identifier, actual: Rows, want: Columns) -> list[Composed]:
-    rest = {True: " GENERATED", False: ""}
+def _repair(table: Identifier, actual: Sequence[Row], want: Columns) -> list[Composed]:
     have = {
-        column["name"]: TableColumn(column["type"], rest[column["is_generated"]])
+        column["name"]: TableColumn(column["type"], " GENERATED" if column["is_generated"] else "")
         for column in actual
         if column["name"] in want
     }

@@ -1,22 +1,23 @@
-"""The tables of a state: their columns, their creation, and the SQL for staged rows.
+"""The tables of a state: what all kinds share of their columns, creation, and staged rows.
 
 Each state has two tables:
 
 - the target `<schema>.<table>`: key, values, hidden columns, `_txid` (the greatest in the row);
 - the contributions `reliability_contribution.<topology>__<state>`: the staged rows of each attempt.
 
-An attempt with many rows has a table of its own for them (attempt_table.py).
-
-With `as_view` the target is a view of the contributions, which shows those that a header names.
+An attempt with many rows has a table of its own for them (attempt_table.py). How the target looks
+is up to the kind of the state (kinds).
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
+from copy import copy
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar, TypeVar
 
-from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
+from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal, Placeholder
 
 from reliability.core.column import Column, Generated
 from reliability.core.state import State
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
 CONTRIBUTION_SCHEMA = "reliability_contribution"
 SINGLE_ROW_KEY = "_key"  # the hidden key of a state without one: its table has one row
 TXID = "_txid"
-_ALL_RIGHTS = "SELECT, INSERT, UPDATE, DELETE"
+Tables = TypeVar("Tables", bound="StateTables")
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,44 +53,61 @@ class TableColumn:
         """Return whether rows that are there get a value; later rows need no default."""
         return "DEFAULT" in self.when_added
 
+    @classmethod
+    def of(cls, column: Column | Generated) -> TableColumn:
+        """Return how a column of the definition is stored."""
+        if isinstance(column, Generated):
+            generated = f" GENERATED ALWAYS AS ({column.expression}) STORED"
+            return cls(column.type, generated, generated)
+        return cls(column.type, when_added=" DEFAULT 0" if column.is_count else "")
 
-_BOOKKEEPING = {
-    "_txid": TableColumn("bigint", " NOT NULL"),
+
+BOOKKEEPING = {
+    TXID: TableColumn("bigint", " NOT NULL"),
     "_attempt_id": TableColumn("integer", " NOT NULL"),
     "_x": TableColumn("bigint", " NOT NULL"),
     "_n": TableColumn("bigint", " NOT NULL"),
 }
 
 
-class StateTables:
-    """The tables of one state of one topology.
+class StateTables(ABC):
+    """The tables of one state of one topology; each kind of state has a subclass.
 
     :param attempt_table: the number of the attempt's own table, None if its rows are staged in the
         contributions' table
+    :cvar keeps_contributions: staged rows stay in their table when their attempt commits, and rows
+        of the target are folded from them
+    :cvar is_view: the target is a view of the contributions
+    :cvar attempt_tables_inherit: who reads the contributions' table reads attempts' own tables too
+    :cvar rights_on_target: what a commit, a replay and a rollback need; empty for none
     """
 
-    def __init__(self, topology: str, state: State, attempt_table: int | None = None) -> None:
+    keeps_contributions: ClassVar[bool] = False
+    is_view: ClassVar[bool] = False
+    attempt_tables_inherit: ClassVar[bool] = True
+    rights_on_target: ClassVar[str] = "SELECT, INSERT, UPDATE, DELETE"
+
+    def __init__(self, topology: str, state: State) -> None:
         self.topology = topology
         self.state = state
-        self.attempt_table = attempt_table
+        self.attempt_table: int | None = None
         self.columns = state.columns()
         self.key = tuple(state.key) or (() if state.is_append else (SINGLE_ROW_KEY,))
         self.target = Identifier(*state.target)
+        self.target_name = ".".join(state.target)
         self.contribution_table = f"{topology}__{state.name}"
         self.contribution = Identifier(CONTRIBUTION_SCHEMA, self.contribution_table)
+        self.contribution_name = f"{CONTRIBUTION_SCHEMA}.{self.contribution_table}"
 
     @property
-    def as_view(self) -> bool:
-        """Return whether the target is a view of the contributions."""
-        return self.state.as_view
+    def name(self) -> str:
+        return self.state.name
 
-    @property
-    def target_name(self) -> str:
-        return ".".join(self.state.target)
-
-    def with_attempt_table(self, number: int) -> StateTables:
-        """Return the same tables, with this one for the attempt's rows."""
-        return StateTables(self.topology, self.state, number)
+    def with_attempt_table(self: Tables, number: int | None) -> Tables:
+        """Return the same tables, with this one for the attempt's rows, None for no own one."""
+        same = copy(self)
+        same.attempt_table = number
+        return same
 
     @property
     def staged(self) -> Identifier:
@@ -98,23 +116,30 @@ class StateTables:
             return self.contribution
         return attempt_table_of(self.attempt_table)
 
-    @property
-    def attempt_tables_inherit(self) -> bool:
-        """Return whether who reads the contributions' table reads attempts' own tables too."""
-        return self.as_view or not self.state.is_append
+    def sql(self, template: str, **parts: Composable) -> Composed:
+        """Fill a template with `parts`, and with what every statement of the state may name.
 
-    @property
-    def contribution_name(self) -> str:
-        return f"{CONTRIBUTION_SCHEMA}.{self.contribution_table}"
+        - `{target}`, `{contribution}`, `{staged}`: its tables
+        - `{key}`; `{written}`: the columns of the key; those and all that are written
+        - `{header}`: the condition for its rows of the table of headers, which is named `header`
+        - `{of_attempt}`: the condition for the rows of one attempt
+        """
+        return SQL(template).format(
+            **{
+                "target": self.target,
+                "contribution": self.contribution,
+                "staged": self.staged,
+                "key": names(self.key),
+                "written": names(self.column_types()),
+                "header": SQL("header.topology = {} AND header.state = {}").format(
+                    Literal(self.topology), Literal(self.name)
+                ),
+                "of_attempt": SQL("_txid = %(txid)s AND _attempt_id = %(attempt_id)s"),
+                **parts,
+            }
+        )
 
-    @property
-    def keeps_contributions(self) -> bool:
-        """Return whether staged rows stay in their table when their attempt commits."""
-        return self.state.keeps_contributions
-
-    @property
-    def key_constraint(self) -> str:
-        return f"{self.state.target[1]}_key"
+    # --- columns ---------------------------------------------------------------------------------
 
     def value_names(self) -> list[str]:
         """Return the written columns without the key."""
@@ -127,51 +152,54 @@ class StateTables:
     def _key_types(self) -> dict[str, str]:
         return {name: self.state.key.get(name, "boolean") for name in self.key}
 
-    # --- columns ---------------------------------------------------------------------------------
+    def key_and_values(self) -> dict[str, TableColumn]:
+        """Return the columns that the target has in every kind of state."""
+        key = {name: TableColumn(type_) for name, type_ in self._key_types().items()}
+        return key | {column.name: TableColumn.of(column) for column in self.state.all_columns()}
 
+    @abstractmethod
     def target_columns(self) -> dict[str, TableColumn]:
         """Return the columns of the target table."""
-        found = {name: TableColumn(type_) for name, type_ in self._key_types().items()}
-        found |= {column.name: _table_column(column) for column in self.state.all_columns()}
-        if self.as_view:  # a new column of a view comes last
-            return {
-                name: TableColumn(column.type) for name, column in (_BOOKKEEPING | found).items()
-            }
-        if self.state.is_append:
-            return found | _BOOKKEEPING
-        found[TXID] = _BOOKKEEPING[TXID]
-        if self.state.keeps_previous:
-            found |= {previous(column.name): _table_column(column) for column in self.columns}
-            found[previous(TXID)] = TableColumn("bigint")
-        return found
 
     def contribution_columns(self) -> dict[str, TableColumn]:
-        """Return the columns of the contributions' table."""
-        types = {name: TableColumn(type_) for name, type_ in self._key_types().items()}
-        types |= {column.name: _table_column(column) for column in self.columns}
-        return {name: (types | _BOOKKEEPING)[name] for name in self.staged_columns()}
+        """Return the columns of the contributions' table: those of a staged row, in its order."""
+        columns = self.key_and_values() | BOOKKEEPING
+        return {name: columns[name] for name in (TXID, "_attempt_id", *self.reduced_columns())}
+
+    def reduced_columns(self) -> tuple[str, ...]:
+        """Return the columns of a row as Spark hands it over: without the attempt's name."""
+        return (*self.column_types(), "_x", "_n")
+
+    def copied_types(self) -> dict[str, str]:
+        """Return the columns of a COPY with their Postgres types, in its order.
+
+        A table of the attempt's own knows its txid and its attempt_id.
+        """
+        types = self.contribution_columns()
+        copied = self.reduced_columns() if self.attempt_table else types
+        return {name: types[name].type for name in copied}
+
+    # --- creation --------------------------------------------------------------------------------
 
     def create_schema(self) -> Composed:
-        """Create the schema of the target table."""
+        """Create the schema of the target."""
         return SQL("CREATE SCHEMA {}").format(Identifier(self.state.target[0]))
 
     def create(self) -> Composed:
-        """Create both tables; in the target's key NULL equals NULL."""
-        contribution = SQL(
-            "CREATE TABLE {contribution} ({columns});"
-            "CREATE INDEX ON {contribution} (_txid, _attempt_id);"
-        ).format(
-            contribution=self.contribution,
-            columns=column_definitions(self.contribution_columns()),
+        """Create both tables."""
+        return (
+            self.sql(
+                "CREATE TABLE {contribution} ({columns});"
+                "CREATE INDEX ON {contribution} (_txid, _attempt_id);",
+                columns=column_definitions(self.contribution_columns()),
+            )
+            + self.create_target()
         )
-        return contribution + self._create_target() + SQL(";") + self._create_keys()
 
-    def _create_target(self) -> Composed:
-        if self.as_view:
-            return self.create_view()
-        return SQL("CREATE TABLE {} ({})").format(
-            self.target, column_definitions(self.target_columns())
-        )
+    def create_target(self) -> Composed:
+        """Create the target, with its indexes and those that it needs of the contributions."""
+        columns = column_definitions(self.target_columns())
+        return self.sql("CREATE TABLE {target} ({columns})", columns=columns)
 
     def create_view(self) -> Composed:
         """Create the target as a view, or add columns to it.
@@ -180,150 +208,99 @@ class StateTables:
         statistics are old. With `header.txid IS NOT NULL`, Postgres would make this one an inner
         join. Without security_barrier, a reader's function would see rows that do not count.
         """
-        return SQL(
+        return self.sql(
             "CREATE OR REPLACE VIEW {target} WITH (security_barrier = true) AS"
             " SELECT {columns} FROM {contribution} AS staged"
             " LEFT JOIN reliability.contribution AS header"
             " ON {header}"
             " AND header.txid = staged._txid AND header.attempt_id = staged._attempt_id"
-            " WHERE coalesce(header.rows, -1) >= 0"
-        ).format(
-            target=self.target,
-            contribution=self.contribution,
+            " WHERE coalesce(header.rows, -1) >= 0",
             columns=qualified("staged", self.target_columns()),
-            header=header_of(self),
         )
 
     def drop_view(self) -> Composed:
-        """Drop the target that is a view; fail if something depends on it."""
-        return SQL("DROP VIEW IF EXISTS {}").format(self.target)
+        """Drop the target alone; fail if something depends on it."""
+        return self.sql("DROP VIEW IF EXISTS {target}")
+
+    def add_key(self) -> Composed | None:
+        """Make the target's key unique; None if keys may repeat."""
+        return None
 
     def drop(self) -> Composed:
         """Drop both tables; fail if something depends on the target."""
-        if self.as_view:
-            drop_table = SQL("; DROP TABLE IF EXISTS {}").format(self.contribution)
-            return self.drop_view() + drop_table
-        return SQL("DROP TABLE IF EXISTS {}, {}").format(self.target, self.contribution)
+        return self.sql("DROP TABLE IF EXISTS {target}, {contribution}")
 
     def count(self) -> Composed:
         """Count the rows of the target."""
-        return SQL("SELECT count(*) AS rows FROM {}").format(self.target)
+        return self.sql("SELECT count(*) AS rows FROM {target}")
 
-    def _create_keys(self) -> Composed:
-        key = names(self.key)
-        by_key = SQL("CREATE INDEX ON {} ({});" if self.key else "")
-        if self.as_view:
-            return by_key.format(self.contribution, key)
-        if self.state.is_append:
-            # Rows are appended in the order of their txids. An index of every row would take a
-            # third of a large commit, and only replays and rollbacks look rows up by their txid.
-            by_txid = SQL(
-                "CREATE INDEX ON {} USING brin (_txid, _attempt_id)"
-                " WITH (pages_per_range = 32, autosummarize = on);"
-            )
-            return by_txid.format(self.target) + by_key.format(self.target, key)
-        unique = self.add_key()
-        if self.keeps_contributions:  # a replay reads the other txids of a key there
-            unique += SQL("; CREATE INDEX ON {} ({})").format(self.contribution, key)
-        return unique
-
-    def index_attempt_table(self) -> Composed:
-        """Create an index by the key on the attempt's own table; safe to repeat."""
-        name = Identifier(f"{self.staged.strings[-1]}_key")
-        return SQL("CREATE INDEX IF NOT EXISTS {} ON {} ({})").format(
-            name, self.staged, names(self.key)
-        )
-
-    def add_key(self) -> Composed:
-        """Make the target's key unique."""
-        return SQL("ALTER TABLE {} ADD CONSTRAINT {} UNIQUE NULLS NOT DISTINCT ({})").format(
-            self.target, Identifier(self.key_constraint), names(self.key)
-        )
+    def hold_contributions(self) -> Composed:
+        """Keep all tables of the contributions; unlike a query, it takes no snapshot."""
+        return self.sql("LOCK TABLE {contribution} IN ACCESS SHARE MODE")
 
     def rights(self) -> list[tuple[str, str, str]]:
         """Return what staging, committing and replaying need: schema, table and rights."""
-        contributions = (CONTRIBUTION_SCHEMA, self.contribution_table, "SELECT, INSERT, DELETE")
-        if self.as_view:
-            return [contributions]
-        rights = "SELECT, INSERT, DELETE" if self.state.is_append else _ALL_RIGHTS
-        return [contributions, (*self.state.target, rights)]
+        rights = [(CONTRIBUTION_SCHEMA, self.contribution_table, "SELECT, INSERT, DELETE")]
+        if self.rights_on_target:
+            rights.append((*self.state.target, self.rights_on_target))
+        return rights
 
     # --- staging ---------------------------------------------------------------------------------
 
     def copy(self) -> Composed:
         """COPY staged rows in Postgres's binary format."""
-        return SQL("COPY {} ({}) FROM STDIN WITH (FORMAT binary)").format(
-            self.staged, names(self.copied_types())
+        return self.sql(
+            "COPY {staged} ({columns}) FROM STDIN WITH (FORMAT binary)",
+            columns=names(self.copied_types()),
         )
-
-    def staged_columns(self) -> tuple[str, ...]:
-        """Return the columns of a staged row, in the table's order."""
-        return ("_txid", "_attempt_id", *self.reduced_columns())
-
-    def copied_types(self) -> dict[str, str]:
-        """Return the columns of a COPY with their Postgres types, in its order.
-
-        A table of the attempt's own knows its txid and its attempt_id.
-        """
-        copied = self.reduced_columns() if self.attempt_table else self.staged_columns()
-        types = self.contribution_columns()
-        return {name: types[name].type for name in copied}
-
-    def reduced_columns(self) -> tuple[str, ...]:
-        """Return the columns of a row as Spark hands it over: without the attempt's name."""
-        return (*self.column_types(), "_x", "_n")
 
     def staged_accounts(self) -> Composed:
         """Fold the rows that are physically staged for an attempt (V1)."""
-        return SQL(
+        return self.sql(
             "SELECT coalesce(bit_xor(_x), 0) AS xor, coalesce(sum(_n), 0)::bigint AS count,"
-            " count(*) AS rows FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s"
-        ).format(self.staged)
+            " count(*) AS rows FROM {staged} WHERE {of_attempt}"
+        )
 
     def staged_part(self, columns: Iterable[str]) -> Composed:
         """Read one of `parts` parts of an attempt's rows; a row is always in the same part."""
-        return SQL(
-            "SELECT {} FROM {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s"
-            " AND abs(_x %% %(parts)s) = %(part)s"
-        ).format(names(columns), self.staged)
+        return self.sql(
+            "SELECT {columns} FROM {staged} WHERE {of_attempt} AND abs(_x %% %(parts)s) = %(part)s",
+            columns=names(columns),
+        )
 
     def clean(self) -> Composed:
         """Delete the staged rows of an attempt that can never count or that count already.
 
         Those in a table of its own are dropped with it.
         """
-        return SQL(
-            "DELETE FROM ONLY {} WHERE _txid = %(txid)s AND _attempt_id = %(attempt_id)s"
-        ).format(self.contribution)
+        return self.sql("DELETE FROM ONLY {contribution} WHERE {of_attempt}")
 
     def copy_attempt_table(self, to: Identifier) -> Composed:
         """Copy the rows of the attempt's own table into another table of the state."""
-        return SQL("INSERT INTO {to} ({names}) SELECT {names} FROM {staged}").format(
-            to=to, staged=self.staged, names=names(self.staged_columns())
+        return self.sql(
+            "INSERT INTO {to} ({columns}) SELECT {columns} FROM {staged}",
+            to=to,
+            columns=names(self.contribution_columns()),
         )
 
-    def hold_contributions(self) -> Composed:
-        """Keep all tables of the contributions; unlike a query, it takes no snapshot."""
-        return SQL("LOCK TABLE {} IN ACCESS SHARE MODE").format(self.contribution)
+    def folded_attempt(self, attempt_id: str = "attempt_id") -> Composed:
+        """Fold one attempt's staged rows by key: two partitions may have staged the same key.
 
-    def analyze_attempt_table(self) -> Composed:
-        """Tell the planner how many rows and keys the attempt's own table has."""
-        return SQL("ANALYZE {} (_txid, _attempt_id, {})").format(self.staged, names(self.key))
-
-    def folded_attempt(self, parameter: str) -> Composed:
-        """Fold one attempt's staged rows by key: two partitions may have staged the same key."""
-        source = SQL("{} AS staged WHERE _txid = %(txid)s AND _attempt_id = %({})s").format(
-            self.contribution, SQL(parameter)
+        :param attempt_id: the name of the parameter
+        """
+        source = self.sql(
+            "{contribution} AS staged WHERE _txid = %(txid)s AND _attempt_id = {attempt_id}",
+            attempt_id=Placeholder(attempt_id),
         )
         return fold_by_key(self.columns, names(self.key), source, staged="staged")
 
 
-def check_rights(tx: DatabaseTransaction, tables: Iterable[StateTables]) -> None:
+def check_rights(tx: DatabaseTransaction, states: Iterable[StateTables]) -> None:
     """Queue the check that the session's role may change these states, all in one database.
 
     :raises RightMissing: with the next statement, naming the GRANTs that are missing
     """
-    needed = [needs for one in tables for needs in one.rights()]
+    needed = [right for tables in states for right in tables.rights()]
     tx.queue(
         "check_rights",
         schemas=[schema for schema, _, _ in needed],
@@ -332,21 +309,9 @@ def check_rights(tx: DatabaseTransaction, tables: Iterable[StateTables]) -> None
     )
 
 
-def header_of(tables: StateTables) -> Composed:
-    """Return the condition for the rows of the table of headers, named `header`, of this state."""
-    return SQL("header.topology = {} AND header.state = {}").format(
-        Literal(tables.topology), Literal(tables.state.name)
-    )
-
-
 def attempt_table_of(number: int) -> Identifier:
     """Return the name of an attempt's own table."""
     return Identifier(CONTRIBUTION_SCHEMA, f"attempt_{number}")
-
-
-def previous(column: str) -> str:
-    """Return the hidden column with an OpaqueState's value before the row's last txid."""
-    return f"_{column}_previous"
 
 
 def column_definitions(columns: Mapping[str, TableColumn]) -> Composable:
@@ -355,10 +320,3 @@ def column_definitions(columns: Mapping[str, TableColumn]) -> Composable:
         SQL("{} {}").format(Identifier(name), SQL(column.type + column.rest))
         for name, column in columns.items()
     )
-
-
-def _table_column(column: Column | Generated) -> TableColumn:
-    if isinstance(column, Generated):
-        generated = f" GENERATED ALWAYS AS ({column.expression}) STORED"
-        return TableColumn(column.type, generated, generated)
-    return TableColumn(column.type, when_added=" DEFAULT 0" if column.is_count else "")

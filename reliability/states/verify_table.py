@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,8 +11,8 @@ from psycopg2.sql import SQL, Composable, Composed, Identifier
 from reliability.core.column import Column
 from reliability.core.difference import Differing
 from reliability.core.types import in_order
-from reliability.states.compose import fold_by_key, names, same_key_as_record
-from reliability.states.fold_history import kept
+from reliability.states.compose import aliased, fold_by_key, names, of_both, same_key_as_record
+from reliability.states.kept_contributions import kept
 from reliability.states.tables import TXID, StateTables
 
 # For a sum of floats, relative to the sum of absolute values: if the values cancel out, the digits
@@ -47,75 +47,61 @@ def differing_rows(
 
 def differing_keys(tables: StateTables) -> Composed:
     """Read the keys of all rows that are missing, surplus or different."""
-    return SQL("SELECT {} FROM ({}) AS differing").format(
-        SQL(", ").join(
-            SQL("{} AS {}").format(Identifier(f"key {name}"), Identifier(name))
-            for name in tables.key
-        ),
-        _differing(tables, None, None),
-    )
+    key = aliased({name: Identifier(f"key {name}") for name in tables.key})
+    return SQL("SELECT {} FROM ({}) AS differing").format(key, _differing(tables, None, None))
 
 
 def _differing(
     tables: StateTables, contributions: Composable | None, target: Composable | None
 ) -> Composed:
-    return SQL(
+    return tables.sql(
         "SELECT expected.{is_there} IS NOT NULL AS is_expected,"
-        " found.{is_there} IS NOT NULL AS is_found, {key}, {columns}"
+        " found.{is_there} IS NOT NULL AS is_found, {shown_key}, {columns}"
         " FROM (SELECT *, true AS {is_there} FROM ({expected}) AS folded) AS expected"
-        " FULL JOIN (SELECT *, true AS {is_there} FROM {target}) AS found ON {same_key}"
-        " WHERE expected.{is_there} IS NULL OR found.{is_there} IS NULL OR {differs}"
-    ).format(
+        " FULL JOIN (SELECT *, true AS {is_there} FROM {rows}) AS found ON {same_key}"
+        " WHERE expected.{is_there} IS NULL OR found.{is_there} IS NULL OR {differs}",
         is_there=_IS_THERE,
-        key=SQL(", ").join(
+        shown_key=SQL(", ").join(
             SQL("coalesce(expected.{0}, found.{0}) AS {1}").format(
                 Identifier(name), Identifier(f"key {name}")
             )
             for name in tables.key
         ),
-        columns=SQL(", ").join(
-            SQL("{} AS {}").format(Identifier(row, name), Identifier(f"{row} {name}"))
-            for name in compared(tables)
-            for row in ("expected", "found")
-        ),
+        columns=aliased(of_both(_compared(tables), "expected", "found")),
         expected=_expected(tables, kept(tables) if contributions is None else contributions),
-        target=tables.target if target is None else SQL("({}) AS target").format(target),
+        rows=tables.target if target is None else SQL("({}) AS target").format(target),
         same_key=same_key_as_record(tables.key, "expected", "found"),
         differs=_differs(tables),
     )
 
 
+def differing_of(tables: StateTables, row: Mapping[str, Any], columns: Iterable[str]) -> Differing:
+    """Convert a row that differs: it has these columns of both rows, `expected` and `found`."""
+    # sums are computed in numeric
+    integers = {column.name for column in tables.columns if column.type == "bigint"}
+
+    def values(which: str) -> dict[str, Any] | None:
+        found = {name: row[f"{which} {name}"] for name in columns}
+        whole = {n: int(v) for n, v in found.items() if n in integers and v is not None}
+        return found | whole if row[f"is_{which}"] else None
+
+    return Differing(
+        key={name: row[f"key {name}"] for name in tables.state.key},
+        expected=values("expected"),
+        found=values("found"),
+    )
+
+
 def examples(tables: StateTables, rows: Sequence[Mapping[str, Any]]) -> Iterator[Differing]:
     """Convert what `differing_rows` has read."""
-    columns = compared(tables)
     for row in rows:
-        if row["is_found"] is None:  # there are none
-            continue
-        yield Differing(
-            key={name: row[f"key {name}"] for name in tables.state.key},
-            expected=_expected_values(tables, row) if row["is_expected"] else None,
-            found={c: row[f"found {c}"] for c in columns} if row["is_found"] else None,
-        )
+        if row["is_found"] is not None:  # there are some
+            yield differing_of(tables, row, _compared(tables))
 
 
-def _expected_values(tables: StateTables, row: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the expected row; sums are computed in numeric."""
-    integers = {column.name for column in tables.columns if column.type == "bigint"}
-    found = {name: row[f"expected {name}"] for name in compared(tables)}
-    return {
-        name: int(value) if name in integers and value is not None else value
-        for name, value in found.items()
-    }
-
-
-def compared(tables: StateTables) -> list[str]:
+def _compared(tables: StateTables) -> list[str]:
     """Return the compared columns, including the hidden ones that a replay uses."""
     return [*tables.value_names(), TXID]
-
-
-def count_rows(tables: StateTables, table: Composable | None = None) -> Composed:
-    """Count the rows of the target, or of another table."""
-    return SQL("SELECT count(*) AS rows FROM {}").format(tables.target if table is None else table)
 
 
 def _expected(tables: StateTables, contributions: Composable) -> Composed:
@@ -131,11 +117,10 @@ def _expected(tables: StateTables, contributions: Composable) -> Composed:
         for column in tables.columns
         if column.is_rounded
     ]
-    source = SQL("({}) AS kept").format(contributions)
     return fold_by_key(
         (*folded, *scales),
         names(tables.key),
-        source,
+        SQL("({}) AS kept").format(contributions),
         staged="kept",
         also="max({staged._txid})",
     )
@@ -147,7 +132,7 @@ def _scale(column: str) -> str:
 
 def _differs(tables: StateTables) -> Composed:
     rounded = [column.name for column in tables.columns if column.is_rounded]
-    exact = [name for name in compared(tables) if name not in rounded]
+    exact = [name for name in _compared(tables) if name not in rounded]
     return SQL(" OR ").join(
         [
             SQL("ROW({}) IS DISTINCT FROM ROW({})").format(

@@ -11,7 +11,6 @@ import logging
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
-from dataclasses import dataclass
 from typing import Protocol
 
 from reliability.core.attempt import Grant
@@ -27,7 +26,6 @@ from reliability.core.coordinator import (
     Snapshot,
     Submit,
     Wait,
-    Work,
     next_action,
 )
 from reliability.core.definitions import Topology
@@ -38,46 +36,28 @@ from reliability.core.errors import (
     PredecessorFailed,
     ReliabilityError,
 )
-from reliability.core.leases import DEFAULT_LEASES, Leases
 from reliability.core.waits import WaitReason, WaitsFor
 from reliability.ledger.connection import LedgerConnection
 from reliability.states.kinds.stored import DifferenceObserver
-from reliability.transaction.commit.drain import drain
+from reliability.transaction.commit.apply import Committed
+from reliability.transaction.commit.committer import drain
 from reliability.transaction.commit.dry_run import DryRunResult, dry_run_replay
-from reliability.transaction.commit.next_plan import Committed
-from reliability.transaction.correct.park import skip_again
+from reliability.transaction.correct.park import read_skip, skip_again
 from reliability.transaction.emit.requests import record_problem, renew
 from reliability.transaction.inspect.accounts import accounts_of
 from reliability.transaction.process.attempt_messages import end_attempt, error_of
 from reliability.transaction.process.begin import (
+    TransactionTask,
     begin_attempt,
     claim_step,
     grant_of,
     interval,
-    read_snapshot,
 )
 from reliability.transaction.process.seal import Sealed, end_step, seal
+from reliability.transaction.topology.read_standing import read_txid
 
 logger = logging.getLogger(__name__)
 RENEWALS_PER_LEASE = 20
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TransactionTask:
-    """The work of one Airflow task, or of one call of the command line, for a txid.
-
-    :param work: process a step, or commit the txid
-    :param without: source items that its attempts leave out, beside those that are excluded
-    :param as_refrozen: a dry run reads what a refreeze would freeze
-    """
-
-    topology: Topology
-    txid: int
-    request_id: int
-    work: Work
-    leases: Leases = DEFAULT_LEASES
-    without: frozenset[str] = frozenset()
-    as_refrozen: bool = False
 
 
 class Executor(Protocol):
@@ -114,8 +94,34 @@ def run_transaction(
     :return: what a dry run has found
     :raises ReliabilityError: the task cannot be completed now, or at all; a retry starts again here
     """
+    topology = task.topology.name
     with _naming_interval(connection, task), _renewing(connection, task):
-        return _run_until_done(connection, task, executor, observer)
+        while True:
+            seen, action = decide(connection, task)
+            match action:
+                case Done():
+                    if seen.is_skipped:
+                        executor.report(str(read_skip(connection, topology, task.txid)))
+                    return None
+                case Fail(error=error):
+                    raise error
+                case Wait():
+                    executor.wait(action)
+                case Commit():
+                    committed = drain(connection, topology, own_txid=task.txid, observer=observer)
+                    executor.committed(committed)  # if nothing, another process was faster
+                case CommitEmpty():
+                    skip_again(connection, topology, task.txid)
+                case DryRun():
+                    return dry_run_replay(
+                        connection, topology, task.txid, task.request_id, observer
+                    )
+                case Begin() | Submit() | Seal():
+                    try:
+                        _process(connection, task, executor, seen, action)
+                    except PredecessorFailed as error:
+                        # this txid did not fail: it waits for its predecessor and begins again
+                        executor.report(str(error), logging.WARNING)
 
 
 @contextmanager
@@ -149,46 +155,11 @@ def _naming_interval(connection: LedgerConnection, task: TransactionTask) -> Ite
     except NOT_ANSWERING:  # it cannot be asked
         raise
     except ReliabilityError as error:
+        error.about(topology=task.topology.name, txid=task.txid)
         with suppress(ReliabilityError):  # it must not hide the first error
             if (own := interval(connection, task.topology.name, task.txid)) is not None:
-                error.name_interval(task.txid, str(own))
+                error.about(txid=task.txid, interval=str(own))
         raise
-
-
-def _run_until_done(
-    connection: LedgerConnection,
-    task: TransactionTask,
-    executor: Executor,
-    observer: DifferenceObserver | None,
-) -> DryRunResult | None:
-    while True:
-        seen, action = decide(connection, task)
-        match action:
-            case Done(note=note):
-                if note:
-                    executor.report(note)
-                return None
-            case Fail(error=error):
-                raise error
-            case Wait():
-                executor.wait(action)
-            case Commit():
-                committed = drain(
-                    connection, task.topology.name, own_txid=task.txid, observer=observer
-                )
-                executor.committed(committed)  # if nothing, another process was faster
-            case CommitEmpty():
-                skip_again(connection, task.topology.name, task.txid)
-            case DryRun():
-                return dry_run_replay(
-                    connection, task.topology.name, task.txid, task.request_id, observer
-                )
-            case Begin() | Submit() | Seal():
-                try:
-                    _process(connection, task, executor, seen, action)
-                except PredecessorFailed as error:
-                    # this txid did not fail: it waits for its predecessor and begins again
-                    executor.report(str(error), logging.WARNING)
 
 
 def decide(connection: LedgerConnection, task: TransactionTask) -> tuple[Snapshot, Action]:
@@ -197,7 +168,7 @@ def decide(connection: LedgerConnection, task: TransactionTask) -> tuple[Snapsho
     The source is checked before each attempt, also of a replay, as in Trident's isReady.
     """
     topology, txid = task.topology, task.txid
-    snapshot, request = read_snapshot(
+    snapshot, request, _ = read_txid(
         connection, topology.name, txid, task.request_id, topology.states
     )
     action = next_action(snapshot, request, task.work)
@@ -218,22 +189,11 @@ def _process(
         case Begin():
             with _recording_problem(connection, task.request_id):
                 executor.check()
-                grant = begin_attempt(
-                    connection,
-                    task.topology,
-                    seen,
-                    task.request_id,
-                    task.work,
-                    task.leases,
-                    task.without,
-                    as_refrozen=task.as_refrozen,
-                )
+                grant = begin_attempt(connection, task, seen)
             if grant is not None:
                 executor.began(grant)
         case Submit(step=step):
-            grant = claim_step(
-                connection, task.topology, seen, task.request_id, step, task.work.task, task.leases
-            )
+            grant = claim_step(connection, task, seen, step)
             if grant is not None:
                 executor.report(f"attempt {grant.attempt}: step {step} runs on Spark")
                 _submit(connection, task.topology, executor, grant, step)

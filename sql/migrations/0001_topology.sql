@@ -161,3 +161,18 @@ BEGIN
             USING ERRCODE = 'RL003';
     END IF;
 END $$;
+
+-- Delete everything that the ledger of this database has of a topology, in one statement: foreign keys
+-- are checked at its end. Contract: rows of a table without the column `topology` go with those that
+-- they refer to.
+CREATE FUNCTION reliability.forget_topology(p_topology text) RETURNS void
+LANGUAGE plpgsql SET search_path = pg_catalog, pg_temp AS $$
+BEGIN
+    EXECUTE (
+        SELECT format('WITH %s DELETE FROM reliability.topology WHERE topology = $1', string_agg(
+                   format('%1$I AS (DELETE FROM reliability.%1$I WHERE topology = $1)', c.relname),
+                   ', '))
+          FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attname = 'topology'
+         WHERE c.relnamespace = 'reliability'::regnamespace AND c.relkind = 'r'
+           AND c.relname <> 'topology') USING p_topology;
+END $$;

@@ -207,6 +207,30 @@ SELECT r.request_id, r.topology, r.txid, r.dag_id, r.run_id, r.number, r.kind, r
   LEFT JOIN reliability.attempt a ON (a.topology, a.txid, a.attempt_id)
                                    = (t.topology, t.txid, t.committed_attempt);
 
+-- Txids that have committed as empty and wait for a replay to process them: parked, or unskipped.
+CREATE VIEW reliability.parked_transaction AS
+SELECT a.topology, a.txid, a.verdict, a.verdict_reason
+  FROM reliability.attempt a
+ WHERE a.status = 'COMMITTED' AND a.verdict IS NOT NULL
+   AND NOT EXISTS (SELECT FROM reliability.skip k
+                    WHERE k.topology = a.topology AND k.txid = a.txid AND k.ended_at IS NULL);
+
+-- The items of committed txids that are or were excluded: whether one is, and whether the attempt was
+-- granted while it was. A replay makes both the same.
+CREATE VIEW reliability.excluded_item AS
+SELECT s.topology, s.item, s.txid,
+       EXISTS (SELECT FROM reliability.exclusion e
+                WHERE e.topology = s.topology AND e.item = s.item AND e.ended_at IS NULL)
+       AS is_excluded,
+       EXISTS (SELECT FROM reliability.exclusion e
+                WHERE e.topology = s.topology AND e.item = s.item
+                  AND a.granted_at >= e.excluded_at
+                  AND (e.ended_at IS NULL OR a.granted_at < e.ended_at)) AS is_left_out
+  FROM (SELECT DISTINCT topology, item FROM reliability.exclusion) AS known
+  JOIN reliability.source_item s USING (topology, item)
+  JOIN reliability.attempt a ON a.topology = s.topology AND a.txid = s.txid
+       AND a.status = 'COMMITTED' AND a.verdict IS NULL;
+
 -- What each attempt has read, or reads: its own batch, or the one that was frozen when it was
 -- granted. That is the txid's batch only if nobody has refrozen it since.
 CREATE VIEW reliability.attempt_batch AS

@@ -129,6 +129,26 @@ BEGIN
     RETURN NEXT;
 END $$;
 
+-- How far each sink is: what has acked and was set aside, and the attempt's own table, if it has one.
+CREATE VIEW reliability.sink_progress AS
+SELECT s.topology, s.txid, s.attempt_id, s.sink, s.step, s.partitions, s.ack_val, s.unacked,
+       k.partitions AS acked_partitions, k.digests, x.xor AS aside_xor, x.count AS aside_count,
+       own.table_id
+  FROM reliability.sink s
+  LEFT JOIN reliability.attempt_table own ON own.topology = s.topology AND own.state = s.sink
+       AND own.txid = s.txid AND own.attempt_id = s.attempt_id
+ CROSS JOIN LATERAL (
+       SELECT coalesce(array_agg(partition ORDER BY partition), '{}') AS partitions,
+              coalesce(array_agg(digest ORDER BY partition), '{}') AS digests
+         FROM reliability.ack
+        WHERE topology = s.topology AND txid = s.txid AND attempt_id = s.attempt_id
+          AND sink = s.sink) AS k
+ CROSS JOIN LATERAL (
+       SELECT coalesce(bit_xor(xor), 0) AS xor, coalesce(sum(count), 0)::bigint AS count
+         FROM reliability.set_aside
+        WHERE topology = s.topology AND txid = s.txid AND attempt_id = s.attempt_id
+          AND sink = s.sink) AS x;
+
 -- First step of the seal: from now on an ack finds no PROCESSING row, so what has acked is all that
 -- ever will, and the attempt has all the tables of its own that it ever will. They are read in a
 -- statement of their own, which sees the acks that the first one waited for.
@@ -146,34 +166,12 @@ BEGIN
         RETURN;
     END IF;
     RETURN QUERY
-    SELECT coalesce(a.batch_meta, t.batch_meta), coalesce(a.emitted_xor, t.emitted_xor),
-           coalesce(a.emitted_count, t.emitted_count), coalesce((
-           SELECT jsonb_agg(jsonb_build_object(
-                      'sink', s.sink, 'step', s.step, 'partitions', s.partitions,
-                      'ack_val', s.ack_val, 'unacked', s.unacked,
-                      'acked_partitions', k.partitions, 'digests', k.digests,
-                      'aside_xor', x.xor, 'aside_count', x.count,
-                      'table_id', own.table_id) ORDER BY s.sink)
-             FROM reliability.sink s
-             LEFT JOIN reliability.attempt_table own
-               ON own.topology = s.topology AND own.state = s.sink AND own.txid = s.txid
-                  AND own.attempt_id = s.attempt_id
-             LEFT JOIN LATERAL (
-                  SELECT coalesce(jsonb_agg(partition ORDER BY partition), '[]') AS partitions,
-                         coalesce(jsonb_agg(digest ORDER BY partition), '[]') AS digests
-                    FROM reliability.ack
-                   WHERE topology = s.topology AND txid = s.txid AND attempt_id = s.attempt_id
-                     AND sink = s.sink) AS k ON true
-             LEFT JOIN LATERAL (
-                  SELECT coalesce(bit_xor(xor), 0) AS xor, coalesce(sum(count), 0)::bigint AS count
-                    FROM reliability.set_aside
-                   WHERE topology = s.topology AND txid = s.txid AND attempt_id = s.attempt_id
-                     AND sink = s.sink) AS x ON true
-            WHERE s.topology = a.topology AND s.txid = a.txid
-              AND s.attempt_id = a.attempt_id), '[]')
-      FROM reliability.attempt a
-      JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid
-     WHERE a.topology = p_topology AND a.txid = p_txid AND a.attempt_id = p_attempt_id;
+    SELECT b.batch_meta, b.emitted_xor, b.emitted_count, coalesce((
+           SELECT jsonb_agg(to_jsonb(s) ORDER BY s.sink) FROM reliability.sink_progress s
+            WHERE s.topology = b.topology AND s.txid = b.txid
+              AND s.attempt_id = b.attempt_id), '[]')
+      FROM reliability.attempt_batch b
+     WHERE b.topology = p_topology AND b.txid = p_txid AND b.attempt_id = p_attempt_id;
 END $$;
 
 -- Last step of the seal: the staged rows of each sink are complete and never change again.

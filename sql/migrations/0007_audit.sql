@@ -87,8 +87,9 @@ DECLARE
     v_found bigint;
 BEGIN
     UPDATE reliability.audit_result r
-       SET violations = p_violations, examples = p_examples, problem = p_problem,
-           error_code = p_error_code, audited_at = clock_timestamp()
+       SET violations = p_violations, problem = p_problem, error_code = p_error_code,
+           examples = CASE WHEN p_problem IS NULL THEN p_examples END,
+           audited_at = clock_timestamp()
       FROM unnest(p_txids, p_attempt_ids) AS audited(txid, attempt_id), reliability.audit d
      WHERE r.topology = p_topology AND r.txid = audited.txid
        AND r.attempt_id = audited.attempt_id AND r.state = p_state

@@ -80,6 +80,7 @@ CREATE INDEX difference_by_txid ON reliability.difference (topology, txid);
 -- last first commit has not passed.
 CREATE VIEW reliability.commit_position AS
 SELECT p.topology, jsonb_build_object(
+       'topology', p.topology,
        'curr_txid', p.curr_txid,
        'commit_number', p.commit_number,
        'groups_commits', p.groups_commits,
@@ -249,25 +250,19 @@ BEGIN
     UPDATE reliability.source_item SET part = refrozen_part, refrozen_part = NULL
      WHERE topology = p_topology AND txid = ANY(p_txids) AND refrozen_part <> '{}';
 
-    -- Satisfy the requests that were made before the committed attempt was granted. A parked txid
-    -- satisfies no request (C7), and a commit satisfies no dry run.
+    -- Satisfy the requests that were made before the committed attempt was granted; a commit
+    -- satisfies no dry run. All requests for a parked txid are closed as not done (C7).
     UPDATE reliability.request r
-       SET status = 'SATISFIED', ended_at = clock_timestamp()
+       SET ended_at = clock_timestamp(),
+           status = CASE WHEN a.verdict = 'PARKED' THEN 'PARKED' ELSE 'SATISFIED' END,
+           reason = CASE WHEN a.verdict = 'PARKED' THEN 'parked: ' || a.verdict_reason
+                         ELSE r.reason END
       FROM unnest(p_txids, p_attempt_ids) AS done(txid, attempt_id)
       JOIN reliability.attempt a ON a.topology = p_topology AND a.txid = done.txid
            AND a.attempt_id = done.attempt_id
-     WHERE a.verdict IS DISTINCT FROM 'PARKED'
-       AND r.topology = p_topology AND r.txid = done.txid AND r.status IN ('OPEN', 'GIVEN_UP')
-       AND (r.kind = 'COMMIT' OR r.granted_after < a.attempt_id) AND NOT r.is_dry_run;
-
-    -- Close the requests for a parked txid as not done.
-    UPDATE reliability.request r
-       SET status = 'PARKED', ended_at = clock_timestamp(), reason = 'parked: ' || a.verdict_reason
-      FROM unnest(p_txids, p_attempt_ids) AS done(txid, attempt_id)
-      JOIN reliability.attempt a ON a.topology = p_topology AND a.txid = done.txid
-           AND a.attempt_id = done.attempt_id
-     WHERE a.verdict = 'PARKED'
-       AND r.topology = p_topology AND r.txid = done.txid AND r.status IN ('OPEN', 'GIVEN_UP');
+     WHERE r.topology = p_topology AND r.txid = done.txid AND r.status IN ('OPEN', 'GIVEN_UP')
+       AND (a.verdict = 'PARKED'
+            OR (r.kind = 'COMMIT' OR r.granted_after < a.attempt_id) AND NOT r.is_dry_run);
 END $$;
 
 -- Attempts of states with a key may have tables of their own too. Of a state that keeps no

@@ -25,11 +25,6 @@ SELECT attname, true, false, 'the grants on column ' || attname
  WHERE attrelid = to_regclass(%(table)s) AND attname = ANY (%(columns)s) AND attacl IS NOT NULL
  ORDER BY name, dependent;
 
--- kept_history --
--- How long each state's contributions can be replaced; without one, for ever.
-SELECT state, keep_txids, extract(epoch FROM keep_age)::float8 / 86400 AS keep_days
-  FROM reliability.state WHERE topology = %(topology)s;
-
 -- redefine_state --
 -- Take the new definition of a state; compare the old one.
 UPDATE reliability.state

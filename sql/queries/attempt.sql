@@ -1,28 +1,43 @@
--- snapshot --
--- Everything that the coordinator's decisions need of a topology, one of its txids and a request for
--- it, in one statement.
-SELECT t.topology, t.txid, p.curr_txid, c.position, p.max_spout_pending, p.paused_reason,
+-- standing --
+-- The position of a topology: all that decides what its tasks do next. Its live attempts are few. Of the
+-- uncommitted txids, those without a frozen batch and those that a person must release; and the skipped
+-- ones. For a task: only what concerns its txid of these, its request, and what a begin has to know.
+SELECT p.topology, c.position, p.next_txid, p.max_spout_pending, p.max_replay_pending,
+       p.paused_reason AS paused,
        coalesce(p.last_granted_at + p.emit_interval > clock_timestamp(), false) AS is_throttled,
-       t.interval_start, t.interval_end, t.batch_meta IS NOT NULL AS is_frozen, t.held_reason,
-       p.max_replay_pending, k.skipped_at, k.skipped_by, k.reason AS skipped_reason,
-       b.attempt_id AS predecessor_attempt,
-       l.attempt_id AS live_attempt_id, l.status AS live_status, l.request_id AS live_request_id,
-       l.nonce::text AS live_nonce, l.sealing_task, coalesce(l.lease_until < clock_timestamp(), false) AS live_lease_expired,
-       coalesce(q.is_dry_run, false) AS live_is_dry_run,
-       coalesce(q.status = 'OPEN', false) AS live_is_wanted,
-       coalesce((SELECT jsonb_agg(jsonb_build_object('step', d.step, 'claimed_by', d.claimed_by,
-                                                     'is_done', d.status = 'DONE'))
-                   FROM reliability.attempt_step d
-                  WHERE d.topology = l.topology AND d.txid = l.txid
-                    AND d.attempt_id = l.attempt_id), '[]') AS steps,
-       ARRAY(SELECT r.txid FROM reliability.attempt r
-              WHERE r.topology = p.topology AND r.txid < p.curr_txid AND r.txid <> t.txid
-                AND r.status IN ('PROCESSING', 'SEALING') ORDER BY r.txid) AS other_replays,
+       coalesce((SELECT jsonb_agg(jsonb_build_object(
+              'txid', l.txid, 'attempt_id', l.attempt_id, 'status', l.status,
+              'request_id', l.request_id, 'nonce', l.nonce, 'sealing_task', l.sealing_task,
+              'lease_expired', coalesce(l.lease_until < clock_timestamp(), false),
+              'is_dry_run', coalesce(q.is_dry_run, false),
+              'is_wanted', coalesce(q.status = 'OPEN', false),
+              'steps', coalesce((
+                   SELECT jsonb_agg(jsonb_build_object('step', d.step, 'claimed_by', d.claimed_by,
+                                                       'is_done', d.status = 'DONE'))
+                     FROM reliability.attempt_step d
+                    WHERE d.topology = l.topology AND d.txid = l.txid
+                      AND d.attempt_id = l.attempt_id), '[]')))
+            FROM reliability.attempt l
+            LEFT JOIN reliability.request q ON q.request_id = l.request_id
+           WHERE l.topology = p.topology AND l.status IN ('PROCESSING', 'SEALING', 'PROCESSED')),
+           '[]') AS live,
+       ARRAY(SELECT t.txid FROM reliability.transaction t
+              WHERE t.topology = p.topology AND t.txid >= p.curr_txid AND t.batch_meta IS NULL
+                AND t.committed_attempt IS NULL
+                AND t.txid = coalesce(%(txid)s::bigint, t.txid)) AS unfrozen,
+       coalesce((SELECT jsonb_object_agg(t.txid, t.held_reason) FROM reliability.transaction t
+                  WHERE t.topology = p.topology AND t.txid >= p.curr_txid
+                    AND t.held_reason IS NOT NULL AND t.committed_attempt IS NULL
+                    AND t.txid = coalesce(%(txid)s::bigint, t.txid)), '{}') AS held,
+       ARRAY(SELECT s.txid FROM reliability.skip s
+              WHERE s.topology = p.topology AND s.ended_at IS NULL
+                AND s.txid = coalesce(%(txid)s::bigint, s.txid)) AS skipped,
        (SELECT jsonb_build_object('request_id', r.request_id, 'number', r.number, 'kind', r.kind,
                'status', r.status, 'granted_after', r.granted_after,
                'reason', coalesce(r.reason, ''), 'is_dry_run', r.is_dry_run,
                'dag_id', r.dag_id, 'run_id', r.run_id)
           FROM reliability.request r WHERE r.request_id = %(request_id)s) AS request,
+       t.interval_start, t.interval_end,
        (SELECT max(n.attempt_id) FROM reliability.attempt n
          WHERE n.topology = t.topology AND n.txid = t.txid) AS newest_attempt,
        coalesce((SELECT jsonb_object_agg(d.state, d.definition_digest) FROM reliability.state d
@@ -31,27 +46,20 @@ SELECT t.topology, t.txid, p.curr_txid, c.position, p.max_spout_pending, p.pause
                 WHERE x.topology = p.topology AND x.ended_at IS NULL) AS has_exclusions
   FROM reliability.topology p
   JOIN reliability.commit_position c ON c.topology = p.topology
-  JOIN reliability.transaction t ON t.topology = p.topology AND t.txid = %(txid)s
-  LEFT JOIN reliability.attempt l ON l.topology = t.topology AND l.txid = t.txid
-        AND l.status IN ('PROCESSING', 'SEALING', 'PROCESSED')
-  LEFT JOIN reliability.request q ON q.request_id = l.request_id
-  LEFT JOIN reliability.skip k ON k.topology = t.topology AND k.txid = t.txid AND k.ended_at IS NULL
-  LEFT JOIN reliability.attempt b ON b.topology = t.topology AND b.txid = t.txid - 1
-        AND (b.txid < p.curr_txid AND b.status = 'COMMITTED'
-             OR b.txid >= p.curr_txid AND b.status IN ('PROCESSING', 'SEALING', 'PROCESSED'))
+  LEFT JOIN reliability.transaction t ON t.topology = p.topology AND t.txid = %(txid)s
  WHERE p.topology = %(topology)s;
 
 -- fence_live_attempt --
 -- Before a newer attempt is granted: nothing that an older one does can count any more (G4). A
--- PROCESSED attempt is never fenced, unless it is a dry run's and no longer wanted.
+-- PROCESSED attempt is never fenced, unless it is a dry run's and no longer wanted, or a person parks,
+-- skips or unskips the txid.
 UPDATE reliability.attempt
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'ATTEMPT_FENCED', reason = %(reason)s
  WHERE topology = %(topology)s AND txid = %(txid)s
    AND (status IN ('PROCESSING', 'SEALING')
-        OR status = 'PROCESSED' AND request_id IN (
-           SELECT request_id FROM reliability.request WHERE is_dry_run AND status <> 'OPEN'))
-RETURNING attempt_id;
+        OR status = 'PROCESSED' AND (%(even_processed)s OR request_id IN (
+           SELECT request_id FROM reliability.request WHERE is_dry_run AND status <> 'OPEN')));
 
 -- hold_predecessor --
 -- Lock the attempt from which a batch starts, so that it cannot end meanwhile; no row: it has
@@ -62,30 +70,32 @@ SELECT attempt_id FROM reliability.attempt
 
 -- grant_attempt --
 -- Grant the next attempt id, which was never used before; durable before anything runs. An id that was
--- used violates the primary key.
+-- used violates the primary key. With a verdict it is empty, and reads no batch.
 INSERT INTO reliability.attempt (topology, txid, attempt_id, nonce, request_id, lease, lease_until,
-       batch_meta, emitted_xor, emitted_count, predecessor_attempt, as_refrozen, batch_digest)
+       verdict, verdict_reason, batch_meta, emitted_xor, emitted_count, predecessor_attempt,
+       as_refrozen, batch_digest)
 SELECT %(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(request_id)s,
        %(lease)s * interval '1 second', clock_timestamp() + %(submit_lease)s * interval '1 second',
+       %(verdict)s, %(verdict_reason)s,
        %(batch_meta)s, %(emitted_xor)s, %(emitted_count)s, %(predecessor_attempt)s, %(as_refrozen)s,
-       encode(sha256(convert_to(coalesce(%(batch_meta)s::jsonb, (
+       CASE WHEN %(verdict)s IS NULL THEN encode(sha256(convert_to(coalesce(
+              %(batch_meta)s::jsonb, (
               SELECT t.batch_meta FROM reliability.transaction t
-               WHERE t.topology = %(topology)s AND t.txid = %(txid)s))::text, 'UTF8')), 'hex');
+               WHERE t.topology = %(topology)s AND t.txid = %(txid)s))::text, 'UTF8')), 'hex') END;
 
 -- record_grant --
 -- The emission throttle counts from this time.
 UPDATE reliability.topology SET last_granted_at = clock_timestamp()
  WHERE topology = %(topology)s;
 
--- check_rights --
--- Raise unless this role may stage and commit what it begins: it would find out after Spark has run.
-SELECT reliability.check_rights(%(schemas)s::text[], %(tables)s::text[], %(rights)s::text[]);
-
 -- open_sinks --
--- Storm's ack init, one per sink: ack_val starts as the XOR of all emitted rows.
-INSERT INTO reliability.sink (topology, txid, attempt_id, step, sink, ack_val, unacked)
+-- Storm's ack init, one per sink: ack_val starts as the XOR of all emitted rows. Those of an empty
+-- attempt have nothing to ack.
+INSERT INTO reliability.sink (topology, txid, attempt_id, step, sink, ack_val, unacked, partitions)
 SELECT t.topology, t.txid, a.attempt_id, s.step, s.sink,
-       coalesce(a.emitted_xor, t.emitted_xor), coalesce(a.emitted_count, t.emitted_count)
+       CASE WHEN a.verdict IS NULL THEN coalesce(a.emitted_xor, t.emitted_xor) ELSE 0 END,
+       CASE WHEN a.verdict IS NULL THEN coalesce(a.emitted_count, t.emitted_count) ELSE 0 END,
+       CASE WHEN a.verdict IS NOT NULL THEN 0 END
   FROM reliability.transaction t
   JOIN reliability.attempt a ON a.topology = t.topology AND a.txid = t.txid
        AND a.attempt_id = %(attempt_id)s,
@@ -99,12 +109,6 @@ INSERT INTO reliability.attempt_step (topology, txid, attempt_id, step)
 SELECT %(topology)s, %(txid)s, %(attempt_id)s, unnest(%(steps)s::text[])
 RETURNING step;
 
--- claim_step --
--- Claim a step that no task has claimed, in an attempt of the task's own request; no row: it cannot be
--- claimed any more.
-SELECT reliability.claim_step(%(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(request_id)s,
-       %(step)s, %(task)s, %(submit_lease)s);
-
 -- record_code --
 -- Record code before the step that refers to it; a topology has few versions, however many
 -- attempts.
@@ -115,7 +119,7 @@ INSERT INTO reliability.code (digest, contents) VALUES (%(digest)s, %(contents)s
 -- The driver's first message: from here on the lease is renewed by progress.
 UPDATE reliability.attempt_step d
    SET started_at = clock_timestamp(),
-       driver_host = %(driver_host)s, driver_pid = %(driver_pid)s, python_pid = %(python_pid)s,
+       driver_host = %(host)s, driver_pid = %(jvm_pid)s, python_pid = %(python_pid)s,
        application_id = %(application_id)s, ui_url = %(ui_url)s,
        code_digest = %(code_digest)s
   FROM reliability.attempt a
@@ -141,14 +145,6 @@ UPDATE reliability.attempt a SET lease_until = reliability.renewed_lease(a)
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
    AND nonce = %(nonce)s AND status IN ('PROCESSING', 'SEALING')
 RETURNING attempt_id;
-
--- declare_partitions --
--- Record how many partitions the finished write action of a sink had, and what was set aside on the way
--- to it; a second declaration finds no row. Returns what the sink lacks of what was emitted; its xor is
--- Storm's ack_val.
-SELECT ack_val, unacked FROM reliability.declare_partitions(%(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(sink)s,
-       %(partitions)s, %(kinds)s::text[], %(reasons)s::text[], %(xors)s::bigint[],
-       %(counts)s::bigint[]);
 
 -- quarantine_rows --
 -- Store rows that a step of a PROCESSING attempt has put into the quarantine, in their order.
@@ -177,11 +173,6 @@ SELECT kind, reason, xor, count FROM reliability.set_aside
 DELETE FROM reliability.quarantined_row
  WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s;
 
--- acknowledge --
--- Fence, then ack; the caller sends it in one round trip with COMMIT.
-SELECT reliability.acknowledge(%(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(sink)s,
-       %(partition)s, %(write_id)s, %(xor)s, %(count)s, %(rows)s, %(digest)s);
-
 -- existing_ack --
 -- The write id of a partition's ack, if it has acked.
 SELECT write_id::text AS write_id FROM reliability.ack
@@ -190,33 +181,9 @@ SELECT write_id::text AS write_id FROM reliability.ack
 
 -- sinks --
 -- The acker's record of each sink of an attempt: ack_val, and which partitions have acked.
-SELECT s.sink, s.step, s.partitions, s.ack_val, s.unacked,
-       (SELECT coalesce(bit_xor(x.xor), 0) FROM reliability.set_aside x
-         WHERE x.topology = s.topology AND x.txid = s.txid AND x.attempt_id = s.attempt_id
-           AND x.sink = s.sink) AS aside_xor,
-       (SELECT coalesce(sum(x.count), 0)::bigint FROM reliability.set_aside x
-         WHERE x.topology = s.topology AND x.txid = s.txid AND x.attempt_id = s.attempt_id
-           AND x.sink = s.sink) AS aside_count,
-       coalesce(array_agg(k.partition ORDER BY k.partition) FILTER (WHERE k.partition IS NOT NULL),
-                '{}') AS acked_partitions
-  FROM reliability.sink s
-  LEFT JOIN reliability.ack k ON k.topology = s.topology AND k.txid = s.txid
-        AND k.attempt_id = s.attempt_id AND k.sink = s.sink
- WHERE s.topology = %(topology)s AND s.txid = %(txid)s AND s.attempt_id = %(attempt_id)s
- GROUP BY s.topology, s.txid, s.attempt_id, s.sink
- ORDER BY s.sink;
-
--- begin_seal --
--- First step of the seal: from now on nothing acks. Returns the batch, and of each sink what has acked
--- and its table, if it has one of its own; no row: the attempt is no longer PROCESSING.
-SELECT batch_meta, emitted_xor, emitted_count, sinks
-  FROM reliability.begin_seal(%(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(task)s);
-
--- end_seal --
--- Last step of the seal: record the number and digest of each sink's staged rows, which are complete and
--- never change again. Raises if the attempt was ended.
-SELECT reliability.end_seal(%(topology)s, %(txid)s, %(attempt_id)s, %(nonce)s, %(sinks)s::text[],
-       %(rows)s::bigint[], %(digests)s::text[]);
+SELECT * FROM reliability.sink_progress
+ WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
+ ORDER BY sink;
 
 -- end_attempt --
 -- Fail or fence one unsealed attempt, never a PROCESSED or committed one (A8).
@@ -270,12 +237,9 @@ WITH RECURSIVE falling AS (
 SELECT txid, attempt_id FROM falling ORDER BY txid;
 
 -- batch_meta_of_attempt --
--- What an attempt reads: its own batch with an opaque spout until the commit, otherwise the txid's.
-SELECT coalesce(a.batch_meta, t.batch_meta) AS batch_meta,
-       coalesce(a.emitted_xor, t.emitted_xor) AS emitted_xor,
-       coalesce(a.emitted_count, t.emitted_count) AS emitted_count
-  FROM reliability.attempt a
-  JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid
+-- What an attempt reads.
+SELECT b.batch_meta, b.emitted_xor, b.emitted_count
+  FROM reliability.attempt a JOIN reliability.attempt_batch b USING (topology, txid, attempt_id)
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
    AND a.nonce = %(nonce)s;
 
@@ -312,6 +276,17 @@ SELECT a.batch_meta, a.emitted_xor, a.emitted_count
 -- Whether the batch of a txid is frozen.
 SELECT batch_meta IS NOT NULL AS is_frozen FROM reliability.transaction
  WHERE topology = %(topology)s AND txid = %(txid)s;
+
+-- predecessor --
+-- The data interval of a txid whose batch is not frozen, and the attempt from which it starts: the
+-- committed or the live one of the txid before.
+SELECT t.interval_start, t.interval_end, b.attempt_id AS predecessor_attempt
+  FROM reliability.topology p
+  JOIN reliability.transaction t ON t.topology = p.topology AND t.txid = %(txid)s
+  LEFT JOIN reliability.attempt b ON b.topology = t.topology AND b.txid = t.txid - 1
+        AND (b.txid < p.curr_txid AND b.status = 'COMMITTED'
+             OR b.txid >= p.curr_txid AND b.status IN ('PROCESSING', 'SEALING', 'PROCESSED'))
+ WHERE p.topology = %(topology)s AND t.batch_meta IS NULL;
 
 -- freeze_batch --
 -- Make the attempt's own batch the txid's, if it starts where the committed batch before it ended.

@@ -67,11 +67,6 @@ SELECT table_id FROM reliability.attempt_table
  WHERE topology = %(topology)s AND (%(state)s::text IS NULL OR state = %(state)s)
  ORDER BY table_id;
 
--- drop_attempt_table --
--- Drop an attempt's table and forget it, if it has one.
-SELECT reliability.drop_attempt_table(
-           %(topology)s, %(state)s, %(txid)s, %(attempt_id)s);
-
 -- forget_attempt_table --
 -- Forget a table that is dropped.
 DELETE FROM reliability.attempt_table WHERE table_id = %(table_id)s;

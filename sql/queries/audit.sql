@@ -1,8 +1,3 @@
--- find_violations --
--- Run an audit's query: the number of its rows and three of them, or why it failed.
-SELECT violations, examples, problem, error_code
-  FROM reliability.find_violations(%(query)s);
-
 -- limit_statements --
 -- Set how long a statement of this transaction may take; 0 is no limit.
 SELECT set_config('statement_timeout', %(seconds)s || 's', true);
@@ -30,13 +25,6 @@ SELECT a.topology, a.txid, a.attempt_id, s.state, s.digest, s.violations,
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
    AND a.nonce = %(nonce)s AND a.status = 'SEALING'
 RETURNING state;
-
--- record_audit --
--- Record what an audit of a table has found for the attempts that commit together; raises unless all
--- of them have it.
-SELECT reliability.record_audit(%(topology)s, %(txids)s::bigint[], %(attempt_ids)s::integer[],
-       %(state)s, %(name)s, %(violations)s, %(examples)s::text[], %(problem)s,
-       %(error_code)s);
 
 -- audits_of_attempt --
 -- The audits of an attempt, and what they have found.

@@ -12,10 +12,6 @@ UPDATE reliability.checkpoint
    AND commit_number = %(old_commit_number)s AND epoch = %(old_epoch)s
 RETURNING epoch;
 
--- advance_checkpoint --
--- With one database: the checkpoint follows the commit numbers that the same transaction takes.
-SELECT reliability.advance_checkpoint(%(topology)s, %(commit_number)s, %(changes)s);
-
 -- enter_epoch --
 -- Tell a participant the epoch of a driver; from now on it refuses smaller epochs.
 UPDATE reliability.checkpoint SET epoch = %(epoch)s, changed_at = clock_timestamp()
@@ -45,8 +41,9 @@ SELECT changed_at < clock_timestamp() - %(seconds)s * interval '1 second' AS is_
 SET CONSTRAINTS ALL IMMEDIATE;
 
 -- participants --
--- The participants of a topology.
-SELECT database FROM reliability.participant WHERE topology = %(topology)s ORDER BY database;
+-- The participants of a topology, or of all.
+SELECT DISTINCT database FROM reliability.participant
+ WHERE topology = coalesce(%(topology)s, topology) ORDER BY database;
 
 -- drop_other_participants --
 -- Before the first emission the definition may still change, or be mistyped.
@@ -82,18 +79,15 @@ SELECT topology_id::text AS topology_id, participant FROM reliability.topology
 -- An attempt and its txid for the participants, without what only the coordinator uses: the
 -- request, and the batch that an opaque spout freezes. Here the txid has the batch of its last
 -- attempt.
-SELECT coalesce(a.batch_meta, t.batch_meta) AS batch_meta,
-       coalesce(a.emitted_xor, t.emitted_xor) AS emitted_xor,
-       coalesce(a.emitted_count, t.emitted_count) AS emitted_count, t.verdict,
+SELECT b.batch_meta, b.emitted_xor, b.emitted_count, t.verdict,
        (to_jsonb(t) - '{committed_attempt,commit_number,committed_at}'::text[]
-        || jsonb_build_object('batch_meta', coalesce(a.batch_meta, t.batch_meta),
-                              'emitted_xor', coalesce(a.emitted_xor, t.emitted_xor),
-                              'emitted_count', coalesce(a.emitted_count, t.emitted_count))
-       )::text AS transaction_row,
+        || jsonb_build_object('batch_meta', b.batch_meta, 'emitted_xor', b.emitted_xor,
+                              'emitted_count', b.emitted_count))::text AS transaction_row,
        (to_jsonb(a) - '{request_id,batch_meta,emitted_xor,emitted_count,predecessor_attempt}'::text[]
        )::text AS attempt_row
   FROM reliability.attempt a
-  JOIN reliability.transaction t ON t.topology = a.topology AND t.txid = a.txid
+  JOIN reliability.attempt_batch b USING (topology, txid, attempt_id)
+  JOIN reliability.transaction t USING (topology, txid)
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s AND a.attempt_id = %(attempt_id)s
    AND a.nonce = %(nonce)s AND a.status = 'PROCESSING';
 
@@ -118,27 +112,9 @@ UPDATE reliability.topology SET next_txid = greatest(next_txid, %(txid)s + 1)
  WHERE topology = %(topology)s AND participant IS NOT NULL
 RETURNING next_txid;
 
--- fence_lower_attempts --
--- In a participant, also fence PROCESSED attempts: the coordinator's ledger has already ended them.
-UPDATE reliability.attempt
-   SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
-       reason_code = 'ATTEMPT_FENCED', reason = 'a newer attempt was granted'
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id < %(attempt_id)s
-   AND status IN ('PROCESSING', 'SEALING', 'PROCESSED')
-RETURNING attempt_id;
-
 -- mirror_attempt --
 -- Insert the mirror of an attempt in a participant, whose ledger may have been migrated first.
 INSERT INTO reliability.attempt
 SELECT m.* FROM jsonb_populate_record(NULL::reliability.attempt,
        '{"as_refrozen": false}' || %(attempt_row)s::jsonb) AS m
-RETURNING attempt_id;
-
--- fence_ended_attempt --
--- In a participant: fence an attempt that the coordinator's ledger has ended.
-UPDATE reliability.attempt
-   SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
-       reason_code = 'ATTEMPT_FENCED', reason = 'it was ended in the ledger of its topology'
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
-   AND status IN ('PROCESSING', 'SEALING', 'PROCESSED')
 RETURNING attempt_id;

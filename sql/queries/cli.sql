@@ -76,18 +76,16 @@ SELECT t.held_reason AS reason, count(*) AS count,
 
 -- parked_txids --
 -- Txids that have committed as empty and wait for a replay to process them: parked, or unskipped.
-SELECT coalesce(u.ended_reason, a.verdict_reason) AS reason, count(*) AS count,
-       range_agg(int8range(a.txid, a.txid, '[]'))::text AS txids,
+SELECT coalesce(u.ended_reason, p.verdict_reason) AS reason, count(*) AS count,
+       range_agg(int8range(p.txid, p.txid, '[]'))::text AS txids,
        u.ended_reason IS NOT NULL AS is_unskipped
-  FROM reliability.attempt a
+  FROM reliability.parked_transaction p
   LEFT JOIN LATERAL (
        SELECT k.ended_reason FROM reliability.skip k
-        WHERE k.topology = a.topology AND k.txid = a.txid AND a.verdict = 'SKIPPED'
+        WHERE k.topology = p.topology AND k.txid = p.txid AND p.verdict = 'SKIPPED'
         ORDER BY k.skipped_at DESC LIMIT 1) AS u ON true
- WHERE a.topology = %(topology)s AND a.status = 'COMMITTED' AND a.verdict IS NOT NULL
-   AND NOT EXISTS (SELECT FROM reliability.skip k
-                    WHERE k.topology = a.topology AND k.txid = a.txid AND k.ended_at IS NULL)
- GROUP BY 1, 4 ORDER BY min(a.txid);
+ WHERE p.topology = %(topology)s
+ GROUP BY 1, 4 ORDER BY min(p.txid);
 
 -- skipped_txids --
 -- Txids that are skipped for good.
@@ -104,23 +102,10 @@ SELECT item, reason, excluded_at, excluded_by FROM reliability.exclusion
 
 -- items_to_replay --
 -- Items that a committed txid has counted although they are excluded, or has not counted although they
--- are included again: its attempt was granted before that.
+-- are included again.
 SELECT item, is_excluded, range_agg(int8range(txid, txid, '[]'))::text AS txids
-  FROM (SELECT s.item, t.txid,
-               EXISTS (SELECT FROM reliability.exclusion e
-                        WHERE e.topology = s.topology AND e.item = s.item AND e.ended_at IS NULL)
-               AS is_excluded,
-               EXISTS (SELECT FROM reliability.exclusion e
-                        WHERE e.topology = s.topology AND e.item = s.item
-                          AND a.granted_at >= e.excluded_at
-                          AND (e.ended_at IS NULL OR a.granted_at < e.ended_at)) AS is_left_out
-          FROM (SELECT DISTINCT topology, item FROM reliability.exclusion
-                 WHERE topology = %(topology)s) AS known
-          JOIN reliability.source_item s USING (topology, item)
-          JOIN reliability.transaction t USING (topology, txid)
-          JOIN reliability.attempt a ON a.topology = t.topology AND a.txid = t.txid
-               AND a.attempt_id = t.committed_attempt AND a.verdict IS NULL) AS each
- WHERE is_excluded <> is_left_out
+  FROM reliability.excluded_item
+ WHERE topology = %(topology)s AND is_excluded <> is_left_out
  GROUP BY item, is_excluded ORDER BY item;
 
 -- skips_of_txid --
@@ -142,7 +127,8 @@ SELECT topology, module, spout_kind, max_spout_pending, max_replay_pending, curr
 
 -- state_details --
 -- The definition, position and horizon of each state in this database.
-SELECT state, definition, commit_number, keep_txids, keep_age, compacted_through
+SELECT state, definition, commit_number, keep_txids, keep_age,
+       extract(epoch FROM keep_age)::float8 / 86400 AS keep_days, compacted_through
   FROM reliability.state WHERE topology = %(topology)s ORDER BY state;
 
 -- transaction_details --
@@ -174,6 +160,11 @@ SELECT a.attempt_id, a.status, a.reason_code, a.reason, a.verdict, a.verdict_rea
  WHERE a.topology = %(topology)s AND a.txid = %(txid)s
  ORDER BY a.attempt_id;
 
+-- events_of_txid --
+-- The status changes of the attempts at a txid, in order.
+SELECT attempt_id, status, reason_code, reason, happened_at FROM reliability.attempt_event
+ WHERE topology = %(topology)s AND txid = %(txid)s ORDER BY event_id;
+
 -- changes_of_txid --
 -- Every change of the states that involved a txid. A rollback involves all later txids, a repair all
 -- that had committed.
@@ -192,20 +183,13 @@ SELECT refrozen_at, reason, batch_meta AS items_until_then FROM reliability.refr
  WHERE topology = %(topology)s AND txid = %(txid)s ORDER BY refrozen_at;
 
 -- differences_of_txid --
--- What the attempts at a txid changed in the rows of each state.
+-- What the attempts at a txid, and some rollbacks and repairs, changed in the rows of each state.
 SELECT attempt_id, commit_number, state, rows_added, rows_changed, rows_removed, moved, by_hand,
        recorded_at
   FROM reliability.difference
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id IS NOT NULL
- ORDER BY difference_id;
-
--- differences_of_changes --
--- What rollbacks and repairs changed in the rows of each state.
-SELECT attempt_id, commit_number, state, rows_added, rows_changed, rows_removed, moved, by_hand,
-       recorded_at
-  FROM reliability.difference
- WHERE topology = %(topology)s AND commit_number = ANY(%(commit_numbers)s::bigint[])
-   AND attempt_id IS NULL
+ WHERE topology = %(topology)s
+   AND (txid = %(txid)s AND attempt_id IS NOT NULL
+        OR commit_number = ANY(%(commit_numbers)s::bigint[]) AND attempt_id IS NULL)
  ORDER BY difference_id;
 
 -- lag --
@@ -260,16 +244,12 @@ CREATE TABLE IF NOT EXISTS {table} (
 -- Copy different rows from a CSV file into that table.
 COPY {table} (topology, txid, state, change, row) FROM STDIN (FORMAT csv, ENCODING 'UTF8');
 
--- dags_of_topologies --
--- The DAGs of the topologies: those of their requests, and those with a topology's name.
-SELECT topology AS dag_id FROM reliability.topology WHERE participant IS NULL
- UNION SELECT dag_id FROM reliability.request
- ORDER BY dag_id;
-
 -- dags_of_topology --
--- The DAGs whose runs have requested txids of a topology, and the one with its name.
-SELECT %(topology)s AS dag_id
- UNION SELECT dag_id FROM reliability.request WHERE topology = %(topology)s
+-- The DAGs whose runs have requested txids of a topology, or of any, and those with its name.
+SELECT topology AS dag_id FROM reliability.topology
+ WHERE participant IS NULL AND topology = coalesce(%(topology)s, topology)
+ UNION
+SELECT dag_id FROM reliability.request WHERE topology = coalesce(%(topology)s, topology)
  ORDER BY dag_id;
 
 -- undone_of_dag --
@@ -305,13 +285,6 @@ SELECT r.run_id,
        SELECT NOT is_done AND (r.status IN ('CLOSED', 'GIVEN_UP') OR is_silent)
               AND t.held_reason IS NULL AS is_undone) AS u
  GROUP BY r.run_id;
-
--- uncommitted_intervals --
--- Those of some txids that have not committed, with their intervals.
-SELECT txid, interval_start, interval_end
-  FROM reliability.transaction
- WHERE topology = %(topology)s AND txid = ANY(%(txids)s) AND committed_attempt IS NULL
- ORDER BY txid;
 
 -- waiting_runs --
 -- The runs that only wait behind an older txid of a topology, the last ones first.
@@ -360,10 +333,6 @@ SELECT current_setting('server_version_num')::integer AS version_number,
        current_setting('synchronous_commit') AS synchronous_commit,
        current_setting('server_encoding') AS encoding,
        current_user AS role, current_database() AS database, clock_timestamp() AS now;
-
--- databases_of_topologies --
--- The databases of all participants.
-SELECT DISTINCT database FROM reliability.participant ORDER BY database;
 
 -- left_behind --
 -- What a sweep would have found by now; housekeeping sweeps every minute.

@@ -26,10 +26,6 @@ SELECT EXISTS (SELECT FROM reliability.attempt
 -- All that decides what commits next.
 SELECT position FROM reliability.commit_position WHERE topology = %(topology)s;
 
--- advance_state --
--- A state takes its next commit numbers, from %(commit_number)s on (C3).
-SELECT reliability.advance_state(%(topology)s, %(state)s, %(commit_number)s, %(changes)s);
-
 -- staged_rows --
 -- How many rows an attempt has staged for a state.
 SELECT staged_rows FROM reliability.sink
@@ -91,15 +87,6 @@ UPDATE reliability.attempt SET status = 'REPLACED', ended_at = clock_timestamp()
    AND status = 'COMMITTED'
 RETURNING attempt_id;
 
--- move_pointers --
--- Mark attempts as committed, point their txids to them, take the next commit numbers and log them.
-SELECT reliability.move_pointers(%(topology)s, %(commit_number)s, %(txids)s::bigint[],
-       %(attempt_ids)s::integer[], %(nonces)s::uuid[], %(replaced_attempt)s);
-
--- finish_requests --
--- Satisfy or close the requests for txids that commit; free what their batches have given up.
-SELECT reliability.finish_requests(%(topology)s, %(txids)s::bigint[], %(attempt_ids)s::integer[]);
-
 -- refuse_attempt --
 -- The data refused the commit: the next request begins another attempt.
 UPDATE reliability.attempt
@@ -131,15 +118,12 @@ UPDATE reliability.transaction
  WHERE topology = %(topology)s AND txid > %(txid)s AND committed_attempt IS NOT NULL;
 
 -- drop_commit_numbers --
--- Skip the numbers of decided changes that could not be committed everywhere and are missing here
--- (C6).
+-- Skip the numbers of decided changes that could not be committed everywhere and are missing here (C6).
+WITH states AS (
+       UPDATE reliability.state SET commit_number = %(commit_number)s - 1
+        WHERE topology = %(topology)s AND commit_number < %(commit_number)s - 1
+          AND commit_number >= %(commit_number)s - 1 - %(dropped)s)
 UPDATE reliability.topology SET commit_number = %(commit_number)s - 1
- WHERE topology = %(topology)s AND commit_number < %(commit_number)s - 1
-   AND commit_number >= %(commit_number)s - 1 - %(dropped)s;
-
--- drop_commit_numbers_of_states --
--- Skip the same commit numbers in each state.
-UPDATE reliability.state SET commit_number = %(commit_number)s - 1
  WHERE topology = %(topology)s AND commit_number < %(commit_number)s - 1
    AND commit_number >= %(commit_number)s - 1 - %(dropped)s;
 

@@ -47,8 +47,8 @@ RETURNING txid;
 
 -- skips_of_txids --
 -- Which of these txids are skipped, by whom, when and why.
-SELECT k.topology, k.txid, k.skipped_at, k.skipped_by, k.reason AS skipped_reason,
-       t.interval_start, t.interval_end
+SELECT k.topology, k.txid, k.skipped_at AS at, k.skipped_by AS by, k.reason, t.interval_start,
+       t.interval_end
   FROM reliability.skip k JOIN reliability.transaction t USING (topology, txid)
  WHERE k.topology = %(topology)s AND k.txid = ANY(%(txids)s::bigint[]) AND k.ended_at IS NULL
  ORDER BY k.txid;
@@ -85,12 +85,8 @@ SELECT t.txid, t.dag_id, t.run_id, t.interval_start, t.interval_end,
        t.committed_attempt IS NOT NULL AS has_committed,
        EXISTS (SELECT FROM reliability.skip k WHERE k.topology = t.topology AND k.txid = t.txid
                   AND k.ended_at IS NULL) AS is_skipped,
-       EXISTS (SELECT FROM reliability.attempt a JOIN reliability.exclusion e
-                   ON e.topology = a.topology AND e.item = s.item
-                WHERE a.topology = t.topology AND a.txid = t.txid
-                  AND a.attempt_id = t.committed_attempt AND a.verdict IS NULL
-                  AND a.granted_at >= e.excluded_at
-                  AND (e.ended_at IS NULL OR a.granted_at < e.ended_at)) AS is_left_out
+       EXISTS (SELECT FROM reliability.excluded_item x WHERE x.topology = s.topology
+                  AND x.item = s.item AND x.txid = s.txid AND x.is_left_out) AS is_left_out
   FROM reliability.source_item s JOIN reliability.transaction t USING (topology, txid)
  WHERE s.topology = %(topology)s AND s.item = %(item)s
  ORDER BY t.txid;
@@ -116,31 +112,18 @@ UPDATE reliability.exclusion
  WHERE topology = %(topology)s AND item = %(item)s AND ended_at IS NULL
 RETURNING item;
 
--- fence_for_empty --
--- Fence the live attempt at a parked or skipped txid, even if it is PROCESSED.
-UPDATE reliability.attempt
-   SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
-       reason_code = 'ATTEMPT_FENCED', reason = %(reason)s
- WHERE topology = %(topology)s AND txid = %(txid)s
-   AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');
-
--- grant_empty_attempt --
--- Grant an attempt that belongs to no request. If an opaque spout's txid has no batch yet, it takes
--- the last one that was cut for it after the committed batch of the previous txid, which may have
--- been rolled back since: the batch that it ended with is the same. If there is none, it takes an
--- empty one. A replay reads it, and the next txid follows it. No row: the previous txid has not
+-- batch_of_empty_attempt --
+-- What the grant of an empty attempt has to know: the newest attempt, and, if an opaque spout's txid has
+-- no batch yet, the last one that was cut for it after the committed batch of the previous txid, which
+-- may have been rolled back since: the batch that it ended with is the same. If there is none, it takes
+-- an empty one. A replay reads it, and the next txid follows it. No row: the previous txid has not
 -- committed, so it is not settled where this one starts.
-INSERT INTO reliability.attempt (topology, txid, attempt_id, lease, lease_until, verdict,
-       verdict_reason, batch_meta, emitted_xor, emitted_count, predecessor_attempt)
-SELECT t.topology, t.txid,
-       (SELECT coalesce(max(a.attempt_id), -1) + 1 FROM reliability.attempt a
-         WHERE a.topology = t.topology AND a.txid = t.txid),
-       interval '10 minutes', clock_timestamp() + interval '10 minutes', %(verdict)s,
-       %(verdict_reason)s,
-       CASE WHEN t.batch_meta IS NULL THEN coalesce(cut.batch_meta, '[]') END,
-       CASE WHEN t.batch_meta IS NULL THEN coalesce(cut.emitted_xor, 0) END,
-       CASE WHEN t.batch_meta IS NULL THEN coalesce(cut.emitted_count, 0) END,
-       CASE WHEN t.batch_meta IS NULL THEN before.committed_attempt END
+SELECT (SELECT max(a.attempt_id) FROM reliability.attempt a
+         WHERE a.topology = t.topology AND a.txid = t.txid) AS newest_attempt,
+       CASE WHEN t.batch_meta IS NULL THEN coalesce(cut.batch_meta, '[]') END::text AS batch_meta,
+       CASE WHEN t.batch_meta IS NULL THEN coalesce(cut.emitted_xor, 0) END AS emitted_xor,
+       CASE WHEN t.batch_meta IS NULL THEN coalesce(cut.emitted_count, 0) END AS emitted_count,
+       CASE WHEN t.batch_meta IS NULL THEN before.committed_attempt END AS predecessor_attempt
   FROM reliability.transaction t
   LEFT JOIN reliability.transaction before
          ON before.topology = t.topology AND before.txid = t.txid - 1
@@ -154,24 +137,7 @@ SELECT t.topology, t.txid,
                   AND b.status IN ('COMMITTED', 'REPLACED', 'ROLLED_BACK')))
         ORDER BY a.attempt_id DESC LIMIT 1) AS cut ON true
  WHERE t.topology = %(topology)s AND t.txid = %(txid)s
-   AND (t.batch_meta IS NOT NULL OR t.txid = 1 OR before.committed_attempt IS NOT NULL)
-RETURNING attempt_id, nonce::text AS nonce;
-
--- open_empty_sinks --
--- Open sinks with nothing emitted and nothing staged, for every state of this database.
-INSERT INTO reliability.sink (topology, txid, attempt_id, step, sink, ack_val, unacked,
-       partitions, staged_rows)
-SELECT topology, %(txid)s, %(attempt_id)s, %(step)s, state, 0, 0, 0, 0
-  FROM reliability.state WHERE topology = %(topology)s
-RETURNING sink;
-
--- process_empty_attempt --
--- Mark an empty attempt as PROCESSED at once.
-UPDATE reliability.attempt
-   SET status = 'PROCESSED', lease_until = NULL, processed_at = clock_timestamp()
- WHERE topology = %(topology)s AND txid = %(txid)s AND attempt_id = %(attempt_id)s
-   AND nonce = %(nonce)s AND status = 'PROCESSING' AND verdict IS NOT NULL
-RETURNING attempt_id;
+   AND (t.batch_meta IS NOT NULL OR t.txid = 1 OR before.committed_attempt IS NOT NULL);
 
 -- dry_run_attempt --
 -- The PROCESSED attempt of a dry run, and what a real commit of it would replace.

@@ -34,14 +34,12 @@ SELECT EXISTS (
 SELECT count(*) > 0 AND bool_and(
        EXISTS (SELECT FROM reliability.skip k WHERE k.topology = t.topology AND k.txid = t.txid
                   AND k.ended_at IS NULL)
-       OR EXISTS (SELECT FROM reliability.source_item s
-                   WHERE s.topology = t.topology AND s.txid = t.txid)
-          AND NOT EXISTS (
-              SELECT FROM reliability.source_item s
-               WHERE s.topology = t.topology AND s.txid = t.txid AND NOT EXISTS (
-                     SELECT FROM reliability.exclusion e
-                      WHERE e.topology = s.topology AND e.item = s.item AND e.ended_at IS NULL)
-              )) AS are_left_out
+       OR coalesce((
+          SELECT bool_and(EXISTS (SELECT FROM reliability.exclusion e
+                                   WHERE e.topology = s.topology AND e.item = s.item
+                                     AND e.ended_at IS NULL))
+            FROM reliability.source_item s WHERE s.topology = t.topology AND s.txid = t.txid),
+          false)) AS are_left_out
   FROM reliability.transaction t
  WHERE t.topology = %(topology)s AND t.txid = ANY(%(txids)s::bigint[]);
 
@@ -60,16 +58,15 @@ SELECT DISTINCT interval_start, interval_end, run_id FROM reliability.transactio
        SELECT max(interval_start) FROM reliability.transaction
         WHERE topology = %(topology)s AND interval_start < %(interval_start)s), '-infinity');
 
--- txids_of_interval --
--- The txids of a data interval.
+-- earlier_txids --
+-- The txids that a run has requested, and those of its data interval.
+SELECT txid FROM reliability.request
+ WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s
+ UNION
 SELECT txid FROM reliability.transaction
  WHERE topology = %(topology)s
-   AND interval_start = %(interval_start)s AND interval_end = %(interval_end)s;
-
--- txids_of_run --
--- The txids that a run has requested.
-SELECT DISTINCT txid FROM reliability.request
- WHERE topology = %(topology)s AND dag_id = %(dag_id)s AND run_id = %(run_id)s;
+   AND interval_start = %(interval_start)s AND interval_end = %(interval_end)s
+ ORDER BY txid;
 
 -- blocked_txid --
 -- The oldest blocked txid below a bound, and why: what its latest request met before an attempt could

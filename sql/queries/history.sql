@@ -7,12 +7,6 @@ UPDATE reliability.state
    AND (keep_txids, keep_age)
        IS DISTINCT FROM (%(txids)s::bigint, %(days)s::float8 * interval '1 day');
 
--- horizons --
--- The states of this database that have a horizon.
-SELECT state, keep_txids, keep_age, compacted_through AS after FROM reliability.state
- WHERE topology = %(topology)s AND (keep_txids IS NOT NULL OR keep_age IS NOT NULL)
- ORDER BY state;
-
 -- horizon --
 -- In the coordinator's ledger: the last txid that a state compacts. With two limits, a contribution
 -- is kept as long as either keeps it. Never a txid that may still change: being replayed or to be
@@ -32,26 +26,13 @@ WITH due AS (
        SELECT txid FROM reliability.attempt
         WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING', 'PROCESSED')
         UNION ALL
-       SELECT txid FROM reliability.attempt
-        WHERE topology = %(topology)s AND status = 'COMMITTED' AND verdict IS NOT NULL
-          AND txid NOT IN (SELECT k.txid FROM reliability.skip k
-                            WHERE k.topology = %(topology)s AND k.ended_at IS NULL)
+       SELECT txid FROM reliability.parked_transaction WHERE topology = %(topology)s
         UNION ALL
        SELECT txid FROM reliability.request
         WHERE topology = %(topology)s AND status = 'OPEN' AND kind = 'REPLAY'
-        UNION ALL  -- has counted an excluded item, or has not counted one that is included again
-       SELECT a.txid
-         FROM (SELECT DISTINCT topology, item FROM reliability.exclusion
-                WHERE topology = %(topology)s) AS known
-         JOIN reliability.source_item s USING (topology, item)
-         JOIN reliability.attempt a ON a.topology = s.topology AND a.txid = s.txid
-              AND a.status = 'COMMITTED' AND a.verdict IS NULL
-        WHERE EXISTS (SELECT FROM reliability.exclusion e
-                       WHERE e.topology = s.topology AND e.item = s.item AND e.ended_at IS NULL)
-           <> EXISTS (SELECT FROM reliability.exclusion e
-                       WHERE e.topology = s.topology AND e.item = s.item
-                         AND a.granted_at >= e.excluded_at
-                         AND (e.ended_at IS NULL OR a.granted_at < e.ended_at))
+        UNION ALL
+       SELECT txid FROM reliability.excluded_item
+        WHERE topology = %(topology)s AND is_excluded <> is_left_out
 )
 SELECT least(due.txid, held.txid - 1) AS through,
        CASE WHEN held.txid <= due.txid THEN held.txid END AS held_up_by

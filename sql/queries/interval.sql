@@ -113,13 +113,11 @@ SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_a
  ORDER BY t.txid;
 
 -- parked_with_intervals --
--- Txids that have committed as empty and wait for a replay: parked, or unskipped.
+-- The same txids with their intervals.
 SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_at,
-       a.verdict_reason, clock_timestamp() AS now
-  FROM reliability.attempt a JOIN reliability.transaction t USING (topology, txid)
- WHERE a.topology = %(topology)s AND a.status = 'COMMITTED' AND a.verdict IS NOT NULL
-   AND NOT EXISTS (SELECT FROM reliability.skip k
-                    WHERE k.topology = a.topology AND k.txid = a.txid AND k.ended_at IS NULL)
+       p.verdict_reason, clock_timestamp() AS now
+  FROM reliability.parked_transaction p JOIN reliability.transaction t USING (topology, txid)
+ WHERE p.topology = %(topology)s
  ORDER BY t.txid;
 
 -- last_run_of_interval --
@@ -184,9 +182,11 @@ SELECT t.txid, t.interval_start, t.interval_end, t.dag_id, t.run_id, t.emitted_a
  ORDER BY t.txid DESC LIMIT %(page)s;
 
 -- accounts_by_interval --
--- The txids of each interval, or of those that lie between two times, with the rows of their batches: of
--- what has committed the batch that counts, otherwise the frozen one; none of what is parked or skipped.
+-- The txids of each interval, or of those that lie between two times, or of the last ones before a
+-- moment, with the rows of their batches: of what has committed the batch that counts, otherwise the
+-- frozen one; none of what is parked or skipped.
 SELECT t.interval_start, t.interval_end, count(*) AS txids, count(t.committed_attempt) AS committed,
+       min(t.txid) AS first_txid,
        sum(CASE WHEN a.verdict IS NULL THEN coalesce(b.emitted_count, t.emitted_count) ELSE 0 END
           )::bigint AS emitted
   FROM reliability.transaction t
@@ -197,8 +197,9 @@ SELECT t.interval_start, t.interval_end, count(*) AS txids, count(t.committed_at
  WHERE t.topology = %(topology)s
    AND (%(start)s::timestamptz IS NULL OR t.interval_start >= %(start)s)
    AND (%(end)s::timestamptz IS NULL OR t.interval_end <= %(end)s)
+   AND (%(before)s::timestamptz IS NULL OR t.interval_start < %(before)s)
  GROUP BY t.interval_start, t.interval_end
- ORDER BY t.interval_start;
+ ORDER BY t.interval_start DESC NULLS LAST LIMIT %(most)s;
 
 -- set_aside_by_interval --
 -- What the states of this database were not given of the rows of each interval.

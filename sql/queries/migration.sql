@@ -1,7 +1,3 @@
--- server_encoding --
--- The encoding of this database.
-SELECT current_database() AS database, current_setting('server_encoding') AS encoding;
-
 -- create_migration_table --
 -- The lock makes concurrent migrations wait for each other.
 SELECT pg_advisory_xact_lock(hashtext('reliability.migrate'));

@@ -56,22 +56,6 @@ SELECT d.txid, d.state, d.rows_added, d.rows_changed, d.rows_removed, d.moved, d
        AND d.attempt_id = a.attempt_id
  ORDER BY d.txid, d.difference_id;
 
--- intervals_of_calendar --
--- The last emitted intervals of a topology before a moment, each with its txids.
-SELECT t.interval_start, t.interval_end, count(*) AS txids,
-       count(t.committed_attempt) AS committed, min(t.txid) AS first_txid,
-       sum(CASE WHEN a.verdict IS NULL THEN coalesce(b.emitted_count, t.emitted_count) ELSE 0 END
-          )::bigint AS rows
-  FROM reliability.transaction t
-  LEFT JOIN reliability.attempt a ON a.topology = t.topology AND a.txid = t.txid
-       AND a.attempt_id = t.committed_attempt
-  LEFT JOIN reliability.attempt_batch b ON b.topology = t.topology AND b.txid = t.txid
-       AND b.attempt_id = t.committed_attempt
- WHERE t.topology = %(topology)s AND t.interval_start < coalesce(%(before)s::timestamptz, 'infinity')
-   AND t.interval_start IS NOT NULL
- GROUP BY t.interval_start, t.interval_end
- ORDER BY t.interval_start DESC LIMIT %(most)s;
-
 -- newest_txid_of_interval --
 -- The newest txid whose interval begins in a time, which may be a moment, or before it.
 SELECT txid FROM reliability.transaction

@@ -40,25 +40,23 @@ UPDATE reliability.request
 RETURNING request_id;
 
 -- open_request --
--- Open the next request of a run for a txid. If a person has said why, that is its reason, until it is
--- closed. Airflow keeps a run's conf: its reason is not that of a commit after what was done for it.
+-- Open the next request of a run for a txid, or satisfy it at once: nothing processes a txid that has
+-- committed as skipped (C8). If a person has said why, that is its reason, until it is closed. Airflow
+-- keeps a run's conf: its reason is not that of a commit after what was done for it.
 INSERT INTO reliability.request
-       (topology, txid, dag_id, run_id, number, kind, granted_after, is_dry_run, reason)
+       (topology, txid, dag_id, run_id, number, kind, granted_after, is_dry_run, reason, status,
+        ended_at)
 SELECT %(topology)s, %(txid)s, %(dag_id)s, %(run_id)s,
        coalesce(max(number), 0) + 1, %(kind)s, %(granted_after)s, %(is_dry_run)s,
        CASE WHEN %(kind)s = 'COMMIT'
                  AND bool_or(status = 'SATISFIED' AND reason = %(reason)s OR
                              split_part(reason, ' (requested because: ', 2) = %(reason)s || ')')
-            THEN NULL ELSE %(reason)s::text END
+            THEN NULL ELSE %(reason)s::text END,
+       CASE WHEN %(is_skipped)s THEN 'SATISFIED' ELSE 'OPEN' END,
+       CASE WHEN %(is_skipped)s THEN clock_timestamp() END
   FROM reliability.request
  WHERE topology = %(topology)s AND txid = %(txid)s
    AND dag_id = %(dag_id)s AND run_id = %(run_id)s
-RETURNING request_id, number, kind, status, granted_after, '' AS reason, is_dry_run;
-
--- satisfy_skipped_request --
--- Satisfy a new request for a skipped txid at once: nothing processes it (C8).
-UPDATE reliability.request SET status = 'SATISFIED', ended_at = clock_timestamp()
- WHERE request_id = %(request_id)s AND status = 'OPEN'
 RETURNING request_id, number, kind, status, granted_after, '' AS reason, is_dry_run;
 
 -- satisfy_requests_of_skipped --
@@ -167,3 +165,11 @@ UPDATE reliability.request SET status = 'GIVEN_UP', ended_at = clock_timestamp()
  WHERE request_id = %(request_id)s AND status = 'OPEN'
    AND renewed_at < clock_timestamp() - %(request_lease)s * interval '1 second'
 RETURNING request_id;
+
+-- requests_that_changed --
+-- Which of these requests are no longer open, and those whose status the caller does not know yet.
+SELECT request_id, number, kind, status, granted_after, coalesce(reason, '') AS reason, is_dry_run,
+       dag_id, run_id
+  FROM reliability.request
+ WHERE request_id = ANY(%(known)s::bigint[]) AND status <> 'OPEN'
+    OR request_id = ANY(%(unknown)s::bigint[]);

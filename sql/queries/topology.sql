@@ -40,10 +40,6 @@ SELECT p.curr_txid, p.next_txid, p.commit_number, p.participant,
   JOIN reliability.checkpoint c ON c.topology = p.topology
  WHERE p.topology = %(topology)s;
 
--- check_coordinator --
--- Raise unless this database has the topology, and is its coordinator's ledger.
-SELECT reliability.check_coordinator(%(topology)s);
-
 -- topologies --
 -- The topologies whose ledger this is.
 SELECT topology FROM reliability.topology WHERE participant IS NULL ORDER BY topology;
@@ -72,11 +68,13 @@ RETURNING state;
 SELECT curr_txid, next_txid, commit_number FROM reliability.topology WHERE topology = %(topology)s;
 
 -- fence_live_attempts --
--- Fence every live attempt of a topology, even a PROCESSED one: its states have changed.
+-- Fence every live attempt, even a PROCESSED one: of a topology, of one of its txids, or this one.
 UPDATE reliability.attempt
    SET status = 'FENCED', lease_until = NULL, ended_at = clock_timestamp(),
        reason_code = 'ATTEMPT_FENCED', reason = %(reason)s
- WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');
+ WHERE topology = %(topology)s AND txid = coalesce(%(txid)s, txid)
+   AND attempt_id = coalesce(%(attempt_id)s, attempt_id)
+   AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');
 
 -- live_attempts_of --
 -- How many attempts of a topology are live.
@@ -101,10 +99,6 @@ RETURNING state;
 SELECT to_regclass(%(table)s) IS NOT NULL AS exists;
 
 -- state_definitions --
--- The definitions of a topology's states in this database.
-SELECT state, definition, definition_digest FROM reliability.state
- WHERE topology = %(topology)s ORDER BY state;
-
--- all_state_definitions --
--- The definitions of all states in this database.
-SELECT topology, state, definition FROM reliability.state ORDER BY topology, state;
+-- The definitions of the states in this database, of a topology or of all.
+SELECT topology, state, definition, definition_digest FROM reliability.state
+ WHERE topology = coalesce(%(topology)s, topology) ORDER BY topology, state;

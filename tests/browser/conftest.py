@@ -113,7 +113,9 @@ class Watched:
             self.wrong.append(f"leaves the server: {request.url}")
 
     def _failed(self, request: Any) -> None:
-        self.wrong.append(f"failed: {request.url} {request.failure}")
+        # a tab that leaves a page gives up what refreshes it
+        if (request.resource_type, request.failure) != ("fetch", "net::ERR_ABORTED"):
+            self.wrong.append(f"failed: {request.url} {request.failure}")
 
     def _answered(self, response: Any) -> None:
         if response.status >= 400:

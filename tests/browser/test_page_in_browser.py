@@ -15,8 +15,8 @@ AXE = Axe()
 ONLY = {"resultTypes": ["violations"]}
 ALL = {**TOPOLOGIES, TXIDS: LONG}
 SECONDS = 1.0  # until something is seen, however long the history
-THEMES = ("light", "dark")
-WIDTHS = (1280, 400)
+LOOKS = (("light", 1280), ("dark", 400))  # themes and widths: neither depends on the other
+THEMES = [theme for theme, _ in LOOKS]
 
 
 def at(topology, path=""):
@@ -90,10 +90,10 @@ def assert_looks_well(tab, path):
     :returns: after how many seconds something was seen
     """
     page = tab.page
-    for theme, width in ((t, w) for t in THEMES for w in WIDTHS):
+    for theme, width in LOOKS:
         page.emulate_media(color_scheme=theme)
         page.set_viewport_size({"width": width, "height": 900})
-        if (theme, width) == (THEMES[0], WIDTHS[0]):
+        if (theme, width) == LOOKS[0]:
             tab.open(path)
             seen_after = tab.seen_after()
         tab.until(f"document.documentElement.dataset.theme === '{theme}'")
@@ -210,7 +210,7 @@ def test_a_replay_of_what_is_not_there_is_refused_in_the_dialog(tab, shop, airfl
     for text, answer in (
         ("99", "there is no txid of '99'"),
         ("1,99", "there is no txid of '1,99'"),
-        ("3", "txid 3 did not commit yet"),
+        ("3", "txid 3 has not committed"),
         ("March", "neither a txid nor an interval"),
     ):
         page.click("[data-opens=replay]")

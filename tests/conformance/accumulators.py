@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from reliability import Count, MemorySpout, State, Topology
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptFenced, ReliabilityError
-from reliability.states.tables import StateTables
+from reliability.states.kinds import stored_state
 from reliability.transaction.process.attempt_messages import (
     declare_partitions,
     new_write_id,
@@ -41,7 +41,7 @@ class Accumulators:
             states=[self.state],
             max_spout_pending=txids,
         )
-        self.tables = StateTables(self.name, self.state)
+        self.tables = stored_state(self.name, self.state)
         self.bench = bench
         self.pipeline = bench.pipeline(self.topology)
         self.connection = self.pipeline.runner.connection

@@ -14,35 +14,27 @@ from psycopg2.sql import SQL
 
 from reliability import Topology
 from reliability.core.attempt import Grant
-from reliability.deployment.fingerprint import CodeFingerprint
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.migrations import migrate
-from reliability.spark.stage import stage_task
+from reliability.spark.stage.stage_task import stage_task
 from reliability.states.tables import StateTables
 from reliability.transaction.emit.requests import Run
-from reliability.transaction.process.attempt_messages import DriverProcess, start_step
-from tests.support.fix_pipeline import Pipeline
+from reliability.transaction.process.attempt_messages import start_step
+from tests.support.fix_pipeline import Pipeline, pipeline_of
 from tests.support.fix_postgres import new_session
-from tests.support.runner import TransactionRunner
+from tests.support.python_driver import THIS_DRIVER
 from tests.support.spark_rows import spark_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 ELSEWHERE = "elsewhere"  # the database that only takes part
-DRIVER = DriverProcess(
-    host="here",
-    jvm_pid=1,
-    python_pid=1,
-    application_id="conformance",
-    code=CodeFingerprint(modules={}, packages={}),
-)
 
 
 class Bench:
     """One run's databases; each vector has topologies of its own in them."""
 
-    def __init__(self, dsn: str, spark: Callable[[], SparkSession]) -> None:
+    def __init__(self, dsn: str, spark: Callable[[], SparkSession | None]) -> None:
         self.dsn = dsn
         self.spark = spark
         self._numbers = itertools.count(1)
@@ -75,7 +67,7 @@ class Bench:
     def pipeline(self, topology: Topology, *, run_id: str = "run", spark: Any = None) -> Pipeline:
         """Return what drives a topology, with a session of its own."""
         run = Run(dag_id=topology.name, run_id=run_id)
-        return Pipeline(TransactionRunner(topology, self.new_door()), spark, run)
+        return replace(pipeline_of(topology, self.new_door(), spark), run=run)
 
     def all(self, statement: str, **parameters: Any) -> list[Row]:
         """Look into the ledger or the target tables."""
@@ -95,7 +87,7 @@ def never(*_: Any) -> dict[str, Any]:
 
 def start(grant: Grant, connection: LedgerConnection, step: str = "process") -> None:
     """Send the driver's first message: from here on the lease is renewed by progress."""
-    start_step(connection, grant, step, DRIVER)
+    start_step(connection, grant, step, THIS_DRIVER)
 
 
 def stage(
@@ -122,11 +114,11 @@ def staged_row(
     """Return a staged row; what is not given, a key of no columns or a count, is 1."""
     own = {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id, "_x": x, "_n": n}
     given: Mapping[str, Any] = {"_key": True, **values, **own}
-    return {name: given.get(name, 1) for name in tables.staged_columns()}
+    return {name: given.get(name, 1) for name in tables.contribution_columns()}
 
 
 @contextmanager
-def open_bench(spark: Callable[[], SparkSession]) -> Iterator[Bench]:
+def open_bench(spark: Callable[[], SparkSession | None]) -> Iterator[Bench]:
     """Make the databases, in the server that the environment names; drop them at the end."""
     with new_session() as here, new_session() as elsewhere:
         for connection in (here, elsewhere):

@@ -24,7 +24,7 @@ from reliability.core.checkpoint import COORDINATOR, CheckpointAction, Message, 
 from reliability.core.errors import CheckpointTakenOver
 from reliability.ledger.locks import PATIENCE_SECONDS
 from reliability.transaction.commit.checkpoint_driver import Checkpoint
-from reliability.transaction.commit.next_plan import read_plan
+from reliability.transaction.commit.committer import read_plan
 from tests.conformance.bench import ELSEWHERE, Bench
 from tests.conformance.checkpointing import (
     checkpoint_of,

@@ -12,7 +12,7 @@ from typing import Any
 from reliability.core.attempt import Grant
 from reliability.core.checkpoint import CheckpointAction, Message
 from reliability.core.errors import ReliabilityError
-from reliability.core.plan import Plan, PlannedCommit
+from reliability.core.plan import Plan, PlannedChange
 from reliability.ledger.connection import Row
 from reliability.transaction.commit.participant import Participant
 from tests.conformance.bench import ELSEWHERE, Bench
@@ -53,7 +53,7 @@ def two_databases(bench: Bench, *, commit_number: int, kind: type[Staged] = Stag
 def participant(staged: Staged) -> Participant:
     """Return the database that only takes part."""
     [one] = staged.participants
-    return Participant(one.name, one.connection, staged.topology)
+    return Participant(one, staged.topology)
 
 
 def run_in(staged: Staged, database: str, statement: str, **parameters: Any) -> None:
@@ -100,12 +100,12 @@ class Member:
             return ()
         attempt = self.grant.attempt
         return (
-            PlannedCommit(
+            PlannedChange(
+                topology=self.staged.topology,
                 commit_number=commit_number,
                 txid=attempt.txid,
                 attempt_id=attempt.attempt_id,
                 nonce=self.grant.nonce,
-                replaced_attempt=None,
             ),
         )
 

@@ -16,8 +16,8 @@ from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.errors import AttemptFenced, ProcessFunctionFailed, ReliabilityError
 from reliability.core.graph import THE_STEP
 from reliability.core.spout import Spout
-from reliability.states.tables import StateTables
-from reliability.transaction.commit.next_plan import AppliedPlan
+from reliability.states.kinds import stored_state
+from reliability.transaction.commit.apply import AppliedPlan
 from reliability.transaction.process.attempt_messages import (
     declare_partitions,
     new_write_id,
@@ -38,7 +38,7 @@ class CountingWindow(Window):
         self.spout = spout
         name = bench.name()
         self.state = State("n", key={"k": "bigint"}, values={"n": Count()}, table=f"{name}_n")
-        self.tables = StateTables(name, self.state)
+        self.tables = stored_state(name, self.state)
         super().__init__(bench, self.topology_of(name, pending))
 
     def topology_of(self, name: str, pending: int | None) -> Topology:

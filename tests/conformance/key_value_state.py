@@ -18,8 +18,8 @@ from reliability import State, Upsert
 from reliability.core.attempt import Grant
 from reliability.core.checkpoint import CheckpointAction
 from reliability.core.errors import AttemptIncomplete, UnexpectedAnswer
-from reliability.transaction.commit.drain import _refuse
-from reliability.transaction.commit.next_plan import RefusedPlan
+from reliability.transaction.commit.apply import RefusedPlan
+from reliability.transaction.commit.committer import _refuse
 from reliability.transaction.process.attempt_messages import end_attempt
 from tests.conformance.bench import ELSEWHERE, Bench
 from tests.conformance.checkpointing import Member, shift_for
@@ -44,7 +44,7 @@ class KeyValues(Staged):
     def put(self, grant: Grant, values: Mapping[str, str], at: int) -> None:
         """Stage values in the database elsewhere, as the attempt's whole contribution."""
         for database, tables in self.tables().items():
-            columns = tables.staged_columns()
+            columns = tables.contribution_columns()
             insert = SQL("INSERT INTO {} ({}) VALUES ({})").format(
                 tables.contribution,
                 SQL(", ").join(map(Identifier, columns)),

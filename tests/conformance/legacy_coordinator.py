@@ -24,7 +24,7 @@ from typing import Any
 
 from reliability.core.errors import SourceNotReady
 from reliability.core.fold import Fold
-from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, SpoutKind
+from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem
 from reliability.spouts.memory import MemorySlice
 from reliability.spouts.tuple_ids import fold_rows
 from reliability.transaction.process.attempt_messages import read_batch_meta
@@ -52,8 +52,6 @@ class Source(WithoutSpark):
     room: int = 0
     planned: int = 0
     made: int = 0
-    kind: SpoutKind = SpoutKind.TRANSACTIONAL
-    timed: bool = False
 
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
         return self.meta is not None

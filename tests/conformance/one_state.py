@@ -18,12 +18,13 @@ from psycopg2.sql import SQL, Composed, Identifier, Placeholder
 from reliability import Latest, MemorySpout, State, Sum, Topology
 from reliability.core.difference import Difference
 from reliability.core.errors import ReliabilityError
-from reliability.core.plan import ChangeKey, PlannedCommit
+from reliability.core.plan import ChangeKind, PlannedChange
 from reliability.core.state import OpaqueState, TransactionalState
 from reliability.ledger.connection import DatabaseTransaction, Row
-from reliability.states.kinds import StoredState
-from reliability.states.kinds.first_commit import combine
-from reliability.states.tables import TXID, StateTables, previous
+from reliability.states.kinds import StoredState, stored_state
+from reliability.states.kinds.keyed import KeyedState
+from reliability.states.kinds.opaque import previous
+from reliability.states.tables import TXID, StateTables
 from reliability.transaction.commit.apply import apply_plan
 from reliability.transaction.commit.participant import rolled_back
 from reliability.transaction.topology.lifecycle import declare
@@ -63,7 +64,7 @@ class OneState:
         self.overwrites = overwrites
         spout = MemorySpout({"n": "bigint"}, [[]], take=1)
         self.topology = Topology(self.name, spout=spout, process=never, states=[self.state])
-        self.tables = StateTables(self.name, self.state)
+        self.tables = stored_state(self.name, self.state)
         self.connection = bench.connection
         declare(self.connection, self.topology)
         self.batch: Batch | None = None
@@ -81,7 +82,10 @@ class OneState:
             self.crashed |= self.batch.keys
             self._end("FAILED")
             with self.connection.transaction() as tx:
-                place = {"txid": self.batch.txid, "attempt_id": self.batch.attempt_id}
+                place: dict[str, Any] = {
+                    "txid": self.batch.txid,
+                    "attempt_id": self.batch.attempt_id,
+                }
                 tx.run(self.tables.clean(), **place)
         self.batch = Batch(txid)
         if txid is None or self.kind == "nontransactional":
@@ -104,7 +108,7 @@ class OneState:
     def stage(self, tx: DatabaseTransaction, key: str, value: Any, at: int) -> None:
         """Stage one row."""
         assert self.batch is not None
-        columns = self.tables.staged_columns()
+        columns = self.tables.contribution_columns()
         own = {"_txid": self.batch.txid, "_attempt_id": self.batch.attempt_id, "k": key}
         row = {**dict.fromkeys(columns, 1), **own, "value": value, "_value_by_1": at}
         insert = SQL("INSERT INTO {} ({}) VALUES ({})").format(
@@ -119,16 +123,19 @@ class OneState:
         """Do the whole commit of the batch, as far as it is staged."""
         assert self.batch is not None
         assert self.batch.txid is not None
-        place = {"txid": self.batch.txid, "attempt_id": self.batch.attempt_id}
+        place: dict[str, Any] = {"txid": self.batch.txid, "attempt_id": self.batch.attempt_id}
         if self.kind == "nontransactional":
             tx.run(without_check(self.tables), **place)
             tx.run(self.tables.clean(), **place)
             return
         row = tx.one(SQL(_REACH), topology=self.name, txid=self.batch.txid)
-        planned = PlannedCommit(
+        replaced = self.batch.replaced
+        planned = PlannedChange(
+            topology=self.name,
+            kind=ChangeKind.COMMIT if replaced is None else ChangeKind.REPLAY,
             commit_number=row["commit_number"] + 1,
             nonce=row["nonce"],
-            replaced_attempt=self.batch.replaced,
+            replaced_attempt=replaced,
             **place,
         )
         apply_plan(tx, self.name, (planned,))
@@ -225,8 +232,9 @@ class OneState:
 
 
 def without_check(tables: StateTables) -> Composed:
-    added = tables.folded_attempt("attempt_id")
-    return SQL("WITH added AS MATERIALIZED ({}) {}").format(added, combine(tables))
+    added = tables.folded_attempt()
+    assert isinstance(tables, KeyedState)
+    return SQL("WITH added AS MATERIALIZED ({}) {}").format(added, tables.combine())
 
 
 _OPEN_BATCH = """
@@ -268,10 +276,10 @@ _SEED = """
 
 
 def apply_again(
-    state: StoredState, tx: DatabaseTransaction, key: ChangeKey, observer: object = None
+    state: StoredState, tx: DatabaseTransaction, key: PlannedChange, observer: object = None
 ) -> Difference:
     """Stand in for a replay that adds the contribution without taking out the old one."""
     key = key.of_state(state.name)
     tx.one("advance_state", changes=1, **key)
-    tx.run(without_check(state.tables), **key)
+    tx.run(without_check(state), **key)
     return Difference(state=state.name)

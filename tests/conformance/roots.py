@@ -14,9 +14,9 @@ from reliability.core.errors import (
     ProcessFunctionFailed,
 )
 from reliability.core.fold import Fold
-from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, SpoutKind
+from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem
 from reliability.spouts.memory import MemorySlice
-from reliability.states.tables import StateTables
+from reliability.states.kinds import stored_state
 from reliability.transaction.emit.requests import Run
 from reliability.transaction.process.attempt_messages import (
     declare_partitions,
@@ -38,11 +38,6 @@ class Source(WithoutSpark):
     """A spout with an item for each root, and the fold that the vector's init wants."""
 
     folds: list[Fold] = field(default_factory=list)
-    kind: SpoutKind = SpoutKind.TRANSACTIONAL
-    timed: bool = False
-
-    def is_ready(self, txid: int, interval: Interval | None) -> bool:
-        return True
 
     def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[SourceItem]:
         items = [
@@ -99,7 +94,7 @@ class Roots:
             max_spout_pending=len(vector.data["ops"]) + 1,
             lease_seconds=LEASE_SECONDS,
         )
-        self.tables = StateTables(self.name, state)
+        self.tables = stored_state(self.name, state)
         self.pipeline = bench.pipeline(self.topology)
         self.connection = self.pipeline.runner.connection
         declare(self.connection, self.topology)

@@ -27,7 +27,7 @@ from reliability import Count, MemorySpout, State, Sum, Topology
 from reliability.core.attempt import Grant
 from reliability.core.errors import AttemptIncomplete
 from reliability.core.graph import THE_STEP
-from reliability.transaction.commit.next_plan import AppliedPlan
+from reliability.transaction.commit.apply import AppliedPlan
 from tests.conformance import accumulators
 from tests.conformance.bench import Bench
 from tests.conformance.comparison import Comparison, Failed, Rule, UnknownOp

@@ -14,9 +14,8 @@ from reliability import Topology
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import Begin, Commit
 from reliability.core.graph import THE_STEP
-from reliability.transaction.commit.committer import committer
-from reliability.transaction.commit.drain import _refuse
-from reliability.transaction.commit.next_plan import AppliedPlan, RefusedPlan, read_plan
+from reliability.transaction.commit.apply import AppliedPlan, RefusedPlan
+from reliability.transaction.commit.committer import _refuse, committer, read_plan
 from reliability.transaction.emit.requests import Run
 from tests.conformance.bench import Bench
 

@@ -13,7 +13,7 @@ import pytest
 from reliability.core.coordinator import Wait
 from reliability.core.errors import InvalidDefinition
 from reliability.core.waits import WaitReason, WaitsFor
-from reliability.transaction.run import TransactionTask
+from reliability.transaction.process.begin import TransactionTask
 from spark_apps import global_count
 
 

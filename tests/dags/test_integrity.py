@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import sys
-import threading
 import time
-from collections.abc import Callable
 from datetime import datetime, timedelta, timezone
 from importlib import import_module
 from importlib.metadata import version
@@ -14,9 +12,7 @@ from typing import Any
 
 import pytest
 
-from dev.services.processes import wait_until
 from reliability import Count, FileSpout, MemorySpout, State, Step, Topology
-from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.errors import InvalidDefinition, SourceNotReady
 from spark_apps import cdnow_revenue, global_count
 
@@ -157,15 +153,6 @@ def test_unanchored_side_work_that_fails_is_skipped_and_fails_nothing(airflow_ho
 
 
 @pytest.mark.parametrize("dag_id", TOPOLOGIES)
-def test_spark_submit_never_takes_an_old_application_for_a_new_one(bag, dag_id):
-    """With durable=True, the provider's default, a replay would not process."""
-    for name in ("process", "commit"):
-        task = bag.dags[dag_id].task_dict[f"transaction.{name}"]
-        assert task.durable is False
-        assert Path(task.application) == ROOT / "reliability" / "spark" / "process_batch.py"
-
-
-@pytest.mark.parametrize("dag_id", TOPOLOGIES)
 def test_commits_outweigh_processing(bag, dag_id):
     """Else, with few slots, commits starve and everything waits for them."""
     tasks = bag.dags[dag_id].task_dict
@@ -221,7 +208,7 @@ def test_imports_are_fast(bag):
 
 
 def test_the_driver_gets_none_of_airflows_secrets(airflow_home):
-    from reliability.spark.submit import driver_environment
+    from reliability.spark.driver_environment import driver_environment
 
     environment = {
         "PATH": "/bin",
@@ -236,182 +223,11 @@ def test_the_driver_gets_none_of_airflows_secrets(airflow_home):
     assert "secret" not in str(found)
 
 
-class Submitted:
-    """Stands for a spark-submit that ends well at once."""
-
-    stdout: tuple[str, ...] = ()
-
-    def wait(self) -> int:
-        return 0
-
-
-@pytest.fixture
-def submitted(airflow_home, monkeypatch):
-    """Give the commands that an operator runs, with their environments; nothing is started."""
-    found: list[tuple[list[str], dict[str, str]]] = []
-
-    def start(command: list[str], *, env: dict[str, str], **_: object) -> Submitted:
-        found.append((command, env))
-        return Submitted()
-
-    monkeypatch.setenv("AIRFLOW_CONN_A_SPARK", '{"conn_type": "spark", "host": "local"}')
-    monkeypatch.setattr("subprocess.Popen", start)
-    return found
-
-
-def operator_of(**arguments):
-    from reliability_airflow.operators import TransactionOperator
-
-    return TransactionOperator(
-        task_id="t",
-        topology=cdnow_revenue.topology,
-        txid=1,
-        step=None,
-        conn_id="a_spark",
-        **arguments,
-    )
-
-
-def test_env_vars_of_a_task_bring_none_of_airflows_secrets_along(submitted):
-    """G10: the provider's hook would add them to a copy of the task's own environment."""
-    operator_of(env_vars={"TZ": "UTC"})._get_hook().submit("application.py")
-    ((_, environment),) = submitted
-    assert environment["TZ"] == "UTC"
-    assert not [name for name in environment if name.startswith("AIRFLOW")]
-
-
-def test_a_spark_submit_that_fails_is_told_by_its_code_and_not_by_its_command(
-    submitted, monkeypatch
-):
-    """The ledger keeps the reason, and people read it: the command says nothing about why."""
-    monkeypatch.setattr(Submitted, "wait", lambda self: -9)
-    grant = Grant(topology="t", attempt=TransactionAttempt(1, 0), nonce="n")
-    with pytest.raises(RuntimeError, match=r"^spark-submit was killed by SIGKILL; the task's log"):
-        operator_of().submit({}, grant, "process")
-
-
-def test_openlineages_properties_reach_spark_submit_each_time(submitted, monkeypatch):
-    """The provider adds them to conf as it executes: a hook made before would not have them."""
-    from airflow.providers.apache.spark.operators import spark_submit
-
-    def inject(conf, context):
-        return {**conf, "spark.openlineage.parentRunId": context["run"]}
-
-    injection = "inject_parent_job_information_into_spark_properties"
-    monkeypatch.setattr(spark_submit, injection, inject)
-    operator = operator_of(openlineage_inject_parent_job_info=True)
-    for attempt in range(2):
-        grant = Grant(topology="t", attempt=TransactionAttempt(1, attempt), nonce="n")
-        operator.submit({"run": f"r{attempt}"}, grant, "process")
-    for attempt, (command, _) in enumerate(submitted):
-        assert f"spark.openlineage.parentRunId=r{attempt}" in command
-        assert f"1:{attempt}" in command
-
-
-def test_the_watch_ends_the_spark_submit_that_runs(submitted, monkeypatch):
-    from airflow.providers.apache.spark.hooks.spark_submit import SparkSubmitHook
-
-    from reliability_airflow import watch_attempt
-
-    killers: list[Callable[[], None]] = []
-    killed: list[SparkSubmitHook] = []
-
-    class Watched:
-        """Stands for the watch, which would ask the ledger."""
-
-        def __init__(self, grant: Grant, kill: Callable[[], None]) -> None:
-            killers.append(kill)
-            kill()  # nothing runs yet
-
-        def __enter__(self) -> None:
-            """Nothing to start."""
-
-        def __exit__(self, *_: object) -> None:
-            """Nothing to stop."""
-
-    def wait(self):
-        killers[-1]()
-        return 0
-
-    monkeypatch.setattr(watch_attempt, "Watch", Watched)
-    monkeypatch.setattr(SparkSubmitHook, "on_kill", lambda hook: killed.append(hook))
-    monkeypatch.setattr(Submitted, "wait", wait)
-    operator = operator_of()
-    for attempt in range(2):
-        grant = Grant(topology="t", attempt=TransactionAttempt(1, attempt), nonce="n")
-        operator.submit({}, grant, "process")
-        assert killed[attempt] is operator._hook
-    assert len(killed) == 2
-
-
-def test_a_warm_driver_gets_no_secret_and_is_ended_when_its_attempt_was(
-    airflow_home, monkeypatch, tmp_path, capsys
-):
-    """A7, G10: it is ended by the watch, and by Airflow's on_kill."""
-    from reliability_airflow import warm_driver, watch_attempt
-
-    monkeypatch.setenv("RELIABILITY_ENGINE", "warm")
-    monkeypatch.setenv("AIRFLOW_CONN_A_SPARK", '{"password": "hunter2"}')
-    said = f"import os, time; print(os.environ); open({str(tmp_path / 'up')!r}, 'w')"
-    command = [sys.executable, "-uc", f"{said}; time.sleep(600)"]
-    monkeypatch.setattr(warm_driver, "warm_command", lambda submission: command)
-    killers: list[Callable[[], None]] = []
-
-    class Watched:
-        """Stands for the watch, which would ask the ledger."""
-
-        def __init__(self, grant: Grant, kill: Callable[[], None]) -> None:
-            killers.append(kill)
-
-        def __enter__(self) -> None:
-            self.thread = threading.Thread(target=self.kill)
-            self.thread.start()
-
-        def __exit__(self, *_: object) -> None:
-            self.thread.join()
-
-        def kill(self) -> None:
-            wait_until((tmp_path / "up").exists, "the driver to run", 60)
-            (killers[-1] if len(killers) == 1 else operator.on_kill)()
-
-    monkeypatch.setattr(watch_attempt, "Watch", Watched)
-    operator = operator_of(env_vars={"TZ": "UTC"}, conf={"spark.executor.memory": "1g"})
-    for attempt in range(2):
-        grant = Grant(topology="t", attempt=TransactionAttempt(1, attempt), nonce="n")
-        with pytest.raises(Exception, match="exit code -15"):
-            operator.submit({}, grant, "process")
-        (tmp_path / "up").unlink()
-    told = capsys.readouterr().out
-    assert "'TZ': 'UTC'" in told
-    assert "hunter2" not in told
-    assert "conf is not used" in told
-
-
-def test_a_worker_that_was_started_by_its_path_finds_spark_submit_and_this_python(
-    airflow_home, tmp_path, monkeypatch
-):
-    """Its PATH has no virtual environment, and what its host says of Python is for others."""
-    for name in ("JAVA_HOME", "SPARK_HOME"):
-        monkeypatch.delenv(name, raising=False)
-    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
-        monkeypatch.setenv(name, "/nonexistent/python")
-    monkeypatch.setenv("PATH", "/usr/bin:/bin")
-    monkeypatch.setenv("AIRFLOW_CONN_A_SPARK", '{"conn_type": "spark", "host": "local[1]"}')
-    application = tmp_path / "application.py"
-    application.write_text(
-        "import os, sys, reliability\n"
-        f"with open({str(tmp_path / 'said')!r}, 'w') as said:\n"
-        "    said.write(f'{sys.executable} {os.environ[\"PYSPARK_PYTHON\"]}')\n"
-    )
-    operator_of()._get_hook().submit(str(application))
-    assert (tmp_path / "said").read_text() == f"{sys.executable} {sys.executable}"
-
-
 def test_the_driver_finds_the_code_where_the_dag_found_it(airflow_home, tmp_path, monkeypatch):
     """A DAG bundle is on the path of Airflow's tasks alone; what is installed is found anyway."""
     from reliability.deployment.topologies import folder_of
+    from reliability.spark.driver_environment import driver_environment
     from reliability.spark.imports import find_code
-    from reliability.spark.submit import driver_environment
 
     (tmp_path / "shops").mkdir()
     for name in ("__init__.py", "north.py"):
@@ -420,7 +236,7 @@ def test_the_driver_finds_the_code_where_the_dag_found_it(airflow_home, tmp_path
     import_module("shops.north")
     assert folder_of("shops.north") == folder_of("shops") == str(tmp_path)
     assert folder_of("pytest") is folder_of("sys") is folder_of("nosuch") is None
-    found = driver_environment({"PYTHONPATH": "/a"}, code=folder_of("shops"))
+    found = driver_environment({"PYTHONPATH": "/a"}, code=[str(tmp_path)])
     assert found["PYTHONPATH"] == "/a"
     assert found["RELIABILITY_CODE"] == str(tmp_path)
     monkeypatch.setenv("RELIABILITY_CODE", str(tmp_path))
@@ -428,7 +244,7 @@ def test_the_driver_finds_the_code_where_the_dag_found_it(airflow_home, tmp_path
     find_code(path)
     find_code(path)
     assert path == ["/a", str(tmp_path)]  # last: a DAG file called calendar.py is not Python's
-    assert "RELIABILITY_CODE" not in driver_environment({}, code=None)
+    assert "RELIABILITY_CODE" not in driver_environment({})
 
 
 def test_a_trigger_travels_as_ids_only(airflow_home):

@@ -6,10 +6,7 @@ from typing import Any
 
 from airflow.api_fastapi.auth.managers.simple.simple_auth_manager import SimpleAuthManager
 
-#: the users beside the administrator, with their roles
-USERS = {"viewer": "viewer", "user": "user", "stranger": "admin"}
-#: what the stranger must not know of
-SECRET = "words_paged"
+from tests.end_to_end.users import SECRET
 
 
 class OneDagLess(SimpleAuthManager):

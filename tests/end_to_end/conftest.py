@@ -15,8 +15,8 @@ import pytest
 
 from dev.demo.backfill import is_known
 from reliability.ledger.connection import LedgerConnection
-from tests.end_to_end.auth_manager import USERS
 from tests.end_to_end.dates import Dates, publish, wait_for
+from tests.end_to_end.users import USERS
 
 HERE = Path(__file__).parent
 LOCAL_BUNDLE = "airflow.dag_processing.bundles.local.LocalDagBundle"
@@ -69,6 +69,8 @@ def airflow(environment, dates_folder, versions):
             "AIRFLOW__CORE__SIMPLE_AUTH_MANAGER_USERS": ",".join(
                 f"{name}:{role}" for name, role in {"admin": "admin", **USERS}.items()
             ),
+            # what no test has written anew is not read again and again
+            "AIRFLOW__DAG_PROCESSOR__MIN_FILE_PROCESS_INTERVAL": "600",
             # a file that a test writes anew is a new version at once, not after 30 s
             "AIRFLOW__CORE__MIN_SERIALIZED_DAG_UPDATE_INTERVAL": "0",
             "AIRFLOW_CONN_STAND_IN": json.dumps(

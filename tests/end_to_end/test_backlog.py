@@ -47,12 +47,12 @@ def test_a_late_file_and_a_clear_while_the_window_is_full(dates):
 def test_the_emissions_of_a_backfill_follow_the_dates(dates):
     """Otherwise a rollback to an interval would keep later ones and take back earlier ones."""
     dag = dates.dag("words_ordered")
-    days = [f"2026-01-{day:02}" for day in range(1, 9)]
+    days = [f"2026-01-{day:02}" for day in range(1, 5)]
     for day in days:
         dag.deliver(day, "man")
     dag.unpause()
     dag.states()
-    dag.backfill(f"{days[0]}T00:00:00Z", f"{days[-1]}T00:00:00Z", max_active_runs=8)
+    dag.backfill(f"{days[0]}T00:00:00Z", f"{days[-1]}T00:00:00Z", max_active_runs=len(days))
     wait_for(lambda: len(dag.txids()) == len(days), "all emissions")
     assert [day for _, day in dag.txids()] == days
     dag.pause()

@@ -9,14 +9,15 @@ from collections.abc import Iterator
 
 import pytest
 
-from dev.services.airflow_api import OPENER, AirflowApi
-from tests.end_to_end.auth_manager import SECRET
+from dev.services.airflow_api import AirflowApi
 from tests.end_to_end.dates import Dag, wait_for
+from tests.end_to_end.users import SECRET
 
 pytestmark = pytest.mark.timeout(420)
 
 PAGES = ("", "/txids/1", "/series", "/calendar", f"/explain?state={SECRET}", "/runs?run_id=x")
 WORDS = {"2026-01-01": ["man", "dog"], "2026-01-02": ["man"], "2026-01-03": ["ape", "man"]}
+OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 FROM_THE_PAGE = {"X-Reliability": "page"}
 
 
@@ -271,7 +272,7 @@ def test_the_links_of_a_task_lead_to_its_transaction(airflow, dag):
     run_id = dag.ledger_rows("run_id", "transaction", "txid")[0][0]
     for step in ("process", "commit"):
         task = f"/api/v2/dags/{SECRET}/dagRuns/{run_id}/taskInstances/transaction.{step}"
-        links = airflow.api().get(f"{task}/links?map_index=0")["extra_links"]
+        links = airflow.api().get(f"{task}/links", map_index=0)["extra_links"]
         transaction = f"{airflow.airflow.url}/reliability/dags/{SECRET}/txids/1"
         assert links == {
             "Transaction": transaction,

@@ -1,21 +1,29 @@
 """Topologies for tests of Airflow's dates: a folder of Parquet files a day, its words counted.
 
-`DATES_FOLDER` is the tests' own; spark-submit's stand-in (`stand_in.py`) processes them.
+`DATES_FOLDER` is the tests' own; spark-submit's stand-in (`stand_in.py`) processes them. The word
+`broken` fails an attempt, unless it is counted as another.
 """
 
 from __future__ import annotations
 
+import json
 import os
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from reliability import Count, FileSpout, State, Topology
 
+BROKEN = "broken"
 FOLDER = os.environ.get("DATES_FOLDER", "dates")
 
 
 def words(name: str, module: str = __name__) -> Topology:
     """Return a topology that counts the words of `FOLDER/name/YYYY-MM-DD/`."""
+
+    def counted(batch: Any) -> dict[str, Any]:
+        return {name: list(map(partial(_read, _code(name)), batch))}
+
     return Topology(
         name,
         spout=FileSpout(
@@ -28,9 +36,17 @@ def words(name: str, module: str = __name__) -> Topology:
     )
 
 
-def counted(batch: Any) -> dict[str, Any]:
-    """Every word counts; the stand-in counts them itself."""
-    raise NotImplementedError
+def _code(name: str) -> dict[str, str]:
+    """Return which word to count as which: the code that a test deploys."""
+    file = Path(FOLDER) / name / "read_as.json"
+    return dict(json.loads(file.read_text())) if file.exists() else {}
+
+
+def _read(code: dict[str, str], row: dict[str, Any]) -> dict[str, Any]:
+    word = code.get(row["word"], row["word"])
+    if word == BROKEN:
+        raise ValueError(BROKEN)
+    return {**row, "word": word}
 
 
 def note(topology: str, txid: int) -> None:

@@ -40,12 +40,15 @@ class Channel:
 
 
 @pytest.fixture
+def origin(shop_databases):
+    return shop_databases(2)
+
+
+@pytest.fixture
 def shop(connection, monkeypatch):
     """Two txids have committed, the third is emitted."""
     monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
-    shop = Shop(connection)
-    for txid in shop.deliver(made(1), made(2)):
-        shop.transact(txid)
+    shop = Shop(connection).with_first(2)
     shop.deliver(made(3))
     return shop
 

@@ -14,7 +14,8 @@ from reliability.core.errors import AttemptFenced, LedgerBusy, LedgerCorruption
 from reliability.core.leases import Leases
 from reliability.ledger.connection import LedgerConnection
 from reliability.states import attempt_table
-from reliability.states.tables import StateTables, attempt_table_of
+from reliability.states.kinds import stored_state
+from reliability.states.tables import attempt_table_of
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.inspect.verify import verify, verify_state
 from reliability.transaction.maintain import merge
@@ -126,7 +127,7 @@ def test_a_replay_compares_rows_unless_it_stages_the_same(shop):
 def test_an_ended_attempt_gets_no_table(shop, connection):
     nonce = "00000000-0000-0000-0000-000000000000"
     ended = Grant(topology="shop", attempt=TransactionAttempt(1, 0), nonce=nonce)
-    log = StateTables("shop", next(s for s in shop.topology.states if s.is_append))
+    log = stored_state("shop", next(s for s in shop.topology.states if s.is_append))
     with pytest.raises(AttemptFenced):
         attempt_table.open_table(connection, log, ended, emitted=6)
     assert count(connection, TABLES) == 0
@@ -331,7 +332,7 @@ def test_verify_sees_what_is_merged_after_its_snapshot(connection, another, monk
     def merge_first(tx, tables, database):
         if tables.state.name == "all_of_it":
             with suppress(LedgerBusy):
-                merge.merge_tables_of(another, StateTables("shop", exact))
+                merge.merge_tables_of(another, stored_state("shop", exact))
         return verify_state(tx, tables, database)
 
     monkeypatch.setattr("reliability.transaction.inspect.verify.verify_state", merge_first)

@@ -33,7 +33,7 @@ from reliability.core.errors import AuditFailed, LedgerBusy
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.queries import queries
 from reliability.states import attempt_table
-from reliability.transaction.commit.drain import drain
+from reliability.transaction.commit.committer import drain
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.inspect.attempt_report import attempt_report
@@ -86,8 +86,8 @@ def east(add_database):
 
 def with_audits(shop, *states):
     """Deploy other audits."""
-    other = Shop(shop.connection, kinds=lambda _: states, pending=20)
-    other.source.sizes, other.makes, other.raised = shop.source.sizes, shop.makes, shop.raised
+    other = Shop(shop.connection, kinds=lambda _: states, pending=20, makes=shop.makes)
+    other.source.sizes, other.raised = shop.source.sizes, shop.raised
     return other
 
 
@@ -226,7 +226,7 @@ def test_a_table_that_would_violate_an_audit_is_never_seen(shop, connection, kin
     shop.deliver([row(1, 3)], [row(1, 3)], [row(2, 1)])
     shop.transact(1)
     error = refused(shop, 2, 'found 1 violation, for example {"k":1,"total":6.00}')
-    assert "reliability resume-runs shop" in error.fill_in(topology="shop").remedy
+    assert "reliability resume-runs shop" in error.about(topology="shop").what_to_do
     assert rows(connection, SALES) == [(1, 1, Decimal(3))]
     shop.process(3)
     assert drain(connection, "shop") == []  # it is blocked
@@ -409,10 +409,10 @@ def test_a_replay_on_the_command_line_tells_of_violations(shop, connection, monk
     shop.makes[1] = [row(None, 7)]
     monkeypatch.setattr("tests.replay.shop.topology", shop.topology, raising=False)
 
-    def submit(submission, is_wanted):
-        shop.write(submission.grant)
+    def run_step(grant, step, is_wanted):
+        shop.write(grant)
 
-    monkeypatch.setattr("reliability.cli.replay.submit_options", lambda *_: submit)
+    monkeypatch.setattr("reliability.cli.replay.steps_of", lambda *_: run_step)
     told = CliRunner().invoke(app, ["replay", "shop", "1", "--dry-run"])
     assert told.exit_code == 0
     assert "1:1, a warning: state sales: audit not_null(k) found 1 violation" in told.stdout
@@ -627,7 +627,7 @@ def test_what_is_decided_is_not_refused_by_an_audit(shop, connection, east, monk
         assert found == ((1, None) if way == "violated" else (None, "55P03"))
 
 
-# --- round trips, Spark --------------------------------------------------------------------------
+# --- round trips, a pipeline -------------------------------------------------------------------
 
 
 def test_only_audits_cost_round_trips(shop, connection):
@@ -643,8 +643,8 @@ def test_only_audits_cost_round_trips(shop, connection):
     assert took == [5 + 2, 5]  # a new session has one more than usual
 
 
-def test_a_pipeline_is_audited_end_to_end(tmp_path, pipeline, connection):
-    """C12: what Spark stages, and what the tables would become."""
+def test_a_pipeline_is_audited_end_to_end(tmp_path, python_pipeline, connection):
+    """C12: what is staged, and what the tables would become."""
     start = date(1997, 1, 1)
     prices = [Decimal(price) for price in (1, 2, 3)]
     for number, sign in ((1, 1), (2, -1), (3, -2)):
@@ -660,7 +660,7 @@ def test_a_pipeline_is_audited_end_to_end(tmp_path, pipeline, connection):
             days, audits=[audit("a debt", "SELECT day, revenue FROM {table} WHERE revenue < 0")]
         ),
     ]
-    pipe = pipeline(replace(made, states=audited, process=both, steps=()))
+    pipe = python_pipeline(replace(made, states=audited, process=both, steps=()))
     for number in (1, 2, 3):
         pipe.emit(month(1997, number))
     pipe.transact(1)

@@ -16,7 +16,7 @@ from reliability.cli import app
 from tests.support.fix_postgres import own_session
 
 CODE = """
-from reliability import Avg, Count, FileSpout, Max, MemorySpout, State, Step, Sum
+from reliability import Append, Avg, Count, FileSpout, Max, MemorySpout, State, Step, Sum
 from reliability import TableSpout, Topology
 
 FILES = "{folder}/in/{{data_interval_start:%Y-%m}}/*.parquet"
@@ -52,7 +52,7 @@ good = Topology("good", FileSpout(FILES), states(), both)
 python = Topology("python", FileSpout(FILES), states(), in_python)
 losing = Topology("losing", FileSpout(FILES), states(), lossy)
 narrow = Topology("narrow", FileSpout(FILES), states("bigint"), both)
-csv = Topology("csv", FileSpout("{folder}/*.csv", format="csv", schema="day date, price int"),
+csv = Topology("csv", FileSpout("{folder}/*.csv", schema="day date, price int"),
                states("bigint"), both)
 table = Topology("table", TableSpout("sold", key="k", columns=["day", "price"]), states(), both)
 full = Topology("full", FileSpout(FILES), states("numeric(2,2)"), both)
@@ -61,6 +61,15 @@ no_frame = Topology("no_frame", FileSpout(FILES), states(), lambda batch: {{"day
 
 def words(batch):
     return {{"words": batch}}
+
+def some_words(batch):
+    from reliability import drop
+    return {{"words": drop(batch, "word = 'a'", "too short")}}
+
+def some_lengths(words):
+    from reliability import drop
+    some = drop(words, "word = 'bb'", "no word")
+    return {{"lengths": lengths(some)["lengths"], "others": words.selectExpr("word", "_x", "_n")}}
 
 def lengths(words):
     return {{"lengths": words.selectExpr("length(word) AS length", "count", "_x", "_n")}}
@@ -72,6 +81,13 @@ memory = Topology(
      State("lengths", key={{"length": "integer"}}, values={{"words": Sum("count", "bigint")}})],
     steps=[Step("words", words, feeds=["words"]),
            Step("lengths", lengths, feeds=["lengths"], reads=["words"])],
+)
+leaving = Topology(
+    "leaving",
+    MemorySpout({{"word": "string"}}, [["a", "bb", "ccc"]], take=3),
+    [*memory.states, State("others", values={{"word": Append("word", "text")}})],
+    steps=[Step("words", some_words, feeds=["words"]),
+           Step("lengths", some_lengths, feeds=["lengths", "others"], reads=["words"])],
 )
 """
 
@@ -124,11 +140,10 @@ def test_a_pipeline_is_checked_in_a_process_of_its_own_without_a_ledger(pipeline
     lines = [line.rstrip() for line in done.stdout.splitlines()]
     assert "in/2013-01/a.parquet" in lines[0]
     assert lines[1] == "the first 10 of 20 rows"
-    assert "  revenue      decimal(20,2)  numeric(14,2)" in lines
+    assert "revenue      decimal(20,2)  numeric(14,2)" in lines
     assert "  10 of 10 rows arrive, as 7 rows" in lines
-    assert "  2013-01  10      55.00" in lines
+    assert "2013-01  10      55.00" in lines
     assert lines[-1] == "ok"
-    assert max(map(len, lines[1:])) <= 80
     assert {*pipeline.rglob("*")} - {*before} <= {*pipeline.rglob("__pycache__/**")} | {
         *pipeline.rglob("__pycache__")
     }
@@ -137,11 +152,11 @@ def test_a_pipeline_is_checked_in_a_process_of_its_own_without_a_ledger(pipeline
 def test_a_mean_is_among_the_columns(spark, pipeline):
     """Postgres computes it, so Spark's frame has only its sum and its count."""
     lines = [line.rstrip() for line in check("means", "--interval", "2013-01").splitlines()]
-    assert "  mean         decimal(20,2)  numeric(14,2)" in lines
-    assert any(re.fullmatch(r"  float +double +double precision", line) for line in lines)
-    [shown] = [line.split() for line in lines if line.startswith("  2013-01  ")]
+    assert "mean         decimal(20,2)  numeric(14,2)" in lines
+    assert any(re.fullmatch(r"float +double +double precision", line) for line in lines)
+    [shown] = [line.split() for line in lines if line.startswith("2013-01  ")]
     assert shown == ["2013-01", "20", "10.50", "10.5", "20.00", "unknown", "unknown"]
-    assert "  most         decimal(33,8)  numeric" in lines
+    assert "most         decimal(33,8)  numeric" in lines
 
 
 def test_the_sample_is_the_interval_or_the_file_that_is_asked_for(spark, pipeline):
@@ -156,14 +171,14 @@ def test_check_finds_what_the_real_run_would_raise(spark, pipeline):
     [lost] = errors("losing")
     assert lost == (
         "ROWS_UNACCOUNTED",
-        "state days: 1 of 20 emitted rows did not reach it",
+        "state days: 1 of 20 emitted rows did not reach it; lost, for example "
+        'row 0 of a.parquet: {"day":"2013-01-01","price":1.00}',
     )
-    assert "lost: day=2013-01-01, price=1.00" in check("losing", code=3)
     assert [code for code, _ in errors("narrow")] == ["SCHEMA_MISMATCH"] * 2
     assert "does not fit" in check("narrow", code=3)
     assert (
         "UNEXPECTED_ANSWER",
-        "state months: column revenue: 210.00 is too large for numeric(2,2)",
+        "state months: column revenue: 210.00 is not a valid numeric(2,2)",
     ) in errors("full")
     assert "division by zero" in errors("failing")[0][1]
     assert errors("no_frame")[0][0] == "SCHEMA_MISMATCH"
@@ -195,6 +210,13 @@ def test_steps_and_a_memory_spout_are_checked_too(spark, pipeline):
     assert {row["length"]: row["words"] for row in lengths["preview"]} == {1: 1, 2: 2, 3: 1}
 
 
+def test_rows_that_two_steps_set_aside_are_told_apart(spark, pipeline):
+    """The first calls of both steps were one to it: an error where the real run has none."""
+    [sample] = json.loads(check("leaving", "--json"))["samples"]
+    arrived = {state["state"]: state["arrived"] for state in sample["states"]}
+    assert arrived == {"words": 2, "lengths": 1, "others": 2}
+
+
 def test_a_csv_file_and_a_table_are_checked_too(spark, pipeline, dsn, monkeypatch):
     days = "".join(f"2013-01-0{n},{n}\n" for n in range(1, 10))
     (pipeline / "a.csv").write_text(days)
@@ -213,7 +235,7 @@ def test_a_csv_file_and_a_table_are_checked_too(spark, pipeline, dsn, monkeypatc
         cursor.execute("SELECT count(*) FROM reliability.topology")
         assert cursor.fetchone() == (0,)
     assert "the first 4 of 9 rows" in out
-    assert "  2013-01-01  4       10.00" in out
+    assert "2013-01-01  4       10.00" in out.splitlines()
 
 
 def test_without_a_module_and_a_ledger_check_says_what_to_type(pipeline):

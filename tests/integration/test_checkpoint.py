@@ -33,21 +33,19 @@ from reliability.core.errors import (
 from reliability.core.leases import Leases
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.commit import checkpoint_driver
-from reliability.transaction.commit import drain as commit
+from reliability.transaction.commit import committer as commit
+from reliability.transaction.commit.apply import AppliedPlan, Planner, RefusedPlan
 from reliability.transaction.commit.checkpoint_driver import Checkpoint, driving
-from reliability.transaction.commit.drain import drain
-from reliability.transaction.commit.next_plan import (
-    AppliedPlan,
-    Planner,
-    RefusedPlan,
-    read_plan,
-)
+from reliability.transaction.commit.committer import drain, read_plan
 from reliability.transaction.commit.participant import Participant
 from reliability.transaction.correct.park import park
 from reliability.transaction.maintain.sweep import sweep, topologies
-from reliability.transaction.process.mirror import mirror_grant, take_grant
 from reliability.transaction.topology.databases import TopologyDatabases
-from reliability.transaction.topology.participants import declare_participants
+from reliability.transaction.topology.participants import (
+    declare_participants,
+    mirror_grant,
+    take_grant,
+)
 from tests.support.doomed import EVERY, Fate, doomed
 from tests.support.fix_postgres import database_of, new_database, rows, run_as_admin
 from tests.support.staged import Staged, die_when_decided, other_nonce
@@ -484,8 +482,7 @@ def test_what_is_decided_is_finished_and_not_parked(staged, connection):
 
 
 def the_participant(staged):
-    database = next(iter(staged.participants))
-    return Participant(database.name, database.connection, staged.topology)
+    return Participant(next(iter(staged.participants)), staged.topology)
 
 
 def test_a_participant_refuses_the_messages_of_an_older_epoch(staged, connection):
@@ -603,7 +600,7 @@ def test_a_late_lower_grant_is_refused(staged):
     participant = next(iter(staged.participants))
     with (
         pytest.raises(AttemptFenced, match="is too late"),
-        participant.connection.transaction() as tx,
+        participant.transaction() as tx,
     ):
         take_grant(tx, older, row)
 
@@ -615,7 +612,7 @@ def test_the_same_id_with_another_nonce_is_refused(staged):
     participant = next(iter(staged.participants))
     with (
         pytest.raises(AttemptFenced, match="is too late"),
-        participant.connection.transaction() as tx,
+        participant.transaction() as tx,
     ):
         take_grant(tx, other_nonce(grant), row)
 
@@ -812,16 +809,13 @@ def topology_of(name: str) -> Topology:
     )
 
 
-@pytest.mark.parametrize(
-    "place", [pytest.param("same_server", marks=pytest.mark.slow), "another_server"]
-)
-def test_states_in_two_databases_from_emission_to_replay(
-    place, pipeline, connection, monkeypatch, request
+def test_states_in_two_servers_from_emission_to_replay(
+    second_server, python_pipeline, connection, monkeypatch
 ):
-    """G3, G6: Spark stages in both, each seals its own, both commit, a replay replaces in both."""
-    if place == "another_server":
-        monkeypatch.setenv("RELIABILITY_DSN_EAST", request.getfixturevalue("second_server")[1])
-    pair = pipeline(topology_of(place))
+    """G3, G6: tasks stage in both, each seals its own, both commit, a replay replaces in both."""
+    monkeypatch.setenv("RELIABILITY_DSN_EAST", second_server[1])
+    place = "another_server"
+    pair = python_pipeline(topology_of(place))
     assert pair.emit(None) == [1, 2, 3]
     for txid in (2, 3, 1):
         pair.process(txid)

@@ -9,19 +9,16 @@ import pytest
 from psycopg2.sql import SQL
 
 from reliability import Count, MemorySpout, State, Topology
-from reliability.core.coordinator import Begin, Commit, Submit, Wait
+from reliability.core.coordinator import Begin, Wait
 from reliability.core.errors import AttemptIncomplete, PredecessorFailed, SourceNotReady
 from reliability.core.leases import Leases
 from reliability.core.waits import WaitReason, WaitsFor
 from reliability.transaction.maintain.sweep import sweep
-from tests.support.fix_pipeline import in_both_engines
 from tests.support.fix_postgres import rows
 from tests.support.runner import TransactionRunner
 
 ATTEMPTS = """SELECT txid || ':' || attempt_id, status, reason_code FROM reliability.attempt
                ORDER BY txid, attempt_id"""
-BATCHES = """SELECT txid, batch_meta->0->>'offset', predecessor_attempt FROM reliability.attempt
-              ORDER BY txid, attempt_id"""
 
 
 def count_words(batch):
@@ -42,9 +39,9 @@ def words(*, opaque=True, pending=3, spout=None, **configuration: Any) -> Topolo
 
 
 @pytest.fixture
-def opaque(pipeline):
-    """A pipeline with an opaque spout; five txids are emitted, none has a batch yet."""
-    emitted = pipeline(words())
+def opaque(python_pipeline):
+    """A python_pipeline with an opaque spout; five txids are emitted, none has a batch yet."""
+    emitted = python_pipeline(words())
     assert emitted.emit(None) == [1, 2, 3, 4, 5]
     return emitted
 
@@ -56,13 +53,6 @@ def statuses(connection):
 # --- E4: opaque batches -----------------------------------------------------------------------
 
 
-def test_an_opaque_batch_starts_where_its_predecessors_attempt_ended(opaque, connection):
-    for txid in (1, 2, 3):
-        opaque.begin(txid)
-    assert rows(connection, BATCHES) == [(1, "0", None), (2, "1", 0), (3, "2", 0)]
-    assert rows(connection, "SELECT count(*) FROM reliability.source_item") == [(0,)]
-
-
 def test_an_opaque_batch_waits_for_its_predecessor_to_begin(opaque):
     action = opaque.runner.next_action(2, opaque.request(2), opaque.work())
     assert isinstance(action, Wait)
@@ -71,7 +61,6 @@ def test_an_opaque_batch_waits_for_its_predecessor_to_begin(opaque):
     assert isinstance(opaque.runner.next_action(2, opaque.request(2), opaque.work()), Begin)
 
 
-@in_both_engines
 def test_a_failure_takes_the_later_attempts_of_an_opaque_spout_with_it(opaque, connection):
     first, second, third = (opaque.begin(txid) for txid in (1, 2, 3))
     opaque.run_step(third)
@@ -92,21 +81,12 @@ def test_a_failure_takes_the_later_attempts_of_an_opaque_spout_with_it(opaque, c
     ]
 
 
-def test_a_failure_of_a_transactional_spout_takes_only_itself(pipeline, connection):
-    emitted = pipeline(words(opaque=False))
+def test_a_failure_of_a_transactional_spout_takes_only_itself(python_pipeline, connection):
+    emitted = python_pipeline(words(opaque=False))
     emitted.emit(None)
     second = [emitted.begin(txid) for txid in (1, 2, 3)][1]
     emitted.runner.end_attempt(second, AttemptIncomplete("its JVM died"))
     assert statuses(connection) == {"1:0": "PROCESSING", "2:0": "FAILED", "3:0": "PROCESSING"}
-
-
-def test_a_stale_fail_changes_nothing(opaque, connection):
-    """Storm's M8 removes before it compares."""
-    stale = opaque.begin(1)
-    opaque.begin(1)
-    opaque.begin(2)
-    assert not opaque.runner.end_attempt(stale, AttemptIncomplete("late"))
-    assert statuses(connection) == {"1:0": "FENCED", "1:1": "PROCESSING", "2:0": "PROCESSING"}
 
 
 @pytest.mark.parametrize("way", ["lease", "request", "close", "begin"])
@@ -178,9 +158,11 @@ def test_a_spout_that_is_opaque_no_more_goes_on_with_what_is_not_frozen(opaque, 
     assert rows(connection, "SELECT count(*), sum(times) FROM words") == [(5, 5)]
 
 
-def test_an_opaque_batch_with_nothing_left_commits_as_empty(pipeline, connection):
+def test_an_opaque_batch_with_nothing_left_commits_as_empty(python_pipeline, connection):
     partitions = [["a", "b"]]
-    emitted = pipeline(words(spout=MemorySpout({"word": "string"}, partitions, 1, opaque=True)))
+    emitted = python_pipeline(
+        words(spout=MemorySpout({"word": "string"}, partitions, 1, opaque=True))
+    )
     assert emitted.emit(None) == [1, 2]
     emitted.transact(1)
     partitions[0].pop()  # the source lost a row meanwhile: an opaque spout may see another batch
@@ -190,38 +172,11 @@ def test_an_opaque_batch_with_nothing_left_commits_as_empty(pipeline, connection
     assert rows(connection, empty) == [(0, 0)]
 
 
-def test_a_commit_behind_another_attempt_than_its_batch_names_is_refused(opaque, connection):
-    """E4: else rows between the two would be counted twice, or never."""
-    for txid in (1, 2):
-        grant = opaque.begin(txid)
-        opaque.run_step(grant)
-        opaque.seal(grant)
-    with connection.transaction() as tx:
-        tx.run(SQL("UPDATE reliability.attempt SET predecessor_attempt = 7 WHERE txid = 2"))
-    opaque.runner.commit(1)
-    assert statuses(connection) == {"1:0": "COMMITTED", "2:0": "FAILED"}
-    opaque.transact(2)
-    assert statuses(connection)["2:1"] == "COMMITTED"
-
-
-# --- attempt ids ------------------------------------------------------------------------------
-
-
-def test_attempt_ids_go_on_after_a_restart_with_one_pending(pipeline, connection):
-    """Storm's M3 forgets them with max_spout_pending = 1."""
-    emitted = pipeline(words(pending=1))
-    emitted.emit(None)
-    for _ in range(3):
-        emitted.begin(1)
-    emitted.runner = TransactionRunner(words(pending=1), connection)
-    assert emitted.begin(1).attempt.attempt_id == 3
-
-
 # --- the throttle -----------------------------------------------------------------------------
 
 
-def test_attempts_begin_no_faster_than_the_emit_interval(pipeline, connection):
-    emitted = pipeline(words(opaque=False, emit_interval_seconds=60))
+def test_attempts_begin_no_faster_than_the_emit_interval(python_pipeline, connection):
+    emitted = python_pipeline(words(opaque=False, emit_interval_seconds=60))
     emitted.emit(None)
     emitted.begin(1)
     request_id = emitted.request(2)
@@ -247,9 +202,11 @@ class Gated(MemorySpout):
         return txid <= self.ready[0]
 
 
-def test_a_source_that_is_not_ready_holds_back_emission_and_every_attempt(pipeline, connection):
+def test_a_source_that_is_not_ready_holds_back_emission_and_every_attempt(
+    python_pipeline, connection
+):
     spout = Gated({"word": "string"}, [["a", "b"]], take=1)
-    emitted = pipeline(words(spout=spout))
+    emitted = python_pipeline(words(spout=spout))
     with pytest.raises(SourceNotReady):
         emitted.emit(None)
     assert rows(connection, "SELECT count(*) FROM reliability.transaction") == [(0,)]
@@ -268,8 +225,8 @@ def test_a_source_that_is_not_ready_holds_back_emission_and_every_attempt(pipeli
 # --- pause ------------------------------------------------------------------------------------
 
 
-def test_a_paused_topology_drains_what_is_in_flight(pipeline, connection):
-    emitted = pipeline(words(opaque=False))
+def test_a_paused_topology_drains_what_is_in_flight(python_pipeline, connection):
+    emitted = python_pipeline(words(opaque=False))
     emitted.emit(None)
     grant = emitted.begin(1)
     emitted.runner.pause("the warehouse is being moved")
@@ -283,14 +240,3 @@ def test_a_paused_topology_drains_what_is_in_flight(pipeline, connection):
     emitted.runner.resume()
     emitted.transact(2)
     assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(3,)]
-
-
-def test_a_pause_lets_steps_and_commits_go_on(pipeline):
-    emitted = pipeline(words(opaque=False))
-    emitted.emit(None)
-    request_id, work = emitted.request(1), emitted.work()
-    emitted.runner.begin(1, request_id, work)
-    emitted.runner.pause("for a while")
-    assert emitted.runner.next_action(1, request_id, work) == Submit("process")
-    emitted.transact(1, step="process")
-    assert emitted.runner.next_action(1, request_id, emitted.work(None)) == Commit()

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
-from dev.services.processes import MARKER, marked, wait_until
+from dev.services.processes import MARKER, is_gone, marked, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 DEMO = """
@@ -17,9 +19,17 @@ import pathlib, sys
 from dev.demo.guard import Guard
 guard = Guard(pathlib.Path({root!r}), pathlib.Path({state!r}))
 print(guard._process.pid, flush=True)
-if sys.stdin.readline() == "release\\n":
-    guard.release()
+if sys.stdin.readline() == "keep\\n":
+    guard.end(keep=True)
 """
+CHILD = """
+import os, signal
+from dev.demo.guard import end_with_parent
+end_with_parent()
+print(os.getpid(), flush=True)
+signal.pause()
+"""
+PARENT = "import subprocess, sys; subprocess.run([sys.executable, '-c', sys.argv[1]])"
 
 
 @pytest.fixture
@@ -31,8 +41,8 @@ def service(tmp_path):
     process.wait()
 
 
-@pytest.mark.parametrize("is_released", [False, True])
-def test_a_demo_that_is_killed_takes_its_services_down(tmp_path, service, is_released):
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_demo_that_is_killed_takes_its_services_down(tmp_path, service, is_kept):
     demo = subprocess.Popen(
         [sys.executable, "-c", DEMO.format(root=str(ROOT), state=str(tmp_path))],
         cwd=ROOT,
@@ -44,10 +54,26 @@ def test_a_demo_that_is_killed_takes_its_services_down(tmp_path, service, is_rel
     assert demo.stdout is not None
     guard = int(demo.stdout.readline())
     assert [process.pid for process in marked(str(tmp_path))] == [service.pid]
-    if is_released:
-        demo.communicate("release\n", timeout=60)
+    if is_kept:
+        demo.communicate("keep\n", timeout=60)
     else:
         demo.kill()
         demo.communicate()
     wait_until(lambda: not Path(f"/proc/{guard}").exists(), "the end of the guard", 60)
-    assert (service.poll() is None) is is_released
+    assert (service.poll() is None) is is_kept
+
+
+@pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGKILL])
+def test_a_demo_ends_with_the_make_that_runs_it(sent):
+    make = subprocess.Popen(
+        [sys.executable, "-c", PARENT, CHILD],
+        cwd=ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+    assert make.stdout is not None
+    demo = psutil.Process(int(make.stdout.readline()))
+    make.send_signal(sent)
+    make.communicate()
+    wait_until(lambda: is_gone(demo), "the end of the demo", 60)

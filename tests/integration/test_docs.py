@@ -1,4 +1,4 @@
-"""The worked examples of docs/internals/protocol.md are doctests, on a real ledger."""
+"""The worked examples of the protocol are doctests, on a real ledger."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from psycopg2.sql import SQL
 from tests.support.fix_postgres import ROOT
 from tests.support.words import Words
 
-PAGE = ROOT / "docs" / "internals" / "protocol.md"
+PAGE = ROOT / "tests" / "integration" / "worked_examples.md"
 EXAMPLES = doctest.DocTestParser().get_doctest(PAGE.read_text(), {}, PAGE.name, str(PAGE), lineno=0)
 
 

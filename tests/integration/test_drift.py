@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 
 import reliability
-from reliability import FileSpout
+from reliability import FileSpout, Parquet
 from reliability.core.errors import FileRefused, InvalidDefinition
 from reliability.core.fold import ACCOUNTING, Fold
 from reliability.core.spout import BatchMeta, NoItems
-from reliability.spark.accounting import hide_accounting, show_accounting
-from reliability.spark.quarantined import place_of
+from reliability.core.types import VOID, common_type
+from reliability.spark.frames.accounting import hide_accounting, show_accounting
+from reliability.spark.frames.quarantined import place_of
 from reliability.spark.session import pin_settings
-from reliability.spouts.wider_types import VOID, common_type
 from reliability.transaction.correct.quarantine import (
     edited_rows,
     exported,
@@ -67,7 +67,7 @@ def write(path, columns, **options):
 
 
 def spout_of(folder, schema, drift, **options):
-    return FileSpout(f"{folder}/*.parquet", schema=schema, drift=drift, **options)
+    return FileSpout(f"{folder}/*.parquet", format=Parquet(drift=drift), schema=schema, **options)
 
 
 def planned(spout):
@@ -174,7 +174,7 @@ def test_a_narrower_type_is_cast_and_no_value_changes(pinned, tmp_path):
         planned(spout_of(tmp_path, schema, "refuse"))
     assert str(old) in refused.value.what
     assert "column c0 is tinyint in" in refused.value.what
-    assert "set drift='ignore' or drift='widen', which read it" in refused.value.remedy
+    assert "set drift='ignore' or drift='widen', which read it" in refused.value.what_to_do
     types = [ID, *((f"c{n}", type_) for n, (*_, type_, _) in enumerate(NARROWER))]
     wanted = [value for *_, value in NARROWER]
     alone = (types, [(1, *wanted), (None, *[None] * len(wanted))])
@@ -201,7 +201,7 @@ def test_a_wider_type_widens_the_column_or_is_refused(pinned, tmp_path):
     for n, (_, in_file, _, type_, _) in enumerate(WIDER):
         said = f"column c{n} is {in_file} in {tmp_path}/a.parquet, and {type_} in the spout's"
         assert said in refused.value.what
-    assert "or set drift='widen', which reads it" in refused.value.remedy
+    assert "or set drift='widen', which reads it" in refused.value.what_to_do
     with pytest.raises(FileRefused, match=r"set drift='widen', which reads it \(drift='ignore' d"):
         planned(spout_of(tmp_path, schema, "refuse"))
     types, found = frame_of(pinned, tmp_path, schema, "widen")
@@ -221,7 +221,7 @@ def test_types_without_an_exact_common_one_are_refused(tmp_path, drift):
             FileRefused, match=f"column v {said}.* in the spout's schema"
         ) as refused:
             planned(spout_of(tmp_path, f"v {type_}", drift))
-        assert "which read" not in refused.value.remedy
+        assert "which read" not in refused.value.what_to_do
 
 
 SHAPES: dict[str, tuple[str, Any, Any, Any]] = {
@@ -316,22 +316,20 @@ def test_a_name_in_another_case_is_refused(tmp_path, drift):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("schema", "said"),
     [
-        ({"drift": "merge", "schema": "id int"}, "drift 'merge' is not one of"),
-        ({"drift": "ignore"}, "drift='ignore' needs a schema"),
-        ({"drift": "widen", "schema": "id int", "format": "csv"}, "only for Parquet"),
-        ({"drift": "widen", "schema": "id int", "format": "jsonl"}, "only for Parquet"),
-        ({"drift": "ignore", "schema": "id int NOT NULL, v char(3)"}, "of the schema: id, v"),
-        ({"drift": "ignore", "schema": "id int COMMENT 'x, y'"}, "the types of the schema"),
-        ({"drift": "ignore", "schema": "id int, ID bigint"}, "more than once"),
+        ("", "drift='ignore' needs a schema"),
+        ("id int NOT NULL, v char(3)", "of the schema: id, v"),
+        ("id int COMMENT 'x, y'", "the types of the schema"),
+        ("id int, ID bigint", "more than once"),
     ],
 )
-def test_a_policy_needs_a_schema_of_parquet(options, said):
+def test_a_policy_needs_a_schema_of_parquet(schema, said):
     with pytest.raises(InvalidDefinition, match=re.escape(said)):
-        FileSpout("in/*", **options)
-    if options["drift"] != "merge" and "schema" in options:
-        FileSpout("in/*", **{**options, "drift": "refuse"})  # as before
+        FileSpout("in/*", format=Parquet(drift="ignore"), schema=schema)
+    FileSpout("in/*", schema=schema)  # refuses what differs
+    with pytest.raises(InvalidDefinition, match="drift 'merge' is not one of"):
+        Parquet(drift="merge")
 
 
 # --- batches of old and new files ----------------------------------------------------------------
@@ -495,7 +493,7 @@ def test_files_of_a_batch_that_widen_to_no_common_type_are_refused(tmp_path):
             continue
         with pytest.raises(FileRefused, match=f"need common columns, but .*{said}") as refused:
             planned(together)
-        assert "max_files_per_batch=1" in refused.value.remedy
+        assert "max_files_per_batch=1" in refused.value.what_to_do
 
 
 def test_a_batch_depends_on_its_files_and_not_on_what_spark_says(pinned, tmp_path):
@@ -560,7 +558,9 @@ def drifting(folder, drift, process):
     topology = shop(folder, process, files=9)
     assert isinstance(topology.spout, FileSpout)
     schema = "customer bigint, day date, price decimal(10,2)"
-    return replace(topology, spout=replace(topology.spout, schema=schema, drift=drift))
+    return replace(
+        topology, spout=replace(topology.spout, format=Parquet(drift=drift), schema=schema)
+    )
 
 
 def shop_files(folder):
@@ -650,9 +650,10 @@ def test_the_example_of_the_page(pinned, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "in").mkdir()
     names = {"pa": pa, "pq": pq, "batch_of": batch_of, "replace": replace, "FileSpout": FileSpout}
+    names["Parquet"] = Parquet
     [text] = re.findall(r"```python\n(>>> .*?)```", (ROOT / PAGE).read_text(), re.DOTALL)
     example = doctest.DocTestParser().get_doctest(text, names, PAGE, PAGE, lineno=0)
-    assert len(example.examples) == 8
+    assert len(example.examples) == 9
     runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
     runner.run(example)
     assert runner.summarize().failed == 0

@@ -34,7 +34,7 @@ from reliability.transaction.correct.park import park, skip
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.emit.requests import Run, TaskContact
 from tests.replay.shop import Shop, made
-from tests.support.fix_pipeline import Pipeline, month, shop, write_parquet
+from tests.support.fix_pipeline import Pipeline, month, pipeline_of, shop, write_parquet
 from tests.support.fix_postgres import rolled_back, rows
 from tests.support.runner import TransactionRunner
 
@@ -57,7 +57,7 @@ def folder(tmp_path):
 @pytest.fixture
 def emitter(folder, connection):
     """A pipeline that needs no Spark."""
-    return Pipeline(TransactionRunner(shop(folder), connection), None)
+    return pipeline_of(shop(folder), connection)
 
 
 def test_known_items_keep_their_txids_and_late_ones_get_new_ones(emitter, folder, connection):
@@ -201,7 +201,7 @@ def test_more_batches_than_airflow_can_map_are_refused_before_allocating(emitter
 def behind_a_blocked_txid(folder, connection, **options) -> tuple[Pipeline, Action]:
     """February waits for the window, and nobody works on January's txid 1."""
     topology = replace(shop(folder), max_spout_pending=1, **options)
-    january = Pipeline(TransactionRunner(topology, connection), None)
+    january = pipeline_of(topology, connection)
     assert january.emit(month(1997, 1)) == [1, 2]
     for txid in (1, 2):
         january.runner.close(txid, january.run, "its tasks ended without it")
@@ -299,9 +299,9 @@ def test_states_that_changed_after_a_commit_are_refused_and_cost_nothing(
     topology = shop(folder)
     changed = replace(topology, states=change(list(topology.states)))
     with pytest.raises(StateDefinitionChanged, match=named):
-        Pipeline(TransactionRunner(changed, connection), None).emit(month(1997, 2))
+        pipeline_of(changed, connection).emit(month(1997, 2))
     with pytest.raises(StateDefinitionChanged, match=named):
-        Pipeline(TransactionRunner(changed, connection), None).begin(2)
+        pipeline_of(changed, connection).begin(2)
     assert rows(connection, "SELECT txid FROM reliability.attempt") == [(1,)]
     assert emitter.begin(2).attempt.attempt_id == 0
 
@@ -315,7 +315,7 @@ def test_states_that_changed_before_the_first_commit_are_taken(
     assert emitter.begin(1).attempt.attempt_id == 0
     topology = shop(folder)
     changed = replace(topology, states=change(list(topology.states)))
-    attempt = Pipeline(TransactionRunner(changed, connection), None).begin(1).attempt
+    attempt = pipeline_of(changed, connection).begin(1).attempt
     assert attempt.attempt_id == 1
     recorded = rows(connection, "SELECT state FROM reliability.state ORDER BY 1")
     assert recorded == sorted((state.name,) for state in changed.states)
@@ -328,7 +328,7 @@ def test_files_of_a_clone_that_moved_are_the_same_files(tmp_path, connection, mo
     topology = shop("in")
     for home in ("old", "new"):
         monkeypatch.setenv("RELIABILITY_HOME", str(tmp_path / home))
-        assert Pipeline(TransactionRunner(topology, connection), None).emit(month(1997, 1)) == [1]
+        assert pipeline_of(topology, connection).emit(month(1997, 1)) == [1]
 
 
 def test_another_spelling_of_the_pattern_emits_nothing_again(tmp_path, connection, monkeypatch):
@@ -338,7 +338,7 @@ def test_another_spelling_of_the_pattern_emits_nothing_again(tmp_path, connectio
         write_parquet(tmp_path / "in" / "1997-01" / f"{name}.parquet", ROW)
     spelled = ["in", "./in", "in/../in", "in//.", str(tmp_path / "in"), f"file://{tmp_path}/in"]
     for pattern in spelled:
-        run = Pipeline(TransactionRunner(shop(pattern), connection), None)
+        run = pipeline_of(shop(pattern), connection)
         assert run.emit(month(1997, 1)) == [1, 2, 3]
 
 
@@ -347,7 +347,7 @@ def test_a_target_table_belongs_to_one_state_of_one_topology(emitter, folder, co
     emitter.emit(month(1997, 1))
     other = replace(shop(folder), name="other")
     with pytest.raises(TargetTableTaken, match="per_customer belongs to state per_customer of"):
-        Pipeline(TransactionRunner(other, connection), None).emit(month(1997, 1))
+        pipeline_of(other, connection).emit(month(1997, 1))
 
 
 def test_a_table_with_rows_of_its_own_is_not_taken(emitter, connection):
@@ -375,7 +375,7 @@ def write_groups(path, groups):
 def emitter_of(connection, folder, **options):
     spout = FileSpout(f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet", **options)
     topology = replace(shop(folder), spout=spout)
-    return Pipeline(TransactionRunner(topology, connection), None)
+    return pipeline_of(topology, connection)
 
 
 ITEMS = "SELECT txid, part::text FROM reliability.source_item ORDER BY txid"
@@ -418,7 +418,7 @@ def test_a_run_that_was_overtaken_plans_again(folder, connection, limits):
     spout = OvertakenSpout(f"{folder}/{{data_interval_start:%Y-%m}}/*.parquet", **limits)
     topology = replace(shop(folder), spout=spout)
     others[spout.pattern] = [emitter_of(own, folder, max_rows_per_batch=3).again("faster")]
-    assert Pipeline(TransactionRunner(topology, connection), None).emit(month(1997, 3)) == [1, 2]
+    assert pipeline_of(topology, connection).emit(month(1997, 3)) == [1, 2]
     own.close()
     assert rows(connection, ITEMS) == [(1, "{[0,3)}"), (2, "{[3,6)}")]
 

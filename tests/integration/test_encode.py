@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from psycopg2.sql import SQL
 
 from reliability.core.errors import SchemaMismatch
-from reliability.spark.encode import encode
-from reliability.spark.values import MAX_CHARACTERS_IN_ERROR
+from reliability.spark.frames.values import MAX_CHARACTERS_IN_ERROR
+from reliability.spark.stage.encode import encode
 from tests.support.csv_rows import encode_csv
 from tests.support.fix_postgres import rolled_back
 from tests.support.spark_rows import arrow_type
@@ -52,8 +52,8 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("type_", SHAPES)
-def test_the_binary_way_and_the_csv_way_write_the_same(connection, type_):
-    with rolled_back(connection) as tx:
+def test_the_binary_way_and_the_csv_way_write_the_same(shared_connection, type_):
+    with rolled_back(shared_connection) as tx:
         tx.run(SQL(f"CREATE TEMPORARY TABLE one (n integer, v {type_}) ON COMMIT DROP"))
         tx.run(SQL(f"CREATE TEMPORARY TABLE other (n integer, v {type_}) ON COMMIT DROP"))
 

@@ -10,13 +10,13 @@ from decimal import Decimal
 
 import pytest
 
-from reliability import Count, FileSpout, Max, MemorySpout, State, Sum, Topology, Upsert
+from reliability import Count, Csv, FileSpout, Max, MemorySpout, State, Sum, Topology, Upsert
 from reliability.core.errors import FileRefused, InvalidDefinition, SchemaMismatch
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
 from reliability.core.spout import BatchMeta, NoItems
-from reliability.spark.catalyst import always
-from reliability.spark.one_evaluation import is_lost_evaluation, persist_shared
+from reliability.spark.frames.jvm import always
+from reliability.spark.frames.one_evaluation import _uses, is_lost_evaluation
 from reliability.spark.submission import Submission
 from reliability.spouts.tuple_ids import fold_rows
 from tests.support import lost_executor
@@ -119,7 +119,7 @@ def test_a_source_with_column_names_of_ours_or_of_sparks_is_refused(tmp_path, na
 @pytest.mark.parametrize("name", TAKEN)
 def test_a_declared_column_of_such_a_name_is_refused(name):
     with pytest.raises(InvalidDefinition, match=name):
-        FileSpout("in/*", format="csv", schema=f"a int, {name} int")
+        FileSpout("in/*", format=Csv(), schema=f"a int, {name} int")
     with pytest.raises(InvalidDefinition, match=name):
         MemorySpout(schema={name: "int"}, partitions=[], take=1)
 
@@ -127,8 +127,8 @@ def test_a_declared_column_of_such_a_name_is_refused(name):
 @pytest.mark.parametrize("name", ["_line", "_Why", "_RECORD"])
 def test_a_declared_column_that_tells_of_a_malformed_record_is_refused(name):
     with pytest.raises(InvalidDefinition, match=name):
-        FileSpout("in/*", format="csv", schema=f"{name} int", malformed="quarantine")
-    FileSpout("in/*", format="csv", schema=f"{name} int")
+        FileSpout("in/*", format=Csv(malformed="quarantine"), schema=f"{name} int")
+    FileSpout("in/*", format=Csv(), schema=f"{name} int")
 
 
 def test_a_source_may_have_a_column_of_the_name_that_spark_gives_to_its_own(tmp_path, spark):
@@ -187,27 +187,27 @@ def test_what_two_states_share_and_may_come_out_differently_is_persisted(
     batch, no_cache, expression, shared
 ):
     common = batch.selectExpr("*", f"{expression} AS value")
-    assert persist_shared([batch], [common, common.where("n >= 0")]) == shared
+    assert _uses([batch], [common, common.where("n >= 0")]).evaluate() == shared
 
 
 def test_a_random_value_of_one_state_alone_is_not_persisted(batch):
     own = batch.selectExpr("*", "rand() AS value")
-    assert persist_shared([batch], [own, batch]) == 0
+    assert _uses([batch], [own, batch]).evaluate() == 0
 
 
 def test_a_table_beyond_the_batch_is_read_once(batch, spark, tmp_path, no_cache):
     parquet(tmp_path / "other" / "o.parquet", range(100))
     other = spark.read.parquet(str(tmp_path / "other")).withColumnRenamed("n", "m")
     joined = batch.join(other, batch.n == other.m)
-    assert persist_shared([batch], [joined, joined.where("m >= 0")]) >= 1
+    assert _uses([batch], [joined, joined.where("m >= 0")]).evaluate() >= 1
 
 
 def test_a_text_batch_reads_the_same_twice_and_is_not_kept(tmp_path, spark):
     """Its tuple ids come from a function that Spark calls not deterministic."""
     (tmp_path / "a.csv").write_text("n\n1\n2\n")
-    spout = FileSpout(f"{tmp_path}/*.csv", format="csv", schema="n bigint")
+    spout = FileSpout(f"{tmp_path}/*.csv", format=Csv(), schema="n bigint")
     text = spout.frame(spark, meta_of(spout))
-    assert persist_shared([text], [text.where("n > 0"), text]) == 0
+    assert _uses([text], [text.where("n > 0"), text]).evaluate() == 0
 
 
 def dice(frame, name):
@@ -227,14 +227,14 @@ def test_a_part_of_what_is_shared_is_evaluated_once_where_it_is_used_alone(batch
     part = dice(batch, "roll")
     whole = dice(part, "second")
     frames = [whole, whole.where("n >= 0"), part]
-    assert persist_shared([batch], frames) == 2
+    assert _uses([batch], frames).evaluate() == 2
     first, *others = map(rolls, frames)
     assert others == [first, first]
 
 
 def test_what_only_a_shared_part_uses_is_not_kept_beside_it(batch, no_cache):
     whole = dice(dice(batch, "roll"), "second")
-    assert persist_shared([batch], [whole, whole.where("n >= 0")]) == 1
+    assert _uses([batch], [whole, whole.where("n >= 0")]).evaluate() == 1
 
 
 def test_a_with_clause_is_evaluated_once_as_a_whole(batch, spark, no_cache):
@@ -246,7 +246,7 @@ def test_a_with_clause_is_evaluated_once_as_a_whole(batch, spark, no_cache):
         "SELECT r.*, row_number() OVER (ORDER BY s.u) AS place FROM r JOIN s ON n = m"
     )
     frames = [common, common.where("n >= 0")]
-    persist_shared([batch], frames)
+    _uses([batch], frames).evaluate()
     one, other = map(rolls, frames)
     assert one == other
     one, other = (rolls(frame, "place") for frame in frames)
@@ -260,7 +260,7 @@ def test_a_with_clause_that_refers_to_itself_is_evaluated_once_as_a_whole(batch,
         "UNION ALL SELECT n + 1000, uuid() FROM r WHERE n < 1000) SELECT * FROM r"
     )
     frames = [common, common.where("n >= 0")]
-    assert persist_shared([batch], frames) >= 1
+    assert _uses([batch], frames).evaluate() >= 1
     one, other = map(rolls, frames)
     assert one == other
     assert len(one) == 6
@@ -274,7 +274,7 @@ def test_a_clock_in_a_subquery_is_read_once_with_the_query_around_it(batch, spar
         "AND b.n < unix_millis(now())) AS roll FROM batch_of_subquery a"
     )
     frames = [common, common.where("n >= 0")]
-    persist_shared([batch], frames)
+    _uses([batch], frames).evaluate()
     one, other = map(rolls, frames)
     assert one == other
     assert None not in one.values()
@@ -286,7 +286,7 @@ def test_what_was_evaluated_once_is_never_computed_again(batch, spark, no_cache,
     common = dice(batch, "roll")
     if cached:
         common = common.selectExpr("*", "roll + 1 AS next").cache()
-    assert persist_shared([batch], [common, common.where("n >= 0")]) >= 1
+    assert _uses([batch], [common, common.where("n >= 0")]).evaluate() >= 1
     seen = rolls(common)
     context = spark.sparkContext._jsc.sc()
     for rdd in context.getPersistentRDDs().keys().mkString(" ").split():

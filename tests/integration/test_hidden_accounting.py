@@ -11,10 +11,10 @@ import pytest
 
 from reliability import aggregate, show_accounting
 from reliability.core.errors import FrameWithoutAccounting, RowsUnaccounted
-from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta
-from reliability.spark.accounting import hide_accounting
-from reliability.spark.unaccounted import check_arrived
+from reliability.spark.frames.accounting import hide_accounting
+from reliability.spark.frames.unaccounted import check_arrived
+from tests.support.accounts import counts, fold_of, folds
 from tests.support.functions import F
 
 ROWS = 100
@@ -44,19 +44,19 @@ def emitted(batch):
     return fold_of(batch)
 
 
-def fold_of(frame):
-    return fold_and_rows(frame)[0]
-
-
-def fold_and_rows(frame):
-    """Return what a frame accounts for, and how many rows it has."""
-    fold = ("bit_xor(coalesce(_x, 0)) AS x", "sum(coalesce(_n, 1)) AS n", "count(*) AS rows")
-    row = show_accounting(frame).agg(*map(F.expr, fold)).collect()[0]
-    return Fold(row.x or 0, row.n or 0), row.rows
-
-
 def by_customer(frame, other):
     return F.col(f"{frame}.customer") == F.col(f"{other}.customer")
+
+
+def mean_of_a_group():
+    """Return a Python function of a whole group, as its types say."""
+    import pandas as pd
+
+    def mean(values):
+        return values.mean()
+
+    mean.__annotations__ = {"values": pd.Series, "return": float}
+    return F.pandas_udf(mean, "double")
 
 
 # --- what carries it -----------------------------------------------------------------------------
@@ -96,6 +96,9 @@ CARRIES = {
     "shown": lambda b, c: b.select("id", "_x", "_n"),
     "shown by the frame": lambda b, c: b.select("id", b["_x"], b["_n"]),
     "aggregate": lambda b, c: aggregate(b, ["customer"], total=F.sum("amount")).select("total"),
+    "aggregate by a function of pandas": lambda b, c: aggregate(
+        b, ["customer"], mean=mean_of_a_group()("amount")
+    ),
     "aggregate by hand": lambda b, c: b.groupBy("customer").agg(
         F.expr("bit_xor(_x)").alias("_x"), F.expr("sum(_n)").alias("_n")
     ),
@@ -113,16 +116,31 @@ CARRIES = {
 }
 
 
-@pytest.mark.parametrize("name", CARRIES)
-def test_what_is_made_of_each_row_accounts_for_it(batch, customers, emitted, name):
-    made = CARRIES[name](batch, customers)
+def test_what_is_made_of_each_row_accounts_for_it(batch, customers, emitted):
     assert emitted.count == ROWS
-    # it has the same rows as without the accounting
-    assert fold_and_rows(made) == (emitted, made.count())
-    shown = show_accounting(made)
-    assert [c for c in shown.columns if c not in ("_x", "_n")] == [
-        c for c in made.columns if c not in ("_x", "_n")
-    ]
+    made = {name: make(batch, customers) for name, make in CARRIES.items()}
+    shown = {name: show_accounting(frame) for name, frame in made.items()}
+    found = folds({name: [frame] for name, frame in shown.items()})
+    assert {name: fold for name, fold in found.items() if fold != emitted} == {}
+    assert counts(made) == counts(shown)  # the same rows as without the accounting
+    for name in CARRIES:
+        assert [c for c in shown[name].columns if c not in ("_x", "_n")] == [
+            c for c in made[name].columns if c not in ("_x", "_n")
+        ], name
+
+
+def test_a_function_of_pandas_aggregates_what_spark_would(batch, emitted):
+    """Spark computes no aggregates of its own beside it, such as those of the accounting."""
+    some = batch.where("id < 9").union(batch.where("id >= 9"))
+    by_pandas = aggregate(some, ["customer"], mean=mean_of_a_group()("amount"))
+    by_spark = aggregate(some, ["customer"], mean=F.mean("amount"))
+    assert sorted(show_accounting(by_pandas).collect()) == sorted(
+        show_accounting(by_spark).collect()
+    )
+    total = aggregate(batch, [], mean=mean_of_a_group()("amount"))
+    assert total.collect() == [((ROWS - 1) / 2,)]
+    assert fold_of(total) == emitted
+    assert aggregate(batch.limit(0), [], mean=mean_of_a_group()("amount")).collect() == []
 
 
 def test_a_view_needs_the_columns(spark, batch, emitted):
@@ -164,12 +182,12 @@ WRONG = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_loses_or_doubles_a_row_shows(batch, customers, emitted, name):
-    made = WRONG[name](batch, customers)
-    found, number = fold_and_rows(made)
-    assert found != emitted
-    assert number == made.count()  # accounted for or not
+def test_what_loses_or_doubles_a_row_shows(batch, customers, emitted):
+    made = {name: make(batch, customers) for name, make in WRONG.items()}
+    shown = {name: show_accounting(frame) for name, frame in made.items()}
+    found = folds({name: [frame] for name, frame in shown.items()})
+    assert [name for name, fold in found.items() if fold == emitted] == []
+    assert counts(made) == counts(shown)  # accounted for or not
 
 
 # --- what loses it -------------------------------------------------------------------------------
@@ -229,7 +247,7 @@ def test_an_error_names_what_lost_it(batch, name):
     made, what, remedy = LOST[name]
     with pytest.raises(FrameWithoutAccounting, match=what) as caught:
         show_accounting(made(batch))
-    assert re.search(remedy, caught.value.remedy)
+    assert re.search(remedy, caught.value.what_to_do)
 
 
 @pytest.mark.parametrize("name", ["_X", "_N"])
@@ -269,6 +287,15 @@ MISTAKES = {
         lambda b: b.where("id < 7").select("customer").join(b, "customer", "right"),
         LEFT,
     ),
+    "a cogroup of which both sides show the accounting": (
+        lambda b: (
+            show_accounting(b.where("id < 9").select("customer"))
+            .groupBy("customer")
+            .cogroup(show_accounting(b.select("customer")).groupBy("customer"))
+            .applyInPandas(lambda left, right: left, "customer long, _x long, _n long")
+        ),
+        "only on the frames whose rows the function returns",
+    ),
     "a union of which one part shows the accounting": (
         lambda b: show_accounting(b.where("id < 9")).unionByName(
             b.where("id >= 9"), allowMissingColumns=True
@@ -299,9 +326,13 @@ def test_what_the_error_advises_accounts_for_all_rows(batch, emitted):
     pairs = [part.withColumn("pair", F.expr("id div 2")) for part in (even, odd)]
     union = pairs[0].unionByName(pairs[1].withColumnRenamed("id", "odd"), allowMissingColumns=True)
     shown = show_accounting(even).unionByName(show_accounting(odd), allowMissingColumns=True)
-    assert fold_of(shown) == emitted
-    assert fold_of(aggregate(union, ["pair"], id=F.max("id"), odd=F.max("odd"))) == emitted
-    assert fold_of(batch.join(batch.select("customer").distinct(), "customer")) == emitted
+    frames = {
+        "shown": shown,
+        "an aggregate": aggregate(union, ["pair"], id=F.max("id"), odd=F.max("odd")),
+        "a join": batch.join(batch.select("customer").distinct(), "customer"),
+    }
+    found = folds({name: [show_accounting(frame)] for name, frame in frames.items()})
+    assert found == dict.fromkeys(frames, emitted)
 
 
 def test_one_of_the_two_columns_is_not_enough(batch):

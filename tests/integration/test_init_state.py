@@ -22,7 +22,7 @@ from reliability import (
 from reliability.core.errors import StateDefinitionChanged, TargetTableTaken
 from reliability.core.texts import as_json
 from reliability.states.alteration import StateChange
-from reliability.states.tables import StateTables
+from reliability.states.kinds import stored_state
 from reliability.transaction.topology.declare import init_state
 from tests.support.fix_postgres import rolled_back
 from tests.support.one_state import TOPOLOGY, OneState
@@ -32,13 +32,13 @@ OLD = {"n": Count(), "total": Sum("v", "numeric(10,2)")}
 
 
 @pytest.fixture
-def tx(connection):
-    with rolled_back(connection) as tx:
+def tx(shared_connection):
+    with rolled_back(shared_connection) as tx:
         yield tx
 
 
 def declare(tx, state):
-    init_state(tx, StateTables(TOPOLOGY, state))
+    init_state(tx, stored_state(TOPOLOGY, state))
 
 
 def rows(*values):
@@ -120,7 +120,7 @@ def test_a_table_that_was_altered_is_refused_with_what_repairs_it(tx, change, sa
 
 def run_remedy(tx, error):
     """Run the statements of the remedy, as a person would."""
-    statements = error.remedy.partition("BEGIN;")[2].partition("COMMIT;")[0]
+    statements = error.what_to_do.partition("BEGIN;")[2].partition("COMMIT;")[0]
     tx.run(SQL(statements))
 
 
@@ -156,8 +156,8 @@ def changed(tx, old, new, *batches):
         one.commit(batch)
     with pytest.raises(StateDefinitionChanged, match="has changed") as refused:
         declare(tx, new)
-    assert "`reliability alter one`" in refused.value.remedy
-    change = StateChange(one.tables, StateTables(TOPOLOGY, new))
+    assert "`reliability alter one`" in refused.value.what_to_do
+    change = StateChange(one.tables, stored_state(TOPOLOGY, new))
     assert change.obstacle() is None
     for statement in change.statements():
         tx.run(statement)
@@ -170,7 +170,7 @@ def changed(tx, old, new, *batches):
         digest_before=old.digest(),
     )
     declare(tx, new)
-    one.state, one.tables = new, StateTables(TOPOLOGY, new)
+    one.state, one.tables = new, stored_state(TOPOLOGY, new)
     return one, change
 
 
@@ -182,7 +182,7 @@ def test_a_type_widens_without_losing_anything(tx):
     assert one.select("total") == [(2,), (100_000_000_000,)]
     one.replay(1, rows(5))
     assert one.select("total") == [(100_000_000_004,)]
-    assert change.added_values() == []
+    assert [name for name in new.values if name not in old.values] == []
     assert change.retyped_columns() == ["total"]
 
 
@@ -199,8 +199,8 @@ NEW = {
 def test_values_that_are_added_are_right_once_history_was_replayed(tx, values):
     old, new = (State("s", key=KEY, values=v) for v in (OLD, values))
     batches = [rows(1, 2, None), rows(3)]
-    one, change = changed(tx, old, new, *batches)
-    assert change.added_values() == ["mean", "greatest", "note", "known"]
+    one, _ = changed(tx, old, new, *batches)
+    assert new.values.keys() - old.values.keys() == {"mean", "greatest", "note", "known"}
     for txid, batch in enumerate(batches, start=1):
         one.replay(txid, batch)
     columns = "k, n, total, mean, greatest, note, known"
@@ -266,14 +266,14 @@ def test_a_mean_of_more_digits_is_generated_anew(tx):
 def test_where_no_alter_table_leads_there_is_an_obstacle(new, why):
     """C11: what is stored would get another meaning, or another text."""
     old = State("s", key=KEY, values=OLD)
-    change = StateChange(*(StateTables(TOPOLOGY, state) for state in (old, new)))
+    change = StateChange(*(stored_state(TOPOLOGY, state) for state in (old, new)))
     assert why in str(change.obstacle())
     assert change.differences()
 
 
 def test_another_order_is_another_aggregate():
     old, new, other = (
-        StateTables(TOPOLOGY, State("s", values={name: Upsert("note", {by: "date"}, "text")}))
+        stored_state(TOPOLOGY, State("s", values={name: Upsert("note", {by: "date"}, "text")}))
         for name, by in (("note", "day"), ("note", "night"), ("text", "night"))
     )
     assert "aggregated in another way" in str(StateChange(old, new).obstacle())
@@ -282,7 +282,7 @@ def test_another_order_is_another_aggregate():
 
 def test_only_another_order_of_the_values_changes_no_table():
     one, other = (
-        StateTables(TOPOLOGY, State("s", values=dict(items)))
+        stored_state(TOPOLOGY, State("s", values=dict(items)))
         for items in (OLD.items(), reversed(OLD.items()))
     )
     change = StateChange(one, other)

@@ -24,9 +24,8 @@ from reliability import (
     Sum,
     TransactionalState,
 )
-from reliability.core.plan import ChangeKey
+from reliability.core.plan import PlannedChange
 from reliability.ledger.connection import DatabaseTransaction
-from reliability.states.kinds import stored_state
 from tests.support.fix_postgres import rolled_back
 from tests.support.golden import check_golden
 from tests.support.one_state import TOPOLOGY, OneState
@@ -83,8 +82,8 @@ def replay(one: OneState) -> None:
 
 
 def roll_back(one: OneState) -> None:
-    key = ChangeKey(topology=TOPOLOGY, txid=1, commit_number=one.commit_number + 1)
-    stored_state(one.tables).roll_back(one.tx, key)
+    key = PlannedChange(topology=TOPOLOGY, txid=1, commit_number=one.commit_number + 1)
+    one.tables.roll_back(one.tx, key)
 
 
 CHANGES = [
@@ -98,8 +97,8 @@ CHANGES = [
 @pytest.mark.parametrize(
     ("kind", "change"), CHANGES, ids=lambda value: getattr(value, "__name__", value)
 )
-def test_the_sql_of_a_change_is_what_the_docs_show(connection, kind, change):
-    with rolled_back(connection) as tx:
+def test_the_sql_of_a_change_is_what_the_docs_show(shared_connection, kind, change):
+    with rolled_back(shared_connection) as tx:
         one = OneState(tx, STATES[kind])
         one.commit(ROWS)
         one.stage(2, 0, ROWS)

@@ -25,10 +25,10 @@ from reliability.deployment.settings import ledger_dsn
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.migrations import LedgerMigration, check_migrated, migrate, migrations
 from reliability.ledger.queries import queries
+from reliability.transaction.topology.databases import open_ledger
 from spark_apps import global_count
 from tests.support.doomed import doomed
 from tests.support.fix_postgres import new_session, own_session, rows, run_as_admin
-from tests.support.runner import TransactionRunner
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_an_older_a_newer_and_a_changed_ledger(connection):
     with connection.transaction() as tx:
         tx.run(SQL("DELETE FROM reliability.migration"))
     with pytest.raises(LedgerNotMigrated, match="does not have migration 1"):
-        TransactionRunner.open(global_count.topology)
+        open_ledger("a test")
 
 
 def test_a_postgres_that_is_not_there(environment):
@@ -222,7 +222,9 @@ def test_every_query_is_used_and_prepares(connection):
 
     sources = [*ROOT.glob("reliability/**/*.py"), *ROOT.glob("plugins/**/*.py")]
     code = "".join(path.read_text() for path in sources if "core" not in path.parts)
-    unused = [name for name in queries() if f'"{name}"' not in code]
+    sql = code + "".join(path.read_text() for path in ROOT.glob("sql/**/*.sql"))
+    called = set(re.findall(r"(?:SELECT|PERFORM) reliability\.(\w+)\(", sql))
+    unused = [name for name in queries() if f'"{name}"' not in code and name not in called]
     assert unused == []
     for name, text in queries().items():
         if name == "create_migration_table" or not text.lstrip("-").strip():
@@ -269,16 +271,16 @@ CONSTRAINTS = {
 
 
 @pytest.mark.parametrize("constraint", CONSTRAINTS)
-def test_invariants_are_constraints_first(connection, pipeline, constraint):
-    count = pipeline(global_count.topology)
+def test_invariants_are_constraints_first(connection, python_pipeline, constraint):
+    count = python_pipeline(global_count.topology)
     count.emit(None)
     count.begin(1)
     with pytest.raises(Exception, match=constraint), connection.transaction() as tx:
         tx.run(SQL(CONSTRAINTS[constraint]))
 
 
-def test_the_story_of_an_attempt_is_written_by_trigger(connection, pipeline):
-    count = pipeline(global_count.topology)
+def test_the_story_of_an_attempt_is_written_by_trigger(connection, python_pipeline):
+    count = python_pipeline(global_count.topology)
     count.emit(None)
     count.begin(1)
     count.transact(1, task=THE_STEP)

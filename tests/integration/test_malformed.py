@@ -9,7 +9,18 @@ from decimal import Decimal
 
 import pytest
 
-from reliability import Append, Count, FileSpout, Latest, State, Sum, Topology
+from reliability import (
+    Append,
+    Count,
+    Csv,
+    FileSpout,
+    JsonLines,
+    Latest,
+    State,
+    Sum,
+    Topology,
+    show_accounting,
+)
 from reliability.core.errors import (
     CorrectionRefused,
     InvalidDefinition,
@@ -21,8 +32,8 @@ from reliability.core.errors import (
 )
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems
-from reliability.spark.storable import misfits
-from reliability.spark.values import translate_value_errors
+from reliability.spark.frames.storable import unstorable
+from reliability.spark.frames.values import translate_value_errors
 from reliability.transaction.correct.quarantine import (
     edited_rows,
     exported,
@@ -30,6 +41,7 @@ from reliability.transaction.correct.quarantine import (
     record_corrections,
 )
 from tests.support.fix_postgres import rows
+from tests.support.variants import variants
 
 SCHEMA = "id int, price decimal(10,2), note string"
 CSV = b"""id,price,note
@@ -70,19 +82,14 @@ def pass_on(batch):
     return {"totals": batch}
 
 
-def prices(tmp_path, format, **options):
-    spout = FileSpout(
-        f"{tmp_path}/*.{format}",
-        9,
-        format=format,
-        schema=SCHEMA,
-        header=format == "csv",
-        malformed="quarantine",
-    )
+def prices(tmp_path, format, process=pass_on, **options):
+    header = options.pop("header", True)
+    options = {"malformed": "quarantine", **options}
+    read_as = Csv(header=header, **options) if format == "csv" else JsonLines(**options)
     return Topology(
         "prices",
-        spout=replace(spout, **options),
-        process=pass_on,
+        spout=FileSpout(f"{tmp_path}/*.{format}", 9, format=read_as, schema=SCHEMA),
+        process=process,
         states=[State("totals", values={"n": Count(), "price": Sum("price", "numeric(14,2)")})],
     )
 
@@ -118,6 +125,21 @@ def test_what_cannot_be_read_is_quarantined_and_the_rest_counts(
     assert [contents["_record"].strip() for _, _, contents in found[:2]] == records
     assert found[0][2]["id"] == 2
     assert "\\xff" in found[4][2]["_record"]
+
+
+def of_a_checkpoint(batch):
+    return {"totals": show_accounting(batch).localCheckpoint()}
+
+
+def test_malformed_rows_count_although_the_plan_of_a_checkpoint_does_not_show_them(
+    tmp_path, connection, pipeline
+):
+    (tmp_path / "a.csv").write_bytes(CSV)
+    pipe = pipeline(prices(tmp_path, "csv", of_a_checkpoint))
+    pipe.emit(None)
+    pipe.transact(1)
+    assert rows(connection, ACCOUNTS) == [(9, 3, 6, "EXACT")]
+    assert len(quarantined(connection)) == 6
 
 
 def test_by_default_nothing_is_allocated_for_a_file_with_such_a_record(tmp_path):
@@ -160,15 +182,15 @@ def test_more_than_the_share_of_a_batch_fails_it(tmp_path, connection, pipeline)
         ({"malformed": "ignore"}, "malformed is 'ignore'"),
         ({"encoding": "utf-9"}, "no encoding 'utf-9'"),
         ({"encoding": "rot13"}, "no encoding 'rot13'"),
-        ({"counted": True}, "without malformed"),
-        ({"counted": True, "malformed": "fail", "encoding": "latin-1"}, "without encoding"),
-        ({"format": "parquet", "header": False}, "malformed is for text"),
-        ({"format": "parquet", "header": False, "malformed": "fail", "counted": True}, "counted"),
+        ({"counted": True, "malformed": "quarantine"}, "only counted is read by Spark"),
+        ({"counted": True, "mask_malformed": True}, "only counted is read by Spark"),
+        ({"counted": True, "encoding": "latin-1"}, "only counted is read by Spark: in UTF-8"),
     ],
 )
-def test_options_that_do_not_go_together_are_refused(tmp_path, options, why):
-    with pytest.raises(InvalidDefinition, match=why):
-        replace(prices(tmp_path, "csv").spout, **options)
+@pytest.mark.parametrize("format", [Csv, JsonLines])
+def test_options_that_do_not_go_together_are_refused(format, options, why):
+    with pytest.raises(InvalidDefinition, match=f"{format.__name__}: .*{why}"):
+        format(**options)
 
 
 # --- identity ------------------------------------------------------------------------------------
@@ -209,7 +231,9 @@ def test_encodings_compression_and_headers(tmp_path, spark):
         for malformed in ("fail", "quarantine"):
             spout = prices(tmp_path, "csv", malformed=malformed).spout
             name = "utf-8" if encoding == "utf-8-sig" else encoding
-            spout = replace(spout, pattern=str(path), encoding=name)
+            spout = replace(
+                spout, pattern=str(path), format=replace(spout.file_format, encoding=name)
+            )
             meta = meta_of(spout)
             frame = spout.frame(spark, meta)
             found = sorted(tuple(row)[:3] for row in frame.collect())
@@ -245,7 +269,7 @@ def test_numbers_and_objects_of_json_are_read_as_they_stand(tmp_path, spark):
     plain = '{"d": 1234567890123456789.0123456789, "s": 1.50, "o": 1e2}'
     (tmp_path / "a.jsonl").write_text(f"{line}\n{plain}\n")
     schema = "d decimal(38,10), s string, o string"
-    spout = FileSpout(f"{tmp_path}/*", format="jsonl", schema=schema)
+    spout = FileSpout(f"{tmp_path}/*", format=JsonLines(), schema=schema)
     found = [tuple(row)[:3] for row in spout.frame(spark, meta_of(spout)).collect()]
     number = Decimal("1234567890123456789.0123456789")
     assert found == [(number, "1.50", '{"k": [1.50, true, null, "x"]}'), (number, "1.50", "1e2")]
@@ -284,7 +308,7 @@ def test_a_value_that_its_state_cannot_store_is_quarantined(tmp_path, connection
         "notes",
         spout=FileSpout(
             f"{tmp_path}/*",
-            format="jsonl",
+            format=JsonLines(),
             schema="uid string, note string, price decimal(10,2), doc string, tags array<string>",
         ),
         process=each,
@@ -320,7 +344,12 @@ CLOSE: list[tuple[str, str, list[str]]] = [
 ]
 
 
-@pytest.mark.parametrize(("in_spark", "in_postgres", "values"), CLOSE)
+FIRST = {(case[0][:3], case[1][:4]): case for case in reversed(CLOSE)}  # of each pair of types
+
+
+@pytest.mark.parametrize(
+    ("in_spark", "in_postgres", "values"), variants(CLOSE, lambda case: case in FIRST.values())
+)
 def test_the_rows_that_leave_are_those_that_postgres_rejects(
     spark, connection, in_spark, in_postgres, values
 ):
@@ -334,7 +363,9 @@ def test_the_rows_that_leave_are_those_that_postgres_rejects(
             continue
         value = F.col("text").cast(in_spark)
         typed = frame.select("text", (F.array(value) if is_array else value).alias("v"))
-        why = misfits(typed, State("s", values={"v": Append("v", in_postgres + "[]" * is_array)}))
+        why = unstorable(
+            typed, State("s", values={"v": Append("v", in_postgres + "[]" * is_array)})
+        )
         is_fine = F.lit(True) if why is None else why.isNull()
         kept = [row["text"] for row in typed.where(is_fine).collect()]
         assert kept == [text for text in values if stores(connection, text, in_postgres)]
@@ -346,7 +377,7 @@ def test_what_orders_rows_and_what_becomes_json_is_looked_at(spark):
     frame = frame.selectExpr("text", "named_struct('x', text) AS doc", "1 AS n")
     latest = State("s", key={"n": "bigint"}, values={"v": Latest("n", by={"text": "text"})})
     for state in (latest, State("s", values={"doc": Append("doc", "jsonb")})):
-        why = misfits(frame, state)
+        why = unstorable(frame, state)
         assert why is not None
         assert [row["text"] for row in frame.where(why.isNull()).collect()] == ["a"]
 
@@ -434,7 +465,7 @@ def test_a_row_that_two_states_cannot_store_is_one_row_of_the_share(tmp_path, co
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(lines))
     states = [State(name, values={"id": Append("id", "uuid")}) for name in "ab"]
-    spout = FileSpout(f"{tmp_path}/*", format="jsonl", schema="id string")
+    spout = FileSpout(f"{tmp_path}/*", format=JsonLines(), schema="id string")
     topology = Topology("two", spout=spout, process=into_both, states=states)
     pipe = pipeline(replace(topology, malformed="quarantine", max_quarantined_share=0.7))
     pipe.emit(None)

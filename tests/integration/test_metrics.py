@@ -20,11 +20,14 @@ from tests.support.fix_postgres import admin_session, rows, run_as_admin
 
 
 @pytest.fixture
+def origin(shop_databases):
+    return shop_databases(2)
+
+
+@pytest.fixture
 def shop(connection):
     """Two txids have committed, the third is emitted."""
-    shop = Shop(connection)
-    for txid in shop.deliver(made(1), made(2)):
-        shop.transact(txid)
+    shop = Shop(connection).with_first(2)
     shop.deliver(made(3))
     return shop
 

@@ -28,10 +28,10 @@ from reliability import (
 )
 from reliability.core.errors import InvalidDefinition, SchemaMismatch
 from reliability.core.spout import NoItems
-from reliability.spark.encode import encode
-from reliability.spark.reduce import reduce_frame
-from reliability.spark.values import translate_value_errors
-from reliability.states.tables import StateTables
+from reliability.spark.frames.values import translate_value_errors
+from reliability.spark.stage.encode import encode
+from reliability.spark.stage.reduce import reduce_frame
+from reliability.states.kinds import stored_state
 from reliability.transaction.correct.rollback import roll_back
 from tests.integration.test_reduce import stage
 from tests.support.fix_postgres import own_session, rolled_back, rows
@@ -113,7 +113,7 @@ def test_what_adds_up_to_a_number_that_fits_is_right(connection, spark, type_):
 
 def test_a_sum_that_does_not_fit_its_type_is_refused_with_the_number(connection, spark):
     frame = spark.createDataFrame([(GREATEST,), (1,)], "v bigint").selectExpr("v", "v _x", "1L _n")
-    tables = StateTables(TOPOLOGY, State("s", values={"total": Sum("v")}))
+    tables = stored_state(TOPOLOGY, State("s", values={"total": Sum("v")}))
     said = f"column total: {GREATEST + 1}, the sum of one key"
     with pytest.raises(SchemaMismatch, match=said), translate_value_errors():
         reduce_frame(frame, tables).collect()
@@ -281,7 +281,7 @@ def test_texts_are_no_numbers_where_spark_compares_them(spark):
     by_text = Latest("k", {"v": "numeric"}, "bigint")
     for value in (Max("v", "numeric"), by_text, Sum("v", "numeric"), Append("v", "numeric[]")):
         with pytest.raises(SchemaMismatch):
-            reduce_frame(frame, StateTables(TOPOLOGY, State("s", values={"m": value})))
+            reduce_frame(frame, stored_state(TOPOLOGY, State("s", values={"m": value})))
 
 
 # --- texts of numbers in a binary COPY -----------------------------------------------------------

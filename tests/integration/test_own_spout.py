@@ -10,7 +10,6 @@ from reliability import Count, State, Sum, Topology
 from reliability.core import spout as core_spout
 from reliability.core.errors import RowsUnaccounted, SourceChanged
 from reliability.core.leases import Leases
-from reliability.core.spout import SpoutKind
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.read_rows import batch_of
 from reliability.transaction.maintain.sweep import sweep
@@ -43,10 +42,10 @@ def document(tmp_path):
     return path
 
 
-def topology(path, process=times, kind=SpoutKind.TRANSACTIONAL):
+def topology(path, process=times, opaque=False):
     return Topology(
         "numbers",
-        spout=JsonDocument(path, kind),
+        spout=JsonDocument(path, opaque),
         process=process,
         states=[State("numbers", values={"rows": Count(), "total": Sum("n")})],
         max_spout_pending=2,
@@ -118,7 +117,7 @@ def test_a_sweep_commits_an_opaque_batch_of_items_that_it_does_not_know(
     document, pipeline, connection, monkeypatch
 ):
     """E4: a process without the pipeline's module freezes the batch, and fails no attempt."""
-    first = pipeline(topology(document, kind=SpoutKind.OPAQUE))
+    first = pipeline(topology(document, opaque=True))
     assert first.emit(None) == [1, 2]
     first.process(1)
     first.process(2)

@@ -1,15 +1,21 @@
-"""A batch from emit to commit, on real Spark and real Postgres."""
+"""A batch from emit to commit, on real Spark and real Postgres (rules A1, A2, E6, V1, V3)."""
 
 from __future__ import annotations
 
+import os
 from datetime import date
 from decimal import Decimal
 
 import pytest
 
-from reliability import FileSpout, State, Sum, Topology
-from reliability.core.errors import SchemaMismatch
-from spark_apps import global_count
+from reliability import Append, FileSpout, State, Sum, Topology
+from reliability.core.errors import (
+    AttemptFenced,
+    FrameWithoutAccounting,
+    RowsUnaccounted,
+    SchemaMismatch,
+    SourceChanged,
+)
 from tests.support.fix_pipeline import in_both_engines, month, shop, write_parquet
 from tests.support.fix_postgres import rows
 
@@ -30,6 +36,22 @@ PER_CUSTOMER = (
 PER_DAY = "SELECT day, orders, revenue FROM per_day ORDER BY day"
 
 
+CUSTOMERS = [
+    (1, 2, Decimal("12.00"), date(1997, 1, 1), date(1997, 1, 3)),
+    (2, 3, Decimal("166.00"), date(1997, 1, 1), date(1997, 1, 2)),
+    (None, 2, Decimal("5.00"), date(1997, 1, 3), date(1997, 1, 3)),
+]
+DAYS = [
+    (date(1997, 1, 1), 2, Decimal("23.77")),
+    (date(1997, 1, 2), 2, Decimal("154.00")),
+    (date(1997, 1, 3), 2, Decimal("0.23")),
+    (None, 1, Decimal("5.00")),
+]
+TWENTY = [
+    {"customer": n % 3, "day": date(1997, 1, 1 + n % 5), "price": Decimal(n)} for n in range(20)
+]
+
+
 @pytest.fixture
 def folder(tmp_path):
     write_parquet(tmp_path / "1997-01" / "a.parquet", JANUARY)
@@ -37,54 +59,22 @@ def folder(tmp_path):
     return tmp_path
 
 
-def test_two_txids_of_an_interval_commit_in_order(folder, pipeline, connection):
+@in_both_engines
+def test_two_txids_commit_in_order_and_a_replay_of_the_same_changes_nothing(
+    folder, pipeline, connection
+):
     shop_pipeline = pipeline(shop(folder))
     assert shop_pipeline.emit(month(1997, 1)) == [1, 2]
     shop_pipeline.transact(1)
     shop_pipeline.transact(2)
-    assert rows(connection, PER_CUSTOMER) == [
-        (1, 2, Decimal("12.00"), date(1997, 1, 1), date(1997, 1, 3)),
-        (2, 3, Decimal("166.00"), date(1997, 1, 1), date(1997, 1, 2)),
-        (None, 2, Decimal("5.00"), date(1997, 1, 3), date(1997, 1, 3)),
-    ]
-    assert rows(connection, PER_DAY) == [
-        (date(1997, 1, 1), 2, Decimal("23.77")),
-        (date(1997, 1, 2), 2, Decimal("154.00")),
-        (date(1997, 1, 3), 2, Decimal("0.23")),
-        (None, 1, Decimal("5.00")),
-    ]
-
-
-def test_global_count_is_9_16_19(pipeline, connection):
-    count = pipeline(global_count.topology)
-    assert count.emit(None) == [1, 2, 3]
-    counts = []
-    for txid in (1, 2, 3):
-        count.transact(txid)
-        counts += rows(connection, "SELECT words FROM global_count")
-    assert counts == [(9,), (16,), (19,)]
-    assert count.again("later").emit(None) == []
-
-
-@in_both_engines
-def test_replay_of_the_same_batch_changes_nothing(folder, pipeline, connection):
-    shop_pipeline = pipeline(shop(folder))
-    for txid in shop_pipeline.emit(month(1997, 1)):
-        shop_pipeline.transact(txid)
-    before = rows(connection, PER_CUSTOMER), rows(connection, PER_DAY)
+    assert rows(connection, PER_CUSTOMER) == CUSTOMERS
+    assert rows(connection, PER_DAY) == DAYS
     again = shop_pipeline.again()
     assert again.emit(month(1997, 1)) == [1, 2]
     again.transact(1)
-    again.transact(2)
-    assert (rows(connection, PER_CUSTOMER), rows(connection, PER_DAY)) == before
-    assert rows(
-        connection, "SELECT txid, attempt_id, replaced_attempt FROM reliability.commit_log"
-    ) == [
-        (1, 0, None),
-        (2, 0, None),
-        (1, 1, 0),
-        (2, 1, 0),
-    ]
+    assert (rows(connection, PER_CUSTOMER), rows(connection, PER_DAY)) == (CUSTOMERS, DAYS)
+    commits = "SELECT txid, attempt_id, replaced_attempt FROM reliability.commit_log"
+    assert rows(connection, commits) == [(1, 0, None), (2, 0, None), (1, 1, 0)]
 
 
 def test_a_type_that_does_not_fit_names_the_file_that_has_another(tmp_path, pipeline, connection):
@@ -104,8 +94,128 @@ def test_a_type_that_does_not_fit_names_the_file_that_has_another(tmp_path, pipe
     assert "2.parquet" in raised.value.what
     assert "distance" in raised.value.what
     assert "string" in raised.value.what
-    assert "reliability replay flights 2 --refreeze" in raised.value.remedy
+    assert "reliability replay flights 2 --refreeze" in raised.value.what_to_do
 
 
 def distances_of(batch):
     return {"distances": batch}
+
+
+# --- what fails an attempt -----------------------------------------------------------------------
+
+
+@pytest.fixture
+def twenty_rows(tmp_path):
+    write_parquet(tmp_path / "1997-01" / "a.parquet", TWENTY)
+    return tmp_path
+
+
+@in_both_engines
+def test_a_driver_of_a_fenced_attempt_does_nothing(twenty_rows, pipeline, connection):
+    shop_pipeline = pipeline(shop(twenty_rows))
+    shop_pipeline.emit(month(1997, 1))
+    zombie = shop_pipeline.begin(1)
+    shop_pipeline.begin(1)
+    with pytest.raises(AttemptFenced):
+        shop_pipeline.run_step(zombie)
+    statuses = "SELECT status FROM reliability.attempt ORDER BY attempt_id"
+    assert rows(connection, statuses) == [("FENCED",), ("PROCESSING",)]
+    assert rows(connection, "SELECT count(*) FROM reliability.ack") == [(0,)]
+
+
+def lose_a_row(batch):
+    return {"per_customer": batch.where("price <> 7"), "per_day": batch}
+
+
+def double_a_row(batch):
+    return {"per_customer": batch.union(batch.where("price = 7")), "per_day": batch}
+
+
+def lose_one_double_one(batch):
+    doubled = batch.where("price <> 8").union(batch.where("price = 7"))
+    return {"per_customer": doubled, "per_day": batch}
+
+
+@in_both_engines
+@pytest.mark.parametrize(
+    ("process", "what"),
+    [
+        (lose_a_row, "1 of 20 emitted rows did not reach it"),
+        (double_a_row, "1 more rows reached it than the 20"),
+        (lose_one_double_one, "are not those that were emitted"),
+    ],
+)
+def test_a_row_that_the_process_function_lost_or_doubled(twenty_rows, pipeline, process, what):
+    shop_pipeline = pipeline(shop(twenty_rows, process))
+    shop_pipeline.emit(month(1997, 1))
+    with pytest.raises(RowsUnaccounted, match=f"per_customer.*{what}"):
+        shop_pipeline.process(1)
+
+
+def forget_accounting(batch):
+    return {"per_customer": batch, "per_day": batch.groupBy("day", "price").count()}
+
+
+def forget_a_state(batch):
+    return {"per_customer": batch}
+
+
+def forget_a_column(batch):
+    return {"per_customer": batch.drop("price"), "per_day": batch}
+
+
+def round_the_price(batch):
+    return {"per_customer": batch.withColumn("price", batch.price.cast("double")), "per_day": batch}
+
+
+@pytest.mark.parametrize(
+    ("process", "error", "what"),
+    [
+        (forget_accounting, FrameWithoutAccounting, "per_day"),
+        (forget_a_state, SchemaMismatch, "per_day"),
+        (forget_a_column, SchemaMismatch, "price"),
+        (round_the_price, SchemaMismatch, "double in Spark does not fit"),
+    ],
+)
+def test_a_frame_that_does_not_fit_is_refused_at_plan_time(
+    twenty_rows, pipeline, process, error, what
+):
+    shop_pipeline = pipeline(shop(twenty_rows, process))
+    shop_pipeline.emit(month(1997, 1))
+    with pytest.raises(error, match=what):
+        shop_pipeline.run_step(shop_pipeline.begin(1))
+
+
+@in_both_engines
+def test_a_file_that_changed_after_its_batch_was_emitted(twenty_rows, pipeline, connection):
+    """E6: at begin, and again when the attempt is sealed."""
+    shop_pipeline = pipeline(shop(twenty_rows))
+    shop_pipeline.emit(month(1997, 1))
+    grant = shop_pipeline.begin(1)
+    shop_pipeline.run_step(grant)
+    original = twenty_rows / "1997-01" / "a.parquet"
+    kept, of = original.read_bytes(), original.stat()
+    write_parquet(original, TWENTY[:-1])
+    with pytest.raises(SourceChanged):
+        shop_pipeline.seal(grant)
+    with pytest.raises(SourceChanged):
+        shop_pipeline.run_step(shop_pipeline.begin(1))
+    assert rows(connection, "SELECT curr_txid FROM reliability.topology") == [(1,)]
+    original.write_bytes(kept)
+    os.utime(original, ns=(of.st_atime_ns, of.st_mtime_ns))
+    shop_pipeline.transact(1)
+    assert rows(connection, "SELECT sum(orders) FROM per_day") == [(20,)]
+
+
+def in_five_parts(batch):
+    return {"lines": batch.repartition(5)}
+
+
+def test_an_attempt_stages_on_so_many_sessions_and_no_more(folder, pipeline, connection):
+    lines = State("lines", values={"customer": Append("customer", "bigint")})
+    spout = shop(folder).spout
+    topology = Topology("lines", spout, [lines], in_five_parts, max_staging_sessions=2)
+    pipe = pipeline(topology)
+    pipe.emit(month(1997, 1))
+    pipe.process(1)
+    assert rows(connection, "SELECT partitions FROM reliability.sink") == [(2,)]

@@ -29,9 +29,8 @@ from reliability.transaction.maintain.sweep import sweep
 from reliability.transaction.process import begin
 from reliability.transaction.process.attempt_messages import end_attempt, read_attempt
 from tests.replay.shop import Shop, made
-from tests.support.fix_pipeline import Pipeline, write_parquet
+from tests.support.fix_pipeline import Pipeline, pipeline_of, write_parquet
 from tests.support.fix_postgres import database_of, new_database, own_session, rows, run_as_admin
-from tests.support.runner import TransactionRunner
 
 PINNED = {
     "TimeZone": "UTC",
@@ -142,7 +141,7 @@ def reaches_a_shadow(dsn, expression):
     return False
 
 
-def test_a_better_fitting_function_of_a_shared_schema_never_runs(connection, pipeline):
+def test_a_better_fitting_function_of_a_shared_schema_never_runs(connection, python_pipeline):
     """S4: an aggregate jsonb_agg(jsonb) of public was taken rather than Postgres's own."""
     fill = "LANGUAGE plpgsql AS $$ BEGIN INSERT INTO public.ran VALUES (1); RETURN $1; END $$"
     database = database_of(connection.dsn)
@@ -155,7 +154,7 @@ def test_a_better_fitting_function_of_a_shared_schema_never_runs(connection, pip
         f"ALTER ROLE reliability IN DATABASE {database} SET search_path = public",
         database=database,
     )
-    shop = pipeline(words(["man", "dog"]))
+    shop = python_pipeline(words(["man", "dog"]))
     shop.emit(None)
     shop.transact(1)
     assert rows(connection, "SELECT count(*) FROM public.seen") == [(2,)]
@@ -206,7 +205,7 @@ def test_a_transaction_that_reads_only_writes_nothing(connection):
 
 
 def test_a_daily_opaque_spout_reads_its_own_day_where_the_ledgers_zone_is_new_york(
-    connection, pipeline, tmp_path
+    connection, python_pipeline, tmp_path
 ):
     for day in (1, 2):
         folder = tmp_path / f"2026-01-0{day}"
@@ -224,7 +223,7 @@ def test_a_daily_opaque_spout_reads_its_own_day_where_the_ledgers_zone_is_new_yo
         states=[State("customers", key={"customer": "bigint"}, values={"orders": Count()})],
         module=__name__,
     )
-    shop = pipeline(topology)
+    shop = python_pipeline(topology)
     second = datetime(2026, 1, 2, tzinfo=timezone.utc)
     [txid] = shop.emit(Interval(second, second + timedelta(days=1)))
     assert str(begin.interval(connection, "shop", txid)) == "2026-01-02"
@@ -257,7 +256,7 @@ def words(texts: list[str]) -> Topology:
 
 
 @pytest.fixture
-def encoded(environment, spark):
+def encoded(environment):
     """Make a pipeline of words in a database of some encoding, after its migration."""
     connections: list[LedgerConnection] = []
 
@@ -267,7 +266,7 @@ def encoded(environment, spark):
         )
         connections.append(connection)
         migrate(connection)
-        return Pipeline(TransactionRunner(words(texts), connection), spark)
+        return pipeline_of(words(texts), connection)
 
     from contextlib import ExitStack
 
@@ -396,8 +395,8 @@ def test_a_row_that_breaks_a_constraint_is_not_shown_and_a_key_is(connection):
 # --- what else a role may have -------------------------------------------------------------------
 
 
-def test_rows_that_a_policy_hides_are_an_error_and_never_missing(connection, pipeline):
-    shop = pipeline(words(["man", "dog"]))
+def test_rows_that_a_policy_hides_are_an_error_and_never_missing(connection, python_pipeline):
+    shop = python_pipeline(words(["man", "dog"]))
     shop.emit(None)
     shop.transact(1)
     with connection.transaction() as tx:
@@ -412,11 +411,11 @@ def test_rows_that_a_policy_hides_are_an_error_and_never_missing(connection, pip
     assert rows(connection, "SELECT count(*) FROM public.seen") == [(2,)]
 
 
-def test_the_ledgers_triggers_run_where_the_role_is_a_replica(connection, pipeline):
+def test_the_ledgers_triggers_run_where_the_role_is_a_replica(connection, python_pipeline):
     of_database = f"ALTER ROLE reliability IN DATABASE {database_of(connection.dsn)}"
     run_as_admin(f"{of_database} SET session_replication_role = replica")
     try:
-        shop = Pipeline(TransactionRunner(words(["man"]), LedgerConnection(connection.dsn)), None)
+        shop = pipeline_of(words(["man"]), LedgerConnection(connection.dsn))
         shop.emit(None)
         shop.begin(1)
     finally:

@@ -13,12 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 import reliability
-from reliability import Append, FileSpout, State, Sum, Topology
+from reliability import Append, Csv, FileSpout, Parquet, State, Sum, Topology
 from reliability.cli import app
 from reliability.core.errors import CorrectionRefused, CorrectionStale
 from reliability.core.set_aside import Correction
 from reliability.core.texts import as_exact_json, parse_exact, parse_unambiguous
-from reliability.spark.corrections import with_corrections
+from reliability.spark.frames.corrections import _Change, _typed, with_corrections
 from reliability.transaction.correct.exclude import exclude, include
 from reliability.transaction.correct.quarantine import (
     edited_rows,
@@ -31,6 +31,7 @@ from reliability.transaction.emit.refreeze import refreeze
 from tests.support.fix_pipeline import month, shop, write_parquet
 from tests.support.fix_postgres import rows
 from tests.support.functions import F
+from tests.support.variants import variants
 
 ROWS = [{"customer": n, "day": date(1997, 1, 1), "price": Decimal(n)} for n in range(5)]
 REVENUE = "SELECT customer, revenue FROM per_customer ORDER BY customer"
@@ -151,41 +152,31 @@ def test_a_row_that_is_another_one_now_or_gone_fails_the_attempt(committed, conn
     assert rows(connection, REVENUE)[0] == (2, Decimal("2.00"))
 
 
-def test_a_refreeze_ends_corrections(committed, connection, tmp_path):
-    _, second = lines(connection)
-    correct(connection, [edit(second, price=3)])
-    write_parquet(tmp_path / "1997-01" / "a.parquet", ROWS[2:])
-    assert refreeze(connection, committed.runner.topology, 1, "delivered anew") is not None
-    replay(committed)
-    assert rows(connection, REVENUE)[0] == (2, Decimal("2.00"))
-    assert lines(connection) == []
-
-
-def test_a_dry_run_of_a_refreeze_reads_no_corrections(committed, connection, tmp_path):
-    """V9: the refreeze would end them."""
-    _, second = lines(connection)
-    correct(connection, [edit(second, price=3)])
+def test_a_refreeze_ends_corrections_and_a_dry_run_of_it_reads_none(
+    committed, connection, tmp_path
+):
+    """V9: the new rows have the same ids, the same index and the same file."""
+    old = lines(connection)
+    correct(connection, [edit(old[1], price=3)])
     replay(committed)
     corrected = rows(connection, REVENUE)
-    write_parquet(tmp_path / "1997-01" / "a.parquet", ROWS[2:])
+    assert corrected[0] == (1, Decimal("3.00"))
+    others = [{**row, "customer": 10 + place} for place, row in enumerate(ROWS)]
+    write_parquet(tmp_path / "1997-01" / "a.parquet", others)
+
     runner, work = committed.runner, committed.work(None)
     committed.max_tries += 1
     who = replace_in(committed.who(work.task), is_dry_run=True)
     asked = runner.contact(1, who).request_id
     dry_run = runner.run(1, asked, work, committed, as_refrozen=True)
     assert dry_run is not None
-    changed = {one.state: one.rows_removed for one in dry_run.differences}
-    assert changed["per_customer"] == 1  # that of the corrected row
+    changed = {one.state: (one.rows_added, one.rows_removed) for one in dry_run.differences}
+    assert changed["per_customer"] == (3, 4)
     assert rows(connection, REVENUE) == corrected
 
-
-def test_an_old_export_is_refused_after_a_refreeze(committed, connection, tmp_path):
-    """The new rows have the same ids, the same index and the same file."""
-    old = lines(connection)
-    others = [{**row, "customer": 10 + place} for place, row in enumerate(ROWS)]
-    write_parquet(tmp_path / "1997-01" / "a.parquet", others)
-    assert refreeze(connection, committed.runner.topology, 1, "delivered anew") is not None
+    assert refreeze(connection, runner.topology, 1, "delivered anew") is not None
     replay(committed)
+    assert rows(connection, REVENUE)[0] == (12, Decimal("2.00"))
     assert [line["row"] for line in lines(connection)] == [0, 1]
     for line in (old[1], edit(old[1], price=3)):
         with pytest.raises(
@@ -218,15 +209,18 @@ def by_k(**values):
     return [State("s", key={"k": "bigint"}, values=values)]
 
 
-@pytest.mark.slow
-def test_a_correction_follows_its_row_when_a_file_is_excluded(tmp_path, pipeline, connection):
-    """The other files' rows then have the ids that were a.parquet's and b.parquet's."""
+def write_priced(path, keys, prices):
     import pyarrow as pa
     import pyarrow.parquet as pq
 
+    pq.write_table(pa.table({"k": keys, "p": pa.array(prices, pa.int64())}), path)
+
+
+@pytest.mark.slow
+def test_a_correction_follows_its_row_when_a_file_is_excluded(tmp_path, pipeline, connection):
+    """The other files' rows then have the ids that were a.parquet's and b.parquet's."""
     for n, name in enumerate("abc"):
-        table = pa.table({"k": [10 * n, 10 * n + 1], "p": pa.array([1, None], pa.int64())})
-        pq.write_table(table, tmp_path / f"{name}.parquet")
+        write_priced(tmp_path / f"{name}.parquet", [10 * n, 10 * n + 1], [1, None])
     spout = FileSpout(f"{tmp_path}/*.parquet", 3)
     pipe = started(pipeline, Topology("three", spout, by_k(p=Sum("p", "bigint")), priced))
     _, second, _ = old = lines(connection, "three")
@@ -250,13 +244,37 @@ def test_a_correction_follows_its_row_when_a_file_is_excluded(tmp_path, pipeline
 def test_a_correction_never_moves_to_an_equal_row_of_another_file(tmp_path, pipeline, connection):
     for name in "ab":
         (tmp_path / f"{name}.csv").write_text("1,1\n2,\n")
-    spout = FileSpout(f"{tmp_path}/*.csv", 2, format="csv", schema="k bigint, p bigint")
+    spout = FileSpout(f"{tmp_path}/*.csv", 2, format=Csv(), schema="k bigint, p bigint")
     pipe = started(pipeline, Topology("texts", spout, by_k(p=Sum("p", "bigint")), priced))
     first, _ = sorted(lines(connection, "texts"), key=lambda line: line["item"])
     correct(connection, [edit(first, p=100)], "texts")
     exclude(connection, "texts", f"{tmp_path}/a.csv", "a test")
     with pytest.raises(CorrectionStale, match="1 are not in the batch any more"):
         once_more(pipe)
+
+
+@pytest.mark.parametrize("format", ["csv", "parquet"])
+def test_a_correction_finds_its_row_when_the_home_has_moved(
+    tmp_path, pipeline, connection, monkeypatch, format
+):
+    """V9: a release folder that moves makes no new files; its old path was looked for."""
+    old, new = tmp_path / "release 1", tmp_path / "release 2"
+    (old / "in").mkdir(parents=True)
+    if format == "csv":
+        (old / "in" / "a.csv").write_text("1,1\n2,\n")
+    else:
+        write_priced(old / "in" / "a.parquet", [1, 2], [1, None])
+    read_as = Csv() if format == "csv" else Parquet()
+    monkeypatch.setenv("RELIABILITY_HOME", str(old))
+    spout = FileSpout(f"in/*.{format}", format=read_as, schema="k bigint, p bigint")
+    pipe = started(pipeline, Topology("texts", spout, by_k(p=Sum("p", "bigint")), priced))
+    [line] = lines(connection, "texts")
+    assert (line["item"], line["row"]) == (f"in/a.{format}", 1)
+    correct(connection, [edit(line, p=100)], "texts")
+    old.rename(new)
+    monkeypatch.setenv("RELIABILITY_HOME", str(new))
+    once_more(pipe)
+    assert rows(connection, "SELECT k::int, p::int FROM s ORDER BY k") == [(1, 1), (2, 100)]
 
 
 # --- a row that is in quarantine twice -----------------------------------------------------------
@@ -386,14 +404,25 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(
-    ("column", "text"), [(name, text) for name, texts in REFUSED.items() for text in texts]
+    ("column", "text"),
+    variants(
+        [(name, text) for name, texts in REFUSED.items() for text in texts],
+        lambda case: case[1] == REFUSED[case[0]][0],
+    ),
 )
 def test_a_value_that_would_change_is_refused(spark, column, text):
     """Spark's JSON reader rounds, wraps and cuts without a word (V6)."""
-    becomes = f'{{"{column}": {text}}}'
-    change = Correction(xor=1, item=None, row=None, was='{"i64": 1}', becomes=becomes)
+    schema = spark.sql(SOURCE).select(column).schema
+    change = _Change(was={}, becomes=parse_exact(f'{{"{column}": {text}}}'))
     with pytest.raises(CorrectionRefused, match=f"column {column}"):
-        with_corrections(spark.sql(SOURCE), [change])
+        _typed(spark, schema, {(None, 1): change})
+
+
+def test_a_batch_with_a_value_that_would_change_is_refused(spark):
+    becomes = '{"dec": 7.255}'
+    change = Correction(xor=1, item=None, row=None, was='{"i64": 1}', becomes=becomes)
+    with pytest.raises(CorrectionRefused, match="column dec"):
+        with_corrections(spark.sql(SOURCE), [change], str)
 
 
 def test_a_value_of_each_type_is_read_as_it_is_written(spark):
@@ -405,7 +434,7 @@ def test_a_value_of_each_type_is_read_as_it_is_written(spark):
     change = Correction(
         xor=1, item=None, row=None, was='{"i64": 1}', becomes=as_exact_json(becomes)
     )
-    [row] = with_corrections(spark.sql(SOURCE), [change]).collect()
+    [row] = with_corrections(spark.sql(SOURCE), [change], str).collect()
     assert math.isnan(row["f"])
     assert {**row.asDict(recursive=True), "f": None} == {
         "_x": 1, "_n": 1, "i64": 1, "m": {"x": 1}, "dec": Decimal("7.25"), "i8": -128,
@@ -506,8 +535,10 @@ def test_list_show_export_completeness_and_forget(call, connection, tmp_path):
     assert interval == {
         "interval": "1997-01",
         "state": "complete",
+        "count": 1,
         "txids": 1,
         "committed": 1,
+        "first_txid": 1,
         "emitted": 5,
         "dropped": 0,
         "quarantined": 2,
@@ -631,10 +662,10 @@ def told(code=0):
 def with_spark(committed, monkeypatch):
     """Run the steps of replays in this process's session; the code is what was deployed."""
 
-    def submit(submission, is_wanted):
-        committed.run_step(submission.grant, submission.step)
+    def run_step(grant, step, is_wanted):
+        committed.run_step(grant, step)
 
-    monkeypatch.setattr("reliability.cli.replay.submit_with", lambda *chosen: submit)
+    monkeypatch.setattr("reliability.cli.replay.steps_of", lambda *chosen: run_step)
     monkeypatch.setattr(
         "reliability.cli.replay.topology_from_code", lambda *chosen: committed.runner.topology
     )

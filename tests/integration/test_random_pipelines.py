@@ -6,7 +6,6 @@ Each example is a number of pipelines whose accounts one Spark job computes.
 from __future__ import annotations
 
 import os
-from functools import reduce
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -14,13 +13,13 @@ from hypothesis import strategies as st
 
 import reliability
 from reliability import show_accounting
-from reliability.core.fold import Fold
-from reliability.spark.accounting import hide_accounting
-from reliability.spark.set_aside_rows import marks_of, noting
+from reliability.spark.frames.accounting import hide_accounting
+from reliability.spark.frames.set_aside_rows import marks_of, noting
+from tests.support.accounts import folds
 from tests.support.functions import F
 
 PIPELINES = 10  # an example
-#: 30 wrong and 10 clean pipelines; 1,500 and 500 in `make test-all`.
+#: 10 wrong and 10 clean pipelines; 500 each in `make test-all`.
 TIMES = int(os.environ.get("RELIABILITY_PIPELINES", "1"))
 ROWS = 24
 COLUMNS = ("id", "g", "v", "tags")
@@ -121,11 +120,6 @@ def source(spark):
     )  # fmt: skip
 
 
-def emitted(spark):
-    row = source(spark).agg(F.expr("bit_xor(_x) AS x"), F.expr("sum(_n) AS n")).collect()[0]
-    return Fold(row.x, row.n)
-
-
 def run(spark, pipeline):
     """Return the frames that account for the batch: the result, and what was set aside."""
     is_hidden, before, fault, after = pipeline
@@ -141,44 +135,33 @@ def run(spark, pipeline):
     return [shown, *(call.rows for call in calls if call.mark in marks)]
 
 
-def accounts(spark, tried):
-    """Return the fold of everything that each pipeline accounts for."""
-    parts = [
-        frame.select(F.lit(number).alias("number"), "_x", "_n")
-        for number, pipeline in enumerate(tried)
-        for frame in run(spark, pipeline)
-    ]
-    every = reduce(lambda one, other: one.union(other), parts)
-    folded = every.groupBy("number").agg(
-        F.expr("bit_xor(coalesce(_x, 0)) AS x"), F.expr("sum(coalesce(_n, 1)) AS n")
-    )
-    found = {row.number: Fold(row.x, row.n) for row in folded.collect()}
-    return [found.get(number, Fold()) for number in range(len(tried))]
-
-
 def several(pipeline):
     return st.lists(pipeline, min_size=PIPELINES, max_size=PIPELINES)
 
 
-def examples(number):
-    return settings(
-        max_examples=number * TIMES,
-        deadline=None,
-        suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-    )
+examples = settings(
+    max_examples=TIMES,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
 
 
-@examples(3)
+def accounts(spark, tried):
+    """Return what the batch has, and what each pipeline accounts for."""
+    frames = {str(pipeline): run(spark, pipeline) for pipeline in tried}
+    found = folds({"": [source(spark)], **frames})
+    return found.pop(""), found
+
+
+@examples
 @given(tried=several(mutated))
 def test_no_loss_and_no_doubling_is_missed(spark, tried):
-    whole = emitted(spark)
-    for pipeline, found in zip(tried, accounts(spark, tried), strict=True):
-        assert found != whole, pipeline
+    emitted, found = accounts(spark, tried)
+    assert [pipeline for pipeline, fold in found.items() if fold == emitted] == []
 
 
-@examples(1)
+@examples
 @given(tried=several(pipelines))
 def test_no_clean_pipeline_raises_an_alarm(spark, tried):
-    whole = emitted(spark)
-    for pipeline, found in zip(tried, accounts(spark, tried), strict=True):
-        assert found == whole, pipeline
+    emitted, found = accounts(spark, tried)
+    assert [pipeline for pipeline, fold in found.items() if fold != emitted] == []

@@ -12,10 +12,10 @@ from psycopg2.sql import SQL
 from reliability import Append, Count, First, Latest, Max, State, Sum
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import SchemaMismatch
-from reliability.spark.reduce import reduce_frame
-from reliability.spark.stage import BinaryRows
+from reliability.spark.stage.reduce import reduce_frame
+from reliability.spark.stage.stage_task import BinaryRows
 from reliability.states.digest import DIGEST, format_digest
-from reliability.states.tables import StateTables
+from reliability.states.kinds import stored_state
 from tests.integration.test_states import STATES, expected, found
 from tests.support.fix_postgres import rolled_back
 from tests.support.one_state import TOPOLOGY, OneState
@@ -58,11 +58,11 @@ def stage(one, frame, txid, attempt_id=0):
 
 
 @pytest.mark.parametrize("name", STATES)
-def test_spark_and_postgres_aggregate_alike(connection, spark, name):
+def test_spark_and_postgres_aggregate_alike(shared_connection, spark, name):
     dice = random.Random(name)
     batches = {txid: source_rows(dice, 80) for txid in (1, 2)}
     corrected = source_rows(dice, 60)
-    with rolled_back(connection) as tx:
+    with rolled_back(shared_connection) as tx:
         one = OneState(tx, STATES[name])
         for txid, rows in batches.items():
             fold = stage(one, spark.createDataFrame(rows, SCHEMA), txid)
@@ -74,7 +74,7 @@ def test_spark_and_postgres_aggregate_alike(connection, spark, name):
         assert found(one) == expected(one.state, batches | {1: corrected})
 
 
-def test_spark_and_postgres_agree_who_wins_though_every_order_has_null(connection, spark):
+def test_spark_and_postgres_agree_who_wins_though_every_order_has_null(shared_connection, spark):
     """H6: few rows of a key, so that often all have NULL in `by`, or are equal in it."""
     dice = random.Random(3)
     batches = {
@@ -82,7 +82,7 @@ def test_spark_and_postgres_agree_who_wins_though_every_order_has_null(connectio
         for txid in (1, 2, 3)
     }
     corrected = [row | {"k": dice.randrange(200)} for row in source_rows(dice, 300)]
-    with rolled_back(connection) as tx:
+    with rolled_back(shared_connection) as tx:
         one = OneState(tx, STATES["orders"])
         for txid, rows in batches.items():
             stage(one, spark.createDataFrame(rows, SCHEMA), txid)
@@ -93,7 +93,7 @@ def test_spark_and_postgres_agree_who_wins_though_every_order_has_null(connectio
         assert found(one) == expected(one.state, batches | {2: corrected})
 
 
-def test_what_spark_has_and_postgres_has_not_is_written_as_json(connection, spark):
+def test_what_spark_has_and_postgres_has_not_is_written_as_json(shared_connection, spark):
     """A field that is NULL stays a field, and a time keeps its microseconds."""
     frame = spark.sql(
         "SELECT named_struct('a', 1, 'b', CAST(NULL AS int)) AS s, map('x', array(1, NULL)) AS m,"
@@ -102,7 +102,7 @@ def test_what_spark_has_and_postgres_has_not_is_written_as_json(connection, spar
     )
     by = {"_n": "bigint"}
     values = {c: Latest(c, by, "jsonb") for c in ("m", "l", "t")}
-    with rolled_back(connection) as tx:
+    with rolled_back(shared_connection) as tx:
         one = OneState(tx, State("s", key={"s": "jsonb"}, values=values | {"n": Count()}))
         for txid in (1, 2):
             stage(one, frame.union(frame), txid)
@@ -118,7 +118,7 @@ def test_what_spark_has_and_postgres_has_not_is_written_as_json(connection, spar
         ]
 
 
-def test_a_time_is_the_same_moment_in_every_session(connection, spark):
+def test_a_time_is_the_same_moment_in_every_session(shared_connection, spark):
     """Before 1893 Vienna was 1:05:21 ahead: an offset in minutes would move a time by 21 s."""
     state = State(
         "s",
@@ -131,7 +131,7 @@ def test_a_time_is_the_same_moment_in_every_session(connection, spark):
             "SELECT TIMESTAMP'1800-01-01 00:00:00.000001Z' AS t, array(t, NULL) AS ts,"
             " TIMESTAMP_NTZ'1800-01-01 00:00:00.000001' AS local, 1L AS _x, 1L AS _n"
         )
-        with rolled_back(connection) as tx:
+        with rolled_back(shared_connection) as tx:
             one = OneState(tx, state)
             stage(one, frame, 1)
             one.change(1, 0, None)
@@ -147,7 +147,7 @@ def test_a_time_is_the_same_moment_in_every_session(connection, spark):
         spark.conf.set("spark.sql.session.timeZone", "UTC")
 
 
-def test_spark_groups_keys_as_postgres_does(connection, spark):
+def test_spark_groups_keys_as_postgres_does(shared_connection, spark):
     """Both signs of zero and every NaN are one key; bytes, arrays and NULL are keys."""
     frame = spark.sql(
         "SELECT *, 1L AS _x, 1L AS _n FROM VALUES"
@@ -155,7 +155,7 @@ def test_spark_groups_keys_as_postgres_does(connection, spark):
         " (double('NaN'), NULL, array()), (-double('NaN'), NULL, array()) AS v(d, b, l)"
     )
     key = {"d": "double precision", "b": "bytea", "l": "text[]"}
-    with rolled_back(connection) as tx:
+    with rolled_back(shared_connection) as tx:
         one = OneState(tx, State("s", key=key, values={"n": Count()}))
         for txid in (1, 2):
             stage(one, frame, txid)
@@ -187,7 +187,7 @@ def test_a_frame_that_does_not_fit_is_refused_before_spark_runs(spark, values, s
     ).selectExpr("*", "CAST(d AS decimal(10,2)) AS e", "CAST(d AS decimal(33,8)) AS w")
     frame = frame.drop("d").withColumnRenamed("e", "d")
     with pytest.raises(SchemaMismatch, match=said):
-        reduce_frame(frame, StateTables(TOPOLOGY, State("s", values=values)))
+        reduce_frame(frame, stored_state(TOPOLOGY, State("s", values=values)))
 
 
 # --- the digest of a contribution ----------------------------------------------------------------
@@ -210,7 +210,7 @@ def digest_of(spark, *rows, partitions=1):
             "SELECT k, CAST(v AS long) AS v, CAST(w AS long) AS w, CAST(l AS array<string>) AS l,"
             f" 0L AS _x, 1L AS _n FROM VALUES {values} AS t(k, v, w, l)"
         )
-    staged = reduce_frame(frame, StateTables(TOPOLOGY, DIGESTED))
+    staged = reduce_frame(frame, stored_state(TOPOLOGY, DIGESTED))
     found = [row[DIGEST] for row in staged.repartition(partitions).select(DIGEST).collect()]
     return format_digest(len(found), found)
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import traceback
+
 import pytest
+from psycopg2.sql import Composed
 
 from benchmarks import topologies
 from benchmarks.data import write_file
 from benchmarks.ledger_growth import columns_of
 from benchmarks.project.staging import DirectStaging
 from benchmarks.project.transactions import Transactions
-from reliability.ledger.connection import LedgerConnection
-from reliability.transaction.commit.drain import drain
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.transaction.commit.committer import drain
 from reliability.transaction.emit.emission import emit
 from tests.support.doomed import doomed
 
@@ -52,6 +55,27 @@ def test_begin_seal_and_a_lone_commit_take_few_round_trips(counted, monkeypatch)
         took = {"begin": begun - before, "seal": sealed - staged}
         assert took == {"begin": 7, "seal": 8}
         assert fate.round_trips - sealed == 4
+
+
+def test_a_reader_follows_eight_calls_from_a_task_to_the_insert_of_its_commit(counted, monkeypatch):
+    """The operator's `execute` calls `run_transaction`; eight functions later stands the INSERT."""
+    transactions, _ = counted
+    transactions.process(1)
+    stacks = []
+    queue = DatabaseTransaction.queue
+
+    def noted(self, statement, **parameters):
+        if isinstance(statement, Composed):
+            stacks.append([(f.filename, f.name) for f in traceback.extract_stack()[:-1]])
+        queue(self, statement, **parameters)
+
+    monkeypatch.setattr(DatabaseTransaction, "queue", noted)
+    transactions._go(1, topologies.txids.work("commit", None))
+    [stack] = stacks
+    names = [name for _, name in stack]
+    own = stack[names.index("run_transaction") :]
+    assert len(own) <= 8, own
+    assert len({file for file, _ in own}) <= 7, own
 
 
 def test_more_commits_one_by_one_share_what_is_read_once(counted, connection):

@@ -11,7 +11,7 @@ import pytest
 from typer.testing import CliRunner
 
 import reliability
-from reliability import Append, Count, FileSpout, History, State, Sum, Topology
+from reliability import Append, Count, FileSpout, History, JsonLines, State, Sum, Topology
 from reliability.cli import app
 from reliability.core.errors import (
     CorrectionRefused,
@@ -74,9 +74,8 @@ def lines(folder, process, elsewhere=""):
         "lines",
         spout=FileSpout(
             f"{folder}/{{data_interval_start:%Y-%m}}/*.jsonl",
-            format="jsonl",
+            format=JsonLines(malformed="quarantine"),
             schema="price int, note string",
-            malformed="quarantine",
         ),
         process=process,
         states=[
@@ -353,7 +352,7 @@ def test_no_row_is_corrected_behind_the_horizon(deployed, connection, tmp_path, 
     file = tmp_path / "rows.jsonl"
     assert call("quarantine", "export", "lines", "--file", file).exit_code == 0
     file.write_text(file.read_text().replace('"price": 9', '"price": 5'))
-    monkeypatch.setattr("reliability.cli.replay.submit_with", lambda *chosen: pytest.fail)
+    monkeypatch.setattr("reliability.cli.replay.steps_of", lambda *chosen: pytest.fail)
     monkeypatch.setattr("reliability.cli.replay.topology_from_code", lambda *chosen: topology)
     options = ("--file", file, "--reason", "a test", "--module", __name__)
     for how in ("--yes", "--dry-run"):

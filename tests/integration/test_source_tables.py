@@ -18,9 +18,8 @@ from reliability.core.spout import BatchMeta, NoItems
 from reliability.ledger.queries import queries, sql_folder
 from reliability.spouts.table import TableKeys
 from reliability.transaction.emit.source_items import LedgerItems
-from tests.support.fix_pipeline import Pipeline
+from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import own_session, rows
-from tests.support.runner import TransactionRunner
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def counting(spout):
 
 
 def emitter(connection, spout):
-    return Pipeline(TransactionRunner(counting(spout), connection), None)
+    return pipeline_of(counting(spout), connection)
 
 
 def batches_of(spout, taken=None):

@@ -14,12 +14,17 @@ import pytest
 import reliability
 from reliability import Append, Count, FileSpout, MemorySpout, State, Sum, TableSpout, Topology
 from reliability.core.graph import THE_STEP
-from reliability.spark.session import PINNED, pin_settings, session_builder
+from reliability.spark.session import (
+    DEPRECATED,
+    PINNED,
+    pin_new_sessions,
+    pin_settings,
+    session_builder,
+)
 from reliability.spark.submission import Submission
 from tests.support import local_times
-from tests.support.fix_pipeline import Pipeline
+from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import rows
-from tests.support.runner import TransactionRunner
 
 OPPOSITES = {
     "true": "false",
@@ -67,6 +72,13 @@ def test_every_setting_that_changes_values_is_pinned(hostile, spark):
     assert {name: hostile.conf.get(name) for name in LEGACY} == {
         name: default.conf.get(name) for name in LEGACY
     }
+
+
+def test_a_deprecated_setting_that_the_host_has_not_set_stays_unset(spark):
+    """Spark warned of it in the log of every driver, and nobody could do anything about it."""
+    pin_new_sessions(spark)
+    application = spark.sparkContext.getConf()
+    assert not any(application.contains(name) for name in DEPRECATED)
 
 
 def test_no_pinned_setting_is_unknown_to_spark(spark):
@@ -141,7 +153,7 @@ def spout_of(format, folder):
         moment = datetime(2024, 1, 1, 23, 30, tzinfo=timezone.utc)
         row = (1, Decimal("1.10"), date(1500, 1, 1), moment, "x")
         return MemorySpout(types, [[row, row]], 9)
-    return FileSpout(f"{folder}/*.{format}", format=format, schema=SCHEMA)
+    return FileSpout(f"{folder}/*.{format}", schema=SCHEMA)
 
 
 def write_parquet(path):
@@ -185,7 +197,7 @@ def test_a_hostile_session_adds_what_any_other_adds(tmp_path, connection, spark,
     found = []
     for name, session in (("plain", spark.newSession()), ("hostile", hostile)):
         topology = topology_of(name, spout_of(format, tmp_path))
-        pipeline = Pipeline(TransactionRunner(topology, connection), session)
+        pipeline = pipeline_of(topology, connection, session)
         assert pipeline.emit(None) == [1]
         pipeline.transact(1)
         listed = ", ".join(COLUMNS)
@@ -229,7 +241,7 @@ def test_a_session_that_the_function_makes_has_the_same_settings(
     states = [State(name, key=COLUMNS, values={"rows": Count()}) for name in ("here", "there")]
     spout = spout_of("memory", None)
     topology = Topology("sessions", spout, states, here_and_in_another_session)
-    pipeline = Pipeline(TransactionRunner(topology, connection), spark)
+    pipeline = pipeline_of(topology, connection, spark)
     pipeline.emit(None)
     pipeline.transact(1)
     listed = f"SELECT {', '.join(COLUMNS)}, rows FROM"
@@ -262,7 +274,7 @@ def test_what_is_made_of_the_frames_follows_no_setting_of_the_function(connectio
         process=process,
         states=[State("shown", key={"n": "bigint"}, values={"at": Append("at", "jsonb")})],
     )
-    pipeline = Pipeline(TransactionRunner(topology, connection), spark)
+    pipeline = pipeline_of(topology, connection, spark)
     pipeline.emit(None)
     pipeline.transact(1)
     told = {"t": "2024-01-01T12:00:00.000000Z"}
@@ -289,7 +301,7 @@ def test_a_sum_that_overflows_is_an_error(connection, hostile, process):
         process=process,
         states=[State("total", values={"n": Sum("n")})],
     )
-    pipeline = Pipeline(TransactionRunner(topology, connection), hostile)
+    pipeline = pipeline_of(topology, connection, hostile)
     pipeline.emit(None)
     grant = pipeline.begin(1)
     with pytest.raises(Exception, match=r"SCHEMA_MISMATCH.* n: 9223372036854775808, .* no bigint"):

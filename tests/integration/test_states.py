@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from datetime import date
 from decimal import Decimal
-from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -159,36 +158,21 @@ def examples(number):
 
 
 @pytest.mark.parametrize("name", STATES)
-@examples(40)
-@given(
-    rows=st.lists(ROWS, min_size=1, max_size=12, unique_by=lambda row: row["_x"]),
-    cuts=st.sets(st.integers(0, 12)),
-    parts=PARTS,
-)
-def test_any_cut_into_txids_gives_the_aggregate_of_all_rows(connection, name, rows, cuts, parts):
-    ends = sorted({0, len(rows), *(cut for cut in cuts if cut < len(rows))})
-    batches = [rows[a:b] for a, b in pairwise(ends)]
-    with rolled_back(connection) as tx:
-        one = OneState(tx, STATES[name])
-        committed = {one.commit(batch, parts): batch for batch in batches}
-        assert found(one) == expected(one.state, committed)
-
-
-@pytest.mark.parametrize("name", STATES)
-@examples(40)
+@examples(25)
 @given(
     batches=st.lists(BATCHES, min_size=1, max_size=3),
     replays=st.lists(st.tuples(st.integers(0, 2), BATCHES), min_size=1, max_size=2),
     after=BATCHES,
     parts=PARTS,
 )
-def test_a_replay_gives_the_aggregate_with_the_new_contribution(
-    connection, name, batches, replays, after, parts
+def test_txids_give_the_aggregate_of_all_rows_and_a_replay_that_with_its_new_ones(
+    shared_connection, name, batches, replays, after, parts
 ):
     """H1, H3: as if the new rows had been those of the txid from the start."""
-    with rolled_back(connection) as tx:
+    with rolled_back(shared_connection) as tx:
         one = OneState(tx, STATES[name])
         committed = {one.commit(batch, parts): batch for batch in batches}
+        assert found(one) == expected(one.state, committed)
         for place, rows in replays:
             txid = 1 + place % len(batches)
             one.replay(txid, rows, parts)
@@ -198,16 +182,18 @@ def test_a_replay_gives_the_aggregate_with_the_new_contribution(
         assert found(one) == expected(one.state, committed)
 
 
-@examples(60)
+@examples(25)
 @given(
     batches=st.lists(BATCHES, min_size=1, max_size=3),
     replays=st.lists(BATCHES, min_size=1, max_size=2),
     after=BATCHES,
     again=BATCHES,
 )
-def test_an_opaque_state_replaces_the_last_txid_whole(connection, batches, replays, after, again):
+def test_an_opaque_state_replaces_the_last_txid_whole(
+    shared_connection, batches, replays, after, again
+):
     """Storm O1, O9: keys that the new batch lacks get their previous value, or go."""
-    with rolled_back(connection) as tx:
+    with rolled_back(shared_connection) as tx:
         one = OneState(tx, OPAQUE)
         committed = {one.commit(batch): batch for batch in batches}
         for rows in replays:
@@ -221,10 +207,10 @@ def test_an_opaque_state_replaces_the_last_txid_whole(connection, batches, repla
         assert one.staged() == []
 
 
-@examples(20)
+@examples(10)
 @given(batches=st.lists(BATCHES, min_size=1, max_size=4))
-def test_a_transactional_state_holds_what_the_others_hold(connection, batches):
-    with rolled_back(connection) as tx:
+def test_a_transactional_state_holds_what_the_others_hold(shared_connection, batches):
+    with rolled_back(shared_connection) as tx:
         one = OneState(tx, TRANSACTIONAL)
         committed = {one.commit(batch): batch for batch in batches}
         assert found(one) == expected(one.state, committed)
@@ -243,8 +229,8 @@ def by_month(aggregator):
 
 
 @pytest.fixture
-def tx(connection):
-    with rolled_back(connection) as tx:
+def tx(shared_connection):
+    with rolled_back(shared_connection) as tx:
         yield tx
 
 

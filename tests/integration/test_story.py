@@ -11,6 +11,7 @@ from importlib import import_module, invalidate_caches
 import pytest
 
 from reliability import Count, MemorySpout, State, Sum, Topology
+from reliability.cli.output import plain
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.coordinator import AttemptStatus
 from reliability.core.errors import AttemptIncomplete, AttemptUnknown
@@ -94,9 +95,9 @@ def test_the_story_of_an_attempt(words, connection, spark):
     assert [event.status.value for event in told.events] == [
         "PROCESSING", "SEALING", "PROCESSED", "COMMITTED"
     ]  # fmt: skip
-    plain = json.loads(json.dumps(told.to_json()))
-    assert plain["attempt"] == "1:0"
-    assert plain["steps"][0]["code"] == step.code
+    written = json.loads(json.dumps(told, default=plain))
+    assert written["attempt"] == "1:0"
+    assert written["steps"][0]["code"] == step.code
 
 
 def test_what_a_replay_has_in_common_with_what_it_replaced(words, connection, spark):

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from dataclasses import replace
 
 import pytest
@@ -16,7 +14,7 @@ from typer.testing import CliRunner
 from reliability.cli import app
 from reliability.ledger.connection import LedgerConnection
 from tests.replay.shop import Shop, made, states
-from tests.support.fix_postgres import ROOT, new_database
+from tests.support.fix_postgres import new_database
 from tests.support.pseudo_terminal import CTRL_C, terminal
 
 LONG = "revenue_by_customer_of_2013x"  # as long as a topology's name may be
@@ -90,7 +88,7 @@ def ledger(troubled, monkeypatch):
 
 def run(*arguments, code=0, **options):
     """Run a verb in a terminal, and return what it has written."""
-    with terminal("-m", "reliability", *arguments, **options) as opened:
+    with terminal(*arguments, **options) as opened:
         assert opened.wait() == code, opened.text
         return opened
 
@@ -115,7 +113,8 @@ LOOKS = [
 def test_it_fits_a_terminal_and_is_whole_in_a_pipe(ledger, arguments):
     seen = run(*arguments)
     said = re.sub("^verify .* states [0-9:]+", "", seen.text)  # a bar, written again and again
-    assert [line for line in said.splitlines() if cell_len(line) > 80] == []
+    wide = [line for line in said.splitlines() if cell_len(line) > 80]
+    assert [line for line in wide if not line.startswith("  `reliability ")] == []  # it is copied
     assert "…" not in said.replace("'…'", "")
     assert "\x1b[" in seen.raw
     without = run(*arguments, NO_COLOR="1").raw
@@ -128,9 +127,8 @@ def test_it_fits_a_terminal_and_is_whole_in_a_pipe(ledger, arguments):
 
 
 def words(text):
-    """Return the words of an output, without what draws its tables and continues its commands."""
-    drawn = str.maketrans(dict.fromkeys("┏━┳┓┃┡╇┩│└─┴┘\\", " "))
-    return {word for word in text.translate(drawn).split() if word != "run"}
+    """Return the words of an output, without the lines in its tables."""
+    return {*text.replace("─", " ").split()}
 
 
 def test_colours_say_what_words_say(ledger):
@@ -139,16 +137,16 @@ def test_colours_say_what_words_say(ledger):
         assert f"\x1b[{code}m{word}\x1b[0m" in said
     assert "\x1b[1;31mblocked\x1b[0m" in said
     assert "\x1b[32m        4\x1b[0m" in said or "\x1b[32m4\x1b[0m" in said  # committed
-    assert "\x1b[36m1\x1b[0m" in said  # processing
+    assert re.search("\x1b\\[36m *1\x1b", said)  # processing
     said = run("lag").raw
-    assert "\x1b[36mopen\x1b[0m" in said
+    assert re.search("\x1b\\[36mopen *\x1b", said)
     assert "\x1b[32mCOMMITTED\x1b[0m" in run("show", LONG, "2:1").raw
 
 
 def test_what_a_person_copies_is_complete(ledger):
     said = run("status").text
     assert "`reliability release held_back`" in said
-    command = said[said.index("`reliability include") :].split("`")[1].replace("\\\n", " ")
+    command = said[said.index("`reliability include") :].split("`")[1]
     assert shlex.split(command)[:4] == ["reliability", "include", "blocked_of_orders", ITEM]
     said = run("lag").text
     assert "    run scheduled__2013-06-01T00:00:00+00:00\n" in said
@@ -194,7 +192,7 @@ def test_a_view_shows_what_changes_and_ends_with_ctrl_c(dsn):
     shop = Shop(LedgerConnection(dsn), kinds=lambda _: states_of("shop"))
     shop.deliver(made(1), made(2))
     shop.transact(1)
-    with terminal("-m", "reliability", "watch", "shop", "--every", "0.2") as opened:
+    with terminal("watch", "shop", "--every", "0.2") as opened:
         opened.wait_for("commit  1:0")
         shop.transact(2)
         opened.wait_for("commit  2:0")
@@ -210,7 +208,7 @@ def test_a_view_shows_what_changes_and_ends_with_ctrl_c(dsn):
 
 @pytest.mark.parametrize("arguments", [("status", "--watch", "0.2"), ("lag", "--watch", LONG)])
 def test_status_and_lag_can_be_watched(ledger, arguments):
-    with terminal("-m", "reliability", *arguments) as opened:
+    with terminal(*arguments) as opened:
         opened.wait_for("Ctrl-C ends")
         opened.type(CTRL_C)
         assert opened.wait() == 0, opened.text
@@ -220,14 +218,8 @@ def test_status_and_lag_can_be_watched(ledger, arguments):
 @pytest.mark.parametrize("arguments", [("status", "--watch"), ("lag", "--watch"), ("watch",)])
 def test_nobody_watches_a_pipe(ledger, arguments):
     for refused in (arguments, (*arguments, "--fail-after", "3"), (*arguments, "--json")):
-        done = subprocess.run(
-            [sys.executable, "-m", "reliability", *refused],
-            cwd=ROOT,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert (done.returncode, done.stdout) == (2, ""), refused
+        done = CliRunner().invoke(app, list(refused))
+        assert (done.exit_code, done.stdout) == (2, ""), refused
     assert "there is no terminal to watch it on" in words_of_error(arguments)
 
 

@@ -11,18 +11,23 @@ from collections import Counter
 from dataclasses import replace
 from datetime import date, datetime, timezone
 from decimal import Decimal
+from itertools import zip_longest
+from typing import Any
 
 import pytest
 
-from reliability import Count, FileSpout, State, Sum, Topology
+from reliability import Count, Csv, FileSpout, JsonLines, State, Sum, Topology
+from reliability.core.column import quoted
 from reliability.core.errors import SchemaMismatch, SourceUnreadable
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems
 from reliability.spark.driver import _summary
-from reliability.spark.values import as_typed, translate_value_errors
+from reliability.spark.frames.accounting import hide_accounting
+from reliability.spark.frames.values import as_text, as_typed, misfit, translate_value_errors, typed
 from reliability.spouts.text import line_end
 from tests.support.fix_pipeline import in_both_engines
 from tests.support.fix_postgres import rows
+from tests.support.variants import variants
 
 
 def meta_of(spout):
@@ -41,97 +46,107 @@ def read(spark, spout):
 # --- values --------------------------------------------------------------------------------------
 
 
-def typed(spark, type_, texts, is_base64=True):
-    schema = spark.createDataFrame([], f"v {type_}").schema
-    values = ", ".join(f"(:t{number})" for number in range(len(texts)))
-    named = {f"t{number}": text for number, text in enumerate(texts)}
-    frame = spark.sql(f"SELECT CAST(v AS string) AS v FROM VALUES {values} AS t(v)", args=named)
-    with translate_value_errors():
-        return [v for (v,) in as_typed(frame, schema, is_base64=is_base64).collect()]
+def texts_of(spark, columns):
+    """Make a frame with a column of texts for each type, whose name is the type; and its schema."""
+    schema = spark.createDataFrame([], ", ".join(f"`{type_}` {type_}" for type_ in columns)).schema
+    return spark.createDataFrame([*zip_longest(*columns.values())], as_text(schema)), schema
 
 
 def moment(*parts):
     return datetime(*parts).replace(tzinfo=timezone.utc)
 
 
-@pytest.mark.parametrize(
-    ("type_", "texts", "values"),
-    [
-        ("tinyint", ["127", "-128", "+1", None], [127, -128, 1, None]),
-        ("bigint", ["9223372036854775807", "007"], [9223372036854775807, 7]),
-        (
-            "decimal(10,2)",
-            ["1.10", "-.5", "7.", "1.5000", "15e-1", "1.50E1", "0E-18", "1.2e3", "12345678.99"],
-            ["1.10", "-0.50", "7.00", "1.50", "1.50", "15.00", "0.00", "1200.00", "12345678.99"],
-        ),
-        ("decimal(38,0)", ["9" * 38, "10e1", "0.0"], ["9" * 38, "100", "0"]),
-        ("double", ["0.1", "1e308", "5e-324", "0e-999", "-0"], [0.1, 1e308, 5e-324, 0.0, 0.0]),
-        ("double", ["Inf", "-Infinity", "+inf"], [float("inf"), -float("inf"), float("inf")]),
-        ("float", ["0.5", "16777216", "3.4028235e38"], [0.5, 16777216.0, 3.4028234663852886e38]),
-        ("boolean", ["true", "FALSE"], [True, False]),
-        (
-            "date",
-            ["2024-02-29", "0001-01-01", "2024-2-9", "2024-02-29T00:00:00.000", "2024-02-29 00:00"],
-            [date(2024, 2, 29), date(1, 1, 1), date(2024, 2, 9), *[date(2024, 2, 29)] * 2],
-        ),
-        (
-            "timestamp",
-            [
-                "2024-02-29",
-                "2024-02-29 12:30",
-                "2024-02-29T12:00:00.123456Z",
-                "2024-02-29 12:00:00.123456000 +01:00",
-                "2024-02-29T12:00:00-0130",
-            ],
-            [
-                moment(2024, 2, 29),
-                moment(2024, 2, 29, 12, 30),
-                moment(2024, 2, 29, 12, 0, 0, 123456),
-                moment(2024, 2, 29, 11, 0, 0, 123456),
-                moment(2024, 2, 29, 13, 30),
-            ],
-        ),
-        ("timestamp_ntz", ["2024-02-29T12:00:00.5"], [datetime(2024, 2, 29, 12, 0, 0, 500000)]),
-        ("binary", ["AP8=", ""], [b"\x00\xff", b""]),
-        ("string", ["", " x ", "NULL", "1.005"], ["", " x ", "NULL", "1.005"]),
+VALUES: dict[str, dict[str | None, Any]] = {
+    "tinyint": {"127": 127, "-128": -128, "+1": 1, None: None},
+    "bigint": {"9223372036854775807": 9223372036854775807, "007": 7},
+    "decimal(10,2)": {
+        text: Decimal(value)
+        for text, value in {
+            "1.10": "1.10",
+            "-.5": "-0.50",
+            "7.": "7.00",
+            "1.5000": "1.50",
+            "15e-1": "1.50",
+            "1.50E1": "15.00",
+            "0E-18": "0.00",
+            "1.2e3": "1200.00",
+            "12345678.99": "12345678.99",
+        }.items()
+    },
+    "decimal(38,0)": {"9" * 38: Decimal("9" * 38), "10e1": Decimal(100), "0.0": Decimal(0)},
+    "double": {
+        **{"0.1": 0.1, "1e308": 1e308, "5e-324": 5e-324, "0e-999": 0.0, "-0": 0.0},
+        **{"Inf": float("inf"), "-Infinity": -float("inf"), "+inf": float("inf")},
+    },
+    "float": {"0.5": 0.5, "16777216": 16777216.0, "3.4028235e38": 3.4028234663852886e38},
+    "boolean": {"true": True, "FALSE": False},
+    "date": {
+        "2024-02-29": date(2024, 2, 29),
+        "0001-01-01": date(1, 1, 1),
+        "2024-2-9": date(2024, 2, 9),
+        "2024-02-29T00:00:00.000": date(2024, 2, 29),
+        "2024-02-29 00:00": date(2024, 2, 29),
+    },
+    "timestamp": {
+        "2024-02-29": moment(2024, 2, 29),
+        "2024-02-29 12:30": moment(2024, 2, 29, 12, 30),
+        "2024-02-29T12:00:00.123456Z": moment(2024, 2, 29, 12, 0, 0, 123456),
+        "2024-02-29 12:00:00.123456000 +01:00": moment(2024, 2, 29, 11, 0, 0, 123456),
+        "2024-02-29T12:00:00-0130": moment(2024, 2, 29, 13, 30),
+    },
+    "timestamp_ntz": {"2024-02-29T12:00:00.5": datetime(2024, 2, 29, 12, 0, 0, 500000)},
+    "binary": {"AP8=": b"\x00\xff", "": b""},
+    "string": {"": "", " x ": " x ", "NULL": "NULL", "1.005": "1.005"},
+}
+
+
+def test_a_text_becomes_the_value_that_it_says(spark):
+    texts, schema = texts_of(spark, VALUES)
+    with translate_value_errors():
+        columns = zip(*as_typed(texts, schema, is_base64=True).collect(), strict=True)
+    for found, (type_, wanted) in zip(columns, VALUES.items(), strict=True):
+        values = list(found[: len(wanted)])
+        if type_ == "timestamp":
+            values = [value.astimezone(timezone.utc) for value in values]
+        assert values == list(wanted.values()), type_
+
+
+NOT_AS_IT_STANDS = {
+    "tinyint": ["128", "1.0", "1e1", " 1", "1\n", "", "٣", "0x1", "1L"],
+    "bigint": ["9223372036854775808", "1.5", "NaN"],
+    "decimal(10,2)": ["1.005", "0.001", "1e-3", "123456789.00", "1,5", "1e99", "1.5 EUR", "NaN"],
+    "decimal(38,0)": ["0.1", "1" + "0" * 38, "."],
+    "double": ["1e999", "-1e999", "1e-999", "1.5d", "0x1p3", "", "1,5"],
+    "float": ["1e39", "1e-50"],
+    "boolean": ["1", "yes", "t", " true"],
+    "date": ["2024-02-30", "2024-02-29 12:00", "2024-02-29Tx", "2024", "20240229", " 2024-02-29"],
+    "timestamp": [
+        *("2024-02-29T12:00:00.1234567", "12:00:00", "2024", "1709164800", "2024-02-29T25:00:00"),
+        *("2024-03-31T02:30:00 Europe/Vienna", "2024-02-29T12:00:00+25:00"),
     ],
-)
-def test_a_text_becomes_the_value_that_it_says(spark, type_, texts, values):
-    if type_.startswith("decimal"):
-        values = [Decimal(value) for value in values]
-    found = typed(spark, type_, texts)
-    if type_ == "timestamp":
-        found = [value.astimezone(timezone.utc) for value in found]
-    assert found == values
+    "timestamp_ntz": ["2024-02-29T12:00:00Z", "2024-02-29T12:00:00.0000001"],
+    "binary": ["AP8", "AP8=\n", "!!"],
+}
 
 
-NOT_AS_IT_STANDS = [
-    ("tinyint", ["128", "1.0", "1e1", " 1", "1\n", "", "٣", "0x1", "1L"]),
-    ("bigint", ["9223372036854775808", "1.5", "NaN"]),
-    ("decimal(10,2)", ["1.005", "0.001", "1e-3", "123456789.00", "1,5", "1e99", "1.5 EUR", "NaN"]),
-    ("decimal(38,0)", ["0.1", "1" + "0" * 38, "."]),
-    ("double", ["1e999", "-1e999", "1e-999", "1.5d", "0x1p3", "", "1,5"]),
-    ("float", ["1e39", "1e-50"]),
-    ("boolean", ["1", "yes", "t", " true"]),
-    ("date", ["2024-02-30", "2024-02-29 12:00", "2024-02-29Tx", "2024", "20240229", " 2024-02-29"]),
-    (
-        "timestamp",
-        ["2024-02-29T12:00:00.1234567", "12:00:00", "2024", "1709164800", "2024-02-29T25:00:00"],
-    ),
-    ("timestamp", ["2024-03-31T02:30:00 Europe/Vienna", "2024-02-29T12:00:00+25:00"]),
-    ("timestamp_ntz", ["2024-02-29T12:00:00Z", "2024-02-29T12:00:00.0000001"]),
-    ("binary", ["AP8", "AP8=\n", "!!"]),
-]
-
-
-@pytest.mark.parametrize(("type_", "texts"), NOT_AS_IT_STANDS)
-def test_a_value_that_would_change_on_the_way_names_its_column(spark, type_, texts):
+def test_a_value_that_would_change_on_the_way_names_its_column(spark):
     """Spark's readers round, cut, wrap and guess."""
-    for text in texts:
-        with pytest.raises(SchemaMismatch, match=r"column v: '.*' is not a valid ") as raised:
-            typed(spark, type_, [text])
-        shown = "".join("?" if c < " " else c for c in text)
-        assert f"'{shown}' is not a valid {type_}" in raised.value.what
+    texts, schema = texts_of(spark, NOT_AS_IT_STANDS)
+    whys = []
+    for field in schema:
+        text, type_ = texts[quoted(field.name)], field.dataType
+        value = typed(text, type_, is_base64=True)
+        whys.append(misfit(text, value, type_, "v", shown=True).alias(field.name))
+    columns = zip(*texts.select(*whys).collect(), strict=True)
+    for found, (type_, refused) in zip(columns, NOT_AS_IT_STANDS.items(), strict=True):
+        for why, text in zip(found, refused, strict=False):
+            shown = "".join("?" if c < " " else c for c in text)
+            assert why is not None, f"{text!r} as {type_}"
+            assert why.startswith(f"column v: '{shown}' is not a valid {type_}")
+    texts, schema = texts_of(spark, {"date": ["2024-02-29", "2024-02-30"]})
+    told = "column date: '2024-02-30' is not a valid date"
+    with pytest.raises(SchemaMismatch, match=told), translate_value_errors():
+        as_typed(texts, schema, is_base64=True).collect()
 
 
 @pytest.mark.slow
@@ -145,7 +160,7 @@ def test_fields_and_elements_of_json_are_held_to_their_types(tmp_path, spark):
     path = tmp_path / "a.jsonl"
     path.write_text("\n".join(lines))
     schema = "a struct<b: decimal(10,2), `c d`: array<string>>, l array<int>"
-    spout = FileSpout(str(path), format="jsonl", schema=schema)
+    spout = FileSpout(str(path), format=JsonLines(), schema=schema)
     found = [(a and tuple(a), li) for a, li in read(spark, spout)]
     assert found == [
         ((Decimal("1.10"), ["x", None]), [1, None]),
@@ -172,7 +187,7 @@ def test_fields_and_elements_of_json_are_held_to_their_types(tmp_path, spark):
 @pytest.mark.parametrize("type_", ["map<string,int>", "interval day", "variant"])
 def test_a_type_that_text_has_no_values_of_is_refused(tmp_path, spark, type_):
     (tmp_path / "a.jsonl").write_text("{}")
-    spout = FileSpout(f"{tmp_path}/*", format="jsonl", schema=f"a struct<b: {type_}>")
+    spout = FileSpout(f"{tmp_path}/*", format=JsonLines(), schema=f"a struct<b: {type_}>")
     with pytest.raises(SchemaMismatch, match=r"column a\.b: .* cannot be read from a text file"):
         read(spark, spout)
 
@@ -183,7 +198,7 @@ def test_a_column_that_spark_would_fill_itself_is_read(tmp_path, spark):
     schema = "_corrupt_record string, _ int, note string"
     session = spark.newSession()
     session.conf.set("spark.sql.columnNameOfCorruptRecord", "note")
-    spout = FileSpout(f"{tmp_path}/*", format="jsonl", schema=schema)
+    spout = FileSpout(f"{tmp_path}/*", format=JsonLines(), schema=schema)
     assert read(session, spout) == read(spark, spout) == [("x", 1, "y")]
 
 
@@ -198,7 +213,7 @@ def test_a_price_with_too_many_digits_fails_the_attempt_and_nothing_counts(
     """It was rounded without a word."""
     topology = Topology(
         "prices",
-        spout=FileSpout(f"{tmp_path}/*", 9, format="csv", schema="n int, price decimal(10,2)"),
+        spout=FileSpout(f"{tmp_path}/*", 9, format=Csv(), schema="n int, price decimal(10,2)"),
         process=pass_on,
         states=[State("totals", values={"n": Count(), "price": Sum("price", "numeric(14,2)")})],
     )
@@ -217,12 +232,12 @@ def test_a_record_with_too_few_values_is_told_in_the_one_line_that_the_ledger_ke
 ):
     """Its first line says only which call of Python failed."""
     (tmp_path / "a.csv").write_text("1,x\n2\n")
-    spout = FileSpout(f"{tmp_path}/*", format="csv", schema="n int, note string")
+    spout = FileSpout(f"{tmp_path}/*", format=Csv(), schema="n int, note string")
     told = r"line 2 of .*a\.csv: it has 1 fields instead of 2"
     with pytest.raises(SchemaMismatch, match=told), translate_value_errors():
         read(spark, spout)
     with pytest.raises(Exception, match="MALFORMED") as raised:
-        read(spark, replace(spout, counted=True))
+        read(spark, replace(spout, format=Csv(counted=True)))
     assert "Malformed CSV record: 2" in _summary(raised.value)
 
 
@@ -230,7 +245,7 @@ def test_a_second_object_on_a_line_allocates_nothing(tmp_path, connection, pipel
     """It was lost without a word: one record was counted, and one read."""
     topology = Topology(
         "prices",
-        spout=FileSpout(f"{tmp_path}/*", 9, format="jsonl", schema="n int"),
+        spout=FileSpout(f"{tmp_path}/*", 9, format=JsonLines(), schema="n int"),
         process=pass_on,
         states=[State("totals", values={"n": Count()})],
     )
@@ -255,7 +270,7 @@ def test_a_csv_record_ends_where_its_file_says(tmp_path, spark):
     for name, end in (("unix", "\n"), ("windows", "\r\n")):
         (tmp_path / f"{name}.csv").write_bytes(quoted.format(end).encode())
     schema = "note string, n string"
-    both = FileSpout(f"{tmp_path}/*.csv", 9, format="csv", schema=schema)
+    both = FileSpout(f"{tmp_path}/*.csv", 9, format=Csv(), schema=schema)
     assert sorted(read(spark, both)) == [
         ("p\nq", "1"),
         ("p\nq", "1"),
@@ -268,6 +283,19 @@ def test_a_csv_record_ends_where_its_file_says(tmp_path, spark):
     assert frame.select("_x").distinct().count() == 6
 
 
+@pytest.mark.parametrize("counted", [False, True])
+def test_files_of_different_line_ends_tell_where_a_row_is_from(tmp_path, spark, counted):
+    """Spark reads them apart and unites them, which loses what it hides."""
+    for name, end in (("unix", "\n"), ("windows", "\r\n")):
+        (tmp_path / f"{name}.csv").write_text(f"1{end}", newline="")
+    spout = FileSpout(f"{tmp_path}/*", 2, format=Csv(counted=counted), schema="n int")
+    batch = hide_accounting(spout.frame(spark, meta_of(spout)))
+    assert batch.columns == ["n"]
+    names = batch.select("n", "_metadata.file_name").sort("file_name").collect()
+    assert [tuple(row) for row in names] == [(1, "unix.csv"), (1, "windows.csv")]
+
+
+FORMATS = {"csv": Csv, "jsonl": JsonLines}
 MARKS = {
     "csv": [
         ["a", '"', "\n", " "],
@@ -282,8 +310,14 @@ MARKS = {
 }
 
 
-@pytest.mark.parametrize("counted", [False, True])
-@pytest.mark.parametrize(("format", "marks"), [(f, m) for f, each in MARKS.items() for m in each])
+READ = [
+    (f, marks, counted) for f, each in MARKS.items() for marks in each for counted in (False, True)
+]
+
+
+@pytest.mark.parametrize(
+    ("format", "marks", "counted"), variants(READ, lambda r: not r[2] or r[1] is MARKS[r[0]][-1])
+)
 def test_what_is_counted_is_what_spark_reads(tmp_path, spark, format, marks, counted):
     """Whatever stands in a text: a file is refused, or Spark reads the values that Python does."""
     dice = random.Random(7)
@@ -294,14 +328,18 @@ def test_what_is_counted_is_what_spark_reads(tmp_path, spark, format, marks, cou
         path = tmp_path / f"{number}.{format}"
         path.write_bytes(text.encode())
         try:
-            meta_of(FileSpout(str(path), format=format, schema="v string", counted=counted))
+            meta_of(
+                FileSpout(str(path), format=FORMATS[format](counted=counted), schema="v string")
+            )
         except SourceUnreadable:
             path.unlink()
         else:
             kept += 1
             wanted.update(python_reads(path, text.removeprefix("\ufeff")))
     assert kept > 10
-    spout = FileSpout(f"{tmp_path}/*", 999, format=format, schema="v string", counted=counted)
+    spout = FileSpout(
+        f"{tmp_path}/*", 999, format=FORMATS[format](counted=counted), schema="v string"
+    )
     assert Counter(v for (v,) in read(spark, spout)) == wanted
 
 
@@ -316,7 +354,7 @@ def python_reads(path, text):
 
 # --- names of files ------------------------------------------------------------------------------
 
-PRINTABLE = [chr(number) for number in range(32, 127) if chr(number) != "/"]
+PRINTABLE = [c for c in map(chr, range(32, 127)) if c != "/" and not c.isalnum()] + ["a", "1"]
 OTHERS = ["\n", "\t", "\x7f", "é", "e\u0301", "ß", "日本", "😀", "\u2028", "\u200b", "%41", "a%2Fb"]
 BYTES = [os.fsdecode(b"a\xffb")]
 

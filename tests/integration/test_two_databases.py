@@ -1,4 +1,4 @@
-"""One topology, its states in two databases: emit to commit through real Spark (G3, C6)."""
+"""One topology, its states in two databases: emit to commit (G3, C6)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from reliability import Count, FileSpout, State, Step, Sum, Topology
 from reliability.core.errors import AttemptFenced, AttemptIncomplete
 from reliability.core.leases import Leases
 from reliability.transaction.maintain.sweep import sweep
-from tests.support.fix_pipeline import in_both_engines, month, write_parquet
+from tests.support.fix_pipeline import month, write_parquet
 from tests.support.fix_postgres import rows
 
 ROWS = [
@@ -60,10 +60,10 @@ def warehouse(add_database):
 
 
 @pytest.fixture
-def emitted(tmp_path, pipeline, warehouse):
+def emitted(tmp_path, python_pipeline, warehouse):
     for number in (1, 2):
         write_parquet(tmp_path / f"1997-{number:02}" / "a.parquet", ROWS)
-    shop = pipeline(spread(tmp_path))
+    shop = python_pipeline(spread(tmp_path))
     shop.emit(month(1997, 1))
     assert shop.emit(month(1997, 2)) == [1, 2]
     return shop
@@ -91,7 +91,6 @@ def test_a_replay_swaps_in_both(emitted, connection, warehouse):
     assert rows(warehouse, STATUS) == [(1, 0, "REPLACED"), (1, 1, "COMMITTED")]
 
 
-@in_both_engines
 def test_a_zombie_is_fenced_in_every_database(emitted, connection, warehouse):
     """C6: its rows for the other database never meet the coordinator's."""
     zombie = emitted.begin(1, "days")

@@ -17,7 +17,7 @@ from psycopg2.sql import SQL
 from reliability import Count, Latest, Max, State
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.errors import SchemaMismatch, TextNotStorable, UnexpectedAnswer
-from reliability.spark.stage import BinaryRows
+from reliability.spark.stage.stage_task import BinaryRows
 from reliability.states.digest import DIGEST
 from tests.support.fix_postgres import rolled_back
 from tests.support.one_state import OneState
@@ -103,12 +103,12 @@ def copy_in(one, txid, attempt_id, columns):
 
 
 @pytest.mark.parametrize("type_", shapes())
-def test_a_value_survives_as_key_and_as_value(connection, type_):
+def test_a_value_survives_as_key_and_as_value(shared_connection, type_):
     import pyarrow as pa
 
     arrow, values = shapes()[type_]
     column = pa.array([*values, None], arrow)
-    with rolled_back(connection) as tx:
+    with rolled_back(shared_connection) as tx:
         register_uuid(conn_or_curs=tx.cursor)
         value = Latest("v", {"d": "bigint"}, type_)
         one = OneState(tx, State("s", key={"k": type_}, values={"n": Count(), "v": value}))
@@ -127,12 +127,12 @@ def test_a_value_survives_as_key_and_as_value(connection, type_):
         assert tx.one(SQL("SELECT count(*) AS c FROM public.s WHERE n = 2 AND v IS NULL"))["c"] == 1
 
 
-def test_zeros_are_one_key_and_so_are_nans(connection):
+def test_zeros_are_one_key_and_so_are_nans(shared_connection):
     """Spark groups them so, and so do Postgres's unique keys; what is no key keeps its sign."""
     import pyarrow as pa
 
     column = pa.array([0.0, -0.0, nan, -nan])
-    with rolled_back(connection) as tx:
+    with rolled_back(shared_connection) as tx:
         one = OneState(
             tx,
             State("s", key={"k": "double precision"}, values={"n": Count(), "v": Max("v", "real")}),
@@ -143,11 +143,11 @@ def test_zeros_are_one_key_and_so_are_nans(connection):
         assert one.select("k::text, n, v::text") == [("0", 4, "-0"), ("NaN", 4, "-0")]
 
 
-def test_what_postgres_holds_for_one_key_is_one_key(connection):
+def test_what_postgres_holds_for_one_key_is_one_key(shared_connection):
     """Two texts in Spark may be one uuid or one jsonb: the fold in Postgres takes them for one."""
     import pyarrow as pa
 
-    with rolled_back(connection) as tx:
+    with rolled_back(shared_connection) as tx:
         one = OneState(tx, State("s", key={"i": "uuid", "j": "jsonb"}, values={"n": Count()}))
         columns = {
             "i": pa.array([IDS[0], IDS[0].upper()]),
@@ -160,12 +160,12 @@ def test_what_postgres_holds_for_one_key_is_one_key(connection):
         assert one.select("n") == [(2,)]
 
 
-def test_values_are_as_large_as_postgres_takes_them(connection):
+def test_values_are_as_large_as_postgres_takes_them(shared_connection):
     import pyarrow as pa
 
     text, document = "ü\n" * 10_000_000, json.dumps({"a": ["x" * 100] * 50_000})
     values = {"t": Latest("t", {"d": "bigint"}, "text"), "j": Latest("j", {"d": "bigint"}, "jsonb")}
-    with rolled_back(connection) as tx:
+    with rolled_back(shared_connection) as tx:
         one = OneState(tx, State("s", values=values))
         for txid in (1, 2):
             columns = {"t": pa.array([text]), "j": pa.array([document])}
@@ -188,9 +188,9 @@ def test_values_are_as_large_as_postgres_takes_them(connection):
         ("numeric(5,2)", Decimal("1234.5"), UnexpectedAnswer),
     ],
 )
-def test_what_is_no_value_of_the_type_is_refused(connection, type_, value, error):
+def test_what_is_no_value_of_the_type_is_refused(shared_connection, type_, value, error):
     with pytest.raises(error):
-        stage_one_value(connection, type_, value)
+        stage_one_value(shared_connection, type_, value)
 
 
 @pytest.mark.parametrize(
@@ -204,7 +204,9 @@ def test_what_is_no_value_of_the_type_is_refused(connection, type_, value, error
         ("timestamptz[]", -(2**63), SchemaMismatch),
     ],
 )
-def test_a_time_before_or_after_those_of_postgres_is_refused(connection, type_, number, error):
+def test_a_time_before_or_after_those_of_postgres_is_refused(
+    shared_connection, type_, number, error
+):
     import pyarrow as pa
 
     is_date = type_ == "date"
@@ -214,18 +216,18 @@ def test_a_time_before_or_after_those_of_postgres_is_refused(connection, type_, 
     if type_.endswith("[]"):
         column = pa.ListArray.from_arrays([0, 1], column)
     with pytest.raises(error):
-        stage_one(connection, type_, column)
+        stage_one(shared_connection, type_, column)
 
 
-def stage_one_value(connection, type_, value):
+def stage_one_value(shared_connection, type_, value):
     import pyarrow as pa
 
-    stage_one(connection, type_, pa.array([value]))
+    stage_one(shared_connection, type_, pa.array([value]))
 
 
-def stage_one(connection, type_, column):
+def stage_one(shared_connection, type_, column):
     import pyarrow as pa
 
-    with rolled_back(connection) as tx:
+    with rolled_back(shared_connection) as tx:
         one = OneState(tx, State("s", values={"v": Latest("v", {"d": "bigint"}, type_)}))
         copy_in(one, 1, 0, {"_key": pa.array([True]), "v": column})

@@ -23,7 +23,7 @@ from reliability.ledger.connection import LedgerConnection
 from reliability.states import attempt_table
 from reliability.states.alteration import StateChange
 from reliability.states.explain_row import contributions_to, parameter
-from reliability.states.tables import StateTables
+from reliability.states.kinds import stored_state
 from reliability.transaction.correct.drop import drop_topology
 from reliability.transaction.correct.rollback import release, roll_back
 from reliability.transaction.inspect.explain import explain
@@ -121,7 +121,7 @@ def test_a_row_is_explained_by_the_index_though_its_key_has_a_leaky_comparison(c
     for txid in shop.deliver(made(1), made(2)):
         shop.transact(txid)
     shop.dry_run(1)
-    tables = StateTables("shop", numeric)
+    tables = stored_state("shop", numeric)
     with connection.transaction() as tx:
         tx.run(SQL("SET LOCAL enable_seqscan = off"))
         statement = SQL("EXPLAIN ") + contributions_to(tables, [])
@@ -338,14 +338,14 @@ def test_a_value_may_be_added_last(large, connection):
 )
 def test_no_other_change_of_a_view(values):
     change = StateChange(
-        StateTables("shop", VIEWED), StateTables("shop", replace(VIEWED, values=values))
+        stored_state("shop", VIEWED), stored_state("shop", replace(VIEWED, values=values))
     )
     assert "a view, which takes new columns only after the others" in (change.obstacle() or "")
 
 
 def test_a_table_does_not_become_a_view():
     change = StateChange(
-        StateTables("shop", replace(VIEWED, as_view=False)), StateTables("shop", VIEWED)
+        stored_state("shop", replace(VIEWED, as_view=False)), stored_state("shop", VIEWED)
     )
     assert change.differences() == ["readers' rows: a table becomes a view"]
     assert "a table does not become a view" in (change.obstacle() or "")
@@ -361,7 +361,7 @@ def test_what_takes_the_views_place_is_refused(large, connection, kind):
     with pytest.raises(StateDefinitionChanged, match="is no view any more") as refused:
         declare(connection, large.topology)
     with connection.transaction() as tx:
-        tx.run(SQL(refused.value.remedy.partition("BEGIN;")[2].partition("COMMIT;")[0]))
+        tx.run(SQL(refused.value.what_to_do.partition("BEGIN;")[2].partition("COMMIT;")[0]))
     large.deliver(made(2))
     large.transact(2)
     assert rows(connection, SEEN) == [(1, 0, 6), (2, 0, 6)]

@@ -17,7 +17,7 @@ from reliability.cli.doctor import CheckStatus, _host
 from reliability.core.definitions import SUBMIT, WARM
 from reliability.core.errors import AttemptIncomplete, EngineUnavailable, ProcessFunctionFailed
 from reliability.deployment.topologies import load_topology
-from reliability.spark import submit
+from reliability.spark import launch
 from reliability.spark.engine_socket import (
     check_versions,
     connect,
@@ -25,7 +25,7 @@ from reliability.spark.engine_socket import (
     socket_path,
     versions,
 )
-from reliability.spark.submit import SubmitFailed
+from reliability.spark.launch import DriverFailed
 from spark_apps import global_count
 from tests.support.fix_engine import DriverPipeline, is_daemon, running_engine
 from tests.support.fix_postgres import rows
@@ -97,7 +97,7 @@ def numbers(connection, tmp_path, monkeypatch, request):
     """Make the pipeline of a version of the user's module, in a folder of its own."""
     chosen = getattr(request, "param", WARM)
     engine = request.getfixturevalue("engine") if chosen == WARM else None
-    monkeypatch.setattr(submit, "POLL_INTERVAL_SECONDS", 0.1)
+    monkeypatch.setattr(launch, "POLL_INTERVAL_SECONDS", 0.1)
     meeting = tmp_path / "meeting"
     meeting.mkdir()
 
@@ -182,7 +182,7 @@ def test_an_error_of_the_process_function_fails_the_attempt_and_is_told(numbers,
     wrong = numbers("wrong")
     wrong.emit(None)
     grant = wrong.begin(1)
-    with pytest.raises(SubmitFailed, match="exit code 1") as raised:
+    with pytest.raises(DriverFailed, match="exit code 1") as raised:
         wrong.run_step(grant)
     raised.value.log.unlink()
     error = wrong.runner.error_of(grant)
@@ -203,7 +203,7 @@ def test_a_driver_that_starts_when_its_attempt_is_fenced_adds_nothing(numbers, c
     one.emit(None)
     zombie, grant = one.begin(1), one.begin(1)
     one.run_step(grant)
-    with pytest.raises(SubmitFailed, match="exit code 1") as raised:
+    with pytest.raises(DriverFailed, match="exit code 1") as raised:
         one.run_step(zombie)
     raised.value.log.unlink()
     one.seal(grant)
@@ -226,7 +226,7 @@ def test_a_fence_ends_the_driver_and_its_jobs_and_no_other_step(numbers, connect
         happens(other, "v1 computes")
         slow.runner.end_attempt(grant, AttemptIncomplete("by somebody else"), fence=True)
         fenced.set()
-        with pytest.raises(SubmitFailed, match="its attempt was ended") as raised:
+        with pytest.raises(DriverFailed, match="its attempt was ended") as raised:
             running.result(SECONDS)
         raised.value.log.unlink()
         if slow.engine == WARM:
@@ -255,7 +255,7 @@ def test_the_jobs_of_a_driver_that_was_killed_are_cancelled(numbers, connection)
         workers = workers_of(psutil.Process(jvm))
         assert workers
         driver.kill()
-        with pytest.raises(SubmitFailed, match="exit code") as raised:
+        with pytest.raises(DriverFailed, match=r"killed by SIG|exit code") as raised:
             running.result(SECONDS)
         raised.value.log.unlink()
     wait_until(lambda: all(map(is_gone, workers)), "its tasks to end", SECONDS)
@@ -279,7 +279,7 @@ def test_an_attempt_whose_engine_died_fails_and_the_next_one_succeeds(
         happens(slow, "v9 computes")
         processes = [engine.process, *engine.process.children(recursive=True)]
         engine.process.kill()
-        with pytest.raises(SubmitFailed, match="exit code 1") as raised:
+        with pytest.raises(DriverFailed, match="exit code 1") as raised:
             running.result(SECONDS)
         assert "the JVM is gone" in raised.value.log.read_text()
         raised.value.log.unlink()
@@ -311,13 +311,13 @@ def test_without_an_engine_the_attempt_fails_and_says_what_to_do(connection, mon
     count = DriverPipeline(TransactionRunner(global_count.topology, connection), None)
     count.emit(None)
     grant = count.begin(1)
-    with pytest.raises(SubmitFailed, match="exit code 1") as raised:
+    with pytest.raises(DriverFailed, match="exit code 1") as raised:
         count.run_step(grant)
     raised.value.log.unlink()
     error = count.runner.error_of(grant)
     assert isinstance(error, EngineUnavailable)
     assert str(tmp_path / "engine.sock") in error.what
-    assert "reliability engine run" in error.remedy
+    assert "reliability engine run" in error.what_to_do
 
 
 def test_a_socket_that_others_could_have_made_is_not_used(tmp_path, monkeypatch):
@@ -346,7 +346,7 @@ def test_a_driver_that_finds_its_attempt_ended_cancels_its_own_jobs_only(numbers
         happens(slow, "v7 computes")
         happens(other, "v8 computes")
         slow.runner.end_attempt(grant, AttemptIncomplete("by somebody else"), fence=True)
-        with pytest.raises(SubmitFailed, match="exit code 1") as raised:
+        with pytest.raises(DriverFailed, match="exit code 1") as raised:
             running.result(SECONDS)
         assert "attempt numbers 1:0 was ended" in raised.value.log.read_text()
         raised.value.log.unlink()
@@ -371,7 +371,7 @@ def test_no_secret_of_the_engine_is_shown_anywhere(engine, numbers):
         assert drivers
         shown = [f"{one.cmdline()} {one.environ()}" for one in [*processes[1:2], *drivers]]
         wanted.clear()
-        with pytest.raises(SubmitFailed) as raised:
+        with pytest.raises(DriverFailed) as raised:
             running.result(SECONDS)
     shown += [raised.value.log.read_text(), engine.log.read_text()]
     raised.value.log.unlink()

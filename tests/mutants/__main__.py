@@ -13,17 +13,14 @@ import os
 import sys
 import tempfile
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from queue import SimpleQueue
 
-from rich.console import Console
-from rich.table import Table
-
 from dev.services.environment import Environment
 from tests.mutants.attach import OF_SERVER
-from tests.mutants.run import ROOT, Outcome, copy_tree, run_mutant, run_tests
+from tests.mutants.run import ROOT, Outcome, copy_tree, run_mutant, run_tests, running_jvm
 from tests.mutants.table import MUTANTS, NOT_BUILT, Mutant
 
 HISTORIES = 1000
@@ -41,8 +38,9 @@ def main(arguments: Sequence[str]) -> int:
         os.environ["RELIABILITY_HISTORIES"] = str(HISTORIES)
     chosen = [m for m in MUTANTS if _is_chosen(m, parsed.names, histories=parsed.histories)]
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder, _server(Path(folder)):
-        outcomes = _run(chosen, Path(folder), parsed.jobs, histories=parsed.histories)
-    return _report(outcomes)
+        runs = _run(chosen, Path(folder), parsed.jobs, histories=parsed.histories)
+        wrong = [outcome for outcome in runs if _tell(outcome).wrong]
+    return _report(len(chosen), wrong)
 
 
 def _is_chosen(mutant: Mutant, names: Sequence[str], *, histories: bool) -> bool:
@@ -62,11 +60,11 @@ def _server(folder: Path) -> Iterator[None]:
         environment.destroy()
 
 
-def _run(chosen: Sequence[Mutant], folder: Path, jobs: int, *, histories: bool) -> list[Outcome]:
+def _run(
+    chosen: Sequence[Mutant], folder: Path, jobs: int, *, histories: bool
+) -> Iterator[Outcome]:
     """Run the tests as they are, then each mutant; every job has a copy of the tree."""
     trees: SimpleQueue[Path] = SimpleQueue()
-    for job in range(jobs):
-        trees.put(copy_tree(folder / f"tree{job}"))
 
     def one(mutant: Mutant | None) -> Outcome:
         tree = trees.get()
@@ -77,29 +75,39 @@ def _run(chosen: Sequence[Mutant], folder: Path, jobs: int, *, histories: bool) 
         finally:
             trees.put(tree)
 
-    with ThreadPoolExecutor(jobs) as pool:
-        return [*pool.map(one, [*chosen] if histories else [None, *chosen])]
+    with ExitStack() as stack, ThreadPoolExecutor(jobs) as pool:
+        for job in range(jobs):
+            tree = copy_tree(folder / f"tree{job}")
+            if not histories:
+                stack.enter_context(running_jvm(tree))
+            trees.put(tree)
+        runs = [pool.submit(one, each) for each in ([*chosen] if histories else [None, *chosen])]
+        for run in as_completed(runs):
+            yield run.result()
 
 
-def _report(outcomes: Sequence[Outcome]) -> int:
-    """Print what became of each, and what was wrong; return 1 if anything was."""
-    table = Table("rule", "mutant", "tests", "", "s")
-    for outcome in outcomes:
-        mutant = outcome.mutant
-        tests = "\n".join(test.partition("::")[2] for test in outcome.tests)
-        if mutant is None:
-            verdict = "FAIL WITHOUT A MUTANT" if outcome.wrong else "pass"
-            row = ("", "none", f"all {len(outcome.tests)}", verdict)
-        else:
-            row = (mutant.rule, mutant.name, tests, "SURVIVES" if outcome.wrong else "killed")
-        table.add_row(*row, f"{outcome.seconds:.0f}")
-    Console(width=160).print(table)
-    for rule, reason in NOT_BUILT.items():
-        print(f"{rule} is not built: {reason}")
-    wrong = [outcome for outcome in outcomes if outcome.wrong]
+def _tell(outcome: Outcome) -> Outcome:
+    """Print what became of a run, as soon as it is known."""
+    mutant = outcome.mutant
+    if mutant is None:
+        verdict = "FAIL" if outcome.wrong else "pass"
+        what = f"all {len(outcome.tests)} tests without a mutant"
+    else:
+        verdict = "SURVIVES" if outcome.wrong else "killed"
+        what = f"{mutant.rule:4} {mutant.name}"
+    print(f"{verdict:9}{outcome.seconds:4.0f} s  {what}", flush=True)
+    return outcome
+
+
+def _report(number: int, wrong: Sequence[Outcome]) -> int:
+    """Print what was wrong, and return 1 if anything was."""
     for outcome in wrong:
         name = outcome.mutant.name if outcome.mutant else "without a mutant"
         print(f"\n{name}: {', '.join(outcome.wrong)}\n{outcome.output[-3000:]}")
+    for rule, reason in NOT_BUILT.items():
+        print(f"{rule} is not built: {reason}")
+    survivors = sum(outcome.mutant is not None for outcome in wrong)
+    print(f"{number - survivors} of {number} mutants killed")
     return int(bool(wrong))
 
 

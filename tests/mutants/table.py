@@ -11,12 +11,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-REQUESTS = "tests/rules/test_requests.py::"
-EMISSION = "tests/rules/test_txid_membership.py::"
-ATTEMPTS = "tests/rules/test_fence_and_lease.py::"
-COMMITS = "tests/rules/test_serial_commits.py::"
-CHANGED = "tests/rules/test_changed_definitions.py::"
-ALTERED = "tests/rules/test_altered_states.py::"
+REQUESTS = "tests/integration/test_requests.py::"
+EMISSION = "tests/integration/test_txid_membership.py::"
+ATTEMPTS = "tests/integration/test_fence_and_lease.py::"
+COMMITS = "tests/integration/test_serial_commits.py::"
+CHANGED = "tests/integration/test_changed_definitions.py::"
+ALTERED = "tests/integration/test_altered_states.py::"
 WAY_OUT = "tests/integration/test_way_out.py::"
 EMIT = "tests/integration/test_emission.py::"
 INTERVALS = "tests/integration/test_intervals.py::"
@@ -25,15 +25,15 @@ SESSIONS = "tests/integration/test_postgres_sessions.py::"
 WAITING = "tests/integration/test_waiting.py::"
 DEFERRALS = "tests/dags/test_deferrals.py::"
 REFUSALS = "tests/integration/test_refusals.py::"
-HISTORY = "tests/rules/test_corrections.py::"
+HISTORY = "tests/integration/test_corrections.py::"
 SUMS = "tests/integration/test_sums.py::"
 STATES = "tests/integration/test_states.py::"
 CLI = "tests/integration/test_cli.py::"
 REDUCE = "tests/integration/test_reduce.py::"
-OPAQUE = "tests/rules/test_opaque_sources.py::"
+OPAQUE = "tests/integration/test_opaque_sources.py::"
 OWN_SPOUT = "tests/integration/test_own_spout.py::"
-LEFT_OUT = "tests/rules/test_left_out.py::"
-BY_HAND = "tests/rules/test_by_hand.py::"
+LEFT_OUT = "tests/integration/test_left_out.py::"
+BY_HAND = "tests/integration/test_by_hand.py::"
 VIEWS = "tests/integration/test_views_of_appended_rows.py::"
 TABLES = "tests/integration/test_attempt_tables.py::"
 SPARK_SESSIONS = "tests/integration/test_spark_sessions.py::"
@@ -118,7 +118,7 @@ MUTANTS = (
         rule="R1",
         name="the end of a transaction's tasks is forgotten",
         path="reliability/transaction/emit/requests.py",
-        old='        tx.run("record_tasks_ended", **key)\n        return row is',
+        old='        tx.run("record_tasks_ended", **key, **run)\n        return row is',
         new="        return row is",
         tests=(REQUESTS + "test_a_run_that_was_deleted_and_made_again_asks_anew",),
     ),
@@ -196,7 +196,7 @@ MUTANTS = (
     Mutant(
         rule="R3",
         name="a red run that is open in the ledger is at work",
-        path="reliability/cli/resume.py",
+        path="reliability/transaction/correct/resume_runs.py",
         old="    if row is not None and run.has_ended:\n",
         new="    if row is None:\n",
         tests=(
@@ -219,16 +219,16 @@ MUTANTS = (
         rule="R3",
         name="a dry run that is ended finds a corrupt ledger",
         path="reliability/transaction/commit/dry_run.py",
-        old="                raise _ended(txid) from error\n",
-        new="                raise\n",
+        old="            raise _ended(txid) from error\n",
+        new="            raise\n",
         tests=(REQUESTS + "test_a_dry_run_whose_attempt_is_ended_while_it_works_is_fenced",),
     ),
     Mutant(
         rule="K1",
         name="a sweep of what was dropped finds a corrupt ledger",
         path="reliability/transaction/maintain/sweep.py",
-        old='            if tx.first("mirrored_topology", topology=topology) is not None:\n',
-        new="            if True:\n",
+        old='        if connection.first("mirrored_topology", topology=topology) is not None:\n',
+        new="        if True:\n",
         tests=(
             "tests/integration/test_commit.py"
             "::test_a_sweep_of_a_topology_that_is_dropped_meanwhile_finds_nothing",
@@ -339,8 +339,8 @@ MUTANTS = (
         name="a step is claimed in any attempt",
         path="reliability/transaction/process/begin.py",
         old="    grant = grant_of(topology.name, seen)\n    try:\n",
-        new="    seen, _ = read_snapshot(\n"
-        "        connection, topology.name, seen.txid, request_id, topology.states\n    )\n"
+        new="    seen, _, _ = read_txid(\n"
+        "        connection, topology.name, seen.txid, task.request_id, topology.states\n    )\n"
         "    grant = grant_of(topology.name, seen)\n    try:\n",
         tests=(REQUESTS + "test_a_step_is_claimed_in_the_attempt_for_which_it_was_decided",),
     ),
@@ -357,8 +357,8 @@ MUTANTS = (
         rule="E1",
         name="emit does not compare its plan under the lock",
         path="reliability/transaction/emit/emission.py",
-        old="    return is_allocated(tx, topology.name, ",
-        new="    return False and is_allocated(tx, topology.name, ",
+        old="                if not is_allocated(tx, self.name, items):\n",
+        new="                if True:\n",
         tests=(EMISSION + "test_an_item_that_another_run_takes_meanwhile_has_one_txid",),
     ),
     Mutant(
@@ -384,8 +384,8 @@ MUTANTS = (
         rule="E1",
         name="another spelling is another file",
         path="reliability/spouts/filesystem.py",
-        old="        found.add(os.path.join(identities[parent], name))\n",
-        new="        found.add(listed)\n",
+        old="        paths.add(os.path.join(identities[parent], name))\n",
+        new="        paths.add(listed)\n",
         tests=(
             "tests/unit/test_names.py::test_a_file_has_one_name_however_the_pattern_is_spelled",
         ),
@@ -453,8 +453,8 @@ MUTANTS = (
         rule="E5",
         name="an untimed spout's run that comes again emits more",
         path="reliability/transaction/emit/emission.py",
-        old="    if interval is None and has_own:\n",
-        new="    if interval is not None and has_own:\n",
+        old="        if self.interval is None and has_own:\n",
+        new="        if self.interval is not None and has_own:\n",
         tests=(EMISSION + "test_an_untimed_spout_emits_nothing_new_for_a_run_that_comes_again",),
     ),
     Mutant(
@@ -476,8 +476,8 @@ MUTANTS = (
     Mutant(
         rule="E7",
         name="a failed emission is not recorded",
-        path="reliability/transaction/emit/recording.py",
-        old="        _record_failure(connection, key, error.code, error.what)\n",
+        path="reliability/transaction/emit/emission.py",
+        old="        _record_failure(connection, topology, run, error)\n",
         new="",
         tests=(INTERVALS + "test_what_never_came_is_seen",),
     ),
@@ -492,7 +492,7 @@ MUTANTS = (
     Mutant(
         rule="E8",
         name="ignore reads a wider type",
-        path="reliability/spouts/drift.py",
+        path="reliability/spouts/parquet.py",
         old="        if common is None or (common != other and not self.keeps):\n",
         new="        if common is None:\n",
         tests=(
@@ -503,7 +503,7 @@ MUTANTS = (
     Mutant(
         rule="E8",
         name="a column in another case is another column",
-        path="reliability/spouts/drift.py",
+        path="reliability/spouts/parquet.py",
         old="self.spelled.get(name.lower())",
         new="self.spelled.get(name)",
         tests=(DRIFT + "test_a_name_in_another_case_is_refused",),
@@ -511,7 +511,7 @@ MUTANTS = (
     Mutant(
         rule="E8",
         name="a double holds each bigint",
-        path="reliability/spouts/wider_types.py",
+        path="reliability/core/types.py",
         old='"double": frozenset({"double", ',
         new='"double": frozenset({"double", "bigint", ',
         tests=(
@@ -522,9 +522,9 @@ MUTANTS = (
     Mutant(
         rule="E8",
         name="the files of a batch are read by the columns of one",
-        path="reliability/spouts/drift.py",
-        old="        found.setdefault(columns_in(item), []).append(item)\n",
-        new="        found.setdefault(next(iter(found), columns_in(item)), []).append(item)\n",
+        path="reliability/spouts/parquet.py",
+        old="        alike.setdefault(item.columns, []).append(item)\n",
+        new="        alike.setdefault(next(iter(alike), item.columns), []).append(item)\n",
         tests=(DRIFT + "test_a_batch_mixes_old_and_new_files_and_pieces_of_them",),
     ),
     Mutant(
@@ -587,7 +587,7 @@ MUTANTS = (
     Mutant(
         rule="A2",
         name="the fence comes before the COPY",
-        path="reliability/spark/stage.py",
+        path="reliability/spark/stage/stage_task.py",
         old="""\
                     tx.copy(self.copy, rows)
                     self._acknowledge(tx, partition, rows)
@@ -611,7 +611,7 @@ MUTANTS = (
         rule="A3",
         name="who holds an attempt's row is left alone",
         path="reliability/transaction/process/begin.py",
-        old="        _end_holders(connection, topology, txid, request_id, work)\n        raise\n",
+        old="        _end_holders(connection, task)\n        raise\n",
         new="        raise\n",
         tests=(ATTEMPTS + "test_who_holds_the_topology_lets_go_of_an_attempt_row_it_cannot_get",),
     ),
@@ -645,7 +645,7 @@ MUTANTS = (
     Mutant(
         rule="A5",
         name="another write action is taken for a copy of the first",
-        path="reliability/spark/stage.py",
+        path="reliability/spark/stage/stage_task.py",
         old='        if ack["write_id"] != self.write_id:\n',
         new='        if ack["write_id"] == "":\n',
         tests=(ATTEMPTS + "test_another_write_action_of_a_sink_is_refused",),
@@ -754,7 +754,7 @@ MUTANTS = (
         rule="C2",
         name="who is processed commits, whatever its position",
         path="reliability/core/plan.py",
-        old="[one for one in self.processed if one.txid < self.curr_txid]",
+        old="[due for due in self.processed if due.txid < self.curr_txid]",
         new="list(self.processed)",
         tests=(COMMITS + "test_position_decides_and_every_change_takes_the_next_c",),
         in_histories=True,
@@ -797,12 +797,8 @@ MUTANTS = (
         rule="C9",
         name="compaction passes a txid that counts an excluded item",
         path="sql/queries/history.sql",
-        old="""\
-              AND a.status = 'COMMITTED' AND a.verdict IS NULL
-        WHERE EXISTS""",
-        new="""\
-              AND false
-        WHERE EXISTS""",
+        old="topology = %(topology)s AND is_excluded <> is_left_out",
+        new="false",
         tests=(LEFT_OUT + "test_compaction_waits_for_the_replay_that_takes_an_excluded_item_out",),
     ),
     Mutant(
@@ -817,9 +813,8 @@ MUTANTS = (
         rule="C10",
         name="what was sealed for the old states stays live",
         path="sql/queries/topology.sql",
-        old=" WHERE topology = %(topology)s AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');\n"
-        "\n-- live_attempts_of --",
-        new=" WHERE topology = %(topology)s AND status = 'SEALING';\n\n-- live_attempts_of --",
+        old="   AND status IN ('PROCESSING', 'SEALING', 'PROCESSED');\n\n-- live_attempts_of --",
+        new="   AND status = 'SEALING';\n\n-- live_attempts_of --",
         tests=(CHANGED + "test_an_emission_takes_changed_states_while_nothing_has_committed",),
     ),
     Mutant(
@@ -881,7 +876,7 @@ MUTANTS = (
     Mutant(
         rule="C5",
         name="the first of a refused group is to blame",
-        path="reliability/transaction/commit/drain.py",
+        path="reliability/transaction/commit/committer.py",
         old="            elif len(outcome.plan) > 1:\n",
         new="            elif len(outcome.plan) > 100:\n",
         tests=(COMMITS + "test_when_a_group_is_refused_only_the_guilty_txid_blocks",),
@@ -924,8 +919,8 @@ MUTANTS = (
     Mutant(
         rule="C6",
         name="a zombie lives on in the other database",
-        path="reliability/transaction/process/mirror.py",
-        old='    tx.run("fence_lower_attempts", **grant)\n',
+        path="reliability/transaction/topology/participants.py",
+        old='    tx.run("fence_live_attempts", reason="a newer attempt was granted", **newer)\n',
         new="",
         tests=(COMMITS + "test_a_newer_attempt_fences_the_older_one_in_every_database",),
         in_histories=True,
@@ -958,7 +953,7 @@ MUTANTS = (
         rule="C6",
         name="who drops it rolls back once more",
         path="reliability/transaction/commit/apply.py",
-        old='    if key.dropped and tx.first("is_rolled_back", **key):\n',
+        old='    if change.dropped and tx.first("is_rolled_back", **change):\n',
         new="    if False:\n",
         tests=(WAY_OUT + "test_who_has_the_decided_commit_undoes_it_and_the_others_drop_it",),
     ),
@@ -974,16 +969,16 @@ MUTANTS = (
         rule="C7",
         name="a parked txid satisfies who asked for it",
         path="sql/migrations/0008_commit.sql",
-        old="     WHERE a.verdict IS DISTINCT FROM 'PARKED'\n",
-        new="     WHERE true\n",
+        old="status = CASE WHEN a.verdict = 'PARKED' THEN 'PARKED' ELSE 'SATISFIED' END",
+        new="status = 'SATISFIED'",
         tests=(HISTORY + "test_who_asks_for_a_parked_txid_before_its_turn_is_not_satisfied_by_it",),
     ),
     Mutant(
         rule="C7",
         name="who asked for a skipped txid is sent away",
         path="reliability/transaction/correct/park.py",
-        old="        if verdict is EmptyVerdict.PARKED:\n",
-        new="        if verdict:\n",
+        old="    if verdict is EmptyVerdict.PARKED:\n",
+        new="    if verdict:\n",
         tests=(HISTORY + "test_a_skipped_txid_satisfies_who_asked_for_it",),
     ),
     Mutant(
@@ -998,15 +993,15 @@ MUTANTS = (
         rule="C8",
         name="a clear of a skipped txid opens a request like any other",
         path="reliability/transaction/emit/requests.py",
-        old='    if facts["is_skipped"]:\n',
-        new="    if False:\n",
+        old='is_skipped=facts["is_skipped"]',
+        new="is_skipped=False",
         tests=(LEFT_OUT + "test_a_clear_of_a_skipped_txid_is_green_and_changes_nothing",),
     ),
     Mutant(
         rule="C8",
         name="a skipped txid is processed after a rollback",
         path="reliability/core/coordinator.py",
-        old="    return snapshot.skipped is not None and not snapshot.is_replay\n",
+        old="    return snapshot.is_skipped and not snapshot.is_replay\n",
         new="    return False\n",
         tests=(LEFT_OUT + "test_a_skipped_txid_commits_as_empty_again_after_a_rollback",),
     ),
@@ -1041,7 +1036,7 @@ MUTANTS = (
         rule="H8",
         name="a rollback mends rows without a word",
         path="reliability/states/kinds/contribution.py",
-        old="        if not found.examples:\n",
+        old="        if not by_hand.examples:\n",
         new="        if True:\n",
         tests=(
             BY_HAND + "test_a_rollback_says_what_it_overwrites_and_counts_its_own_effect_only",
@@ -1052,7 +1047,7 @@ MUTANTS = (
         rule="H9",
         name="wrong contributions repair a table",
         path="reliability/states/kinds/stored.py",
-        old="        for wrong in wrong_headers(tx, self.tables):\n",
+        old="        for wrong in wrong_headers(tx, self):\n",
         new="        for wrong in ():\n",
         tests=(BY_HAND + "test_contributions_that_are_wrong_themselves_repair_nothing",),
     ),
@@ -1068,8 +1063,8 @@ MUTANTS = (
         rule="H10",
         name="an attempt's table is committed whatever its size is",
         path="reliability/states/attempt_table.py",
-        old="found < sealed:",
-        new="found < 0:",
+        old="present < sealed:",
+        new="present < 0:",
         tests=(TABLES + "test_a_table_that_is_not_what_was_sealed_is_not_committed",),
     ),
     Mutant(
@@ -1120,7 +1115,7 @@ MUTANTS = (
         rule="H8",
         name="a replay trusts the digests of rows that were changed by hand",
         path="reliability/states/kinds/append.py",
-        old="        is_nothing = is_same and self.is_as_written(tx, key)\n",
+        old="        is_nothing = is_same and self.is_as_written(change)\n",
         new="        is_nothing = is_same\n",
         tests=(BY_HAND + "test_a_replay_of_appended_rows_names_what_was_changed_by_hand",),
     ),
@@ -1128,7 +1123,7 @@ MUTANTS = (
         rule="H10",
         name="a replay compares rows that nobody can have changed",
         path="reliability/states/kinds/append.py",
-        old="        is_nothing = is_same and self.is_as_written(tx, key)\n",
+        old="        is_nothing = is_same and self.is_as_written(change)\n",
         new="        is_nothing = False\n",
         tests=(BY_HAND + "test_rows_that_nobody_can_have_changed_are_not_compared",),
     ),
@@ -1162,10 +1157,10 @@ MUTANTS = (
         name="a replay leaves the header with the replaced attempt",
         path="reliability/states/kinds/append.py",
         old="""\
-        self.append_staged(tx, key)
-        tx.one("move_contribution", **key, **self.header(sealed))
+        self.append_staged(change, sealed)
+        change.one("move_contribution", **self.header(sealed.rows))
 """,
-        new="        self.append_staged(tx, key)\n",
+        new="        self.append_staged(change, sealed)\n",
         tests=(VIEWS + "test_a_view_shows_one_attempt_of_a_txid",),
         in_histories=True,
     ),
@@ -1173,7 +1168,7 @@ MUTANTS = (
         rule="C12",
         name="the audits of a table are skipped",
         path="reliability/transaction/commit/apply.py",
-        old='    audits = audit_tables(tx, topology, found["audits"])\n',
+        old='    audits = audit_tables(tx, topology, facts["audits"])\n',
         new="    audits = audit_tables(tx, topology, [])\n",
         tests=(
             AUDITS + "test_a_table_that_would_violate_an_audit_is_never_seen",
@@ -1184,10 +1179,21 @@ MUTANTS = (
         rule="C12",
         name="a table is audited as it was before the commit",
         path="reliability/transaction/commit/apply.py",
-        old="    differences = _change_states(tx, topology, plan, found, observer)\n"
-        '    audits = audit_tables(tx, topology, found["audits"])\n',
-        new='    audits = audit_tables(tx, topology, found["audits"])\n'
-        "    differences = _change_states(tx, topology, plan, found, observer)\n",
+        old="""\
+        _commit(tx, states, plan)
+    else:
+        for change in plan:
+            differences += _change(tx, states, change, observer)
+    audits = audit_tables(tx, topology, facts["audits"])
+""",
+        new="""\
+        audits = audit_tables(tx, topology, facts["audits"])
+        _commit(tx, states, plan)
+    else:
+        audits = audit_tables(tx, topology, facts["audits"])
+        for change in plan:
+            differences += _change(tx, states, change, observer)
+""",
         tests=(
             AUDITS + "test_a_table_that_would_violate_an_audit_is_never_seen",
             AUDITS + "test_of_a_group_only_the_txid_that_violates_is_refused",
@@ -1252,17 +1258,17 @@ MUTANTS = (
         name="the header stays with the replaced attempt",
         path="reliability/states/kinds/contribution.py",
         old="""\
-        tx.one("move_contribution", **key, **self.header(sealed))
-        self.remember""",
-        new="        self.remember",
+        change.one("move_contribution", **self.header(sealed.rows))
+        self._remember""",
+        new="        self._remember",
         tests=(HISTORY + "test_a_replay_moves_the_pointer_and_the_contribution_together",),
     ),
     Mutant(
         rule="H2",
         name="rows that are gone are taken for zero",
         path="reliability/states/kinds/stored.py",
-        old='        if header["attempt_id"] != key.replaced_attempt or header["rows"] != found:\n',
-        new="        if False:\n",
+        old='if header["attempt_id"] != key.replaced_attempt or header["rows"] != taken_out:',
+        new="if False:",
         tests=(HISTORY + "test_rows_that_are_gone_are_never_taken_for_zero",),
     ),
     Mutant(
@@ -1284,7 +1290,7 @@ MUTANTS = (
     Mutant(
         rule="H3",
         name="Spark adds bigints as bigints",
-        path="reliability/spark/sums.py",
+        path="reliability/spark/stage/sums.py",
         old='            is_bigint = type_ == "bigint"\n',
         new="            is_bigint = False\n",
         tests=(
@@ -1294,15 +1300,15 @@ MUTANTS = (
     Mutant(
         rule="H2",
         name="what does not fit into one row is folded",
-        path="reliability/states/fold_history.py",
-        old="WHERE rows > 1 AND fit",
-        new="WHERE rows > 1",
+        path="reliability/states/compact_history.py",
+        old="WHERE _count > 1 AND _fit",
+        new="WHERE _count > 1",
         tests=(SUMS + "test_what_does_not_fit_into_one_row_is_folded_when_it_does",),
     ),
     Mutant(
         rule="H3",
         name="a key stays when its last row went",
-        path="reliability/states/kinds/swap.py",
+        path="reliability/states/kinds/contribution.py",
         old="coalesce(swapped._rows, 0) = 0",
         new="coalesce(swapped._rows, 0) < 0",
         tests=(HISTORY + "test_a_key_goes_with_its_last_row_and_a_sum_turns_null_again",),
@@ -1311,7 +1317,7 @@ MUTANTS = (
         rule="H4",
         name="nothing holds what was rolled back",
         path="reliability/transaction/commit/apply.py",
-        old='            tx.run("hold_later_txids", **key)\n',
+        old='            tx.run("hold_later_txids", **change)\n',
         new="",
         tests=(HISTORY + "test_a_rollback_fences_what_is_processed_and_holds_the_txids",),
         in_histories=True,
@@ -1328,9 +1334,9 @@ MUTANTS = (
     Mutant(
         rule="H4",
         name="the rows keep the txid that was rolled back",
-        path="reliability/states/kinds/swap.py",
-        old='        also="max({staged._txid})",\n',
-        new='        also="max({staged._txid}) + 9",\n',
+        path="reliability/states/kinds/contribution.py",
+        old='            also="max({staged._txid})",\n',
+        new='            also="max({staged._txid}) + 9",\n',
         tests=(
             HISTORY
             + "test_a_rollback_sets_each_rows_txid_back_so_that_the_next_commit_finds_it_older",
@@ -1340,7 +1346,7 @@ MUTANTS = (
         rule="H4",
         name="a rolled back txid satisfies its run",
         path="reliability/transaction/commit/apply.py",
-        old='            tx.run("close_later_requests", **key)\n',
+        old='            tx.run("close_later_requests", **change)\n',
         new="",
         tests=(HISTORY + "test_a_rollback_closes_every_request_of_the_later_txids",),
         in_histories=True,
@@ -1372,9 +1378,9 @@ MUTANTS = (
     Mutant(
         rule="V7",
         name="a frame of another session follows that session's settings",
-        path="reliability/spark/catalyst.py",
-        old="return frame if frame.sparkSession is spark else frame_of(analyzed(frame), spark)",
-        new="return frame",
+        path="reliability/spark/frames/jvm.py",
+        old="    return Plan(Plan.of(frame).java, spark).frame()\n",
+        new="    return frame\n",
         tests=(
             SPARK_SESSIONS + "test_what_is_made_of_the_frames_follows_no_setting_of_the_function",
         ),
@@ -1385,7 +1391,7 @@ MUTANTS = (
         path="sql/queries/quarantine.sql",
         old="   AND NOT a.as_refrozen\n",
         new="",
-        tests=(QUARANTINE + "test_a_dry_run_of_a_refreeze_reads_no_corrections",),
+        tests=(QUARANTINE + "test_a_refreeze_ends_corrections_and_a_dry_run_of_it_reads_none",),
     ),
     Mutant(
         rule="H5",
@@ -1490,8 +1496,8 @@ MUTANTS = (
         rule="C5",
         name="a row that is too large is an outage",
         path="reliability/core/sqlstate.py",
-        old='    "54": Kind.REFUSAL,\n',
-        new='    "54": Kind.OUTAGE,\n',
+        old="for code in codes.split()}\n",
+        new="for code in codes.split()} | {'54': Kind.OUTAGE}\n",
         tests=(
             "tests/unit/test_sqlstates.py::test_only_these_are",
             REFUSALS + "test_a_value_too_large_for_an_index_of_the_users_own_fails_its_txid_alone",
@@ -1541,7 +1547,7 @@ MUTANTS = (
         rule="S6",
         name="rights are not checked before Spark runs",
         path="reliability/transaction/process/begin.py",
-        old="    check_rights(tx, [StateTables(topology.name, state) for state in states])\n",
+        old="    check_rights(tx, [stored_state(topology.name, state) for state in states])\n",
         new="",
         tests=(REFUSALS + "test_a_right_that_is_missing_is_found_before_spark_runs",),
     ),
@@ -1583,7 +1589,7 @@ MUTANTS = (
         rule="V1",
         name="a loss passes if the number is right",
         path="reliability/core/acker.py",
-        old="(emitted.xor == found.xor or verdict is Verdict.COUNTED)",
+        old="emitted.xor == accounted.xor or verdict is Verdict.COUNTED",
         new="True",
         tests=(ASIDE + "test_an_undeclared_loss_beside_a_declared_one_fails",),
     ),
@@ -1591,22 +1597,33 @@ MUTANTS = (
         rule="V2",
         name="the number of rows proves nothing",
         path="reliability/core/acker.py",
-        old="    if emitted.count == found.count and (",
+        old="    if emitted.count == accounted.count and (",
         new="    if (",
         tests=(ASIDE + "test_each_element_is_accounted_for",),
     ),
     Mutant(
         rule="V3",
+        name="a Spark whose plans carry nothing is refused",
+        path="reliability/spark/supported.py",
+        old="    if unmet:\n",
+        new="    if False:\n",
+        tests=(
+            "tests/integration/test_supported_sparks.py::"
+            "test_a_spark_that_does_otherwise_is_refused_before_a_row_is_read",
+        ),
+    ),
+    Mutant(
+        rule="V3",
         name="a join accounts for its right side",
-        path="reliability/spark/accounting.py",
-        old="            found.setdefault(name, output.apply(place))\n",
-        new="            found[name] = output.apply(place)\n",
+        path="reliability/spark/frames/accounting.py",
+        old="            hidden.setdefault(attribute.name, attribute)\n",
+        new="            hidden[attribute.name] = attribute\n",
         tests=(HIDDEN + "test_what_loses_or_doubles_a_row_shows",),
     ),
     Mutant(
         rule="V3",
         name="a join by a name forgets what its sides hide",
-        path="reliability/spark/accounting.py",
+        path="reliability/spark/frames/accounting.py",
         old="    below = _hidden(child)\n",
         new="    below = {}\n",
         tests=(HIDDEN + "test_what_is_made_of_each_row_accounts_for_it",),
@@ -1614,7 +1631,7 @@ MUTANTS = (
     Mutant(
         rule="V3",
         name="a joined _X is taken for the accounting",
-        path="reliability/spark/accounting.py",
+        path="reliability/spark/frames/accounting.py",
         old="    _check_case(name, frame)\n",
         new="",
         tests=(HIDDEN + "test_a_joined_column_that_spark_takes_for_the_accounting_is_refused",),
@@ -1623,9 +1640,9 @@ MUTANTS = (
         rule="V6",
         name="the records of every part of a file are numbered from 0",
         path="reliability/spouts/read_records.py",
-        old="                yield self._as_arrow(ordinal, first, some)\n"
-        "                first += len(some.lines)\n",
-        new="                yield self._as_arrow(ordinal, first, some)\n",
+        old="            yield self._as_arrow(ordinal, first, self._values(some), some)\n"
+        "            first += len(some.lines)\n",
+        new="            yield self._as_arrow(ordinal, first, self._values(some), some)\n",
         tests=(MALFORMED + "test_a_record_has_the_same_id_however_spark_cuts_the_work",),
     ),
     Mutant(
@@ -1658,7 +1675,7 @@ MUTANTS = (
     Mutant(
         rule="V3",
         name="a total of no rows is a row",
-        path="reliability/spark/accounting.py",
+        path="reliability/spark/frames/accounting.py",
         old='made if by else made.where("_n IS NOT NULL")',
         new="made",
         tests=(ASIDE + "test_a_total_of_no_rows_is_no_row",),
@@ -1666,7 +1683,7 @@ MUTANTS = (
     Mutant(
         rule="V5",
         name="sub-plans are compared as Spark has left them",
-        path="reliability/spark/one_evaluation.py",
+        path="reliability/spark/frames/one_evaluation.py",
         old="    if asked and uses.in_two_shapes(asked):\n",
         new="    if asked and False:\n",
         tests=(ONCE + "test_every_state_reads_one_evaluation_whatever_columns_its_path_asks_for",),
@@ -1674,15 +1691,26 @@ MUTANTS = (
     Mutant(
         rule="V5",
         name="what a join by a name hides is not carried",
-        path="reliability/spark/carried.py",
-        old=" or i in self.keys\n",
-        new="\n",
+        path="reliability/spark/frames/carried.py",
+        old=" or a.id in keys}\n",
+        new="}\n",
         tests=(ONCE + "test_every_state_reads_one_evaluation_whatever_columns_its_path_asks_for",),
     ),
     Mutant(
         rule="V5",
+        name="a copy with another union below it is another evaluation",
+        path="reliability/spark/frames/carried.py",
+        old="        return self._carry(hidden_above_unions(plan), set())\n",
+        new="        return self._carry(plan, set())\n",
+        tests=(
+            ONCE + "test_rows_are_chosen_once_whatever_stands_below_the_choice",
+            ONCE + "test_two_evaluations_are_refused",
+        ),
+    ),
+    Mutant(
+        rule="V5",
         name="what cannot be told to be one is evaluated twice",
-        path="reliability/spark/one_evaluation.py",
+        path="reliability/spark/frames/one_evaluation.py",
         old="        if plan := uses.in_two_shapes(asked):\n",
         new="        if (plan := uses.in_two_shapes(asked)) and False:\n",
         tests=(ONCE + "test_two_evaluations_are_refused",),
@@ -1690,7 +1718,7 @@ MUTANTS = (
     Mutant(
         rule="V5",
         name="what the process function has evaluated is evaluated again",
-        path="reliability/spark/one_evaluation.py",
+        path="reliability/spark/frames/one_evaluation.py",
         old="        uses.refuse_loaded()\n",
         new="",
         tests=(ONCE + "test_two_evaluations_are_refused",),
@@ -1698,7 +1726,7 @@ MUTANTS = (
     Mutant(
         rule="V5",
         name="only a function is a clock",
-        path="reliability/spark/one_evaluation.py",
+        path="reliability/spark/frames/jvm.py",
         old="rules.SpecialDatetimeValues.apply(rules.ComputeCurrentTime.apply(plain))",
         new="rules.ComputeCurrentTime.apply(plain)",
         tests=(FRAMES + "test_what_two_states_share_and_may_come_out_differently_is_persisted",),
@@ -1706,7 +1734,7 @@ MUTANTS = (
     Mutant(
         rule="V5",
         name="a function of partitions is taken for repeatable",
-        path="reliability/spark/repeatable.py",
+        path="reliability/spark/frames/repeatable.py",
         old="        name in OPERATORS\n        and all(",
         new="        all(",
         tests=(ONCE + "test_every_function_of_partitions_or_groups_is_called_once",),
@@ -1714,7 +1742,7 @@ MUTANTS = (
     Mutant(
         rule="V5",
         name="what Spark calls deterministic is evaluated for each state",
-        path="reliability/spark/repeatable.py",
+        path="reliability/spark/frames/repeatable.py",
         old="        and all(map(_is_repeatable_aggregate, functions))\n",
         new="",
         tests=(
@@ -1725,7 +1753,7 @@ MUTANTS = (
     Mutant(
         rule="V5",
         name="a sum of doubles is taken for exact",
-        path="reliability/spark/repeatable.py",
+        path="reliability/spark/frames/repeatable.py",
         old='"FLOAT|DOUBLE|COLLATE"',
         new='"COLLATE"',
         tests=(REPEATABLE + "test_what_depends_on_the_order_of_rows_differs",),
@@ -1733,7 +1761,7 @@ MUTANTS = (
     Mutant(
         rule="V5",
         name="a random number that Spark calls deterministic is drawn for each state",
-        path="reliability/spark/repeatable.py",
+        path="reliability/spark/frames/repeatable.py",
         old="        and not _draws(plan)\n",
         new="",
         tests=(REPEATABLE + "test_which_operations_differ",),
@@ -1741,7 +1769,7 @@ MUTANTS = (
     Mutant(
         rule="V5",
         name="any seed is taken for a drawn one",
-        path="reliability/spark/one_evaluation.py",
+        path="reliability/spark/frames/one_evaluation.py",
         old="_LEAST_DRAWN = 2**48",
         new="_LEAST_DRAWN = 0",
         tests=(ONCE + "test_two_draws_are_no_copies_because_they_have_a_number_in_common",),
@@ -1749,7 +1777,7 @@ MUTANTS = (
     Mutant(
         rule="V8",
         name="what leaves is counted for every state",
-        path="reliability/spark/set_aside_rows.py",
+        path="reliability/spark/frames/set_aside_rows.py",
         old="    marks = marks_of(frame, list(set_aside))\n",
         new="    marks = set(set_aside)\n",
         tests=(ASIDE + "test_what_leaves_on_the_way_to_a_state_counts_there_only",),
@@ -1757,7 +1785,7 @@ MUTANTS = (
     Mutant(
         rule="V8",
         name="the elements of a fan-out share an id",
-        path="reliability/spark/set_aside_rows.py",
+        path="reliability/spark/frames/set_aside_rows.py",
         old='"_x": _id_in_tree(mark, place)',
         new='"_x": F.when(F.col(place) == 0, F.col("_x")).otherwise(0)',
         tests=(ASIDE + "test_each_element_is_accounted_for",),
@@ -1765,7 +1793,7 @@ MUTANTS = (
     Mutant(
         rule="V8",
         name="the rows that a fan-out adds are not counted",
-        path="reliability/spark/set_aside_rows.py",
+        path="reliability/spark/frames/set_aside_rows.py",
         old='count.cast("bigint").alias("_n")',
         new='F.lit(0).cast("bigint").alias("_n")',
         tests=(ASIDE + "test_one_line_becomes_many_words",),
@@ -1773,7 +1801,7 @@ MUTANTS = (
     Mutant(
         rule="V8",
         name="an element of a group counts as one row",
-        path="reliability/spark/set_aside_rows.py",
+        path="reliability/spark/frames/set_aside_rows.py",
         old='F.coalesce("_n", F.lit(1)) * (1 - F.col(size))',
         new="1 - F.col(size)",
         tests=(ASIDE + "test_groups_become_many_words",),
@@ -1781,15 +1809,15 @@ MUTANTS = (
     Mutant(
         rule="V8",
         name="a column is found only as it is spelt",
-        path="reliability/spark/columns.py",
-        old="one.lower() == name.lower()",
-        new="one == name",
+        path="reliability/spark/frames/columns.py",
+        old="spelled.lower() == name.lower()",
+        new="spelled == name",
         tests=(ASIDE + "test_a_column_is_found_as_spark_finds_it",),
     ),
     Mutant(
         rule="V8",
         name="a mask of what is not there masks nothing",
-        path="reliability/spark/quarantined.py",
+        path="reliability/spark/frames/quarantined.py",
         old="    column, path = field_called(rows, name)\n",
         new="    if name not in rows.columns:\n"
         "        return rows\n"
@@ -1799,10 +1827,30 @@ MUTANTS = (
     Mutant(
         rule="V8",
         name="a condition is evaluated for what leaves and for what stays",
-        path="reliability/spark/set_aside_rows.py",
+        path="reliability/spark/frames/set_aside_rows.py",
         old="marked.where(~F.col(mark)).drop(mark)\n",
         new="frame.where(~leaves)\n",
         tests=(ASIDE + "test_what_leaves_on_the_way_to_a_state_counts_there_only",),
+    ),
+    Mutant(
+        rule="V8",
+        name="the way of a row ends at what a WITH clause names",
+        path="reliability/spark/frames/set_aside_rows.py",
+        old='        elif name == "CTERelationRef":\n',
+        new="        elif not name:\n",
+        tests=(ASIDE + "test_what_leaves_on_the_way_to_a_state_counts_there_only",),
+    ),
+    Mutant(
+        rule="V8",
+        name="a checkpoint hides which rows were malformed",
+        path="reliability/spark/frames/set_aside_rows.py",
+        old="if len(of_inputs) == 1 else",
+        new="if False else",
+        tests=(
+            MALFORMED
+            + "test_malformed_rows_count_although_the_plan_of_a_checkpoint_does_not_show_them",
+            ASIDE + "test_a_later_step_starts_from_what_an_earlier_one_has_left",
+        ),
     ),
     Mutant(
         rule="V8",
@@ -1810,7 +1858,7 @@ MUTANTS = (
         path="sql/migrations/0006_quarantine.sql",
         old=" WHERE a.status = 'COMMITTED';\n",
         new=";\n",
-        tests=(ASIDE + "test_nothing_is_in_quarantine_before_the_commit_or_after_a_rollback",),
+        tests=(ASIDE + "test_what_is_set_aside_counts_from_the_commit_to_a_rollback",),
     ),
     Mutant(
         rule="V8",
@@ -1823,32 +1871,40 @@ MUTANTS = (
     Mutant(
         rule="V8",
         name="what no state lacks goes into the quarantine",
-        path="reliability/spark/set_aside_rows.py",
-        old="    return [call for call in calls if call.mark in used]\n",
-        new="    return list(calls)\n",
+        path="reliability/spark/frames/set_aside_rows.py",
+        old="    return [call for call in calls if call.mark in used], unused\n",
+        new="    return list(calls), []\n",
         tests=(ASIDE + "test_what_no_state_lacks_is_not_in_quarantine",),
     ),
     Mutant(
         rule="V9",
+        name="a corrected row is looked for where its file was",
+        path="reliability/spark/frames/corrections.py",
+        old="        (item and paths.get(item, item), id_): change",
+        new="        (item, id_): change",
+        tests=(QUARANTINE + "test_a_correction_finds_its_row_when_the_home_has_moved",),
+    ),
+    Mutant(
+        rule="V9",
         name="a correction is applied to whatever row has its id",
-        path="reliability/spark/corrections.py",
-        old="    _check(frame, changes)\n",
+        path="reliability/spark/frames/corrections.py",
+        old="    _check(frame, in_spark)\n",
         new="",
         tests=(QUARANTINE + "test_a_row_that_is_another_one_now_or_gone_fails_the_attempt",),
     ),
     Mutant(
         rule="V9",
         name="only the edited columns of a corrected row are compared",
-        path="reliability/spark/corrections.py",
-        old="if not _has(one.values, changes[one.place].was)]",
-        new="if not _has(one.values, {n: changes[one.place].was[n]"
-        " for n in changes[one.place].becomes})]",
+        path="reliability/spark/frames/corrections.py",
+        old="if not _has(row.values, changes[row.place].was)]",
+        new="if not _has(row.values, {n: changes[row.place].was[n]"
+        " for n in changes[row.place].becomes})]",
         tests=(QUARANTINE + "test_a_row_that_is_another_one_now_or_gone_fails_the_attempt",),
     ),
     Mutant(
         rule="V9",
         name="a corrected row is found by its id alone",
-        path="reliability/spark/corrections.py",
+        path="reliability/spark/frames/corrections.py",
         old="    return place_of(frame, field).cast(type_)\n",
         new="    from pyspark.sql import functions as F\n\n    return F.lit(None).cast(type_)\n",
         tests=(
@@ -1862,13 +1918,13 @@ MUTANTS = (
         path="reliability/transaction/correct/quarantine.py",
         old='row["item"], place, row["contents"], row["source"]]',
         new='row["item"], place]',
-        tests=(QUARANTINE + "test_an_old_export_is_refused_after_a_refreeze",),
+        tests=(QUARANTINE + "test_a_refreeze_ends_corrections_and_a_dry_run_of_it_reads_none",),
     ),
     Mutant(
         rule="V9",
         name="of two lines of a row the last one counts",
         path="reliability/transaction/correct/quarantine.py",
-        old="    common = one.values.keys() & other.values.keys()\n",
+        old="    common = edited.values.keys() & other.values.keys()\n",
         new="    common: set[str] = set()\n",
         tests=(
             QUARANTINE + "test_two_lines_of_a_row_must_not_differ",
@@ -1886,7 +1942,7 @@ MUTANTS = (
     Mutant(
         rule="V9",
         name="Spark's JSON reader converts the edited values",
-        path="reliability/spark/corrections.py",
+        path="reliability/spark/frames/corrections.py",
         old='        read = F.from_json("text", as_text(schema))\n',
         new='        read = F.from_json("text", schema)\n',
         tests=(QUARANTINE + "test_a_value_that_would_change_is_refused",),
@@ -1907,7 +1963,7 @@ MUTANTS = (
         path="reliability/transaction/emit/refreeze.py",
         old='        tx.all("end_corrections_of_txid", reason=f"refrozen: {reason}", **key)\n',
         new="",
-        tests=(QUARANTINE + "test_a_refreeze_ends_corrections",),
+        tests=(QUARANTINE + "test_a_refreeze_ends_corrections_and_a_dry_run_of_it_reads_none",),
     ),
     Mutant(
         rule="K2",
@@ -1932,7 +1988,7 @@ MUTANTS = (
         rule="K2",
         name="a channel that failed is not tried again",
         path="reliability/transaction/inspect/alerts.py",
-        old='            tx.run("unclaim_alert", **key)\n',
+        old='            tx.run("unclaim_alert", **claim)\n',
         new="            pass\n",
         tests=(
             ALERTS + "test_each_channel_is_told_for_itself_and_again_after_a_failure",

@@ -6,14 +6,14 @@ batch keep their tuple ids when the code that makes something else of them is co
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from datetime import date
 from decimal import Decimal
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from psycopg2.sql import SQL
+from psycopg2.sql import SQL, Identifier
 
 from reliability import (
     Append,
@@ -32,35 +32,23 @@ from reliability import (
 from reliability.core.attempt import Grant
 from reliability.core.coordinator import Wait
 from reliability.core.difference import Difference
-from reliability.core.errors import NothingToEmit, SourceChanged, SourceMoved
+from reliability.core.errors import NothingToEmit, SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
 from reliability.core.request import TaskTry
 from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, SpoutKind
 from reliability.deployment.settings import database_dsn
 from reliability.ledger.connection import LedgerConnection
-from reliability.spark.stage import stage_task
 from reliability.spouts.memory import MemorySlice
 from reliability.spouts.tuple_ids import fold_rows
-from reliability.states.attempt_table import open_table
-from reliability.states.tables import StateTables
+from reliability.states.kinds import stored_state
+from reliability.transaction.commit.apply import Committed
 from reliability.transaction.commit.dry_run import DryRunResult
-from reliability.transaction.commit.next_plan import Committed
 from reliability.transaction.emit.requests import Run, TaskContact
-from reliability.transaction.process.attempt_messages import (
-    declare_partitions,
-    fail_and_raise,
-    read_batch_meta,
-    verify_source,
-)
-from reliability.transaction.topology.databases import TopologyDatabases
-from tests.support.one_state import Row, reduce_rows
-from tests.support.runner import TransactionRunner
-from tests.support.spark_rows import spark_batch
+from tests.support.pool import PooledConnection
+from tests.support.python_driver import Rows, stage_batch
+from tests.support.runner import TransactionRunner, Unattended
 from tests.support.without_spark import WithoutSpark
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 BY = {"day": "date"}
 ROW_LENGTH = 6  # rows of a batch
@@ -118,17 +106,15 @@ class Batches(WithoutSpark):
     """A spout whose batches grow: batch n is txid n + 1, and its rows never change.
 
     :param sizes: how many rows each batch has
+    :param makes: txid -> the rows that are read of its batch
     :param gone: which batches are not there now, as files that were deleted; if none is there,
         nothing can be planned
     """
 
     sizes: list[int]
-    kind: SpoutKind = SpoutKind.TRANSACTIONAL
-    timed: bool = False
+    makes: dict[int, list[dict[str, Any]]]
+    opaque: bool = False
     gone: set[int] = field(default_factory=set)
-
-    def is_ready(self, txid: int, interval: Interval | None) -> bool:
-        return True
 
     def plan(self, interval: Interval | None, allocated: AllocatedItems) -> list[SourceItem]:
         items = [
@@ -154,6 +140,9 @@ class Batches(WithoutSpark):
                 raise SourceChanged(f"batch {item.partition} is gone")
             if self.sizes[item.partition] != item.rows:
                 raise SourceChanged(f"batch {item.partition} has {self.sizes[item.partition]} rows")
+
+    def rows_of(self, item: MemorySlice) -> list[dict[str, Any]]:
+        return self.makes[item.partition + 1]
 
     def refresh(self, meta: BatchMeta) -> list[SourceItem]:
         return [
@@ -199,12 +188,12 @@ class Shop:
     tasks: int = 1
 
     def __post_init__(self) -> None:
-        self.source = Batches([], self.spout_kind)
+        self.source = Batches([], self.makes, self.spout_kind is SpoutKind.OPAQUE)
         self.topology = Topology(
             self.name,
             spout=self.source,
             states=list(self.kinds(self.elsewhere)),
-            process=_never,
+            process=self._to_each_state,
             max_spout_pending=self.pending,
             module=__name__,
         )
@@ -214,8 +203,10 @@ class Shop:
         """The same topology on a session of its own; what the code makes is shared."""
         other = replace(self, connection=LedgerConnection(self.connection.dsn))
         other.source.sizes = self.source.sizes
-        other.raised, other.makes = self.raised, self.makes
         return other
+
+    def _to_each_state(self, batch: Rows) -> dict[str, Rows]:
+        return dict.fromkeys((state.name for state in self.topology.states), batch)
 
     # --- what people and Airflow do --------------------------------------------------------------
 
@@ -231,6 +222,17 @@ class Shop:
             this_try=TaskTry(max_tries=0),
         )
         return self.runner.emit(None, who, max_batches=1000)
+
+    def commit_first(self, txids: int) -> None:
+        """One run emits the first batches, and they commit."""
+        for txid in self.deliver(*(made(n) for n in range(1, txids + 1))):
+            self.transact(txid)
+
+    def with_first(self, txids: int) -> Shop:
+        """Go on in a ledger in which they have committed."""
+        self.source.sizes += [ROW_LENGTH] * txids
+        self.makes |= {n: made(n) for n in range(1, txids + 1)}
+        return self
 
     def run_of(self, txid: int) -> Run:
         [(run,)] = self.ask(
@@ -314,23 +316,9 @@ class Shop:
 
         The first state has two tasks: each task has a session of its own, which takes time.
         """
-        meta = read_batch_meta(self.connection, grant)
-        try:
-            verify_source(self.connection, grant, self.source, meta)
-        except (SourceChanged, SourceMoved) as error:
-            fail_and_raise(self.connection, grant, error)
-        rows = [row for item in _slices(meta) for row in self.makes[item.partition + 1]]
-        ids = [fold_rows(0, 1, first=n).xor for n in range(len(rows))]
-        whole: list[Row] = [{**row, "_x": x} for row, x in zip(rows, ids, strict=True)]
-        with TopologyDatabases(self.connection, self.name, self.topology.databases) as databases:
-            for number, state in enumerate(self.topology.states):
-                connection = databases.connection_of(state.database)
-                tables = open_table(connection, StateTables(self.name, state), grant, len(whole))
-                task = stage_task(connection, tables, grant)
-                partitions = self.tasks if number else 2
-                for part in range(partitions):
-                    task.stage(part, iter([_batch(tables, grant, whole[part::partitions])]))
-                declare_partitions(connection, grant, state.name, partitions)
+        first, *others = (state.name for state in self.topology.states)
+        tasks = {first: 2, **dict.fromkeys(others, self.tasks)}
+        stage_batch(self.connection, self.topology, grant, tasks=tasks)
 
     def dsn_of(self, database: str) -> str:
         return database_dsn(database) if database else self.connection.dsn
@@ -350,12 +338,9 @@ class Shop:
         if not state.is_append:
             columns += [c.name for c in state.columns() if c.name not in columns] + ["_txid"]
         statement = SQL("SELECT {} FROM {}").format(
-            SQL(", ").join(map(_identifier, columns)), StateTables(self.name, state).target
+            SQL(", ").join(map(Identifier, columns)), stored_state(self.name, state).target
         )
-        with (
-            closing(LedgerConnection(self.dsn_of(state.database))) as connection,
-            connection.transaction() as tx,
-        ):
+        with PooledConnection(self.dsn_of(state.database)) as own, own.transaction() as tx:
             found = [tuple(row.values()) for row in tx.all(statement)]
         return sorted(found, key=repr)
 
@@ -367,19 +352,13 @@ class Shop:
 
 
 @dataclass
-class _Executor:
+class _Executor(Unattended):
     """What is done without Airflow and Spark; nobody is waited for for long."""
 
     shop: Shop
     txid: int
     differences: list[Difference] = field(default_factory=list)
     looks: int = 0
-
-    def check(self) -> None:
-        """There is no connection that could lack."""
-
-    def began(self, grant: Grant) -> None:
-        """Nobody listens."""
 
     def submit(self, grant: Grant, step: str) -> None:
         self.shop.write(grant)
@@ -392,27 +371,6 @@ class _Executor:
         for one in committed:
             if one.attempt.txid == self.txid:
                 self.differences = list(one.differences)
-
-    def report(self, what: str, level: int = 0) -> None:
-        """Nobody listens."""
-
-
-def _identifier(name: str) -> Any:
-    from psycopg2.sql import Identifier
-
-    return Identifier(name)
-
-
-def _batch(tables: StateTables, grant: Grant, rows: Sequence[Row]) -> pa.RecordBatch:
-    own = {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id}
-    staged: list[Mapping[str, Any]] = [
-        {**row, **own} for row in reduce_rows(tables.state, [{**r, **own} for r in rows])
-    ]
-    return spark_batch(tables, staged)
-
-
-def _never(*_: Any) -> dict[str, Any]:
-    raise AssertionError("there is no Spark here")
 
 
 def opaque_states(elsewhere: str = "") -> list[State]:

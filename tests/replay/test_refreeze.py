@@ -19,17 +19,19 @@ from reliability.core.errors import (
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta, NoItems
 from reliability.transaction.correct.rollback import release, roll_back
-from reliability.transaction.inspect.since import committed_batches
+from reliability.transaction.inspect.source import committed_batches
 from tests.replay.shop import Shop, made
 from tests.support.fix_pipeline import write_parquet
 
 
 @pytest.fixture
+def origin(shop_databases):
+    return shop_databases(3)
+
+
+@pytest.fixture
 def shop(connection):
-    shop = Shop(connection)
-    for txid in shop.deliver(made(1), made(2), made(3)):
-        shop.transact(txid)
-    return shop
+    return Shop(connection).with_first(3)
 
 
 def exchange(shop, txid, rows):
@@ -58,7 +60,7 @@ def test_what_is_told_of_a_txid_is_what_its_tables_count_until_its_replay_commit
 
     def told():
         with shop.connection.transaction() as tx:
-            times = {"start": None, "end": None, "topology": "shop"}
+            times = {"start": None, "end": None, "before": None, "most": None, "topology": "shop"}
             [account] = tx.all("accounts_by_interval", **times)
             [kept] = tx.all("figures_of_commits", topology="shop", commit_numbers=[2])
             batches = committed_batches(tx, "shop")

@@ -41,6 +41,7 @@ class Config:
     :param throttled: an hour has to pass between two begins
     :param grouped: an hour has to pass between two physical commits
     :param databases: in how many target databases the states lie
+    :param sealed_late: another process comes in when a sealed attempt has been checked, not before
     """
 
     spout: SpoutKind = SpoutKind.TRANSACTIONAL
@@ -55,6 +56,7 @@ class Config:
     throttled: bool = False
     grouped: bool = False
     databases: int = 1
+    sealed_late: bool = False
 
     def topology(self, name: str, source: Source) -> Topology:
         """Return the topology; no step's function is ever called."""
@@ -161,6 +163,7 @@ _configs = partial(
     ),
     throttled=rarely,
     grouped=rarely,
+    sealed_late=st.booleans(),
 )
 configs = _configs(databases=st.sampled_from([1] * 7 + [2]))
 configs_with_corrections = _configs(databases=st.sampled_from([1, 1, 2]))

@@ -1,8 +1,4 @@
-"""Doors to the real ledger that share their sessions, and that fail where a history says so.
-
-Logging in costs as much as a whole history: what a process of the product would open and close
-is taken from a pool here. All else is the product's own.
-"""
+"""Connections to the real ledger that fail where a history says so."""
 
 from __future__ import annotations
 
@@ -12,10 +8,9 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import Any
 
-from psycopg2.extensions import connection as Connection
-
 from reliability.core.errors import LedgerUnavailable
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction
+from tests.support.pool import PooledConnection
 
 
 class FaultKind(str, Enum):
@@ -69,42 +64,18 @@ class Faults:
 
 
 FAULTS = Faults()
-_idle: dict[str, list[Connection]] = {}
 
 
-class SimulatedConnection(LedgerConnection):
-    """A connection with a session from the pool; one inside another's transaction gets its own.
-
-    It has its name only within a transaction: idle, it would be ended with the attempt that it was
-    made for.
-    """
-
-    def __init__(self, dsn: str, application_name: str = "simulated") -> None:
-        super().__init__(dsn, "simulated")
-        self._name = application_name
-
-    def _connect(self) -> Connection:
-        idle = _idle.setdefault(self.dsn, [])
-        if self._connection is None and idle:
-            self._connection = idle.pop()
-            self._pins = self._open_session(self._connection)
-        return super()._connect()
-
-    def _open_session(self, connection: Connection) -> str:
-        name = f"SET LOCAL application_name = '{self._name}'"
-        return "; ".join([super()._open_session(connection), name])
-
-    def close(self) -> None:
-        """Give the session back."""
-        if self._connection is not None and not self._connection.closed:
-            _idle[self.dsn].append(self._connection)
-        self._connection = None
+class SimulatedConnection(PooledConnection):
+    """A connection of the pool whose transactions end as the armed fault says."""
 
     @contextmanager
-    def transaction(self, *, reads_only: bool = False) -> Iterator[DatabaseTransaction]:
+    def transaction(
+        self, *, reads_only: bool = False, patience: float | None = None
+    ) -> Iterator[DatabaseTransaction]:
         """Open a transaction, and let happen to it what is to happen."""
         fault = FAULTS.next()
-        with super().transaction(reads_only=reads_only) as tx:
+        with super().transaction(reads_only=reads_only, patience=patience) as tx:
             if fault is FaultKind.CRASH:
                 tx.run_and_commit = tx.commit_and_ask = _crash  # type: ignore
             yield tx
@@ -127,10 +98,3 @@ class SimulatedConnection(LedgerConnection):
 
 def _crash(*_: object, **__: object) -> Any:
     raise Crash
-
-
-def close_idle_sessions() -> None:
-    """Log out."""
-    for idle in _idle.values():
-        while idle:
-            idle.pop().close()

@@ -94,7 +94,7 @@ def _staged_row(
         "_x": xor,
         "_n": len(values),
     }
-    return {name: columns[name] for name in tables.staged_columns()}
+    return {name: columns[name] for name in tables.contribution_columns()}
 
 
 def part_of(value: int) -> int:

@@ -10,7 +10,7 @@ import pytest
 
 from reliability.ledger.connection import LedgerConnection
 from tests.simulation.config import Config
-from tests.simulation.connections import SimulatedConnection, close_idle_sessions
+from tests.simulation.connections import SimulatedConnection
 from tests.simulation.histories import SESSIONS_OF_THEIR_OWN, prepare
 from tests.simulation.world import World
 
@@ -44,4 +44,3 @@ def new_world(ledger, monkeypatch, request) -> Iterator[Callable[..., World]]:
             return stack.enter_context(closing(World(ledger, config)))
 
         yield make
-    close_idle_sessions()

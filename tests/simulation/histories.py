@@ -10,18 +10,21 @@ from dataclasses import dataclass
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
-import reliability.spark.stage
+import reliability.spark.stage.stage_task
 import reliability.transaction.commit.participant
 from reliability.deployment.settings import ledger_dsn
 from reliability.ledger.connection import LedgerConnection
 from tests.simulation.config import Config, configs, configs_with_corrections
-from tests.simulation.connections import SimulatedConnection, close_idle_sessions
+from tests.simulation.connections import SimulatedConnection
 from tests.simulation.observed import Observer
 from tests.simulation.operations import Operation, corrections, operations, perform
 from tests.simulation.world import World
 
 MAX_STEPS = 15
-SESSIONS_OF_THEIR_OWN = (reliability.spark.stage, reliability.transaction.commit.participant)
+SESSIONS_OF_THEIR_OWN = (
+    reliability.spark.stage.stage_task,
+    reliability.transaction.commit.participant,
+)
 
 
 @dataclass(frozen=True)
@@ -99,6 +102,4 @@ def happen_many(kind: str, number: int, seeded_with: int, shrinks: bool = True) 
         each()
     except Exception:
         return f"among {len(drawn)} histories\n{traceback.format_exc()}"
-    finally:
-        close_idle_sessions()
     return ""

@@ -13,6 +13,7 @@ from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
 from reliability.ledger.connection import LedgerConnection
+from reliability.states.kinds import stored_state
 from reliability.states.tables import StateTables
 from tests.simulation.contents import COLUMNS
 
@@ -114,7 +115,7 @@ class Observer:
     def __init__(self, topology: Topology, database: str = COORDINATOR) -> None:
         self._name = topology.name
         self._tables = {
-            state.name: StateTables(topology.name, state)
+            state.name: stored_state(topology.name, state)
             for state in topology.states
             if state.database == database
         }

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from reliability.core.fold import Fold
-from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem, SpoutKind
+from reliability.core.spout import AllocatedItems, BatchMeta, Interval, SourceItem
 from reliability.spouts.memory import MemorySlice
 from reliability.spouts.tuple_ids import fold_rows
 from tests.support.fix_pipeline import month
@@ -22,13 +22,15 @@ class Source(WithoutSpark):
     :param items: for each month the number of rows of each of its items
     :param meanwhile: called once when the source is read outside of any transaction, that is
         where another process can come in between
+    :param is_disturbed: that may be while a sealed attempt is compared with the source
     """
 
-    kind: SpoutKind
     items: list[list[int]]
+    opaque: bool = False
     ready: bool = True
     timed: bool = True
     meanwhile: Callable[[], None] = field(default=lambda: None)
+    is_disturbed: bool = True
 
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
         return self.ready
@@ -51,7 +53,8 @@ class Source(WithoutSpark):
         return Fold.of(fold_rows(ordinal, item.rows) for ordinal, item in enumerate(items))
 
     def verify(self, meta: BatchMeta) -> None:
-        self.meanwhile()
+        if self.is_disturbed:
+            self.meanwhile()
 
     def refresh(self, meta: BatchMeta) -> Sequence[SourceItem]:
         return meta.items

@@ -29,23 +29,28 @@ from reliability.core.errors import (
     UnexpectedAnswer,
 )
 from reliability.core.leases import Leases
-from reliability.core.plan import PlannedCommit
 from reliability.core.request import TaskTry
+from reliability.core.spout import SpoutKind
 from reliability.deployment.settings import database_dsn
 from reliability.ledger.connection import LedgerConnection
-from reliability.spark.stage import StageTask
+from reliability.ledger.read_rows import blocked_of, standing_of
+from reliability.spark.stage.stage_task import StageTask
 from reliability.states import attempt_table
+from reliability.states.kinds import stored_state
 from reliability.states.tables import StateTables
 from reliability.transaction import run as run_module
+from reliability.transaction.commit.apply import Committed
 from reliability.transaction.commit.checkpoint_driver import Checkpoint
-from reliability.transaction.commit.next_plan import Committed, read_plan
+from reliability.transaction.commit.committer import read_plan
 from reliability.transaction.correct.rollback import release
 from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.maintain import merge
 from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.process import seal as sealing
 from reliability.transaction.process.attempt_messages import declare_partitions, read_batch_meta
-from reliability.transaction.process.begin import read_snapshot_in
-from reliability.transaction.run import TransactionTask, decide
+from reliability.transaction.process.audit import audit_contributions
+from reliability.transaction.process.begin import TransactionTask
+from reliability.transaction.run import decide
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.read_standing import read_standing
 from tests.simulation.config import OTHER, Config
@@ -94,11 +99,16 @@ class World:
             self._patches.enter_context(patch.object(module, name, value))
         self.config = config
         self.name = f"h_{os.getpid()}_{next(_numbers)}"
-        self.source = Source(config.spout, [list(config.items), [2]])
+        self.source = Source(
+            [list(config.items), [2]],
+            opaque=config.spout is SpoutKind.OPAQUE,
+            is_disturbed=not config.sealed_late,
+        )
+        self._patches.enter_context(patch.object(sealing, "audit_contributions", self._audit))
         self.connection = SimulatedConnection(dsn)
         topology = config.topology(self.name, self.source)
         self.states = {state.name: state for state in topology.states}
-        self.tables = {s.name: StateTables(self.name, s) for s in topology.states}
+        self.tables = {s.name: stored_state(self.name, s) for s in topology.states}
         self.copies: dict[str, Copy] = {}
         self._staging: dict[tuple[Grant, str], Copy | None] = {}
         self.tries: dict[tuple[str, int, str, int], int] = defaultdict(int)
@@ -167,13 +177,14 @@ class World:
         with FAULTS.armed(None), self.connection.transaction(reads_only=True) as tx:
             standing, plan = read_standing(tx, self.name), read_plan(self.name, tx)
             due = self._due()
-            planned = {one.txid for one in plan[:1] if isinstance(one, PlannedCommit)}
+            planned = {change.txid for change in plan[:1]}
             assert planned <= due, "C5: a commit plans what is due"
             assert bool(plan) == bool(due), "C5: a commit plans all that is due"
             for transaction in self.seen.transactions:
                 txid = transaction["txid"]
-                alone = read_snapshot_in(tx, self.name, txid, tuple(self.states.values()))
-                alone = replace(alone, replay_refusal=None, interval=None)  # not in the standing
+                row = tx.one("standing", topology=self.name, txid=txid, request_id=None)
+                blocked = tx.first("blocked_txid", topology=self.name, below=txid)
+                alone = replace(standing_of(row), blocked=blocked_of(blocked)).snapshot(txid)
                 assert standing.snapshot(txid) == alone, f"the standing of txid {txid}"
                 assert alone.may_commit == (txid in due), f"C5: the turn of txid {txid}"
 
@@ -260,6 +271,12 @@ class World:
             yield
         finally:
             self.source.meanwhile = _nothing
+
+    def _audit(self, *sealed: Any) -> None:
+        """Audit as the product does; another may come in before: all else has been checked."""
+        if self.config.sealed_late:
+            self.source.meanwhile()
+        audit_contributions(*sealed)
 
     # --- what Airflow's tasks do -----------------------------------------------------------------
 
@@ -482,7 +499,7 @@ class World:
     def refuse(self, sink: str | None) -> None:
         """Let the table of one state refuse every row from now on, or none do."""
         for name, table in self.tables.items():
-            if table.as_view:
+            if table.is_view:
                 continue
             drop = "ALTER TABLE {} DROP CONSTRAINT IF EXISTS poor_too"
             add = "ALTER TABLE {} ADD CONSTRAINT poor_too CHECK (false) NOT VALID"

@@ -28,7 +28,7 @@ class CommitTask:
         monkeypatch.setattr(TransactionOperator, "check_engine", lambda _: None)
         monkeypatch.setattr(TransactionOperator, "submit", self._submit)
 
-    def _submit(self, context, grant, step):
+    def _submit(self, context, connection, grant, step):
         if self.fails:
             raise AttemptIncomplete("the driver ended")
         self.shop.write(grant)

@@ -22,11 +22,11 @@ from reliability.core.definitions import WARM
 from reliability.core.errors import EngineUnavailable
 from reliability.core.graph import THE_STEP
 from reliability.ledger.connection import LedgerConnection
-from reliability.spark import submit
+from reliability.spark import launch
+from reliability.spark.driver_environment import find_spark_submit
 from reliability.spark.engine_socket import engine_status
+from reliability.spark.launch import DriverFailed, Launcher, SparkSubmit, WarmEngine, run_with_log
 from reliability.spark.submission import Submission
-from reliability.spark.submit import SparkSubmit, SubmitFailed, find_spark_submit
-from reliability.spark.warm_submit import WarmSubmit
 from tests.support import pickled
 from tests.support.fix_pipeline import Pipeline
 from tests.support.fix_postgres import ROOT
@@ -49,12 +49,12 @@ class DriverPipeline(Pipeline):
     def run_driver(self, submission: Submission) -> None:
         """Run the driver of a step to its end."""
         code = [*self.code, str(ROOT)]
-        if self.engine == WARM:
-            WarmSubmit(code=code)(submission, self.is_wanted)
-        else:
+        launcher: Launcher = WarmEngine(code=code)
+        if self.engine != WARM:
             program = find_spark_submit()
             assert program is not None
-            SparkSubmit(program=program, master="local[2,2]", code=code)(submission, self.is_wanted)
+            launcher = SparkSubmit(program=program, master="local[2,2]", code=code)
+        run_with_log(launcher, submission, self.is_wanted)
 
 
 @dataclass
@@ -71,7 +71,7 @@ class PickledPipeline(DriverPipeline):
             submission = Submission(module=pickled.__name__, grant=grant, step=step)
             try:
                 self.run_driver(submission)
-            except SubmitFailed as failed:
+            except DriverFailed as failed:
                 failed.log.unlink()
                 raise self.runner.error_of(grant) from failed
 
@@ -152,6 +152,6 @@ def warm_pipeline(
     engine: RunningEngine, connection: LedgerConnection, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[Callable[[Topology], Pipeline]]:
     """Make a pipeline of a topology, with a driver of its own for each step."""
-    monkeypatch.setattr(submit, "POLL_INTERVAL_SECONDS", 0.1)
+    monkeypatch.setattr(launch, "POLL_INTERVAL_SECONDS", 0.1)
     yield lambda topology: PickledPipeline(TransactionRunner(topology, connection), None)
     wait_until(lambda: engine.steps() == 0, "all steps to end", START_SECONDS)

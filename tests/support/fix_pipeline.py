@@ -20,10 +20,10 @@ from reliability.core.graph import THE_STEP
 from reliability.core.request import TaskTry
 from reliability.core.spout import Interval
 from reliability.ledger.connection import LedgerConnection
-from reliability.transaction.commit.next_plan import Committed
 from reliability.transaction.emit.requests import Run, TaskContact
 from reliability.transaction.process.attempt_messages import end_attempt
-from tests.support.runner import TransactionRunner
+from tests.support.python_driver import process_in_python
+from tests.support.runner import TransactionRunner, Unattended
 
 
 def january(year: int = 1997) -> Interval:
@@ -87,7 +87,7 @@ def shop(
 
 
 @dataclass
-class Pipeline:
+class Pipeline(Unattended):
     """Drives a topology through its runner the way the operator does, one step at a time."""
 
     runner: TransactionRunner
@@ -125,13 +125,16 @@ class Pipeline:
         return grant
 
     def run_step(self, grant: Grant, step: str = THE_STEP) -> None:
-        """A step's spark-submit, in this process's Spark session."""
+        """A step's spark-submit, in this process's Spark session, or without one in Python."""
         from reliability.spark.driver import process_with
         from reliability.spark.task_errors import raised_by_task
 
         connection = LedgerConnection(self.runner.connection.dsn)
         try:
-            process_with(self.spark, connection, self.runner.topology, grant, step)
+            if self.spark is None:
+                process_in_python(connection, self.runner.topology, grant, step)
+            else:
+                process_with(self.spark, connection, self.runner.topology, grant, step)
         except Exception as error:
             told = error if isinstance(error, ReliabilityError) else raised_by_task(error)
             if told:  # as the driver's main does
@@ -163,27 +166,20 @@ class Pipeline:
         raised = self.max_tries + (1 if run_id is None else 0)
         return Pipeline(self.runner, self.spark, run, raised, self.waits_until)
 
-    # --- its hands -------------------------------------------------------------------------------
-
-    def check(self) -> None:
-        """There is no connection that could lack."""
-
-    def began(self, grant: Grant) -> None:
-        """Nobody listens."""
+    # --- the executor ----------------------------------------------------------------------------
 
     def submit(self, grant: Grant, step: str) -> None:
         self.run_step(grant, step)
 
     def wait(self, wait: Wait) -> None:
         if time.monotonic() > self.waits_until:
-            raise AssertionError(f"nobody else works here, and it waits: {wait.reason}")
+            super().wait(wait)
         time.sleep(0.02)
 
-    def committed(self, committed: Sequence[Committed]) -> None:
-        """The tests ask the tables."""
 
-    def report(self, what: str, level: int = 0) -> None:
-        """Nobody listens."""
+def pipeline_of(topology: Topology, connection: LedgerConnection, spark: Any = None) -> Pipeline:
+    """Return what drives a topology; without a Spark session, its rows are Python's."""
+    return Pipeline(TransactionRunner(topology, connection), spark)
 
 
 in_both_engines = pytest.mark.parametrize(
@@ -201,4 +197,10 @@ def pipeline(connection, request) -> Callable[[Topology], Pipeline]:
         warm: Callable[[Topology], Pipeline] = request.getfixturevalue("warm_pipeline")
         return warm
     spark = request.getfixturevalue("spark")
-    return lambda topology: Pipeline(TransactionRunner(topology, connection), spark)
+    return lambda topology: pipeline_of(topology, connection, spark)
+
+
+@pytest.fixture
+def python_pipeline(connection) -> Callable[[Topology], Pipeline]:
+    """Make a pipeline of a topology whose rows are Python's: it needs no Spark."""
+    return lambda topology: pipeline_of(topology, connection)

@@ -33,6 +33,7 @@ def local_session() -> SparkSession:
         .config("spark.driver.host", "127.0.0.1")
         .config("spark.driver.bindAddress", "127.0.0.1")
         .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.python.daemon.module", "reliability.spark.daemon")
         .getOrCreate()
     )
     session.sparkContext.setLogLevel("ERROR")

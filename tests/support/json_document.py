@@ -11,15 +11,14 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from reliability.core.errors import SourceChanged
 from reliability.core.fold import Fold
 from reliability.core.spout import (
-    WHOLE,
     AllocatedItems,
     BatchMeta,
     Interval,
     SourceItem,
-    SpoutKind,
+    Spout,
     source_item,
 )
-from reliability.spark.frames import with_tuple_ids
+from reliability.spark.frames.accounting_columns import with_tuple_ids
 from reliability.spouts.tuple_ids import fold_rows
 
 if TYPE_CHECKING:
@@ -28,12 +27,10 @@ if TYPE_CHECKING:
 
 @source_item
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ListOfNumbers:
+class ListOfNumbers(SourceItem):
     """One list of the document."""
 
     kind: ClassVar[str] = "json_document"
-    is_counted: ClassVar[bool] = False
-    part: ClassVar[str] = WHOLE
     name: str
     rows: int
 
@@ -41,18 +38,13 @@ class ListOfNumbers:
     def identity(self) -> str:
         return f"json_document:{self.name}"
 
-    @property
-    def source(self) -> str:
-        return self.identity
-
 
 @dataclass(frozen=True)
-class JsonDocument:
+class JsonDocument(Spout):
     """The numbers of a document such as {"a": [1, 2], "b": [3]}; a batch is two lists."""
 
     path: Path
-    kind: SpoutKind = SpoutKind.TRANSACTIONAL
-    timed: bool = False
+    opaque: bool = False
 
     def is_ready(self, txid: int, interval: Interval | None) -> bool:
         return self.path.exists()

@@ -90,17 +90,17 @@ def _lose_an_executor(spark: Any) -> None:
 def main(arguments: list[str]) -> int:
     from reliability.spark import driver
 
-    stage = driver._stage
+    stage = driver._StepRun._stage
     done: list[str] = []
 
-    def stage_and_lose(connection: Any, tables: Any, staged: Any, *others: Any) -> Any:
-        unacked = stage(connection, tables, staged, *others)
-        done.append(tables.state.name)
+    def stage_and_lose(run: Any, state: Any, frame: Any, *others: Any) -> Any:
+        unacked = stage(run, state, frame, *others)
+        done.append(state.name)
         if len(done) == 1:
-            _lose_an_executor(staged.sparkSession)
+            _lose_an_executor(frame.sparkSession)
         return unacked
 
-    driver._stage = stage_and_lose  # type: ignore[assignment]
+    driver._StepRun._stage = stage_and_lose  # type: ignore[assignment]
     return driver.main(arguments)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from psycopg2.sql import SQL
 
-from reliability.states.kinds.first_commit import combine
+from reliability.states.kinds.keyed import KeyedState
 from tests.support.one_state import OneState
 
 
@@ -12,8 +12,9 @@ class NonTransactional(OneState):
     """The same tables and the same SQL, without the check of a row's txid and without history."""
 
     def change(self, txid: int, attempt_id: int, replaced: int | None) -> None:
-        added = self.tables.folded_attempt("attempt_id")
-        statement = SQL("WITH added AS MATERIALIZED ({}) {}").format(added, combine(self.tables))
+        assert isinstance(self.tables, KeyedState)
+        added = self.tables.folded_attempt()
+        statement = SQL("WITH added AS MATERIALIZED ({}) {}").format(added, self.tables.combine())
         place = {"txid": txid, "attempt_id": attempt_id}
         self.tx.run(statement, **place)
         self.tx.run(self.tables.clean(), **place)

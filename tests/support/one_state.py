@@ -16,11 +16,11 @@ from psycopg2.sql import SQL, Identifier
 from reliability import Append, Avg, Count, First, Max, Min, State, Sum, Upsert
 from reliability.core.aggregators import winning_row
 from reliability.core.difference import Difference
-from reliability.core.plan import ChangeKey
+from reliability.core.plan import PlannedChange
 from reliability.ledger.connection import DatabaseTransaction
 from reliability.ledger.failures import translate
 from reliability.states.kinds import stored_state
-from reliability.states.tables import SINGLE_ROW_KEY, StateTables
+from reliability.states.tables import SINGLE_ROW_KEY
 from reliability.transaction.topology.declare import init_state
 
 TOPOLOGY = "one"
@@ -36,7 +36,7 @@ class OneState:
     def __init__(self, tx: DatabaseTransaction, state: State) -> None:
         self.tx = tx
         self.state = state
-        self.tables = StateTables(TOPOLOGY, state)
+        self.tables = stored_state(TOPOLOGY, state)
         self.attempts: dict[int, int] = {}
         self.commit_number = 0
         tx.run(
@@ -71,7 +71,7 @@ class OneState:
         ]
         self.make_attempt(txid, attempt_id, len(staged))
         if staged:
-            columns = self.tables.staged_columns()
+            columns = self.tables.contribution_columns()
             types = self.tables.column_types()
             execute_values(
                 self.tx.cursor,
@@ -107,14 +107,14 @@ class OneState:
 
     def change(self, txid: int, attempt_id: int, replaced: int | None) -> Difference | None:
         """Do what a commit does to the state; tell what a replay changed."""
-        key = ChangeKey(
+        key = PlannedChange(
             topology=TOPOLOGY,
             txid=txid,
             attempt_id=attempt_id,
             replaced_attempt=replaced,
             commit_number=self.commit_number + 1,
         )
-        state = stored_state(self.tables)
+        state = self.tables
         difference = None
         try:
             if replaced is None:

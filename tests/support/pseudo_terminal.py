@@ -1,4 +1,4 @@
-"""A program in a terminal of a given size, as a person sees it."""
+"""A verb of the command line in a terminal of a given size, as a person sees it."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
-import subprocess
 import sys
 import termios
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from typing import NoReturn
 
-from tests.support.fix_postgres import ROOT
+from reliability.cli import app
 
 CTRL_C = b"\x03"
 _ESCAPE = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
@@ -25,9 +27,10 @@ _PATIENCE_SECONDS = 60
 class Terminal:
     """A terminal in which a program runs; `raw` is all that it has written, escape codes too."""
 
-    def __init__(self, program: subprocess.Popen[bytes], controller: int) -> None:
+    def __init__(self, program: int, controller: int) -> None:
         self._program, self._controller = program, controller
         self._written = b""
+        self._code: int | None = None
 
     @property
     def raw(self) -> str:
@@ -52,7 +55,17 @@ class Terminal:
         deadline = time.monotonic() + _PATIENCE_SECONDS
         while self._read():
             assert time.monotonic() < deadline, f"it does not end:\n{self.text}"
-        return self._program.wait(_PATIENCE_SECONDS)
+        if self._code is None:
+            _, status = os.waitpid(self._program, 0)
+            self._code = os.waitstatus_to_exitcode(status)
+        return self._code
+
+    def close(self) -> None:
+        """End the program if it still runs."""
+        if self._code is None:
+            os.kill(self._program, signal.SIGKILL)
+            os.waitpid(self._program, 0)
+        os.close(self._controller)
 
     def _read(self) -> bool:
         """Read what there is, or wait a little; False if the program has ended."""
@@ -69,26 +82,36 @@ class Terminal:
 def terminal(
     *arguments: str, columns: int = 80, rows: int = 50, **environment: str
 ) -> Iterator[Terminal]:
-    """Run Python with these arguments in a terminal of this size."""
-    controller, end = pty.openpty()
-    fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
-    own = {**os.environ, "TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8", **environment}
-    for name in {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"} - environment.keys():
-        own.pop(name, None)
-    program = subprocess.Popen(
-        [sys.executable, *arguments],
-        cwd=ROOT,
-        env=own,
-        stdin=end,
-        stdout=end,
-        stderr=end,
-        start_new_session=True,
-        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),  # so that Ctrl-C reaches it
-    )
-    os.close(end)
+    """Call a verb of the command line in a terminal of this size.
+
+    It is called in a fork of this process: to start Python and import it takes much longer.
+    """
+    program, controller = pty.fork()
+    if program == 0:
+        fcntl.ioctl(0, termios.TIOCSWINSZ, struct.pack("HHHH", rows, columns, 0, 0))
+        _call(arguments, environment)
+    opened = Terminal(program, controller)
     try:
-        yield Terminal(program, controller)
+        yield opened
     finally:
-        program.kill()
-        program.wait()
-        os.close(controller)
+        opened.close()
+
+
+def _call(arguments: Sequence[str], environment: Mapping[str, str]) -> NoReturn:
+    """Be a process that was started in this terminal."""
+    code: object = 1
+    try:
+        for name in {"NO_COLOR", "FORCE_COLOR", "COLUMNS", "LINES"}:
+            os.environ.pop(name, None)
+        os.environ.update({"TERM": "xterm-256color", **environment})
+        sys.stdin = os.fdopen(0)
+        sys.stdout = os.fdopen(1, "w", encoding="utf-8")
+        sys.stderr = os.fdopen(2, "w", encoding="utf-8")
+        app(list(arguments), prog_name="reliability")
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:
+        traceback.print_exc()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code if isinstance(code, int) else 1)

@@ -12,11 +12,11 @@ from psycopg2.sql import SQL, Identifier, Placeholder
 from reliability import Count, OpaqueState, State
 from reliability.core.attempt import Grant, TransactionAttempt
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.states.kinds import stored_state
 from reliability.states.tables import StateTables
-from reliability.transaction.commit.drain import drain
-from reliability.transaction.process.mirror import mirror_grant
+from reliability.transaction.commit.committer import drain
 from reliability.transaction.topology.databases import TopologyDatabases
-from reliability.transaction.topology.participants import declare_participants
+from reliability.transaction.topology.participants import declare_participants, mirror_grant
 from tests.support.doomed import doomed
 from tests.support.fix_postgres import rows
 
@@ -60,7 +60,7 @@ class Staged:
     def tables(self) -> dict[str, StateTables]:
         """Return the one state of each database, the coordinator's own first."""
         return {
-            database: StateTables(self.topology, self._state(database))
+            database: stored_state(self.topology, self._state(database))
             for database in ("", *self.others)
         }
 
@@ -122,7 +122,7 @@ class Staged:
         for database, tables in self.tables().items():
             with self.participants.connection_of(database).transaction() as tx:
                 staged = keys.get(database, ())
-                columns = tables.staged_columns()
+                columns = tables.contribution_columns()
                 insert = SQL("INSERT INTO {} ({}) VALUES ({})").format(
                     tables.contribution,
                     SQL(", ").join(map(Identifier, columns)),

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping
 
 from reliability import Count, MemorySpout, State, Topology
 from reliability.core.attempt import Grant
-from reliability.core.fold import Fold
 from reliability.core.graph import THE_STEP
-from reliability.spark.stage import stage_task
-from reliability.spouts.memory import MemorySlice
-from reliability.spouts.tuple_ids import fold_rows
-from reliability.states.tables import StateTables
-from reliability.transaction.process.attempt_messages import declare_partitions, read_batch_meta
-from tests.support.fix_pipeline import Pipeline
+from reliability.states.kinds import stored_state
+from tests.support.fix_pipeline import pipeline_of
 from tests.support.fix_postgres import rows
-from tests.support.runner import TransactionRunner
-from tests.support.spark_rows import spark_batch
+from tests.support.python_driver import rows_of_batch, stage_rows
 
 
 class Words:
@@ -31,8 +24,8 @@ class Words:
         topology = Topology(
             "words", spout=self.spout, states=[state], process=_nothing, max_spout_pending=3
         )
-        self.tables = StateTables("words", state)
-        self.pipeline = Pipeline(TransactionRunner(topology, connection), None)
+        self.tables = stored_state("words", state)
+        self.pipeline = pipeline_of(topology, connection)
         self.connection = connection
 
     def emit(self) -> list[int]:
@@ -43,22 +36,14 @@ class Words:
 
     def stage(self, grant: Grant, read_as: Mapping[str, str] | None = None, lose: str = "") -> None:
         """Stage the attempt's batch; `read_as` is code that reads a word as another one."""
-        meta = read_batch_meta(self.connection, grant)
-        counted: dict[str, Fold] = defaultdict(Fold)
-        for ordinal, item in enumerate(meta.items):
-            assert isinstance(item, MemorySlice)
-            ((word,),) = self.spout.rows_of(item)
-            if word != lose:
-                counted[(read_as or {}).get(word, word)] += fold_rows(ordinal, 1)
-        place = {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id}
-        staged = [
-            {**place, "word": word, "times": fold.count, "_rows": fold.count}
-            | {"_x": fold.xor, "_n": fold.count}
-            for word, fold in counted.items()
+        batch = rows_of_batch(self.connection, self.spout, grant)
+        words = read_as or {}
+        read = [
+            {**row, "word": words.get(row["word"], row["word"])}
+            for row in batch
+            if row["word"] != lose
         ]
-        batch = spark_batch(self.tables, staged)
-        stage_task(self.connection, self.tables, grant).stage(0, iter([batch]))
-        declare_partitions(self.connection, grant, "words", 1)
+        stage_rows(self.connection, self.tables, grant, read)
 
     def seal(self, grant: Grant) -> None:
         self.pipeline.runner.end_step(grant, THE_STEP)

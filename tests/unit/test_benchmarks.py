@@ -3,39 +3,35 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from importlib import import_module
 
 import pytest
 
-from benchmarks.cases.all import CASES
-from benchmarks.contestants import NO_JAR, PGBENCH, SPARK_JDBC, Contestant
-from benchmarks.job import Database, Job
+from benchmarks.cases import CASES
+from benchmarks.contestants.spark_jdbc import NO_JAR
+from benchmarks.job import Database
 from benchmarks.places import PAGE
 from benchmarks.report import BEGIN, END, replaced, section
-from benchmarks.results import Measurement, Results, ratios, summary
+from benchmarks.results import Measurement, Results
 from benchmarks.sizes import QUICK, SIZES
 from benchmarks.suite import all_cases
 
 
 def runs(contestant, *seconds, mode="warm", phases=None):
     return [
-        Measurement(
-            case="append",
-            contestant=contestant,
-            mode=mode,
-            seconds=s,
-            amount=100,
-            phases=phases or {},
-        )
+        Measurement(contestant=contestant, mode=mode, seconds=s, phases=phases or {})
         for s in seconds
     ]
 
 
 def results(*measurements, missing=None):
     return Results(
-        dates={"append": "2026-11-22"},
+        case="append",
+        date="2026-11-22",
         size={**asdict(QUICK), "leaves_out": ["airflow"]},
         machine="2 cores",
         settings={"fsync": "on"},
+        amount=100,
         measurements=measurements,
         missing=missing or {},
     )
@@ -46,37 +42,42 @@ def test_ratios_are_to_the_first_row_of_this_project():
         *runs("this project", 2.0, 4.0, 3.0),
         *runs("this project, without history", 1.5),
         *runs("dlt", 6.0),
-    ).summaries("append", "warm")
-    assert ratios(found) == {"this project": 1, "this project, without history": 0.5, "dlt": 2}
+    ).summaries("warm")
+    expected = {"this project": 1, "this project, without history": 0.5, "dlt": 2}
+    assert found["ratio"].to_dict() == expected
+    assert found.loc["this project", ["size", "median", "min", "max"]].tolist() == [3, 3, 2, 4]
 
 
 def test_without_this_project_there_are_no_ratios():
-    assert ratios([summary(runs("dlt", 6.0))]) == {}
+    assert results(*runs("dlt", 6.0)).summaries("warm")["ratio"].isna().all()
 
 
 def test_cold_and_warm_runs_are_apart():
     found = results(*runs("dlt", 1.0), *runs("dlt", 9.0, mode="cold"))
-    assert [one.median for one in found.summaries("append", "cold")] == [9.0]
-    assert [one.n for one in found.summaries("append", "warm")] == [1]
+    assert found.summaries("cold")["median"].tolist() == [9.0]
+    assert found.summaries("warm")["size"].tolist() == [1]
 
 
 def test_results_survive_their_file(tmp_path):
     written = results(*runs("this project", 2.0, phases={"commit": 0.5}), missing={"a": "b"})
-    written.save(tmp_path / "results.json")
-    read = Results.load(tmp_path / "results.json")
+    written.save(tmp_path)
+    read = Results.load(tmp_path, "append")
+    assert read is not None
     assert asdict(read) == {**asdict(written), "measurements": [asdict(written.measurements[0])]}
+    assert Results.load(tmp_path, "upsert") is None
 
 
 def test_the_section_has_ratios_spread_phases_limits_and_what_is_missing():
-    found = section(
-        results(
-            *runs("this project", 2.0, 4.0, 3.0, phases={"commit": 0.5}),
-            *runs("psql \\copy, binary, two sessions", 0.3),
-            missing={"append: Spark JDBC": NO_JAR},
-        )
+    whole = results(
+        *runs("this project", 2.0, 4.0, 3.0, phases={"commit": 0.5}),
+        *runs("psql \\copy, binary, two sessions", 0.3),
+        *runs("this project", 9.0, mode="cold"),
+        missing={"Spark JDBC": NO_JAR},
     )
-    assert "| this project | 3.00 | 2.00 to 4.00 | 3 | 33 | 1.00 |" in found
-    assert "| *psql \\copy, binary, two sessions* | 0.30 |" in found
+    found = section([whole])
+    assert "Medians of 3 warm and 1 cold runs." in found
+    assert "| this project | 3.00 | 2.00–4.00 | 33 | 1.00 | 9.00 | 9.00–9.00 | 1.00 |" in found
+    assert "| *psql \\copy, binary, two sessions* | 0.30 | 0.30–0.30 | 333 | 0.10 | | | |" in found
     assert "The warm seconds of this project: commit 0.50." in found
     assert f"Not measured: append: Spark JDBC: {NO_JAR}" in found
     assert "images/bench-append.svg" in found
@@ -88,12 +89,6 @@ def test_the_page_has_one_place_for_the_section():
     assert replaced(replaced(page, "one\n"), "two\n") == replaced(page, "two\n")
 
 
-def test_a_contestant_without_its_program_says_how_to_get_it(tmp_path):
-    assert "pgbench" in str(PGBENCH.lacks(str(tmp_path)))
-    assert Contestant(name="a", label="a", promise="").lacks("") is None
-    assert SPARK_JDBC.lacks("") in (None, NO_JAR)
-
-
 @pytest.mark.parametrize("name", CASES)
 def test_the_rows_of_a_case_have_names_of_their_own(name):
     labels = [entry.label for entry in CASES[name].entries]
@@ -101,13 +96,19 @@ def test_the_rows_of_a_case_have_names_of_their_own(name):
     assert all(CASES[name].what(size) for size in SIZES.values())
 
 
+@pytest.mark.parametrize("name", sorted({*CASES} - {"airflow"}))
+def test_each_part_in_a_case_is_an_operation_of_its_contestant(name):
+    for entry in CASES[name].entries:
+        if not entry.contestant.is_peer:  # whose packages are in another environment
+            module = import_module(f"benchmarks.contestants.{entry.contestant.name}")
+            assert callable(getattr(module, entry.operation or name))
+            assert not entry.base or callable(getattr(module, entry.base))
+
+
 def test_the_quick_suite_leaves_airflow_out():
     assert {*CASES} - {*all_cases(QUICK)} == {"airflow"}
 
 
-def test_a_job_survives_its_way_to_the_worker(tmp_path):
+def test_no_password_is_in_what_programs_are_called_with():
     database = Database(host="h", port=1, name="n", user="u", password="p")
-    sizes = asdict(QUICK)
-    job = Job(database=database, home=tmp_path, scratch=tmp_path, is_cold=True, sizes=sizes)
-    assert Job.from_json(job.to_json()) == job
     assert "p" not in database.libpq.replace("port", "").split()

@@ -1,32 +1,27 @@
-"""The command line without a ledger: notations, what is compared, how spark-submit is run."""
+"""The command line without a ledger: notations, and what is compared."""
 
 from __future__ import annotations
 
-import os
+import shlex
 import subprocess
 import sys
 import tracemalloc
+from collections import defaultdict
 
-import psutil
 import pytest
 import typer
 from typer.main import get_command
 from typer.testing import CliRunner
 
-from dev.services.processes import wait_until
 from reliability.cli import app
-from reliability.cli.disagreement import DagRun, Disagreement, compare
-from reliability.cli.output import read_txids
-from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.cli.options import read_txids
+from reliability.core.remedy import COMMANDS
 from reliability.core.txids import parse_txids
-from reliability.spark import submit
-from reliability.spark.submission import Submission
-from reliability.spark.submit import SparkSubmit, SubmitFailed
+from reliability.deployment.airflow_api import DagRun
+from reliability.transaction.inspect.disagreement import Disagreement, compare
 from tests.support.fix_postgres import ROOT
 
 VERBS = sorted(get_command(app).commands)  # type: ignore[attr-defined]
-GRANT = Grant(topology="shop", attempt=TransactionAttempt(7, 2), nonce="n")
-SUBMISSION = Submission(module="spark_apps.shop", grant=GRANT, step="process")
 
 
 @pytest.mark.parametrize(
@@ -54,6 +49,14 @@ def test_a_short_text_of_many_ranges_makes_no_list_of_millions():
         parse_txids("1..50000,50001..100001")
 
 
+@pytest.mark.parametrize("line", COMMANDS.values())
+def test_a_remedy_names_a_command_that_is_there(line):
+    """Who types what an error says, and reads that there is no such command, has no remedy."""
+    program, verb, *arguments = shlex.split(line.format_map(defaultdict(lambda: "1")))
+    assert program == "reliability"
+    get_command(app).commands[verb].make_context(verb, arguments)  # type: ignore[attr-defined]
+
+
 def test_what_lies_in_the_current_folder_shadows_nothing(tmp_path):
     for name in ("calendar", "typer", "psycopg2"):
         (tmp_path / f"{name}.py").write_text("raise SystemExit('not this one')")
@@ -70,7 +73,7 @@ def test_what_lies_in_the_current_folder_shadows_nothing(tmp_path):
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
 def test_who_closed_the_output_gets_the_exit_code(closed):
     """As some schedulers start a command; a table was a traceback."""
-    code = "from reliability.cli.output import print_table as p; p('', {'a': 'left'}, [['b']])"
+    code = "from reliability.cli.parts import *; show([Table(['a'], [['b']])])"
     said = subprocess.run(
         ["sh", "-c", f"'{sys.executable}' -c \"{code}\" {closed}"],
         cwd=ROOT,
@@ -155,66 +158,3 @@ def test_what_airflow_and_the_ledger_do_not_agree_about(state, row, emitted, exp
     found = compare("shop", runs, {"r": row} if row else {}, ask)
     assert [(one.what.name, one.txids) for one in found] == expected
     assert all(one.what in Disagreement for one in found)
-
-
-# --- spark-submit --------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def program(tmp_path):
-    """A program in the place of spark-submit."""
-
-    def make(script):
-        path = tmp_path / "spark-submit"
-        path.write_text(f"#!/bin/sh\n{script}\n")
-        path.chmod(0o755)
-        return SparkSubmit(program=str(path), master="local[2]", conf=["a=1"], code=["/pipelines"])
-
-    return make
-
-
-def wanted():
-    return True
-
-
-def test_spark_submit_gets_its_arguments_and_no_secret_of_airflows(program, tmp_path, monkeypatch):
-    for name in ("AIRFLOW_CONN_X", "_AIRFLOW__Y", "RELIABILITY_AIRFLOW_TOKEN"):
-        monkeypatch.setenv(name, "hunter2")
-    run = program(f'echo "$@" > {tmp_path}/arguments; env > {tmp_path}/environment')
-    run(SUBMISSION, wanted)
-    arguments = (tmp_path / "arguments").read_text()
-    assert arguments.startswith("--name reliability-shop --master local[2] --conf a=1 ")
-    assert arguments.rstrip().endswith("--attempt 7:2 --nonce n --step process")
-    environment = (tmp_path / "environment").read_text()
-    assert "hunter2" not in environment
-    assert "\nPYTHONPATH=/pipelines" in f"\n{environment}"
-    assert f"\nPATH={os.path.dirname(sys.executable)}:" in f"\n{environment}"
-
-
-def test_what_a_failed_spark_submit_wrote_is_kept(program):
-    with pytest.raises(SubmitFailed, match="exit code 7") as raised:
-        program("echo no such file; exit 7")(SUBMISSION, wanted)
-    assert raised.value.log.read_text() == "no such file\n"
-    raised.value.log.unlink()
-
-
-def test_a_spark_submit_that_nobody_wants_any_more_is_ended_with_its_children(
-    program, tmp_path, monkeypatch
-):
-    monkeypatch.setattr(submit, "POLL_INTERVAL_SECONDS", 0.05)
-    pid_file = tmp_path / "pid"
-
-    def still_wanted():
-        return not pid_file.exists()
-
-    with pytest.raises(SubmitFailed, match="its attempt was ended") as raised:
-        program(f"sleep 60 & echo $! > {pid_file}.draft; mv {pid_file}.draft {pid_file}; wait")(
-            SUBMISSION, still_wanted
-        )
-    raised.value.log.unlink()
-    child = int(pid_file.read_text())
-    wait_until(lambda: not is_running(child), "the child's end", 10)
-
-
-def is_running(pid):
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE

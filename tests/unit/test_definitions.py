@@ -45,6 +45,16 @@ def topology(**changes):
 
 
 @pytest.mark.parametrize(
+    "value", [Max("day", "int"), Latest("price", by={"day": "datetime"}, type="bigint")]
+)
+def test_a_type_that_postgres_spells_otherwise_is_said_to_be_unsupported(value):
+    """It was said that Spark and Postgres order an int differently."""
+    with pytest.raises(InvalidDefinition, match="is not supported") as caught:
+        State("a", key={"k": "bigint"}, values={"v": value})
+    assert "use a Postgres type" in caught.value.what_to_do
+
+
+@pytest.mark.parametrize(
     "make",
     [
         lambda: topology(name="Bad Name"),

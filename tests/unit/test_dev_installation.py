@@ -2,47 +2,12 @@
 
 from __future__ import annotations
 
-from dev.install.uv import parse_pip_settings, uv_environment
+import subprocess
+
 from dev.services.credentials import Credentials
-from dev.services.java import parse_major, parse_properties
+from dev.services.java import VECTOR_MODULE, make_home, parse_major, parse_properties
 from dev.services.postgres_binaries import parse_major as parse_postgres_major
 from dev.services.spark_conf import join
-
-LISTING = """\
-global.index-url='https://first.example/simple'
-global.find-links='/wheels /more-wheels'
-install.index-url='https://second.example/simple'
-:env:.extra-index-url='https://third.example/simple\\nhttps://fourth.example/simple'
-:env:.cert='/certificates.pem'
-"""
-
-
-def test_install_section_wins_over_global_and_variables_over_both() -> None:
-    settings = parse_pip_settings(LISTING + ":env:.index-url='https://fifth.example/simple'\n")
-    assert settings["index-url"] == "https://fifth.example/simple"
-    assert parse_pip_settings(LISTING)["index-url"] == "https://second.example/simple"
-
-
-def test_package_sources_of_pip_reach_uv_under_its_own_names() -> None:
-    environment = uv_environment(parse_pip_settings(LISTING), {})
-    assert environment["UV_DEFAULT_INDEX"] == "https://second.example/simple"
-    assert environment["UV_INDEX"] == "https://third.example/simple https://fourth.example/simple"
-    assert environment["UV_FIND_LINKS"] == "/wheels,/more-wheels"
-    assert environment["SSL_CERT_FILE"] == "/certificates.pem"
-    assert environment["UV_INDEX_STRATEGY"] == "unsafe-best-match"
-
-
-def test_what_the_user_has_set_for_uv_stays() -> None:
-    environment = uv_environment(
-        parse_pip_settings(LISTING),
-        {"UV_INDEX_URL": "https://mine.example/simple", "UV_LINK_MODE": "symlink"},
-    )
-    assert "UV_DEFAULT_INDEX" not in environment
-    assert environment["UV_LINK_MODE"] == "symlink"
-
-
-def test_nothing_configured_hands_over_no_package_source() -> None:
-    assert "UV_DEFAULT_INDEX" not in uv_environment(parse_pip_settings(""), {})
 
 
 def test_java_versions_old_and_new_are_understood() -> None:
@@ -54,6 +19,20 @@ def test_java_versions_old_and_new_are_understood() -> None:
         25,
         8,
     ]
+
+
+def test_the_java_home_drops_one_option_and_is_the_runtime_otherwise(tmp_path) -> None:
+    runtime = tmp_path / "runtime"
+    (runtime / "bin").mkdir(parents=True)
+    (runtime / "lib").mkdir()
+    java = runtime / "bin" / "java"
+    java.write_text("#!/bin/sh\nprintf '%s|' \"$@\"\n")
+    java.chmod(0o755)
+    home = make_home(runtime, tmp_path)
+    command = [str(home / "bin" / "java"), VECTOR_MODULE, "-cp", "a b"]
+    assert subprocess.check_output(command, text=True) == "-cp|a b|"
+    assert (home / "lib").resolve() == runtime / "lib"
+    assert make_home(runtime, tmp_path) == home
 
 
 def test_java_tells_its_home_among_other_properties() -> None:
@@ -72,7 +51,7 @@ def test_options_with_blanks_are_quoted_for_the_launcher_of_spark() -> None:
 
 
 def test_services_that_a_person_added_stay(tmp_path):
-    credentials = Credentials(state_dir=tmp_path)
+    credentials = Credentials(state_dir=tmp_path, store=tmp_path / "data" / "passwords.json")
     credentials.write_libpq_files(5432)
     for path, added in (
         (credentials.service_file, "[mart]\nhost=db\n"),

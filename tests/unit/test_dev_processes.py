@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ import pytest
 
 from dev.errors import DeadlineError
 from dev.services.ports import Ports, is_free
-from dev.services.processes import Background, Identity, marked, stop_all, wait_until
+from dev.services.processes import Background, family, is_gone, marked, stop_all, wait_until
 from tests.support.listening import listening_addresses
 
 WITH_CHILD = (
@@ -22,20 +23,25 @@ WITH_CHILD = (
 )
 
 
-def test_a_reused_pid_is_not_the_remembered_process() -> None:
-    mine = Identity.of(psutil.Process())
-    assert mine.find() is not None
-    assert Identity(pid=mine.pid, created=mine.created - 5).find() is None
+@pytest.mark.parametrize("seconds", [0, 5])
+def test_a_reused_pid_is_not_the_remembered_process(tmp_path: Path, seconds: int) -> None:
+    background, mine = Background(name="one", state_dir=tmp_path), psutil.Process()
+    background.record.parent.mkdir()
+    record = {"pid": mine.pid, "created": mine.create_time() - seconds}
+    background.record.write_text(json.dumps(record))
+    assert background.find() == (None if seconds else mine)
 
 
 def test_stopping_ends_the_descendants_too(tmp_path: Path) -> None:
     background = Background(name="parent", state_dir=tmp_path)
     background.start([sys.executable, "-c", WITH_CHILD], {}, tmp_path, depends_on={})
-    wait_until(lambda: len(background.family()) == 2, "child", 20)
-    family = background.family()
+    parent = background.find()
+    assert parent is not None
+    wait_until(lambda: len(family(parent)) == 2, "child", 20)
+    both = family(parent)
     stop_all([background], seconds=0.2)
     assert not background.is_alive()
-    assert not any(Identity.of(one).find() for one in family if one.is_running())
+    assert all(map(is_gone, both))
 
 
 def test_changed_settings_restart_a_process(tmp_path: Path) -> None:

@@ -8,8 +8,9 @@ from datetime import datetime, timedelta, timezone
 import pytest
 import typer
 
-from reliability.cli.select import check_selection, file_pattern
-from reliability.core.errors import SourceChanged, TxidHeld
+from reliability.cli.options import SomeTxids
+from reliability.core.errors import InvalidDefinition, SourceChanged, TxidHeld
+from reliability.core.remedy import Remedy
 from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
 from reliability.transaction.inspect.expected import (
@@ -18,7 +19,8 @@ from reliability.transaction.inspect.expected import (
     intervals,
     missing_intervals,
 )
-from reliability.transaction.inspect.txid_in_words import files_of
+from reliability.transaction.inspect.select import file_pattern
+from reliability.transaction.inspect.txid_state import files_of
 
 UTC = timezone.utc
 NOW = datetime(2026, 6, 15, tzinfo=UTC)
@@ -158,7 +160,7 @@ def test_an_absolute_path_is_that_of_the_ledger(monkeypatch, tmp_path):
 )
 def test_txids_are_selected_in_one_way(txids, interval, file):
     with pytest.raises(typer.BadParameter):
-        check_selection(txids, interval, file)
+        SomeTxids(interval, file, txids)
 
 
 def test_the_files_of_a_spout_that_is_not_here_are_shown_as_they_are():
@@ -167,12 +169,22 @@ def test_the_files_of_a_spout_that_is_not_here_are_shown_as_they_are():
     ]
 
 
-def test_an_error_names_the_interval_beside_its_txid_or_before_its_file():
-    error = TxidHeld("txid 5 is held: txid 50 was wrong")
-    error.name_interval(5, "1997-03")
-    assert str(error).startswith("[TXID_HELD] txid 5 (1997-03) is held: txid 50 was wrong")
-    error.name_interval(5, "1997-03")
-    assert error.what.count("1997-03") == 1
-    changed = SourceChanged("a.csv has another size")
-    changed.name_interval(5, "1997-03")
-    assert str(changed.args[0]) == "txid 5 (1997-03): a.csv has another size"
+def test_an_error_names_the_txid_and_the_interval_that_it_is_about():
+    error = TxidHeld("it is held: txid 50 was wrong", txid=5).about(txid=5, interval="1997-03")
+    assert str(error).startswith("[TXID_HELD] txid 5 (1997-03): it is held: txid 50 was wrong")
+    changed = SourceChanged("a.csv has another size").about(interval="1997-03")
+    assert changed.message == "interval 1997-03: a.csv has another size"
+    assert changed.about(txid=5).message == "txid 5 (1997-03): a.csv has another size"
+
+
+def test_what_is_known_of_an_error_where_it_is_raised_is_not_replaced_on_its_way():
+    error = TxidHeld("it is held", topology="shop", txid=5)
+    assert error.about(topology="other", txid=6, interval="1997-03").message == "txid 5: it is held"
+    assert "release shop" in error.what_to_do
+
+
+def test_a_remedy_shows_a_text_of_a_user_as_it_is():
+    remedy = Remedy("leave it out with {exclude}.", {"file": "{topology}/TXID.csv"})
+    assert "exclude shop {topology}/TXID.csv --reason" in remedy.render(topology="shop")
+    error = InvalidDefinition("no such field", remedy="write {data_interval_start:%Y}.")
+    assert error.what_to_do == "write {data_interval_start:%Y}."

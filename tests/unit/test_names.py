@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from reliability import FileSpout
+from reliability import Csv, FileSpout
 from reliability.core.errors import NothingToEmit, SourceUnreadable
 from reliability.core.spout import NoItems
 from reliability.spouts.file_item import FileItem
@@ -36,7 +36,7 @@ def test_a_file_has_the_name_of_the_ledger_before_it_exists(home, name):
 
 
 def spout(pattern):
-    return FileSpout(pattern, 9, format="csv", schema="n int", allow_empty=True)
+    return FileSpout(pattern, 9, format=Csv(), schema="n int", allow_empty=True)
 
 
 class Ledger:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from threading import Thread
 from typing import Any
 
-from reliability.cli.bars import TxidProgress
+from reliability.cli.bars import TxidLines
 
 
 class Pipe:
@@ -23,21 +23,10 @@ class Pipe:
         self.lines.append(text)
 
 
-class Bar:
-    """A bar that shows nothing."""
-
-    def add_task(self, *_: Any, **__: Any) -> int:
-        return 0
-
-    def update(self, *_: Any, **__: Any) -> None:
-        pass
-
-
-def test_each_count_is_printed_once_and_in_order(monkeypatch):
+def test_each_count_is_printed_once_and_in_order():
     """Two threads that were done at once both printed the count of the second."""
-    monkeypatch.setattr("reliability.cli.bars._bar", lambda err: Bar())
     pipe: Any = Pipe()
-    progress = TxidProgress(2, pipe)
+    progress = TxidLines(2, pipe)
     other = Thread(target=progress.done, args=(2,))
 
     def meanwhile() -> None:

@@ -6,8 +6,8 @@ import tempfile
 
 import pytest
 
-from reliability.spark import spool
-from reliability.spark.spool import Delivery, Mode, spooled
+from reliability.spark.stage import spool
+from reliability.spark.stage.spool import Delivery, Mode, spooled
 
 BATCH = 800  # bytes: a hundred numbers
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from reliability import FileSpout, MemorySpout, TableSpout
+from reliability import Csv, FileSpout, JsonLines, MemorySpout, TableSpout
 from reliability.core.errors import (
     FileRefused,
     IntervalOverlap,
@@ -122,7 +122,7 @@ def test_an_interval_without_files_is_an_error_unless_it_is_normal(tmp_path):
 def test_what_spark_passes_over_is_no_source_item(tmp_path):
     for name in ("a.csv", "_SUCCESS", "_b.csv", ".c.csv"):
         (tmp_path / name).write_text("1")
-    items = plan(FileSpout(f"{tmp_path}/*", format="csv", schema="a int"))
+    items = plan(FileSpout(f"{tmp_path}/*", format=Csv(), schema="a int"))
     assert names([items]) == [["a.csv"]]
 
 
@@ -420,13 +420,13 @@ def test_records_of_csv_are_counted_without_spark(tmp_path, text, header, rows):
     """V6."""
     (tmp_path / "a.csv").write_text(text, newline="")
     (tmp_path / "b.csv.gz").write_bytes(gzip.compress(text.encode()))
-    spout = FileSpout(f"{tmp_path}/*", format="csv", schema="a int, b string", header=header)
+    spout = FileSpout(f"{tmp_path}/*", format=Csv(header=header), schema="a int, b string")
     items = plan(spout)
     assert [item.rows for item in items] == [rows, rows]
     meta = meta_of(spout, items)
     assert meta.emitted == Fold.of(fold_rows(ordinal, rows) for ordinal in (0, 1))
     assert meta.verdict is Verdict.EXACT
-    counted = replace(spout, counted=True)
+    counted = replace(spout, format=Csv(header=header, counted=True))
     meta = meta_of(counted, plan(counted))
     assert (meta.emitted, meta.verdict) == (Fold(0, 2 * rows), Verdict.COUNTED)
 
@@ -436,7 +436,7 @@ def test_records_of_csv_are_counted_without_spark(tmp_path, text, header, rows):
 )
 def test_json_lines_are_counted_without_spark(tmp_path, text, rows):
     (tmp_path / "a.jsonl").write_text(text, newline="")
-    [item] = plan(FileSpout(f"{tmp_path}/*", format="jsonl", schema="a string"))
+    [item] = plan(FileSpout(f"{tmp_path}/*", format=JsonLines(), schema="a string"))
     assert item.rows == rows
 
 
@@ -454,11 +454,11 @@ def test_the_driver_reads_a_field_as_long_as_emission_does(tmp_path):
 def test_text_that_is_not_whole_is_refused(tmp_path, broken):
     (tmp_path / "a.csv").write_bytes(broken)
     with pytest.raises(SourceUnreadable, match=r"a\.csv cannot be read as csv"):
-        plan(FileSpout(f"{tmp_path}/*", format="csv", schema="a int, b string"))
+        plan(FileSpout(f"{tmp_path}/*", format=Csv(), schema="a int, b string"))
     (tmp_path / "a.csv").unlink()
     (tmp_path / "b.csv.gz").write_bytes(gzip.compress(b"1,2\n" * 1000)[:-10])
     with pytest.raises(SourceUnreadable, match=r"b\.csv\.gz"):
-        plan(FileSpout(f"{tmp_path}/*", format="csv", schema="a int, b string"))
+        plan(FileSpout(f"{tmp_path}/*", format=Csv(), schema="a int, b string"))
 
 
 def test_text_is_a_batch_of_its_own_beyond_the_limit_and_is_verified_by_size_and_time(tmp_path):
@@ -468,7 +468,7 @@ def test_text_is_a_batch_of_its_own_beyond_the_limit_and_is_verified_by_size_and
     spout = FileSpout(
         f"{tmp_path}/*",
         9,
-        format="csv",
+        format=Csv(),
         schema="a int",
         max_rows_per_batch=1,
         max_bytes_per_batch=3,
@@ -538,7 +538,7 @@ def test_a_glob_means_the_same_on_any_file_system(memory_files, tmp_path, patter
 
 def test_text_on_a_file_system_that_tells_no_time_is_refused(memory_files):
     """E6: a change of it would not show."""
-    spout = FileSpout("memory:///in/2026/*.csv", format="csv", schema="a int")
+    spout = FileSpout("memory:///in/2026/*.csv", format=Csv(), schema="a int")
     with pytest.raises(SourceUnreadable, match="neither time nor ETag"):
         plan(spout)
 
@@ -551,7 +551,7 @@ def test_an_etag_is_compared(memory_files, monkeypatch):
     monkeypatch.setattr(
         files, "info", lambda self, path, **o: plain(self, path, **o) | {"ETag": tags.get(path)}
     )
-    spout = FileSpout("memory:///in/2026/*.csv", 9, format="csv", schema="a int")
+    spout = FileSpout("memory:///in/2026/*.csv", 9, format=Csv(), schema="a int")
     meta = meta_of(spout, plan(spout))
     spout.verify(meta)
     tags["/in/2026/b.csv"] = '"two"'
@@ -717,11 +717,11 @@ def test_memory_rows_that_a_txid_has_are_not_planned():
         (lambda: FileSpout("*", 0), "max_files_per_batch"),
         (lambda: FileSpout("*", max_rows_per_batch=0), "max_rows_per_batch"),
         (lambda: FileSpout("*", max_bytes_per_batch=0), "max_bytes_per_batch"),
-        (lambda: FileSpout("*", format="xml"), "xml"),
-        (lambda: FileSpout("*", format="csv"), "csv needs a schema"),
-        (lambda: FileSpout("*", format="jsonl"), "jsonl needs a schema"),
+        (lambda: FileSpout("*", format="xml"), "xml"),  # type: ignore[arg-type]
+        (lambda: FileSpout("*", format=Csv()), "Csv needs a schema"),
+        (lambda: FileSpout("*.jsonl"), "JsonLines needs a schema"),
         (lambda: FileSpout("*", opaque=True), "opaque spout needs a schema"),
-        (lambda: FileSpout("*", header=True), "header"),
+        (lambda: Csv(malformed="drop"), "drop"),
         (lambda: FileSpout("*", ready_file="{data_interval_start:%d}/ok"), "never exist"),
         (lambda: TableSpout("t", key="id", max_rows_per_batch=0), "max_rows_per_batch"),
         (lambda: TableSpout("t", key="id", lag_seconds=5), "lag_column"),

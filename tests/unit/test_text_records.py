@@ -12,8 +12,7 @@ import pytest
 from reliability.core.errors import SchemaMismatch, SourceUnreadable
 from reliability.spouts import csv_blocks, records
 from reliability.spouts.read_records import ReadRecords
-from reliability.spouts.records import TextFormat
-from reliability.spouts.text import read_file
+from reliability.spouts.text import Csv, JsonLines
 
 MARKS = [
     "a",
@@ -35,10 +34,9 @@ MARKS = [
 ]
 
 
-def read(path, width, **options):
+def read(path, width, text=Csv()):  # noqa: B008
     import pyarrow as pa
 
-    text = TextFormat(**{"format": "csv", **options})
     task = ReadRecords(
         paths=[str(path)],
         text=text,
@@ -47,7 +45,7 @@ def read(path, width, **options):
     )
     found = [tuple(row.values()) for batch in task._read(0) for row in batch.to_pylist()]
     assert [row[1] for row in found] == list(range(len(found)))
-    assert read_file(str(path), text, is_numbered=True).rows == len(found)
+    assert text.read(str(path))[0].rows == len(found)
     return found
 
 
@@ -75,7 +73,7 @@ def test_arrow_reads_what_python_does_wherever_blocks_end(tmp_path, monkeypatch,
         path.write_bytes(text.encode())
         monkeypatch.setattr(csv_blocks, "BLOCK", dice.choice([1, 3, 7, 20, 1000]))
         try:
-            read_file(str(path), TextFormat(format="csv"), is_numbered=True)
+            Csv().read(str(path))
         except SourceUnreadable:
             continue
         widths = {len(record) for record in python_reads(text)[0]}
@@ -84,7 +82,7 @@ def test_arrow_reads_what_python_does_wherever_blocks_end(tmp_path, monkeypatch,
         [width] = widths
         kept += 1
         fast = [row[6:] for row in read(path, width)]
-        slow = [row[6:] for row in read(path, width, lenient=True)]
+        slow = [row[6:] for row in read(path, width, Csv(malformed="quarantine"))]
         assert fast == slow, (number, text)
         found, is_windows = python_reads(text)
         if is_windows is not None:
@@ -114,7 +112,7 @@ def test_large_fields_and_many_blank_lines_are_read(tmp_path, monkeypatch):
     found = read(path, 2)
     assert [row[6] for row in found[-2:]] == ["2", "3"]
     path.write_text("\n" * 50_000 + "n0,n1\n" + "\n" * 50_000 + "1,2\n")
-    assert [row[6:] for row in read(path, 2, header=True)] == [("1", "2")]
+    assert [row[6:] for row in read(path, 2, Csv(header=True))] == [("1", "2")]
 
 
 def test_a_quote_inside_a_field_is_read_by_python_from_there(tmp_path, monkeypatch):
@@ -133,7 +131,7 @@ def test_a_text_of_unclosed_quotes_is_refused_in_time(tmp_path, monkeypatch):
     path = tmp_path / "a.csv"
     path.write_text('a",",x\n' * 4000)
     with pytest.raises(SourceUnreadable, match="quotes that are not closed"):
-        read_file(str(path), TextFormat(format="csv", lenient=True), is_numbered=True)
+        Csv(malformed="quarantine").read(str(path))
 
 
 @pytest.mark.parametrize("depth", [100, 500, 5000])
@@ -141,7 +139,7 @@ def test_json_that_is_nested_deeply_is_read_or_malformed(tmp_path, depth):
     path = tmp_path / "a.jsonl"
     nested = '{"a": ' * depth + "1" + "}" * depth
     path.write_text(f'{{"n0": {nested}}}\n{{"n0": 1}}\n')
-    first, second = read(path, 1, format="jsonl", lenient=True)
+    first, second = read(path, 1, JsonLines(malformed="quarantine"))
     assert (first[3] == "NOT_JSON") == (first[6] is None)
     assert first[6] is None or json.loads(first[6]) == json.loads(nested)
     assert second[6] == "1"

@@ -7,8 +7,7 @@ import gzip
 import pytest
 
 from reliability.core.errors import SourceUnreadable
-from reliability.spouts.records import TextFormat
-from reliability.spouts.text import line_end, read_file
+from reliability.spouts.text import Csv, JsonLines, line_end
 
 
 def written(tmp_path, text, name="a.jsonl"):
@@ -19,7 +18,9 @@ def written(tmp_path, text, name="a.jsonl"):
 
 def as_spark(path, format="jsonl", header=False):
     """Text that Spark's own readers are to read."""
-    return read_file(path, TextFormat(format=format, header=header), is_numbered=False)
+    csv = Csv(header=header, counted=True)
+    text = csv if format == "csv" else JsonLines(counted=True)
+    return text.read(path)[0]
 
 
 def json_rows(tmp_path, text):

@@ -17,7 +17,7 @@ sys.path.append(sys.argv[1])
 from importlib.util import find_spec
 from reliability.airflow_provider import get_provider_info
 from reliability.ledger.queries import queries, sql_folder
-from reliability.spark.submit import process_batch
+from reliability.spark.launch import process_batch
 print(sql_folder(), process_batch(), find_spec("reliability_airflow").origin, sep="\\n")
 assert queries()
 assert sorted((sql_folder() / "migrations").glob("*.sql"))

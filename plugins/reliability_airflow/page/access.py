@@ -34,8 +34,8 @@ def prepare(app: FastAPI) -> None:
 
 def readable_dags(user: GetUserDep) -> set[str]:
     """Return the ids of the DAGs that the user may read."""
-    found: set[str] = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
-    return found
+    dag_ids: set[str] = get_auth_manager().get_authorized_dag_ids(user=user, method="GET")
+    return dag_ids
 
 
 def name_of(user: GetUserDep) -> str:

@@ -13,8 +13,13 @@ from fastapi.responses import Response
 
 from reliability.core.difference import Difference
 from reliability.core.txids import format_txids
-from reliability.ledger.locks import check_known
-from reliability.transaction.correct.rollback import RunToClear
+from reliability.transaction.correct.park import park as park_txid
+from reliability.transaction.correct.park import skip as skip_txid
+from reliability.transaction.correct.resume_runs import undone_runs
+from reliability.transaction.correct.rollback import RunToClear, roll_back
+from reliability.transaction.correct.rollback import release as release_txids
+from reliability.transaction.topology.lifecycle import pause as pause_topology
+from reliability.transaction.topology.lifecycle import resume as resume_topology
 from reliability_airflow.page.access import UserName
 from reliability_airflow.page.reading import ledger
 from reliability_airflow.page.rendering import page_of, render
@@ -32,19 +37,15 @@ Txid = Annotated[int, Form(ge=0)]
 
 def pause(request: Request, user: UserName, dag_id: str, reason: Reason) -> Response:
     """Begin no more attempts."""
-    from reliability.transaction.topology.lifecycle import pause
-
     with ledger() as connection:
-        pause(connection, dag_id, _by(user, reason))
+        pause_topology(connection, dag_id, _by(user, reason))
     return _done(request, f"{dag_id} is paused: what is being processed goes on.")
 
 
 def resume(request: Request, dag_id: str) -> Response:
     """Let attempts begin again."""
-    from reliability.transaction.topology.lifecycle import resume
-
     with ledger() as connection:
-        resume(connection, dag_id)
+        resume_topology(connection, dag_id)
     return _done(request, f"{dag_id} is resumed.")
 
 
@@ -57,14 +58,9 @@ def rollback(
     dry_run: Annotated[str, Form()] = "",
 ) -> Response:
     """Roll back to a txid; or show what that would change, and offer to do it."""
-    from reliability.transaction.correct.rollback import against_dates, roll_back
-
-    with ledger() as connection:
-        with connection.transaction() as tx:
-            check_known(tx, dag_id)
-        dates = against_dates(connection, dag_id, txid)
+    with ledger(dag_id) as connection:
         done = roll_back(connection, dag_id, txid, _by(user, reason), dry_run=bool(dry_run))
-    held = format_txids(range(done.held[0], done.held[1] + 1)) or "no txid"
+    held = format_txids(done.held) or "no txid"
     if not dry_run:
         return _done(
             request,
@@ -84,56 +80,41 @@ def rollback(
         tone="past",
         differences=done.differences,
         heading="What would change",
-        then=[f"Would be held: {held}.", *dates.lines()],
+        then=[f"Would be held: {held}.", *done.dates.lines()],
         again=again,
     )
 
 
 def release(request: Request, dag_id: str) -> Response:
     """Let all held txids be processed again, and offer to clear their runs."""
-    from reliability.transaction.correct.rollback import release
-
-    with ledger() as connection:
-        with connection.transaction() as tx:
-            check_known(tx, dag_id)
-        runs = release(connection, dag_id)
-    released = format_txids(txid for one in runs for txid in one.txids)
+    with ledger(dag_id) as connection:
+        runs = release_txids(connection, dag_id)
+    released = format_txids(txid for run in runs for txid in run.txids)
     what = f"Released: {released}." if released else "No txid was held."
-    return _done(request, what, runs=[_plain_run(one) for one in runs])
+    return _done(request, what, runs=[_plain_run(run) for run in runs])
 
 
 def undone(request: Request, dag_id: str) -> Response:
     """Show the txids on which nobody works any more, and offer to clear their tasks."""
-    from reliability.transaction.correct.undone import undone_runs
-
-    with ledger() as connection, connection.transaction() as tx:
-        check_known(tx, dag_id)
+    with ledger(dag_id) as connection, connection.transaction() as tx:
         runs = undone_runs(tx, dag_id)
-    txids = format_txids(txid for one in runs for txid in one.txids)
+    txids = format_txids(txid for run in runs for txid in run.txids)
     what = f"No run works on {txids}." if txids else "A run works on each txid that has to commit."
     tone = "past" if txids else "good"
-    return _done(request, what, tone=tone, runs=[_plain_run(one) for one in runs])
+    return _done(request, what, tone=tone, runs=[_plain_run(run) for run in runs])
 
 
 def park(request: Request, user: UserName, dag_id: str, txid: Txid, reason: Reason) -> Response:
     """Commit a txid as empty for now."""
-    from reliability.transaction.correct.park import park
-
-    with ledger() as connection:
-        with connection.transaction() as tx:
-            check_known(tx, dag_id)
-        committed = park(connection, dag_id, txid, _by(user, reason))
+    with ledger(dag_id) as connection:
+        committed = park_txid(connection, dag_id, txid, _by(user, reason))
     return _done(request, f"Txid {txid} is parked. {_when(committed, txid)}")
 
 
 def skip(request: Request, user: UserName, dag_id: str, txid: Txid, reason: Reason) -> Response:
     """Commit a txid as empty for good."""
-    from reliability.transaction.correct.park import skip
-
-    with ledger() as connection:
-        with connection.transaction() as tx:
-            check_known(tx, dag_id)
-        committed = skip(connection, dag_id, txid, reason, by=user)
+    with ledger(dag_id) as connection:
+        committed = skip_txid(connection, dag_id, txid, reason, by=user)
     return _done(request, f"Txid {txid} is skipped for good. {_when(committed, txid)}")
 
 
@@ -149,7 +130,7 @@ def _by(user: str, reason: str) -> str:
 
 
 def _when(committed: Sequence[Any], txid: int) -> str:
-    numbers = [one.commit_number for one in committed if one.attempt.txid == txid]
+    numbers = [done.commit_number for done in committed if done.attempt.txid == txid]
     if numbers:
         return f"It has committed as empty, as change {numbers[0]}."
     return "It commits as empty when its turn comes."

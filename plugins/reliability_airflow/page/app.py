@@ -25,9 +25,16 @@ from fastapi.responses import JSONResponse, RedirectResponse, Response
 from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException as StarletteHTTPException
 
-from reliability.core.errors import AttemptUnknown, ReliabilityError, TopologyUnknown, Transient
+from reliability.core.errors import (
+    AttemptUnknown,
+    NothingSelected,
+    ReliabilityError,
+    TopologyUnknown,
+    Transient,
+)
 from reliability.core.txids import format_txids
 from reliability.deployment.settings import spark_history
+from reliability.transaction.inspect.explain import explain as explained
 from reliability.transaction.inspect.overview import for_a_person
 from reliability_airflow.page import access, actions, reading
 from reliability_airflow.page.access import ReadableDags, User
@@ -40,6 +47,9 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; "
     "connect-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'self'"
 )
+
+
+NOT_FOUND = (TopologyUnknown, AttemptUnknown, NothingSelected, reading.NotFound)
 
 
 def make_app() -> FastAPI:
@@ -65,11 +75,11 @@ def make_app() -> FastAPI:
 
 def topologies(request: Request, user: User, readable: ReadableDags) -> Response:
     """Show the position of every topology whose DAG's runs the user may read."""
-    all_found, others = reading.read_overviews(readable)
-    found = [one for one in all_found if access.may_read_runs_of(user, one.topology)]
-    others += len(all_found) - len(found)
-    notes = {one.topology: list(for_a_person(one)) for one in found}
-    return render(request, "topologies.html", overviews=found, notes=notes, others=others)
+    overviews, others = reading.read_overviews(readable)
+    shown = [overview for overview in overviews if access.may_read_runs_of(user, overview.topology)]
+    others += len(overviews) - len(shown)
+    notes = {overview.topology: list(for_a_person(overview)) for overview in shown}
+    return render(request, "topologies.html", overviews=shown, notes=notes, others=others)
 
 
 def topology(
@@ -81,14 +91,14 @@ def topology(
         return RedirectResponse(f"{page_of(request, dag_id)}{place}#timeline", 303)
     if size not in reading.SIZES:
         size = reading.SIZES[0]
-    found = reading.read_topology(dag_id, last, size)
+    page = reading.read_topology(dag_id, last, size)
     return render(
         request,
         "topology.html",
-        page=found,
+        page=page,
         last=last,
         sizes=reading.SIZES,
-        notes=list(for_a_person(found.overview)),
+        notes=list(for_a_person(page.overview)),
         may_act=access.may_act_on(user, dag_id),
         topology=dag_id,
     )
@@ -128,19 +138,19 @@ def run(request: Request, user: User, dag_id: str, run_id: str, map_index: str =
 
     :param map_index: what Airflow fills in; of a task that is not mapped it leaves `{MAP_INDEX}`
     """
-    found = reading.read_run(dag_id, dag_id, run_id)
-    index = int(map_index) if map_index.isdecimal() and len(map_index) < 10 else len(found)
-    if index < len(found):
-        txid = found[index]["txid"]
+    rows = reading.read_run(dag_id, dag_id, run_id)
+    index = int(map_index) if map_index.isdecimal() and len(map_index) < 10 else len(rows)
+    if index < len(rows):
+        txid = rows[index]["txid"]
         return RedirectResponse(f"{page_of(request, dag_id)}/txids/{txid}", 303)
     return render(
         request,
         "run.html",
         topology=dag_id,
         run_id=run_id,
-        rows=found,
-        differences=reading.read_differences(dag_id, found),
-        is_done=bool(found) and all(row["status"] != "OPEN" for row in found),
+        rows=rows,
+        differences=reading.read_differences(dag_id, rows),
+        is_done=bool(rows) and all(row["status"] != "OPEN" for row in rows),
         may_act=access.may_act_on(user, dag_id),
     )
 
@@ -152,13 +162,11 @@ def chosen(dag_id: str, text: str) -> Response:
 
 def explain(request: Request, dag_id: str, state: str = "") -> Response:
     """Show which txids made a row; the key's columns are parameters named `key.COLUMN`."""
-    from reliability.transaction.inspect.explain import explain as explained
-
     found, failure = None, None
     states = reading.read_states(dag_id)
-    state = state or next((one.name for one in states), "")
+    state = state or next((known.name for known in states), "")
     asked = request.query_params
-    names = next((list(one.key) for one in states if one.name == state), [])
+    names = next((list(known.key) for known in states if known.name == state), [])
     key = {
         name: None if f"null.{name}" in asked else asked.get(f"key.{name}", "") for name in names
     }
@@ -202,10 +210,10 @@ READ: dict[str, Any] = {
 def _show_error(request: Request, error: Exception) -> Response:
     """Say what happened and what to do, with the error's code."""
     assert isinstance(error, ReliabilityError)
-    unknown = isinstance(error, (TopologyUnknown, AttemptUnknown, reading.NotFound))
+    unknown = isinstance(error, NOT_FOUND)
     status = 404 if unknown else 503 if isinstance(error, Transient) else 409
     dag_id = request.path_params.get("dag_id", "")
-    error.fill_in(topology=dag_id)
+    error.about(topology=dag_id)
     return render(
         request,
         "part_error.html" if access.HEADER in request.headers else "error.html",
@@ -241,7 +249,7 @@ def _address(request: Request) -> str:
 def _show_invalid(request: Request, error: Exception) -> Response:
     """Say which part of an address or of a form is not what it should be."""
     assert isinstance(error, RequestValidationError)
-    wrong = "; ".join(f"{one['loc'][-1]}: {one['msg']}" for one in error.errors())
+    wrong = "; ".join(f"{problem['loc'][-1]}: {problem['msg']}" for problem in error.errors())
     return _show_refusal(request, HTTPException(422, wrong))
 
 

@@ -13,18 +13,16 @@ from reliability.core.coordinator import why_waits
 from reliability.core.difference import Difference
 from reliability.core.errors import ReliabilityError
 from reliability.core.spout import Interval
-from reliability.core.standing import Standing
 from reliability.core.state import State
-from reliability.core.txids import TooManyTxids, format_txids, parse_txids, with_noun
-from reliability.deployment.settings import ledger_dsn
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.locks import check_known
-from reliability.ledger.migrations import check_migrated
-from reliability.ledger.read_rows import interval_of
-from reliability.transaction.inspect.intervals import IntervalReport
+from reliability.core.txids import TooManyTxids, parse_txids
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.read_rows import difference_of, interval_of
+from reliability.transaction.emit.requests import check_committed
+from reliability.transaction.inspect.completeness import IntervalStatus, statuses
 from reliability.transaction.inspect.overview import Overview, overviews
-from reliability.transaction.inspect.txid_in_words import files_of, state_of_txid
-from reliability.transaction.topology.databases import TopologyDatabases
+from reliability.transaction.inspect.select import select_txids
+from reliability.transaction.inspect.txid_state import TxidState, page_of_txids
+from reliability.transaction.topology.databases import TopologyDatabases, open_ledger
 from reliability.transaction.topology.read_standing import read_standing
 from reliability_airflow.page.timeline import Axis, Lane, Tick, axis_of, lane
 
@@ -37,21 +35,20 @@ CALENDAR = 372
 ROLLBACKS = 20
 #: contributions to a row that are listed, the last ones
 EXPLAINED = 200
-COMPLETE = "complete"
+
+
+def ledger(topology: str = "") -> LedgerConnection:
+    """Open the ledger for one request.
+
+    :raises TopologyUnknown: the name is no topology's
+    """
+    return open_ledger("page", topology)
 
 
 @contextmanager
-def ledger() -> Iterator[LedgerConnection]:
-    """Open the ledger for one request; nothing is read or changed in another release's schema."""
-    with LedgerConnection(ledger_dsn(), application_name="reliability page") as connection:
-        check_migrated(connection)
-        yield connection
-
-
-@contextmanager
-def reading() -> Iterator[DatabaseTransaction]:
+def reading(topology: str = "") -> Iterator[DatabaseTransaction]:
     """Begin the transaction in which a page is read."""
-    with ledger() as connection, connection.transaction() as tx:
+    with ledger(topology) as connection, connection.transaction() as tx:
         yield tx
 
 
@@ -61,9 +58,9 @@ def reading() -> Iterator[DatabaseTransaction]:
 def read_overviews(names: set[str]) -> tuple[list[Overview], int]:
     """Return the position of the topologies with these names, and how many others there are."""
     with reading() as tx:
-        found = overviews(tx)
-    shown = [one for one in found if one.topology in names]
-    return shown, len(found) - len(shown)
+        every = overviews(tx)
+    shown = [overview for overview in every if overview.topology in names]
+    return shown, len(every) - len(shown)
 
 
 # --- a topology ----------------------------------------------------------------------------------
@@ -71,18 +68,11 @@ def read_overviews(names: set[str]) -> tuple[list[Overview], int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Line:
-    """A txid in the list of a topology."""
+    """A txid in the list of a topology, with the number of its attempts."""
 
-    txid: int
-    interval: Interval | None
+    txid: TxidState
     state: str
-    why: str
-    rows: int | None
-    files: Sequence[str]
-    replays: int
     attempts: int
-    emitted_at: datetime
-    committed_at: datetime | None
     lane: Lane
 
 
@@ -108,19 +98,17 @@ def read_topology(topology: str, last: int | None, size: int) -> TopologyPage:
 
     :raises TopologyUnknown: there is none with this name
     """
-    with reading() as tx:
-        check_known(tx, topology)
-        overview = next(one for one in overviews(tx, topology) if one.topology == topology)
+    with reading(topology) as tx:
+        overview = next(known for known in overviews(tx, topology) if known.topology == topology)
         top = overview.emitted if last is None else min(last, overview.emitted)
-        rows = tx.all("page_of_txids", topology=topology, before=top + 1, txids=None, page=size)
-        txids = [row["txid"] for row in rows]
+        states = page_of_txids(tx, topology, top + 1, size)
+        txids = [state.txid for state in states]
         attempts = tx.all("attempts_of_page", topology=topology, txids=txids)
         by_txid = {txid: list(own) for txid, own in groupby(attempts, lambda row: row["txid"])}
         axis = axis_of(attempts)
-        standing = read_standing(tx, topology)
         return TopologyPage(
             overview=overview,
-            lines=[_line(axis, row, standing, by_txid.get(row["txid"], [])) for row in rows],
+            lines=[_line(axis, state, by_txid.get(state.txid, [])) for state in states],
             ticks=[*axis.ticks()],
             size=size,
             newer=min(top + size, overview.emitted) if top < overview.emitted else None,
@@ -129,21 +117,15 @@ def read_topology(topology: str, last: int | None, size: int) -> TopologyPage:
         )
 
 
-def _line(axis: Axis, row: Row, standing: Standing, attempts: Sequence[Mapping[str, Any]]) -> Line:
-    state, why = state_of_txid(row, standing)
+def _line(axis: Axis, state: TxidState, attempts: Sequence[Mapping[str, Any]]) -> Line:
     return Line(
-        txid=row["txid"],
-        interval=interval_of(row),
-        state="replayed" if state.startswith("replayed") else state,
-        why=why,
-        rows=row["rows"],
-        files=files_of(row["items"] or ()),
-        replays=row["replays"],
-        attempts=len(attempts),
-        emitted_at=row["emitted_at"],
-        committed_at=row["committed_at"],
-        lane=lane(axis, attempts),
+        txid=state, state=short_state(state), attempts=len(attempts), lane=lane(axis, attempts)
     )
+
+
+def short_state(txid: TxidState) -> str:
+    """Return the state of a txid in one word: how often it was replayed is said elsewhere."""
+    return "replayed" if txid.state.startswith("replayed") else txid.state
 
 
 def read_states(topology: str) -> list[State]:
@@ -153,8 +135,8 @@ def read_states(topology: str) -> list[State]:
     """
     with ledger() as connection, TopologyDatabases.of_known(connection, topology) as databases:
         rows = databases.rows_of_all("state_definitions", topology=topology)
-    found = [State.from_definition(row["definition"]) for row in rows]
-    return sorted(found, key=lambda state: state.name)
+    states = [State.from_definition(row["definition"]) for row in rows]
+    return sorted(states, key=lambda state: state.name)
 
 
 def find_txid(topology: str, text: str) -> int:
@@ -164,48 +146,36 @@ def find_txid(topology: str, text: str) -> int:
     """
     meant = _read_txids(text)
     with reading() as tx:
-        last = tx.one("topology_position", topology=topology)["next_txid"] - 1
+        last = last_txid(tx, topology)
         if isinstance(meant, Interval):
             row = tx.first(
                 "newest_txid_of_interval", topology=topology, start=meant.start, end=meant.end
             )
-            found: int | None = row["txid"] if row else None
+            txid: int | None = row["txid"] if row else None
         else:
-            found = next((txid for txid in reversed(meant) if 1 <= txid <= last), None)
-    if found is None:
+            txid = next((txid for txid in reversed(meant) if 1 <= txid <= last), None)
+    if txid is None:
         raise _nothing_there(text, last)
-    return found
+    return txid
 
 
-def choose_txids(topology: str, text: str) -> list[int]:
+def choose_txids(topology: str, text: str) -> Sequence[int]:
     """Return the committed txids that a person means: by numbers, or all of an interval.
 
-    :raises NotFound: it is neither, there is none, or one of them has not committed
+    :raises NotFound: it is neither, or a txid is none of the topology's
+    :raises NothingSelected: nothing lies in the interval
+    :raises NothingToReplay: one of them has not committed
     """
     meant = _read_txids(text)
-    named, time = (None, meant) if isinstance(meant, Interval) else (meant, None)
-    with reading() as tx:
-        last = tx.one("topology_position", topology=topology)["next_txid"] - 1
-        rows = tx.all(
-            "selected_txids",
-            topology=topology,
-            txids=named,
-            interval_start=time and time.start,
-            interval_end=time and time.end,
-            file=None,
-        )
-        found = [row["txid"] for row in rows]
-        waiting = [
-            row["txid"] for row in tx.all("uncommitted_txids", topology=topology, txids=found)
-        ]
-    if not found or (named is not None and len(found) < len(named)):
-        raise _nothing_there(text, last)
-    if waiting:
-        raise NotFound(
-            f"{with_noun(format_txids(waiting))} did not commit yet",
-            remedy="choose committed txids: what has not committed needs no replay.",
-        )
-    return found
+    with ledger() as connection:
+        if isinstance(meant, Interval):
+            meant = [*select_txids(connection, topology, meant).txids]
+        with connection.transaction() as tx:
+            last = last_txid(tx, topology)
+            if any(not 1 <= txid <= last for txid in meant):
+                raise _nothing_there(text, last)
+            check_committed(tx, topology, meant)
+    return meant
 
 
 def _read_txids(text: str) -> list[int] | Interval:
@@ -225,6 +195,11 @@ def _read_txids(text: str) -> list[int] | Interval:
         ) from error
 
 
+def last_txid(tx: DatabaseTransaction, topology: str) -> int:
+    """Return the last txid that was allocated; 0 if there is none."""
+    return int(tx.one("topology_position", topology=topology)["next_txid"]) - 1
+
+
 def _nothing_there(text: str, last: int) -> NotFound:
     return NotFound(
         f"there is no txid of {text.strip()[:40]!r}",
@@ -235,14 +210,11 @@ def _nothing_there(text: str, last: int) -> NotFound:
 class NotFound(ReliabilityError):
     """There is no such thing."""
 
-    code = "NOT_FOUND"
-
 
 def read_series(topology: str, last: int | None) -> dict[str, list[Any]]:
     """Return the times of the last txids as columns."""
-    with reading() as tx:
-        check_known(tx, topology)
-        end = tx.one("topology_position", topology=topology)["next_txid"] - 1
+    with reading(topology) as tx:
+        end = last_txid(tx, topology)
         top = end if last is None else min(last, end)
         rows = tx.all("series_of_topology", topology=topology, first=top - PLOTTED + 1, last=top)
     columns = ("txid", "committed_at", "rows", "lag", "commit", "processing")
@@ -253,28 +225,10 @@ def read_series(topology: str, last: int | None) -> dict[str, list[Any]]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Day:
-    """An interval in the calendar, or `count` missing ones that follow each other."""
-
-    interval: Interval
-    state: str
-    count: int = 1
-    txids: int = 0
-    rows: int = 0
-    first_txid: int | None = None
-    why: str = ""
-
-    @property
-    def length(self) -> timedelta:
-        """Return how long one of its intervals is."""
-        return (self.interval.end - self.interval.start) / self.count
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Calendar:
     """The intervals of a topology, by year or month; `older` is where the page before ends."""
 
-    groups: Sequence[tuple[str, Sequence[Day]]]
+    groups: Sequence[tuple[str, Sequence[IntervalStatus]]]
     older: datetime | None
     unknown: str | None
 
@@ -283,58 +237,38 @@ def read_calendar(topology: str, before: datetime | None) -> Calendar:
     """Read the last intervals before a moment, and those that lack a commit among them."""
     if before is not None and before.tzinfo is None:
         before = before.replace(tzinfo=timezone.utc)
-    with reading() as tx:
-        check_known(tx, topology)
-        rows = tx.all("intervals_of_calendar", topology=topology, before=before, most=CALENDAR + 1)
+    with reading(topology) as tx:
+        rows = tx.all(
+            "accounts_by_interval",
+            topology=topology,
+            start=None,
+            end=None,
+            before=before,
+            most=CALENDAR + 1,
+        )
         lacking = next(iter(overviews(tx, topology))).lacking
-    days = {interval_of(row): _day(row) for row in rows[:CALENDAR]}
-    oldest = min((one.start for one in days if one), default=None)
-    for report in lacking.reports:
-        interval = report.interval
-        if interval is None or (oldest and len(rows) > CALENDAR and interval.start < oldest):
-            continue
-        if before is None or interval.start < before:
-            days[interval] = _lacking(report, days.get(interval))
-    ordered = sorted((one for one in days.values()), key=lambda day: day.interval.start)
-    short = all(day.length < _MONTH for day in ordered)
-    form = "%Y-%m" if short else "%Y"
-    groups = [
-        (name, list(own))
-        for name, own in groupby(ordered, lambda day: f"{day.interval.start:{form}}")
+    timed = [row for row in rows[:CALENDAR] if row["interval_start"] is not None]
+    is_cut = len(rows) > CALENDAR
+    oldest = timed[-1]["interval_start"] if timed else None
+    reports = [
+        report
+        for report in lacking.reports
+        if report.interval is not None
+        and (before is None or report.interval.start < before)
+        and not (is_cut and oldest and report.interval.start < oldest)
     ]
-    return Calendar(
-        groups=groups,
-        older=oldest if len(rows) > CALENDAR else None,
-        unknown=lacking.unknown,
-    )
+    days = statuses(timed, reports)
+    form = "%Y-%m" if all(day.length < _MONTH for day in days) else "%Y"
+    groups = [(name, list(own)) for name, own in groupby(days, lambda day: f"{_start(day):{form}}")]
+    return Calendar(groups=groups, older=oldest if is_cut else None, unknown=lacking.unknown)
 
 
 _MONTH = timedelta(days=28)
 
 
-def _day(row: Mapping[str, Any]) -> Day:
-    interval = interval_of(row)
-    assert interval is not None
-    return Day(
-        interval=interval,
-        state=COMPLETE if row["txids"] == row["committed"] else "open",
-        txids=row["txids"],
-        rows=row["rows"] or 0,
-        first_txid=row["first_txid"],
-    )
-
-
-def _lacking(report: IntervalReport, emitted: Day | None) -> Day:
-    assert report.interval is not None
-    return Day(
-        interval=report.interval,
-        state=report.state.value,
-        count=report.count,
-        txids=emitted.txids if emitted else 0,
-        rows=emitted.rows if emitted else 0,
-        first_txid=emitted.first_txid if emitted else None,
-        why=report.why,
-    )
+def _start(day: IntervalStatus) -> datetime:
+    assert day.interval is not None
+    return day.interval.start
 
 
 # --- a run ---------------------------------------------------------------------------------------
@@ -342,8 +276,7 @@ def _lacking(report: IntervalReport, emitted: Day | None) -> Day:
 
 def read_run(topology: str, dag_id: str, run_id: str) -> list[Mapping[str, Any]]:
     """Return what a run has asked for, and what became of it, by txid."""
-    with reading() as tx:
-        check_known(tx, topology)
+    with reading(topology) as tx:
         rows = tx.all("outcome_of_run", topology=topology, dag_id=dag_id, run_id=run_id)
         standing = read_standing(tx, topology)
     return [
@@ -373,11 +306,5 @@ def read_differences(
             txids=[row["txid"] for row in done],
             attempt_ids=[row["attempt_id"] for row in done],
         )
-    found = [(row["txid"], difference_of(row)) for row in changed]
-    return sorted(found, key=lambda one: (one[0], one[1].state))
-
-
-def difference_of(row: Mapping[str, Any]) -> Difference:
-    """Return the difference that the ledger has in a row."""
-    fields = ("state", "rows_added", "rows_changed", "rows_removed", "moved", "by_hand")
-    return Difference.from_json({name: row[name] for name in fields})
+    differences = [(row["txid"], difference_of(row)) for row in changed]
+    return sorted(differences, key=lambda changed_by: (changed_by[0], changed_by[1].state))

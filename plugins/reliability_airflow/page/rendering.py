@@ -15,42 +15,29 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
 from reliability.core.difference import format_cell
+from reliability.core.texts import format_length
+from reliability.core.tones import tone_of
 from reliability.core.txids import format_txids
 from reliability_airflow.page.addresses import run_path
-from reliability_airflow.page.timeline import format_length
 
-#: word of a state -> kind of its badge, sign. The word is always shown: no colour alone tells it.
-SIGNS = {
-    "up to date": ("good", "✓"),
-    "complete": ("good", "✓"),
-    "committed": ("good", "✓"),
-    "satisfied": ("good", "✓"),
-    "passed": ("good", "✓"),
-    "replayed": ("good", "↻"),
-    "replaced": ("past", "↻"),
-    "working": ("busy", "▶"),
-    "open": ("busy", "▶"),
-    "processing": ("busy", "▶"),
-    "sealing": ("busy", "▶"),
-    "processed": ("busy", "◷"),
-    "emitting": ("busy", "▶"),
-    "waiting": ("busy", "◷"),
-    "dry_run": ("past", "◇"),
-    "dry run": ("past", "◇"),
-    "held": ("warn", "⚑"),
-    "paused": ("warn", "‖"),
-    "parked": ("warn", "∅"),
-    "late": ("warn", "◔"),
-    "missing": ("warn", "?"),
-    "skipped": ("past", "∅"),
-    "rolled_back": ("past", "↶"),
-    "rolled back": ("past", "↶"),
-    "fenced": ("past", "⊘"),
-    "blocked": ("bad", "■"),
-    "failed": ("bad", "✕"),
-    "closed": ("bad", "✕"),
-    "given_up": ("bad", "✕"),
+_SIGNS = {
+    "✓": "up to date, complete, committed, satisfied, passed",
+    "↻": "replayed, replaced",
+    "▶": "working, open, processing, sealing, emitting",
+    "◷": "processed, waiting",
+    "◇": "dry run",
+    "⚑": "held",
+    "‖": "paused",
+    "∅": "parked, skipped",
+    "◔": "late",
+    "?": "missing",
+    "↶": "rolled back",
+    "⊘": "fenced",
+    "■": "blocked",
+    "✕": "failed, closed, given up",
 }
+#: word of a state -> its sign. The word is always shown: no colour alone tells it.
+_SIGN_OF = {word: sign for sign, words in _SIGNS.items() for word in words.split(", ")}
 
 
 def page_of(request: Request, dag_id: str) -> str:
@@ -92,8 +79,8 @@ def _environment() -> Environment:
         segment=lambda text: quote(str(text), safe=""),
         badge=_badge,
         prose=_prose,
-        sign=lambda word: SIGNS.get(_plain(word), ("past", "·"))[1],
-        tone=lambda word: SIGNS.get(_plain(word), ("past", "·"))[0],
+        sign=lambda word: _SIGN_OF.get(_plain(word), "·"),
+        tone=lambda word: tone_of(_plain(word)) or "past",
         percent=lambda value: f"{value:.3f}%",
         cell=format_cell,
         ranges=format_txids,
@@ -103,16 +90,14 @@ def _environment() -> Environment:
 
 
 def _plain(word: Any) -> str:
-    return str(getattr(word, "value", word)).lower()
+    return str(getattr(word, "value", word)).lower().replace("_", " ")
 
 
 def _badge(word: Any) -> Markup:
     plain = _plain(word)
-    tone, sign = SIGNS.get(plain, ("past", "·"))
-    text = plain.replace("_", " ")
     return Markup(
         '<span class="badge {}"><span class="sign" aria-hidden="true">{}</span>{}</span>'
-    ).format(tone, sign, text)
+    ).format(tone_of(plain) or "past", _SIGN_OF.get(plain, "·"), plain)
 
 
 def _prose(text: str) -> Markup:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta, timezone
 from typing import Any
 
+from reliability.core.texts import format_length
+
 #: a pause is cut if it is longer than this share of the time in which something happened
 LONG_PAUSE = 0.15
 #: percents of the width that a pause which is cut takes, and that all of them take at most
@@ -75,7 +77,7 @@ class Axis:
         self._pieces = _joined(spans)
         busy = sum(_seconds(end - begin) for begin, end in self._pieces)
         least = max(busy * LONG_PAUSE, 1.0)
-        self._pieces = _bridged(self._pieces, least)
+        self._pieces = _joined(self._pieces, least)
         busy = sum(_seconds(end - begin) for begin, end in self._pieces) or 1.0
         cuts = max(len(self._pieces) - 1, 0)
         self._cut = min(CUT, CUTS / (cuts or 1))
@@ -116,27 +118,17 @@ class Axis:
                     yield Tick(at, f"{datetime.fromtimestamp(second, timezone.utc):{form}}")
 
 
-def _joined(spans: Iterable[tuple[datetime, datetime]]) -> list[tuple[datetime, datetime]]:
-    found: list[tuple[datetime, datetime]] = []
-    for begin, end in sorted(spans):
-        if found and begin <= found[-1][1]:
-            found[-1] = (found[-1][0], max(found[-1][1], end))
-        else:
-            found.append((begin, end))
-    return found
-
-
-def _bridged(
-    pieces: Sequence[tuple[datetime, datetime]], least: float
+def _joined(
+    spans: Iterable[tuple[datetime, datetime]], pause: float = 0.0
 ) -> list[tuple[datetime, datetime]]:
-    """Join pieces unless the pause between them is long."""
-    found: list[tuple[datetime, datetime]] = []
-    for begin, end in pieces:
-        if found and _seconds(begin - found[-1][1]) <= least:
-            found[-1] = (found[-1][0], end)
+    """Join what overlaps, or follows after a pause of so many seconds at most."""
+    joined: list[tuple[datetime, datetime]] = []
+    for begin, end in sorted(spans):
+        if joined and _seconds(begin - joined[-1][1]) <= pause:
+            joined[-1] = (joined[-1][0], max(joined[-1][1], end))
         else:
-            found.append((begin, end))
-    return found
+            joined.append((begin, end))
+    return joined
 
 
 def _seconds(length: timedelta) -> float:
@@ -210,27 +202,5 @@ def _marks(axis: Axis, row: Mapping[str, Any]) -> Iterator[Mark]:
     if row["status"] in _ENDS:
         kind, sign = _ENDS[row["status"]]
         code = f", {row['reason_code']}" if row["reason_code"] else ""
-        said = row["status"].lower().replace("_", " ")
-        yield Mark(kind=kind, at=axis.at(_end(row)), sign=sign, title=f"{name} {said}{code}")
-
-
-def format_length(seconds: float) -> str:
-    """Format a length of time for people.
-
-    >>> [format_length(s) for s in (0.0042, 0.42, 12.3, 75, 3700, 200000)]
-    ['4 ms', '420 ms', '12.3 s', '1 min 15 s', '1 h 1 min', '2 d 7 h']
-    """
-    if seconds < 1:
-        return f"{seconds * 1000:.0f} ms"
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    for unit, name, lower, lower_name in (
-        (86400, "d", 3600, "h"),
-        (3600, "h", 60, "min"),
-        (60, "min", 1, "s"),
-    ):
-        if whole >= unit:
-            more = whole % unit // lower
-            return f"{whole // unit} {name}" + (f" {more} {lower_name}" if more else "")
-    return f"{whole} s"
+        status = row["status"].lower().replace("_", " ")
+        yield Mark(kind=kind, at=axis.at(_end(row)), sign=sign, title=f"{name} {status}{code}")

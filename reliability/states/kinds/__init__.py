@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from reliability.core.state import StateKind
+from reliability.core.state import State, StateKind
 from reliability.states.kinds.append import StoredRows
 from reliability.states.kinds.contribution import StoredContributions
 from reliability.states.kinds.opaque import StoredOpaque
 from reliability.states.kinds.stored import StoredState
 from reliability.states.kinds.transactional import StoredTransactional
 from reliability.states.kinds.view import ViewedRows
-from reliability.states.tables import StateTables
 
 _KINDS: dict[StateKind, type[StoredState]] = {
     StateKind.CONTRIBUTION: StoredContributions,
@@ -18,13 +17,11 @@ _KINDS: dict[StateKind, type[StoredState]] = {
 }
 
 
+def stored_state(topology: str, state: State) -> StoredState:
+    """Return the tables of a state, and how its kind changes them; appended rows have two kinds."""
+    if state.is_append:
+        return (ViewedRows if state.as_view else StoredRows)(topology, state)
+    return _KINDS[state.kind](topology, state)
+
+
 __all__ = ["StoredState", "stored_state"]
-
-
-def stored_state(tables: StateTables) -> StoredState:
-    """Return the implementation for the kind of a state; append has its own."""
-    if tables.as_view:
-        return ViewedRows(tables)
-    if tables.state.is_append:
-        return StoredRows(tables)
-    return _KINDS[tables.state.kind](tables)

@@ -1,143 +1,236 @@
-"""A ContributionState, the default: each txid's contribution is kept and can be replaced."""
+"""A ContributionState, the default: each txid's contribution is kept and can be replaced.
+
+A replay replaces the old contribution by the new one for the keys whose values differ (H1, H3). If
+every column has an inverse, it is applied; otherwise the rows are recomputed from the kept
+contributions, as they are after a rollback. The old value is the *stored* one, never what today's
+code would compute.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from psycopg2.sql import SQL, Composed
+from psycopg2.sql import SQL, Composable, Composed, Identifier
 
+from reliability.core.column import ROW_COUNT, Column
 from reliability.core.difference import ByHand
-from reliability.core.plan import ChangeKey
-from reliability.states.compose import names
-from reliability.states.fold_history import kept
-from reliability.states.headers import check_headers
-from reliability.states.kinds.compare_rows import MOST_EXAMPLES
-from reliability.states.kinds.first_commit import add_to_rows
-from reliability.states.kinds.stored import StoredState
-from reliability.states.kinds.swap import (
-    CHANGED,
-    Pattern,
-    analyze_changed_keys,
-    collect,
-    collect_changed_keys,
-    contributions_of_changed,
-    from_contributions,
-    is_invertible,
-    patterns_of_changed,
-    replace_rows,
-    rows_of_changed,
-    select_changed_keys,
-    swap,
+from reliability.states.compose import (
+    aliased,
+    assigned,
+    fill,
+    fold_by_key,
+    of_both,
+    qualified,
+    same_key,
+    same_key_as_record,
 )
-from reliability.states.tables import StateTables
-from reliability.states.verify_table import count_rows, differing_keys, differing_rows, examples
+from reliability.states.headers import check_headers
+from reliability.states.kept_contributions import (
+    COLLECTED,
+    Pattern,
+    collect,
+    contributions_to_collected,
+    kept,
+)
+from reliability.states.kinds.keyed import KeyedState
+from reliability.states.kinds.stored import MOST_EXAMPLES, Change, Effect, Sealed
+from reliability.states.verify_table import differing_keys, differing_rows, examples
 
 if TYPE_CHECKING:
-    from reliability.ledger.connection import DatabaseTransaction, Row
+    from reliability.ledger.connection import Row
+
+_SWAPPED = Identifier("pg_temp", "swapped")
 
 
-class StoredContributions(StoredState):
+class StoredContributions(KeyedState):
     """Keeps the staged rows as the contribution; replaces it by inverse, or recomputes rows."""
 
-    def add(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
-        """Add the contribution to the rows; the staged rows stay."""
-        add_to_rows(tx, self.tables, key)
+    keeps_contributions = True
 
-    def replace(
-        self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int
-    ) -> ByHand | None:
+    def create_target(self) -> Composed:
+        # a replay reads the other txids of a key there
+        return super().create_target() + self.sql("; CREATE INDEX ON {contribution} ({key})")
+
+    @property
+    def is_invertible(self) -> bool:
+        """Return whether a replay computes new − old, and so carries a hand-made change along."""
+        return all(column.is_exact_sum for column in self.columns)
+
+    def replace(self, change: Change, header: Row, sealed: Sealed) -> Effect:
         """Rewrite the rows whose part of the contribution differs."""
-        tables = self.tables
-        replaced = {"txid": key.txid, "attempt_id": key.replaced_attempt}
-        found = tx.one(tables.staged_accounts(), **replaced)["rows"]
-        self.check_taken_out(tables.contribution_table, key, header, found)
-        tx.run(collect_changed_keys(tables), **key)
-        patterns = self._look_at_changed(tx)
+        key = change.key
+        present = change.one(self.staged_accounts(), attempt_id=key.replaced_attempt)["rows"]
+        self.check_taken_out(self.contribution_table, key, header, present)
+        patterns = self._collect(change, self._keys_that_differ())
         by_hand = None
-        if not is_invertible(tables):
-            by_hand = self._overwrite_by_hand(tx, key, patterns, collect_changed_keys(tables))
-        tx.one("move_contribution", **key, **self.header(sealed))
-        self.remember(tx, key, select_changed_keys(tables))
-        for statement in swap(tables, patterns):
-            tx.run(statement, **key)
-        return by_hand
+        if not self.is_invertible:
+            by_hand = self._overwrite_by_hand(change, patterns, self._keys_that_differ())
+        change.one("move_contribution", **self.header(sealed.rows))
+        self._remember_collected(change)
+        if self.is_invertible:
+            self._write_rows(change, self._by_inverse())
+        else:
+            self._recompute(change, patterns)
+        return Effect(by_hand)
 
-    def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> ByHand | None:
+    def take_out_later(self, change: Change) -> Effect:
         """Recompute the rows that later txids have touched from the remaining contributions."""
-        tables = self.tables
         # A key whose contribution rows are missing would silently keep its present value.
-        check_headers(tx, tables, after=key.txid)
-        tx.run(later_keys(tables), **key)
-        patterns = self._look_at_changed(tx)
-        by_hand = self._overwrite_by_hand(tx, key, patterns, later_keys(tables))
-        self.remember(tx, key, select_changed_keys(tables))
-        tx.run("drop_later_contributions", **key)
-        for statement in recompute(tables, patterns):
-            tx.run(statement, **key)
-        return by_hand
+        check_headers(change.tx, self, after=change.key.txid)
+        later = self.sql(
+            "SELECT DISTINCT {key} FROM ({kept}) AS kept WHERE _txid > %(txid)s", kept=kept(self)
+        )
+        patterns = self._collect(change, later)
+        by_hand = self._overwrite_by_hand(change, patterns, later)
+        self._remember_collected(change)
+        change.run("drop_later_contributions")
+        self._recompute(change, patterns)
+        return Effect(by_hand)
 
-    def rewrite_differing(self, tx: DatabaseTransaction, key: ChangeKey) -> bool:
+    def rewrite_differing(self, change: Change) -> bool:
         """Recompute all rows that differ from their contributions."""
-        tables = self.tables
-        tx.run(collect(tables, differing_keys(tables)))
-        patterns = self._look_at_changed(tx)
-        self.remember(tx, key, select_changed_keys(tables))
-        is_wrong = bool(tx.one(count_rows(tables, CHANGED))["rows"])
-        for statement in recompute(tables, patterns):
-            tx.run(statement, **key)
+        patterns = self._collect(change, differing_keys(self))
+        self._remember_collected(change)
+        is_any = SQL("SELECT EXISTS (SELECT FROM {}) AS is_any").format(COLLECTED)
+        is_wrong = bool(change.one(is_any)["is_any"])
+        self._recompute(change, patterns)
         return is_wrong
 
     def _overwrite_by_hand(
-        self,
-        tx: DatabaseTransaction,
-        key: ChangeKey,
-        patterns: Sequence[Pattern],
-        collect_again: Composed,
+        self, change: Change, patterns: Sequence[Pattern], keys: Composed
     ) -> ByHand | None:
         """Recompute the collected rows if any of them differs from its contributions (H8).
 
         Otherwise a change that recomputes rows would repair them silently, and count that as its
         own effect.
+
+        :param keys: the query that collects the keys
         """
-        tables = self.tables
-        contributions = contributions_of_changed(tables, patterns)
-        statement = differing_rows(tables, contributions, rows_of_changed(tables))
-        rows = tx.all(statement, most=MOST_EXAMPLES, **key)
-        found = ByHand(
+        present = self.sql(
+            "SELECT target.* FROM {collected} AS collected JOIN {target} AS target ON {same_key}",
+            collected=COLLECTED,
+            same_key=same_key(self.key, "collected", "target"),
+        )
+        contributions = contributions_to_collected(self, patterns)
+        statement = differing_rows(self, contributions, present)
+        rows = change.tx.all(statement, most=MOST_EXAMPLES, **change.key)
+        by_hand = ByHand(
             missing=rows[0]["missing"],
             surplus=rows[0]["surplus"],
             different=rows[0]["different"],
-            examples=tuple(one.describe() for one in examples(tables, rows)),
+            examples=tuple(row.describe() for row in examples(self, rows)),
         )
-        if not found.examples:
+        if not by_hand.examples:
             return None
-        for statement in recompute(tables, patterns):
-            tx.run(statement, **key)
-        tx.run(collect_again, **key)
-        tx.run(analyze_changed_keys())
-        return found
+        self._recompute(change, patterns)
+        self._collect(change, keys)
+        return by_hand
 
-    def differing_rows(self) -> Composed:
-        """Compare each row with its contributions."""
-        return differing_rows(self.tables)
+    # --- the keys that a change reaches ----------------------------------------------------------
 
-    def _look_at_changed(self, tx: DatabaseTransaction) -> Sequence[Pattern]:
-        """Give the planner the number of keys; return which of their columns are NULL."""
-        tx.run(analyze_changed_keys())
-        found = tx.all(patterns_of_changed(self.tables))
-        return found or [dict.fromkeys(self.tables.key, False)]
+    def _collect(self, change: Change, keys: Composed) -> list[Pattern]:
+        return collect(change.tx, self, keys, **change.key)
+
+    def _remember_collected(self, change: Change) -> None:
+        keys = self.sql("SELECT {key} FROM {collected}", collected=COLLECTED)
+        self.remember(change, keys)
+
+    def _keys_that_differ(self) -> Composed:
+        """Read the keys whose values differ between the replaced attempt and the new one."""
+        columns: dict[str, Composable] = {
+            name: SQL("coalesce(new.{0}, old.{0})").format(Identifier(name)) for name in self.key
+        }
+        if self.is_invertible:
+            columns |= of_both(self.value_names(), "old", "new")
+        return SQL(
+            "SELECT {columns} FROM ({old}) AS old FULL JOIN ({new}) AS new ON {same_key}"
+            " WHERE ({old_values}) IS DISTINCT FROM ({new_values})"
+        ).format(
+            columns=aliased(columns),
+            old=self.folded_attempt("replaced_attempt"),
+            new=self.folded_attempt(),
+            same_key=same_key_as_record(self.key, "old", "new"),
+            old_values=qualified("old", self.value_names()),
+            new_values=qualified("new", self.value_names()),
+        )
+
+    # --- their new rows --------------------------------------------------------------------------
+
+    def _by_inverse(self) -> Composed:
+        """Compute the rows from the present ones, and the differences of their contributions.
+
+        A row's txid, the greatest that it contains, falls when that one leaves (C3).
+        """
+        return self.sql(
+            "SELECT {collected_key}, {values},"
+            " CASE WHEN coalesce({added}, 0) > 0 THEN greatest(target._txid, %(txid)s)"
+            " WHEN target._txid > %(txid)s THEN target._txid"
+            " ELSE (SELECT max(kept._txid) FROM ({kept}) AS kept WHERE {same_key_kept}) END"
+            " AS _txid"
+            " FROM {collected} AS collected LEFT JOIN {target} AS target ON {same_key}",
+            collected_key=qualified("collected", self.key),
+            values=aliased({column.name: _inverse(column) for column in self.columns}),
+            added=Identifier("collected", f"new {ROW_COUNT.name}"),
+            kept=kept(self),
+            same_key_kept=same_key(self.key, "collected", "kept"),
+            collected=COLLECTED,
+            same_key=same_key(self.key, "collected", "target"),
+        )
+
+    def _recompute(self, change: Change, patterns: Iterable[Pattern]) -> None:
+        """Recompute the rows of the collected keys from their kept contributions."""
+        source = SQL(
+            "{collected} AS collected"
+            " LEFT JOIN ({kept}) AS kept ON kept._number = collected._number"
+        ).format(collected=COLLECTED, kept=contributions_to_collected(self, patterns))
+        new_rows = fold_by_key(
+            self.columns,
+            qualified("collected", self.key),
+            source,
+            staged="kept",
+            also="max({staged._txid})",
+        )
+        self._write_rows(change, new_rows)
+
+    def _write_rows(self, change: Change, new_rows: Composed) -> None:
+        """Write the complete new rows of the collected keys, and forget these.
+
+        Keys without rows are deleted.
+
+        :param new_rows: the query that computes the rows
+        """
+        for statement in (
+            "CREATE TEMPORARY TABLE {swapped} ON COMMIT DROP AS {new_rows}",
+            "DELETE FROM {target} AS target USING {swapped} AS swapped"
+            " WHERE {same_key} AND coalesce(swapped._rows, 0) = 0",
+            "INSERT INTO {target} ({written}, _txid)"
+            " SELECT {written}, _txid FROM {swapped} WHERE _rows > 0 ORDER BY {key}"
+            " ON CONFLICT ({key}) DO UPDATE SET {values}, _txid = excluded._txid",
+            "DROP TABLE {swapped}, {collected}",
+        ):
+            change.run(
+                self.sql(
+                    statement,
+                    swapped=_SWAPPED,
+                    collected=COLLECTED,
+                    new_rows=new_rows,
+                    same_key=same_key(self.key, "target", "swapped"),
+                    values=assigned(
+                        {name: Identifier("excluded", name) for name in self.value_names()}
+                    ),
+                )
+            )
 
 
-def later_keys(tables: StateTables) -> Composed:
-    """Collect the keys that later txids have touched; call it before their headers are deleted."""
-    return SQL(
-        "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS"
-        " SELECT row_number() OVER () AS _number, later.* FROM"
-        " (SELECT DISTINCT {} FROM ({}) AS kept WHERE _txid > %(txid)s) AS later"
-    ).format(CHANGED, names(tables.key), kept(tables))
+def _inverse(column: Column) -> Composed:
+    def or_zero(term: Composable) -> Composed:
+        return SQL("coalesce({}, 0)").format(term)
 
-
-def recompute(tables: StateTables, patterns: Sequence[Pattern]) -> list[Composed]:
-    """Recompute the collected keys from the remaining contributions, and write them."""
-    return replace_rows(tables, from_contributions(tables, patterns))
+    assert column.swap is not None
+    return fill(
+        column.swap,
+        target=lambda name: or_zero(Identifier("target", name)),
+        old=lambda name: or_zero(Identifier("collected", f"old {name}")),
+        new=lambda name: or_zero(Identifier("collected", f"new {name}")),
+    )

@@ -1,4 +1,4 @@
-"""What all kinds of state share: the steps of a commit, a replay and a rollback.
+"""What all kinds of state share: the steps of a commit, a replay, a rollback and a repair.
 
 A first commit adds the attempt's contribution. A replay replaces an older contribution if the
 state keeps enough to take it out. A rollback takes out the contributions of all later txids. Sealed
@@ -7,28 +7,68 @@ rows and rows to take out are counted first: missing rows never count as zero (H
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from psycopg2.sql import Composable, Composed
+from psycopg2.sql import SQL, Composable, Composed, Identifier
 
 from reliability.core.difference import ByHand, Difference
 from reliability.core.errors import LedgerCorruption, RepairNotPossible, ReplayNotPossible
-from reliability.core.plan import ChangeKey
+from reliability.core.plan import PlannedChange
 from reliability.core.state import replay_refusal
 from reliability.states.headers import compacted_through, format_header, wrong_headers
-from reliability.states.kinds import compare_rows
 from reliability.states.tables import StateTables
 
 if TYPE_CHECKING:
     from reliability.ledger.connection import DatabaseTransaction, Row
 
-DifferenceObserver = Callable[["DatabaseTransaction", "StoredState", ChangeKey], object]
-"""Called while the rows before and after the change both exist, so it can read how they differ."""
+DifferenceObserver = Callable[["DatabaseTransaction", PlannedChange, Composed], object]
+"""Called with a query for the rows that differ, while those before and after both exist."""
+REACHED = Identifier("pg_temp", "reached")
+MOST_EXAMPLES = 100  # rows that were changed by hand and are recorded in the ledger
 
 
-class StoredState(ABC):
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One change of one state, in a transaction: its statements get the key as parameters."""
+
+    tx: DatabaseTransaction
+    key: PlannedChange
+
+    def queue(self, statement: str | Composable) -> None:
+        self.tx.queue(statement, **self.key)
+
+    def run(self, statement: str | Composable) -> int:
+        return self.tx.run(statement, **self.key)
+
+    def one(self, statement: str | Composable, **more: Any) -> Row:
+        return self.tx.one(statement, **{**self.key, **more})
+
+
+class Sealed(NamedTuple):
+    """What was sealed for the attempt, and is there.
+
+    :param own: the tables with that of the attempt, if it has one that was not counted
+    """
+
+    rows: int
+    own: StateTables
+
+
+class Effect(NamedTuple):
+    """What a kind has to say of its change, beside the rows that it wrote.
+
+    :param by_hand: the rows that it has found changed by hand and has overwritten
+    :param has_new_rows: False if no row that counts is of the attempt, or none differs
+    """
+
+    by_hand: ByHand | None = None
+    has_new_rows: bool = True
+
+
+class StoredState(StateTables):
     """The tables of one state, and how a change of the topology changes them.
 
     :cvar presence: the `presence` in the header of a contribution that has rows
@@ -36,16 +76,9 @@ class StoredState(ABC):
 
     presence: ClassVar[str] = "present"
 
-    def __init__(self, tables: StateTables) -> None:
-        self.tables = tables
-
-    @property
-    def name(self) -> str:
-        return self.tables.state.name
-
     # --- the changes -----------------------------------------------------------------------------
 
-    def commit(self, tx: DatabaseTransaction, *keys: ChangeKey) -> None:
+    def commit(self, tx: DatabaseTransaction, *keys: PlannedChange) -> None:
         """Take the next commit numbers, and add the attempts' contributions in this order (C3).
 
         :raises LedgerCorruption: the state is not at the expected commit number or lacks rows; what
@@ -53,131 +86,118 @@ class StoredState(ABC):
         """
         self._advance(tx, keys[0], len(keys))
         for key in keys:
-            self.add(tx, key.of_state(self.name))
+            self.add(Change(tx, key.of_state(self.name)))
 
     def replay(
-        self, tx: DatabaseTransaction, key: ChangeKey, observer: DifferenceObserver | None = None
+        self,
+        tx: DatabaseTransaction,
+        key: PlannedChange,
+        observer: DifferenceObserver | None = None,
     ) -> Difference:
         """Take the next commit number, and replace a contribution.
 
         :raises LedgerCorruption: the state is not at the expected commit number or lacks rows
         :raises ReplayNotPossible: the state does not keep what the replay would replace (H5)
         """
-        key = key.of_state(self.name)
-        self._advance(tx, key)
-        sealed = self.sealed_rows(tx, key)
-        self._check_replayable(tx, key)
-        by_hand = self.replace(tx, key, tx.one("contribution", **key), sealed)
-        return self._compare(tx, key, observer, by_hand)
+        change = self._advance(tx, key)
+        sealed = self.sealed(change)
+        self._check_replayable(change)
+        effect = self.replace(change, change.one("contribution"), sealed)
+        return self._compare(change, observer, effect)
 
     def roll_back(
-        self, tx: DatabaseTransaction, key: ChangeKey, observer: DifferenceObserver | None = None
+        self,
+        tx: DatabaseTransaction,
+        key: PlannedChange,
+        observer: DifferenceObserver | None = None,
     ) -> Difference:
         """Take the next commit number, and take out the contributions after the key's txid (H4).
 
         The caller has checked that every state of the topology can be rolled back.
         """
-        key = key.of_state(self.name)
-        self._advance(tx, key)
-        by_hand = self.take_out_later(tx, key)
-        return self._compare(tx, key, observer, by_hand)
+        change = self._advance(tx, key)
+        return self._compare(change, observer, self.take_out_later(change))
 
     def repair(
-        self, tx: DatabaseTransaction, key: ChangeKey, observer: DifferenceObserver | None = None
+        self,
+        tx: DatabaseTransaction,
+        key: PlannedChange,
+        observer: DifferenceObserver | None = None,
     ) -> Difference | None:
         """Take the next commit number, and bring the rows back to their contributions (H9).
 
         :returns: None if no row differs, or if the state keeps no contributions to compare with
         :raises RepairNotPossible: it cannot be told what the contributions are
         """
-        key = key.of_state(self.name)
-        self._advance(tx, key)
+        change = self._advance(tx, key)
         if not self.has_headers:
             return None
-        for wrong in wrong_headers(tx, self.tables):
+        for wrong in wrong_headers(tx, self):
             raise self._not_repairable(format_header(wrong))
-        for row in tx.all("txids_without_header", **key):
+        for row in tx.all("txids_without_header", **change.key):
             txid, attempt_id = row["txid"], row["attempt_id"]
             raise self._not_repairable(f"attempt {txid}:{attempt_id} is not recorded")
-        if self.differing_rows() is None:
+        if not self.keeps_contributions:
             return None
-        is_wrong = self.rewrite_differing(tx, key)
-        found = self._compare(tx, key, observer if is_wrong else None)
-        return found if is_wrong else None
+        is_wrong = self.rewrite_differing(change)
+        difference = self._compare(change, observer if is_wrong else None, Effect())
+        return difference if is_wrong else None
 
     def _not_repairable(self, why: str) -> RepairNotPossible:
-        kept = "appended rows" if self.tables.state.is_append else "contributions"
+        kept = "contributions" if self.keeps_contributions else "appended rows"
         return RepairNotPossible(
             f"state {self.name}: {why}, so the {kept} themselves are wrong",
             remedy="restore the missing rows from a backup, or delete the surplus ones: "
             "`reliability verify` compares their numbers.",
         )
 
-    def drop_commit_number(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
+    def drop_commit_number(self, tx: DatabaseTransaction, key: PlannedChange) -> None:
         """Take the next commit number for a rollback of changes that this database lacks (C6)."""
         self._advance(tx, key)
 
-    def _advance(self, tx: DatabaseTransaction, key: ChangeKey, changes: int = 1) -> None:
-        tx.queue("advance_state", changes=changes, **key.of_state(self.name))
+    def _advance(self, tx: DatabaseTransaction, key: PlannedChange, changes: int = 1) -> Change:
+        change = Change(tx, key.of_state(self.name))
+        tx.queue("advance_state", changes=changes, **change.key)
+        return change
 
     # --- what a kind does ------------------------------------------------------------------------
 
     @abstractmethod
-    def add(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
+    def add(self, change: Change) -> None:
         """Add the attempt's contribution and record its header, as far as it is what was sealed."""
 
     @abstractmethod
-    def replace(
-        self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int
-    ) -> ByHand | None:
-        """Replace the contribution that `header` describes; save the rows that this can change.
-
-        :returns: the rows that it has found changed by hand and has overwritten
-        """
+    def replace(self, change: Change, header: Row, sealed: Sealed) -> Effect:
+        """Replace the contribution that `header` describes; save the rows that this can change."""
 
     @abstractmethod
-    def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> ByHand | None:
-        """Take out the contributions after the key's txid; save the rows that this can change.
+    def take_out_later(self, change: Change) -> Effect:
+        """Take out the contributions after the key's txid; save the rows that this can change."""
 
-        :returns: as `replace`
-        """
-
-    def rewrite_differing(self, tx: DatabaseTransaction, key: ChangeKey) -> bool:
+    def rewrite_differing(self, change: Change) -> bool:
         """Save the rows that differ from their contributions, and correct them; say if any did.
 
-        Called only if `differing_rows` returns a query.
+        Called only if contributions are kept.
         """
         raise NotImplementedError
 
-    # --- what a change does to the rows ----------------------------------------------------------
-
-    def changed_rows(self) -> Composed:
+    @abstractmethod
+    def changed_rows(self, effect: Effect) -> Composed:
         """Read the rows that differ: change, the key, and each value before and after."""
-        return compare_rows.rows(self.tables)
 
-    def count_changed_rows(self) -> Composed:
+    @abstractmethod
+    def count_changed_rows(self, effect: Effect) -> Composed:
         """Count rows_added, rows_changed and rows_removed, and by how much each sum moved."""
-        return compare_rows.count(self.tables)
-
-    def remember(self, tx: DatabaseTransaction, key: ChangeKey, rows: Composable) -> None:
-        """Save the rows as they are before the change.
-
-        :param rows: a query for the keys that the change can reach
-        """
-        tx.run(compare_rows.remember(self.tables, rows), **key)
 
     def _compare(
-        self,
-        tx: DatabaseTransaction,
-        key: ChangeKey,
-        observer: DifferenceObserver | None,
-        by_hand: ByHand | None = None,
+        self, change: Change, observer: DifferenceObserver | None, effect: Effect
     ) -> Difference:
-        row = tx.one(self.count_changed_rows(), **key)
+        row = change.one(self.count_changed_rows(effect))
         if observer is not None:
-            observer(tx, self, key)
-        tx.run(compare_rows.forget())
-        return Difference.from_json({"state": self.name, **row, "by_hand": by_hand})
+            observer(change.tx, change.key, self.changed_rows(effect))
+        # the next state of the same change saves its own
+        change.run(SQL("DROP TABLE {}").format(REACHED))
+        return Difference.from_json({"state": self.name, **row, "by_hand": effect.by_hand})
 
     # --- checks ----------------------------------------------------------------------------------
 
@@ -185,42 +205,35 @@ class StoredState(ABC):
         """Return the part of a contribution's header that describes its rows."""
         return {"presence": self.presence if rows else "empty", "rows": rows}
 
-    def check_taken_out(self, table: str, key: ChangeKey, header: Row, found: int) -> None:
+    def check_taken_out(self, table: str, key: PlannedChange, header: Row, taken_out: int) -> None:
         """Raise unless the rows taken out match the header: missing rows are not zero (H2)."""
-        if header["attempt_id"] != key.replaced_attempt or header["rows"] != found:
+        if header["attempt_id"] != key.replaced_attempt or header["rows"] != taken_out:
             raise LedgerCorruption(
                 f"{table}: attempt {key.txid}:{header['attempt_id']} is recorded with "
-                f"{header['rows']} rows, but {found} rows of attempt "
+                f"{header['rows']} rows, but {taken_out} rows of attempt "
                 f"{key.txid}:{key.replaced_attempt} exist"
             )
 
-    def sealed_rows(self, tx: DatabaseTransaction, key: ChangeKey) -> int:
-        """Return how many rows were sealed for the attempt; raise unless they are there."""
-        sealed: int = tx.one("staged_rows", **key)["staged_rows"]
-        self.check_sealed(tx, key, sealed)
-        return sealed
+    def sealed(self, change: Change) -> Sealed:
+        """Return what was sealed for the attempt; raise unless it is there.
 
-    def check_sealed(self, tx: DatabaseTransaction, key: ChangeKey, sealed: int) -> None:
-        """Raise unless the sealed rows are there: missing ones are no empty contribution (H2)."""
-        found = tx.one(self.tables.staged_accounts(), **key)["rows"]
-        if sealed != found:
+        Missing rows are no empty contribution (H2).
+        """
+        rows = change.one("staged_rows")["staged_rows"]
+        present = change.one(self.staged_accounts())["rows"]
+        if rows != present:
             raise LedgerCorruption(
-                f"{self.tables.contribution_table}: {sealed} rows were sealed for attempt "
-                f"{key.txid}:{key.attempt_id}, but {found} exist"
+                f"{self.contribution_table}: {rows} rows were sealed for attempt "
+                f"{change.key.txid}:{change.key.attempt_id}, but {present} exist"
             )
+        return Sealed(rows, self)
 
-    def _check_replayable(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
-        last = tx.one("last_contribution", **key)["txid"] or 0
-        through = compacted_through(tx, key.topology)
-        refusal = replay_refusal([self.tables.state], key.txid, last + 1, through)
+    def _check_replayable(self, change: Change) -> None:
+        last = change.one("last_contribution")["txid"] or 0
+        through = compacted_through(change.tx, self.topology)
+        refusal = replay_refusal([self.state], change.key.txid, last + 1, through)
         if refusal is not None:
-            raise ReplayNotPossible(f"txid {key.txid}: {refusal}")
-
-    # --- verification ----------------------------------------------------------------------------
-
-    def differing_rows(self) -> Composed | None:
-        """Return a query that compares table and contributions; None if the kind keeps none."""
-        return None
+            raise ReplayNotPossible(refusal, topology=change.key.topology, txid=change.key.txid)
 
     @property
     def has_headers(self) -> bool:
@@ -228,5 +241,5 @@ class StoredState(ABC):
         return self.presence == "present"
 
     def missing_by_header(self, wrong: Sequence[Mapping[str, Any]]) -> tuple[int, int] | None:
-        """Return the missing and surplus rows by headers; None if `differing_rows` counts them."""
+        """Return the missing and surplus rows by headers; None if rows are compared."""
         return None

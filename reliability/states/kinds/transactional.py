@@ -5,29 +5,28 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from reliability.core.errors import LedgerCorruption
-from reliability.core.plan import ChangeKey
-from reliability.states.kinds.first_commit import add_to_rows
-from reliability.states.kinds.stored import StoredState
+from reliability.states.kinds.keyed import KeyedState
+from reliability.states.kinds.stored import Change, Effect, Sealed
 
 if TYPE_CHECKING:
-    from reliability.ledger.connection import DatabaseTransaction, Row
+    from reliability.ledger.connection import Row
 
 
-class StoredTransactional(StoredState):
+class StoredTransactional(KeyedState):
     """Adds to the rows and does not keep the contribution."""
 
     presence = "compacted"  # as the ledger calls rows that are not kept one by one
 
-    def add(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
+    def add(self, change: Change) -> None:
         """Add the contribution and delete the staged rows; the header counts keys."""
-        add_to_rows(tx, self.tables, key)
-        tx.queue(self.tables.clean(), **key)
-        tx.queue("drop_attempt_table", **key)
+        super().add(change)
+        change.queue(self.clean())
+        change.queue("drop_attempt_table")
 
-    def replace(self, tx: DatabaseTransaction, key: ChangeKey, header: Row, sealed: int) -> None:
+    def replace(self, change: Change, header: Row, sealed: Sealed) -> Effect:
         """Raise: a replay should have been refused before (H5)."""
-        raise LedgerCorruption(f"{self.tables.target_name} keeps nothing that could be replaced")
+        raise LedgerCorruption(f"{self.target_name} keeps nothing that could be replaced")
 
-    def take_out_later(self, tx: DatabaseTransaction, key: ChangeKey) -> None:
+    def take_out_later(self, change: Change) -> Effect:
         """Raise: a rollback should have been refused before (H5)."""
-        raise LedgerCorruption(f"{self.tables.target_name} keeps nothing that could be taken out")
+        raise LedgerCorruption(f"{self.target_name} keeps nothing that could be taken out")

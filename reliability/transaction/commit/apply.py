@@ -6,31 +6,106 @@ statements. Only the coordinator's ledger decides which plan counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from reliability.core.attempt import TransactionAttempt
 from reliability.core.audits import AuditOutcome
 from reliability.core.difference import Difference
-from reliability.core.errors import RollbackNotPossible
-from reliability.core.plan import (
-    ChangeKey,
-    Plan,
-    PlannedCommit,
-    PlannedRepair,
-    PlannedRollback,
-    is_group_of_first_commits,
+from reliability.core.errors import (
+    AuditFailed,
+    LedgerCorruption,
+    ReliabilityError,
+    RepairNotPossible,
+    ReplayNotPossible,
+    RightMissing,
+    RollbackNotPossible,
+    TextNotStorable,
+    UnexpectedAnswer,
 )
+from reliability.core.plan import ChangeKind, Plan, PlannedChange, is_group_of_first_commits
 from reliability.core.rollback_check import rollback_refusal
 from reliability.core.texts import as_json
-from reliability.ledger.connection import DatabaseTransaction, Row
-from reliability.states.kinds import StoredState, stored_state
-from reliability.transaction.commit.audit_tables import audit_tables
+from reliability.ledger.connection import DatabaseTransaction
+from reliability.states.kinds import StoredState
+from reliability.transaction.process.audit import audit_tables
 from reliability.transaction.process.opaque_batch import freeze_batch
 from reliability.transaction.topology.declare import tables_of
 
 if TYPE_CHECKING:
     from reliability.states.kinds.stored import DifferenceObserver
+
+# Errors that the data of an attempt or its tables cause, not an outage or a lock.
+REFUSALS = (
+    AuditFailed,
+    UnexpectedAnswer,
+    RightMissing,
+    TextNotStorable,
+    LedgerCorruption,
+    ReplayNotPossible,
+    RollbackNotPossible,
+    RepairNotPossible,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Committed:
+    """One commit; `replaced_attempt` is None for a first commit, which has no differences."""
+
+    attempt: TransactionAttempt
+    commit_number: int
+    replaced_attempt: int | None
+    differences: tuple[Difference, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class AppliedPlan:
+    """What one physical commit has changed; first commits have no differences.
+
+    Differences that a participant committed for a dead driver are not repeated here.
+
+    :param leaves_processed: whether an attempt may wait for its commit just after this one. One
+        that is processed later has its own task
+    """
+
+    plan: Plan
+    differences: tuple[Difference, ...] = ()
+    leaves_processed: bool = True
+
+    def committed(self) -> list[Committed]:
+        """Return the commits of the plan."""
+        return [
+            Committed(
+                attempt=change.attempt,
+                commit_number=change.commit_number,
+                replaced_attempt=change.replaced_attempt,
+                differences=self.differences,
+            )
+            for change in self.plan
+            if change.attempt is not None and change.commit_number is not None
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefusedPlan:
+    """A physical commit that Postgres refused, for example by a constraint of the user's.
+
+    :param audits: what the audits of the tables have found, if there is one database
+    """
+
+    plan: Plan
+    error: ReliabilityError
+    audits: Sequence[AuditOutcome] = ()
+
+
+Planner = Callable[[DatabaseTransaction], Plan]
+"""Plans a change under the topology's lock."""
+
+
+def plan_nothing(tx: DatabaseTransaction) -> Plan:
+    """Plan nothing, to repair only what a predecessor left."""
+    return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,156 +131,115 @@ def apply_plan(
     plan: Plan,
     observer: DifferenceObserver | None = None,
 ) -> Applied:
-    """Apply a plan: change every state of this database, move the pointers, audit the tables."""
-    done = [planned for planned in plan if isinstance(planned, PlannedCommit)]
-    found = tx.one(
-        "facts_to_apply",
-        topology=topology,
-        txids=[planned.txid for planned in done],
-        attempt_ids=[planned.attempt_id for planned in done],
-    )
-    differences = _change_states(tx, topology, plan, found, observer)
-    audits = audit_tables(tx, topology, found["audits"])
+    """Change every state of this database in the order of a plan, then audit the tables.
+
+    Consecutive first commits move the pointers together. An opaque batch freezes behind the commit
+    of the txid before it: such txids go one by one.
+    """
+    facts = tx.one("facts_to_apply", topology=topology, **_attempts(plan))
+    states = tables_of(topology, facts["definitions"])
+    differences: list[Difference] = []
+    if is_group_of_first_commits(plan) and not facts["is_any_unfrozen"]:
+        _commit(tx, states, plan)
+    else:
+        for change in plan:
+            differences += _change(tx, states, change, observer)
+    audits = audit_tables(tx, topology, facts["audits"])
     return Applied(differences, audits)
 
 
-def _change_states(
+def _attempts(plan: Plan) -> dict[str, list[int]]:
+    """Return the parameters that name the attempts of a plan."""
+    attempts = [change.attempt for change in plan if change.attempt is not None]
+    return {
+        "txids": [attempt.txid for attempt in attempts],
+        "attempt_ids": [attempt.attempt_id for attempt in attempts],
+    }
+
+
+def _change(
     tx: DatabaseTransaction,
-    topology: str,
-    plan: Plan,
-    found: Row,
+    states: Sequence[StoredState],
+    change: PlannedChange,
     observer: DifferenceObserver | None,
 ) -> list[Difference]:
-    """Make the changes of a plan in order."""
-    states = [stored_state(tables) for tables in tables_of(topology, found["definitions"])]
-    if is_group_of_first_commits(plan):
-        keys = [ChangeKey.of(topology, planned) for planned in plan]
-        _commit(tx, states, keys, is_any_unfrozen=found["is_any_unfrozen"])
-        return []
-    differences: list[Difference] = []
-    for planned in plan:
-        key = ChangeKey.of(topology, planned)
-        match planned:
-            case PlannedCommit():
-                differences += _replay(tx, states, key, observer)
-            case PlannedRollback():
-                differences += _roll_back(tx, states, key, observer)
-            case PlannedRepair():
-                differences += _repair(tx, states, key, observer)
+    match change.kind:
+        case ChangeKind.COMMIT:
+            freeze_batch(tx, change)
+            _commit(tx, states, (change,))
+            return []
+        case ChangeKind.REPLAY:
+            differences = [state.replay(tx, change, observer) for state in states]
+            tx.one("replace_attempt", **change)
+            _move_pointers(tx, (change,))
+        case ChangeKind.ROLLBACK:
+            differences = _roll_back(tx, states, change, observer)
+        case ChangeKind.REPAIR:
+            repaired = [state.repair(tx, change, observer) for state in states]
+            differences = [difference for difference in repaired if difference is not None]
+            tx.one("advance_topology", **change)
+            tx.one("log_change_of_rows", **change)
+    record_differences(tx, differences, change)
     return differences
 
 
-def _commit(
-    tx: DatabaseTransaction,
-    states: Sequence[StoredState],
-    keys: Sequence[ChangeKey],
-    *,
-    is_any_unfrozen: bool,
-) -> None:
-    """Add the contributions of consecutive txids to each state, and move the pointers to them.
-
-    An opaque batch freezes behind the commit of the txid before it: such txids go one by one.
-    """
-    if not is_any_unfrozen:
-        _commit_frozen(tx, states, keys)
-        return
-    for key in keys:
-        freeze_batch(tx, key)
-        _commit_frozen(tx, states, [key])
-
-
-def _commit_frozen(
-    tx: DatabaseTransaction, states: Sequence[StoredState], keys: Sequence[ChangeKey]
-) -> None:
+def _commit(tx: DatabaseTransaction, states: Sequence[StoredState], plan: Plan) -> None:
+    """Add the contributions of consecutive txids to each state, and move the pointers to them."""
     for state in states:
-        state.commit(tx, *keys)
-    _move_pointers(tx, keys)
+        state.commit(tx, *plan)
+    _move_pointers(tx, plan)
 
 
-def _replay(
-    tx: DatabaseTransaction,
-    states: Sequence[StoredState],
-    key: ChangeKey,
-    observer: DifferenceObserver | None,
-) -> list[Difference]:
-    differences = [state.replay(tx, key, observer) for state in states]
-    tx.one("replace_attempt", **key)
-    _move_pointers(tx, [key])
-    record_differences(tx, differences, key)
-    return differences
-
-
-def _move_pointers(tx: DatabaseTransaction, keys: Sequence[ChangeKey]) -> None:
-    tx.queue(
-        "move_pointers",
-        topology=keys[0].topology,
-        commit_number=keys[0].commit_number,
-        txids=[key.txid for key in keys],
-        attempt_ids=[key.attempt_id for key in keys],
-        nonces=[key.nonce for key in keys],
-        replaced_attempt=keys[0].replaced_attempt,
-    )
+def _move_pointers(tx: DatabaseTransaction, plan: Plan) -> None:
+    nonces = [change.nonce for change in plan]
+    tx.queue("move_pointers", nonces=nonces, **plan[0], **_attempts(plan))
 
 
 def _roll_back(
     tx: DatabaseTransaction,
     states: Sequence[StoredState],
-    key: ChangeKey,
+    change: PlannedChange,
     observer: DifferenceObserver | None,
 ) -> list[Difference]:
     differences: list[Difference] = []
-    if key.dropped:  # a database that lacks these changes skips their commit numbers
-        tx.run("drop_commit_numbers", **key)
-        tx.run("drop_commit_numbers_of_states", **key)
-    if key.dropped and tx.first("is_rolled_back", **key):
+    if change.dropped:  # a database that lacks these changes skips their commit numbers
+        tx.run("drop_commit_numbers", **change)
+    if change.dropped and tx.first("is_rolled_back", **change):
         for state in states:
-            state.drop_commit_number(tx, key)
+            state.drop_commit_number(tx, change)
     else:
-        _check_rollback(tx, states, key)
-        differences = [state.roll_back(tx, key, observer) for state in states]
-    tx.run("take_back_attempts", **key)
-    tx.run("take_back_transactions", **key)
-    tx.one("take_back_topology", **key)
-    tx.one("log_change_of_rows", kind="ROLLBACK", **key)
-    record_differences(tx, differences, key)
+        _check_rollback(tx, states, change)
+        differences = [state.roll_back(tx, change, observer) for state in states]
+    tx.run("take_back_attempts", **change)
+    tx.run("take_back_transactions", **change)
+    tx.one("take_back_topology", **change)
+    tx.one("log_change_of_rows", **change)
     return differences
 
 
-def _repair(
-    tx: DatabaseTransaction,
-    states: Sequence[StoredState],
-    key: ChangeKey,
-    observer: DifferenceObserver | None,
-) -> list[Difference]:
-    repaired = [state.repair(tx, key, observer) for state in states]
-    differences = [difference for difference in repaired if difference is not None]
-    tx.one("advance_topology", **key)
-    tx.one("log_change_of_rows", kind="REPAIR", **key)
-    record_differences(tx, differences, key)
-    return differences
-
-
-def _check_rollback(tx: DatabaseTransaction, states: Sequence[StoredState], key: ChangeKey) -> None:
-    rows = tx.all("history_of_states", **key)
+def _check_rollback(
+    tx: DatabaseTransaction, states: Sequence[StoredState], change: PlannedChange
+) -> None:
+    rows = tx.all("history_of_states", **change)
     refusal = rollback_refusal(
-        [state.tables.state for state in states],
-        key.txid,
+        [state.state for state in states],
+        change.txid,
         max((row["curr_txid"] for row in rows), default=1),
         {row["state"]: row["compacted_through"] for row in rows},
     )
     if refusal is not None:
-        raise RollbackNotPossible(f"{key.topology} to txid {key.txid}: {refusal}")
+        raise RollbackNotPossible(f"{change.topology} to txid {change.txid}: {refusal}")
 
 
 def record_differences(
-    tx: DatabaseTransaction, differences: Iterable[Difference], key: ChangeKey
+    tx: DatabaseTransaction, differences: Iterable[Difference], change: PlannedChange
 ) -> None:
-    """Record the differences; the key of a dry run has no commit number."""
+    """Record the differences that a change has made, or, of a dry run, would make."""
     for difference in differences:
         values = difference.to_json()
         by_hand = values["by_hand"]
         values["by_hand"] = None if by_hand is None else as_json(by_hand)
-        tx.one("record_difference", **{**key, **values, "moved": as_json(values["moved"])})
+        tx.one("record_difference", **{**change, **values, "moved": as_json(values["moved"])})
 
 
 def finish_requests(tx: DatabaseTransaction, topology: str, plan: Plan) -> None:
@@ -213,15 +247,8 @@ def finish_requests(tx: DatabaseTransaction, topology: str, plan: Plan) -> None:
 
     Source items that a refrozen batch no longer contains may be emitted again from here on.
     """
-    for planned in plan:
-        if isinstance(planned, PlannedRollback):
-            key = ChangeKey.of(topology, planned)
-            tx.run("close_later_requests", **key)
-            tx.run("hold_later_txids", **key)
-    if done := [planned for planned in plan if isinstance(planned, PlannedCommit)]:
-        tx.queue(
-            "finish_requests",
-            topology=topology,
-            txids=[planned.txid for planned in done],
-            attempt_ids=[planned.attempt_id for planned in done],
-        )
+    for change in plan:
+        if change.kind is ChangeKind.ROLLBACK:
+            tx.run("close_later_requests", **change)
+            tx.run("hold_later_txids", **change)
+    tx.queue("finish_requests", topology=topology, **_attempts(plan))

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 from reliability.core.audits import refuse_violations
@@ -30,29 +30,25 @@ from reliability.core.errors import (
     RollbackNotPossible,
 )
 from reliability.core.plan import Plan, dropped_by
-from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.locks import hold_topology, lock_topology
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.locks import holding, lock_topology
 from reliability.states.audit_sql import log_violations
-from reliability.transaction.commit.apply import apply_plan, finish_requests
-from reliability.transaction.commit.next_plan import (
+from reliability.transaction.commit.apply import (
     REFUSALS,
     AppliedPlan,
     Planner,
     RefusedPlan,
+    apply_plan,
+    finish_requests,
     plan_nothing,
 )
 from reliability.transaction.commit.participant import Participant, rolled_back
 from reliability.transaction.commit.saved_checkpoint import (
     SavedCheckpoint,
     checkpoint_of,
-    read_checkpoint,
     save_checkpoint,
 )
-from reliability.transaction.topology.databases import (
-    TopologyDatabases,
-    naming_database,
-    with_database_name,
-)
+from reliability.transaction.topology.databases import TopologyDatabases
 
 logger = logging.getLogger(__name__)
 # A driver that holds the lock without progress for this long hangs, or a pooler has given its
@@ -125,21 +121,20 @@ class Checkpoint:
 
     def begin_epoch(self, planner: Planner) -> bool:
         """Begin a new epoch; return False if there is nothing to repair or to commit."""
-        with self.connection.transaction() as tx:
-            locked = lock_topology(tx, self.topology, self.patience)
-            found = checkpoint_of(locked)
-            is_at_rest = found.state.is_at_rest
+        with self._holding() as (tx, locked):
+            before = checkpoint_of(locked)
+            is_at_rest = before.state.is_at_rest
             if is_at_rest and not planner(tx):
                 return False
-            saved = replace(found, epoch=found.epoch + 1)
-            save_checkpoint(tx, self.topology, found, saved)
+            saved = replace(before, epoch=before.epoch + 1)
+            save_checkpoint(tx, self.topology, before, saved)
         if not is_at_rest:
             logger.warning(
-                "repairing the checkpoint of %s, found at %s", self.topology, found.state
+                "repairing the checkpoint of %s, found at %s", self.topology, before.state
             )
         self.plan = saved.plan
-        if found.state.phase is Phase.COMMITTING:
-            self._decided_before = found.state.commit_number
+        if before.state.phase is Phase.COMMITTING:
+            self._decided_before = before.state.commit_number
         self._drive = Drive(
             state=saved.state,
             epoch=saved.epoch,
@@ -172,7 +167,7 @@ class Checkpoint:
             except CheckpointTakenOver:
                 raise
             except ReliabilityError as error:
-                failures[participant.name] = with_database_name(error, participant.name)
+                failures[participant.name] = error
                 if message.action is CheckpointAction.PREPARE:
                     break
             else:
@@ -200,8 +195,7 @@ class Checkpoint:
     def _begin(self, planner: Planner) -> bool:
         """Save PREPARING with the plan of what is due, before any participant is asked."""
         old = self._saved()
-        with self.connection.transaction() as tx:
-            hold_topology(tx, self.topology, self.patience)
+        with self._holding() as (tx, _):
             plan = planner(tx)
             if not plan:
                 return False
@@ -233,8 +227,7 @@ class Checkpoint:
         except ReliabilityError as error:
             what = f"{stuck.what}; and a rollback cannot replace it: {error.what}"
             raise CheckpointStuck(what) from error
-        with self.connection.transaction() as tx:
-            lock_topology(tx, self.topology, self.patience)
+        with self._holding() as (tx, _):
             save_checkpoint(tx, self.topology, old, replace(old, state=drive.state, plan=plan))
         logger.warning("%s; a rollback replaces it", stuck.what)
         self._drive, self.plan = drive, plan
@@ -242,38 +235,26 @@ class Checkpoint:
 
     def _vote_for_rollback(self, planner: Planner) -> tuple[Drive, Plan]:
         """Do steps 1 and 2; return the progress after the decision, and the rollback's plan."""
-        decided = self.drive.state
-        fence = Message(
-            action=CheckpointAction.ROLLBACK,
-            commit_number=decided.commit_number,
-            size=decided.size,
-            epoch=self.drive.epoch,
-        )
+        epoch = self.drive.epoch
+        fence = Message.of(CheckpointAction.ROLLBACK, self.drive.state, epoch)
         self._ask_all(fence, self.plan)
-        with self.connection.transaction() as tx:
-            hold_topology(tx, self.topology, self.patience)
+        with self._holding() as (tx, _):
             plan = planner(tx)
         drive = self.drive.replace_by_rollback(dropped_by(plan))
-        vote = Message(
-            action=CheckpointAction.PREPARE,
-            commit_number=drive.state.commit_number,
-            size=drive.state.size,
-            epoch=drive.epoch,
-            dropped=drive.state.dropped,
-        )
-        self._ask_all(vote, plan)
-        with naming_database(COORDINATOR):
-            self._try_plan(plan)
+        self._ask_all(Message.of(CheckpointAction.PREPARE, drive.state, epoch), plan)
+        self._try_plan(plan)
         return drive, plan
 
+    def _holding(self) -> AbstractContextManager[tuple[DatabaseTransaction, Row]]:
+        return holding(self.connection, self.topology, self.patience)
+
     def _participants(self) -> Iterator[Participant]:
-        for database in self.participants:
-            yield Participant(database.name, database.connection, self.topology)
+        for connection in self.participants:
+            yield Participant(connection, self.topology)
 
     def _ask_all(self, message: Message, plan: Plan) -> None:
         for participant in self._participants():
-            with naming_database(participant.name):
-                participant.handle(message, plan, self.patience)
+            participant.handle(message, plan, self.patience)
 
     def _vote_for_coordinator(self, message: Message) -> dict[str, ReliabilityError]:
         """Give the coordinator's own vote, and save the next state with it."""
@@ -281,18 +262,19 @@ class Checkpoint:
             if message.action is CheckpointAction.PREPARE:
                 self._try_plan(self.plan)
             elif message.action is CheckpointAction.COMMIT:
-                self._save_next(message)
+                with _naming_ledger():
+                    self._save_next(message)
                 return {}
         except CheckpointTakenOver:
             raise
         except ReliabilityError as error:
-            return {COORDINATOR: with_database_name(error, COORDINATOR)}
+            return {COORDINATOR: error}
         # An error here is not a vote: the next driver reads the ledger to see what was saved.
         self._save_next(message)
         return {}
 
     def _try_plan(self, plan: Plan) -> None:
-        with rolled_back(self.connection) as tx:
+        with _naming_ledger(), rolled_back(self.connection) as tx:
             lock_topology(tx, self.topology, self.patience)
             refuse_violations(apply_plan(tx, self.topology, plan).audits)
 
@@ -301,11 +283,8 @@ class Checkpoint:
         old = self._saved()
         new = replace(old, state=drive.state, plan=() if drive.state.is_at_rest else self.plan)
         if new != old:
-            with self.connection.transaction() as tx:
-                lock_topology(tx, self.topology, self.patience)
-                if (
-                    read_checkpoint(tx, self.topology) != new
-                ):  # if equal, only the answer was lost (G8)
+            with self._holding() as (tx, locked):
+                if checkpoint_of(locked) != new:  # if equal, only the answer was lost (G8)
                     if message.action is CheckpointAction.COMMIT:
                         applied = apply_plan(tx, self.topology, self.plan)
                         log_violations(
@@ -350,6 +329,16 @@ def _cause(failures: dict[str, ReliabilityError]) -> ReliabilityError:
 
 
 @contextmanager
+def _naming_ledger() -> Iterator[None]:
+    """Name the ledger's own database in errors too, beside which those of others are named."""
+    try:
+        yield
+    except ReliabilityError as error:
+        error.what = f"database of the ledger: {error.what}"
+        raise
+
+
+@contextmanager
 def driving(participants: TopologyDatabases, patience: int) -> Iterator[Checkpoint]:
     """Wait until no other driver has this topology's checkpoint, then drive it.
 
@@ -359,8 +348,7 @@ def driving(participants: TopologyDatabases, patience: int) -> Iterator[Checkpoi
     has_lock = _lock_driver(connection, topology, patience)
     try:
         if has_lock:  # waiting drivers measure the silence from here, not from the last driver
-            with connection.transaction() as tx:
-                tx.run("show_driver", topology=topology)
+            connection.run("show_driver", topology=topology)
         yield Checkpoint(participants, patience)
     finally:
         if has_lock:
@@ -369,13 +357,11 @@ def driving(participants: TopologyDatabases, patience: int) -> Iterator[Checkpoi
 
 def _lock_driver(connection: LedgerConnection, topology: str, patience: int) -> bool:
     try:
-        with connection.transaction() as tx:
-            tx.queue("set_lock_timeout", seconds=patience)
+        with connection.transaction(patience=patience) as tx:
             tx.run("lock_driver", topology=topology)
         return True
     except LedgerBusy:
-        with connection.transaction() as tx:
-            row = tx.one("is_silent", topology=topology, seconds=DRIVER_SILENCE_SECONDS)
+        row = connection.one("is_silent", topology=topology, seconds=DRIVER_SILENCE_SECONDS)
         if not row["is_silent"]:
             raise
         logger.warning("the driver of %s hangs: taking over and fencing it", topology)
@@ -384,7 +370,6 @@ def _lock_driver(connection: LedgerConnection, topology: str, patience: int) -> 
 
 def _unlock_driver(connection: LedgerConnection, topology: str) -> None:
     try:
-        with connection.transaction() as tx:
-            tx.run("unlock_driver", topology=topology)
+        connection.run("unlock_driver", topology=topology)
     except ReliabilityError as error:
         logger.warning("the driver's lock was not released; it ends with its session: %s", error)

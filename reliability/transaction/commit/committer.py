@@ -1,32 +1,134 @@
-"""Change the states of a topology: in one transaction, or through its checkpoint.
+"""Commit: the only serialised step. A change of the states is one Postgres transaction.
 
-A change, which is a group of first commits, a replay or a rollback, is planned under the topology's
-lock and applied. With one database this is one transaction. For several see checkpoint.py.
+1. Lock the topology in a statement of its own (C1).
+2. Plan what is next: the first commits from curr_txid on, or the oldest processed replay.
+3. Take the next commit number c in every state: a second apply of c finds no row (C3).
+4. Apply the contribution to every state; a replay replaces the old contribution.
+5. Move the pointers: attempt COMMITTED, transaction, curr_txid, commit log, checkpoint.
+6. Satisfy the requests for it, and COMMIT.
+
+A rollback and a repair are changes like any other. States in several databases need more than one
+transaction: see checkpoint.py.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from typing import Protocol
 
+from reliability.core.attempt import TransactionAttempt
 from reliability.core.audits import refuse_violations
-from reliability.core.plan import Plan
-from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.locks import PATIENCE_SECONDS, hold_topology
+from reliability.core.errors import CheckpointTakenOver
+from reliability.core.plan import Plan, next_plan
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.locks import PATIENCE_SECONDS, hold_topology, holding
+from reliability.ledger.read_rows import position_of
 from reliability.states.audit_sql import log_violations
 from reliability.states.kinds.stored import DifferenceObserver
-from reliability.transaction.commit.apply import Applied, apply_plan, finish_requests
-from reliability.transaction.commit.checkpoint_driver import driving
-from reliability.transaction.commit.next_plan import (
+from reliability.transaction.commit.apply import (
     REFUSALS,
+    Applied,
     AppliedPlan,
+    Committed,
     Planner,
     RefusedPlan,
+    apply_plan,
+    finish_requests,
     plan_nothing,
 )
+from reliability.transaction.commit.checkpoint_driver import driving
+from reliability.transaction.commit.saved_checkpoint import checkpoint_of
+from reliability.transaction.process.audit import record_outcome
 from reliability.transaction.topology.databases import TopologyDatabases
+
+logger = logging.getLogger(__name__)
+PASSING_PATIENCE_SECONDS = 1
+
+
+def drain(
+    connection: LedgerConnection,
+    topology: str,
+    *,
+    own_txid: int | None = None,
+    overdue: int = 0,
+    observer: DifferenceObserver | None = None,
+) -> list[Committed]:
+    """Commit all that is due, in order: first commits and processed replays (C5).
+
+    First commits share a physical commit. If that is refused, they are committed one by one, so
+    that only the txid that caused it fails and blocks the later ones.
+
+    :param own_txid: raise if the commit of this txid is refused; refusals of others are logged
+    :param overdue: for a caller that has no txid of its own: skip what was processed less than
+        this many seconds ago, and do not wait long for another process
+    :param observer: called with the rows that replays change; see committer
+    :raises CheckpointStuck, CheckpointMismatch: states lie in several databases, and one of them
+        cannot commit
+    """
+    done: list[Committed] = []
+    planner = partial(read_plan, topology, overdue=overdue)
+    patience = PASSING_PATIENCE_SECONDS if overdue > 0 else PATIENCE_SECONDS
+    with committer(connection, topology, patience, observer) as commit_change:
+        while (outcome := commit_change(planner)) is not None:
+            if isinstance(outcome, AppliedPlan):
+                committed = outcome.committed()
+                logger.info("%s committed %s", topology, ", ".join(map(_shown, committed)))
+                done += committed
+                if not outcome.leaves_processed:
+                    break
+            elif len(outcome.plan) > 1:
+                logger.warning(
+                    "%s: a group was refused, trying one by one: %s", topology, outcome.error
+                )
+                planner = partial(planner, one_by_one=outcome.plan[-1].txid)
+            else:
+                refused = _refuse(connection, topology, outcome)
+                if refused is not None and refused.txid == own_txid:
+                    raise outcome.error
+    return done
+
+
+def read_plan(
+    topology: str, tx: DatabaseTransaction, *, overdue: int = 0, one_by_one: int = 0
+) -> Plan:
+    """Plan what commits next; the limits are those of `next_plan`."""
+    position = position_of(tx.one("position", topology=topology))
+    return next_plan(position, overdue=overdue, one_by_one=one_by_one)
+
+
+def _shown(one: Committed) -> str:
+    return f"{one.attempt} as c={one.commit_number}"
+
+
+def _refuse(
+    connection: LedgerConnection, topology: str, refused: RefusedPlan
+) -> TransactionAttempt | None:
+    """Fail the attempt; if it stayed PROCESSED, every later request would adopt it and fail.
+
+    :returns: None if no attempt was refused
+    """
+    [change] = refused.plan
+    attempt = change.attempt
+    if attempt is None:  # a dead driver's rollback: it was reverted
+        return None
+    logger.warning("%s %s was refused: %s", topology, attempt, refused.error)
+    with holding(connection, topology) as (tx, locked):
+        checkpoint = checkpoint_of(locked)
+        if not checkpoint.state.is_at_rest:  # another driver may have decided to commit it
+            raise CheckpointTakenOver(f"{topology}: {checkpoint.state} of epoch {checkpoint.epoch}")
+        row = tx.first(
+            "refuse_attempt",
+            reason_code=refused.error.code,
+            **{**change, "reason": refused.error.what},
+        )
+        if row is not None:
+            for outcome in refused.audits:
+                record_outcome(tx, topology, [attempt.txid], [attempt.attempt_id], outcome)
+    # no row: it has committed, and only what was asked behind the COMMIT failed
+    return None if row is None else attempt
 
 
 class Committer(Protocol):
@@ -98,10 +200,10 @@ def _change_here(
                 commit_number=plan[0].commit_number,
                 changes=len(plan),
             )
-            found = tx.commit_and_ask("is_any_processed", topology=topology)
+            after = tx.commit_and_ask("is_any_processed", topology=topology)
     except REFUSALS as error:
         if not plan:
             raise
         return RefusedPlan(plan=plan, error=error, audits=applied.audits)
     log_violations(f"{topology} c={plan[-1].commit_number}", applied.audits)
-    return AppliedPlan(plan, tuple(applied.differences), leaves_processed=found["is_any_processed"])
+    return AppliedPlan(plan, tuple(applied.differences), leaves_processed=after["is_any_processed"])

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.audits import AuditOutcome
-from reliability.core.checkpoint import COORDINATOR, Phase
+from reliability.core.checkpoint import Phase
 from reliability.core.difference import Difference
 from reliability.core.errors import (
     AttemptFenced,
@@ -19,17 +19,16 @@ from reliability.core.errors import (
     ReliabilityError,
     Transient,
 )
-from reliability.core.plan import ChangeKey, Plan, PlannedCommit, dropped_by
+from reliability.core.plan import ChangeKind, Plan, PlannedChange, dropped_by
 from reliability.core.statement_key import DryRunKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_mirror, lock_topology
 from reliability.states.kinds.stored import DifferenceObserver
-from reliability.transaction.commit.apply import Applied, apply_plan, record_differences
-from reliability.transaction.commit.audit_tables import record_outcome
-from reliability.transaction.commit.next_plan import Planner
+from reliability.transaction.commit.apply import Applied, Planner, apply_plan, record_differences
 from reliability.transaction.commit.participant import rolled_back
-from reliability.transaction.commit.saved_checkpoint import read_checkpoint
-from reliability.transaction.topology.databases import TopologyDatabases, naming_database
+from reliability.transaction.commit.saved_checkpoint import checkpoint_of
+from reliability.transaction.process.audit import record_outcome
+from reliability.transaction.topology.databases import TopologyDatabases
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,15 +60,14 @@ def try_plan(
         with rolled_back(connection) as tx:
             locked = lock_topology(tx, topology)
             plan = planner(tx)
-            found = read_checkpoint(tx, topology).state
+            checkpoint = checkpoint_of(locked).state
             dropped = dropped_by(plan)
-            if not found.is_at_rest and not (dropped and found.phase is Phase.COMMITTING):
+            if not checkpoint.is_at_rest and not (dropped and checkpoint.phase is Phase.COMMITTING):
                 raise LedgerBusy(f"{topology}: a change of its states is in progress")
             applied = apply_plan(tx, topology, plan, observer)
         for participant in participants:
-            with naming_database(participant.name), rolled_back(participant.connection) as tx:
-                lock_mirror(tx, topology)
-                here = read_checkpoint(tx, topology).state.commit_number
+            with rolled_back(participant) as tx:
+                here = checkpoint_of(lock_mirror(tx, topology)).state.commit_number
                 if not 0 <= here - locked["commit_number"] <= dropped:
                     raise LedgerBusy(
                         f"{topology} was changed during the dry run: it is at c={here}"
@@ -96,28 +94,36 @@ def dry_run_replay(
         if row is None:
             raise _ended(txid)
         if row["replaced_attempt"] is None:
-            raise NothingToReplay(f"txid {txid} of {topology} has not committed")
+            raise NothingToReplay("it has not committed", topology=topology, txid=txid)
         reached = tx.one("topology_position", topology=topology)["commit_number"]
-        return (PlannedCommit(commit_number=reached + 1, txid=txid, **row),)
+        return (
+            PlannedChange(
+                topology=topology,
+                kind=ChangeKind.REPLAY,
+                commit_number=reached + 1,
+                txid=txid,
+                **row,
+            ),
+        )
 
     try:
         [planned], applied = try_plan(connection, topology, planner, observer)
     except Transient:
         raise
     except ReliabilityError as error:  # no lock keeps a sweep from ending the attempt meanwhile
-        with connection.transaction() as tx:
-            if tx.first("dry_run_attempt", **dry_run) is None:
-                raise _ended(txid) from error
+        if connection.first("dry_run_attempt", **dry_run) is None:
+            raise _ended(txid) from error
         raise
-    assert isinstance(planned, PlannedCommit)
-    key = replace(ChangeKey.of(topology, planned), commit_number=None)
+    assert planned.attempt is not None
+    key = replace(planned, commit_number=None)
     with TopologyDatabases.of(connection, topology) as participants:
-        # The coordinator is last and ends the attempt: a try that dies before it is repeated.
-        for database in (*participants.others, COORDINATOR):
-            with participants.connection_of(database).transaction() as tx:
+        # The ledger is last and ends the attempt: a try that dies before it is repeated.
+        for participant in participants:
+            with participant.transaction() as tx:
                 _record(tx, key, applied)
-                if database == COORDINATOR:
-                    _end(tx, dry_run)
+        with connection.transaction() as tx:
+            _record(tx, key, applied)
+            _end(tx, dry_run)
     return DryRunResult(
         attempt=planned.attempt,
         differences=tuple(applied.differences),
@@ -125,11 +131,11 @@ def dry_run_replay(
     )
 
 
-def _record(tx: DatabaseTransaction, key: ChangeKey, applied: Applied) -> None:
+def _record(tx: DatabaseTransaction, key: PlannedChange, applied: Applied) -> None:
     """Record what concerns the states of one database; replace what an earlier try recorded."""
     own = {row["state"] for row in tx.all("state_definitions", topology=key.topology)}
     tx.run("forget_dry_run", **key)
-    record_differences(tx, [one for one in applied.differences if one.state in own], key)
+    record_differences(tx, [d for d in applied.differences if d.state in own], key)
     assert key.attempt_id is not None
     for outcome in applied.audits:
         if outcome.state in own:

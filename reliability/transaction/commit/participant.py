@@ -26,7 +26,7 @@ from reliability.states.audit_sql import log_violations
 from reliability.transaction.commit.apply import apply_plan
 from reliability.transaction.commit.saved_checkpoint import (
     SavedCheckpoint,
-    read_checkpoint,
+    checkpoint_of,
     save_checkpoint,
 )
 
@@ -34,8 +34,8 @@ from reliability.transaction.commit.saved_checkpoint import (
 class Participant:
     """One target database, as the checkpoint's driver sees it."""
 
-    def __init__(self, name: str, connection: LedgerConnection, topology: str) -> None:
-        self.name = name
+    def __init__(self, connection: LedgerConnection, topology: str) -> None:
+        self.name = connection.database
         self.connection = connection
         self.topology = topology
 
@@ -88,8 +88,7 @@ class Participant:
     def _judge(
         self, tx: DatabaseTransaction, message: Message, patience: int
     ) -> tuple[SavedCheckpoint, Answer]:
-        lock_mirror(tx, self.topology, patience)
-        known = read_checkpoint(tx, self.topology)
+        known = checkpoint_of(lock_mirror(tx, self.topology, patience))
         last = known.state.commit_number
         return known, judge(message, last=last, known_epoch=known.epoch)
 

@@ -14,7 +14,7 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.ledger.locks import lock_topology
 from reliability.states import attempt_table
 from reliability.states.tables import StateTables
-from reliability.transaction.topology.databases import TopologyDatabases, naming_another_database
+from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
 from reliability.transaction.topology.redeclare import count_rows, dependents_of
 
@@ -48,20 +48,19 @@ def what_would_go(connection: LedgerConnection, topology: str) -> DroppedTopolog
     """
     with TopologyDatabases.of_known(connection, topology) as databases:
         with connection.transaction() as tx:
-            position = tx.one("what_goes_with_topology", topology=topology)
+            position = tx.one("topology_position", topology=topology)
             _check_idle(tx, topology)
         tables: list[DroppedTable] = []
         for database in databases.all:
-            with (
-                naming_another_database(database),
-                databases.connection_of(database).transaction() as tx,
-            ):
-                tables += _tables_in(tx, topology, database)
+            with database.transaction() as tx:
+                tables += _tables_in(tx, topology, database.database)
         with connection.transaction() as tx:
             for table in tables:
                 _check_unread(tx, topology, table)
     return DroppedTopology(
-        emitted=position["emitted"], committed=position["committed"], tables=tuple(tables)
+        emitted=position["next_txid"] - 1,
+        committed=position["curr_txid"] - 1,
+        tables=tuple(tables),
     )
 
 
@@ -79,10 +78,7 @@ def drop_topology(connection: LedgerConnection, topology: str) -> None:
         lock_topology(tx, topology)
         _check_idle(tx, topology)
         for participant in databases:
-            with (
-                naming_another_database(participant.name),
-                participant.connection.transaction() as there,
-            ):
+            with participant.transaction() as there:
                 _drop_in(there, topology)
         _drop_in(tx, topology)
 
@@ -97,17 +93,17 @@ def _check_idle(tx: DatabaseTransaction, topology: str) -> None:
 
 
 def _tables_in(tx: DatabaseTransaction, topology: str, database: str) -> list[DroppedTable]:
-    tables = declared_tables(tx, topology)
-    for one in tables:
-        _check_unused(tx, topology, one)
+    declared = declared_tables(tx, topology)
+    for tables in declared:
+        _check_unused(tx, topology, tables)
     return [
         DroppedTable(
             database=database,
-            state=one.state.name,
-            table=one.target_name,
-            rows=count_rows(tx, one),
+            state=tables.state.name,
+            table=tables.target_name,
+            rows=count_rows(tx, tables),
         )
-        for one in tables
+        for tables in declared
     ]
 
 

@@ -12,7 +12,7 @@ from reliability.core.errors import ExclusionNotPossible
 from reliability.core.fold import Fold
 from reliability.core.spout import BatchMeta
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.ledger.locks import lock_topology
+from reliability.ledger.locks import holding
 from reliability.transaction.correct.park import NOT_RECORDED, refusal_of_replay
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 
@@ -48,15 +48,15 @@ def find_item(connection: LedgerConnection, topology: str, name: str, identity: 
             remedy="delete the rows at the source, and run `reliability replay --refreeze` for "
             "their txids.",
         )
-    found = [row["item"] for row in rows]
-    if exact := [item for item in found if item in (name, identity)]:
+    items = [row["item"] for row in rows]
+    if exact := [item for item in items if item in (name, identity)]:
         return str(exact[0])
-    if len(found) > 1:
+    if len(items) > 1:
         raise ExclusionNotPossible(
-            f"several items of {topology} end with {name}: {', '.join(found)}",
+            f"several items of {topology} end with {name}: {', '.join(items)}",
             remedy="write one of these names in full.",
         )
-    return str(found[0]) if found else identity
+    return str(items[0]) if items else identity
 
 
 def check_exclusion(connection: LedgerConnection, topology: str, item: str) -> ItemOfTxids:
@@ -66,8 +66,7 @@ def check_exclusion(connection: LedgerConnection, topology: str, item: str) -> I
         or an attempt that reads it is live
     """
     _check_replayable(connection, topology, item)
-    with connection.transaction() as tx:
-        lock_topology(tx, topology)
+    with holding(connection, topology) as (tx, _):
         return _check(tx, topology, item)
 
 
@@ -81,11 +80,10 @@ def exclude(
     :raises: as check_exclusion
     """
     _check_replayable(connection, topology, item)
-    with connection.transaction() as tx:
-        lock_topology(tx, topology)
-        found = _check(tx, topology, item)
+    with holding(connection, topology) as (tx, _):
+        concerned = _check(tx, topology, item)
         tx.one("begin_exclusion", topology=topology, item=item, reason=reason, excluded_by=by)
-        return found
+        return concerned
 
 
 def include(
@@ -97,8 +95,7 @@ def include(
         no longer be replayed, so nothing would ever count it
     """
     _check_can_come_back(connection, topology, item)
-    with connection.transaction() as tx:
-        lock_topology(tx, topology)
+    with holding(connection, topology) as (tx, _):
         ended = tx.first("end_exclusion", topology=topology, item=item, reason=reason, ended_by=by)
         if ended is None:
             raise ExclusionNotPossible(
@@ -139,7 +136,7 @@ def _check(tx: DatabaseTransaction, topology: str, item: str) -> ItemOfTxids:
             f"{item} is excluded from {topology} already",
             remedy="`reliability status` says since when and why.",
         )
-    found = _item_of_txids(tx, topology, item)
+    concerned = _item_of_txids(tx, topology, item)
     for row in tx.all("live_batches", topology=topology):
         batch = BatchMeta.from_json(row["batch_meta"], Fold())
         if item in {one.source for one in batch.items}:
@@ -147,7 +144,7 @@ def _check(tx: DatabaseTransaction, topology: str, item: str) -> ItemOfTxids:
                 f"attempt {row['txid']}:{row['attempt_id']} of {topology} reads {item}",
                 remedy="wait until it has ended, or end its tasks in Airflow, and ask again.",
             )
-    return found
+    return concerned
 
 
 def _item_of_txids(tx: DatabaseTransaction, topology: str, item: str) -> ItemOfTxids:

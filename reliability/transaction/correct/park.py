@@ -15,30 +15,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 
-from reliability.core.attempt import Grant, TransactionAttempt
-from reliability.core.checkpoint import COORDINATOR
+from reliability.core.attempt import Grant
 from reliability.core.errors import (
     LedgerBusy,
     ParkNotPossible,
     TxidNotSkipped,
     UnskipNotPossible,
 )
+from reliability.core.leases import DEFAULT_LEASES
 from reliability.core.skip import Skipped
 from reliability.core.state import replay_refusal
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.locks import lock_topology
+from reliability.ledger.locks import holding, lock_topology
 from reliability.ledger.read_rows import skipped_of
 from reliability.states.headers import compacted_through
-from reliability.transaction.commit.committer import committer, finish_unfinished_change
-from reliability.transaction.commit.drain import drain
-from reliability.transaction.commit.next_plan import Committed
-from reliability.transaction.commit.saved_checkpoint import read_checkpoint
+from reliability.transaction.commit.apply import Committed
+from reliability.transaction.commit.committer import committer, drain, finish_unfinished_change
+from reliability.transaction.commit.saved_checkpoint import checkpoint_of
 from reliability.transaction.correct.rollback import RunToClear, runs_to_clear
 from reliability.transaction.process.attempt_messages import raise_if_fenced
-from reliability.transaction.process.mirror import mirror_grant
-from reliability.transaction.topology.databases import TopologyDatabases, naming_database
+from reliability.transaction.process.begin import grant_attempt, new_grant, open_sinks
+from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
+from reliability.transaction.topology.participants import mirror_grant
 
 STEP = "none"  # no step feeds the sinks of an empty attempt
 NOT_RECORDED = "not recorded"
@@ -82,22 +82,21 @@ def skip_again(connection: LedgerConnection, topology: str, txid: int) -> list[C
 
     Nothing is done if another task was faster.
     """
-    found = read_skip(connection, topology, txid)
-    if found is None:
+    skipped = read_skip(connection, topology, txid)
+    if skipped is None:
         return []
     try:
-        return _commit_empty(connection, topology, txid, EmptyVerdict.SKIPPED, found.reason, None)
+        return _commit_empty(connection, topology, txid, EmptyVerdict.SKIPPED, skipped.reason, None)
     except ParkNotPossible:
-        with connection.transaction() as tx:
-            if txid < lock_topology(tx, topology)["curr_txid"]:
+        with holding(connection, topology) as (_, locked):
+            if txid < locked["curr_txid"]:
                 return []
         raise
 
 
 def read_skip(connection: LedgerConnection, topology: str, txid: int) -> Skipped | None:
     """Return who skipped a txid and why; None if it is not skipped."""
-    with connection.transaction() as tx:
-        row = tx.first("skips_of_txids", topology=topology, txids=[txid])
+    row = connection.first("skips_of_txids", topology=topology, txids=[txid])
     return None if row is None else skipped_of(row)
 
 
@@ -125,27 +124,24 @@ def unskip(
     """
     key = TxidKey(topology, txid)
     refusal = refusal_of_replay(connection, topology, txid)
-    with connection.transaction() as tx:
-        curr_txid = lock_topology(tx, topology)["curr_txid"]
-        _check_at_rest(tx, topology)
+    with holding(connection, topology) as (tx, locked):
+        curr_txid = locked["curr_txid"]
+        _check_at_rest(locked, topology)
         if refusal is not None:
-            raise UnskipNotPossible(f"txid {txid} of {topology} stays skipped: {refusal}")
+            raise UnskipNotPossible(f"it stays skipped: {refusal}", topology=topology, txid=txid)
         if tx.first("end_skip", reason=reason, ended_by=by, **key) is None:
-            raise TxidNotSkipped(f"txid {txid} of {topology} is not skipped")
+            raise TxidNotSkipped("nobody has skipped it", topology=topology, txid=txid)
         if txid >= curr_txid:  # its empty attempt must not commit
-            tx.run("fence_for_empty", reason=f"unskipped: {reason}", **key)
+            tx.run("fence_live_attempts", attempt_id=None, reason=f"unskipped: {reason}", **key)
         [run] = runs_to_clear(tx, topology, tx.all("run_of_txid", **key))
     return Unskipped(txid=txid, has_committed=txid < curr_txid, run=run)
 
 
 def refusal_of_replay(connection: LedgerConnection, topology: str, txid: int) -> str | None:
     """Return why a state cannot replay a committed txid; None if it can, or is uncommitted."""
-    with TopologyDatabases.of(connection, topology) as participants:
-        for database in participants.all:
-            with (
-                naming_database(database),
-                participants.connection_of(database).transaction() as tx,
-            ):
+    with TopologyDatabases.of(connection, topology) as databases:
+        for database in databases.all:
+            with database.transaction() as tx:
                 states = [tables.state for tables in declared_tables(tx, topology)]
                 curr_txid = tx.one("topology_position", topology=topology)["curr_txid"]
                 through = compacted_through(tx, topology)
@@ -161,12 +157,11 @@ def _skip_parked(
 ) -> bool:
     """Record the skip of a txid that has committed as empty; return whether it has."""
     key = TxidKey(topology, txid)
-    with connection.transaction() as tx:
-        lock_topology(tx, topology)
+    with holding(connection, topology) as (tx, locked):
         if tx.first("has_committed_empty", **key) is None:
             return False
-        _check_at_rest(tx, topology)
-        tx.run("fence_for_empty", reason=f"skipped: {reason}", **key)
+        _check_at_rest(locked, topology)
+        tx.run("fence_live_attempts", attempt_id=None, reason=f"skipped: {reason}", **key)
         tx.run("begin_skip", reason=reason, skipped_by=by, **key)
         tx.run("satisfy_requests_of_skipped", **key)
         return True
@@ -183,68 +178,81 @@ def _commit_empty(
     with committer(connection, topology) as commit_change:
         finish_unfinished_change(commit_change)  # it may be a commit of this txid
     with TopologyDatabases.of(connection, topology) as participants:
-        is_alone = not participants.others
-        grant = _grant_empty(connection, topology, txid, verdict, reason, by, process=is_alone)
-        # The coordinator comes last: PROCESSED there means PROCESSED in every database.
-        mirror_grant(participants, grant, lambda tx, database: _open_empty_sinks(tx, grant))
-        for database in () if is_alone else (*participants.others, COORDINATOR):
-            with participants.connection_of(database).transaction() as tx:
-                raise_if_fenced(tx.first("process_empty_attempt", **grant), grant)
+        with connection.transaction() as tx:
+            grant = _grant_empty(tx, topology, txid, verdict, reason, by)
+            _open_sinks(tx, grant)
+            if not participants.others:
+                _seal(tx, grant)
+        if participants.others:
+            mirror_grant(participants, grant, lambda tx, database: _open_sinks(tx, grant))
+            # PROCESSED in the ledger means PROCESSED in every database.
+            for database in participants.ledger_last:
+                with database.transaction() as tx:
+                    _seal(tx, grant)
     return drain(connection, topology)
 
 
 def _grant_empty(
-    connection: LedgerConnection,
+    tx: DatabaseTransaction,
     topology: str,
     txid: int,
     verdict: EmptyVerdict,
     reason: str,
     by: str | None,
-    *,
-    process: bool,
 ) -> Grant:
     key = TxidKey(topology, txid)
-    with connection.transaction() as tx:
-        locked = lock_topology(tx, topology)
-        _check_possible(locked, txid)
-        _check_at_rest(tx, topology)
-        why = {"reason": f"{verdict.value.lower()}: {reason}"}
-        tx.run("release_txids", topology=topology, txids=[txid])
-        if verdict is EmptyVerdict.PARKED:
-            tx.run("park_requests", **key, **why)
-            tx.run("end_skip", ended_by=by or NOT_RECORDED, **key, **why)
-        elif by is not None:
-            tx.run("begin_skip", reason=reason, skipped_by=by, **key)
-        elif tx.first("skips_of_txids", topology=topology, txids=[txid]) is None:
-            raise LedgerBusy(f"txid {txid} of {topology} was unskipped meanwhile")
-        tx.run("fence_for_empty", **key, **why)
-        row = tx.first("grant_empty_attempt", **key, verdict=verdict.value, verdict_reason=reason)
-        if row is None:
-            raise ParkNotPossible(
-                f"txid {txid - 1} of {topology} has not committed, and an opaque spout's batch of "
-                f"txid {txid} starts where that one ended",
-                remedy=f"wait until it has committed, or park or skip txid {txid - 1} first.",
-            )
-        attempt = TransactionAttempt(txid, row["attempt_id"])
-        grant = Grant(topology=topology, attempt=attempt, nonce=row["nonce"])
-        _open_empty_sinks(tx, grant)
-        if process:
-            tx.one("process_empty_attempt", **grant)
-        return grant
+    locked = lock_topology(tx, topology)
+    _check_possible(locked, txid)
+    _check_at_rest(locked, topology)
+    why = {"reason": f"{verdict.value.lower()}: {reason}"}
+    tx.run("release_txids", topology=topology, txids=[txid])
+    if verdict is EmptyVerdict.PARKED:
+        tx.run("park_requests", **key, **why)
+        tx.run("end_skip", ended_by=by or NOT_RECORDED, **key, **why)
+    elif by is not None:
+        tx.run("begin_skip", reason=reason, skipped_by=by, **key)
+    elif tx.first("skips_of_txids", topology=topology, txids=[txid]) is None:
+        raise LedgerBusy(f"txid {txid} of {topology} was unskipped meanwhile")
+    found = tx.first("batch_of_empty_attempt", **key)
+    if found is None:
+        raise ParkNotPossible(
+            f"txid {txid - 1} of {topology} has not committed, and an opaque spout's batch of "
+            f"txid {txid} starts where that one ended",
+            remedy=f"wait until it has committed, or park or skip txid {txid - 1} first.",
+        )
+    batch = dict(found)
+    grant = new_grant(topology, txid, batch.pop("newest_attempt"))
+    submit = DEFAULT_LEASES.submit
+    row = {"verdict": verdict.value, "verdict_reason": reason, **batch}
+    grant_attempt(tx, grant, lease=submit, submit_lease=submit, **why, **row)
+    return grant
 
 
-def _check_at_rest(tx: DatabaseTransaction, topology: str) -> None:
+def _open_sinks(tx: DatabaseTransaction, grant: Grant) -> None:
+    open_sinks(tx, grant, dict.fromkeys(_states(tx, grant), STEP))
+
+
+def _seal(tx: DatabaseTransaction, grant: Grant) -> None:
+    """Make an empty attempt PROCESSED in one database: nothing has to be checked."""
+    raise_if_fenced(tx.first("begin_seal", task=STEP, **grant), grant)
+    states = _states(tx, grant)
+    tx.queue(
+        "end_seal", sinks=states, rows=[0] * len(states), digests=[None] * len(states), **grant
+    )
+
+
+def _states(tx: DatabaseTransaction, grant: Grant) -> list[str]:
+    return [row["state"] for row in tx.all("state_definitions", topology=grant.topology)]
+
+
+def _check_at_rest(locked: Row, topology: str) -> None:
     # An attempt that is fenced after the votes could never commit, nor could any later txid.
-    if not read_checkpoint(tx, topology).state.is_at_rest:
+    if not checkpoint_of(locked).state.is_at_rest:
         raise LedgerBusy(f"{topology}: a change of its states is in progress")
 
 
 def _check_possible(locked: Row, txid: int) -> None:
     if txid < locked["curr_txid"]:
-        raise ParkNotPossible(f"txid {txid} has already committed")
+        raise ParkNotPossible("it has already committed", txid=txid)
     if txid >= locked["next_txid"]:
-        raise ParkNotPossible(f"txid {txid} was never emitted")
-
-
-def _open_empty_sinks(tx: DatabaseTransaction, grant: Grant) -> None:
-    tx.all("open_empty_sinks", step=STEP, **grant)
+        raise ParkNotPossible("it was never emitted", txid=txid)

@@ -59,7 +59,7 @@ def exported(row: Row) -> dict[str, Any]:
 
     The id is a text, because many programs round numbers of 64 bits.
     """
-    told = {
+    line = {
         TXID: row["txid"],
         ROW_ID: _id_of(row),
         "reason": row["reason"],
@@ -67,15 +67,15 @@ def exported(row: Row) -> dict[str, Any]:
         "row": row["row"],
     }
     if row["is_cut"]:
-        return {**told, "cut": row["contents"]}
-    return {**told, VALUES: parse_exact(row["contents"])}
+        return {**line, "cut": row["contents"]}
+    return {**line, VALUES: parse_exact(row["contents"])}
 
 
 def _id_of(row: Row) -> str:
     """Return a digest of a quarantined row: another row never has it, nor has it other values."""
     place = row["xor"] if row["row"] is None else row["row"]
-    told = [row["step"], row["reason"], row["item"], place, row["contents"], row["source"]]
-    return hashlib.sha256(as_json(told).encode()).hexdigest()[:16]
+    identity = [row["step"], row["reason"], row["item"], place, row["contents"], row["source"]]
+    return hashlib.sha256(as_json(identity).encode()).hexdigest()[:16]
 
 
 def edited_rows(rows: Sequence[Row], lines: Mapping[int, Mapping[str, Any]]) -> list[EditedRow]:
@@ -86,7 +86,7 @@ def edited_rows(rows: Sequence[Row], lines: Mapping[int, Mapping[str, Any]]) -> 
         lines are one row of the source, and differ
     """
     known = {(row["txid"], _id_of(row)): row for row in rows}
-    found: dict[tuple[int, str | None, int], tuple[int, EditedRow]] = {}
+    by_place: dict[tuple[int, str | None, int], tuple[int, EditedRow]] = {}
     for number, line in lines.items():
         key = (line.get(TXID), str(line.get(ROW_ID)))
         if key not in known:
@@ -94,18 +94,18 @@ def edited_rows(rows: Sequence[Row], lines: Mapping[int, Mapping[str, Any]]) -> 
                 f"line {number} is not a row that is in quarantine now: {TXID} {key[0]}, "
                 f"{ROW_ID} {key[1]}"
             )
-        if (one := _edited(known[key], line, number)) is not None:
-            first, other = found.get(one.place, (number, one))
-            found[one.place] = (number, _merged(first, other, number, one))
-    return [one for _, one in found.values()]
+        if (edited := _edited(known[key], line, number)) is not None:
+            first, other = by_place.get(edited.place, (number, edited))
+            by_place[edited.place] = (number, _merged(first, other, number, edited))
+    return [edited for _, edited in by_place.values()]
 
 
 def _edited(row: Row, line: Mapping[str, Any], number: int) -> EditedRow | None:
-    told = exported(row)
-    for name in (line.keys() | told.keys()) - {VALUES}:
-        if name not in told or not is_same(line.get(name, told[name]), told[name]):
+    original = exported(row)
+    for name in (line.keys() | original.keys()) - {VALUES}:
+        if name not in original or not is_same(line.get(name, original[name]), original[name]):
             raise CorrectionRefused(f"line {number}: {name!r} is not for you to edit")
-    shown, values = told.get(VALUES), line.get(VALUES)
+    shown, values = original.get(VALUES), line.get(VALUES)
     if is_same(shown, values):
         return None
     if not isinstance(shown, dict) or row["source"] is None:
@@ -168,15 +168,15 @@ def _has_shape_of(value: Any, shown: Any) -> bool:
     return True
 
 
-def _merged(first: int, one: EditedRow, second: int, other: EditedRow) -> EditedRow:
+def _merged(first: int, edited: EditedRow, second: int, other: EditedRow) -> EditedRow:
     """Return what two lines say of one row of the source: it may be in quarantine twice."""
-    common = one.values.keys() & other.values.keys()
-    if differ := sorted(n for n in common if not is_same(one.values[n], other.values[n])):
+    common = edited.values.keys() & other.values.keys()
+    if differ := sorted(n for n in common if not is_same(edited.values[n], other.values[n])):
         raise CorrectionRefused(
             f"lines {first} and {second} are one row of the source, and differ in {differ}",
             remedy="make the same changes in both, or in one of them only.",
         )
-    return replace(other, was={**one.was, **other.was}, values={**one.values, **other.values})
+    return replace(other, was={**edited.was, **other.was}, values={**edited.values, **other.values})
 
 
 def record_corrections(

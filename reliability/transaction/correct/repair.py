@@ -10,14 +10,13 @@ from dataclasses import dataclass
 
 from reliability.core.difference import Difference
 from reliability.core.errors import CheckpointTakenOver, RepairNotPossible
-from reliability.core.plan import Plan, PlannedRepair
+from reliability.core.plan import ChangeKind, Plan, PlannedChange
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.states.kinds import stored_state
 from reliability.states.kinds.stored import DifferenceObserver
+from reliability.transaction.commit.apply import AppliedPlan
 from reliability.transaction.commit.committer import committer, finish_unfinished_change
 from reliability.transaction.commit.dry_run import try_plan
-from reliability.transaction.commit.next_plan import AppliedPlan
-from reliability.transaction.topology.databases import TopologyDatabases, naming_database
+from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
 
 
@@ -53,9 +52,11 @@ def repair(
     def planner(tx: DatabaseTransaction) -> Plan:
         reached = tx.one("topology_position", topology=topology)
         return (
-            PlannedRepair(
+            PlannedChange(
+                topology=topology,
+                kind=ChangeKind.REPAIR,
                 commit_number=reached["commit_number"] + 1,
-                last_txid=reached["curr_txid"] - 1,
+                txid=reached["curr_txid"] - 1,
                 reason=reason,
             ),
         )
@@ -70,21 +71,16 @@ def repair(
             if not isinstance(outcome, AppliedPlan):
                 raise outcome.error
             [*_, last] = outcome.plan
-            if isinstance(last, PlannedRepair):
+            if last.kind is ChangeKind.REPAIR:
                 return Repaired(commit_number=last.commit_number, differences=outcome.differences)
     raise CheckpointTakenOver(f"{topology}: another driver has taken over")
 
 
 def _check_keeps_contributions(connection: LedgerConnection, topology: str) -> None:
-    with TopologyDatabases.of(connection, topology) as participants:
-        for database in participants.all:
-            with (
-                naming_database(database),
-                participants.connection_of(database).transaction() as tx,
-            ):
-                states = [stored_state(tables) for tables in declared_tables(tx, topology)]
-                if any(state.has_headers for state in states):
-                    return
+    with TopologyDatabases.of(connection, topology) as databases:
+        for database in databases.all:
+            if any(state.has_headers for state in declared_tables(database, topology)):
+                return
     raise RepairNotPossible(
         f"no state of {topology} keeps contributions that its table could be compared with",
         remedy="correct the rows by hand, or process the source again under another topology name.",

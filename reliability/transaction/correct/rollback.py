@@ -13,23 +13,26 @@ committed it undo it (C6).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from reliability.core.checkpoint import Phase
 from reliability.core.difference import Difference
 from reliability.core.errors import CheckpointStuck, CheckpointTakenOver, RollbackNotPossible
-from reliability.core.plan import Plan, PlannedRollback, dropped_by
+from reliability.core.plan import ChangeKind, Plan, PlannedChange, dropped_by
 from reliability.core.rollback_check import AgainstDates, drop_refusal
 from reliability.core.spout import Interval
+from reliability.core.texts import clear_command
+from reliability.core.txids import format_intervals, format_txids
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.locks import lock_topology
+from reliability.ledger.locks import holding
 from reliability.ledger.read_rows import interval_of
 from reliability.states.kinds.stored import DifferenceObserver
+from reliability.transaction.commit.apply import AppliedPlan, Planner
 from reliability.transaction.commit.committer import committer, finish_unfinished_change
 from reliability.transaction.commit.dry_run import try_plan
-from reliability.transaction.commit.next_plan import AppliedPlan, Planner
 from reliability.transaction.commit.saved_checkpoint import read_checkpoint
 
 
@@ -38,15 +41,37 @@ class RolledBack:
     """The result of a rollback or of its dry run.
 
     :param commit_number: None for a dry run
-    :param held: the first and the last txid that is, or would be, held
+    :param held: the txids that are, or would be, held
     :param dropped: how many decided commits that could not be carried out it takes back
     """
 
+    topology: str
     to_txid: int
     commit_number: int | None
-    held: tuple[int, int]
+    held: range
     dropped: int
+    dates: AgainstDates
     differences: tuple[Difference, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "topology": self.topology,
+            "to_txid": self.to_txid,
+            "is_dry_run": self.commit_number is None,
+            "commit_number": self.commit_number,
+            "held": format_txids(self.held),
+            "dropped": self.dropped,
+            "later_that_stay": _by_interval(self.dates.later_that_stay),
+            "earlier_that_go": _by_interval(self.dates.earlier_that_go),
+            "differences": self.differences,
+        }
+
+
+def _by_interval(txids: Mapping[Interval, Sequence[int]]) -> list[dict[str, str]]:
+    return [
+        {"interval": str(interval), "txids": format_txids(own)} for interval, own in txids.items()
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +88,17 @@ class RunToClear:
     intervals: tuple[Interval | None, ...] = ()
     replays: tuple[int, ...] = ()
 
+    def to_json(self) -> dict[str, str | None]:
+        """Return it as plain data, with the command that clears it."""
+        return {
+            "dag_id": self.dag_id,
+            "run_id": self.run_id,
+            "txids": format_txids(self.txids),
+            "replays": format_txids(self.replays),
+            "interval": format_intervals(self.intervals) or None,
+            "command": clear_command(self.dag_id, self.run_id),
+        }
+
 
 def roll_back(
     connection: LedgerConnection,
@@ -70,33 +106,38 @@ def roll_back(
     to_txid: int,
     reason: str,
     *,
+    interval: Interval | None = None,
     dry_run: bool = False,
     observer: DifferenceObserver | None = None,
 ) -> RolledBack:
     """Take out of every state what txids after `to_txid` have added; 0 takes out everything.
 
+    :param interval: the one that a person has named; by default that of the txid
     :param observer: observes the rows that differ; without `dry_run` see committer
     :raises RollbackNotPossible: a state does not keep enough history; nothing was changed
     :raises CheckpointStuck, CheckpointMismatch: see checkpoint.py
     """
 
     def planner(tx: DatabaseTransaction) -> Plan:
-        found = read_checkpoint(tx, topology)
+        saved = read_checkpoint(tx, topology)
         reached, dropped = tx.one("topology_position", topology=topology)["commit_number"], 0
-        if found.state.phase is Phase.COMMITTING:
-            refusal = drop_refusal(found.plan, to_txid)
+        if saved.state.phase is Phase.COMMITTING:
+            refusal = drop_refusal(saved.plan, to_txid)
             if refusal is not None:
                 raise RollbackNotPossible(f"{topology} to txid {to_txid}: {refusal}")
-            dropped = found.state.commit_number - reached
+            dropped = saved.state.commit_number - reached
         return (
-            PlannedRollback(
+            PlannedChange(
+                topology=topology,
+                kind=ChangeKind.ROLLBACK,
                 commit_number=reached + dropped + 1,
-                to_txid=to_txid,
+                txid=to_txid,
                 reason=reason,
                 dropped=dropped,
             ),
         )
 
+    dates = _against_dates(connection, topology, to_txid, interval)
     if dry_run:
         plan, differences = _dry_run(connection, topology, planner, observer)
     else:
@@ -104,21 +145,20 @@ def roll_back(
     with connection.transaction() as tx:
         last = tx.one("topology_position", topology=topology)["next_txid"] - 1
     return RolledBack(
+        topology=topology,
         to_txid=to_txid,
         commit_number=None if dry_run else plan[-1].commit_number,
-        held=(to_txid + 1, last),
+        held=range(to_txid + 1, last + 1),
         dropped=dropped_by(plan),
+        dates=dates,
         differences=tuple(differences),
     )
 
 
-def against_dates(
-    connection: LedgerConnection, topology: str, to_txid: int, interval: Interval | None = None
+def _against_dates(
+    connection: LedgerConnection, topology: str, to_txid: int, interval: Interval | None
 ) -> AgainstDates:
-    """Return which later intervals a rollback to a txid keeps, and which earlier ones it takes out.
-
-    :param interval: which interval a person has named; by default that of the txid
-    """
+    """Return which later intervals a rollback keeps, and which earlier ones it takes out."""
     with connection.transaction() as tx:
         rows = tx.all(
             "intervals_against_dates",
@@ -127,12 +167,12 @@ def against_dates(
             start=interval and interval.start,
             end=interval and interval.end,
         )
-    found: dict[bool, dict[Interval, list[int]]] = {True: {}, False: {}}
+    by_staying: dict[bool, dict[Interval, list[int]]] = {True: {}, False: {}}
     for row in rows:
         own = interval_of(row)
         assert own is not None
-        found[row["stays"]].setdefault(own, []).append(row["txid"])
-    return AgainstDates(later_that_stay=found[True], earlier_that_go=found[False])
+        by_staying[row["stays"]].setdefault(own, []).append(row["txid"])
+    return AgainstDates(later_that_stay=by_staying[True], earlier_that_go=by_staying[False])
 
 
 def _dry_run(
@@ -163,7 +203,7 @@ def _carry_out(
                 raise outcome.error
             [*_, last] = outcome.plan
             # otherwise a dead driver's unfinished change was completed first
-            if isinstance(last, PlannedRollback) and last.to_txid == to_txid:
+            if last.kind is ChangeKind.ROLLBACK and last.txid == to_txid:
                 return outcome.plan, list(outcome.differences)
     raise CheckpointTakenOver(f"{topology}: another driver has taken over")
 
@@ -176,8 +216,7 @@ def release(
     Nothing starts by itself. Returns the runs that request the txids again when they are cleared,
     in the order in which to clear them: by their first txid.
     """
-    with connection.transaction() as tx:
-        lock_topology(tx, topology)
+    with holding(connection, topology) as (tx, _):
         rows = tx.all(
             "release_txids", topology=topology, txids=list(txids) if txids is not None else None
         )

@@ -9,36 +9,40 @@
 6. open the run's requests for old and new txids alike; those for committed txids are replays
 
 A run that names the txids to replay does the last of these alone (E9).
+
+Each emission is recorded, above all one that fails, because it leaves no txid behind. The beginning
+and a failure are transactions of their own; the success is recorded with the txids.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import (
+    NOT_ANSWERING,
     DataIntervalMissing,
     LedgerBusy,
     NothingToEmit,
     NothingToReplay,
+    ReliabilityError,
     SourceNotReady,
     TooManyBatches,
 )
 from reliability.core.schedule import Schedule
 from reliability.core.spout import (
     BatchMeta,
-    ComparesColumns,
     Interval,
-    NotesDrift,
+    SourceItem,
     SpoutKind,
     check_overlap,
 )
-from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.ledger.locks import check_coordinator, lock_topology
-from reliability.ledger.read_rows import batch_of, interval_of
-from reliability.transaction.emit.recording import EmissionKey, recorded_emission
+from reliability.ledger.locks import check_coordinator, holding
+from reliability.ledger.read_rows import batch_of, interval_of, stored_batch
 from reliability.transaction.emit.refreeze import refreeze
 from reliability.transaction.emit.requests import (
     Run,
@@ -77,282 +81,259 @@ def emit(
     :raises IntervalOverlap, TooManyBatches: nothing was allocated
     :raises NothingToReplay: a dry run has no txid, or not all of `replay` have committed
     """
-    if replay is not None:
-        return _ask_for_replay(
-            connection, topology, replay, contact, max_batches, refreeze=refreeze
-        )
-    if topology.spout.timed and interval is None:
+    if replay is None and topology.spout.timed and interval is None:
         raise DataIntervalMissing(
-            f"run {contact.run.run_id} of {contact.run.dag_id} has no data interval"
-        ).fill_in(dag=contact.run.dag_id)
+            f"run {contact.run.run_id} of {contact.run.dag_id} has no data interval",
+            remedy=DataIntervalMissing.remedy.about(dag=contact.run.dag_id),
+        )
     interval = interval if topology.spout.timed else None
+    emission = _Emission(connection, topology, interval, contact, max_batches)
+    if replay is not None:
+        return emission.ask_for_replay(replay, refreeze=refreeze)
     if contact.is_dry_run:
-        return _ask_for_dry_run(connection, topology, interval, contact, max_batches)
-    key = _emission_key(topology, contact.run)
-    with recorded_emission(connection, key, interval, schedule):
-        return _emit(connection, topology, interval, contact, max_batches, refreeze=refreeze)
+        return emission.ask_for_dry_run()
+    with recorded_emission(connection, topology.name, contact.run, interval, schedule):
+        return emission.allocate_new(refreeze=refreeze)
 
 
-def _emission_key(topology: Topology, run: Run) -> EmissionKey:
-    return EmissionKey(topology.name, run.dag_id, run.run_id)
+@dataclass(frozen=True, slots=True)
+class _Emission:
+    """What a run asks for; `interval` is None for an untimed spout."""
 
+    connection: LedgerConnection
+    topology: Topology
+    interval: Interval | None
+    contact: TaskContact
+    max_batches: int
 
-def _emit(
-    connection: LedgerConnection,
-    topology: Topology,
-    interval: Interval | None,
-    contact: TaskContact,
-    max_batches: int,
-    *,
-    refreeze: bool,
-) -> list[int]:
-    declare(connection, topology)
-    _check_ready(connection, topology, interval)
-    if refreeze:  # before requests are opened: a refusal must leave none open
-        with connection.transaction() as tx:
-            own = _earlier_txids(tx, topology.name, interval, contact.run)
-        _refreeze(connection, topology, own, contact.run)
-    for _ in range(MAX_PLANS):
-        batches = _plan(connection, topology, interval, contact.run)
-        _log_drift(connection, topology, batches)
-        with connection.transaction() as tx:
-            next_txid = lock_topology(tx, topology.name)["next_txid"]
-            # Another run may have allocated some of these items since the plan was made.
-            if not _any_is_allocated(tx, topology, batches):
-                return _allocate(tx, topology, interval, batches, contact, next_txid, max_batches)
-    raise LedgerBusy(f"other runs of {topology.name} are emitting the same items")
+    @property
+    def name(self) -> str:
+        return self.topology.name
 
+    def allocate_new(self, *, refreeze: bool) -> list[int]:
+        """Give new source items to txids, and open requests for them and for earlier ones."""
+        declare(self.connection, self.topology)
+        self.check_ready()
+        if refreeze:  # before requests are opened: a refusal must leave none open
+            with self.connection.transaction() as tx:
+                own = self._earlier_txids(tx)
+            self._refreeze(own)
+        for _ in range(MAX_PLANS):
+            batches = self._plan()
+            items = [item for batch in batches for item in batch.items]
+            self._log_drift(items)
+            with holding(self.connection, self.name) as (tx, locked):
+                # Another run may have allocated some of these items since the plan was made.
+                if not is_allocated(tx, self.name, items):
+                    return self._allocate(tx, batches, locked["next_txid"])
+        raise LedgerBusy(f"other runs of {self.name} are emitting the same items")
 
-def _ask_for_dry_run(
-    connection: LedgerConnection,
-    topology: Topology,
-    interval: Interval | None,
-    contact: TaskContact,
-    max_batches: int,
-) -> list[int]:
-    """Open requests for the interval's txids; a dry run allocates none."""
-    with connection.transaction() as tx:
-        lock_topology(tx, topology.name)
-        txids = _earlier_txids(tx, topology.name, interval, contact.run)
-        if not txids:
-            raise NothingToReplay(f"{topology.name} has emitted nothing for {interval}")
-        _check_room(topology.name, len(txids), max_batches)
-        return _request(tx, topology.name, txids, contact)
+    def ask_for_dry_run(self) -> list[int]:
+        """Open requests for the interval's txids; a dry run allocates none."""
+        with holding(self.connection, self.name) as (tx, _):
+            txids = self._earlier_txids(tx)
+            if not txids:
+                raise NothingToReplay(f"{self.name} has emitted nothing for {self.interval}")
+            self._check_room(len(txids))
+            return self._request(tx, txids)
 
+    def ask_for_replay(self, txids: Sequence[int], *, refreeze: bool) -> list[int]:
+        """Open requests for exactly these txids, or for none.
 
-def _ask_for_replay(
-    connection: LedgerConnection,
-    topology: Topology,
-    txids: Sequence[int],
-    contact: TaskContact,
-    max_batches: int,
-    *,
-    refreeze: bool,
-) -> list[int]:
-    """Open requests for exactly these txids, or for none.
+        It is no emission, and not recorded as one: no interval is emitted because of it.
+        """
+        self._check_room(len(txids), remedy="replay them by several runs, some by each.")
+        with self.connection.transaction() as tx:  # before anything is declared or refrozen
+            check_coordinator(tx, self.name)
+            check_committed(tx, self.name, txids)
+        if not self.contact.is_dry_run:
+            declare(self.connection, self.topology)
+            if refreeze:
+                self._refreeze(txids)
+        with holding(self.connection, self.name) as (tx, _):
+            check_committed(tx, self.name, txids)  # a rollback may have come
+            return self._request(tx, txids)
 
-    It is no emission, and not recorded as one: no interval is emitted because of it.
-    """
-    _check_room(
-        topology.name, len(txids), max_batches, remedy="replay them by several runs, some by each."
-    )
-    with connection.transaction() as tx:  # before anything is declared or refrozen
-        check_coordinator(tx, topology.name)
-        check_committed(tx, topology.name, txids)
-    if not contact.is_dry_run:
-        declare(connection, topology)
-        if refreeze:
-            _refreeze(connection, topology, txids, contact.run)
-    with connection.transaction() as tx:
-        lock_topology(tx, topology.name)
-        check_committed(tx, topology.name, txids)  # a rollback may have come
-        return _request(tx, topology.name, txids, contact)
+    def check_ready(self) -> None:
+        """Raise SourceNotReady if the source is not ready for the next txid."""
+        txid = self.connection.one("topology_position", topology=self.name)["next_txid"]
+        if not self.topology.spout.is_ready(txid, self.interval):
+            raise SourceNotReady(f"{self.name}: the source is not ready for txid {txid}")
 
+    def _request(self, tx: DatabaseTransaction, txids: Sequence[int]) -> list[int]:
+        """Open the run's requests for the txids, and return these; harmless when repeated."""
+        requests = [
+            contact_in(tx, self.name, txid, self.contact, may_open_first=True) for txid in txids
+        ]
+        if requests:
+            renew_in(tx, requests[0].request_id)
+        return list(txids)
 
-def _request(
-    tx: DatabaseTransaction, topology: str, txids: Sequence[int], contact: TaskContact
-) -> list[int]:
-    """Open the run's requests for the txids, and return these; harmless when repeated."""
-    requests = [contact_in(tx, topology, txid, contact, may_open_first=True) for txid in txids]
-    if requests:
-        renew_in(tx, requests[0].request_id)
-    return list(txids)
+    def _refreeze(self, txids: Sequence[int]) -> None:
+        """Refreeze at most once per run.
 
-
-def _refreeze(
-    connection: LedgerConnection, topology: Topology, txids: Sequence[int], run: Run
-) -> None:
-    """Refreeze at most once per run.
-
-    A cleared run keeps its parameters, so they do not ask for another refreeze.
-    """
-    reason = f"run {run.run_id} of {run.dag_id} requested it"
-    with connection.transaction() as tx:
+        A cleared run keeps its parameters, so they do not ask for another refreeze.
+        """
+        run = self.contact.run
+        reason = f"run {run.run_id} of {run.dag_id} requested it"
         own = [
             txid
             for txid in txids
-            if tx.one("may_refreeze", topology=topology.name, txid=txid, reason=reason)["may"]
+            if self.connection.one("may_refreeze", topology=self.name, txid=txid, reason=reason)[
+                "may"
+            ]
         ]
-    for txid in own:
-        refreeze(connection, topology, txid, reason)
+        for txid in own:
+            refreeze(self.connection, self.topology, txid, reason)
 
+    # --- the source ------------------------------------------------------------------------------
 
-def _check_ready(
-    connection: LedgerConnection, topology: Topology, interval: Interval | None
-) -> None:
-    with connection.transaction() as tx:
-        txid = tx.one("topology_position", topology=topology.name)["next_txid"]
-    if not topology.spout.is_ready(txid, interval):
-        raise SourceNotReady(f"{topology.name}: the source is not ready for txid {txid}")
+    def _plan(self) -> list[BatchMeta]:
+        spout = self.topology.spout
+        try:
+            new = spout.plan(self.interval, LedgerItems(self.connection, self.name))
+        except NothingToEmit:
+            if not self._is_left_out():
+                raise
+            return []
+        return [BatchMeta(items=batch, emitted=spout.count(batch)) for batch in spout.cut(new)]
 
+    def _is_left_out(self) -> bool:
+        """Say whether the run's txids need no source: each is skipped, or its items excluded."""
+        with self.connection.transaction() as tx:
+            row = tx.one("are_left_out", topology=self.name, txids=self._earlier_txids(tx))
+        return bool(row["are_left_out"])
 
-def _plan(
-    connection: LedgerConnection, topology: Topology, interval: Interval | None, run: Run
-) -> list[BatchMeta]:
-    spout = topology.spout
-    try:
-        new = spout.plan(interval, LedgerItems(connection, topology.name))
-    except NothingToEmit:
-        if not _is_left_out(connection, topology.name, interval, run):
-            raise
-        return []
-    return [BatchMeta(items=batch, emitted=spout.count(batch)) for batch in spout.cut(new)]
-
-
-def _is_left_out(
-    connection: LedgerConnection, topology: str, interval: Interval | None, run: Run
-) -> bool:
-    """Say whether the run's txids need no source: each is skipped, or all its items excluded."""
-    with connection.transaction() as tx:
-        txids = _earlier_txids(tx, topology, interval, run)
-        return bool(tx.one("are_left_out", topology=topology, txids=txids)["are_left_out"])
-
-
-def _log_drift(connection: LedgerConnection, topology: Topology, batches: list[BatchMeta]) -> None:
-    """Log how the columns of new items differ from the declared ones, or else from earlier ones."""
-    noted = None
-    if isinstance(topology.spout, NotesDrift):
-        noted = topology.spout.drifted_columns([i for batch in batches for i in batch.items])
-    if noted is None:
-        _warn_of_changed_columns(connection, topology, batches)
-    for said in noted or ():
-        logger.warning("%s", said)
-
-
-def _warn_of_changed_columns(
-    connection: LedgerConnection, topology: Topology, batches: list[BatchMeta]
-) -> None:
-    """Log how new items differ from the last committed batch; they may still be right."""
-    if not batches or not isinstance(topology.spout, ComparesColumns):
-        return
-    with connection.transaction() as tx:
-        row = tx.first("last_committed_batch", topology=topology.name)
-    if row is not None:
-        items = [item for batch in batches for item in batch.items]
-        for said in topology.spout.changed_columns(items, batch_of(row)):
+    def _log_drift(self, items: Sequence[SourceItem]) -> None:
+        """Log how the columns of new items differ from the declared ones, or from earlier ones."""
+        spout = self.topology.spout
+        differences = spout.drifted_columns(items)
+        for difference in differences or ():
+            logger.warning("%s", difference)
+        if differences is not None or not items:
+            return
+        row = self.connection.first("last_committed_batch", topology=self.name)
+        if row is None:
+            return
+        for difference in spout.changed_columns(items, batch_of(row)):
             logger.warning(
                 "%s; txid %s was the last to commit. Spark reads each batch by its own columns: "
                 "`reliability check %s FILE` says whether the process function takes them",
-                said, row["txid"], topology.name,
+                difference, row["txid"], self.name,
             )  # fmt: skip
 
+    # --- under the lock --------------------------------------------------------------------------
 
-def _any_is_allocated(
-    tx: DatabaseTransaction, topology: Topology, batches: list[BatchMeta]
-) -> bool:
-    return is_allocated(tx, topology.name, [item for batch in batches for item in batch.items])
+    def _allocate(
+        self, tx: DatabaseTransaction, batches: list[BatchMeta], next_txid: int
+    ) -> list[int]:
+        own = self._earlier_txids(tx)
+        metas = self._metas_to_allocate(tx, batches, has_own=bool(own))
+        self._check_overlap(tx)
+        self._check_room(len(own) + len(metas))
+        new = range(next_txid, next_txid + len(metas))
+        if new:
+            tx.one("allocate_txids", topology=self.name, count=len(new), first=next_txid)
+        for txid, meta in zip(new, metas, strict=True):
+            self._insert(tx, txid, meta)
+        txids = self._request(tx, sorted({*own, *new}))
+        tx.one("complete_emission", topology=self.name, **self.contact.run)
+        return txids
 
+    def _metas_to_allocate(
+        self, tx: DatabaseTransaction, batches: list[BatchMeta], *, has_own: bool
+    ) -> list[BatchMeta | None]:
+        """Return the batch of each new txid; None if it is cut when the txid begins."""
+        if self.interval is None and has_own:
+            return []  # a repeated run of an untimed spout requests the txids that it had (E5)
+        if self.topology.spout.kind is SpoutKind.TRANSACTIONAL:
+            return [*batches]
+        # None of these batches is allocated yet: txids that still wait for a batch take the first.
+        row = tx.one("unfrozen_txids", topology=self.name, **_ends(self.interval))
+        return [None] * max(len(batches) - row["unfrozen"], 0 if has_own else 1)
 
-def _allocate(
-    tx: DatabaseTransaction,
-    topology: Topology,
-    interval: Interval | None,
-    batches: list[BatchMeta],
-    contact: TaskContact,
-    next_txid: int,
-    max_batches: int,
-) -> list[int]:
-    own = _earlier_txids(tx, topology.name, interval, contact.run)
-    metas = _metas_to_allocate(tx, topology, interval, batches, has_own=bool(own))
-    _check_overlap(tx, topology.name, interval)
-    _check_room(topology.name, len(own) + len(metas), max_batches)
-    new = range(next_txid, next_txid + len(metas))
-    if new:
-        tx.one("allocate_txids", topology=topology.name, count=len(new), first=next_txid)
-    for txid, meta in zip(new, metas, strict=True):
-        _insert(tx, topology.name, txid, meta, interval, contact.run)
-    txids = sorted({*own, *new})
-    _request(tx, topology.name, txids, contact)
-    tx.one("complete_emission", **_emission_key(topology, contact.run))
-    return txids
-
-
-def _metas_to_allocate(
-    tx: DatabaseTransaction,
-    topology: Topology,
-    interval: Interval | None,
-    batches: list[BatchMeta],
-    *,
-    has_own: bool,
-) -> list[BatchMeta | None]:
-    """Return the batch of each new txid; None if it is cut when the txid begins."""
-    if interval is None and has_own:
-        return []  # a repeated run of an untimed spout requests the txids that it had (E5)
-    if topology.spout.kind is SpoutKind.TRANSACTIONAL:
-        return [*batches]
-    # None of these batches is allocated yet: txids that still wait for a batch take the first.
-    row = tx.one("unfrozen_txids", topology=topology.name, **_ends(interval))
-    return [None] * max(len(batches) - row["unfrozen"], 0 if has_own else 1)
-
-
-def _earlier_txids(
-    tx: DatabaseTransaction, topology: str, interval: Interval | None, run: Run
-) -> list[int]:
-    rows = list(tx.all("txids_of_run", topology=topology, dag_id=run.dag_id, run_id=run.run_id))
-    if interval is not None:
-        rows += tx.all("txids_of_interval", topology=topology, **_ends(interval))
-    return sorted({row["txid"] for row in rows})
-
-
-def _check_overlap(tx: DatabaseTransaction, topology: str, interval: Interval | None) -> None:
-    if interval is None:
-        return
-    rows = tx.all("emitted_intervals", topology=topology, **_ends(interval))
-    emitted = [(interval_of(row), row["run_id"]) for row in rows]
-    check_overlap(interval, [(found, run_id) for found, run_id in emitted if found])
-
-
-def _check_room(topology: str, wanted: int, max_batches: int, remedy: str = "") -> None:
-    if wanted > max_batches:
-        raise TooManyBatches(
-            f"{topology}: {wanted} batches; Airflow maps at most {max_batches}", remedy=remedy
+    def _earlier_txids(self, tx: DatabaseTransaction) -> list[int]:
+        rows = tx.all(
+            "earlier_txids", topology=self.name, **self.contact.run, **_ends(self.interval)
         )
+        return [row["txid"] for row in rows]
+
+    def _check_overlap(self, tx: DatabaseTransaction) -> None:
+        if self.interval is None:
+            return
+        rows = tx.all("emitted_intervals", topology=self.name, **_ends(self.interval))
+        emitted = [(interval_of(row), row["run_id"]) for row in rows]
+        check_overlap(self.interval, [(own, run_id) for own, run_id in emitted if own])
+
+    def _check_room(self, wanted: int, remedy: str = "") -> None:
+        if wanted > self.max_batches:
+            raise TooManyBatches(
+                f"{self.name}: {wanted} batches; Airflow maps at most {self.max_batches}",
+                remedy=remedy,
+            )
+
+    def _insert(self, tx: DatabaseTransaction, txid: int, meta: BatchMeta | None) -> None:
+        tx.one(
+            "insert_transaction",
+            topology=self.name,
+            txid=txid,
+            **stored_batch(meta),
+            **self.contact.run,
+            **_ends(self.interval),
+        )
+        if meta:
+            freeze(tx, self.name, txid, meta.items)
 
 
-def _insert(
-    tx: DatabaseTransaction,
+# --- the record of an emission -------------------------------------------------------------------
+
+
+def has_ended(connection: LedgerConnection, topology: str, run: Run) -> bool:
+    """Say whether a run has emitted, or has failed to."""
+    return bool(connection.one("emission_has_ended", topology=topology, **run)["has_ended"])
+
+
+@contextmanager
+def recorded_emission(
+    connection: LedgerConnection,
     topology: str,
-    txid: int,
-    meta: BatchMeta | None,
-    interval: Interval | None,
     run: Run,
+    interval: Interval | None,
+    schedule: Schedule | None,
+) -> Iterator[None]:
+    """Record that an emission begins, and why it fails if it does.
+
+    Nothing is recorded of a ledger that does not answer: the task waits for it.
+
+    :param schedule: the schedule of the run's DAG; not recorded for an untimed spout
+    """
+    with connection.transaction() as tx:
+        if schedule is not None and interval is not None:
+            tx.run("record_schedule", topology=topology, dag_id=run.dag_id, **schedule)
+        tx.run("begin_emission", topology=topology, **run, **_ends(interval))
+    try:
+        yield
+    except NOT_ANSWERING:
+        raise
+    except Exception as error:  # a spout may raise anything
+        _record_failure(connection, topology, run, error)
+        if isinstance(error, ReliabilityError):
+            error.about(interval=str(interval) if interval else "")
+        raise
+
+
+def _record_failure(
+    connection: LedgerConnection, topology: str, run: Run, error: Exception
 ) -> None:
-    tx.one(
-        "insert_transaction",
-        topology=topology,
-        txid=txid,
-        batch_meta=as_json(meta.to_json()) if meta else None,
-        emitted_xor=meta.emitted.xor if meta else None,
-        emitted_count=meta.emitted.count if meta else None,
-        dag_id=run.dag_id,
-        run_id=run.run_id,
-        **_ends(interval),
-    )
-    if meta:
-        freeze(tx, topology, txid, meta.items)
+    code, reason = type(error).__name__, str(error)
+    if isinstance(error, ReliabilityError):
+        code, reason = error.code, error.what
+    try:
+        connection.run("fail_emission", topology=topology, reason_code=code, reason=reason, **run)
+    except ReliabilityError as unrecorded:  # it must not hide the first error
+        logger.warning("the failed emission was not recorded: %s", unrecorded)
 
 
 def _ends(interval: Interval | None) -> dict[str, object]:
-    if interval is None:
-        return {"interval_start": None, "interval_end": None}
-    return {"interval_start": interval.start, "interval_end": interval.end}
+    start, end = (interval.start, interval.end) if interval else (None, None)
+    return {"interval_start": start, "interval_end": end}

@@ -19,8 +19,8 @@ from reliability.core.state import replay_refusal
 from reliability.core.statement_key import TxidKey
 from reliability.core.texts import as_json
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.ledger.locks import lock_topology
-from reliability.ledger.read_rows import batch_of, skipped_of
+from reliability.ledger.locks import holding
+from reliability.ledger.read_rows import batch_of, skipped_of, stored_batch
 from reliability.states.headers import compacted_through
 from reliability.transaction.emit.source_items import excluded_among, parts_of
 
@@ -57,20 +57,18 @@ def refreeze(
     new = exchange.new
     if new is None:
         return None
-    with connection.transaction() as tx:
-        _check_replayable(tx, topology, txid, lock_topology(tx, topology.name)["curr_txid"])
+    with holding(connection, topology.name) as (tx, locked):
+        _check_replayable(tx, topology, txid, locked["curr_txid"])
         changed = tx.first(
             "refreeze_batch",
             reason=reason,
             old_batch=as_json(exchange.stored),
-            batch_meta=as_json(new.to_json()),
-            emitted_xor=new.emitted.xor,
-            emitted_count=new.emitted.count,
             verdict=new.verdict.value,
+            **stored_batch(new),
             **key,
         )
         if changed is None:
-            raise RefreezeNotPossible(f"txid {txid} of {topology.name} is being processed")
+            raise RefreezeNotPossible("it is being processed", topology=topology.name, txid=txid)
         tx.run("refreeze_parts", **parts_of(new.items), **key)
         # their rows are others now
         tx.all("end_corrections_of_txid", reason=f"refrozen: {reason}", **key)
@@ -92,7 +90,7 @@ def _exchange(connection: LedgerConnection, topology: Topology, txid: int) -> _E
     with connection.transaction() as tx:
         row = tx.first("frozen_batch", **key)
         if row is None:
-            raise NothingToReplay(f"txid {txid} of {topology.name} has no frozen batch")
+            raise NothingToReplay("it has no frozen batch", topology=topology.name, txid=txid)
         old = batch_of(row)
         earlier = [found["batch_meta"] for found in tx.all("batches_before", **key)]
         if (skip := tx.first("skips_of_txids", topology=topology.name, txids=[txid])) is not None:
@@ -115,7 +113,8 @@ def _check_replayable(
     through = compacted_through(tx, topology.name)
     refusal = replay_refusal(topology.states, txid, curr_txid, through)
     if refusal is not None:
-        raise RefreezeNotPossible(f"txid {txid} of {topology.name} cannot be replayed: {refusal}")
+        what = f"it cannot be replayed: {refusal}"
+        raise RefreezeNotPossible(what, topology=topology.name, txid=txid)
 
 
 def _without(items: Sequence[SourceItem], excluded: frozenset[str]) -> tuple[SourceItem, ...]:

@@ -20,7 +20,7 @@ from reliability.core.request import (
     judge_contact,
     kind_of_new_request,
 )
-from reliability.core.statement_key import StatementKey
+from reliability.core.statement_key import StatementKey, TxidKey
 from reliability.core.txids import format_txids, with_noun
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
 from reliability.ledger.locks import hold_topology
@@ -30,26 +30,11 @@ ASKED_AGAIN = "the run asked again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One run of one DAG, which makes requests."""
+class Run(StatementKey):
+    """One run of one DAG, which emits and makes requests."""
 
     dag_id: str
     run_id: str
-
-
-@dataclass(frozen=True, slots=True)
-class RequestKey(StatementKey):
-    """A run's requests for a txid, or for all of its txids if `txid` is None."""
-
-    topology: str
-    txid: int | None
-    dag_id: str
-    run_id: str
-
-    @classmethod
-    def of(cls, topology: str, txid: int | None, run: Run) -> RequestKey:
-        """Return the key of the run's requests."""
-        return cls(topology, txid, run.dag_id, run.run_id)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,9 +75,8 @@ def contact_in(
     may_open_first: bool = False,
 ) -> Request:
     """Do the same in a transaction that holds the topology's lock."""
-    key = RequestKey.of(topology, txid, contact.run)
-    later = sorted(contact.later_tasks)
-    row = tx.first("latest_request", task=contact.task, later_tasks=later, **key)
+    key, later = TxidKey(topology, txid), sorted(contact.later_tasks)
+    row = tx.first("latest_request", task=contact.task, later_tasks=later, **key, **contact.run)
     if row is not None:
         latest = request_of(row)
         judgement = judge_contact(latest, recorded_try_of(row), contact.this_try)
@@ -100,22 +84,19 @@ def contact_in(
     elif may_open_first:
         request = _open_next(tx, key, contact)
     else:
-        raise NoRequest(f"run {contact.run.run_id} has no request for txid {txid}")
+        raise NoRequest(f"run {contact.run.run_id} has no request for it", txid=txid)
     tx.queue(
         "record_contact",
         request_id=request.request_id,
         task=contact.task,
-        max_tries=contact.this_try.max_tries,
-        try_id=contact.this_try.try_id,
-        clear_number=contact.this_try.clear_number,
-        run_started=contact.this_try.run_started,
+        **contact.this_try,
     )
     return request
 
 
 def _after(
     tx: DatabaseTransaction,
-    key: RequestKey,
+    key: TxidKey,
     latest: Request,
     judgement: Contact,
     contact: TaskContact,
@@ -127,24 +108,24 @@ def _after(
     return latest
 
 
-def _open_next(tx: DatabaseTransaction, key: RequestKey, contact: TaskContact) -> Request:
-    for superseded in tx.all("end_superseded_requests", reason=ASKED_AGAIN, **key):
+def _open_next(tx: DatabaseTransaction, key: TxidKey, contact: TaskContact) -> Request:
+    for superseded in tx.all("end_superseded_requests", reason=ASKED_AGAIN, **key, **contact.run):
         # No task waits for the attempt of a task that was cleared while it ran.
         tx.run("end_attempt_of_request", request_id=superseded["request_id"], reason=ASKED_AGAIN)
-    facts = tx.one("facts_for_request", topology=key.topology, txid=key.txid)
+    facts = tx.one("facts_for_request", **key)
     kind = kind_of_new_request(facts["committed_attempt"])
     if contact.is_dry_run and kind is not RequestKind.REPLAY:
-        raise NothingToReplay(f"txid {key.txid} of {key.topology} has not committed")
+        raise NothingToReplay("it has not committed", **key)
     opened = tx.one(
         "open_request",
         kind=kind.value,
         granted_after=facts["newest_attempt"],
         is_dry_run=contact.is_dry_run,
+        is_skipped=facts["is_skipped"],
         reason=contact.reason or None,
         **key,
+        **contact.run,
     )
-    if facts["is_skipped"]:
-        opened = tx.one("satisfy_skipped_request", request_id=opened["request_id"])
     return request_of(opened)
 
 
@@ -156,14 +137,13 @@ def check_committed(tx: DatabaseTransaction, topology: str, txids: Sequence[int]
     committed = tx.all("committed_txids", topology=topology, txids=list(txids))
     if missing := sorted(set(txids) - {row["txid"] for row in committed}):
         have = "has" if len(missing) == 1 else "have"
-        told = with_noun(format_txids(missing))
-        raise NothingToReplay(f"{topology}: {told} {have} not committed")
+        named = with_noun(format_txids(missing))
+        raise NothingToReplay(f"{topology}: {named} {have} not committed")
 
 
 def renew(connection: LedgerConnection, *request_ids: int) -> None:
     """Renew requests, to show that their runs are alive (R3)."""
-    with connection.transaction() as tx:
-        renew_in(tx, *request_ids)
+    connection.run("renew_requests_of_runs", request_ids=list(request_ids))
 
 
 def renew_in(tx: DatabaseTransaction, *request_ids: int) -> None:
@@ -177,10 +157,10 @@ def close(connection: LedgerConnection, topology: str, txid: int, run: Run, reas
     All of the run's tasks for the txid have ended, so a task that comes later was cleared. Tasks
     that wait for the request fail at once. Its attempt is ended only if it is not sealed.
     """
-    key = RequestKey.of(topology, txid, run)
+    key = TxidKey(topology, txid)
     with connection.transaction() as tx:
-        row = tx.first("latest_request", task="", later_tasks=[], **key)
-        tx.run("record_tasks_ended", **key)
+        row = tx.first("latest_request", task="", later_tasks=[], **key, **run)
+        tx.run("record_tasks_ended", **key, **run)
         return row is not None and _close_in(tx, row["request_id"], reason)
 
 
@@ -201,8 +181,7 @@ def _problem_of(row: Row) -> str:
 
 def record_problem(connection: LedgerConnection, request_id: int, error: ReliabilityError) -> None:
     """Record why a task failed before an attempt had begun; no attempt can tell it."""
-    with connection.transaction() as tx:
-        tx.run("record_problem", request_id=request_id, code=error.code, reason=error.what)
+    connection.run("record_problem", request_id=request_id, code=error.code, reason=error.what)
 
 
 def settle(
@@ -213,9 +192,8 @@ def settle(
     :returns: the txids that the run has committed; none for a dry run
     """
     with connection.transaction() as tx:
-        key = RequestKey.of(topology, None, run)
-        rows = tx.all("latest_requests_of_run", **key)
-        tx.run("record_tasks_ended", **key)
+        rows = tx.all("latest_requests_of_run", topology=topology, **run)
+        tx.run("record_tasks_ended", topology=topology, txid=None, **run)
         requests = {row["txid"]: request_of(row) for row in rows}
         done = {row["txid"] for row in rows if row["is_done"]}
         undone = sorted({*txids, *requests} - done)
@@ -223,10 +201,12 @@ def settle(
             if txid in requests:
                 _close_in(tx, requests[txid].request_id, "the run ended without it")
     if undone:
-        told = with_noun(format_txids(undone))
+        named = with_noun(format_txids(undone))
         why = {row["txid"]: _problem_of(row) for row in rows}.get(undone[0], "")
-        error = RunUnsatisfied(f"run {run.run_id} of {run.dag_id}: {told} not done{why}")
-        raise error.fill_in(topology=topology, txid=undone[0])
+        raise RunUnsatisfied(
+            f"run {run.run_id} of {run.dag_id}: {named} not done{why}",
+            remedy=RunUnsatisfied.remedy.about(topology=topology, txid=undone[0]),
+        )
     return [
         txid
         for txid, request in sorted(requests.items())

@@ -6,8 +6,7 @@ table. An EXCLUDE constraint keeps the parts of an item disjoint, whatever the c
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 
 from reliability.core.spout import (
     WHOLE,
@@ -29,23 +28,13 @@ class LedgerItems:
 
     def which(self, identities: Sequence[str]) -> set[str]:
         """Return those of these items that belong to a txid as a whole."""
-        with self._transaction() as tx:
-            rows = tx.all("whole_items", topology=self._topology, items=list(identities))
+        rows = self._ledger.all("whole_items", topology=self._topology, items=list(identities))
         return {row["item"] for row in rows}
 
     def keys(self, source: str) -> Mapping[int, str]:
         """Return the allocated parts of a source: txid -> int8multirange."""
-        with self._transaction() as tx:
-            rows = tx.all("parts_of_item", topology=self._topology, item=source)
+        rows = self._ledger.all("parts_of_item", topology=self._topology, item=source)
         return {row["txid"]: row["part"] for row in rows}
-
-    @contextmanager
-    def _transaction(self) -> Iterator[DatabaseTransaction]:
-        if isinstance(self._ledger, DatabaseTransaction):
-            yield self._ledger
-        else:
-            with self._ledger.transaction() as tx:
-                yield tx
 
 
 class _ItemsOfBatches:
@@ -60,11 +49,11 @@ class _ItemsOfBatches:
         return self._base.which(identities) | (own & set(identities))
 
     def keys(self, source: str) -> Mapping[int, str]:
-        found = dict(self._base.keys(source))
+        parts = dict(self._base.keys(source))
         for number, item in self._items:
             if item.source == source:
-                found[number] = _join(found.get(number), item.part)
-        return found
+                parts[number] = _join(parts.get(number), item.part)
+        return parts
 
 
 def _join(part: str | None, other: str) -> str:

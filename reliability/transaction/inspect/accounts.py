@@ -48,14 +48,13 @@ class Account:
 
 def accounts_of(connection: LedgerConnection, topology: Topology, grant: Grant) -> list[Account]:
     """Return the accounts of a sealed attempt, in the order of the topology's states."""
-    found: dict[str, Account] = {}
+    by_state: dict[str, Account] = {}
     with TopologyDatabases(connection, topology.name, topology.databases) as databases:
-        for name in databases.all:
-            found |= _read(databases.connection_of(name), grant)
-    return [found[state.name] for state in topology.states if state.name in found]
+        for database in databases.all:
+            by_state |= _read(database, grant)
+    return [by_state[state.name] for state in topology.states if state.name in by_state]
 
 
 def _read(connection: LedgerConnection, grant: Grant) -> dict[str, Account]:
     key = AttemptKey(grant.topology, grant.attempt.txid, grant.attempt.attempt_id)
-    with connection.in_one_round_trip() as tx:
-        return {row["state"]: Account(**row) for row in tx.all("accounts", **key)}
+    return {row["state"]: Account(**row) for row in connection.all("accounts", **key)}

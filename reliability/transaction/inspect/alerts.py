@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 
 from reliability.core.alert import Alert, AlertKind
@@ -54,23 +54,18 @@ def record_conditions(
     """
     with connection.transaction() as tx:
         tx.one("lock_alerts")
-        found = list(_conditions(tx, topology, lag_over))
+        conditions = list(_conditions(tx, topology, lag_over))
         tx.run(
             "end_alerts",
             topology=topology,
-            kinds=[one.kind.value for one in found],
-            subjects=[one.subject for one in found],
+            kinds=[condition.kind.value for condition in conditions],
+            subjects=[condition.subject for condition in conditions],
         )
-        for one in found:
+        for condition in conditions:
             tx.first(
                 "begin_alert",
                 topology=topology,
-                kind=one.kind.value,
-                subject=one.subject,
-                what=one.what,
-                advice=one.advice,
-                command=one.command,
-                since=one.since,
+                **{**asdict(condition), "kind": condition.kind.value},
             )
 
 
@@ -86,29 +81,19 @@ def tell(connection: LedgerConnection, channels: Mapping[str, Channel]) -> int:
 
 
 def _tell(connection: LedgerConnection, channel: Channel, row: Row) -> bool:
-    key = {
-        "alert_id": row["alert_id"],
-        "channel": row["channel"],
-        "is_over": row["ended_at"] is not None,
-    }
+    columns = dict(row)
+    key = {name: columns.pop(name) for name in ("alert_id", "channel")}
+    alert = Alert(**{**columns, "kind": AlertKind(row["kind"])})
+    claim = {**key, "is_over": alert.is_over}
     with connection.transaction() as tx:
-        if tx.first("claim_alert", **key) is None:
+        if tx.first("claim_alert", **claim) is None:
             return False
-    alert = Alert(
-        topology=row["topology"],
-        kind=AlertKind(row["kind"]),
-        what=row["what"],
-        advice=row["advice"],
-        command=row["command"],
-        since=row["since"],
-        ended_at=row["ended_at"],
-    )
     try:
         channel(alert)
     except Exception as error:
         logger.warning("%s was not told, and will be: %s: %r", row["channel"], alert, error)
         with connection.transaction() as tx:
-            tx.run("unclaim_alert", **key)
+            tx.run("unclaim_alert", **claim)
         return False
     return True
 
@@ -135,25 +120,19 @@ def _blocked(tx: DatabaseTransaction, topology: str) -> Iterator[Condition]:
             kind=AlertKind.BLOCKED,
             subject=str(blocked.txid),
             what=blocked.describe(),
-            advice=_sentence(blocked.error().fill_in(topology=topology).remedy),
+            advice=_sentence(blocked.error().about(topology=topology).what_to_do),
             command=f"reliability {verb} {topology}",
         )
 
 
 def _lagging(tx: DatabaseTransaction, topology: str, limit: timedelta) -> Iterator[Condition]:
-    late = [
-        report
-        for report in intervals_without_commit(tx, topology, older_than=limit).reports
-        if report.state not in ON_PURPOSE
-    ]
+    lacking = intervals_without_commit(tx, topology, older_than=limit)
+    late = tuple(report for report in lacking.reports if report.state not in ON_PURPOSE)
     if late:
-        counts: dict[str, int] = {}
-        for report in late:
-            counts[report.state.value] = counts.get(report.state.value, 0) + report.count
         yield Condition(
             kind=AlertKind.LAG,
             subject="",
-            what=f"for more than {limit}: {format_counts(counts)}",
+            what=f"for more than {limit}: {format_counts(replace(lacking, reports=late).counts)}",
             advice="Each has its reason and a next step.",
             command=f"reliability lag {topology}",
             since=min((report.since for report in late if report.since), default=None),
@@ -212,8 +191,8 @@ def channel_names(names: Sequence[str]) -> list[str]:
     >>> channel_names(["mail", "chat", "mail"])
     ['mail', 'chat', 'mail 2']
     """
-    found: list[str] = []
+    unique: list[str] = []
     for name in names:
-        count = sum(1 for one in found if one == name or one.startswith(f"{name} ")) + 1
-        found.append(name if count == 1 else f"{name} {count}")
-    return found
+        count = sum(1 for other in unique if other == name or other.startswith(f"{name} ")) + 1
+        unique.append(name if count == 1 else f"{name} {count}")
+    return unique

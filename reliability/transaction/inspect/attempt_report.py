@@ -7,10 +7,8 @@ the attempt ran, with which code and on which batch.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from datetime import datetime, timezone
-from decimal import Decimal
-from enum import Enum
 from typing import Any
 
 from reliability.core.attempt import TransactionAttempt
@@ -23,6 +21,20 @@ from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.transaction.inspect.accounts import Account
 from reliability.transaction.topology.databases import TopologyDatabases
+
+#: phases of an attempt in order, each with what it is
+PHASES = {
+    "emit": "the emit task lists the source and freezes the batches",
+    "queue": "until a task takes the txid up: Airflow, and the window of max_spout_pending",
+    "submit": "spark-submit, the cluster's queue and the JVM, until the driver's first message",
+    "read": "Spark reads and transforms, until the first rows are staged",
+    "stage": "from the first row to the last ack; Spark still computes meanwhile",
+    "exit": "until the driver has ended",
+    "seal": "the checks and audits of what was staged",
+    "wait": "until it is its turn to commit",
+    "commit": "the transaction that commits it, with the wait for the topology's lock",
+    "total": "from emission or request to commit",
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,11 +132,6 @@ class AttemptReport:
     events: tuple[Event, ...]
     differences: tuple[Difference, ...]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return it as plain data."""
-        data: dict[str, Any] = _plain(self)
-        return data
-
 
 def attempt_report(
     connection: LedgerConnection, topology: str, attempt: TransactionAttempt
@@ -144,11 +151,11 @@ def attempt_report(
             items=row["items"] or (),
             steps=records.steps(),
             states=records.states(),
-            accounts=records.accounts(),
-            audits=records.audits(),
+            accounts=tuple(Account(**one) for one in records.rows_of_all("accounts")),
+            audits=tuple(map(_audit, records.rows_of_all("audits_of_attempt"))),
             replaced=_compare(records, row),
-            events=records.events(),
-            differences=records.differences(),
+            events=tuple(map(_event, records.rows("story_events"))),
+            differences=tuple(map(Difference.from_json, records.rows_of_all("story_differences"))),
             **{name: row[name] for name in _AS_THEY_ARE},
         )
 
@@ -177,9 +184,10 @@ def outdated_code(
         return None
     (row,) = newer
     ran = TransactionAttempt(row["txid"], row["attempt_id"])
+    seen_at = f"{row['seen_at'].astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC"
     return (
         f"attempt {attempt} ran the same code as {replaced.attempt}, although {ran} had run newer "
-        f"code before, first seen {_in_utc(row['seen_at']):%Y-%m-%d %H:%M} UTC. Where DAG bundles "
+        f"code before, first seen {seen_at}. Where DAG bundles "
         "are versioned, Airflow runs a cleared run with its original DAG and code, unless it is "
         "cleared with run_on_latest_version (“Run with latest bundle version”), or the DAG has "
         "rerun_with_latest_version=True."
@@ -207,31 +215,13 @@ class _Records:
         return tuple(StepReport(**row) for row in self.rows("story_steps"))
 
     def states(self) -> tuple[StateReport, ...]:
-        return tuple(StateReport(**row) for row in self._rows_everywhere("story_states"))
-
-    def accounts(self) -> tuple[Account, ...]:
-        return tuple(Account(**row) for row in self._rows_everywhere("accounts"))
-
-    def audits(self) -> tuple[AuditOutcome, ...]:
-        return tuple(
-            AuditOutcome(**{**row, "of": Of(row["of"]), "severity": Severity(row["severity"])})
-            for row in self._rows_everywhere("audits_of_attempt")
-        )
-
-    def events(self) -> tuple[Event, ...]:
-        return tuple(
-            Event(**{**row, "status": AttemptStatus(row["status"])})
-            for row in self.rows("story_events")
-        )
-
-    def differences(self) -> tuple[Difference, ...]:
-        return tuple(map(Difference.from_json, self._rows_everywhere("story_differences")))
+        return tuple(StateReport(**row) for row in self.rows_of_all("story_states"))
 
     def rows(self, statement: str) -> list[Row]:
         with self.databases.coordinator.transaction() as tx:
             return tx.all(statement, **self._key)
 
-    def _rows_everywhere(self, statement: str) -> list[Row]:
+    def rows_of_all(self, statement: str) -> list[Row]:
         return self.databases.rows_of_all(statement, **self._key)
 
     @property
@@ -242,13 +232,16 @@ class _Records:
 def _request_of(row: Row) -> RequestReport | None:
     if row["kind"] is None:
         return None
-    return RequestReport(
-        kind=RequestKind(row["kind"]),
-        dag_id=row["dag_id"],
-        run_id=row["run_id"],
-        number=row["number"],
-        is_dry_run=row["is_dry_run"],
-    )
+    own = {name: row[name] for name in ("dag_id", "run_id", "number", "is_dry_run")}
+    return RequestReport(kind=RequestKind(row["kind"]), **own)
+
+
+def _audit(row: Row) -> AuditOutcome:
+    return AuditOutcome(**{**row, "of": Of(row["of"]), "severity": Severity(row["severity"])})
+
+
+def _event(row: Row) -> Event:
+    return Event(**{**row, "status": AttemptStatus(row["status"])})
 
 
 # --- the replaced attempt ------------------------------------------------------------------------
@@ -294,27 +287,3 @@ def _changed(
 
 def _is_same(one: str | None, other: str | None) -> bool | None:
     return None if one is None or other is None else one == other
-
-
-# --- plain data ----------------------------------------------------------------------------------
-
-
-def _plain(value: Any) -> Any:
-    match value:
-        case datetime():
-            return _in_utc(value).isoformat()
-        case Enum():
-            return value.value
-        case TransactionAttempt() | Decimal():
-            return str(value)
-        case Mapping():
-            return {name: _plain(item) for name, item in value.items()}
-        case list() | tuple():
-            return [_plain(item) for item in value]
-    if is_dataclass(value):
-        return {field.name: _plain(getattr(value, field.name)) for field in fields(value)}
-    return value
-
-
-def _in_utc(moment: datetime) -> datetime:
-    return moment.astimezone(timezone.utc)

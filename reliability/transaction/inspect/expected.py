@@ -39,8 +39,8 @@ def missing_intervals(
 
     :raises ScheduleNotEvaluated: see `intervals`
     """
-    found = chain.from_iterable(_in_gap(schedule, gap, now - grace) for gap in gaps)
-    return list(islice(found, MOST + 1))
+    missing = chain.from_iterable(_in_gap(schedule, gap, now - grace) for gap in gaps)
+    return list(islice(missing, MOST + 1))
 
 
 def _in_gap(schedule: Schedule, gap: Gap, due: datetime) -> Iterator[Interval]:

@@ -14,7 +14,7 @@ from reliability.ledger.connection import DatabaseTransaction, LedgerConnection,
 from reliability.ledger.read_rows import interval_of
 from reliability.states.explain_row import contributions_to, parameter, row_now
 from reliability.states.tables import StateTables
-from reliability.transaction.topology.databases import TopologyDatabases, naming_database
+from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
 
 MAX_ROWS = 1000  # limits appended rows; in other states a txid has one row a key
@@ -73,7 +73,7 @@ def explain(
     with TopologyDatabases.of_known(connection, topology) as participants:
         database, tables = _find(participants, state)
         _check(tables, key)
-        with naming_database(database), participants.connection_of(database).transaction() as tx:
+        with database.transaction() as tx:
             row, contributions = explain_row(tx, tables, key, max_rows, newest=newest)
         commits = _commits(participants, contributions)
     told = (_contribution(tables, contribution, commits) for contribution in contributions)
@@ -100,14 +100,13 @@ def explain_row(
 # --- find the row --------------------------------------------------------------------------------
 
 
-def _find(participants: TopologyDatabases, state: str) -> tuple[str, StateTables]:
+def _find(participants: TopologyDatabases, state: str) -> tuple[LedgerConnection, StateTables]:
     known = []
     for database in participants.all:
-        with naming_database(database), participants.connection_of(database).transaction() as tx:
-            for tables in declared_tables(tx, participants.topology):
-                known.append(tables.state.name)
-                if tables.state.name == state:
-                    return database, tables
+        for tables in declared_tables(database, participants.topology):
+            known.append(tables.state.name)
+            if tables.state.name == state:
+                return database, tables
     raise ExplainNotPossible(
         f"{participants.topology} has no state {state}; it has {', '.join(sorted(known))}"
     )

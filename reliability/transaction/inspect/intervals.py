@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-import shlex
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from enum import Enum
 from itertools import groupby
+from typing import Any
 
 from reliability.core.coordinator import Wait, why_waits
 from reliability.core.errors import error_types
+from reliability.core.remedy import Remedy
 from reliability.core.schedule import Schedule
 from reliability.core.spout import Interval
 from reliability.core.standing import Standing
 from reliability.core.statement_key import StatementKey
 from reliability.core.texts import clear_command
+from reliability.core.txids import format_txids
 from reliability.ledger.connection import DatabaseTransaction, Row
 from reliability.ledger.read_rows import interval_of
 from reliability.transaction.inspect.expected import (
@@ -54,6 +56,7 @@ NEED_A_PERSON = NEVER_EMITTED | {IntervalState.LATE.value, IntervalState.BLOCKED
 class IntervalReport:
     """An interval that lacks a commit; or several missing ones in a row.
 
+    :param topology: whose interval
     :param interval: None for an untimed spout; of several, from the first start to the last end
     :param count: how many intervals
     :param txids: those of its txids to which this applies
@@ -63,6 +66,7 @@ class IntervalReport:
     :param wait: what its txids wait for, if a run works on them
     """
 
+    topology: str
     state: IntervalState
     interval: Interval | None
     count: int = 1
@@ -74,6 +78,28 @@ class IntervalReport:
     why: str = ""
     next_step: str = ""
     wait: Wait | None = None
+
+    @property
+    def name(self) -> str:
+        """Name the interval, with how many such there are."""
+        several = f" ({self.count})" if self.count > 1 else ""
+        return (str(self.interval) if self.interval else "no interval") + several
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        return {
+            "topology": self.topology,
+            "interval": str(self.interval) if self.interval else None,
+            "count": self.count,
+            "state": self.state.value,
+            "txids": format_txids(self.txids),
+            "dag_id": self.dag_id,
+            "run_id": self.run_id or None,
+            "since": self.since,
+            "age_seconds": self.age.total_seconds(),
+            "why": self.why,
+            "next_step": self.next_step,
+        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,13 +117,13 @@ class IntervalsReport:
     @property
     def counts(self) -> dict[str, int]:
         """Return how many intervals lack a commit, by their state."""
-        found: dict[str, set[Interval | None]] = {}
+        by_state: dict[str, set[Interval | None]] = {}
         for report in self.reports:
-            found.setdefault(report.state.value, set()).add(report.interval)
+            by_state.setdefault(report.state.value, set()).add(report.interval)
         more = Counter[str]()
         for report in self.reports:
             more[report.state.value] += report.count - 1
-        return {state: len(intervals) + more[state] for state, intervals in found.items()}
+        return {state: len(intervals) + more[state] for state, intervals in by_state.items()}
 
 
 def format_counts(counts: Mapping[str, int]) -> str:
@@ -148,7 +174,7 @@ def intervals_without_commit(
         *_open(tx, topology, standing or find_standing(tx, topology)),
         *_parked(topology, tx.all("parked_with_intervals", topology=topology)),
     ]
-    wanted = [one for one in reports if older_than is None or one.age > older_than]
+    wanted = [report for report in reports if older_than is None or report.age > older_than]
     return IntervalsReport(
         reports=tuple(sorted(_in_rows(wanted), key=_place)),
         unknown=unknown,
@@ -159,36 +185,6 @@ def intervals_without_commit(
 def _place(report: IntervalReport) -> tuple[bool, float, tuple[int, ...]]:
     start = report.interval.start.timestamp() if report.interval else 0.0
     return report.interval is not None, start, report.txids
-
-
-def late_report(
-    topology: str,
-    interval: Interval,
-    run: Row,
-    items: Sequence[str],
-    rows: int,
-    second: Mapping[str, str],
-) -> IntervalReport:
-    """Report items that came after the emission of their interval.
-
-    :param run: the run that emitted it last
-    :param second: those that look like an item that has counted, each with that item
-    """
-    why = f"{rows:,} rows in {len(items):,} items came after its emission, the first {items[0]}"
-    step = f"to take them in: {clear_command(run['dag_id'], run['run_id'])}"
-    for again, first in list(second.items())[:1]:
-        others = f", and {len(second) - 1:,} more like it" if len(second) > 1 else ""
-        why += f"; {again} looks like a second delivery of {first}, which has counted{others}"
-        leave_out = f"reliability exclude {topology} {shlex.quote(again)} --reason '…'"
-        step = f"if it is a second delivery, first `{leave_out}`; {step}"
-    return IntervalReport(
-        state=IntervalState.LATE,
-        interval=interval,
-        dag_id=run["dag_id"],
-        run_id=run["run_id"],
-        why=why,
-        next_step=step,
-    )
 
 
 # --- missing -------------------------------------------------------------------------------------
@@ -207,14 +203,17 @@ def _missing(tx: DatabaseTransaction, topology: str) -> tuple[list[IntervalRepor
         first = tx.one("first_scheduled_interval", topology=topology)["interval_start"]
         spans = [(start, end) for start, end in spans if first and start and start >= first]
     try:
-        found = missing_intervals(schedule, spans, now)
+        missing = missing_intervals(schedule, spans, now)
     except ScheduleNotEvaluated as error:
         return [], str(error)
-    return [_missing_report(dag_id, interval, now) for interval in found], None
+    return [_missing_report(topology, dag_id, interval, now) for interval in missing], None
 
 
-def _missing_report(dag_id: str, interval: Interval, now: datetime) -> IntervalReport:
+def _missing_report(
+    topology: str, dag_id: str, interval: Interval, now: datetime
+) -> IntervalReport:
     return IntervalReport(
+        topology=topology,
         state=IntervalState.MISSING,
         interval=interval,
         dag_id=dag_id,
@@ -242,14 +241,10 @@ def _joined(row: Sequence[IntervalReport]) -> Iterator[IntervalReport]:
     if not row:
         return
     first, last = row[0], row[-1]
-    yield IntervalReport(
-        state=IntervalState.MISSING,
+    yield replace(
+        first,
         interval=Interval(_start(first), _end(last)),
         count=len(row),
-        dag_id=first.dag_id,
-        since=first.since,
-        age=first.age,
-        why=first.why,
         next_step=(
             "is the DAG paused, or the scheduler down? If not: airflow backfill create "
             f"--dag-id {first.dag_id} --from-date {_start(first):%Y-%m-%dT%H:%M:%S} "
@@ -274,33 +269,24 @@ def _end(report: IntervalReport) -> datetime:
 def remedy_then_resume(code: str | None, topology: str, txid: int | None = None) -> str:
     """Say how to fix what an error names, and how the run goes on then."""
     error_type = error_types().get(code or "")
-    error = error_type("").fill_in(topology=topology, txid=txid or "TXID") if error_type else None
-    remedy = error.remedy.rstrip(".") if error and error.remedy else "fix the cause"
-    resume = f"reliability resume-runs {topology}"
-    return remedy if resume in remedy else f"{remedy}; then: {resume}"
+    remedy = error_type.remedy if error_type and error_type.remedy.text else Remedy("fix the cause")
+    text = remedy.render(topology=topology, txid=txid).rstrip(".")
+    return text if remedy.resumes else f"{text}; then: reliability resume-runs {topology}"
 
 
 def _unfinished(topology: str, row: Row) -> IntervalReport:
-    run = {"dag_id": row["dag_id"], "run_id": row["run_id"]}
     since = row["failing_since"] or row["began_at"]
     if row["status"] == "EMITTING":
         state, why = IntervalState.EMITTING, "its emission has not ended"
-        step = f"nothing while its task runs; if the task is gone: {clear_command(**run)}"
+        clear = clear_command(row["dag_id"], row["run_id"])
+        step = f"nothing while its task runs; if the task is gone: {clear}"
     elif row["reason_code"] in WAITING:
         state, why = IntervalState.WAITING, f"[{row['reason_code']}] {row['reason']}"
-        step = error_types()[row["reason_code"]].remedy
+        step = error_types()[row["reason_code"]].remedy.text
     else:
         state, why = IntervalState.FAILED, f"[{row['reason_code']}] {row['reason']}"
         step = remedy_then_resume(row["reason_code"], topology)
-    return IntervalReport(
-        state=state,
-        interval=interval_of(row),
-        since=since,
-        age=row["now"] - since,
-        why=why,
-        next_step=step,
-        **run,
-    )
+    return _report(topology, state, row, since, why, step)
 
 
 # --- emitted -------------------------------------------------------------------------------------
@@ -353,49 +339,49 @@ def _open(
     rows = tx.all("open_txids", topology=topology)
     judged = [(row, why_open(row, standing)) for row in rows]
 
-    def of_run(one: tuple[Row, OpenTxid]) -> tuple[object, ...]:
-        row, found = one
-        is_open = found.state is IntervalState.OPEN
-        without_txid = found.why.partition(" ")[0] if is_open else found.why
+    def of_run(open_txid: tuple[Row, OpenTxid]) -> tuple[object, ...]:
+        row, judgement = open_txid
+        is_open = judgement.state is IntervalState.OPEN
+        without_txid = judgement.why.partition(" ")[0] if is_open else judgement.why
         run = (row["dag_id"], row["run_id"], row["interval_start"], row["interval_end"])
-        return (*run, found.state, without_txid, found.wait)
+        return (*run, judgement.state, without_txid, judgement.wait)
 
     for _, same in groupby(judged, of_run):
         together = list(same)
-        row, found = together[0]
-        yield _emitted(topology, [one[0] for one in together], row, found)
+        row, judgement = together[0]
+        yield _emitted(topology, [own for own, _ in together], row, judgement)
 
 
-def _emitted(topology: str, rows: Sequence[Row], row: Row, found: OpenTxid) -> IntervalReport:
-    txids = tuple(one["txid"] for one in rows)
+def _emitted(topology: str, rows: Sequence[Row], row: Row, judged: OpenTxid) -> IntervalReport:
+    txids = tuple(own["txid"] for own in rows)
     steps = {
         IntervalState.HELD: f"when the cause is fixed: reliability release {topology}",
         IntervalState.BLOCKED: remedy_then_resume(row["reason_code"], topology, txids[0]),
     }
-    return IntervalReport(
-        state=found.state,
-        interval=interval_of(row),
-        txids=txids,
-        dag_id=row["dag_id"],
-        run_id=row["run_id"],
-        since=row["emitted_at"],
-        age=row["now"] - row["emitted_at"],
-        why=found.why,
-        next_step=steps.get(found.state, "nothing"),
-        wait=found.wait,
-    )
+    step = steps.get(judged.state, "nothing")
+    report = _report(topology, judged.state, row, row["emitted_at"], judged.why, step)
+    return replace(report, txids=txids, wait=judged.wait)
 
 
 def _parked(topology: str, rows: Sequence[Row]) -> Iterator[IntervalReport]:
     for row in rows:
-        yield IntervalReport(
-            state=IntervalState.PARKED,
-            interval=interval_of(row),
-            txids=(row["txid"],),
-            dag_id=row["dag_id"],
-            run_id=row["run_id"],
-            since=row["emitted_at"],
-            age=row["now"] - row["emitted_at"],
-            why=row["verdict_reason"],
-            next_step=f"fix the cause; then: reliability replay {topology} {row['txid']}",
-        )
+        step = f"fix the cause; then: reliability replay {topology} {row['txid']}"
+        why, since = row["verdict_reason"], row["emitted_at"]
+        parked = _report(topology, IntervalState.PARKED, row, since, why, step)
+        yield replace(parked, txids=(row["txid"],))
+
+
+def _report(
+    topology: str, state: IntervalState, row: Row, since: datetime, why: str, next_step: str
+) -> IntervalReport:
+    return IntervalReport(
+        topology=topology,
+        state=state,
+        interval=interval_of(row),
+        dag_id=row["dag_id"],
+        run_id=row["run_id"],
+        since=since,
+        age=row["now"] - since,
+        why=why,
+        next_step=next_step,
+    )

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from typing import Any
 
 from reliability.core.state import State
 from reliability.core.txids import format_txids, with_noun
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.topology.alter import lacking_txids
-from reliability.transaction.topology.databases import TopologyDatabases, naming_another_database
+from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
 
 
@@ -20,6 +21,7 @@ class LackingValue:
     :param counts_from: the first txid that committed after it was added
     :param fillable: txids that a replay adds to it
     :param unfillable: txids that can no longer be replayed
+    :param next_step: how it gets the fillable ones
     """
 
     state: str
@@ -27,6 +29,12 @@ class LackingValue:
     counts_from: int
     fillable: tuple[int, ...]
     unfillable: tuple[int, ...]
+    next_step: str
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        txids = {n: format_txids(getattr(self, n)) for n in ("fillable", "unfillable")}
+        return {**asdict(self), **txids}
 
 
 def lacking_values(connection: LedgerConnection, topology: str) -> list[LackingValue]:
@@ -39,32 +47,33 @@ def lacking_values(connection: LedgerConnection, topology: str) -> list[LackingV
     if not added:
         return []
     states = _states(connection, topology)
-    found = []
+    values = []
     with connection.transaction() as tx:
         curr_txid = tx.one("topology_position", topology=topology)["curr_txid"]
         for row in added:
             fillable, unfillable = lacking_txids(
                 tx, topology, states, curr_txid=curr_txid, commit_number=row["commit_number"]
             )
-            found.append(
+            values.append(
                 LackingValue(
                     state=row["state"],
                     value=row["value"],
                     counts_from=row["counts_from"],
                     fillable=fillable,
                     unfillable=unfillable,
+                    next_step=how_to_fill(topology, fillable, unfillable),
                 )
             )
-    return [one for one in found if one.fillable or one.unfillable]
+    return [value for value in values if value.fillable or value.unfillable]
 
 
 def _states(connection: LedgerConnection, topology: str) -> list[State]:
-    found: list[State] = []
     with TopologyDatabases.of_known(connection, topology) as databases:
-        for name in databases.all:
-            with naming_another_database(name), databases.connection_of(name).transaction() as tx:
-                found += [tables.state for tables in declared_tables(tx, topology)]
-    return found
+        return [
+            tables.state
+            for database in databases.all
+            for tables in declared_tables(database, topology)
+        ]
 
 
 def how_to_fill(topology: str, fillable: Iterable[int], unfillable: Iterable[int]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from datetime import datetime
 from enum import Enum
 from typing import Any
@@ -42,11 +42,24 @@ class Waiting:
     wait: Wait
     are_replays: bool
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        reason, blocked = self.wait.reason, self.wait.blocked
+        return {
+            "txids": self.txids,
+            "are_replays": self.are_replays,
+            "for": reason.what.value,
+            "behind": format_txids(reason.behind),
+            "most": reason.most,
+            "blocked": blocked and blocked.txid,
+            "text": str(self),
+        }
+
     def __str__(self) -> str:
-        one = self.txids.isdigit()
         if self.are_replays:
             return f"the replay of {with_noun(self.txids)} waits {self.wait}"
-        return f"{with_noun(self.txids)} {'waits' if one else 'wait'} {self.wait}"
+        waits = "waits" if self.txids.isdigit() else "wait"
+        return f"{with_noun(self.txids)} {waits} {self.wait}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,18 +93,30 @@ class Overview:
     lacking: IntervalsReport
     replays: Mapping[int, Wait]
 
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data."""
+        own = {field.name: getattr(self, field.name) for field in fields(self)}
+        for name in ("window", "oldest_uncommitted_at", "lacking", "replays"):
+            del own[name]
+        return {
+            **own,
+            "waiting": self.waiting,
+            "without_commit": self.lacking.counts,
+            "expected_unknown": self.lacking.unknown,
+        }
+
     @property
     def waiting(self) -> list[Waiting]:
         """Return the txids that wait, those with the same reason together."""
-        found: dict[tuple[bool, Wait], list[int]] = {}
+        alike: dict[tuple[bool, Wait], list[int]] = {}
         for report in self.lacking.reports:
             if report.wait is not None:
-                found.setdefault((False, report.wait), []).extend(report.txids)
+                alike.setdefault((False, report.wait), []).extend(report.txids)
         for txid, wait in self.replays.items():
-            found.setdefault((True, wait), []).append(txid)
+            alike.setdefault((True, wait), []).append(txid)
         return [
             Waiting(txids=format_txids(txids), wait=wait, are_replays=are_replays)
-            for (are_replays, wait), txids in found.items()
+            for (are_replays, wait), txids in alike.items()
         ]
 
     @property
@@ -151,7 +176,7 @@ def _with_txids(rows: Sequence[Row]) -> list[dict[str, Any]]:
     return [{**row, "txids": format_ranges(row["txids"])} for row in rows]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class ForAPerson:
     """Something that does not go on by itself, or not at once.
 
@@ -169,74 +194,56 @@ class ForAPerson:
         return self.condition not in (Condition.WORKING, Condition.UP_TO_DATE)
 
 
-def for_a_person(one: Overview) -> Iterator[ForAPerson]:
+def for_a_person(overview: Overview) -> Iterator[ForAPerson]:
     """Yield what a person should know of a topology."""
-    topology = one.topology
-    if one.paused is not None:
-        yield ForAPerson(
-            condition=Condition.PAUSED,
-            text=f"paused: {one.paused} (until `reliability resume {topology}`)",
-            marks=("paused",),
-        )
-    for waiting in one.waiting:
+    topology = overview.topology
+    if overview.paused is not None:
+        text = f"paused: {overview.paused} (until `reliability resume {topology}`)"
+        yield ForAPerson(Condition.PAUSED, text, ("paused",))
+    for waiting in overview.waiting:
         if waiting.wait.reason.what is not WaitsFor.RESUME:  # it is said above
-            yield ForAPerson(condition=Condition.WORKING, text=str(waiting))
-    if one.checkpoint != "COMMITTED":
-        text = f"a checkpoint is in phase {one.checkpoint}; the next task or sweep finishes it, "
-        yield ForAPerson(condition=Condition.WORKING, text=f"{text}or says why it cannot")
-    for held in one.held:
-        until = f"until `reliability release {topology}`"
-        yield ForAPerson(
-            condition=Condition.HELD,
-            text=f"{with_verb(held['txids'])} held, {until}: {held['reason']}",
-            marks=("held",),
+            yield ForAPerson(Condition.WORKING, str(waiting))
+    if overview.checkpoint != "COMMITTED":
+        text = (
+            f"a checkpoint is in phase {overview.checkpoint}; the next task or sweep finishes it, "
         )
-    if one.blocked is not None and not one.held:
-        text = one.blocked.advice(topology)
-        yield ForAPerson(condition=Condition.BLOCKED, text=text, marks=("blocked",))
-    counts = one.lacking.counts
+        yield ForAPerson(Condition.WORKING, f"{text}or says why it cannot")
+    for held in overview.held:
+        until = f"until `reliability release {topology}`"
+        text = f"{with_verb(held['txids'])} held, {until}: {held['reason']}"
+        yield ForAPerson(Condition.HELD, text, ("held",))
+    if overview.blocked is not None and not overview.held:
+        yield ForAPerson(Condition.BLOCKED, overview.blocked.advice(topology), ("blocked",))
+    counts = overview.lacking.counts
     if lacking := format_counts(counts):
         is_late = NEED_A_PERSON & counts.keys()
+        condition = Condition.LATE if is_late else Condition.WORKING
         yield ForAPerson(
-            condition=Condition.LATE if is_late else Condition.WORKING,
-            text=f"{lacking}; `reliability lag {topology}` lists them",
-            marks=tuple(counts),
+            condition, f"{lacking}; `reliability lag {topology}` lists them", tuple(counts)
         )
-    if one.lacking.unknown:
-        text = f"expected intervals unknown: {one.lacking.unknown}"
-        yield ForAPerson(condition=Condition.UP_TO_DATE, text=text, marks=("unknown",))
-    yield from _left_out(one)
+    if overview.lacking.unknown:
+        text = f"expected intervals unknown: {overview.lacking.unknown}"
+        yield ForAPerson(Condition.UP_TO_DATE, text, ("unknown",))
+    yield from _left_out(overview)
 
 
-def _left_out(one: Overview) -> Iterator[ForAPerson]:
+def _left_out(overview: Overview) -> Iterator[ForAPerson]:
     """Yield what is not counted because a person wants it so."""
-    topology = one.topology
-    for parked in one.parked:
+    topology = overview.topology
+    for parked in overview.parked:
         again = f"reliability replay {topology} {parked['txids']}"
         how = "empty, as it was skipped," if parked["is_unskipped"] else "parked,"
-        yield ForAPerson(
-            condition=Condition.HELD,
-            text=f"{with_verb(parked['txids'])} {how} until `{again}`: {parked['reason']}",
-            marks=("parked", "skipped"),
-        )
-    for skipped in one.skipped:
+        text = f"{with_verb(parked['txids'])} {how} until `{again}`: {parked['reason']}"
+        yield ForAPerson(Condition.HELD, text, ("parked", "skipped"))
+    for skipped in overview.skipped:
         back = f"reliability unskip {topology} TXID --reason '…'"
-        what = f"{with_verb(skipped['txids'])} skipped for good, until `{back}`"
-        yield _by_choice(f"{what}: {skipped['reason']}", "skipped")
-    for excluded in one.excluded:
+        text = f"{with_verb(skipped['txids'])} skipped for good, until `{back}`"
+        yield ForAPerson(Condition.UP_TO_DATE, f"{text}: {skipped['reason']}", ("skipped",))
+    for excluded in overview.excluded:
         back = f"reliability include {topology} {shlex.quote(excluded['item'])} --reason '…'"
-        yield _by_choice(
-            f"{excluded['item']} excluded, until `{back}`: {excluded['reason']}", "excluded"
-        )
-    for found in one.to_replay:
-        what = "is excluded and still counted" if found["is_excluded"] else "is not counted yet"
-        again = f"reliability replay {topology} {found['txids']}"
-        yield ForAPerson(
-            condition=Condition.LATE,
-            text=f"{found['item']} {what}: `{again}`",
-            marks=("excluded",),
-        )
-
-
-def _by_choice(text: str, mark: str) -> ForAPerson:
-    return ForAPerson(condition=Condition.UP_TO_DATE, text=text, marks=(mark,))
+        text = f"{excluded['item']} excluded, until `{back}`: {excluded['reason']}"
+        yield ForAPerson(Condition.UP_TO_DATE, text, ("excluded",))
+    for item in overview.to_replay:
+        what = "is excluded and still counted" if item["is_excluded"] else "is not counted yet"
+        text = f"{item['item']} {what}: `reliability replay {topology} {item['txids']}`"
+        yield ForAPerson(Condition.LATE, text, ("excluded",))

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
 
 from reliability.core.attempt import TransactionAttempt
 from reliability.core.checkpoint import COORDINATOR
@@ -13,14 +12,10 @@ from reliability.core.progress import UNSEEN, StateProgress
 from reliability.core.statement_key import StateKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
 from reliability.states.headers import format_header, wrong_headers
-from reliability.states.kinds import StoredState, stored_state
-from reliability.states.tables import StateTables
-from reliability.states.verify_table import count_rows, examples
-from reliability.transaction.topology.databases import TopologyDatabases, naming_database
+from reliability.states.kinds import StoredState
+from reliability.states.verify_table import differing_rows, examples
+from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
-
-if TYPE_CHECKING:
-    from psycopg2.sql import Composed
 
 MAX_EXAMPLES = 5
 
@@ -62,70 +57,102 @@ def verify(
     Each database is read in one snapshot, without blocking other sessions. Before the snapshot, the
     contributions are locked: a merge between both would hide their rows from it (H10).
     """
-    found: list[Verified] = []
-    with TopologyDatabases.of_known(connection, topology) as participants:
-        for database in participants.all:
-            connection = participants.connection_of(database)
-            with naming_database(database), connection.transaction(reads_only=True) as tx:
-                known = declared_tables(tx, topology)
-            with naming_database(database), connection.transaction(reads_only=True) as tx:
+    results: list[Verified] = []
+    with TopologyDatabases.of_known(connection, topology) as databases:
+        for database in databases.all:
+            known = declared_tables(database, topology)
+            with database.transaction(reads_only=True) as tx:
                 tx.queue("isolate_source")
                 for tables in known:
                     if tables.keeps_contributions:
                         tx.queue(tables.hold_contributions())
                 states = declared_tables(tx, topology)
                 progress.more(len(states))
-                for tables in states:
-                    progress.now(tables.state.name)
-                    found.append(verify_state(tx, tables, database))
-    return found
+                for state in states:
+                    progress.now(state.name)
+                    results.append(verify_state(tx, state, database.database))
+    return results
 
 
 def verify_state(
-    tx: DatabaseTransaction, tables: StateTables, database: str = COORDINATOR
+    tx: DatabaseTransaction, state: StoredState, database: str = COORDINATOR
 ) -> Verified:
     """Verify one state's table.
 
     Appended rows are their own contribution: only their number per txid can be compared.
     """
     verified = Verified(
-        state=tables.state.name,
+        state=state.name,
         database=database,
-        rows=tx.one(count_rows(tables))["rows"],
-        headers=tuple(_unrecorded(tx, tables)),
-        compares_values=not tables.state.is_append,
+        rows=tx.one(state.count())["rows"],
+        headers=tuple(_unrecorded(tx, state)),
+        compares_values=not state.state.is_append,
     )
-    state = stored_state(tables)
-    if statement := state.differing_rows():
-        verified = _with_rows(tx, tables, statement, verified)
-    return _with_headers(tx, state, verified) if state.has_headers else verified
+    if state.keeps_contributions:
+        rows = tx.all(differing_rows(state), most=MAX_EXAMPLES)
+        verified = replace(
+            verified,
+            missing=rows[0]["missing"],
+            surplus=rows[0]["surplus"],
+            different=rows[0]["different"],
+            examples=tuple(examples(state, rows)),
+        )
+    if not state.has_headers:
+        return verified
+    wrong = wrong_headers(tx, state)
+    verified = replace(verified, headers=(*verified.headers, *map(format_header, wrong)))
+    if (counted := state.missing_by_header(wrong)) is not None:
+        verified = replace(verified, missing=counted[0], surplus=counted[1])
+    return verified
 
 
-def _with_rows(
-    tx: DatabaseTransaction, tables: StateTables, statement: Composed, verified: Verified
-) -> Verified:
-    rows = tx.all(statement, most=MAX_EXAMPLES)
-    return replace(
-        verified,
-        missing=rows[0]["missing"],
-        surplus=rows[0]["surplus"],
-        different=rows[0]["different"],
-        examples=tuple(examples(tables, rows)),
-    )
-
-
-def _with_headers(tx: DatabaseTransaction, state: StoredState, verified: Verified) -> Verified:
-    wrong = wrong_headers(tx, state.tables)
-    headers = (*verified.headers, *map(format_header, wrong))
-    counted = state.missing_by_header(wrong)
-    if counted is None:
-        return replace(verified, headers=headers)
-    missing, surplus = counted
-    return replace(verified, headers=headers, missing=missing, surplus=surplus)
-
-
-def _unrecorded(tx: DatabaseTransaction, tables: StateTables) -> Iterator[str]:
-    key = StateKey(tables.topology, tables.state.name)
+def _unrecorded(tx: DatabaseTransaction, state: StoredState) -> Iterator[str]:
+    key = StateKey(state.topology, state.name)
     for row in tx.all("txids_without_header", **key):
         attempt = TransactionAttempt(row["txid"], row["attempt_id"])
         yield f"attempt {attempt} has committed but is not recorded"
+
+
+# --- for alerts ----------------------------------------------------------------------------------
+
+
+def record_verified(
+    connection: LedgerConnection, topology: str, results: Sequence[Verified]
+) -> None:
+    """Record the result of a verification in the ledger.
+
+    :param results: of every state of the topology
+    """
+    with connection.transaction() as tx:
+        tx.run(
+            "forget_states_verified_before",
+            topology=topology,
+            databases=[state.database for state in results],
+            states=[state.state for state in results],
+        )
+        for state in results:
+            tx.run(
+                "record_verified",
+                topology=topology,
+                database=state.database,
+                state=state.state,
+                wrong=", ".join(_what_is_wrong(state)) if state.is_exact is False else None,
+            )
+
+
+def record_repaired(connection: LedgerConnection, topology: str) -> None:
+    """Record that nothing is known to be wrong any more."""
+    with connection.transaction() as tx:
+        tx.run("forget_what_was_wrong", topology=topology)
+
+
+def _what_is_wrong(state: Verified) -> Iterator[str]:
+    counts = {
+        "missing row": state.missing,
+        "surplus row": state.surplus,
+        "different row": state.different,
+        "header": len(state.headers),
+    }
+    for what, count in counts.items():
+        if count:
+            yield f"{count:,} {what}{'s' * (count > 1)}"

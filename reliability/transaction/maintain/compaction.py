@@ -13,27 +13,20 @@ and no result of a later replay or rollback.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import NamedTuple
 
-from reliability.core.checkpoint import COORDINATOR
 from reliability.core.errors import LedgerCorruption
 from reliability.core.progress import UNSEEN, StateProgress
 from reliability.core.statement_key import StateKey
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
-from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror, lock_topology
-from reliability.states.fold_history import (
-    crowded_rows,
-    fold_crowded,
-    forget,
-    patterns_of_touched,
-    touched_keys,
-)
+from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
+from reliability.ledger.locks import PATIENCE_SECONDS, holding
+from reliability.states.compact_history import compact_history
 from reliability.states.headers import check_headers
 from reliability.states.tables import StateTables
-from reliability.transaction.commit.saved_checkpoint import read_checkpoint
+from reliability.transaction.commit.saved_checkpoint import checkpoint_of
 from reliability.transaction.maintain.merge import merge_tables_of
-from reliability.transaction.topology.databases import TopologyDatabases, naming_database
+from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declared_tables
 
 # Rows that one transaction folds; it holds the topology's lock meanwhile.
@@ -62,17 +55,6 @@ class Compacted:
         return self.txids > 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Horizon:
-    """How far one state is compacted, and how far it will be."""
-
-    state: str
-    database: str
-    after: int
-    through: int
-    held_up_by: int | None
-
-
 def compact(
     connection: LedgerConnection,
     topology: str,
@@ -86,64 +68,58 @@ def compact(
     :raises LedgerBusy: another process held it for longer, or a reader held an attempt's own table
     :raises LedgerCorruption: rows that a header records are missing; folding of this state stops
     """
-    with TopologyDatabases.of_known(connection, topology) as participants:
-        horizons = _decide(participants, _horizons(participants), patience)
+    with TopologyDatabases.of_known(connection, topology) as databases:
+        horizons = _decide(databases, patience)
         progress.more(len(horizons))
-        found: list[Compacted] = []
-        for horizon in horizons:
-            progress.now(horizon.state)
-            found.append(_compact(participants, horizon, patience))
-        return found
+        compacted: list[Compacted] = []
+        for state, through in horizons:
+            progress.now(state.state)
+            compacted.append(_compact(databases, state, through, patience))
+        return compacted
 
 
 # --- horizons ------------------------------------------------------------------------------------
 
 
-def _horizons(participants: TopologyDatabases) -> list[Row]:
-    found: list[Row] = []
-    for database in participants.all:
-        with naming_database(database), participants.connection_of(database).transaction() as tx:
-            rows = tx.all("horizons", topology=participants.topology)
-        found += [{**row, "database": database} for row in rows]
-    return found
-
-
-def _decide(
-    participants: TopologyDatabases, states: Sequence[Row], patience: int
-) -> list[_Horizon]:
+def _decide(databases: TopologyDatabases, patience: int) -> list[tuple[Compacted, int]]:
     """Decide for all states at once, while no attempt can begin and no change is in progress.
 
     A checkpoint that is not COMMITTED may be a rollback that other databases have applied already.
+
+    :returns: each state that has a horizon as it is, and through which txid it will be compacted
     """
-    topology = participants.topology
+    states = [
+        (connection.database, row)
+        for connection in databases.all
+        for row in connection.all("state_details", topology=databases.topology)
+        if (row["keep_txids"], row["keep_age"]) != (None, None)
+    ]
     if not states:
         return []
-    with participants.coordinator.transaction() as tx:
-        lock_topology(tx, topology, patience)
-        if not read_checkpoint(tx, topology).state.is_at_rest:
+    with holding(databases.coordinator, databases.topology, patience) as (tx, locked):
+        if not checkpoint_of(locked).state.is_at_rest:
             return []
-        horizons = [_horizon(tx, topology, state) for state in states]
-        furthest = max(horizon.through for horizon in horizons)
-        tx.run("decide_compaction", topology=topology, through=furthest)
+        horizons = [_horizon(tx, databases.topology, *state) for state in states]
+        furthest = max(through for _, through in horizons)
+        tx.run("decide_compaction", topology=databases.topology, through=furthest)
     return horizons
 
 
-def _horizon(tx: DatabaseTransaction, topology: str, state: Row) -> _Horizon:
-    row = tx.one("horizon", topology=topology, **state)
-    return _Horizon(
-        state=state["state"],
-        database=state["database"],
-        after=state["after"],
-        through=max(row["through"], state["after"]),  # it never decreases
-        held_up_by=row["held_up_by"],
+def _horizon(
+    tx: DatabaseTransaction, topology: str, database: str, state: Row
+) -> tuple[Compacted, int]:
+    after = state["compacted_through"]
+    row = tx.one("horizon", topology=topology, after=after, **state)
+    now = Compacted(
+        state=state["state"], database=database, through=after, held_up_by=row["held_up_by"]
     )
+    return now, max(row["through"], after)  # it never decreases
 
 
 # --- one state -----------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FoldedTxids:
+class FoldedTxids(NamedTuple):
     """What one transaction has folded of one state."""
 
     through: int
@@ -152,54 +128,29 @@ class FoldedTxids:
     rows_after: int
 
 
-def _compact(participants: TopologyDatabases, horizon: _Horizon, patience: int) -> Compacted:
-    _merge_tables(participants, horizon)
-    steps = list(_steps(participants, horizon, patience))
-    return Compacted(
-        state=horizon.state,
-        database=horizon.database,
-        through=max([horizon.after, *(step.through for step in steps)]),
-        txids=sum(step.txids for step in steps),
-        rows_before=sum(step.rows_before for step in steps),
-        rows_after=sum(step.rows_after for step in steps),
-        held_up_by=horizon.held_up_by,
-    )
-
-
-def _merge_tables(participants: TopologyDatabases, horizon: _Horizon) -> None:
-    with naming_database(horizon.database):
-        connection = participants.connection_of(horizon.database)
-        with connection.transaction() as tx:
-            tables = _tables(tx, participants.topology, horizon)
-        merge_tables_of(connection, tables, horizon.through)
-
-
-def _steps(
-    participants: TopologyDatabases, horizon: _Horizon, patience: int
-) -> Iterator[FoldedTxids]:
-    at = horizon.after
-    while at < horizon.through:
-        with (
-            naming_database(horizon.database),
-            participants.connection_of(horizon.database).transaction() as tx,
-        ):
-            _lock(tx, participants.topology, horizon.database, patience)
-            step = fold_step(tx, _tables(tx, participants.topology, horizon), horizon.through)
+def _compact(
+    databases: TopologyDatabases, compacted: Compacted, through: int, patience: int
+) -> Compacted:
+    connection = databases.connection_of(compacted.database)
+    key = StateKey(databases.topology, compacted.state)
+    merge_tables_of(connection, _tables(connection, key), through)
+    while compacted.through < through:
+        with holding(connection, databases.topology, patience) as (tx, _):
+            step = fold_step(tx, _tables(tx, key), through)
         if step is None:  # another process has folded them
-            return
-        yield step
-        at = step.through
+            break
+        compacted = replace(
+            compacted,
+            through=step.through,
+            txids=compacted.txids + step.txids,
+            rows_before=compacted.rows_before + step.rows_before,
+            rows_after=compacted.rows_after + step.rows_after,
+        )
+    return compacted
 
 
-def _lock(tx: DatabaseTransaction, topology: str, database: str, patience: int) -> None:
-    if database == COORDINATOR:
-        lock_topology(tx, topology, patience)
-    else:
-        lock_mirror(tx, topology, patience)
-
-
-def _tables(tx: DatabaseTransaction, topology: str, horizon: _Horizon) -> StateTables:
-    return next(t for t in declared_tables(tx, topology) if t.state.name == horizon.state)
+def _tables(ledger: Ledger, key: StateKey) -> StateTables:
+    return next(t for t in declared_tables(ledger, key.topology) if t.name == key.state)
 
 
 def fold_step(
@@ -211,33 +162,19 @@ def fold_step(
 
     :raises LedgerCorruption: the rows are not those that the headers record (H2)
     """
-    key = StateKey(tables.topology, tables.state.name)
+    key = StateKey(tables.topology, tables.name)
     row = tx.first("txids_to_compact", through=through, most=max_rows, **key)
     if row is None:
         return None
     span = {"after": row["after"], "through": row["through"]}
-    _check_whole(tx, tables, row)
-    tx.run("mark_compacted", **span, **key)
-    tx.run(touched_keys(tables), **span)
-    patterns = tx.all(patterns_of_touched(tables)) or [dict.fromkeys(tables.key, False)]
-    tx.run(crowded_rows(tables, patterns), **span)
-    folded = tx.one(fold_crowded(tables))
-    tx.run(forget())
-    tx.one("compact_state", **span, **key)
-    return FoldedTxids(
-        through=row["through"],
-        txids=row["txids"],
-        rows_before=folded["taken"],
-        rows_after=folded["stored"],
-    )
-
-
-def _check_whole(tx: DatabaseTransaction, tables: StateTables, row: Row) -> None:
     # Folding would count missing rows as zero and hide the loss for ever (H2).
-    after, through = row["after"], row["through"]
-    if row["txids"] != through - after:
+    if row["txids"] != row["through"] - row["after"]:
         raise LedgerCorruption(
-            f"{tables.contribution_table}: {row['txids']} of the txids {after + 1} to {through} "
-            "are recorded"
+            f"{tables.contribution_table}: {row['txids']} of the txids {row['after'] + 1} to "
+            f"{row['through']} are recorded"
         )
-    check_headers(tx, tables, after=after, through=through)
+    check_headers(tx, tables, **span)
+    tx.run("mark_compacted", **span, **key)
+    folded = compact_history(tx, tables, **span)
+    tx.one("compact_state", **span, **key)
+    return FoldedTxids(row["through"], row["txids"], folded["taken"], folded["stored"])

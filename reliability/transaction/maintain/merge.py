@@ -24,20 +24,18 @@ KEPT_TABLES = 16
 def merge_tables(connection: LedgerConnection, topology: str) -> int:
     """Merge all but the newest tables of each state, and return how many; safe to repeat."""
     merged = 0
-    with TopologyDatabases.of(connection, topology) as participants:
-        for database in participants.all:
+    with TopologyDatabases.of(connection, topology) as databases:
+        for database in databases.all:
             try:
-                merged += _merge_in(participants.connection_of(database), topology)
+                merged += _merge_in(database, topology)
             except Transient as error:  # a reader held a table for too long
                 logger.info("tables of %s are merged later: %s", topology, error)
     return merged
 
 
 def _merge_in(connection: LedgerConnection, topology: str) -> int:
-    with connection.transaction() as tx:
-        states = declared_tables(tx, topology)
     merged = 0
-    for tables in states:
+    for tables in declared_tables(connection, topology):
         try:
             merged += merge_tables_of(connection, tables)
         except RightMissing as error:  # another role owns the tables of this state
@@ -58,14 +56,12 @@ def merge_tables_of(connection: LedgerConnection, tables: StateTables, through: 
     if not tables.keeps_contributions:
         return 0
     key = StateKey(tables.topology, tables.state.name)
-    with connection.transaction() as tx:
-        found = tx.all("tables_to_merge", through=through, kept=KEPT_TABLES, **key)
-    return sum(_merge(connection, tables.with_attempt_table(row["table_id"])) for row in found)
+    rows = connection.all("tables_to_merge", through=through, kept=KEPT_TABLES, **key)
+    return sum(_merge(connection, tables.with_attempt_table(row["table_id"])) for row in rows)
 
 
 def _merge(connection: LedgerConnection, tables: StateTables) -> bool:
-    with connection.transaction() as tx:
-        tx.queue("set_lock_timeout", seconds=attempt_table.MERGE_PATIENCE_SECONDS)
+    with connection.transaction(patience=attempt_table.MERGE_PATIENCE_SECONDS) as tx:
         if not tx.first("claim_attempt_table", table_id=tables.attempt_table):
             return False
         attempt_table.merge(tx, tables)

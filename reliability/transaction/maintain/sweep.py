@@ -11,15 +11,14 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from reliability.core.attempt import TransactionAttempt
-from reliability.core.checkpoint import COORDINATOR
 from reliability.core.errors import LedgerBusy, ReliabilityError, RightMissing, Transient
 from reliability.core.leases import DEFAULT_LEASES, Leases
 from reliability.core.statement_key import AttemptKey
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.locks import check_coordinator
 from reliability.states import attempt_table
-from reliability.transaction.commit.drain import PASSING_PATIENCE_SECONDS, drain
-from reliability.transaction.commit.next_plan import Committed
+from reliability.transaction.commit.apply import Committed
+from reliability.transaction.commit.committer import PASSING_PATIENCE_SECONDS, drain
 from reliability.transaction.maintain.compaction import Compacted, compact
 from reliability.transaction.maintain.merge import merge_tables
 from reliability.transaction.topology.databases import TopologyDatabases
@@ -55,8 +54,7 @@ class Swept:
 
 def topologies(connection: LedgerConnection) -> list[str]:
     """Return the names of the ledger's topologies."""
-    with connection.transaction() as tx:
-        return [row["topology"] for row in tx.all("topologies")]
+    return [row["topology"] for row in connection.all("topologies")]
 
 
 def sweep(
@@ -99,22 +97,18 @@ def _unless_dropped(connection: LedgerConnection, topology: str) -> Iterator[Non
     except Transient:
         raise
     except ReliabilityError:
-        with connection.transaction() as tx:
-            if tx.first("mirrored_topology", topology=topology) is not None:
-                raise
+        if connection.first("mirrored_topology", topology=topology) is not None:
+            raise
         logger.info("%s was dropped", topology)
 
 
 def _expire(connection: LedgerConnection, topology: str) -> list[TransactionAttempt]:
-    with connection.transaction() as tx:
-        rows = tx.all("expired_attempts", topology=topology)
     expired = []
-    for row in rows:
+    for row in connection.all("expired_attempts", topology=topology):
         attempt = TransactionAttempt(row["txid"], row["attempt_id"])
         with _skip_on_transient_error(f"attempt {attempt}"):
             try:
-                with connection.transaction() as tx:
-                    tx.queue("set_lock_timeout", seconds=PASSING_PATIENCE_SECONDS)
+                with connection.transaction(patience=PASSING_PATIENCE_SECONDS) as tx:
                     if tx.first("expire_attempt", topology=topology, **row):
                         expired.append(attempt)
             except LedgerBusy:
@@ -134,13 +128,13 @@ def _drain_overdue(connection: LedgerConnection, topology: str, leases: Leases) 
 def _give_up_silent(connection: LedgerConnection, topology: str, leases: Leases) -> list[int]:
     """Give up requests whose run was deleted or died, and end their live attempt (R3)."""
     silence = {"request_lease": leases.request}
-    with connection.transaction() as tx:
-        rows = tx.all("silent_requests", topology=topology, **silence)
     given_up = []
-    for row in rows:
+    for row in connection.all("silent_requests", topology=topology, **silence):
         request_id = row["request_id"]
-        with _skip_on_transient_error(f"request {request_id}"), connection.transaction() as tx:
-            tx.queue("set_lock_timeout", seconds=PASSING_PATIENCE_SECONDS)
+        with (
+            _skip_on_transient_error(f"request {request_id}"),
+            connection.transaction(patience=PASSING_PATIENCE_SECONDS) as tx,
+        ):
             if tx.first("give_up_request", request_id=request_id, **silence):
                 reason = "its run was silent for too long"
                 tx.run("end_attempt_of_request", request_id=request_id, reason=reason)
@@ -167,20 +161,13 @@ def _compact(connection: LedgerConnection, topology: str) -> list[Compacted]:
 
 def _clean(connection: LedgerConnection, topology: str) -> list[TransactionAttempt]:
     # Never under the topology's lock: a stalled COPY may hold these rows' table (A4).
-    with connection.transaction() as tx:
-        dead = [
-            TransactionAttempt(row["txid"], row["attempt_id"])
-            for row in tx.all("attempts_to_clean", topology=topology)
-        ]
+    dead = connection.all("attempts_to_clean", topology=topology)
     cleaned = []
-    with TopologyDatabases.of(connection, topology) as participants:
-        for attempt in dead:
+    with TopologyDatabases.of(connection, topology) as databases:
+        for attempt in (TransactionAttempt(**row) for row in dead):
             try:
                 # the coordinator's rows last: until then the attempt stays on the list
-                if all(
-                    _clean_attempt(participants.connection_of(database), topology, attempt)
-                    for database in (*participants.others, COORDINATOR)
-                ):
+                if all(_clean_attempt(one, topology, attempt) for one in databases.ledger_last):
                     cleaned.append(attempt)
             except (Transient, RightMissing) as error:
                 logger.info("%s is cleaned later: %s", attempt, error)
@@ -198,7 +185,7 @@ def _clean_attempt(
     end_sessions_of(connection, topology, attempt)
     with connection.transaction() as tx:
         # A participant may not know yet that the attempt has ended; later staging there rolls back.
-        tx.run("fence_ended_attempt", **key)
+        tx.run("fence_live_attempts", reason="it was ended in the ledger of its topology", **key)
         own = tx.all("tables_of_attempt", **key, snapshot_seconds=LONGEST_SNAPSHOT_SECONDS)
     if not all(row["is_unread"] for row in own):
         return False
@@ -215,8 +202,8 @@ def _clean_attempt(
 def _drop(connection: LedgerConnection, numbers: list[int]) -> bool:
     """Drop tables, unless somebody reads one of them."""
     try:
-        with connection.transaction() as tx:  # alone, because readers wait until it has committed
-            tx.queue("set_lock_timeout", seconds=DROP_PATIENCE_SECONDS)
+        # alone, because readers wait until it has committed
+        with connection.transaction(patience=DROP_PATIENCE_SECONDS) as tx:
             for number in numbers:
                 attempt_table.drop(tx, number)
     except LedgerBusy as error:

@@ -24,6 +24,7 @@ from reliability.core.errors import (
 from reliability.core.fold import Fold
 from reliability.core.set_aside import Correction, Kind, QuarantinedRow, SetAside
 from reliability.core.spout import BatchMeta, Spout
+from reliability.core.statement_key import StatementKey
 from reliability.core.texts import as_json
 from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.read_rows import batch_of
@@ -35,7 +36,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DriverProcess:
+class DriverProcess(StatementKey):
     """The driver process of a step, and its code; the JVM and its Python can die separately.
 
     :param ui_url: where Spark shows the application while it runs; None if it has no UI
@@ -55,31 +56,19 @@ def start_step(
     """Record the driver's first message; raise AttemptFenced if the step is another driver's."""
     _record_code(connection, driver.code)
     with connection.transaction() as tx:
-        row = tx.first(
-            "start_step",
-            step=step,
-            driver_host=driver.host,
-            driver_pid=driver.jvm_pid,
-            python_pid=driver.python_pid,
-            application_id=driver.application_id,
-            ui_url=driver.ui_url,
-            code_digest=driver.code.digest,
-            **grant,
-        )
+        row = tx.first("start_step", step=step, code_digest=driver.code.digest, **driver, **grant)
         raise_if_fenced(row, grant)
         raise_if_fenced(tx.first("renew_lease", **grant), grant)
 
 
 def _record_code(connection: LedgerConnection, code: CodeFingerprint) -> None:
     # Its own transaction, so that steps with the same new code do not wait for each other.
-    with connection.in_one_round_trip() as tx:
-        tx.run("record_code", digest=code.digest, contents=as_json(code.contents))
+    connection.run("record_code", digest=code.digest, contents=as_json(code.contents))
 
 
 def renew_lease(connection: LedgerConnection, grant: Grant) -> None:
     """Show progress; raise AttemptFenced if the attempt has ended."""
-    with connection.in_one_round_trip() as tx:
-        row = tx.first("renew_lease", **grant)
+    row = connection.first("renew_lease", **grant)
     raise_if_fenced(row, grant)
 
 
@@ -95,25 +84,23 @@ def declare_partitions(
     :param set_aside: what was set aside on the way to it, one for each kind and reason (V8)
     :returns: what it lacks of what was emitted
     """
-    with connection.in_one_round_trip() as tx:
-        row = tx.first(
-            "declare_partitions",
-            sink=sink,
-            partitions=partitions,
-            kinds=[aside.kind.value for aside in set_aside],
-            reasons=[aside.reason for aside in set_aside],
-            xors=[aside.fold.xor for aside in set_aside],
-            counts=[aside.fold.count for aside in set_aside],
-            **grant,
-        )
-    found = raise_if_fenced(row, grant)
-    return Fold(found["ack_val"], found["unacked"])
+    row = connection.first(
+        "declare_partitions",
+        sink=sink,
+        partitions=partitions,
+        kinds=[aside.kind.value for aside in set_aside],
+        reasons=[aside.reason for aside in set_aside],
+        xors=[aside.fold.xor for aside in set_aside],
+        counts=[aside.fold.count for aside in set_aside],
+        **grant,
+    )
+    sink_row = raise_if_fenced(row, grant)
+    return Fold(sink_row["ack_val"], sink_row["unacked"])
 
 
 def read_set_aside(connection: LedgerConnection, grant: Grant, sink: str) -> list[SetAside]:
     """Return what the attempt has set aside on the way to a state."""
-    with connection.in_one_round_trip() as tx:
-        rows = tx.all("set_aside_for", sink=sink, **grant)
+    rows = connection.all("set_aside_for", sink=sink, **grant)
     return [
         SetAside(Kind(row["kind"]), row["reason"], Fold(row["xor"], row["count"])) for row in rows
     ]
@@ -121,36 +108,33 @@ def read_set_aside(connection: LedgerConnection, grant: Grant, sink: str) -> lis
 
 def read_corrections(connection: LedgerConnection, grant: Grant) -> list[Correction]:
     """Return the rows of the attempt's batch that a person has corrected (V9)."""
-    with connection.in_one_round_trip() as tx:
-        return [Correction(**row) for row in tx.all("corrections_of_attempt", **grant)]
+    return [Correction(**row) for row in connection.all("corrections_of_attempt", **grant)]
 
 
 def store_quarantined(
     connection: LedgerConnection, grant: Grant, step: str, rows: Sequence[QuarantinedRow]
 ) -> None:
     """Store the rows that a step has put into the quarantine; they count with the attempt."""
-    with connection.in_one_round_trip() as tx:
-        stored = tx.all(
-            "quarantine_rows",
-            step=step,
-            reasons=[row.reason for row in rows],
-            items=[row.item for row in rows],
-            rows=[row.row for row in rows],
-            contents=[row.contents for row in rows],
-            cut=[row.is_cut for row in rows],
-            xors=[row.fold.xor for row in rows],
-            counts=[row.fold.count for row in rows],
-            sources=[row.source for row in rows],
-            **grant,
-        )
+    stored = connection.all(
+        "quarantine_rows",
+        step=step,
+        reasons=[row.reason for row in rows],
+        items=[row.item for row in rows],
+        rows=[row.row for row in rows],
+        contents=[row.contents for row in rows],
+        cut=[row.is_cut for row in rows],
+        xors=[row.fold.xor for row in rows],
+        counts=[row.fold.count for row in rows],
+        sources=[row.source for row in rows],
+        **grant,
+    )
     if len(stored) != len(rows):
         raise error_of(connection, grant)
 
 
 def read_batch_meta(connection: LedgerConnection, grant: Grant) -> BatchMeta:
     """Return what the attempt reads: the txid's frozen batch, or the attempt's own (opaque)."""
-    with connection.in_one_round_trip() as tx:
-        return batch_of(tx.one("batch_meta_of_attempt", **grant))
+    return batch_of(connection.one("batch_meta_of_attempt", **grant))
 
 
 def verify_source(
@@ -164,8 +148,7 @@ def verify_source(
     try:
         spout.verify(meta)
     except SourceChanged as error:
-        with connection.in_one_round_trip() as tx:
-            row = tx.one("is_frozen", topology=grant.topology, txid=grant.attempt.txid)
+        row = connection.one("is_frozen", topology=grant.topology, txid=grant.attempt.txid)
         if row["is_frozen"]:
             raise
         raise SourceMoved(error.what) from error
@@ -184,14 +167,13 @@ def end_attempt(
     It compares first and then changes: a late message about an old attempt changes nothing (A8).
     """
     status = AttemptStatus.FENCED if fence else AttemptStatus.FAILED
-    with connection.in_one_round_trip() as tx:
-        ended = tx.run(
-            "end_attempt",
-            status=status.value,
-            reason_code=error.code,
-            reason=error.what,
-            **grant,
-        )
+    ended = connection.run(
+        "end_attempt",
+        status=status.value,
+        reason_code=error.code,
+        reason=error.what,
+        **grant,
+    )
     return ended > 0
 
 
@@ -214,18 +196,22 @@ def error_of(connection: LedgerConnection, grant: Grant) -> ReliabilityError:
     """Return why an attempt ended, as the error that a task raises."""
     row = read_attempt(connection, grant)
     error = error_from_ledger(row["reason_code"], f"attempt {grant.attempt}: {row['reason']}")
-    return error.fill_in(topology=grant.topology, txid=grant.attempt.txid)
+    return error.about(topology=grant.topology, txid=grant.attempt.txid)
 
 
-def is_processing(connection: LedgerConnection, grant: Grant) -> bool:
-    """Say whether the attempt is PROCESSING, so that its work can still count."""
-    return AttemptStatus(read_attempt(connection, grant)["status"]) is AttemptStatus.PROCESSING
+def is_wanted(connection: LedgerConnection, grant: Grant) -> bool:
+    """Say whether the attempt's work can still count: it is PROCESSING, or nobody can say."""
+    try:
+        status = AttemptStatus(read_attempt(connection, grant)["status"])
+    except ReliabilityError as error:
+        logger.warning("cannot watch attempt %s now: %s", grant, error)
+        return True
+    return status is AttemptStatus.PROCESSING
 
 
 def read_attempt(connection: LedgerConnection, grant: Grant) -> Row:
     """Return the attempt's status and why it ended."""
-    with connection.in_one_round_trip() as tx:
-        row = tx.first("attempt", **grant)
+    row = connection.first("attempt", **grant)
     if row is None:
         raise LedgerCorruption(f"attempt {grant} is not in the ledger")
     return row

@@ -5,7 +5,6 @@ from __future__ import annotations
 from reliability.core.attempt import Grant
 from reliability.core.definitions import Topology
 from reliability.core.errors import ReliabilityError, SchemaMismatch
-from reliability.core.spout import ComparesColumns
 from reliability.ledger.connection import LedgerConnection
 from reliability.ledger.read_rows import batch_of
 from reliability.transaction.process.attempt_messages import read_batch_meta
@@ -18,10 +17,7 @@ def with_changed_columns(
 
     The other one is the nearest that has committed; if there is none, the nearest that is emitted.
     """
-    if not isinstance(topology.spout, ComparesColumns):
-        return error
-    with connection.transaction() as tx:
-        row = tx.first("nearest_batch", topology=topology.name, txid=grant.txid)
+    row = connection.first("nearest_batch", topology=topology.name, txid=grant.txid)
     if row is None:
         return error
     meta = read_batch_meta(connection, grant)
@@ -36,5 +32,5 @@ def with_changed_columns(
         f"{error.what}. Compared with the file of txid {row['txid']}: {'; '.join(differences)}",
         remedy=f"if the file is wrong, deliver it again and type `reliability replay "
         f"{topology.name} {grant.txid} --refreeze`, then `reliability resume-runs "
-        f"{topology.name}`. Otherwise {error.remedy}",
+        f"{topology.name}`. Otherwise {error.what_to_do}",
     )

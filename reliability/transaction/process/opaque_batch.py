@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from reliability.core.definitions import Topology
 from reliability.core.errors import LedgerCorruption, NothingToEmit, SourceChanged, SourceMoved
-from reliability.core.plan import ChangeKey
+from reliability.core.plan import PlannedChange
 from reliability.core.spout import BatchMeta, Interval, SourceItem
 from reliability.core.statement_key import TxidKey
 from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
@@ -67,15 +67,15 @@ def cut_batch(connection: LedgerConnection, topology: Topology, txid: int) -> At
     """
     key = TxidKey(topology.name, txid)
     with connection.transaction() as tx:
-        if tx.one("is_frozen", **key)["is_frozen"]:
+        row = tx.first("predecessor", **key)
+        if row is None:
             return None
-        row = tx.one("snapshot", request_id=None, **key)
         before = [batch_of(found) for found in tx.all("uncommitted_batches_before", **key)]
     spout = topology.spout
     try:
         batches = spout.cut(_plan(connection, topology, interval_of(row), before))
     except NothingToEmit as error:
-        raise NothingToEmit(f"txid {txid}: {error.what}", remedy=_WAYS_OUT) from error
+        raise NothingToEmit(error.what, remedy=_WAYS_OUT, txid=txid) from error
     items = batches[0] if batches else ()
     meta = BatchMeta(items=tuple(items), emitted=spout.count(items))
     return AttemptBatch(
@@ -122,7 +122,7 @@ def batch_without_excluded(
     return AttemptBatch(topology=topology.name, txid=txid, meta=meta, predecessor_attempt=None)
 
 
-def freeze_batch(tx: DatabaseTransaction, key: ChangeKey) -> None:
+def freeze_batch(tx: DatabaseTransaction, key: PlannedChange) -> None:
     """Before a first commit, make the batch of the attempt the batch of the txid, for ever.
 
     :raises LedgerCorruption: the attempt's batch does not start where the previous txid's committed

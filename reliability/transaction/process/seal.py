@@ -5,11 +5,11 @@ Sealed rows never change; a commit checks only the status (A6).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reliability.core.acker import check_accounting, check_acked
+from reliability.core.acker import Sink, check_accounting, check_acked
 from reliability.core.attempt import Grant
-from reliability.core.checkpoint import COORDINATOR
 from reliability.core.coordinator import SEALED, AttemptStatus
 from reliability.core.definitions import Topology
 from reliability.core.errors import AttemptIncomplete, ReliabilityError
@@ -19,6 +19,7 @@ from reliability.ledger.connection import LedgerConnection, Row
 from reliability.ledger.read_rows import batch_of, sink_of
 from reliability.states import attempt_table
 from reliability.states.digest import format_digest
+from reliability.states.kinds import stored_state
 from reliability.states.tables import StateTables
 from reliability.transaction.process.attempt_messages import (
     error_of,
@@ -28,7 +29,7 @@ from reliability.transaction.process.attempt_messages import (
     renew_lease,
     verify_source,
 )
-from reliability.transaction.process.audit_contributions import audit_contributions
+from reliability.transaction.process.audit import audit_contributions
 from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.server import end_sessions_of
 
@@ -40,15 +41,13 @@ def end_step(connection: LedgerConnection, topology: Topology, grant: Grant, ste
     :raises AttemptFenced: the attempt was ended in the meantime
     """
     with _databases(connection, topology) as databases:
-        connections = [connection, *(participant.connection for participant in databases)]
-        rows = [row for one in connections for row in _sinks(one, grant)]
+        rows = databases.rows_of_all("sinks", **grant)
     sinks = [sink for sink in map(sink_of, rows) if sink.step == step]
     try:
         check_acked(sinks)
     except AttemptIncomplete as error:
         fail_and_raise(connection, grant, error)  # the driver may have recorded the reason before
-    with connection.in_one_round_trip() as tx:
-        row = tx.first("end_step", step=step, **grant)
+    row = connection.first("end_step", step=step, **grant)
     if row is None:
         raise error_of(connection, grant)
 
@@ -84,19 +83,27 @@ def seal(
     meta = batch_of(row)
     try:
         with _databases(connection, topology) as databases:
-            sinks = [*row["sinks"]]
+            sinks = [sink_of(sink) for sink in row["sinks"]]
             for participant in databases:
-                there = _begin_seal(participant.connection, grant, task)
-                sinks += raise_if_fenced(there, grant)["sinks"]
+                there = raise_if_fenced(_begin_seal(participant, grant, task), grant)
+                sinks += map(sink_of, there["sinks"])
             staged = _check_staged(databases, topology, grant, meta, sinks)
-            tables = {sink["sink"]: sink["table_id"] for sink in sinks}
+            tables = {sink.name: sink.table_id for sink in sinks}
             audit_contributions(databases, topology, grant, tables)
-            for participant in databases:
-                _end_seal(participant.connection, grant, staged[participant.name])
-            _end_seal(connection, grant, staged[COORDINATOR])
+            for database in databases.ledger_last:
+                own = [
+                    state.name for state in topology.states if state.database == database.database
+                ]
+                database.run(
+                    "end_seal",
+                    sinks=own,
+                    rows=[staged[state].rows for state in own],
+                    digests=[staged[state].digest for state in own],
+                    **grant,
+                )
     except ReliabilityError as error:
         fail_and_raise(connection, grant, error)
-    return Sealed(meta.emitted.count, any(sink_of(one).set_aside != Fold() for one in sinks))
+    return Sealed(meta.emitted.count, any(sink.set_aside != Fold() for sink in sinks))
 
 
 def _databases(connection: LedgerConnection, topology: Topology) -> TopologyDatabases:
@@ -104,12 +111,14 @@ def _databases(connection: LedgerConnection, topology: Topology) -> TopologyData
 
 
 def _begin_seal(connection: LedgerConnection, grant: Grant, task: str) -> Row | None:
-    with connection.in_one_round_trip() as tx:
-        return tx.first("begin_seal", task=task, **grant)
+    return connection.first("begin_seal", task=task, **grant)
 
 
 @dataclass(frozen=True, slots=True)
 class _Staged:
+    """What is staged for a state."""
+
+    fold: Fold
     rows: int
     digest: str
 
@@ -119,61 +128,35 @@ def _check_staged(
     topology: Topology,
     grant: Grant,
     meta: BatchMeta,
-    rows: list[Row],
-) -> dict[str, dict[str, _Staged]]:
-    """Return what is staged: database -> state -> number of rows and their digest.
-
-    :param rows: of the sinks of all databases, as `begin_seal` reads them
-    """
-    sinks = [sink_of(row) for row in rows]
+    sinks: Sequence[Sink],
+) -> dict[str, _Staged]:
+    """Return what is staged for each state; raise unless it is what was acked and emitted."""
     check_acked(sinks)
     # first, because it may take long: each state renews the lease, which an audit then has whole
     verify_source(databases.coordinator, grant, topology.spout, meta)
-    by_sink = {row["sink"]: row for row in rows}
-    folds: dict[str, Fold] = {}
-    found: dict[str, dict[str, _Staged]] = {name: {} for name in databases.all}
+    sink_of_state = {sink.name: sink for sink in sinks}
+    staged: dict[str, _Staged] = {}
     for state in topology.states:
-        tables = StateTables(topology.name, state)
+        tables = stored_state(topology.name, state)
         connection = databases.connection_of(state.database)
-        folds[state.name], found[state.database][state.name] = _staged(
-            connection, tables, grant, by_sink[state.name]
-        )
+        staged[state.name] = _staged(connection, tables, grant, sink_of_state[state.name])
         renew_lease(databases.coordinator, grant)
+    folds = {state: account.fold for state, account in staged.items()}
     check_accounting(meta.emitted, sinks, folds, meta.verdict)
-    return found
+    return staged
 
 
-def _sinks(connection: LedgerConnection, grant: Grant) -> list[Row]:
-    with connection.in_one_round_trip() as tx:
-        return tx.all("sinks", **grant)
-
-
-def _staged(
-    connection: LedgerConnection, tables: StateTables, grant: Grant, sink: Row
-) -> tuple[Fold, _Staged]:
-    if sink["table_id"] is None:
-        with connection.in_one_round_trip() as tx:
-            row = tx.one(tables.staged_accounts(), **grant)
+def _staged(connection: LedgerConnection, tables: StateTables, grant: Grant, sink: Sink) -> _Staged:
+    if sink.table_id is None:
+        row = connection.one(tables.staged_accounts(), **grant)
     else:
-        tables = tables.with_attempt_table(sink["table_id"])
+        tables = tables.with_attempt_table(sink.table_id)
         # all have acked: a task that still copies does so in vain, but locks and extends the table
         end_sessions_of(connection, grant.topology, grant.attempt)
-        with connection.in_one_round_trip() as tx:
-            row = tx.one(tables.staged_accounts(), **grant)
+        row = connection.one(tables.staged_accounts(), **grant)
         attempt_table.seal(connection, tables, row["rows"])
-    digest = format_digest(row["rows"], sink["digests"])
-    return Fold(row["xor"], row["count"]), _Staged(row["rows"], digest)
-
-
-def _end_seal(connection: LedgerConnection, grant: Grant, staged: dict[str, _Staged]) -> None:
-    with connection.in_one_round_trip() as tx:
-        tx.run(
-            "end_seal",
-            sinks=list(staged),
-            rows=[found.rows for found in staged.values()],
-            digests=[found.digest for found in staged.values()],
-            **grant,
-        )
+    digest = format_digest(row["rows"], sink.digests)
+    return _Staged(Fold(row["xor"], row["count"]), row["rows"], digest)
 
 
 def _check_sealed_by_another(connection: LedgerConnection, grant: Grant) -> None:

@@ -10,35 +10,43 @@ lock while they copy. Requests stay open, so their tasks begin new attempts by t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
 from reliability.core.errors import AlterNotPossible, LedgerBusy, TargetTableTaken
 from reliability.core.history import History
 from reliability.core.state import State, replay_refusal
+from reliability.core.statement_key import StateKey
 from reliability.core.texts import as_json
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
+from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection, Row
 from reliability.states import attempt_table
 from reliability.states.alteration import StateChange, count_values
 from reliability.states.headers import compacted_through
+from reliability.states.kinds import stored_state
 from reliability.states.tables import StateTables
-from reliability.transaction.topology.databases import TopologyDatabases, naming_another_database
+from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import (
     check_table_is_free,
     check_tables,
     declare_state,
     declared_tables,
     keep_history,
+    recorded_definition,
+    statements_to_create,
 )
 from reliability.transaction.topology.redeclare import (
-    WHY,
     count_rows,
     dependents_of,
     empty_that_waits,
-    lock_at_rest,
+    fence_all,
+    hold_at_rest,
 )
+
+if TYPE_CHECKING:
+    from psycopg2.sql import Composable
 
 # Attempts of other processes may begin between the second step and the third.
 _ROUNDS = 5
@@ -48,20 +56,45 @@ _ROUNDS = 5
 class AlteredState:
     """One state whose definition differs.
 
-    :param statements: what runs in the ledger's database
-    :param added: values that the committed txids know nothing of
+    :param old: as the ledger has it, None for a state that the code adds
+    :param new: as the code has it, None for a state that the code no longer has
+    :param steps: what changes its tables; `statements`: what runs in the ledger's database
     :param goes: what is lost, or has to be created again
     :param refusal: why it cannot be done and what to do instead; empty if it can
     """
 
-    state: str
-    table: str
-    differences: tuple[str, ...]
+    old: StateTables | None = field(repr=False)
+    new: StateTables | None = field(repr=False)
+    steps: Sequence[Composable] = field(default=(), repr=False)
     statements: tuple[str, ...] = ()
-    added: tuple[str, ...] = ()
     goes: tuple[str, ...] = ()
     refusal: str = ""
-    change: StateChange = field(repr=False)
+
+    @property
+    def tables(self) -> StateTables:
+        tables = self.new or self.old
+        assert tables is not None
+        return tables
+
+    @property
+    def state(self) -> str:
+        return self.tables.name
+
+    @property
+    def table(self) -> str:
+        return self.tables.target_name
+
+    @property
+    def differences(self) -> list[str]:
+        if self.old is None or self.new is None:
+            return [f"the state is {'added' if self.old is None else 'removed'}"]
+        return StateChange(self.old, self.new).differences()
+
+    @property
+    def added(self) -> list[str]:
+        """Return the values that the committed txids know nothing of."""
+        had = self.old.state.values if self.old else ()
+        return [name for name in (self.new.state.values if self.new else ()) if name not in had]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,7 +102,6 @@ class Alteration:
     """What differs between the code and the ledger, and what the change takes.
 
     :param kept: how the horizons differ; these need no alteration
-    :param is_free: nothing has committed: the next emission or attempt takes the code's states
     :param fenced: how many live attempts are fenced, or would be
     :param counts_from: the next txid that commits; added values count from there on
     :param fillable: committed txids that a replay adds to the added values
@@ -79,12 +111,16 @@ class Alteration:
     topology: str
     states: tuple[AlteredState, ...]
     kept: tuple[str, ...]
-    is_free: bool
     fenced: int
     commit_number: int
     counts_from: int
     fillable: tuple[int, ...] = ()
     unfillable: tuple[int, ...] = ()
+
+    @property
+    def is_free(self) -> bool:
+        """Say whether nothing has committed: the next emission or attempt takes the new states."""
+        return self.commit_number == 0
 
     @property
     def refused(self) -> tuple[AlteredState, ...]:
@@ -114,25 +150,23 @@ def alter(connection: LedgerConnection, topology: Topology, reason: str) -> Alte
     _check_possible(planned)
     if planned.is_free or not planned.states:
         return planned
-    with connection.transaction() as tx:
-        _check_nothing_empty_waits(tx, topology.name)
+    _check_nothing_empty_waits(connection, topology.name)
     with TopologyDatabases.of_known(connection, topology.name) as databases:
         elsewhere = _elsewhere(databases, topology)
         fenced = 0
         for _ in range(_ROUNDS):
             fenced += _fence(databases)
-            with connection.transaction() as tx:
-                lock_at_rest(tx, topology.name, COORDINATOR)
+            with hold_at_rest(connection, databases.topology) as tx:
                 if tx.one("live_attempts_of", topology=topology.name)["attempts"]:
                     continue
-                found = _plan(tx, topology, elsewhere, fenced)
-                _check_possible(found)
-                for state in found.states:
-                    _alter_state(tx, topology.name, state, reason)
-                for one in topology.states:
-                    if one.database == COORDINATOR:
-                        keep_history(tx, StateTables(topology.name, one))
-                return found
+                done = _plan(tx, topology, elsewhere, fenced)
+                _check_possible(done)
+                for altered in done.states:
+                    _alter_state(tx, altered, reason)
+                for state in topology.states:
+                    if state.database == COORDINATOR:
+                        keep_history(tx, stored_state(topology.name, state))
+                return done
     raise LedgerBusy(
         f"{topology.name}: attempts went on beginning while its states were to change",
         remedy=f"run `reliability pause {topology.name} --reason '…'`, alter again, then "
@@ -140,8 +174,8 @@ def alter(connection: LedgerConnection, topology: Topology, reason: str) -> Alte
     )
 
 
-def _check_nothing_empty_waits(tx: DatabaseTransaction, topology: str) -> None:
-    if waiting := empty_that_waits(tx, topology):
+def _check_nothing_empty_waits(ledger: Ledger, topology: str) -> None:
+    if waiting := empty_that_waits(ledger, topology):
         raise AlterNotPossible(
             f"{topology}: {waiting} still has to commit as empty, for the states as they are",
             remedy="let the txids before it commit, and alter again.",
@@ -151,17 +185,16 @@ def _check_nothing_empty_waits(tx: DatabaseTransaction, topology: str) -> None:
 def _check_possible(planned: Alteration) -> None:
     if planned.refused:
         refused = "; ".join(f"state {s.state}: {s.refusal}" for s in planned.refused)
-        raise AlterNotPossible(f"{planned.topology}: {refused}").fill_in(topology=planned.topology)
+        raise AlterNotPossible(f"{planned.topology}: {refused}").about(topology=planned.topology)
 
 
 def _fence(databases: TopologyDatabases) -> int:
     """Fence every live attempt in every database; return how many the coordinator had."""
     fenced = 0
-    for name in databases.all:
-        with naming_another_database(name), databases.connection_of(name).transaction() as tx:
-            lock_at_rest(tx, databases.topology, name)
-            count = tx.run("fence_live_attempts", topology=databases.topology, reason=WHY)
-            fenced += count if name == COORDINATOR else 0
+    for connection in databases.all:
+        with hold_at_rest(connection, databases.topology) as tx:
+            count = fence_all(tx, databases.topology)
+            fenced += count if connection is databases.coordinator else 0
     return fenced
 
 
@@ -175,34 +208,25 @@ def _plan(
     fenced: int | None = None,
 ) -> Alteration:
     position = tx.one("topology_position", topology=topology.name)
-    live = tx.one("live_attempts_of", topology=topology.name)["attempts"]
-    is_free = position["commit_number"] == 0
-    changes = _changes(
-        topology.name,
-        {tables.state.name: tables.state for tables in declared_tables(tx, topology.name)},
-        {state.name: state for state in topology.states if state.database == COORDINATOR},
-    )
-    states = [*elsewhere] if is_free else [*(_look_at(tx, c) for c in changes), *elsewhere]
-    fillable: tuple[int, ...] = ()
-    unfillable: tuple[int, ...] = ()
+    reached = {name: position[name] for name in ("curr_txid", "commit_number")}
+    states: list[AlteredState] = []
+    lacking: tuple[tuple[int, ...], tuple[int, ...]] = ((), ())
+    if reached["commit_number"] > 0:
+        pairs = _differing(declared_tables(tx, topology.name), topology, COORDINATOR)
+        states = [*(_look_at(tx, old, new) for old, new in pairs), *elsewhere]
     if any(state.added for state in states):
-        fillable, unfillable = lacking_txids(
-            tx,
-            topology.name,
-            topology.states,
-            curr_txid=position["curr_txid"],
-            commit_number=position["commit_number"],
-        )
+        lacking = lacking_txids(tx, topology.name, topology.states, **reached)
+    if fenced is None:
+        fenced = tx.one("live_attempts_of", topology=topology.name)["attempts"]
     return Alteration(
         topology=topology.name,
-        states=() if is_free else tuple(states),
+        states=tuple(states),
         kept=tuple(_kept(tx, topology)),
-        is_free=is_free,
-        fenced=live if fenced is None else fenced,
-        commit_number=position["commit_number"],
-        counts_from=position["curr_txid"],
-        fillable=fillable,
-        unfillable=unfillable,
+        fenced=fenced,
+        commit_number=reached["commit_number"],
+        counts_from=reached["curr_txid"],
+        fillable=lacking[0],
+        unfillable=lacking[1],
     )
 
 
@@ -219,60 +243,77 @@ def lacking_txids(
     :param states: those of the topology, in all databases (H5)
     """
     through = compacted_through(tx, topology)
-    found: dict[bool, list[int]] = {True: [], False: []}
+    txids: dict[bool, list[int]] = {True: [], False: []}
     for row in tx.all("txids_committed_through", topology=topology, commit_number=commit_number):
         refusal = replay_refusal(states, row["txid"], curr_txid, through)
-        found[refusal is None].append(row["txid"])
-    return tuple(found[True]), tuple(found[False])
+        txids[refusal is None].append(row["txid"])
+    return tuple(txids[True]), tuple(txids[False])
 
 
-def _changes(
-    topology: str, have: Mapping[str, State], want: Mapping[str, State]
-) -> list[StateChange]:
-    def tables(state: State | None) -> StateTables | None:
-        return StateTables(topology, state) if state else None
-
+def _differing(
+    declared: Iterable[StateTables], topology: Topology, database: str
+) -> list[tuple[StateTables | None, StateTables | None]]:
+    """Return the states of a database that differ: as the ledger has them, and as the code does."""
+    have = {tables.name: tables for tables in declared}
+    want = {
+        state.name: stored_state(topology.name, state)
+        for state in topology.states
+        if state.database == database
+    }
+    pairs = [(have.get(name), want.get(name)) for name in sorted(have.keys() | want.keys())]
     return [
-        StateChange(tables(have.get(name)), tables(want.get(name)))
-        for name in sorted(have.keys() | want.keys())
-        if name not in have or name not in want or have[name].digest() != want[name].digest()
+        (old, new)
+        for old, new in pairs
+        if old is None or new is None or old.state.digest() != new.state.digest()
     ]
 
 
-def _look_at(tx: DatabaseTransaction, change: StateChange) -> AlteredState:
-    refusal = _refusal(tx, change)
-    return AlteredState(
-        state=change.name,
-        table=change.tables.target_name,
-        differences=tuple(change.differences()),
-        statements=() if refusal else _statements(tx, change),
-        added=tuple(change.added_values()),
-        goes=() if refusal else tuple(_goes(tx, change)),
-        refusal=refusal,
-        change=change,
-    )
+def _look_at(
+    tx: DatabaseTransaction, old: StateTables | None, new: StateTables | None
+) -> AlteredState:
+    steps: Sequence[Composable]
+    goes: Sequence[str] = ()
+    altered = AlteredState(old=old, new=new)
+    try:
+        if old is None:
+            check_table_is_free(tx, altered.tables)
+            steps = statements_to_create(tx, altered.tables)
+        elif new is None:
+            steps, goes = [old.drop()], [_going_with(tx, old)]
+        else:
+            change = StateChange(old, new)
+            _check_change(tx, change)
+            steps, goes = change.statements(), _lost_by(tx, change)
+    except (AlterNotPossible, TargetTableTaken) as error:
+        return replace(altered, refusal=f"{error.what}; {error.what_to_do}")
+    statements = tuple(tx.text_of(step) for step in steps)
+    return replace(altered, steps=steps, statements=statements, goes=tuple(goes))
 
 
-def _statements(tx: DatabaseTransaction, change: StateChange) -> tuple[str, ...]:
-    statements = change.statements()
-    schema = change.tables.state.target[0]
-    if change.old is None and not tx.one("schema_exists", schema=schema)["exists"]:
-        statements.insert(0, change.tables.create_schema())
-    return tuple(statement.as_string(tx.cursor) for statement in statements)
+def _going_with(tx: DatabaseTransaction, old: StateTables) -> str:
+    """Return what goes with a state; raise AlterNotPossible if something uses its table."""
+    source = f"table:{COORDINATOR}/{old.target_name}"  # as TableSpout.source
+    readers = tx.all("topologies_that_read_table", source=source, topology=old.topology)
+    users = [*dependents_of(tx, old), *(f"topology {row['topology']}" for row in readers)]
+    if users:
+        what = f"{', '.join(users)} uses its table {old.target_name}"
+        raise AlterNotPossible(what, remedy="drop what uses it first")
+    return f"table {old.target_name} with {count_rows(tx, old):,} rows, and all its contributions"
 
 
-def _refusal(tx: DatabaseTransaction, change: StateChange) -> str:
-    tables = change.tables
-    if change.old is None:
-        try:
-            check_table_is_free(tx, tables)
-        except TargetTableTaken as error:
-            return f"{error.what}; {error.remedy}"
-        return ""
-    if change.new is None:
-        return _refusal_to_drop(tx, tables)
+def _lost_by(tx: DatabaseTransaction, change: StateChange) -> list[str]:
+    lost: list[str] = []
+    if values := change.dropped_values():
+        counted = tx.one(count_values(change.old, values))
+        lost = [f"value {name}, which {counted[name]:,} rows have" for name in values]
+    gone_with = _dependents(tx, change.old, change.dropped_columns())
+    return lost + [str(row["dependent"]) for row in gone_with if row["goes_with_it"]]
+
+
+def _check_change(tx: DatabaseTransaction, change: StateChange) -> None:
+    """Raise AlterNotPossible if the tables cannot be altered."""
     if (obstacle := change.obstacle()) is not None:
-        return f"{obstacle}; {_way(change.old)}"
+        raise AlterNotPossible(obstacle, remedy=_way(change.old))
     check_tables(tx, change.old)
     blocking = [
         f"{row['dependent']} uses its column {row['name']}"
@@ -284,8 +325,8 @@ def _refusal(tx: DatabaseTransaction, change: StateChange) -> str:
         if blocks(row)
     ]
     if blocking:
-        return f"{', '.join(blocking)}; drop what uses the columns, and create it again afterwards"
-    return ""
+        way = "drop what uses the columns, and create it again afterwards"
+        raise AlterNotPossible(", ".join(blocking), remedy=way)
 
 
 def _way(tables: StateTables) -> str:
@@ -298,51 +339,22 @@ def _way(tables: StateTables) -> str:
     )
 
 
-def _refusal_to_drop(tx: DatabaseTransaction, tables: StateTables) -> str:
-    source = f"table:{COORDINATOR}/{tables.target_name}"  # as TableSpout.source
-    readers = tx.all("topologies_that_read_table", source=source, topology=tables.topology)
-    users = [*dependents_of(tx, tables), *(f"topology {row['topology']}" for row in readers)]
-    if users:
-        return f"{', '.join(users)} uses its table {tables.target_name}; drop what uses it first"
-    return ""
-
-
 def _dependents(
-    tx: DatabaseTransaction, tables: StateTables, columns: list[str]
-) -> list[dict[str, object]]:
+    tx: DatabaseTransaction, tables: StateTables, columns: Sequence[str]
+) -> Sequence[Row]:
     if not columns:
-        return []
-    own = list(tables.target_columns())
-    return [
-        dict(row)
-        for row in tx.all(
-            "dependents_of_columns", table=tables.target_name, columns=columns, own=own
-        )
-    ]
-
-
-def _goes(tx: DatabaseTransaction, change: StateChange) -> list[str]:
-    """Return what is lost with the change."""
-    if change.old is None:
-        return []
-    tables = change.old
-    if change.new is None:
-        rows = count_rows(tx, tables)
-        return [f"table {tables.target_name} with {rows:,} rows, and all its contributions"]
-    found: list[str] = []
-    if values := change.dropped_values():
-        counted = tx.one(count_values(tables, values))
-        found += [f"value {name}, which {counted[name]:,} rows have" for name in values]
-    return found + [
-        f"{row['dependent']}"
-        for row in _dependents(tx, tables, change.dropped_columns())
-        if row["goes_with_it"]
-    ]
+        return ()
+    return tx.all(
+        "dependents_of_columns",
+        table=tables.target_name,
+        columns=list(columns),
+        own=list(tables.target_columns()),
+    )
 
 
 def _kept(tx: DatabaseTransaction, topology: Topology) -> list[str]:
-    recorded = {row["state"]: row for row in tx.all("kept_history", topology=topology.name)}
-    found = []
+    recorded = {row["state"]: row for row in tx.all("state_details", topology=topology.name)}
+    differing = []
     for state in topology.states:
         row = recorded.get(state.name)
         if row is None:
@@ -351,8 +363,8 @@ def _kept(tx: DatabaseTransaction, topology: Topology) -> list[str]:
         have = (row["keep_txids"], row["keep_days"])
         if have != ((keep.txids, keep.days) if keep else (None, None)):
             old = "for ever" if have == (None, None) else History(txids=have[0], days=have[1])
-            found.append(f"state {state.name}: keep: {old} becomes {keep or 'for ever'}")
-    return found
+            differing.append(f"state {state.name}: keep: {old} becomes {keep or 'for ever'}")
+    return differing
 
 
 def _elsewhere(databases: TopologyDatabases, topology: Topology) -> list[AlteredState]:
@@ -361,63 +373,53 @@ def _elsewhere(databases: TopologyDatabases, topology: Topology) -> list[Altered
     Several databases would have to be altered at one moment: between two of them an attempt could
     be sealed for the old shape of one state and the new shape of another.
     """
-    found: list[AlteredState] = []
+    refused: list[AlteredState] = []
     for name in sorted({*databases.others, *topology.databases}):
-        have: dict[str, State] = {}
+        declared: Sequence[StateTables] = ()
         if name in databases.others:
-            with naming_another_database(name), databases.connection_of(name).transaction() as tx:
-                tables = declared_tables(tx, topology.name)
-            have = {one.state.name: one.state for one in tables}
-        want = {state.name: state for state in topology.states if state.database == name}
-        found += [
+            declared = declared_tables(databases.connection_of(name), topology.name)
+        refused += [
             AlteredState(
-                state=change.name,
-                table=change.tables.target_name,
-                differences=tuple(change.differences()),
                 refusal=f"it is in database {name}, and only states in the ledger's database can "
                 "be altered; restore its old definition, or give the new one to a topology of "
                 "another name",
-                change=change,
+                old=old,
+                new=new,
             )
-            for change in _changes(topology.name, have, want)
+            for old, new in _differing(declared, topology, name)
         ]
-    return found
+    return refused
 
 
 # --- the change ----------------------------------------------------------------------------------
 
 
-def _alter_state(tx: DatabaseTransaction, topology: str, state: AlteredState, reason: str) -> None:
-    old, new = state.change.old, state.change.new
-    key = {"topology": topology, "state": state.state}
-    before = {"digest_before": old and old.state.digest()}
-    after = {
-        "definition": new and as_json(new.state.definition()),
-        "definition_digest": new and new.state.digest(),
-    }
+def _alter_state(tx: DatabaseTransaction, altered: AlteredState, reason: str) -> None:
+    old, new = altered.old, altered.new
+    key = StateKey(altered.tables.topology, altered.state)
+    digest_before = old and old.state.digest()
     if old is None:
-        assert new is not None
-        declare_state(tx, new)
+        declare_state(tx, altered.tables)
         tx.run("insert_empty_contributions", **key)
     else:
-        if state.change.new is None:
-            attempt_table.drop_all(tx, state.change.tables)
-        for statement in state.change.statements():
-            tx.run(statement)
         if new is None:
-            tx.one("remove_state", **key, **before)
+            attempt_table.drop_all(tx, old)
+        for step in altered.steps:
+            tx.run(step)
+        if new is None:
+            tx.one("remove_state", digest_before=digest_before, **key)
         else:
-            tx.one("redefine_state", **key, **before, **after)
+            tx.one("redefine_state", digest_before=digest_before, **recorded_definition(new))
             check_tables(tx, new)
     tx.one(
         "record_alteration",
         reason=reason,
-        differences=list(state.differences),
-        statements=list(state.statements),
-        added=list(state.added),
+        differences=altered.differences,
+        statements=list(altered.statements),
+        added=altered.added,
         definition_before=old and as_json(old.state.definition()),
-        definition_after=after["definition"],
-        digest_after=after["definition_digest"],
+        digest_before=digest_before,
+        definition_after=new and as_json(new.state.definition()),
+        digest_after=new and new.state.digest(),
         **key,
-        **before,
     )

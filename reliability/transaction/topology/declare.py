@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from datetime import timezone
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
 from reliability.core.errors import StateDefinitionChanged, TargetTableTaken
 from reliability.core.state import State
+from reliability.core.statement_key import StateKey
 from reliability.core.texts import as_json
-from reliability.ledger.connection import DatabaseTransaction
+from reliability.ledger.connection import DatabaseTransaction, Ledger
 from reliability.states.alteration import StateChange
-from reliability.states.migration import TableMigration, inspect
+from reliability.states.kinds import StoredState, stored_state
+from reliability.states.migration import inspect
 from reliability.states.tables import StateTables, check_rights
 
-logger = logging.getLogger(__name__)
-
-_VIEW_PATIENCE_SECONDS = 1
+if TYPE_CHECKING:
+    from psycopg2.sql import Composed
 
 
 def declare_states(
@@ -34,9 +34,9 @@ def declare_states(
     """
     if has_committed:
         check_states(tx, topology, database)
-    tables = [StateTables(topology.name, s) for s in topology.states if s.database == database]
-    for one in tables:
-        init_state(tx, one)
+    tables = [stored_state(topology.name, s) for s in topology.states if s.database == database]
+    for state in tables:
+        init_state(tx, state)
     check_rights(tx, tables)
 
 
@@ -70,22 +70,22 @@ def check_states(tx: DatabaseTransaction, topology: Topology, database: str = CO
         _is_declared(tx, topology.name, state)
 
 
-def declared_tables(tx: DatabaseTransaction, topology: str) -> list[StateTables]:
+def declared_tables(ledger: Ledger, topology: str) -> list[StoredState]:
     """Return the topology's states from the ledger alone, sorted in the order of their locks."""
-    rows = tx.all("state_definitions", topology=topology)
+    rows = ledger.all("state_definitions", topology=topology)
     return tables_of(topology, [row["definition"] for row in rows])
 
 
-def tables_of(topology: str, definitions: Iterable[Any]) -> list[StateTables]:
+def tables_of(topology: str, definitions: Iterable[Any]) -> list[StoredState]:
     """Return the states that the ledger has these definitions of."""
-    return [StateTables(topology, State.from_definition(one)) for one in definitions]
+    return [stored_state(topology, State.from_definition(definition)) for definition in definitions]
 
 
 def _is_declared(tx: DatabaseTransaction, topology: str, state: State) -> bool:
     row = tx.first("state_definition", topology=topology, state=state.name)
     if row is not None and row["definition_digest"] != state.digest():
-        old = StateTables(topology, State.from_definition(row["definition"]))
-        change = StateChange(old, StateTables(topology, state))
+        old = stored_state(topology, State.from_definition(row["definition"]))
+        change = StateChange(old, stored_state(topology, state))
         what = f"state {state.name} of {topology} has changed: {'; '.join(change.differences())}"
         raise _changed(tx, topology, [state], {state.name}, what)
     return row is not None
@@ -103,29 +103,23 @@ def _changed(
         digests=as_json(digests),
     )
     if altered is None:
-        return StateDefinitionChanged(what).fill_in(topology=topology)
+        return StateDefinitionChanged(what, topology=topology)
     when = f"{altered['altered_at'].astimezone(timezone.utc):%Y-%m-%d %H:%M} UTC"
     return StateDefinitionChanged(
         f"{what}. This code is older than the ledger's definitions: state {altered['state']} was "
         f"altered at {when} ({altered['reason']})",
         remedy="deploy the code with the new definition here, and clear the task; if the old "
-        "definition is wanted again, `reliability alter TOPOLOGY`.",
-    ).fill_in(topology=topology)
+        f"definition is wanted again, `reliability alter {topology}`.",
+    )
 
 
 def check_tables(tx: DatabaseTransaction, tables: StateTables) -> None:
     """Compare the tables of a declared state, as the catalogs show them, with its definition."""
-    found = inspect(
-        tables,
-        target=tx.all("table_columns", table=tables.target_name),
-        contribution=tx.all("table_columns", table=tables.contribution_name),
-        keys=tx.all("unique_keys", table=tables.target_name),
-    )
-    if found is not None:
-        problems, repair = found
+    if (altered := inspect(tx, tables)) is not None:
         raise StateDefinitionChanged(
-            f"state {tables.state.name} of {tables.topology}: {problems}",
-            remedy=f"restore the table from a backup, or {_to_run(tx, repair)}",
+            f"state {tables.name} of {tables.topology}: {altered.problems}",
+            remedy="restore the table from a backup, or pause the topology, let txids in flight "
+            f"commit, and run in the database of the state:\n{altered.script}",
         )
 
 
@@ -141,31 +135,31 @@ def keep_history(tx: DatabaseTransaction, tables: StateTables) -> None:
     )
 
 
-def _to_run(tx: DatabaseTransaction, steps: TableMigration) -> str:
-    return (
-        "pause the topology, let txids in flight commit, and run in the database of the state:\n"
-        + steps.text(tx.cursor)
-    )
-
-
 def declare_state(tx: DatabaseTransaction, tables: StateTables) -> None:
     """Create the tables of a new state, and record its definition.
 
     :raises TargetTableTaken: see check_table_is_free
     """
     check_table_is_free(tx, tables)
+    for statement in statements_to_create(tx, tables):
+        tx.run(statement)
+    tx.one("declare_state", target_table=tables.target_name, **recorded_definition(tables))
+
+
+def recorded_definition(tables: StateTables) -> dict[str, Any]:
+    """Return the definition of a state as the parameters of a statement."""
+    state = tables.state
+    digest, definition = state.digest(), as_json(state.definition())
+    key = StateKey(tables.topology, state.name)
+    return {"definition": definition, "definition_digest": digest, **key}
+
+
+def statements_to_create(tx: DatabaseTransaction, tables: StateTables) -> list[Composed]:
+    """Return the statements that create the tables of a state, and their schema if it lacks."""
     schema = tables.state.target[0]
-    if not tx.one("schema_exists", schema=schema)["exists"]:
-        tx.run(tables.create_schema())
-    tx.run(tables.create())
-    tx.one(
-        "declare_state",
-        topology=tables.topology,
-        state=tables.state.name,
-        target_table=tables.target_name,
-        definition=as_json(tables.state.definition()),
-        definition_digest=tables.state.digest(),
-    )
+    if tx.one("schema_exists", schema=schema)["exists"]:
+        return [tables.create()]
+    return [tables.create_schema(), tables.create()]
 
 
 def check_table_is_free(tx: DatabaseTransaction, tables: StateTables) -> None:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
 from reliability.core.errors import TopologyUnknown
 from reliability.ledger.connection import LedgerConnection
-from reliability.ledger.locks import PATIENCE_SECONDS, lock_mirror, lock_topology
-from reliability.transaction.topology.databases import TopologyDatabases, naming_database
+from reliability.ledger.locks import PATIENCE_SECONDS, holding, lock_topology
+from reliability.transaction.topology.databases import TopologyDatabases
 from reliability.transaction.topology.declare import declare_states
 from reliability.transaction.topology.participants import declare_participants
 from reliability.transaction.topology.redeclare import forget_changed_states, has_changed_freely
@@ -20,16 +19,13 @@ def declare(connection: LedgerConnection, topology: Topology) -> None:
     :raises ParticipantTaken, CheckpointMismatch: see declare_participants
     """
     _record(connection, topology)
-    with TopologyDatabases(connection, topology.name, topology.databases) as participants:
-        declare_participants(participants)
+    with TopologyDatabases(connection, topology.name, topology.databases) as databases:
+        declare_participants(databases)
         forget_changed_states(connection, topology)
-        with connection.transaction() as tx:
-            has_committed = lock_topology(tx, topology.name)["commit_number"] > 0
-            declare_states(tx, topology, COORDINATOR, has_committed=has_committed)
-        for participant in participants:
-            with naming_database(participant.name), participant.connection.transaction() as tx:
-                lock_mirror(tx, topology.name)
-                declare_states(tx, topology, participant.name, has_committed=has_committed)
+        for database in databases.all:
+            with holding(database, topology.name) as (tx, row):
+                has_committed = row["commit_number"] > 0
+                declare_states(tx, topology, database.database, has_committed=has_committed)
 
 
 def adopt_definitions(connection: LedgerConnection, topology: Topology) -> None:
@@ -42,9 +38,8 @@ def adopt_definitions(connection: LedgerConnection, topology: Topology) -> None:
 
 
 def _record(connection: LedgerConnection, topology: Topology) -> None:
-    with connection.transaction() as tx:
-        # the lock may wait for a commit of millions of rows (A3)
-        tx.queue("set_lock_timeout", seconds=PATIENCE_SECONDS)
+    # its lock may wait for a commit of millions of rows (A3)
+    with connection.transaction(patience=PATIENCE_SECONDS) as tx:
         tx.run(
             "declare_topology",
             topology=topology.name,
@@ -76,7 +71,6 @@ def resume(connection: LedgerConnection, topology: str) -> None:
 def _change(
     connection: LedgerConnection, statement: str, topology: str, **parameters: object
 ) -> None:
-    with connection.transaction() as tx:
-        tx.queue("set_lock_timeout", seconds=PATIENCE_SECONDS)
+    with connection.transaction(patience=PATIENCE_SECONDS) as tx:
         if tx.first(statement, topology=topology, **parameters) is None:
             raise TopologyUnknown(f"the ledger has no topology called {topology}")

@@ -1,20 +1,23 @@
-"""Declare a topology in the databases that only take part in it."""
+"""Copy to the databases that only take part in a topology what they need of it (C6)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
+from reliability.core.attempt import Grant
+from reliability.core.coordinator import AttemptStatus
 from reliability.core.errors import (
+    AttemptFenced,
     CheckpointMismatch,
     ParticipantTaken,
     StateDefinitionChanged,
 )
-from reliability.ledger.connection import DatabaseTransaction, Row
-from reliability.ledger.locks import lock_topology
+from reliability.core.spout import verdict_of
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.locks import lock_mirror, lock_topology
 from reliability.ledger.migrations import check_migrated
-from reliability.transaction.topology.databases import (
-    TargetDatabase,
-    TopologyDatabases,
-    naming_database,
-)
+from reliability.ledger.read_rows import parts_of_batch
+from reliability.transaction.topology.databases import TopologyDatabases
 
 
 def declare_participants(databases: TopologyDatabases) -> None:
@@ -29,10 +32,9 @@ def declare_participants(databases: TopologyDatabases) -> None:
     with databases.coordinator.transaction() as tx:
         _record(tx, databases)
         row = tx.one("topology_to_mirror", topology=databases.topology)
-    for database in databases:
-        with naming_database(database.name):
-            check_migrated(database.connection)
-            _mirror(database, databases.topology, row)
+    for connection in databases:
+        check_migrated(connection)
+        _mirror(connection, databases.topology, row)
 
 
 def _record(tx: DatabaseTransaction, databases: TopologyDatabases) -> None:
@@ -52,19 +54,72 @@ def _record(tx: DatabaseTransaction, databases: TopologyDatabases) -> None:
     tx.run("add_participants", topology=topology, databases=others)
 
 
-def _mirror(database: TargetDatabase, topology: str, row: Row) -> None:
+def _mirror(connection: LedgerConnection, topology: str, row: Row) -> None:
     """Record the topology in a participant, unless the participant is not free for it."""
-    with database.connection.transaction() as tx:
+    with connection.transaction() as tx:
         known = tx.first("mirrored_topology", topology=topology)
         if known is None and row["commit_number"] > 0:
             raise CheckpointMismatch(
                 f"it has no record of {topology}, but the coordinator is at "
                 f"c={row['commit_number']}"
             )
-        tx.run("mirror_topology", row=row["row"], database=database.name)
+        tx.run("mirror_topology", row=row["row"], database=connection.database)
         known = tx.one("mirrored_topology", topology=topology)
-    if known["topology_id"] != row["topology_id"]:
-        raise ParticipantTaken(f"it already takes part in a topology {topology} of another ledger")
-    if known["participant"] != database.name:
-        called = f"is called {known['participant']}" if known["participant"] else "is its ledger"
-        raise ParticipantTaken(f"this database of {topology} {called} already")
+        if known["topology_id"] != row["topology_id"]:
+            raise ParticipantTaken(
+                f"it already takes part in a topology {topology} of another ledger"
+            )
+        if known["participant"] != connection.database:
+            name = known["participant"]
+            called = f"is called {name}" if name else "is its ledger"
+            raise ParticipantTaken(f"this database of {topology} {called} already")
+
+
+# --- attempts ------------------------------------------------------------------------------------
+
+_ENDED = frozenset({AttemptStatus.FAILED.value, AttemptStatus.FENCED.value})
+
+
+def mirror_grant(
+    databases: TopologyDatabases,
+    grant: Grant,
+    open_sinks: Callable[[DatabaseTransaction, str], object],
+) -> None:
+    """Mirror an attempt that the coordinator's ledger has just granted to every participant.
+
+    Lower attempts of the txid are fenced there first; repeating it changes nothing. If it fails for
+    any participant, an error is raised and the attempt is never submitted.
+
+    :param open_sinks: opens the attempt's sinks in a participant, given by its name
+    :raises AttemptFenced: a newer attempt of the txid was granted meanwhile
+    """
+    if not databases.others:
+        return
+    row = databases.coordinator.first("attempt_to_mirror", **grant)
+    if row is None:
+        raise AttemptFenced(f"attempt {grant} was ended")
+    for connection in databases:
+        with connection.transaction() as tx:
+            if take_grant(tx, grant, row):
+                open_sinks(tx, connection.database)
+
+
+def take_grant(tx: DatabaseTransaction, grant: Grant, row: Row) -> bool:
+    """Mirror an attempt after fencing lower ones; return False if it is mirrored already (C6)."""
+    lock_mirror(tx, grant.topology)
+    known = tx.first("greatest_attempt", topology=grant.topology, txid=grant.attempt.txid)
+    if known is not None and known["attempt_id"] >= grant.attempt.attempt_id:
+        if known["nonce"] != grant.nonce or known["status"] in _ENDED:
+            raise AttemptFenced(
+                f"{grant} is too late: attempt {grant.attempt.txid}:{known['attempt_id']} is "
+                f"already known here, {known['status']}"
+            )
+        return False
+    # the verdict of a frozen batch is on record
+    verdict = row["verdict"] or verdict_of(parts_of_batch(row)).value
+    tx.run("mirror_transaction", transaction_row=row["transaction_row"], verdict=verdict)
+    tx.one("reach_txid", **grant)
+    newer = {**grant, "attempt_id": None}  # all that are known here are lower
+    tx.run("fence_live_attempts", reason="a newer attempt was granted", **newer)
+    tx.one("mirror_attempt", attempt_row=row["attempt_row"])
+    return True

@@ -1,52 +1,68 @@
-"""Read the position of a topology, for all tasks that wait for one of its txids."""
+"""Read the position of a topology: for one txid and its task, or for all who wait or look.
+
+Without the topology's lock it may be outdated at once.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 
+from reliability.core.coordinator import Snapshot
+from reliability.core.errors import LedgerCorruption
 from reliability.core.request import Request
 from reliability.core.standing import Standing
-from reliability.ledger.connection import DatabaseTransaction, Row
-from reliability.ledger.read_rows import (
-    blocked_of,
-    live_attempt_of,
-    position_of,
-    request_of,
-    skipped_of,
-)
+from reliability.core.state import State, replay_refusal
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.read_rows import blocked_of, interval_of, request_of, standing_of
+from reliability.states.headers import compacted_through
 
 
 def read_standing(tx: DatabaseTransaction, topology: str) -> Standing:
-    """Read it without a lock, so it may be outdated at once.
+    """Read what decides about all txids of a topology.
 
     :raises LedgerCorruption: the ledger has no such topology
     """
-    return _standing(tx, topology, tx.one("standing", topology=topology))
+    standing = find_standing(tx, topology)
+    if standing is None:
+        raise LedgerCorruption(f"the ledger has no topology {topology}")
+    return standing
 
 
 def find_standing(tx: DatabaseTransaction, topology: str) -> Standing | None:
     """Do the same for who only looks; None if there is no such topology, or no longer."""
-    row = tx.first("standing", topology=topology)
-    return None if row is None else _standing(tx, topology, row)
-
-
-def _standing(tx: DatabaseTransaction, topology: str, row: Row) -> Standing:
-    live = tx.all("live_attempts", topology=topology)
-    position = position_of(row)
-    others = tx.all("unfrozen_or_held", topology=topology, curr_txid=position.curr_txid)
+    row = tx.first("standing", topology=topology, txid=None, request_id=None)
+    if row is None:
+        return None
     blocked = tx.first("blocked_txid", topology=topology, below=row["next_txid"])
-    return Standing(
-        position=position,
-        max_spout_pending=row["max_spout_pending"],
-        max_replay_pending=row["max_replay_pending"],
-        paused=row["paused_reason"],
-        is_throttled=row["is_throttled"],
-        live={one["txid"]: live_attempt_of(one) for one in live},
-        unfrozen=frozenset(one["txid"] for one in others if one["is_unfrozen"]),
-        held={one["txid"]: one["held_reason"] for one in others if one["held_reason"] is not None},
-        blocked=blocked_of(blocked),
-        skipped={one["txid"]: found for one in others if (found := skipped_of(one))},
-    )
+    return replace(standing_of(row), blocked=blocked_of(blocked))
+
+
+def read_txid(
+    ledger: LedgerConnection | DatabaseTransaction,
+    topology: str,
+    txid: int,
+    request_id: int,
+    states: Sequence[State],
+) -> tuple[Snapshot, Request, Row]:
+    """Read what decides about a request for one txid, and what a begin has to know.
+
+    :param ledger: under the topology's lock in a transaction, otherwise in one round trip
+    :param states: the topology's states, which may refuse a replay (H5)
+    """
+    row = ledger.one("standing", topology=topology, txid=txid, request_id=request_id)
+    if row["request"] is None:
+        raise LedgerCorruption(f"the ledger has no request {request_id}")
+    standing, refusal = standing_of(row), None
+    if txid > standing.curr_txid:  # otherwise no older txid is uncommitted
+        blocked = ledger.first("blocked_txid", topology=topology, below=txid)
+        standing = replace(standing, blocked=blocked_of(blocked))
+    if txid < standing.curr_txid:
+        refusal = replay_refusal(
+            states, txid, standing.curr_txid, compacted_through(ledger, topology)
+        )
+    snapshot = replace(standing.snapshot(txid), interval=interval_of(row), replay_refusal=refusal)
+    return snapshot, request_of(row["request"]), row
 
 
 def read_requests(

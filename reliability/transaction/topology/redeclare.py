@@ -10,29 +10,26 @@ lock while they copy. `declare` creates the new tables.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from reliability.core.checkpoint import COORDINATOR
 from reliability.core.definitions import Topology
 from reliability.core.errors import LedgerBusy, StateDefinitionChanged
-from reliability.core.state import State
-from reliability.ledger.connection import DatabaseTransaction, LedgerConnection
-from reliability.ledger.locks import lock_mirror, lock_topology
+from reliability.ledger.connection import DatabaseTransaction, Ledger, LedgerConnection
+from reliability.ledger.locks import holding
 from reliability.states import attempt_table
 from reliability.states.migration import inspect
 from reliability.states.tables import StateTables
-from reliability.transaction.topology.databases import TopologyDatabases, naming_another_database
-
-WHY = "the definitions of the states have changed"
+from reliability.transaction.topology.databases import TopologyDatabases
+from reliability.transaction.topology.declare import declared_tables
 
 
 def has_changed_freely(connection: LedgerConnection, topology: Topology) -> bool:
     """Say whether the code's states differ from the ledger's and nothing has committed yet."""
-    with connection.transaction() as tx:
-        if not _is_free(tx, topology.name):
-            return False
+    if not _is_free(connection, topology.name):
+        return False
     with TopologyDatabases(connection, topology.name, topology.databases) as databases:
-        return any(_differs(databases, topology, name) for name in databases.all)
+        return any(_differs(database, topology) for database in databases.all)
 
 
 def forget_changed_states(connection: LedgerConnection, topology: Topology) -> None:
@@ -53,40 +50,44 @@ def _in_each_free(
     databases: TopologyDatabases, change: Callable[[DatabaseTransaction, str], None]
 ) -> None:
     """Change each database in which nothing has committed, in a transaction of its own."""
-    for name in databases.all:
-        with naming_another_database(name), databases.connection_of(name).transaction() as tx:
-            lock_at_rest(tx, databases.topology, name)
+    for connection in databases.all:
+        with hold_at_rest(connection, databases.topology) as tx:
             if _is_free(tx, databases.topology):
-                change(tx, name)
+                change(tx, connection.database)
 
 
 def _fence(tx: DatabaseTransaction, topology: str) -> None:
     _check_nothing_empty_waits(tx, topology)
-    tx.run("fence_live_attempts", topology=topology, reason=WHY)
+    fence_all(tx, topology)
 
 
-def empty_that_waits(tx: DatabaseTransaction, topology: str) -> str:
+def fence_all(tx: DatabaseTransaction, topology: str) -> int:
+    """Fence all live attempts of a topology in a database; return their number."""
+    why = "the definitions of the states have changed"
+    return tx.run("fence_live_attempts", topology=topology, txid=None, attempt_id=None, reason=why)
+
+
+def empty_that_waits(ledger: Ledger, topology: str) -> str:
     """Name the parked and skipped txids that still have to commit as empty; empty if none.
 
     Their attempts are for the old definitions. Nobody would begin them again after a fence.
     """
-    rows = tx.all("waiting_empty_attempts", topology=topology)
+    rows = ledger.all("waiting_empty_attempts", topology=topology)
     return ", ".join(
         f"txid {row['txid']} ({row['verdict'].lower()}: {row['verdict_reason']})" for row in rows
     )
 
 
-def lock_at_rest(tx: DatabaseTransaction, topology: str, database: str) -> None:
-    """Lock the topology in a database.
+@contextmanager
+def hold_at_rest(connection: LedgerConnection, topology: str) -> Iterator[DatabaseTransaction]:
+    """Open a transaction in one of the databases that holds the topology there.
 
     :raises LedgerBusy: a change of its states is in progress
     """
-    if database == COORDINATOR:
-        lock_topology(tx, topology)
-        if tx.one("checkpoint", topology=topology)["phase"] != "COMMITTED":
+    with holding(connection, topology) as (tx, row):
+        if row["phase"] != "COMMITTED":  # in a participant it always is
             raise LedgerBusy(f"{topology}: a change of its states is in progress")
-    else:
-        lock_mirror(tx, topology)
+        yield tx
 
 
 def _check_nothing_empty_waits(tx: DatabaseTransaction, topology: str) -> None:
@@ -99,16 +100,16 @@ def _check_nothing_empty_waits(tx: DatabaseTransaction, topology: str) -> None:
         )
 
 
-def _is_free(tx: DatabaseTransaction, topology: str) -> bool:
-    return bool(tx.one("topology_position", topology=topology)["commit_number"] == 0)
+def _is_free(ledger: Ledger, topology: str) -> bool:
+    return bool(ledger.one("topology_position", topology=topology)["commit_number"] == 0)
 
 
-def _differs(databases: TopologyDatabases, topology: Topology, database: str) -> bool:
-    with naming_another_database(database), databases.connection_of(database).transaction() as tx:
+def _differs(connection: LedgerConnection, topology: Topology) -> bool:
+    with connection.transaction() as tx:
         recorded = tx.all("state_definitions", topology=topology.name)
-        wanted = {state.name for state in topology.states if state.database == database}
+        wanted = {s.name for s in topology.states if s.database == connection.database}
         has_other = bool(recorded) and wanted != {row["state"] for row in recorded}
-        return has_other or bool(_changed(tx, topology, database))
+        return has_other or bool(_changed(tx, topology, connection.database))
 
 
 def _changed(tx: DatabaseTransaction, topology: Topology, database: str) -> list[StateTables]:
@@ -117,24 +118,11 @@ def _changed(tx: DatabaseTransaction, topology: Topology, database: str) -> list
     A table that a person has dropped or altered is made anew, too.
     """
     wanted = {s.name: s.digest() for s in topology.states if s.database == database}
-    found = []
-    for row in tx.all("state_definitions", topology=topology.name):
-        tables = StateTables(topology.name, State.from_definition(row["definition"]))
-        if wanted.get(row["state"]) != row["definition_digest"] or _is_altered(tx, tables):
-            found.append(tables)
-    return found
-
-
-def _is_altered(tx: DatabaseTransaction, tables: StateTables) -> bool:
-    return (
-        inspect(
-            tables,
-            target=tx.all("table_columns", table=tables.target_name),
-            contribution=tx.all("table_columns", table=tables.contribution_name),
-            keys=tx.all("unique_keys", table=tables.target_name),
-        )
-        is not None
-    )
+    return [
+        tables
+        for tables in declared_tables(tx, topology.name)
+        if wanted.get(tables.name) != tables.state.digest() or inspect(tx, tables) is not None
+    ]
 
 
 def _forget(tx: DatabaseTransaction, topology: Topology, database: str) -> None:

@@ -17,10 +17,8 @@ def end_holders_of(
 ) -> None:
     """End sessions that hold the row of an attempt, or of one that fails with it (A3)."""
     key = AttemptKey(topology, attempt.txid, attempt.attempt_id)
-    with connection.transaction() as tx:
-        rows = tx.all("attempts_that_fall_with", **key)
-    for row in rows:
-        end_sessions_of(connection, topology, TransactionAttempt(row["txid"], row["attempt_id"]))
+    for row in connection.all("attempts_that_fall_with", **key):
+        end_sessions_of(connection, topology, TransactionAttempt(**row))
 
 
 def end_sessions_of(
@@ -36,9 +34,8 @@ def end_sessions_of(
     """
     name = f"reliability {topology} {attempt}"
     try:
-        with connection.transaction() as tx:
-            for _ in tx.all("end_sessions_of_attempt", application_name=name):
-                logger.info("ended a session of attempt %s of %s", attempt, topology)
+        for _ in connection.all("end_sessions_of_attempt", application_name=name):
+            logger.info("ended a session of attempt %s of %s", attempt, topology)
     except (RightMissing, UnexpectedAnswer) as error:
         logger.warning("sessions of attempt %s of %s cannot be ended: %s", attempt, topology, error)
 

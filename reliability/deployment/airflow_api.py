@@ -1,0 +1,242 @@
+"""The part of Airflow's REST API that is compared with the ledger: runs, emit's result, clear."""
+
+from __future__ import annotations
+
+import json
+import os
+import urllib.error
+import urllib.request
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, urlencode, urlsplit
+
+from reliability.core.errors import NotPossible
+from reliability.core.spout import Interval
+
+URL = "RELIABILITY_AIRFLOW_URL"
+TOKEN = "RELIABILITY_AIRFLOW_TOKEN"
+TOKEN_FILE = "RELIABILITY_AIRFLOW_TOKEN_FILE"
+TIMEOUT_SECONDS = 30
+PAGE = 100
+_LOCAL = ("localhost", "127.0.0.1", "::1")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DagRun:
+    """A run in Airflow.
+
+    :param interval: None if it has none, or names its txids: they may be of any intervals (E9)
+    """
+
+    run_id: str
+    state: str
+    interval: Interval | None = None
+
+    @property
+    def has_ended(self) -> bool:
+        return self.state in ("success", "failed")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskInstance:
+    """A task of a run in Airflow; `map_index` is -1 if it is not mapped."""
+
+    task_id: str
+    map_index: int
+    state: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Airflow:
+    """A client of one Airflow 3, with a user's token."""
+
+    url: str
+    token: str = field(repr=False)  # empty: ask without one
+
+    @classmethod
+    def of(cls, url: str, *, allow_http: bool = False) -> Airflow:
+        """Read the token from the environment or a file named there, never from an argument."""
+        url = _address(url)
+        named = urlsplit(url)
+        if named.scheme == "http" and named.hostname not in _LOCAL and not allow_http:
+            raise NotPossible(
+                f"{url} is plain http: anyone on the network path could read the token. "
+                "What to do: use https; or, on a trusted network, add --allow-http."
+            )
+        return cls(url=url, token=_token())
+
+    @classmethod
+    def without_token(cls, url: str) -> Airflow:
+        """Make a client of what Airflow tells anybody; plain http is safe for that."""
+        return cls(url=_address(url), token="")
+
+    def dag(self, dag_id: str) -> dict[str, Any] | None:
+        """Return what Airflow tells of a DAG; None if it does not have it."""
+        answer = self._ask("GET", _path(dag_id))
+        return answer if isinstance(answer, dict) else None
+
+    def health(self) -> dict[str, str]:
+        """Return the status of each of Airflow's components that it has: healthy or unhealthy.
+
+        :raises NotPossible: nothing answers, or what answers is not Airflow 3
+        """
+        answer = self._ask("GET", "/monitor/health")
+        parts = answer if isinstance(answer, dict) else {}
+        statuses = {
+            name: part["status"]
+            for name, part in parts.items()
+            if isinstance(part, dict) and part.get("status")
+        }
+        if not statuses:
+            raise NotPossible(f"{self.url} does not answer as Airflow 3 does")
+        return statuses
+
+    def runs(self, dag_id: str) -> Iterator[DagRun] | None:
+        """Yield the runs of a DAG, oldest first; None if Airflow does not have the DAG."""
+        if self.dag(dag_id) is None:
+            return None
+        return map(_run_of, self._pages(_path(dag_id) + "/dagRuns", "dag_runs", "run_after"))
+
+    def tasks(self, dag_id: str, run_id: str) -> list[TaskInstance]:
+        """Return the task instances of a run; none if Airflow no longer has the run."""
+        path = _path(dag_id, run_id) + "/taskInstances"
+        return [
+            TaskInstance(task_id=row["task_id"], map_index=row["map_index"], state=row["state"])
+            for row in self._pages(path, "task_instances", "id")
+        ]
+
+    def _pages(self, path: str, rows: str, order: str) -> Iterator[Mapping[str, Any]]:
+        offset = 0
+        while True:
+            query = urlencode({"limit": PAGE, "offset": offset, "order_by": order})
+            page = (self._ask("GET", f"{path}?{query}") or {}).get(rows, [])
+            yield from page
+            if len(page) < PAGE:
+                return
+            offset += PAGE
+
+    def emitted(self, dag_id: str, run_id: str) -> list[int] | None:
+        """Return the txids that the run's emit returned; None if Airflow no longer has them."""
+        path = _path(dag_id, run_id) + "/taskInstances/emit/xcomEntries/return_value"
+        value = (self._ask("GET", path) or {}).get("value")
+        if isinstance(value, str):  # still serialized
+            with suppress(ValueError):
+                value = json.loads(value)
+        return value if isinstance(value, list) else None
+
+    def clear_tasks(self, dag_id: str, run_id: str, tasks: Iterable[tuple[str, int]]) -> None:
+        """Clear some tasks of a run, each given with its map index or -1, and nothing else."""
+        body = {
+            "dag_run_id": run_id,
+            "task_ids": [task if index < 0 else [task, index] for task, index in tasks],
+            "dry_run": False,
+            "only_failed": False,
+        }
+        self._change(dag_id, run_id, "POST", _path(dag_id) + "/clearTaskInstances", body)
+
+    def clear(self, dag_id: str, run_id: str) -> None:
+        """Clear all tasks of a run."""
+        body = {"dry_run": False, "only_failed": False}
+        self._change(dag_id, run_id, "POST", _path(dag_id, run_id) + "/clear", body)
+
+    def queue_again(self, dag_id: str, run_id: str) -> None:
+        """Take the run slot from a run; its tasks are kept, and go on when it has one again."""
+        self._change(dag_id, run_id, "PATCH", _path(dag_id, run_id), {"state": "queued"})
+
+    def _change(self, dag_id: str, run_id: str, method: str, path: str, body: object) -> None:
+        if self._ask(method, path, body) is None:
+            raise NotPossible(f"Airflow no longer has run {run_id} of {dag_id}")
+
+    def _ask(self, method: str, path: str, body: object = None) -> Any:
+        """Return the response, None for 404."""
+        url = f"{self.url}/api/v2{path}"
+        request = urllib.request.Request(
+            url,
+            data=None if body is None else json.dumps(body).encode(),
+            method=method,
+            headers={
+                "Accept": "application/json",
+                "Content-Type": "application/json",
+                **({"Authorization": f"Bearer {self.token}"} if self.token else {}),
+            },
+        )
+        try:
+            with self._opener().open(request, timeout=TIMEOUT_SECONDS) as response:
+                return json.loads(response.read())
+        except urllib.error.HTTPError as error:
+            if error.code == 404:
+                return None
+            raise NotPossible(_refusal(method, url, error)) from error
+        except (OSError, HTTPException) as error:
+            raise NotPossible(f"Airflow does not answer at {self.url}: {error}") from error
+        except ValueError as error:
+            raise NotPossible(f"the response of {url} is not from Airflow's API") from error
+
+    def _opener(self) -> urllib.request.OpenerDirector:
+        handlers: list[urllib.request.BaseHandler] = [_NoRedirect()]
+        if urlsplit(self.url).hostname in _LOCAL:  # a proxy cannot reach this machine
+            handlers.append(urllib.request.ProxyHandler({}))
+        return urllib.request.build_opener(*handlers)
+
+
+class _NoRedirect(urllib.request.HTTPRedirectHandler):
+    """Refuse redirects: the token is for the named host only."""
+
+    def redirect_request(self, *_: Any) -> None:
+        return None
+
+
+def _run_of(run: Mapping[str, Any]) -> DagRun:
+    start, end = run["data_interval_start"], run["data_interval_end"]
+    interval = None
+    if start and end and not (run.get("conf") or {}).get("replay"):
+        interval = Interval(_moment(start), _moment(end))
+    return DagRun(run_id=run["dag_run_id"], state=run["state"], interval=interval)
+
+
+def _moment(text: str) -> datetime:
+    return datetime.fromisoformat(text.replace("Z", "+00:00"))
+
+
+def _path(dag_id: str, run_id: str | None = None) -> str:
+    run = "" if run_id is None else f"/dagRuns/{quote(run_id, safe='')}"
+    return f"/dags/{quote(dag_id, safe='')}{run}"
+
+
+def _refusal(method: str, url: str, error: urllib.error.HTTPError) -> str:
+    if error.code in (401, 403):
+        return (
+            f"Airflow rejected the token ({error.code}). What to do: POST /auth/token to get one "
+            f"for a user who may read and clear runs, and put it into {TOKEN} or a file named by "
+            f"{TOKEN_FILE}."
+        )
+    text = error.read().decode(errors="replace")[:300]
+    return f"Airflow responded to {method} {url} with {error.code}: {text}"
+
+
+def _address(url: str) -> str:
+    url = url or os.environ.get(URL, "")
+    if not url:
+        raise NotPossible(f"no address for Airflow: add --airflow https://host, or set {URL}.")
+    if urlsplit(url).scheme not in ("http", "https"):
+        raise NotPossible(f"{url} is no address for Airflow: write it as https://host.")
+    return url.rstrip("/")
+
+
+def _token() -> str:
+    token = os.environ.get(TOKEN, "")
+    if not token and (file := os.environ.get(TOKEN_FILE)):
+        try:
+            token = Path(file).read_text()
+        except OSError as error:
+            raise NotPossible(f"{TOKEN_FILE}: {error}") from error
+    if not token.strip():
+        raise NotPossible(f"no token for Airflow: put it into {TOKEN}, or a file named by "
+                          f"{TOKEN_FILE}; POST /auth/token gives one. `make shell` has one, unless "
+                          "Airflow's api-server is down.")  # fmt: skip
+    return token.strip()

@@ -1,0 +1,80 @@
+"""What the driver of a step finds on this host: spark-submit, a Java, this Python, its code."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from shutil import which
+
+from reliability.spark.imports import CODE
+from reliability.spark.java import java_home
+
+
+def find_spark_submit(
+    environment: Mapping[str, str] = os.environ, name: str = "spark-submit"
+) -> str | None:
+    """Return the path of spark-submit: in SPARK_HOME, on the PATH, or beside this Python."""
+    return which(name, path=_search_path(environment))
+
+
+def driver_environment(
+    environment: Mapping[str, str],
+    code: Sequence[str] = (),
+    *,
+    master: str = "",
+    deploy_mode: str | None = None,
+) -> dict[str, str]:
+    """Return an environment for a driver, however this process was started.
+
+    In it, spark-submit, a Java and this Python are found. It has none of Airflow's settings,
+    connections and keys (G10). Spark's properties `spark.pyspark.python` and
+    `spark.pyspark.driver.python` override its Python.
+
+    :param code: folders with the pipeline's code, for find_code in the driver
+    :param master: where the executors run; unless it is local, the path of their Python is unknown,
+        and PYSPARK_PYTHON stays as it is
+    :param deploy_mode: `cluster` means the same for the driver's Python
+    """
+    found = {
+        name: value
+        for name, value in environment.items()
+        if not name.lstrip("_").startswith(("AIRFLOW", "RELIABILITY_AIRFLOW"))
+    }
+    found["PATH"] = _search_path(environment)
+    if deploy_mode != "cluster":
+        found["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    if master.startswith("local"):
+        found["PYSPARK_PYTHON"] = sys.executable
+    home = java_home(found)
+    found.pop("JAVA_HOME", None)
+    if home:
+        found["JAVA_HOME"] = home
+    if code:
+        found[CODE] = os.pathsep.join(code)
+    return found
+
+
+def with_temporary_folder(environment: Mapping[str, str], folder: str) -> dict[str, str]:
+    """Return an environment in which the driver's JVM and its Python use this temporary folder.
+
+    A JVM that is killed deletes nothing itself. spark.local.dir, if it is set, wins for Spark's own
+    files.
+    """
+    options = environment.get("SPARK_SUBMIT_OPTS", "")
+    return {
+        **environment,
+        "TMPDIR": folder,
+        "SPARK_SUBMIT_OPTS": f"{options} -Djava.io.tmpdir={folder}".strip(),
+    }
+
+
+def _search_path(environment: Mapping[str, str]) -> str:
+    home = environment.get("SPARK_HOME")
+    folders = [
+        *([str(Path(home) / "bin")] if home else []),
+        *environment.get("PATH", os.defpath).split(os.pathsep),
+        str(Path(sys.executable).parent),
+    ]
+    return os.pathsep.join(dict.fromkeys(filter(None, folders)))

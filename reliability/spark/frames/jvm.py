@@ -1,0 +1,472 @@
+"""What this project asks of Spark's JVM, where pyspark has no API: above all, of analyzed plans.
+
+No other module calls the JVM, except the two that lend and borrow one (`warm_engine`,
+`warm_session`). `supported.check_spark` shows at the start of a driver that Spark still does what
+is relied on here.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+_ALIAS = re.compile(r" AS .*#(\d+)[^#]*\Z", re.DOTALL)
+_ATTRIBUTE = re.compile(r"(.*)#(\d+)[^#]*", re.DOTALL)  # amount#12, id#7L
+
+
+# --- columns and expressions ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Attribute:
+    """A column of a plan.
+
+    :param name: of a column that a Project makes, its whole expression
+    :param id: Spark's, by which columns of one name are told apart
+    """
+
+    name: str
+    id: int
+    _among: Any
+    _place: int
+
+    @property
+    def java(self) -> Any:
+        return self._among.apply(self._place)
+
+    def column(self, spark: SparkSession) -> Column:
+        """Return it as a column of a frame: it is found by its id, not by its name."""
+        from pyspark.sql.classic.column import Column as ClassicColumn
+
+        return ClassicColumn(_sql(_jvm(spark)).ExpressionUtils.column(self.java))
+
+
+@dataclass(frozen=True, slots=True)
+class Expression:
+    """An expression of a plan."""
+
+    java: Any
+
+    @property
+    def class_name(self) -> str:
+        """Return the name of its class, which is the same whatever a query calls it."""
+        return str(self.java.getClass().getSimpleName())
+
+    @property
+    def type(self) -> str:
+        return str(self.java.dataType().sql())
+
+    @property
+    def deterministic(self) -> bool:
+        return bool(self.java.deterministic())
+
+    @property
+    def children(self) -> list[Expression]:
+        return [Expression(each) for each in _sequence(self.java.children())]
+
+    @property
+    def references(self) -> set[int]:
+        """Return the ids of the columns that it reads."""
+        return {int(each.exprId().id()) for each in _sequence(self.java.references().toSeq())}
+
+    @property
+    def aggregate_function(self) -> Expression:
+        """Return the function that an AggregateExpression calls."""
+        return Expression(self.java.aggregateFunction())
+
+    @property
+    def eval_mode(self) -> str:
+        """Return what a Sum or an Average does if it is too large: `ANSI` is an error."""
+        java = self.java.evalContext() if self.class_name == "Sum" else self.java
+        return str(java.evalMode().toString())
+
+    @property
+    def result_id(self) -> int:
+        """Return the id of a call that has one."""
+        return int(self.java.resultId().id())
+
+    @property
+    def seed(self) -> int:
+        return int(self.java.seedExpression().eval(None) or 0)  # of rand(NULL) it is NULL
+
+    def nodes(self) -> Iterator[Expression]:
+        """Return it and all expressions inside it."""
+        yield self
+        for child in self.children:
+            yield from child.nodes()
+
+
+# --- plans ---------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """An analyzed logical plan of a session."""
+
+    java: Any
+    spark: SparkSession
+
+    @classmethod
+    def of(cls, frame: DataFrame) -> Plan:
+        """Return the plan of a frame."""
+        return cls(frame._jdf.queryExecution().analyzed(), frame.sparkSession)
+
+    def frame(self) -> DataFrame:
+        """Return the frame of this plan."""
+        from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
+        return ClassicDataFrame(self._dataset(), self.spark)
+
+    @property
+    def name(self) -> str:
+        """Return the name of its topmost operator."""
+        return str(self.java.nodeName())
+
+    @property
+    def children(self) -> list[Plan]:
+        """Return the plans below it, without those of subqueries."""
+        return [Plan(child, self.spark) for child in _sequence(self.java.children())]
+
+    @property
+    def parts(self) -> list[Plan]:
+        """Return its children and its subqueries."""
+        subqueries = _sequence(self.java.subqueries())
+        return [*self.children, *(Plan(each, self.spark) for each in subqueries)]
+
+    @property
+    def is_leaf(self) -> bool:
+        return not self.java.children().size()
+
+    @property
+    def leaves(self) -> list[Plan]:
+        return [Plan(leaf, self.spark) for leaf in _sequence(self.java.collectLeaves())]
+
+    @property
+    def output(self) -> list[Attribute]:
+        """Return the columns that it shows."""
+        return _attributes(self.java.output())
+
+    def ids(self, *names: str) -> set[int]:
+        """Return the ids of the columns that it shows, or of those with these names."""
+        return {column.id for column in self.output if not names or column.name in names}
+
+    @property
+    def reachable(self) -> list[Attribute]:
+        """Return the columns that it hides, and that are found if somebody asks for them."""
+        return _attributes(self.java.metadataOutput())
+
+    @property
+    def hidden(self) -> list[Attribute] | None:
+        """Return the columns that a Project hides; None if it hides those of its child."""
+        tag = self.java.getTagValue(_project(_jvm(self.spark)).hiddenOutputTag())
+        return _attributes(tag.get()) if tag.isDefined() else None
+
+    @property
+    def made(self) -> list[Attribute]:
+        """Return the columns of a Project, with their expressions."""
+        return _attributes(self.java.projectList())
+
+    @property
+    def expressions(self) -> list[Expression]:
+        """Return the expressions of its topmost operator."""
+        return [Expression(each) for each in _sequence(self.java.expressions())]
+
+    @property
+    def calls_python_aggregates(self) -> bool:
+        """Say whether its topmost operator calls a Python function on the rows of a group."""
+        patterns = _jvm(self.spark).org.apache.spark.sql.catalyst.trees.TreePattern
+        return bool(self.java.containsPattern(patterns.PYTHON_UDF())) and any(
+            each.class_name == "PythonUDAF" for own in self.expressions for each in own.nodes()
+        )
+
+    @property
+    def reads(self) -> set[int]:
+        """Return the ids of the columns that its topmost operator reads."""
+        return {int(each.exprId().id()) for each in _sequence(self.java.references().toSeq())}
+
+    @property
+    def relation(self) -> int:
+        """Return the number of a relation of a WITH: of its definition, or of a reference to it."""
+        java = self.java
+        return int(java.id() if self.name == "CTERelationDef" else java.cteId())
+
+    @property
+    def grouping(self) -> list[Expression]:
+        """Return what an Aggregate groups by."""
+        return [Expression(each) for each in _sequence(self.java.groupingExpressions())]
+
+    @property
+    def types(self) -> str:
+        """Return the types of all of its columns, as text."""
+        return str(self.java.schema().sql())
+
+    @property
+    def text(self) -> str:
+        """Return the text of the expressions of its topmost operator, which may be cut."""
+        return str(self.java.expressions().mkString())
+
+    def described(self, fields: int) -> str:
+        """Return its topmost operator for a person, with at most so many fields."""
+        return str(self.java.simpleString(fields))
+
+    @property
+    def identity(self) -> str:
+        """Return a key that is the same for equal plans; it ignores expression ids, not seeds."""
+        canonical = self.java.canonicalized()
+        return f"{canonical.hashCode()}:{canonical.toString()}"
+
+    def nodes(self) -> Iterator[Plan]:
+        """Return it and all plans inside it."""
+        yield self
+        for part in self.parts:
+            yield from part.nodes()
+
+    def makers_of(self, ids: set[int]) -> list[Expression]:
+        """Return the expressions of its topmost operator that make columns with these ids."""
+        expressions = self.java.expressions()
+        aliases = ((place, _ALIAS.search(text)) for place, text in enumerate(_texts(expressions)))
+        return [
+            Expression(expressions.apply(place))
+            for place, alias in aliases
+            if alias and int(alias[1]) in ids
+        ]
+
+    # --- changed plans ---------------------------------------------------------------------------
+
+    def over(self, children: Iterable[Plan]) -> Plan:
+        """Return its topmost operator over other children."""
+        return self._with(self.java.withNewChildren(self._scala(each.java for each in children)))
+
+    def with_metadata(self) -> Plan:
+        """Return a source that shows what it hides."""
+        return self._with(self.java.withMetadataColumns())
+
+    def select(self, columns: Iterable[Attribute]) -> Plan:
+        """Return a Project over it."""
+        return self._select(self._scala(each.java for each in columns))
+
+    def select_as(self, other: Plan) -> Plan:
+        """Return a Project over it that shows the columns of another plan."""
+        return self._select(other.java.output())
+
+    def without(self, columns: Iterable[Attribute]) -> Plan:
+        """Return a Project over it that shows all columns but these."""
+        return self._select(self.java.output().diff(self._scala(each.java for each in columns)))
+
+    def hiding(self, columns: Sequence[Attribute]) -> DataFrame:
+        """Return a frame of it without these columns, from whose results they can be reached."""
+        project = self.without(columns)
+        project.hide(columns)
+        return project.frame()
+
+    def hide(self, columns: Iterable[Attribute]) -> None:
+        """Let a Project hide columns of its child: they are found if asked for, but not shown.
+
+        Spark does the same with the second key of a join by a column's name.
+        """
+        tag = _project(_jvm(self.spark)).hiddenOutputTag()
+        self.java.setTagValue(tag, self._scala(each.java for each in columns))
+
+    def tagged_as(self, other: Plan) -> Plan:
+        """Return it with Spark's notes about another plan, such as what it hides."""
+        self.java.copyTagsFrom(other.java)
+        return self
+
+    # --- one evaluation --------------------------------------------------------------------------
+
+    @property
+    def is_cached(self) -> bool:
+        """Say whether somebody has cached it."""
+        session = self.spark._jsparkSession
+        cache = session.sharedState().cacheManager()
+        return not cache.isEmpty() and cache.lookupCachedData(session, self.java).isDefined()
+
+    @property
+    def is_loaded(self) -> bool:
+        """Say whether a job has computed it since it was cached."""
+        return bool(self._cached().isCachedColumnBuffersLoaded())
+
+    def evaluate(self) -> bool:
+        """Compute it, keep the result on the executors, and cut its lineage.
+
+        If an executor is lost meanwhile, Spark computes its part again: nothing has read it yet.
+
+        :returns: False if it was computed before, and keeps its lineage
+        """
+        if not self.is_cached:
+            # Two tasks may compute one partition, by speculation or if a stage runs again. If
+            # results are serialized, Spark keeps only one of them.
+            levels = _jvm(self.spark).org.apache.spark.storage.StorageLevel
+            self._dataset().persist(levels.MEMORY_AND_DISK_SER())
+        rows = self._cached().cachedColumnBuffers()
+        rows.localCheckpoint()
+        rows.count()
+        return bool(rows.isCheckpointed())
+
+    @property
+    def has_outer_references(self) -> bool:
+        """Say whether it reads a column of the query around it."""
+        catalyst = _jvm(self.spark).org.apache.spark.sql.catalyst
+        return bool(catalyst.expressions.SubExprUtils.hasOuterReferences(self.java))
+
+    @property
+    def has_clock(self) -> bool:
+        """Say whether anything in it asks for the time."""
+        plain, timed = self._without_clock()
+        return not plain.fastEquals(timed)
+
+    @property
+    def reads_clock(self) -> bool:
+        """Say whether an expression of its topmost operator asks for the time.
+
+        Spark calls it deterministic within one query, but several queries run here.
+        """
+        plain, timed = self._without_clock()
+        return not plain.expressions().equals(timed.expressions())
+
+    def _without_clock(self) -> tuple[Any, Any]:
+        """Return it, and what Spark's optimizer makes of it, with the time instead of clocks."""
+        rules = _jvm(self.spark).org.apache.spark.sql.catalyst.optimizer
+        plain = rules.ReplaceExpressions.apply(self.java)
+        return plain, rules.SpecialDatetimeValues.apply(rules.ComputeCurrentTime.apply(plain))
+
+    def _cached(self) -> Any:
+        return self._dataset().queryExecution().withCachedData().cacheBuilder()
+
+    def _dataset(self) -> Any:
+        return _sql(_jvm(self.spark)).Dataset.ofRows(self.spark._jsparkSession, self.java)
+
+    def _select(self, columns: Any) -> Plan:
+        return self._with(_project(_jvm(self.spark))(columns, self.java))
+
+    def _with(self, java: Any) -> Plan:
+        return Plan(java, self.spark)
+
+    def _scala(self, items: Iterable[Any]) -> Any:
+        """Return a Scala sequence of items."""
+        jvm = _jvm(self.spark)
+        collected = jvm.java.util.ArrayList()
+        for item in items:
+            collected.add(item)
+        return _converters(jvm).asScala(collected).toSeq()
+
+
+# --- frames --------------------------------------------------------------------------------------
+
+
+def always(frame: DataFrame, column: str, literal: str) -> bool:
+    """Say whether Spark's optimizer finds that a column has this one value in every row."""
+    plan = frame.select(column)._jdf.queryExecution().optimizedPlan()
+    return plan.nodeName() == "Project" and bool(
+        re.fullmatch(rf"{literal} AS {column}#\d+L?", plan.expressions().mkString())
+    )
+
+
+def in_session(frame: DataFrame, spark: SparkSession) -> DataFrame:
+    """Return the frame in this session: what is made of it from now on follows its settings."""
+    if frame.sparkSession is spark:
+        return frame
+    return Plan(Plan.of(frame).java, spark).frame()
+
+
+def hide(frame: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Return a frame without these columns, from whose results they can be reached."""
+    plan = Plan.of(frame)
+    return plan.hiding([column for column in plan.output if column.name in names])
+
+
+# --- sessions ------------------------------------------------------------------------------------
+
+
+def is_gone(error: Exception) -> bool:
+    """Say whether an error means that the JVM has ended."""
+    from py4j.protocol import Py4JNetworkError
+
+    return isinstance(error, Py4JNetworkError | ConnectionError)
+
+
+def process_id(spark: SparkSession) -> int:
+    """Return the process id of the driver's JVM."""
+    return int(_jvm(spark).java.lang.ProcessHandle.current().pid())
+
+
+def session_tag(spark: SparkSession) -> str:
+    """Return the tag that Spark gives to the jobs of a session's queries."""
+    return str(spark._jsparkSession.sessionJobTag())
+
+
+def jobs_with_tag(spark: SparkSession, tag: str) -> list[int]:
+    """Return the ids of jobs."""
+    return [*spark.sparkContext._jsc.sc().statusTracker().getJobIdsForTag(tag)]
+
+
+def set_for_new_sessions(
+    spark: SparkSession, settings: Mapping[str, str], is_unset: Callable[[str], bool]
+) -> None:
+    """Change the settings with which the application's new sessions begin (`newSession()`).
+
+    :param is_unset: says of a setting's name whether it gets its default again
+    """
+    session = spark._jsparkSession
+    application = session.sparkContext().conf()
+    # Spark reads both; the first is a copy of the other that was made with the first session.
+    for conf in (session.sharedState().conf(), application):
+        for setting in conf.toDebugString().splitlines():
+            name, _, _ = setting.partition("=")
+            if is_unset(name):
+                conf.remove(name)
+    for name, value in settings.items():
+        application.set(name, value)
+
+
+# --- Scala ---------------------------------------------------------------------------------------
+
+
+def _jvm(spark: SparkSession) -> Any:
+    jvm = spark._jvm
+    assert jvm is not None
+    return jvm
+
+
+# To find a class takes a call of the JVM for each part of its name.
+@cache
+def _project(jvm: Any) -> Any:
+    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project
+
+
+@cache
+def _sql(jvm: Any) -> Any:
+    return jvm.org.apache.spark.sql.classic
+
+
+@cache
+def _converters(jvm: Any) -> Any:
+    return jvm.scala.jdk.javaapi.CollectionConverters
+
+
+def _sequence(scala: Any) -> list[Any]:
+    return [scala.apply(index) for index in range(scala.size())]
+
+
+def _attributes(columns: Any) -> list[Attribute]:
+    """Return the columns of a Scala sequence; their names and ids are read in two calls."""
+    return [Attribute(*_read(text), columns, place) for place, text in enumerate(_texts(columns))]
+
+
+def _read(attribute: str) -> tuple[str, int]:
+    parts = _ATTRIBUTE.fullmatch(attribute)
+    assert parts is not None, attribute
+    return parts[1], int(parts[2])
+
+
+def _texts(expressions: Any) -> list[str]:
+    texts: list[str] = expressions.mkString("\0").split("\0")
+    if len(texts) != expressions.size():  # there are none, or a literal has the separator
+        texts = [expression.toString() for expression in _sequence(expressions)]
+    return texts

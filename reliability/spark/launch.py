@@ -1,0 +1,222 @@
+"""Start the driver of a step, and watch it to its end; Airflow's tasks and the command line do so.
+
+A launcher says what is started: `SparkSubmit` a JVM for each step, `WarmEngine` a Python that
+attaches to the engine of this host. Neither has a secret in its arguments, which `ps` shows, nor
+Airflow's settings in its environment (G10).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from importlib.util import find_spec
+from pathlib import Path
+from threading import Thread
+from typing import IO, Protocol
+
+from reliability.core.definitions import WARM
+from reliability.spark.driver_environment import driver_environment, with_temporary_folder
+from reliability.spark.submission import Submission
+
+POLL_INTERVAL_SECONDS = 3.0
+END_SECONDS = 10.0
+
+Tell = Callable[[str], object]
+"""Gets a line of a driver's output."""
+
+
+class Launcher(Protocol):
+    """What is started for a step."""
+
+    def command(self, submission: Submission) -> list[str]:
+        """Return the command line."""
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparkSubmit:
+    """Each step gets a JVM of its own.
+
+    :param program: the path of spark-submit
+    :param master: if it is empty, the conf or spark-defaults.conf decides
+    :param conf: Spark's properties
+    :param variables: environment variables for it alone
+    :param code: folders with code of the pipeline that is not installed
+    """
+
+    program: str
+    master: str = ""
+    conf: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    code: Sequence[str] = ()
+
+    def command(self, submission: Submission) -> list[str]:
+        """Return the command line."""
+        name = f"reliability-{submission.grant.topology}"
+        return [*self.command_of(name), process_batch(), *submission.arguments()]
+
+    def command_of(self, name: str) -> list[str]:
+        """Return the command line up to the application, which gets this name in Spark."""
+        return [
+            self.program,
+            *("--name", name),
+            *(("--master", self.master) if self.master else ()),
+            *(word for key, value in self.conf.items() for word in ("--conf", f"{key}={value}")),
+        ]
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables."""
+        master = self.master or self.conf.get("spark.master", "")
+        deploy_mode = self.conf.get("spark.submit.deployMode")
+        environment = driver_environment(
+            os.environ, self.code, master=master, deploy_mode=deploy_mode
+        )
+        # If spark-defaults.conf names the master, Spark runs `python3`: locally, that is this one.
+        path = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
+        return {**environment, "PATH": path, **self.variables}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarmEngine:
+    """Each step gets a Python of its own, which attaches to the engine's JVM.
+
+    :param variables: environment variables for it alone
+    :param code: folders with code of the pipeline that is not installed
+    """
+
+    variables: Mapping[str, str] = field(default_factory=dict)
+    code: Sequence[str] = ()
+
+    def command(self, submission: Submission) -> list[str]:
+        """Return the command line."""
+        return [sys.executable, process_batch(), *replace(submission, engine=WARM).arguments()]
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment variables."""
+        return {**driver_environment(os.environ, self.code), **self.variables}
+
+
+def engine_command(submit: SparkSubmit) -> list[str]:
+    """Return the command line of the warm engine itself."""
+    file = Path(process_batch()).with_name("warm_engine.py")
+    return [*submit.command_of("reliability-engine"), str(file)]
+
+
+def process_batch() -> str:
+    """Return the path of the file that is the driver of a step."""
+    spec = find_spec("reliability.spark.process_batch")
+    assert spec is not None
+    assert spec.origin is not None
+    return spec.origin
+
+
+# --- the process ---------------------------------------------------------------------------------
+
+
+class DriverFailed(Exception):
+    """The driver of a step failed, or was ended."""
+
+    log: Path
+    """The file with its output; `run_with_log` alone has one."""
+
+
+class Driver:
+    """The driver of a step: a process group of its own, which is ended as a whole."""
+
+    def __init__(self, launcher: Launcher, submission: Submission) -> None:
+        self._launcher = launcher
+        self._submission = submission
+        self._process: subprocess.Popen[bytes] | None = None
+
+    def run(self, is_wanted: Callable[[], bool], tell: Tell) -> None:
+        """Run it to its end; the exit code 0 does not prove that the step succeeded (A6).
+
+        :param is_wanted: called regularly; if it returns False, the driver is ended (A7)
+        :param tell: called by another thread
+        :raises DriverFailed: it failed, or was ended
+        """
+        prefix = f"reliability-{self._submission.grant.topology}-"
+        with tempfile.TemporaryDirectory(prefix=prefix, ignore_cleanup_errors=True) as folder:
+            process = self._process = subprocess.Popen(
+                self._launcher.command(self._submission),
+                env=with_temporary_folder(self._launcher.environment(), folder),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
+            )
+            output = Thread(target=_pass_on, args=(process.stdout, tell), daemon=True)
+            output.start()
+            try:
+                self._watch(process, is_wanted)
+            finally:
+                self.end()
+                output.join(END_SECONDS)
+
+    @staticmethod
+    def _watch(process: subprocess.Popen[bytes], is_wanted: Callable[[], bool]) -> None:
+        while True:
+            with suppress(subprocess.TimeoutExpired):
+                if code := process.wait(timeout=POLL_INTERVAL_SECONDS):
+                    raise DriverFailed(_ending(code))
+                return
+            if not is_wanted():
+                raise DriverFailed("its attempt was ended")
+
+    def end(self) -> None:
+        """End it with its child processes: the Python of a JVM that was killed would go on."""
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if process.poll() is None:
+            _signal(process, signal.SIGTERM)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=END_SECONDS)
+        _signal(process, signal.SIGKILL)
+        process.wait()
+
+
+def run_with_log(launcher: Launcher, submission: Submission, is_wanted: Callable[[], bool]) -> None:
+    """Run a driver as `Driver.run` does, with its output in a file that is kept if it fails."""
+    handle, name = tempfile.mkstemp(prefix=f"reliability-{submission.grant.topology}-")
+    with os.fdopen(handle, "wb", buffering=0) as log:  # to be read while the driver runs
+        try:
+            Driver(launcher, submission).run(
+                is_wanted, lambda line: log.write(f"{line}\n".encode())
+            )
+        except DriverFailed as error:
+            error.log = Path(name)
+            raise
+    Path(name).unlink()
+
+
+def _pass_on(output: IO[bytes], tell: Tell) -> None:
+    with output:
+        for line in output:
+            with suppress(Exception):  # such as a full disk: it must not stop the driver
+                tell(line.decode(errors="replace").rstrip())
+
+
+def _ending(code: int) -> str:
+    """Say how a process ended.
+
+    >>> _ending(1), _ending(-9)
+    ('exit code 1', 'killed by SIGKILL')
+    """
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"exit code {code}"
+
+
+def _signal(process: subprocess.Popen[bytes], number: signal.Signals) -> None:
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, number)

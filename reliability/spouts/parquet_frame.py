@@ -1,0 +1,156 @@
+"""The frame of a batch of Parquet files, which may have other columns than the schema (E8).
+
+If Spark read files of different columns by one schema, it would refuse some narrower types, and
+others only in some files, depending on how they were written. So files with the same columns are
+read together, cast, and united with the others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from reliability.core.column import quoted
+from reliability.core.errors import FileRefused, SchemaMismatch, SourceUnreadable
+from reliability.core.fold import ACCOUNTING
+from reliability.core.remedy import Remedy
+from reliability.core.spout import BatchMeta, only
+from reliability.core.types import VOID
+from reliability.deployment.lazy import F
+from reliability.spark.frames.accounting_columns import with_tuple_ids
+from reliability.spouts.file_item import FileItem, ordinals
+from reliability.spouts.filesystem import find_files
+from reliability.spouts.footer import read_file
+from reliability.spouts.parquet import REFUSE, Parquet, by_columns, check_one_schema
+from reliability.spouts.parquet_columns import Columns, in_spark
+from reliability.spouts.patterns import match_any_interval
+from reliability.spouts.spark_files import (
+    as_spark_reads,
+    metadata,
+    ordinal_of_file,
+    place_of_rows,
+    united,
+)
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+    from pyspark.sql.types import DataType, StructType
+
+
+def parquet_frame(spark: SparkSession, parquet: Parquet, schema: str, meta: BatchMeta) -> DataFrame:
+    """Read a batch of Parquet files.
+
+    :raises SchemaMismatch: Spark reads them with other columns
+    """
+    if parquet.drift != REFUSE:
+        return _drifting_frame(spark, parquet, schema, meta)
+    paths = ordinals(meta.items)
+    if len(paths) > 1:
+        check_one_schema([read_file(path) for path in paths])
+    frame = spark.read.parquet(*as_spark_reads(paths))
+    if schema:
+        _check_schema(spark, schema, frame)
+    return _accounted(frame, meta)
+
+
+def schema_of_any_file(spark: SparkSession, pattern: str) -> StructType:
+    """Return the columns of the last readable file of the pattern, whatever its interval.
+
+    :raises SchemaMismatch: there is none
+    """
+    for path in sorted(find_files(match_any_interval(pattern)), reverse=True):
+        with suppress(SourceUnreadable, FileRefused):
+            read_file(path)
+            return spark.read.parquet(*as_spark_reads([path])).schema
+    raise SchemaMismatch(
+        f"the batch has no files, and no file matches {match_any_interval(pattern)}, so nothing "
+        "tells its columns",
+        remedy="set schema= in the FileSpout, restore a file, or run `reliability skip` for the "
+        "txid.",
+    )
+
+
+def _check_schema(spark: SparkSession, schema: str, frame: DataFrame) -> None:
+    wanted = spark.createDataFrame([], schema)
+    if wanted.dtypes != frame.dtypes:
+        raise SchemaMismatch(
+            f"the files have the columns {frame.dtypes}, the spout's schema has {wanted.dtypes}",
+            remedy="correct the spout's schema, or the files at the source.",
+        )
+
+
+def _accounted(frame: DataFrame, meta: BatchMeta) -> DataFrame:
+    ordinal = ordinal_of_file(frame, meta)
+    row = metadata(frame, "row_index")
+    return with_tuple_ids(frame.where(_is_in_batch(meta, ordinal, row)), ordinal, row)
+
+
+def _is_in_batch(meta: BatchMeta, ordinal: Column, row: Column) -> Column:
+    """Say whether a row is in one of the row groups that the batch has of its file."""
+    by_path = ordinals(meta.items)
+    pieces = [item for item in only(FileItem, meta.items) if not item.is_whole]
+    if not pieces:
+        return F.lit(True)
+    is_in_batch = ~ordinal.isin([by_path[piece.path] for piece in pieces])
+    for piece in pieces:
+        rows = row.between(piece.first_row, piece.first_row + piece.rows - 1)
+        is_in_batch = is_in_batch | ((ordinal == by_path[piece.path]) & rows)
+    return is_in_batch
+
+
+# --- files of other columns than the declared ones -----------------------------------------------
+
+
+def _drifting_frame(
+    spark: SparkSession, parquet: Parquet, schema: str, meta: BatchMeta
+) -> DataFrame:
+    files = [read_file(path) for path in ordinals(meta.items)]
+    wanted = parquet.columns(files, schema)
+    frames = {
+        own: spark.read.parquet(*as_spark_reads(item.path for item in alike))
+        for own, alike in by_columns(files).items()
+    }
+    # Spark cannot read the text of a type that has a field such as `a b`
+    schemas = [spark.createDataFrame([], schema).schema, *(f.schema for f in frames.values())]
+    types = {f.dataType.simpleString(): f.dataType for each in schemas for f in each}
+    return united(
+        [_converted(_accounted(frame, meta), own, wanted, types) for own, frame in frames.items()]
+    )
+
+
+def _converted(
+    frame: DataFrame, own: Columns, wanted: Columns, types: Mapping[str, DataType]
+) -> DataFrame:
+    """Return a frame with the columns of its batch, and where each row comes from.
+
+    :param frame: files with the same columns, with `_x` and `_n`
+    :param own: their columns, from the footers
+    :param types: of the spout's schema and of all files of the batch, by their texts
+    :raises SchemaMismatch: Spark reads them with other columns
+    """
+    names = dict(wanted)
+    _check_read(frame, in_spark(column for column in own if column[0] in names))
+    columns = [
+        _column(name, dict(own).get(name), type_, types.get(type_, type_)).alias(name)
+        for name, type_ in wanted
+    ]
+    return frame.select(*columns, *ACCOUNTING, *place_of_rows(frame, names))
+
+
+def _check_read(frame: DataFrame, own: Iterable[tuple[str, str]]) -> None:
+    read = dict(frame.dtypes)
+    for name, type_ in own:
+        if read.get(name) != type_:
+            raise SchemaMismatch(
+                f"column {name} is {read.get(name)} in Spark, and {type_} by the files' footers",
+                remedy=Remedy(
+                    "write the files again with another type, or leave them out with {exclude}."
+                ),
+            )
+
+
+def _column(name: str, own: str | None, wanted: str, type_: DataType | str) -> Column:
+    if own in (None, VOID):
+        return F.lit(None).cast(type_)
+    return F.col(quoted(name)) if own == wanted else F.col(quoted(name)).cast(type_)

@@ -1,0 +1,81 @@
+"""What Spark tells of a row's file: which one of the batch it is, and where the row is in it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING
+
+from reliability.core.spout import BatchMeta, only
+from reliability.deployment.lazy import F
+from reliability.spark.frames.accounting_columns import METADATA
+from reliability.spark.frames.jvm import hide
+from reliability.spouts.file_item import FileItem, ordinals
+from reliability.spouts.file_names import GLOB_IN_SPARK, locate, name_in_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+#: up to so many files are told apart by their sizes, which costs less than by their names
+FILES_BY_SIZE = 16
+
+
+def as_spark_reads(paths: Iterable[str]) -> list[str]:
+    """Return where files are, as Spark wants it: it reads a path as a glob."""
+    return ["".join(f"\\{c}" if c in GLOB_IN_SPARK else c for c in locate(path)) for path in paths]
+
+
+def metadata(frame: DataFrame, field: str) -> Column:
+    """Return what Spark tells of a row's file; by its name alone it could be a column of its."""
+    return frame.metadataColumn(METADATA).getField(field)
+
+
+def has_metadata(names: Iterable[str]) -> bool:
+    """Say whether a column of the user's is called like what Spark tells of a row's file."""
+    return METADATA in {name.lower() for name in names}
+
+
+def place_of_rows(frame: DataFrame, names: Iterable[str]) -> list[Column]:
+    """Return what Spark tells of a row's file, for `united`; nothing if a column is called so.
+
+    :param names: of the columns beside it
+    """
+    return [] if has_metadata(names) else [frame.metadataColumn(METADATA).alias(METADATA)]
+
+
+def united(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return the rows of all frames; where they come from, in the last column, is hidden.
+
+    Spark hides that of a file's rows itself, and loses it in a union.
+    """
+    frame = reduce(lambda one, other: one.union(other), frames)
+    return hide(frame, [METADATA]) if frame.columns[-1] == METADATA else frame
+
+
+def ordinal_of_file(frame: DataFrame, meta: BatchMeta) -> Column:
+    """Map a row to its file's ordinal; a file that is not in the batch has a NULL ordinal.
+
+    Its rows do not balance. A few files of different sizes are told by these: Spark compares a
+    number in a twentieth of the time that it takes to look up a path.
+    """
+    places = ordinals(meta.items)
+    sizes = {item.size: places[item.path] for item in only(FileItem, meta.items)}
+    if len(sizes) < len(places) or len(places) > FILES_BY_SIZE:
+        return _ordinal_by_path(frame, meta)
+    ordinal_of = F.lit(None).cast("bigint")
+    for size, ordinal in sizes.items():
+        is_this_file = metadata(frame, "file_size") == size
+        ordinal_of = F.when(is_this_file, F.lit(ordinal)).otherwise(ordinal_of)
+    return ordinal_of
+
+
+def _ordinal_by_path(frame: DataFrame, meta: BatchMeta) -> Column:
+    """Map a row to its file's ordinal, by the whole path: two files may have one base name."""
+    by_path = {locate(path): ordinal for path, ordinal in ordinals(meta.items).items()}
+    pairs: list[Column] = []
+    for uri in frame.inputFiles():
+        # For the same file, _metadata.file_path has file:/… and inputFiles() has file:///…
+        as_in_metadata = uri.replace("file:///", "file:/", 1)
+        ordinal = by_path.get(name_in_spark(uri))
+        pairs += [F.lit(as_in_metadata), F.lit(ordinal).cast("bigint")]
+    return F.element_at(F.create_map(*pairs), metadata(frame, "file_path"))

@@ -1,0 +1,92 @@
+"""The kept contributions of a state: all of them, or those to keys that were collected before.
+
+A staged row is a contribution if a header names its attempt.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from psycopg2.sql import SQL, Composable, Composed, Identifier
+
+from reliability.states.compose import same_key_by
+from reliability.states.tables import StateTables
+
+if TYPE_CHECKING:
+    from reliability.ledger.connection import DatabaseTransaction
+
+COLLECTED = Identifier("pg_temp", "collected")
+Pattern = Mapping[str, bool]
+"""Maps each column of the key to whether it is NULL."""
+
+
+def kept(tables: StateTables) -> Composed:
+    """Read every committed contribution of this state."""
+    return tables.sql(
+        "SELECT staged.* FROM {contribution} AS staged"
+        " JOIN reliability.contribution AS header ON {header}"
+        " AND header.txid = staged._txid AND header.attempt_id = staged._attempt_id"
+    )
+
+
+def counts(tables: StateTables, row: str) -> Composed:
+    """Return the condition that a row counts as a contribution: its header names its attempt.
+
+    OFFSET 0 makes Postgres check each row separately. Without statistics of the headers, a join
+    might start with them and compare every key with every row.
+    """
+    return tables.sql(
+        "EXISTS (SELECT FROM reliability.contribution AS header WHERE {header}"
+        " AND header.txid = {txid} AND header.attempt_id = {attempt_id} OFFSET 0)",
+        txid=Identifier(row, "_txid"),
+        attempt_id=Identifier(row, "_attempt_id"),
+    )
+
+
+def collect(
+    tx: DatabaseTransaction, tables: StateTables, keys: Composable, **parameters: Any
+) -> list[Pattern]:
+    """Collect keys in a temporary table, and return which of their columns are NULL together.
+
+    Who is done drops the table, because the next state of the transaction creates its own.
+
+    The planner gets statistics of it: without them it reads all contributions for each key instead
+    of using an index.
+
+    :param keys: a query for the keys, with these parameters
+    """
+    statement = SQL(
+        "CREATE TEMPORARY TABLE {} ON COMMIT DROP AS"
+        " SELECT row_number() OVER () AS _number, found.* FROM ({}) AS found"
+    )
+    tx.run(statement.format(COLLECTED, keys), **parameters)
+    tx.run(SQL("ANALYZE {}").format(COLLECTED))
+    is_null = SQL(", ").join(
+        SQL("{0} IS NULL AS {0}").format(Identifier(name)) for name in tables.key
+    )
+    patterns = tx.all(SQL("SELECT DISTINCT {} FROM {}").format(is_null, COLLECTED))
+    return [*patterns] or [dict.fromkeys(tables.key, False)]
+
+
+def contributions_to_collected(
+    tables: StateTables, patterns: Iterable[Pattern], staged: Composable | None = None
+) -> Composed:
+    """Read the contributions to the collected keys, each with the `_number` of its key.
+
+    The keys of each pattern are joined separately, so that a column is either compared or NULL.
+    With one comparison for both cases, every key would be compared with all rows that have NULL.
+
+    :param staged: the staged rows that are read; all by default
+    """
+    rows = SQL(" UNION ALL ").join(
+        tables.sql(
+            "SELECT collected._number, staged.* FROM {collected} AS collected"
+            " JOIN {staged} AS staged ON {same_key}",
+            collected=COLLECTED,
+            staged=tables.contribution if staged is None else staged,
+            same_key=same_key_by(pattern, "collected", "staged"),
+        )
+        for pattern in patterns
+    )
+    return SQL("SELECT * FROM ({} OFFSET 0) AS own WHERE {}").format(rows, counts(tables, "own"))

@@ -1,0 +1,164 @@
+"""A state whose target has one row per key: its first commits, and how a change is compared.
+
+To compare, the rows that a change can reach are saved by their keys before it, for replays,
+rollbacks, repairs and dry runs of them.
+"""
+
+from __future__ import annotations
+
+from psycopg2.sql import SQL, Composable, Composed, Identifier, Literal
+
+from reliability.core.aggregators import Count, Sum
+from reliability.core.column import Column
+from reliability.states.compose import aliased, assigned, fill, of, qualified, same_key
+from reliability.states.kinds.stored import REACHED, Change, Effect, StoredState
+from reliability.states.tables import BOOKKEEPING, TXID, TableColumn
+
+_WAS_THERE = Identifier("was there")
+_IS_THERE = SQL("(target._txid IS NOT NULL)")
+
+
+class KeyedState(StoredState):
+    """A state whose values are combined: one row of the target per key."""
+
+    def target_columns(self) -> dict[str, TableColumn]:
+        return self.key_and_values() | {TXID: BOOKKEEPING[TXID]}
+
+    def create_target(self) -> Composed:
+        return super().create_target() + SQL(";") + self.add_key()
+
+    def add_key(self) -> Composed:
+        """Make the target's key unique; NULL equals NULL there."""
+        return self.sql(
+            "ALTER TABLE {target} ADD CONSTRAINT {name} UNIQUE NULLS NOT DISTINCT ({key})",
+            name=Identifier(f"{self.state.target[1]}_key"),
+        )
+
+    # --- a first commit --------------------------------------------------------------------------
+
+    def add(self, change: Change) -> None:
+        """Add the attempt's contribution, and record it if it is what was sealed and all is there.
+
+        ON CONFLICT … WHERE silently skips a row whose txid is not smaller, so `record_contribution`
+        compares how many keys there are and how many rows were written (C3). Keys are sorted,
+        because that is faster and is the lock order.
+        """
+        change.queue(
+            self.sql(
+                "WITH added AS MATERIALIZED ({added}), applied AS ("
+                "{combine} WHERE target._txid < excluded._txid RETURNING 1)"
+                " SELECT reliability.record_contribution(%(topology)s, %(state)s, %(txid)s,"
+                " %(attempt_id)s, %(replaced_attempt)s, {is_kept},"
+                " (SELECT count(*) FROM {staged} WHERE {of_attempt}),"
+                " (SELECT count(*) FROM added), (SELECT count(*) FROM applied))",
+                added=self.folded_attempt(),
+                combine=self.combine(),
+                is_kept=SQL("true" if self.keeps_contributions else "false"),
+            )
+        )
+
+    def combine(self) -> Composed:
+        """Write the rows of `added` into the target, each combined with the row of its key."""
+        changes: dict[str, Composable] = {
+            column.name: fill(column.combine, target=of("target"), added=of("excluded"))
+            for column in self.columns
+        }
+        return self.sql(
+            "INSERT INTO {target} AS target ({written}, _txid)"
+            " SELECT {written}, %(txid)s FROM added ORDER BY {key}"
+            " ON CONFLICT ({key}) DO UPDATE SET {changes}, _txid = excluded._txid",
+            changes=assigned(changes | self.also_changed()),
+        )
+
+    def also_changed(self) -> dict[str, Composable]:
+        """Return what else a commit sets in a row that is there."""
+        return {}
+
+    # --- what a change does to the rows ----------------------------------------------------------
+
+    def remember(self, change: Change, keys: Composable) -> None:
+        """Save the rows as they are before the change.
+
+        :param keys: a query for the keys that the change can reach
+        """
+        statement = self.sql(
+            "CREATE TEMPORARY TABLE {reached} ON COMMIT DROP AS SELECT {touched},"
+            " target._txid IS NOT NULL AS {was_there}, {before}"
+            " FROM ({keys}) AS touched LEFT JOIN {target} AS target ON {same_key}",
+            reached=REACHED,
+            touched=qualified("touched", self.key),
+            was_there=_WAS_THERE,
+            before=aliased({f"before {n}": Identifier("target", n) for n in self.state.values}),
+            keys=keys,
+            same_key=same_key(self.key, "touched", "target"),
+        )
+        change.run(statement)
+
+    def count_changed_rows(self, effect: Effect) -> Composed:
+        """Count them; `moved` are texts."""
+        return self._compared(
+            "SELECT count(*) FILTER (WHERE NOT {was_there} AND {is_there}) AS rows_added,"
+            " count(*) FILTER (WHERE {was_there} AND {is_there} AND {differs}) AS rows_changed,"
+            " count(*) FILTER (WHERE {was_there} AND NOT {is_there}) AS rows_removed,"
+            " jsonb_strip_nulls(jsonb_build_object({moved})) AS moved FROM {joined}",
+            moved=SQL(", ").join(
+                part
+                for column in self.columns
+                if isinstance(self.state.values.get(column.name), Count | Sum)
+                for part in (Literal(column.name), _moved(column))
+            ),
+        )
+
+    def changed_rows(self, effect: Effect) -> Composed:
+        return self._compared(
+            "SELECT CASE WHEN NOT {was_there} THEN 'added' WHEN NOT {is_there} THEN 'removed'"
+            " ELSE 'changed' END AS change, {reached_key}, {values} FROM {joined}"
+            " WHERE {was_there} IS DISTINCT FROM {is_there} OR {differs} ORDER BY {reached_key}",
+            reached_key=qualified("reached", self.key),
+            values=SQL(", ").join(
+                SQL("{} AS {}, {} AS {}").format(
+                    _before(name),
+                    Identifier(f"{name}_before"),
+                    Identifier("target", name),
+                    Identifier(f"{name}_after"),
+                )
+                for name in self.state.values
+            ),
+        )
+
+    def _compared(self, template: str, **parts: Composable) -> Composed:
+        """Fill a template about the saved rows, joined with the rows as they are now."""
+        return self.sql(
+            template,
+            was_there=_WAS_THERE,
+            is_there=_IS_THERE,
+            differs=SQL("ROW({}) IS DISTINCT FROM ROW({})").format(
+                SQL(", ").join(map(_before, self.state.values)),
+                qualified("target", self.state.values),
+            ),
+            joined=self.sql(
+                "{reached} AS reached LEFT JOIN {target} AS target ON {same_key}",
+                reached=REACHED,
+                same_key=same_key(self.key, "reached", "target"),
+            ),
+            **parts,
+        )
+
+
+def _before(name: str) -> Identifier:
+    return Identifier(f"before {name}")
+
+
+def _moved(column: Column) -> Composed:
+    now, before = Identifier("target", column.name), _before(column.name)
+    return SQL("nullif(coalesce(sum({}), 0) - coalesce(sum({}), 0), 0)::text").format(
+        _added_up(column, now), _added_up(column, before)
+    )
+
+
+def _added_up(column: Column, value: Composable) -> Composable:
+    """Return a value in a type that sums exactly and never overflows.
+
+    The sum of a bigint is a numeric already; a float is summed as its shortest decimal.
+    """
+    return SQL("{}::text::numeric").format(value) if column.is_rounded else value

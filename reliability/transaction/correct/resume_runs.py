@@ -1,0 +1,207 @@
+"""The runs that have asked for what nobody works on any more; clear exactly that in Airflow."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from reliability.core.leases import DEFAULT_LEASES
+from reliability.core.spout import Interval
+from reliability.core.txids import format_txids
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.read_rows import interval_of
+from reliability.transaction.correct.rollback import RunToClear
+
+if TYPE_CHECKING:
+    from reliability.deployment.airflow_api import Airflow, DagRun
+
+GROUP = "transaction."
+SETTLE = "settle"
+EMIT = "emit"
+Task = tuple[str, int]
+
+
+def undone_runs(tx: DatabaseTransaction, topology: str) -> list[RunToClear]:
+    """Return them in the order in which to clear them; a txid that several want once.
+
+    It reads all requests of the topology.
+    """
+    runs: list[RunToClear] = []
+    asked: set[int] = set()
+    for dag in tx.all("dags_of_topology", topology=topology):
+        rows = undone_of_dag(tx, topology, dag["dag_id"])
+        for row in sorted(rows, key=lambda row: row["undone"]):
+            txids = tuple(txid for txid in row["undone"] if txid not in asked)
+            asked.update(txids)
+            if txids:
+                runs.append(RunToClear(dag_id=dag["dag_id"], run_id=row["run_id"], txids=txids))
+    return sorted(runs, key=lambda run: run.txids)
+
+
+def undone_of_dag(tx: DatabaseTransaction, topology: str, dag_id: str) -> list[Row]:
+    """Return what each run of a DAG has left undone."""
+    lease = DEFAULT_LEASES.request
+    return tx.all("undone_of_dag", topology=topology, dag_id=dag_id, request_lease=lease)
+
+
+# --- with Airflow --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunToResume:
+    """A run of Airflow, and the part of it to clear.
+
+    :param tasks: the tasks to clear, each with its map index or -1; empty for all tasks of the run,
+        None for a run that is cleared already and needs a slot
+    :param because: why, for a person
+    :param next_step: what a person has to do, if nothing can be cleared because Airflow no longer
+        has the run
+    """
+
+    dag_id: str
+    run_id: str
+    interval: Interval | None
+    txids: tuple[int, ...]
+    tasks: tuple[Task, ...] | None
+    because: str
+    next_step: str | None = None
+
+    @property
+    def clears(self) -> str:
+        """Say what is cleared."""
+        if self.tasks is None:
+            return "nothing"
+        if not self.tasks:
+            return "all its tasks"
+        return f"the tasks of {format_txids(self.txids)}" if self.txids else SETTLE
+
+
+def runs_to_resume(
+    connection: LedgerConnection, api: Airflow, topology: str
+) -> Iterator[RunToResume]:
+    """Yield what is undone, oldest run first; a txid that several runs want only once."""
+    asked: set[int] = set()
+    lost: dict[int, tuple[str, str]] = {}  # the last run that Airflow no longer has, by txid
+    for row in connection.all("dags_of_topology", topology=topology):
+        dag_id = row["dag_id"]
+        runs_of_dag = api.runs(dag_id)
+        if runs_of_dag is None:  # of the command line's own replays, for one
+            continue
+        runs = list(runs_of_dag)  # first: a run that ends meanwhile is still at work
+        with connection.transaction(reads_only=True) as tx:
+            known = {r["run_id"]: r for r in undone_of_dag(tx, topology, dag_id)}
+        for run in runs:
+            of_run = known.pop(run.run_id, None)
+            to_resume = _to_resume(api, dag_id, run, of_run, asked)
+            if to_resume is not None:
+                asked.update(to_resume.txids)
+                yield to_resume
+            if of_run is not None:
+                asked.update(of_run["open"])  # it works on these
+        lost |= {txid: (dag_id, run_id) for run_id, r in known.items() for txid in r["undone"]}
+    without_run = sorted(lost.keys() - asked)
+    for row in connection.all("uncommitted_txids", topology=topology, txids=without_run):
+        yield to_make_again(row, *lost[row["txid"]])
+
+
+def to_make_again(row: Row, dag_id: str, run_id: str) -> RunToResume:
+    """Return a txid that blocks and whose run was deleted: a new run of its interval does it."""
+    interval = interval_of(row)
+    next_step = f"airflow dags trigger {dag_id} --run-id {shlex.quote(run_id)}"
+    if interval is not None:
+        date = f"{interval.start:%Y-%m-%dT%H:%M:%S}"
+        next_step = (
+            f"airflow backfill create --dag-id {dag_id} --from-date {date} --to-date {date} "
+            "--reprocess-behavior completed"
+        )
+    return RunToResume(
+        dag_id=dag_id,
+        run_id=run_id,
+        interval=interval,
+        txids=(row["txid"],),
+        tasks=None,
+        because="Airflow no longer has the run",
+        next_step=next_step,
+    )
+
+
+def _to_resume(
+    api: Airflow, dag_id: str, run: DagRun, row: Row | None, asked: set[int]
+) -> RunToResume | None:
+    """Return what to clear of a run, None if nothing."""
+    wanted = set[int]() if row is None else {*row["undone"]}
+    if row is not None and run.has_ended:
+        wanted |= {*row["open"]}
+    undone = tuple(sorted(wanted - asked))
+
+    def clearing(tasks: tuple[Task, ...] | None, because: str) -> RunToResume:
+        return RunToResume(
+            dag_id=dag_id,
+            run_id=run.run_id,
+            interval=run.interval,
+            txids=undone,
+            tasks=tasks,
+            because=because,
+        )
+
+    if run.state != "failed" and not undone:
+        return None
+    if run.state == "queued":
+        return clearing(None, "cleared, and waits for a run slot")
+    tasks = api.tasks(dag_id, run.run_id)
+    emit = next((task.state for task in tasks if task.task_id == EMIT), None)
+    if emit != "success":
+        if run.state != "failed":  # it is emitting again
+            return None
+        return clearing((), "emit did not succeed")
+    if not undone:
+        if row is not None and row["unsatisfied"]:  # at work, held, or cleared in another run
+            return None
+        return clearing(((SETTLE, -1),), "its txids are done")
+    indexes = _indexes(api.emitted(dag_id, run.run_id), undone)
+    if indexes is None:
+        return clearing((), "Airflow no longer has what emit returned")
+    own = [(task.task_id, task.map_index) for task in tasks if task.map_index in indexes]
+    mapped = sorted(task for task in own if task[0].startswith(GROUP))
+    reason = row["reason"] if row else None
+    if row is not None and not reason and {*undone} & {*row["open"]}:
+        reason = "it ended, or is silent, and its request is still open"
+    return clearing((*mapped, (SETTLE, -1)), reason or "undone")
+
+
+def _indexes(emitted: Sequence[int] | None, txids: Sequence[int]) -> set[int] | None:
+    """Return the map indexes of txids; None if Airflow does not know one of them."""
+    if emitted is None or not set(txids) <= set(emitted):
+        return None
+    return {emitted.index(txid) for txid in txids}
+
+
+def resume_run(api: Airflow, run: RunToResume) -> None:
+    """Clear what `run` names."""
+    if run.tasks:
+        api.clear_tasks(run.dag_id, run.run_id, run.tasks)
+    elif run.tasks is not None:
+        api.clear(run.dag_id, run.run_id)
+
+
+def make_room(api: Airflow, resumed: Sequence[RunToResume], waiting: Sequence[Row]) -> None:
+    """Queue as many waiting runs again as were resumed, the latest first.
+
+    Runs that wait behind a blocked txid may hold all run slots of their DAG, or of their backfill;
+    the run that they wait for could never start. A queued run goes on when a slot is free.
+    """
+    rooms = Counter(
+        (run.dag_id, _is_backfill(run.run_id)) for run in resumed if run.next_step is None
+    )
+    for row in waiting:
+        kind = row["dag_id"], _is_backfill(row["run_id"])
+        if rooms[kind]:
+            rooms[kind] -= 1
+            api.queue_again(row["dag_id"], row["run_id"])
+
+
+def _is_backfill(run_id: str) -> bool:
+    return run_id.startswith("backfill__")  # backfills have run slots of their own

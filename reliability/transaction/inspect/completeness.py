@@ -1,0 +1,188 @@
+"""Whether the intervals of a topology are complete, and what became of their rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from reliability.core.errors import ReliabilityError
+from reliability.core.spout import Interval
+from reliability.ledger.connection import LedgerConnection, Row
+from reliability.ledger.read_rows import interval_of
+from reliability.transaction.inspect.intervals import IntervalReport, intervals_without_commit
+from reliability.transaction.inspect.source import (
+    Source,
+    changed_intervals,
+    committed_batches,
+    intervals_to_replay,
+    late_report,
+)
+from reliability.transaction.topology.databases import TopologyDatabases
+
+COMPLETE = "complete"
+ASIDE = ("dropped", "quarantined")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IntervalStatus:
+    """An interval, or `count` missing ones that follow each other.
+
+    :param state: COMPLETE, open, or that of its report
+    :param txids: how many it has; None if it was never emitted, and so on
+    :param emitted: how many rows its batches have
+    :param dropped: at most, of a state; `states` has each
+    """
+
+    interval: Interval | None
+    state: str
+    count: int = 1
+    txids: int | None = None
+    committed: int | None = None
+    first_txid: int | None = None
+    emitted: int | None = None
+    dropped: int | None = None
+    quarantined: int | None = None
+    states: Sequence[Mapping[str, Any]] = ()
+    why: str | None = None
+    next_step: str | None = None
+
+    @property
+    def name(self) -> str:
+        """Name the interval, with how many such there are."""
+        several = f" ({self.count})" if self.count > 1 else ""
+        return (str(self.interval) if self.interval else "no interval") + several
+
+    @property
+    def length(self) -> timedelta:
+        """Return how long one of its intervals is."""
+        assert self.interval is not None
+        return (self.interval.end - self.interval.start) / self.count
+
+
+Aside = Mapping[Interval | None, Sequence[Row]]
+"""What each state was not given, by interval."""
+
+
+def statuses(
+    rows: Iterable[Row], reports: Iterable[IntervalReport], aside: Aside | None = None
+) -> list[IntervalStatus]:
+    """Return the intervals that were emitted, and those that lack something, in order.
+
+    :param rows: as `accounts_by_interval` returns them
+    :param reports: of those that are not complete; a later one of an interval counts
+    """
+    by_interval = {report.interval: report for report in reports}
+    emitted = {interval_of(row): row for row in rows}
+    own = [
+        _emitted(interval, row, by_interval.get(interval), (aside or {}).get(interval, ()))
+        for interval, row in emitted.items()
+    ]
+    others = [
+        IntervalStatus(
+            interval=interval,
+            state=report.state.value,
+            count=report.count,
+            why=report.why,
+            next_step=report.next_step,
+        )
+        for interval, report in by_interval.items()
+        if interval not in emitted
+    ]
+    return sorted([*own, *others], key=_place)
+
+
+def _emitted(
+    interval: Interval | None, row: Row, report: IntervalReport | None, aside: Sequence[Row]
+) -> IntervalStatus:
+    is_done = row["txids"] == row["committed"]
+    return IntervalStatus(
+        interval=interval,
+        state=report.state.value if report else COMPLETE if is_done else "open",
+        **{name: row[name] for name in ("txids", "committed", "first_txid", "emitted")},
+        **{name: max((state[name] for state in aside), default=0) for name in ASIDE},
+        states=[{name: state[name] for name in ("state", *ASIDE)} for state in aside],
+        why=report.why if report else None,
+        next_step=report.next_step if report else None,
+    )
+
+
+def _place(status: IntervalStatus) -> tuple[bool, float]:
+    return status.interval is None, status.interval.start.timestamp() if status.interval else 0.0
+
+
+# --- of a topology -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completeness:
+    """The intervals of a topology; each reason says why something of them is unknown."""
+
+    topology: str
+    intervals: Sequence[IntervalStatus]
+    expected_unknown: str | None
+    source_error: str | None
+    states_error: str | None
+
+
+def completeness_of(
+    connection: LedgerConnection, topology: str, wanted: Interval | None, source: Source
+) -> Completeness:
+    """Return whether intervals are complete: all, or those that lie in another one."""
+    times = {"start": wanted and wanted.start, "end": wanted and wanted.end}
+    rows = connection.all(
+        "accounts_by_interval", topology=topology, before=None, most=None, **times
+    )
+    since, unreadable = _since(connection, topology, wanted)
+    with connection.transaction() as tx:
+        lacking = intervals_without_commit(tx, topology)
+    late = [late_report(connection, topology, items) for items in source.late]
+    reports = [
+        report
+        for report in (*since, *lacking.reports, *late)
+        if wanted is None or (report.interval is not None and report.interval.overlaps(wanted))
+    ]
+    aside, unknown = _set_aside(connection, topology, times)
+    return Completeness(
+        topology=topology,
+        intervals=statuses(rows, reports, aside),
+        expected_unknown=lacking.unknown,
+        source_error=source.error or unreadable,
+        states_error=unknown,
+    )
+
+
+def _since(
+    connection: LedgerConnection, topology: str, wanted: Interval | None
+) -> tuple[list[IntervalReport], str | None]:
+    """Return the intervals whose tables differ from what the source is to give; or the error."""
+    try:
+        with connection.transaction() as tx:
+            batches = committed_batches(tx, topology, wanted)
+            rows = tx.all("items_to_replay", topology=topology)
+        replays = list(intervals_to_replay(topology, rows, batches))
+    except ReliabilityError as error:  # items of a class that is not known here
+        return [], str(error)
+    try:
+        return [*changed_intervals(topology, batches), *replays], None
+    except (ReliabilityError, OSError) as error:
+        return replays, str(error)
+
+
+def _set_aside(
+    connection: LedgerConnection, topology: str, times: Mapping[str, Any]
+) -> tuple[Aside, str | None]:
+    """Return what each state was not given; a database may be unavailable."""
+    aside: dict[Interval | None, list[Row]] = {}
+    unknown: str | None = None
+    with TopologyDatabases.of(connection, topology) as databases:
+        for database in databases.all:
+            try:
+                rows = database.all("set_aside_by_interval", topology=topology, **times)
+            except ReliabilityError as error:
+                unknown = str(error)
+                continue
+            for row in rows:
+                aside.setdefault(interval_of(row), []).append(row)
+    return aside, unknown

@@ -1,0 +1,163 @@
+"""Write the rows that a replay or a rollback changes, or would change, as a stream of any length.
+
+Columns: `topology, txid, state, change, row`. The row is one JSON value with its key and each value
+before and after, because every state has its own columns.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import re
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any
+
+from psycopg2.sql import SQL, Composed, Identifier
+
+from reliability.core.errors import NotPossible
+from reliability.core.plan import PlannedChange
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.ledger.queries import queries
+from reliability.transaction.topology.databases import TopologyDatabases
+
+COLUMNS = ("topology", "txid", "state", "change", "row")
+_TABLE = re.compile(r"^([^.]+)\.([^.]+)$")
+
+Write = Callable[[Sequence[Row]], None]
+
+
+class DifferentRows:
+    """Passes the different rows of each state to a writer, and counts them.
+
+    :param txids: ignore changes of other txids, which a commit may include; None ignores none
+    """
+
+    def __init__(self, topology: str, write: Write) -> None:
+        self.count = 0
+        self.txids: frozenset[int] | None = None
+        self._topology = topology
+        self._write = write
+
+    def observe(self, tx: DatabaseTransaction, key: PlannedChange, different: Composed) -> None:
+        """Write the rows of one change; a DifferenceObserver."""
+        if self.txids is not None and key.txid not in self.txids:
+            return
+        tx.run(SQL(queries()["open_different_rows"]).format(rows=different), **key)
+        while rows := tx.all("next_different_rows"):
+            self._write(rows)
+            self.count += len(rows)
+        tx.run("close_different_rows")
+
+
+@contextmanager
+def rows_into(
+    connection: LedgerConnection, topology: str, file: Path | None, table: str
+) -> Iterator[DifferentRows]:
+    """Write into a file or a table of the ledger's database, all rows or none."""
+    if file is not None:
+        with _into_file(file) as write:
+            yield DifferentRows(topology, write)
+    else:
+        with tempfile.NamedTemporaryFile("w+", newline="", encoding="utf-8") as spool:
+            yield DifferentRows(topology, _csv_lines(spool))
+            spool.flush()
+            # Its own transaction: the one that found the rows was rolled back.
+            _copy(connection, table, Path(spool.name))
+
+
+def check_observable(connection: LedgerConnection, topology: str) -> None:
+    """Check that rows can be compared while a change is made: all states are in one database.
+
+    :raises NotPossible: they are in several
+    """
+    with TopologyDatabases.of(connection, topology) as databases:
+        if databases.others:
+            raise NotPossible(
+                f"the states of {topology} are in several databases, where rows are compared only "
+                "in a dry run. What to do: add --dry-run first, then repeat it without --diff."
+            )
+
+
+def check_target(file: Path | None, table: str) -> None:
+    """Check before Spark runs that the rows can be written there.
+
+    :raises ValueError: they cannot
+    """
+    if file is not None and table:
+        raise ValueError("use either --diff or --diff-table")
+    if file is not None and file.suffix not in _FORMATS:
+        raise ValueError(f"--diff writes {', '.join(_FORMATS)}, not {file.name}")
+    if file is not None and not file.absolute().parent.is_dir():
+        raise ValueError(f"there is no folder {file.absolute().parent}")
+    if table and not _TABLE.match(table):
+        raise ValueError(f"--diff-table must be schema.table, not {table}")
+
+
+# --- files ---------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _into_file(path: Path) -> Iterator[Write]:
+    """Replace the file in one step when everything is written."""
+    draft = path.with_name(f".{path.name}.draft")
+    try:
+        with _FORMATS[path.suffix](draft) as write:
+            yield write
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def _csv(path: Path) -> Iterator[Write]:
+    with path.open("w", newline="", encoding="utf-8") as file:
+        csv.writer(file).writerow(COLUMNS)
+        yield _csv_lines(file)
+
+
+def _csv_lines(file: IO[str]) -> Write:
+    writer = csv.writer(file)
+    return lambda rows: writer.writerows([row[name] for name in COLUMNS] for row in rows)
+
+
+@contextmanager
+def _jsonl(path: Path) -> Iterator[Write]:
+    with path.open("w", encoding="utf-8") as file:
+        yield lambda rows: file.writelines(map(_json_line, rows))
+
+
+def _json_line(row: Row) -> str:
+    # The row is already JSON; parsing it would round its numbers.
+    *place, last = COLUMNS
+    head = json.dumps({name: row[name] for name in place}, ensure_ascii=False)
+    return f'{head[:-1]}, "{last}": {row[last]}}}\n'
+
+
+@contextmanager
+def _parquet(path: Path) -> Iterator[Write]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    types = {name: pa.int64() if name == "txid" else pa.string() for name in COLUMNS}
+    schema = pa.schema(list(types.items()))
+    with pq.ParquetWriter(path, schema) as writer:
+        yield lambda rows: writer.write_table(
+            pa.Table.from_pylist([dict(row) for row in rows], schema=schema)
+        )
+
+
+_FORMATS: dict[str, Callable[[Path], Any]] = {".csv": _csv, ".jsonl": _jsonl, ".parquet": _parquet}
+
+
+# --- a table -------------------------------------------------------------------------------------
+
+
+def _copy(connection: LedgerConnection, table: str, path: Path) -> None:
+    name = Identifier(*table.split("."))
+    with connection.transaction() as tx, path.open("rb") as spool:
+        tx.run(SQL(queries()["create_difference_table"]).format(table=name))
+        copy = SQL(queries()["copy_different_rows"]).format(table=name)
+        tx.copy(copy.as_string(tx.cursor), spool)

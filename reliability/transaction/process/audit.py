@@ -1,0 +1,165 @@
+"""Audit what an attempt has staged, at its seal, and the tables inside its commit (C12).
+
+A commit works without the pipeline's code. So each database keeps, with the attempt, the audits of
+its own states. Txids that share a physical commit share what the audits of its tables find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reliability.core.attempt import Grant
+from reliability.core.audits import Audit, AuditOutcome, Of, Severity, refuse_violations
+from reliability.core.definitions import Topology
+from reliability.core.state import State, digest_of
+from reliability.core.texts import as_json
+from reliability.ledger.connection import DatabaseTransaction, LedgerConnection, Row
+from reliability.states.audit_sql import audits_contribution, log_violations, query_of, run_audit
+from reliability.states.kinds import stored_state
+from reliability.states.tables import StateTables
+from reliability.transaction.process.attempt_messages import error_of, renew_lease
+from reliability.transaction.topology.databases import TopologyDatabases
+
+
+def audit_contributions(
+    databases: TopologyDatabases,
+    topology: Topology,
+    grant: Grant,
+    attempt_tables: Mapping[str, int | None],
+) -> None:
+    """Run the audits of contributions, store all audits, and raise if the attempt must not commit.
+
+    No lock is held, and a topology without audits costs no round trip.
+
+    :param attempt_tables: state -> the number of the attempt's own table, if it has had one
+    :raises AuditFailed: an audit has found a violation that is an error; all are recorded
+    :raises AttemptFenced: the attempt was ended in the meantime
+    """
+    outcomes: list[AuditOutcome] = []
+    for connection in databases.all:
+        audited = [
+            _audit(databases, topology, grant, _tables(topology, state, attempt_tables), audit)
+            for state in topology.states
+            if state.database == connection.database
+            for audit in state.audits
+        ]
+        if audited:
+            _store(databases, connection, grant, audited)
+        outcomes += [one.outcome for one in audited if one.outcome is not None]
+    refuse_violations(outcomes)
+    log_violations(str(grant), outcomes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Audited:
+    """An audit of a state.
+
+    :param outcome: None for an audit of a table, which runs at the commit
+    """
+
+    state: str
+    audit: Audit
+    query: str
+    outcome: AuditOutcome | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Return it as plain data for the ledger."""
+        version = {
+            "name": self.audit.name,
+            "of": self.audit.of.value,
+            "severity": self.audit.severity.value,
+            "query": self.query,
+        }
+        found = {} if self.outcome is None else dict(**self.outcome)
+        return {**found, **version, "digest": digest_of(version), "state": self.state}
+
+
+def _tables(
+    topology: Topology, state: State, attempt_tables: Mapping[str, int | None]
+) -> StateTables:
+    return stored_state(topology.name, state).with_attempt_table(attempt_tables[state.name])
+
+
+def _audit(
+    databases: TopologyDatabases,
+    topology: Topology,
+    grant: Grant,
+    tables: StateTables,
+    audit: Audit,
+) -> _Audited:
+    """Run one audit if it is of the contribution; the lease has all the time that this takes."""
+    connection = databases.connection_of(tables.state.database)
+    with connection.in_one_round_trip() as tx:
+        query = tx.text_of(query_of(audit, tables))
+        if audit.of is Of.TABLE:
+            return _Audited(tables.state.name, audit, query)
+        outcome = run_audit(
+            tx,
+            tx.text_of(audits_contribution(query, tables, grant.attempt)),
+            state=tables.state.name,
+            name=audit.name,
+            of=audit.of,
+            severity=audit.severity,
+            seconds=topology.lease_seconds,
+        )
+    renew_lease(databases.coordinator, grant)
+    return _Audited(tables.state.name, audit, query, outcome)
+
+
+def _store(
+    databases: TopologyDatabases,
+    connection: LedgerConnection,
+    grant: Grant,
+    audited: Sequence[_Audited],
+) -> None:
+    stored = connection.all(
+        "store_audits", audits=as_json([one.to_json() for one in audited]), **grant
+    )
+    if len(stored) != len(audited):
+        raise error_of(databases.coordinator, grant)
+
+
+# --- tables, inside a commit ---------------------------------------------------------------------
+
+
+def audit_tables(
+    tx: DatabaseTransaction, topology: str, audits: Sequence[Row]
+) -> list[AuditOutcome]:
+    """Run each audit once, and record for all its attempts what it finds.
+
+    :param audits: as `facts_to_apply` reads them
+    """
+    outcomes = []
+    for audit in audits:
+        outcome = run_audit(
+            tx,
+            audit["query"],
+            state=audit["state"],
+            name=audit["name"],
+            of=Of.TABLE,
+            severity=Severity(audit["severity"]),
+        )
+        record_outcome(tx, topology, audit["txids"], audit["attempt_ids"], outcome)
+        outcomes.append(outcome)
+    if audits:
+        tx.queue("limit_statements", seconds=0)
+    return outcomes
+
+
+def record_outcome(
+    tx: DatabaseTransaction,
+    topology: str,
+    txids: Sequence[int],
+    attempt_ids: Sequence[int],
+    outcome: AuditOutcome,
+) -> None:
+    """Record what an audit has found; what is queued raises if an attempt has no such audit."""
+    tx.queue(
+        "record_audit",
+        topology=topology,
+        txids=list(txids),
+        attempt_ids=list(attempt_ids),
+        **{**outcome, "examples": list(outcome.examples)},
+    )

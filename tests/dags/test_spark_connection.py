@@ -1,0 +1,300 @@
+"""How a task starts Spark: what spark-submit is told by connection and parameters, and its end."""
+
+from __future__ import annotations
+
+import base64
+import json
+import sys
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from dev.services.processes import wait_until
+from reliability.core.attempt import Grant, TransactionAttempt
+from reliability.core.errors import InvalidDefinition, SparkConnectionMissing
+from reliability.spark import launch
+from reliability.spark.launch import DriverFailed
+from reliability.transaction.process import attempt_messages
+from spark_apps import cdnow_revenue
+
+GRANT = Grant(topology="t", attempt=TransactionAttempt(1, 0), nonce="n")
+NOTES_DOWN = f"""#!{sys.executable}
+import json, os, pathlib, sys
+options = sys.argv[1 : sys.argv.index("--conf")] if "--conf" in sys.argv else sys.argv[1:]
+conf = dict(word.split("=", 1) for word in sys.argv if word.startswith("spark."))
+files = {{path: open(path).read() for path in conf.values() if path.startswith("/")}}
+with open(os.environ["NOTES"], "w") as notes:
+    json.dump({{"arguments": sys.argv, "conf": conf, "files": files,
+               "environment": dict(os.environ)}}, notes)
+"""
+
+
+@pytest.fixture(autouse=True)
+def is_wanted(monkeypatch):
+    """Tell each driver that its attempt is wanted: there is no ledger to ask."""
+    wanted = threading.Event()
+    wanted.set()
+    monkeypatch.setattr(attempt_messages, "is_wanted", lambda *_: wanted.is_set())
+    return wanted
+
+
+@pytest.fixture
+def spark_submit(airflow_home, tmp_path, monkeypatch):
+    """Put a script in the place of spark-submit; by default it notes down what it is told."""
+
+    def put(script, name="spark-submit"):
+        program = tmp_path / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(script)
+        program.chmod(0o755)
+
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.setenv("NOTES", str(tmp_path / "notes"))
+    connect(monkeypatch, host="local")
+    put(NOTES_DOWN)
+    return put
+
+
+def connect(monkeypatch, **connection):
+    told = json.dumps({"conn_type": "spark", **connection})
+    monkeypatch.setenv("AIRFLOW_CONN_A_SPARK", told)
+
+
+def operator_of(**arguments):
+    from reliability_airflow.operators import TransactionOperator
+
+    return TransactionOperator(
+        task_id="t",
+        topology=cdnow_revenue.topology,
+        txid=1,
+        step=None,
+        conn_id="a_spark",
+        **arguments,
+    )
+
+
+def noted(tmp_path, **arguments):
+    """Run a driver, and return what it has noted down."""
+    operator_of(**arguments).submit({}, None, GRANT, "process")
+    return json.loads((tmp_path / "notes").read_text())
+
+
+@pytest.mark.parametrize(
+    ("connection", "master", "conf"),
+    [
+        ({"host": "local[4]"}, "local[4]", {}),
+        ({"host": "yarn", "extra": {"queue": "night"}}, "yarn", {"spark.yarn.queue": "night"}),
+        ({"host": "spark://m", "port": 7077}, "spark://m:7077", {}),
+        ({"host": "m", "port": 7077}, "spark://m:7077", {}),
+        (
+            {"host": "k8s://https://m", "port": 443, "extra": {"namespace": "etl"}},
+            "k8s://https://m:443",
+            {"spark.kubernetes.namespace": "etl"},
+        ),
+        ({"conn_type": "k8s", "host": "m"}, "k8s://m", {}),
+        (
+            {"host": "yarn", "extra": {"deploy-mode": "cluster"}},
+            "yarn",
+            {"spark.submit.deployMode": "cluster"},
+        ),
+    ],
+)
+def test_a_connection_means_what_it_means_to_airflows_provider(
+    spark_submit, tmp_path, monkeypatch, connection, master, conf
+):
+    """The provider itself is asked: if it reads connections in another way, this fails."""
+    from airflow.providers.apache.spark.hooks import spark_submit as provider
+
+    connect(monkeypatch, **connection)
+    told = noted(tmp_path)
+    assert told["arguments"][3:5] == ["--master", master]
+    assert told["conf"] == conf
+    monkeypatch.setattr(provider, "kube_client", object(), raising=False)
+    command = provider.SparkSubmitHook(conn_id="a_spark")._build_spark_submit_command("file")
+    assert command[command.index("--master") + 1] == master
+    assert all(any(value in word for word in command) for value in conf.values())
+
+
+def test_a_connections_keytab_is_a_file_of_this_user_while_spark_runs(
+    spark_submit, tmp_path, monkeypatch
+):
+    encoded = base64.b64encode(b"a secret").decode()
+    connect(monkeypatch, host="yarn", extra={"keytab": encoded, "principal": "etl"})
+    told = noted(tmp_path)
+    file = told["conf"]["spark.kerberos.keytab"]
+    assert told["conf"]["spark.kerberos.principal"] == "etl"
+    assert told["files"][file] == "a secret"
+    assert not Path(file).exists()
+    assert "a secret" not in str(told["arguments"])
+
+
+def test_a_connection_names_one_of_sparks_programs_and_no_other(
+    spark_submit, tmp_path, monkeypatch
+):
+    """Who may edit a connection may not run any program as the worker."""
+    connect(monkeypatch, host="yarn", extra={"spark-binary": "spark3-submit"})
+    with pytest.raises(FileNotFoundError, match="spark3-submit is neither on the PATH"):
+        noted(tmp_path)
+    spark_submit(NOTES_DOWN, "spark3-submit")
+    assert noted(tmp_path)["arguments"][0].endswith("/spark3-submit")
+    connect(monkeypatch, host="yarn", extra={"spark-binary": "sh"})
+    with pytest.raises(ValueError, match="must be one of spark-submit"):
+        noted(tmp_path)
+
+
+def test_without_its_connection_a_task_says_how_to_make_it(airflow_home):
+    with pytest.raises(SparkConnectionMissing) as raised:
+        operator_of().check_engine()
+    assert "airflow connections add a_spark" in raised.value.what_to_do
+
+
+def test_parameters_of_sparksubmitoperator_in_default_args_are_properties(airflow_home):
+    """Its users know them; each that is a property is an option of spark-submit there."""
+    from datetime import datetime, timezone
+
+    from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOperator
+
+    from reliability_airflow import topology_dag
+    from reliability_airflow.spark_connection import NOT_PROPERTIES, PROPERTIES
+
+    dag = topology_dag(
+        cdnow_revenue.topology,
+        schedule="@daily",
+        start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+        conf={"spark.executor.memory": "1g", "spark.x": "y"},
+        default_args={"executor_memory": "2g", "driver_memory": None, "env_vars": {"TZ": "UTC"}},
+    )
+    task: Any = dag.task_dict["transaction.process"]
+    assert task.conf == {"spark.executor.memory": "2g", "spark.x": "y"}
+    assert task.env_vars == {"TZ": "UTC"}
+    known: Any = dict.fromkeys([*PROPERTIES, *NOT_PROPERTIES])
+    SparkSubmitOperator(task_id="t", **known)
+
+
+@pytest.mark.parametrize("name", ["properties_file", "proxy_user"])
+def test_a_parameter_that_would_have_no_effect_is_refused(airflow_home, name):
+    """A job would run as another user, or with other properties, than it says."""
+    from datetime import datetime, timezone
+
+    from reliability_airflow import topology_dag
+
+    with pytest.raises(InvalidDefinition, match=f"{name} in default_args would have no effect"):
+        topology_dag(
+            cdnow_revenue.topology,
+            schedule="@daily",
+            start_date=datetime(2026, 1, 1, tzinfo=timezone.utc),
+            default_args={name: "etl"},
+        )
+
+
+def test_env_vars_of_a_task_bring_none_of_airflows_secrets_along(
+    spark_submit, tmp_path, monkeypatch
+):
+    """G10: a driver's environment is not a copy of its task's."""
+    monkeypatch.setenv("AIRFLOW_CONN_WAREHOUSE", "postgres://u:hunter2@h/db")
+    told = noted(tmp_path, env_vars={"TZ": "UTC"})
+    assert told["environment"]["TZ"] == "UTC"
+    assert not [name for name in told["environment"] if name.startswith("AIRFLOW")]
+    assert "hunter2" not in str(told)
+
+
+@pytest.mark.parametrize(
+    ("master", "name"),
+    [("yarn", "spark.yarn.appMasterEnv.TZ"), ("k8s://m", "spark.kubernetes.driverEnv.TZ")],
+)
+def test_env_vars_reach_a_driver_on_another_host(spark_submit, tmp_path, monkeypatch, master, name):
+    connect(monkeypatch, host=master)
+    assert noted(tmp_path, env_vars={"TZ": "UTC"})["conf"] == {name: "UTC"}
+
+
+def test_what_spark_submit_says_is_in_the_tasks_log_without_values_of_secrets(spark_submit, capsys):
+    spark_submit("#!/bin/sh\necho it is called $1; echo fails >&2; exit 3")
+    conf = {"spark.x.password": "hunter2", "spark.z.secret": "a hunter2", "spark.y": "shown"}
+    with pytest.raises(DriverFailed, match="exit code 3"):
+        operator_of(conf=conf).submit({}, None, GRANT, "process")
+    log = capsys.readouterr().out
+    assert "it is called --name" in log
+    assert "fails" in log
+    assert "spark.y=shown" in log
+    assert "hunter2" not in log
+
+
+def test_a_driver_that_was_killed_is_told_by_its_signal(spark_submit):
+    """The ledger keeps the reason, and people read it: the command says nothing about why."""
+    spark_submit("#!/bin/sh\nkill -9 $$")
+    with pytest.raises(DriverFailed, match=r"^killed by SIGKILL$"):
+        operator_of().submit({}, None, GRANT, "process")
+
+
+def test_openlineages_parent_reaches_spark_submit_each_time(spark_submit, tmp_path, monkeypatch):
+    """By what the provider declares: a name that goes fails this."""
+    from datetime import datetime, timezone
+
+    monkeypatch.setenv("AIRFLOW__OPENLINEAGE__SPARK_INJECT_PARENT_JOB_INFO", "True")
+    now = datetime(2026, 1, 1, tzinfo=timezone.utc)
+    for try_number in range(2):
+        run = SimpleNamespace(
+            dag_id="d", run_id="r", logical_date=now, run_after=now, clear_number=0, conf={}
+        )
+        ti = SimpleNamespace(
+            dag_id="d", task_id="t", try_number=try_number, map_index=-1, dag_run=run,
+            logical_date=now, run_after=now, get_template_context=lambda run=run: {"dag_run": run},
+        )  # fmt: skip
+        operator_of().submit({"ti": ti}, None, GRANT, "process")
+        told = json.loads((tmp_path / "notes").read_text())
+        assert told["conf"]["spark.openlineage.parentJobName"] == "d.t"
+
+
+@pytest.mark.parametrize("engine", ["submit", "warm"])
+@pytest.mark.parametrize("ends", ["its attempt was ended", "killed by SIGTERM"])
+def test_a_driver_is_ended_when_its_attempt_was_and_when_its_task_is(
+    spark_submit, tmp_path, monkeypatch, capsys, is_wanted, engine, ends
+):
+    """A7, and Airflow's on_kill; by either engine."""
+    application = tmp_path / "application.py"
+    up = tmp_path / "up"
+    application.write_text(f"import time; open({str(up)!r}, 'w'); time.sleep(600)")
+    spark_submit(f"#!/bin/sh\nexec {sys.executable} {application}")
+    monkeypatch.setenv("RELIABILITY_ENGINE", engine)
+    monkeypatch.setattr(launch, "process_batch", lambda: str(application))
+    monkeypatch.setattr(launch, "POLL_INTERVAL_SECONDS", 0.02)
+    operator = operator_of(conf={"spark.executor.memory": "1g"})
+
+    def end():
+        wait_until(up.exists, "the driver to run", 60)
+        if ends == "killed by SIGTERM":
+            operator.on_kill()
+        else:
+            is_wanted.clear()
+
+    thread = threading.Thread(target=end)
+    thread.start()
+    with pytest.raises(DriverFailed, match=ends):
+        operator.submit({}, None, GRANT, "process")
+    thread.join()
+    assert ("conf is not used" in capsys.readouterr().out) == (engine == "warm")
+    operator.on_kill()  # nothing runs any more
+
+
+def test_a_worker_that_was_started_by_its_path_finds_spark_submit_and_this_python(
+    airflow_home, tmp_path, monkeypatch
+):
+    """Its PATH has no virtual environment, and what its host says of Python is for others."""
+    for name in ("JAVA_HOME", "SPARK_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    for name in ("PYSPARK_PYTHON", "PYSPARK_DRIVER_PYTHON"):
+        monkeypatch.setenv(name, "/nonexistent/python")
+    monkeypatch.setenv("PATH", "/usr/bin:/bin")
+    connect(monkeypatch, host="local[1]")
+    application = tmp_path / "application.py"
+    application.write_text(
+        "import os, sys, reliability\n"
+        f"with open({str(tmp_path / 'said')!r}, 'w') as said:\n"
+        "    said.write(f'{sys.executable} {os.environ[\"PYSPARK_PYTHON\"]}')\n"
+    )
+    monkeypatch.setattr(launch, "process_batch", lambda: str(application))
+    operator_of().submit({}, None, GRANT, "process")
+    assert (tmp_path / "said").read_text() == f"{sys.executable} {sys.executable}"

@@ -1,0 +1,532 @@
+"""C11 on the real ledger, without Spark: a state's shape changes while it lives."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import Any, cast
+
+import pytest
+from psycopg2.sql import SQL
+from typer.testing import CliRunner
+
+from reliability import (
+    Append,
+    Avg,
+    Count,
+    History,
+    Latest,
+    Max,
+    MemorySpout,
+    OpaqueState,
+    State,
+    Sum,
+    Topology,
+    TransactionalState,
+)
+from reliability.cli import app
+from reliability.core.errors import (
+    AlterNotPossible,
+    AttemptFenced,
+    LedgerBusy,
+    RollbackNotPossible,
+    StateDefinitionChanged,
+)
+from reliability.core.graph import THE_STEP
+from reliability.deployment.fingerprint import fingerprint
+from reliability.spark import driver
+from reliability.transaction.correct.drop import drop_topology
+from reliability.transaction.correct.rollback import roll_back
+from reliability.transaction.inspect.explain import explain
+from reliability.transaction.inspect.lacking_values import lacking_values
+from reliability.transaction.inspect.verify import verify
+from reliability.transaction.maintain.compaction import compact
+from reliability.transaction.process.attempt_messages import (
+    DriverProcess,
+)
+from reliability.transaction.topology import alter as altering
+from reliability.transaction.topology.alter import alter, plan_alteration
+from tests.simulation.contents import BEST
+from tests.support.fix_pipeline import pipeline_of
+from tests.support.fix_postgres import rows
+from tests.support.runner import TransactionRunner
+
+TEXT = "man man dog  apple man dog  dog cat cat  man cat egg"
+OLD = {"times": Count()}
+NEW = {
+    "letters": Sum("length", "numeric(10,2)"),
+    **OLD,
+    "mean": Avg("length", "numeric(10,2)"),
+    "known": Count("word"),
+    "greatest": Max("word", "text"),
+    "last": Latest("word", {"length": "bigint"}, "text"),
+}
+SUMS = {**OLD, "letters": Sum("length"), "known": Count("word")}
+WHY = "the report needs it"
+
+
+class Library:
+    """Counts words, three a batch, in any states; a processing phase without Spark."""
+
+    def __init__(self, connection, *states, name="words"):
+        self.connection = connection
+        self.topology = Topology(
+            name,
+            spout=MemorySpout({"word": "string"}, [TEXT.split()], take=3),
+            states=list(states),
+            process=self.with_lengths,
+            max_spout_pending=9,
+        )
+        self.pipeline = pipeline_of(self.topology, connection)
+        self.run(0)
+
+    def run(self, clears):
+        """Ask for every txid as a run that was cleared so often."""
+        for _ in range(clears):
+            self.pipeline = self.pipeline.again()
+        self.pipeline.emit(None)
+
+    def with_lengths(self, batch):
+        read = [{**row, "length": len(row["word"])} for row in batch]
+        return dict.fromkeys((state.name for state in self.topology.states), read)
+
+    def process(self, *txids):
+        for txid in txids:
+            self.pipeline.process(txid)
+
+    def write(self, grant):
+        self.pipeline.run_step(grant)
+        self.pipeline.seal(grant)
+
+    def commit(self, *txids):
+        self.process(*txids)
+        self.pipeline.runner.commit(0)
+
+    def replay(self, *txids):
+        self.run(1)
+        for txid in txids:
+            self.commit(txid)
+
+    def run_sql(self, text):
+        with self.connection.transaction() as tx:
+            tx.run(SQL(text))
+
+    def table(self, name="words"):
+        columns = [
+            row[0]
+            for row in rows(
+                self.connection,
+                "SELECT attname FROM pg_attribute"
+                " WHERE attrelid = 'public.words'::regclass AND attnum > 0"
+                " AND NOT attisdropped AND attname NOT LIKE '%%previous' ORDER BY 1",
+            )
+        ]
+        chosen = ", ".join(f'"{column}"' for column in columns)
+        return rows(self.connection, f"SELECT {chosen} FROM {name} ORDER BY word")
+
+    def statuses(self):
+        asked = "SELECT txid, attempt_id, status FROM reliability.attempt ORDER BY 1, 2"
+        return [f"{txid}:{n} {status}" for txid, n, status in rows(self.connection, asked)]
+
+
+def words(values, kind=State, **options):
+    return kind("words", key={"word": "text"}, values=values, **options)
+
+
+def altered(connection, old, *states):
+    """Alter the topology, and return it with the new code and the same run."""
+    new = Library.__new__(Library)
+    new.connection = connection
+    new.topology = replace(old.topology, states=list(states), process=new.with_lengths, steps=())
+    new.pipeline = replace(old.pipeline, runner=TransactionRunner(new.topology, connection))
+    done = alter(connection, new.topology, WHY)
+    return new, done
+
+
+def assert_exact(connection):
+    assert [(v.is_exact, v.headers) for v in verify(connection, "words")] == [(True, ())]
+
+
+# --- a value more --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("values", [NEW, SUMS])
+def test_a_value_that_is_added_is_as_if_it_had_been_there_once_history_is_replayed(
+    connection, values
+):
+    """C11: what was staged before has NULL or 0, which adds nothing, and a replay replaces it."""
+    old = Library(connection, words(OLD))
+    old.commit(1, 2, 3)
+    before = rows(connection, "SELECT word, times, _txid FROM words ORDER BY 1")
+    new, done = altered(connection, old, words(values))
+    assert (done.counts_from, done.fillable, done.unfillable) == (4, (1, 2, 3), ())
+    assert rows(connection, "SELECT word, times, _txid FROM words ORDER BY 1") == before
+    assert rows(connection, "SELECT DISTINCT letters, known FROM words") == [(None, 0)]
+    assert_exact(connection)
+    new.commit(4)
+    assert rows(connection, "SELECT word, letters, known FROM words WHERE word IN ('egg', 'dog')")
+    assert_exact(connection)
+    [lacking, *_] = lacking_values(connection, "words")
+    assert (lacking.counts_from, lacking.fillable) == (4, (1, 2, 3))
+    new.replay(2)
+    assert_exact(connection)
+    assert lacking_values(connection, "words")[0].fillable == (1, 3)
+    new.replay(1, 3)
+    assert_exact(connection)
+    assert lacking_values(connection, "words") == []
+    told = explain(connection, "words", "words", {"word": "man"})
+    assert [one.values["known"] for one in told.contributions] == [2, 1, 1]
+    twin = Library(connection, replace(words(values), table="twin"), name="twin")
+    twin.commit(1, 2, 3, 4)
+    assert new.table() == twin.table("twin")
+    roll_back(connection, "words", 2, "as it was")
+    assert_exact(connection)
+
+
+def test_what_is_compacted_cannot_be_filled_in_and_holds(connection):
+    """C11, H2: the answer says which txids a value will never contain."""
+    old = Library(connection, words(OLD, keep=History(txids=1)))
+    old.commit(1, 2, 3)
+    compact(connection, "words")
+    new, done = altered(connection, old, words(SUMS, keep=History(txids=1)))
+    assert (done.fillable, done.unfillable) == ((3,), (1, 2))
+    new.replay(3)
+    new.commit(4)
+    assert_exact(connection)
+    compact(connection, "words")
+    assert_exact(connection)
+    known = {"apple": 0, "cat": 3, "dog": 1, "egg": 1, "man": 1}
+    assert dict(rows(connection, "SELECT word, known FROM words")) == known
+    with pytest.raises(RollbackNotPossible):
+        roll_back(connection, "words", 1, "too far")
+
+
+def test_what_was_rolled_back_counts_when_it_commits_again(connection):
+    """C11, H4: a rollback behind the alteration leaves no trace of it but the column."""
+    old = Library(connection, words(OLD))
+    old.commit(1, 2)
+    new, _ = altered(connection, old, words(SUMS))
+    new.commit(3)
+    roll_back(connection, "words", 1, "again")
+    assert_exact(connection)
+    assert lacking_values(connection, "words")[0].fillable == (1,)
+
+
+def test_an_opaque_state_replays_its_last_txid_with_the_new_value(connection):
+    """C11, H5: the value from before the last txid is 0, not unknown."""
+    old = Library(connection, words(OLD, OpaqueState))
+    old.commit(1, 2)
+    new, done = altered(connection, old, words(SUMS, OpaqueState))
+    assert (done.fillable, done.unfillable) == ((2,), (1,))
+    new.replay(2)
+    found = rows(connection, "SELECT word, times, letters, known FROM words ORDER BY 1")
+    assert found == [("apple", 1, 5, 1), ("dog", 2, 3, 1), ("man", 3, 3, 1)]
+
+
+def test_a_transactional_state_counts_from_the_next_txid(connection):
+    """C11: nothing of its history can be replayed, and the answer says so."""
+    old = Library(connection, words(OLD, TransactionalState))
+    old.commit(1)
+    new, done = altered(connection, old, words(SUMS, TransactionalState))
+    assert (done.fillable, done.unfillable) == ((), (1,))
+    new.commit(2)
+    found = rows(connection, "SELECT word, times, known FROM words ORDER BY 1")
+    assert found == [("apple", 1, 1), ("dog", 2, 1), ("man", 3, 1)]
+
+
+# --- a value less, a wider type ------------------------------------------------------------------
+
+
+def test_a_value_that_is_removed_leaves_the_history_of_the_others(connection):
+    """C11: its columns go from both tables; what is lost is named before."""
+    old = Library(connection, words(NEW))
+    old.commit(1, 2, 3)
+    old.run_sql("CREATE INDEX by_letters ON public.words (letters)")
+    planned = plan_alteration(connection, replace(old.topology, states=[words(OLD)], process=None))
+    assert "value letters, which 4 rows have" in planned.states[0].goes
+    assert "index public.by_letters" in planned.states[0].goes
+    new, _ = altered(connection, old, words(OLD))
+    assert_exact(connection)
+    new.replay(1, 2, 3)
+    new.commit(4)
+    assert_exact(connection)
+    names = [name for (name,) in rows(connection, COLUMNS)]
+    assert names == ["_rows", "_txid", "times", "word"]
+
+
+COLUMNS = (
+    "SELECT attname FROM pg_attribute"
+    " WHERE attrelid = 'public.words'::regclass AND attnum > 0"
+    " AND NOT attisdropped ORDER BY 1"
+)
+DIGESTS = (
+    "SELECT count(*) || ':' || sum(hashtextextended(ROW(word, letters, _letters_count, times,"
+    " _rows)::text, 0)) FROM reliability_contribution.words__words WHERE _txid = 1"
+)
+
+
+def test_a_replay_counts_the_appended_rows_that_get_a_dropped_value_back(connection):
+    """H10, C11: both attempts staged the same, so the replay filled in values and said nothing."""
+    key, one = {"word": "text"}, {"length": Append("length")}
+    both = State("words", key=key, values={**one, "again": Append("length", "integer")})
+    library = Library(connection, both)
+    library.commit(1, 2)
+    library, _ = altered(connection, library, State("words", key=key, values=one))
+    library, _ = altered(connection, library, both)
+    library.replay(1, 2)
+    changed = "SELECT rows_added, rows_removed, by_hand FROM reliability.difference"
+    assert rows(connection, changed) == [(3, 3, None)] * 2
+    assert rows(connection, "SELECT count(*) FROM words WHERE again = length") == [(6,)]
+    library.replay(1)
+    assert rows(connection, changed)[2:] == [(0, 0, None)]
+
+
+@pytest.mark.parametrize(
+    ("narrow", "wide"),
+    [("bigint", "numeric"), ("numeric(6,2)", "numeric(9,2)"), ("numeric(6,2)", "numeric")],
+)
+def test_a_type_widens_and_each_stored_row_keeps_its_text(connection, narrow, wide):
+    """C11: digests of contributions are made of texts, so 1.10 may not become 1.1000."""
+    values = [{"letters": Sum("length", type_), **OLD} for type_ in (narrow, wide)]
+    old = Library(connection, words(values[0]))
+    old.commit(1, 2)
+    before = rows(connection, DIGESTS)
+    old.run_sql("ALTER TABLE public.words ADD CONSTRAINT few CHECK (letters < 1000)")
+    old.run_sql("CREATE INDEX by_letters ON public.words (letters)")
+    new, _ = altered(connection, old, words(values[1]))
+    assert rows(connection, DIGESTS) == before
+    new.commit(3)
+    assert_exact(connection)
+    assert rows(connection, "SELECT to_regclass('by_letters') IS NOT NULL") == [(True,)]
+    with pytest.raises(Exception, match="few"):
+        new.run_sql("UPDATE public.words SET letters = 1000")
+
+
+def test_a_view_of_a_column_that_changes_is_named_and_others_go_on(connection):
+    """C11: what is somebody's own is not dropped, and nothing is fenced for a refusal."""
+    narrow, wide = ({**OLD, "letters": Sum("length", t)} for t in ("bigint", "numeric"))
+    old = Library(connection, words(narrow))
+    old.commit(1)
+    old.process(2)
+    old.run_sql("CREATE VIEW public.mine AS SELECT word, letters FROM public.words")
+    with pytest.raises(AlterNotPossible, match=r"view public\.mine uses its column letters"):
+        altered(connection, old, words(wide))
+    with pytest.raises(AlterNotPossible, match=r"view public\.mine uses its column letters"):
+        altered(connection, old, words(OLD))
+    assert old.statuses() == ["1:0 COMMITTED", "2:0 PROCESSED"]
+    altered(connection, old, words({**narrow, "known": Count("word")}))
+    assert rows(connection, "SELECT count(*) FROM public.mine") == [(2,)]
+
+
+def test_a_column_that_is_generated_from_one_that_changes_is_named(connection):
+    """C11: Postgres could not give its expression another type."""
+    narrow, wide = ({**OLD, "letters": Sum("length", t)} for t in ("bigint", "numeric"))
+    old = Library(connection, words(narrow))
+    old.commit(1)
+    old.run_sql(
+        "ALTER TABLE public.words ADD COLUMN twice bigint GENERATED ALWAYS AS (letters*2) STORED"
+    )
+    with pytest.raises(AlterNotPossible, match=r"column twice .*uses its column letters"):
+        altered(connection, old, words(wide))
+    planned = plan_alteration(connection, replace(old.topology, states=[words(OLD)], process=None))
+    [state] = planned.states
+    assert "twice" in f"{state.refusal} {state.goes}"
+
+
+# --- what is refused -----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("new", "said"),
+    [
+        (State("words", key={"word": "uuid"}, values=OLD), "key differs"),
+        (words({"times": Count("word")}), "aggregated in another way"),
+        (words(OLD, OpaqueState), "kind"),
+        (replace(words(OLD), table="other"), "table"),
+    ],
+)
+def test_what_no_alter_table_can_do_is_refused_with_the_way(connection, new, said):
+    """C11: a row would hold two meanings; a state beside it holds one."""
+    old = Library(connection, words(OLD))
+    old.commit(1)
+    with pytest.raises(AlterNotPossible, match=said) as refused:
+        altered(connection, old, new)
+    assert "`reliability replay words TXIDS` fills it" in str(refused.value)
+
+
+def test_states_of_another_database_are_refused(new_world):
+    """C11: an attempt could be sealed for the old shape here and the new shape there."""
+    world = new_world(databases=2)
+    world.work("A", 1, "process")
+    world.work("A", 1, "commit")
+    topology = world.runner.topology
+    best = world.states[BEST]
+    best = replace(best, values={**best.values, "also": Count()})
+    others = [state for state in topology.states if state.name != BEST]
+    changed = replace(topology, states=[*others, best], process=None)
+    with pytest.raises(AlterNotPossible, match="only states in the ledger's database"):
+        alter(world.connection, changed, WHY)
+
+
+# --- states that come and go ---------------------------------------------------------------------
+
+
+def test_a_state_beside_the_old_one_is_filled_by_replays_and_the_old_one_goes(connection):
+    """C11: the way for whatever no ALTER TABLE can do."""
+    lengths = State("lengths", key={"length": "bigint"}, values={"n": Count()})
+    old = Library(connection, words(OLD))
+    old.commit(1, 2, 3)
+    both, done = altered(connection, old, words(OLD), lengths)
+    assert done.fillable == (1, 2, 3)
+    assert [v.is_exact for v in verify(connection, "words")] == [True, True]
+    both.commit(4)
+    both.replay(1, 2, 3)
+    assert rows(connection, "SELECT length, n FROM lengths ORDER BY 1") == [(3, 11), (5, 1)]
+    assert [v.is_exact for v in verify(connection, "words")] == [True, True]
+    one, done = altered(connection, both, lengths)
+    assert done.states[0].goes == ("table public.words with 5 rows, and all its contributions",)
+    assert rows(connection, "SELECT to_regclass('words')") == [(None,)]
+    one.replay(4)
+    roll_back(connection, "words", 1, "as it was")
+    assert rows(connection, "SELECT length, n FROM lengths ORDER BY 1") == [(3, 3)]
+    assert [v.is_exact for v in verify(connection, "words")] == [True]
+    drop_topology(connection, "words")
+    assert rows(connection, "SELECT count(*) FROM reliability.alteration") == [(0,)]
+
+
+def test_a_state_that_gets_another_name_does_not_lose_its_table(connection):
+    """C11: to remove one state and add another would empty the table that both name."""
+    old = Library(connection, words(OLD))
+    old.commit(1)
+    renamed = State("tally", key={"word": "text"}, values=OLD, table="words")
+    with pytest.raises(AlterNotPossible, match="belongs to state words"):
+        altered(connection, old, renamed)
+    assert rows(connection, "SELECT count(*) FROM words") == [(2,)]
+
+
+# --- what is live, and other versions of the code ------------------------------------------------
+
+
+def test_live_attempts_are_fenced_and_their_tasks_begin_again(connection):
+    """C11: what they have staged has the old shape; requests stay open."""
+    old = Library(connection, words(OLD))
+    old.commit(1)
+    old.process(2)
+    zombie = old.pipeline.begin(3)
+    new, done = altered(connection, old, words(SUMS))
+    assert done.fenced == 2
+    assert old.statuses() == ["1:0 COMMITTED", "2:0 FENCED", "3:0 FENCED"]
+    with pytest.raises(AttemptFenced):
+        old.pipeline.run_step(zombie)
+    new.commit(2, 3)
+    assert "3:1 COMMITTED" in new.statuses()
+    assert_exact(connection)
+
+
+def test_older_code_beside_the_new_is_refused_and_told_so(connection):
+    """C11: its rows would lack the value, and nobody would see it."""
+    old = Library(connection, words(OLD))
+    old.commit(1)
+    altered(connection, old, words(SUMS))
+    for call in (lambda: old.pipeline.begin(2), lambda: old.run(1)):
+        with pytest.raises(
+            StateDefinitionChanged, match=r"code is older .* state words"
+        ) as refused:
+            call()
+        assert WHY in str(refused.value)
+    with pytest.raises(StateDefinitionChanged) as newer:
+        Library(connection, words({**SUMS, "more": Count()}))
+    assert "older" not in str(newer.value)
+    assert "`reliability alter words`" in str(newer.value)
+
+
+def test_attempts_of_old_code_that_go_on_beginning_are_named(connection, monkeypatch):
+    """C11: nothing is altered under an attempt that began between fence and lock."""
+    old = Library(connection, words(OLD))
+    old.commit(1)
+    old.process(2)
+    monkeypatch.setattr(altering, "_fence", lambda databases: 0)
+    with pytest.raises(LedgerBusy, match="went on beginning"):
+        altered(connection, old, words(SUMS))
+    assert old.statuses() == ["1:0 COMMITTED", "2:0 PROCESSED"]
+
+
+def test_before_the_first_commit_nothing_is_to_be_altered(connection):
+    """C11: until then the states change freely (C10)."""
+    old = Library(connection, words(OLD))
+    old.process(1)
+    _, done = altered(connection, old, words(SUMS))
+    assert done.is_free
+    assert old.statuses() == ["1:0 PROCESSED"]
+
+
+def test_a_driver_with_older_code_than_its_task_stages_nothing(connection, monkeypatch):
+    """C11: its rows would leave the added column NULL, and the accounts would balance."""
+    old = Library(connection, words(OLD))
+    old.commit(1)
+    new, _ = altered(connection, old, words(SUMS))
+    grant = new.pipeline.begin(2)
+    monkeypatch.setattr(
+        driver,
+        "_this_driver",
+        lambda spark, topology: DriverProcess(
+            host="h", jvm_pid=1, python_pid=2, application_id="a", code=fingerprint(topology)
+        ),
+    )
+    with pytest.raises(StateDefinitionChanged, match="code is older"):
+        driver.process_with(cast(Any, None), connection, old.topology, grant, THE_STEP)
+
+
+# --- the command line ----------------------------------------------------------------------------
+
+
+def call(connection, monkeypatch, topology, *arguments, code=0):
+    """Call `reliability alter` with this topology as the code, and return what it printed."""
+    monkeypatch.setenv("RELIABILITY_DSN", connection.dsn)
+    monkeypatch.setattr(f"{__name__}.topology", topology, raising=False)
+    found = CliRunner().invoke(app, ["alter", "words", "--module", __name__, *arguments])
+    assert found.exit_code == code, found.output
+    return found.output
+
+
+def test_the_command_shows_first_and_changes_with_yes(connection, monkeypatch):
+    """C11: without --yes nothing changes."""
+    old = Library(connection, words(OLD))
+    old.commit(1, 2)
+    old.process(3)
+    code = replace(old.topology, states=[words(SUMS, keep=History(txids=9))], process=None)
+    shown = call(connection, monkeypatch, code)
+    for said in (
+        "value letters is added: Sum(column='length', type='bigint')",
+        'ALTER TABLE "public"."words" ADD COLUMN "letters" bigint',
+        "counts from txid 3; `reliability replay words 1..2` fills it in",
+        "keep: for ever becomes History(txids=9, days=None)",
+        "1 live attempt would be fenced",
+    ):
+        assert said in shown
+    assert plan_alteration(connection, code).fenced == 1
+    call(connection, monkeypatch, code, "--yes", code=2)
+    told = json.loads(call(connection, monkeypatch, code, "--yes", "--reason", WHY, "--json"))
+    assert (told["is_dry_run"], told["fenced"], told["fillable"]) == (False, 1, "1..2")
+    assert "as the code defines them" in call(connection, monkeypatch, code)
+    [shop] = json.loads(CliRunner().invoke(app, ["topologies", "words", "--json"]).output)
+    assert shop["alterations"][0]["reason"] == WHY
+    assert {one["value"]: one["fillable"] for one in shop["lacking"]} == {
+        "letters": "1..2",
+        "known": "1..2",
+    }
+    printed = CliRunner().invoke(app, ["topologies", "words"]).output
+    assert "`reliability replay words 1..2` fills it in" in printed
+    story = json.loads(CliRunner().invoke(app, ["show", "words/1", "--json"]).output)
+    assert story["lacking"] == ["words.known", "words.letters"]
+
+
+def test_the_command_says_what_is_in_the_way(connection, monkeypatch):
+    """C11: a refusal is an error, and its reason is printed."""
+    old = Library(connection, words(OLD))
+    old.commit(1)
+    code = replace(old.topology, states=[words(OLD, OpaqueState)], process=None)
+    for yes in ((), ("--yes", "--reason", WHY)):
+        said = call(connection, monkeypatch, code, *yes, code=1)
+        assert "not possible: its kind, table, database or key differs" in said
+        assert "ALTER_NOT_POSSIBLE" in said

@@ -1,0 +1,238 @@
+"""H8, H9 on the real ledger: what becomes of rows that somebody has changed by hand."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from reliability import Append, Count, State, TransactionalState
+from reliability.core.errors import RepairNotPossible
+from reliability.states import attempt_table
+from reliability.states.kinds.append import StoredRows
+from reliability.transaction.correct.repair import repair
+from reliability.transaction.correct.rollback import roll_back
+from reliability.transaction.inspect.verify import verify
+from tests.replay.shop import Shop, made
+
+WRONG = (
+    "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a';"
+    "DELETE FROM public.recomputed WHERE word = 'b';"
+    "INSERT INTO public.recomputed (word, n, _rows, _txid) VALUES ('z', 9, 9, 1)"
+)
+
+
+@pytest.fixture
+def origin(shop_databases, template, request):
+    return shop_databases(3) if "shop" in request.fixturenames else template
+
+
+@pytest.fixture
+def shop(connection):
+    """Three txids, committed."""
+    return Shop(connection).with_first(3)
+
+
+def committed(connection, **parameters):
+    shop = Shop(connection, **parameters)
+    for txid in shop.deliver(made(1), made(2), made(3)):
+        shop.transact(txid)
+    return shop
+
+
+def by_hand(connection, statements):
+    with connection.transaction() as tx:
+        tx.cursor.execute(statements)
+
+
+def of(differences, state):
+    return next(one for one in differences if one.state == state)
+
+
+def is_exact(connection):
+    return [one.is_exact for one in verify(connection, "shop")]
+
+
+# --- H8: what a rollback and a replay meet -------------------------------------------------------
+
+
+def test_a_rollback_says_what_it_overwrites_and_counts_its_own_effect_only(shop, connection):
+    """H8: it mended the row silently, and counted that as its own difference."""
+    expected = of(roll_back(connection, "shop", 1, "x", dry_run=True).differences, "recomputed")
+    assert expected.by_hand is None
+    by_hand(connection, WRONG)
+    would = of(roll_back(connection, "shop", 1, "x", dry_run=True).differences, "recomputed")
+    done = of(roll_back(connection, "shop", 1, "x").differences, "recomputed")
+    assert done == would
+    assert str(done) == str(expected)
+    found = done.by_hand
+    assert (found.missing, found.surplus, found.different) == (1, 0, 1)
+    assert any(one.startswith("word=a: expected n ") for one in found.examples)
+    assert any(one.endswith("found no row") for one in found.examples)
+    asked = "SELECT by_hand ->> 'missing' FROM reliability.difference WHERE state = 'recomputed'"
+    assert shop.ask(asked) == [("1",)]
+    with connection.transaction() as tx:
+        left = tx.all("differences_of_txid", topology="shop", txid=None, commit_numbers=[4])
+    assert [row["state"] for row in left if row["by_hand"]] == ["recomputed"]
+    # nobody touched the row that is no txid's: it is still there, and verify finds it
+    assert shop.ask("SELECT n FROM recomputed WHERE word = 'z'") == [(9,)]
+
+
+def test_a_replay_that_recomputes_rows_says_what_it_overwrites(shop, connection):
+    """H8: as a rollback does."""
+    other = made(22)
+    by_hand(connection, "UPDATE public.recomputed SET n = n + 5 WHERE word = 'a'")
+    done = of(shop.correct(2, other), "recomputed")
+    assert (done.by_hand.missing, done.by_hand.different) == (0, 1)
+    assert "n" in done.moved or done.rows_changed
+    assert is_exact(connection) == [True] * 6
+
+
+def test_a_replay_that_adds_the_difference_carries_a_change_by_hand_along(shop, connection):
+    """H8: it neither mends the row nor counts what somebody else did."""
+    right = of(shop.correct(2, made(22)), "all_of_it")
+    shop.correct(2, made(2))
+    by_hand(connection, "UPDATE public.all_of_it SET total = total + 1000")
+    done = of(shop.correct(2, made(22)), "all_of_it")
+    assert (str(done), done.by_hand) == (str(right), None)
+    assert is_exact(connection).count(False) == 1
+
+
+LOG = "public.log SET word = 'zz'"
+VIEWED = "reliability_contribution.shop__log SET word = 'zz'"
+
+
+def appended(connection, *, as_view=False, **options):
+    """Three txids of a state of appended rows, in order of `price`."""
+    values = {"word": Append("word", "text"), "price": Append("price", "numeric")}
+    log = State("log", key={"k": "bigint"}, values=values, as_view=as_view)
+    return committed(connection, kinds=lambda _: [log], **options)
+
+
+@pytest.mark.parametrize("is_own_table", [True, False])
+@pytest.mark.parametrize("as_view", [True, False])
+def test_a_replay_of_appended_rows_names_what_was_changed_by_hand(
+    connection, monkeypatch, as_view, is_own_table
+):
+    """H8: it said "unchanged" and put the old values back, without a word."""
+    if is_own_table:
+        monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
+    shop = appended(connection, as_view=as_view)
+    before = shop.tables()
+    where = " WHERE _txid = 2 AND word IN ('a', 'b')"
+    by_hand(connection, f"UPDATE {VIEWED if as_view else LOG}{where}")
+    wrong = shop.tables()
+    changed = len([row for row in wrong["log"] if "zz" in row])
+    assert changed > 0
+    [would] = shop.dry_run(2)
+    assert (would.is_nothing, shop.tables()) == (True, wrong)
+    [done] = shop.replay(2)
+    assert done == would
+    assert (done.by_hand.different, len(done.by_hand.examples)) == (changed, changed)
+    for example in done.by_hand.examples:
+        assert re.search(r"k=.*: expected word [ab], price .*; found word zz, price ", example)
+    assert shop.tables() == before
+    [again] = shop.replay(2)
+    assert (again.is_nothing, again.by_hand) == (True, None)
+
+
+@pytest.mark.parametrize("is_own_table", [True, False])
+@pytest.mark.parametrize("as_view", [True, False])
+def test_rows_that_nobody_can_have_changed_are_not_compared(
+    connection, monkeypatch, as_view, is_own_table
+):
+    """H10: each has the number of the transaction that wrote it for its attempt."""
+    if is_own_table:
+        monkeypatch.setattr(attempt_table, "MIN_ROWS", 2)
+    compared = []
+    monkeypatch.setattr(StoredRows, "_take_for_by_hand", lambda *_: compared.append(1))
+    shop = appended(connection, as_view=as_view)
+    shop.replay(2)
+    shop.replay(2)
+    shop.dry_run(3)
+    assert compared == []
+    table = "reliability_contribution.shop__log" if as_view else "public.log"
+    by_hand(connection, f"UPDATE {table} SET word = word WHERE _txid = 2")
+    shop.replay(2)
+    assert compared == [1]
+
+
+def test_rows_that_a_trigger_may_have_changed_are_compared(connection):
+    """H8: the rows of a commit need not be those that it wrote."""
+    shop = appended(connection)
+    by_hand(
+        connection,
+        "CREATE FUNCTION public.shout() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN NEW.word := upper(NEW.word); RETURN NEW; END $$;"
+        "CREATE TRIGGER shout BEFORE INSERT ON public.log FOR EACH ROW"
+        " EXECUTE FUNCTION public.shout()",
+    )
+    [done] = shop.replay(2)
+    assert done.by_hand.different == 6
+    assert shop.ask("SELECT count(*) FROM log WHERE word = upper(word)") == [(6,)]
+
+
+# --- H9: repair ----------------------------------------------------------------------------------
+
+
+def test_a_repair_brings_changed_missing_and_surplus_rows_back(shop, connection):
+    """H9: as one change with a commit number, a reason and its differences."""
+    before = shop.tables()
+    by_hand(connection, WRONG + "; UPDATE public.exact SET total = 1 WHERE k = 1")
+    wrong = shop.tables()
+    would = repair(connection, "shop", "an UPDATE by hand", dry_run=True)
+    assert (would.commit_number, shop.tables()) == (None, wrong)
+    done = repair(connection, "shop", "an UPDATE by hand")
+    assert done.differences == would.differences
+    assert shop.tables() == before
+    assert is_exact(connection) == [True] * 6
+    found = of(done.differences, "recomputed")
+    assert (found.rows_added, found.rows_changed, found.rows_removed) == (1, 1, 1)
+    log = "SELECT commit_number, txid, reason FROM reliability.commit_log WHERE kind = 'REPAIR'"
+    assert shop.ask(log) == [(4, 3, "an UPDATE by hand")]
+    assert done.commit_number == 4
+    shop.correct(2, made(22))
+    roll_back(connection, "shop", 1, "the topology goes on")
+    assert is_exact(connection) == [True] * 6
+
+
+def test_a_repair_of_what_is_right_takes_no_commit_number(shop, connection):
+    """H9."""
+    done = repair(connection, "shop", "why not")
+    assert (done.commit_number, done.differences) == (None, ())
+    assert shop.ask("SELECT commit_number FROM reliability.topology") == [(3,)]
+
+
+def test_contributions_that_are_wrong_themselves_repair_nothing(shop, connection):
+    """H9, H2: the table may be what is right."""
+    by_hand(
+        connection,
+        "DELETE FROM reliability_contribution.shop__recomputed WHERE _txid = 2 AND word = 'a'",
+    )
+    before = shop.tables()
+    with pytest.raises(RepairNotPossible, match="attempt 2:0 is recorded with"):
+        repair(connection, "shop", "no")
+    assert shop.tables() == before
+
+
+def test_a_state_that_keeps_nothing_cannot_be_repaired(connection):
+    """H9: there is nothing to compare it with."""
+    committed(connection, kinds=lambda _: [TransactionalState("t", values={"n": Count()})])
+    with pytest.raises(RepairNotPossible, match="keeps contributions"):
+        repair(connection, "shop", "no")
+
+
+def test_two_databases_are_repaired_as_one_change(connection, add_database):
+    """H9, C6."""
+    add_database("elsewhere")
+    shop = committed(connection, elsewhere="elsewhere")
+    before = shop.tables()
+    with Shop.connection_to("elsewhere") as other:
+        by_hand(other, WRONG)
+    by_hand(connection, "UPDATE public.exact SET total = 1 WHERE k = 1")
+    done = repair(connection, "shop", "by hand")
+    assert {one.state for one in done.differences} == {"exact", "recomputed"}
+    assert shop.tables() == before
+    with Shop.connection_to("elsewhere") as other, other.transaction() as tx:
+        assert tx.one("topology_position", topology="shop")["curr_txid"] == 4
+        assert tx.one("checkpoint", topology="shop")["checkpoint_number"] == 4

@@ -1,0 +1,369 @@
+"""R1 to R4 on the real ledger, without Spark: who asks, and who gets it done."""
+
+from __future__ import annotations
+
+import threading
+import time
+from contextlib import closing
+from dataclasses import replace
+
+import pytest
+from psycopg2.sql import SQL
+
+from reliability.core.coordinator import Begin, Submit, Wait
+from reliability.core.errors import (
+    AttemptFenced,
+    AttemptIncomplete,
+    RequestClosed,
+    RunUnsatisfied,
+    TxidBlocked,
+)
+from reliability.core.leases import Leases
+from reliability.core.request import RequestStatus, TaskTry
+from reliability.ledger.connection import LedgerConnection
+from reliability.transaction import run as run_module
+from reliability.transaction.commit import dry_run as dry_run_module
+from reliability.transaction.correct.park import park, skip
+from reliability.transaction.emit.requests import Run, TaskContact, close
+from reliability.transaction.maintain.sweep import sweep
+from reliability.transaction.process.begin import claim_step
+from reliability.transaction.topology.read_standing import read_txid
+from tests.simulation.source import MONTHS
+from tests.simulation.world import Silent
+from tests.support.fix_postgres import wait_until_it_waits
+from tests.support.runner import TransactionRunner
+
+
+def statuses(world):
+    return {f"{a['txid']}:{a['attempt_id']}": a["status"] for a in world.look().attempts}
+
+
+def requests(world, txid=1):
+    return [
+        (r["run_id"], r["kind"], r["status"]) for r in world.look().requests if r["txid"] == txid
+    ]
+
+
+def next_action(world, run, txid, task):
+    work = world.runner.topology.work(task, None if task == "commit" else task)
+    request = world.runner.contact(txid, world.who(run, txid, task))
+    return world.runner.next_action(txid, request.request_id, work)
+
+
+def test_a_retry_after_success_is_no_replay_and_a_clear_is(new_world):
+    """R1: the retry after a lost success answer must not change what was published."""
+    world = new_world()
+    world.work("A", 1, "commit")
+    world.work("A", 1, "commit")
+    assert requests(world) == [("A", "COMMIT", "SATISFIED")]
+    world.clear("A", 1)
+    world.work("A", 1, "commit")
+    assert requests(world) == [("A", "COMMIT", "SATISFIED"), ("A", "REPLAY", "SATISFIED")]
+    assert statuses(world) == {"1:0": "REPLACED", "1:1": "COMMITTED"}
+
+
+def test_a_step_that_is_cleared_alone_after_its_commit_was_is_a_replay(new_world):
+    """R1: it had never come for the request of that clear, and was green without Spark."""
+    world = new_world()
+    world.work("A", 1, "process")
+    world.work("A", 1, "commit")
+    world.clear("A", 1)
+    world.work("A", 1, "commit")
+    assert statuses(world) == {"1:0": "REPLACED", "1:1": "COMMITTED"}
+    world.clear("A", 1)
+    who = replace(world.who("A", 1, "process"), later_tasks=frozenset({"commit", "settle"}))
+    request = world.runner.contact(1, who)
+    assert (request.number, request.status) == (3, RequestStatus.OPEN)
+    assert world.runner.contact(1, who).number == 3
+    retried = replace(who, this_try=replace(who.this_try, try_id="another", is_first=False))
+    assert world.runner.contact(1, retried).number == 3
+
+
+def test_a_run_that_was_deleted_and_made_again_asks_anew(new_world):
+    """R1: its counters begin again, and it would be green without Spark."""
+    world = new_world(items=(2,))
+    run = Run(dag_id=world.name, run_id="A")
+    world.work("A", 1, "commit")
+    world.runner.close(1, run, "its tasks ended")
+    world.invariants.raised["A", 0] += 1  # as good as cleared
+    begun_again = TaskTry(max_tries=1, try_id="another", run_started="0", is_first=True)
+    who = TaskContact(run=run, task="emit", this_try=begun_again)
+    world.runner.emit(MONTHS[0], who, max_batches=9)
+    assert requests(world) == [("A", "COMMIT", "SATISFIED"), ("A", "REPLAY", "OPEN")]
+
+
+def test_another_runs_attempt_is_waited_for_and_taken_over_when_its_lease_is_over(new_world):
+    """R2: two runs of one interval do not fence each other's work while it goes on."""
+    world = new_world(shared=True)
+    world.emit("B")
+    world.claim("A", 1, "process")
+    assert isinstance(next_action(world, "B", 1, "process"), Wait)
+    world.hours_pass(Silent.SPARK)
+    assert next_action(world, "B", 1, "process") == Begin()
+
+
+def test_a_processed_attempt_of_another_run_is_taken_as_ones_own(new_world):
+    """R2: else two runs of one interval fence each other's finished work for ever."""
+    world = new_world(shared=True)
+    world.emit("B")
+    world.work("A", 1, "process")
+    world.work("B", 1, "commit")
+    assert statuses(world) == {"1:0": "COMMITTED"}
+    assert requests(world) == [("A", "COMMIT", "SATISFIED"), ("B", "COMMIT", "SATISFIED")]
+
+
+def test_a_task_that_is_cleared_while_it_runs_does_not_wait_for_what_it_left_behind(new_world):
+    """R2: its lease is that of its own run."""
+    world = new_world()
+    world.claim("A", 1, "process")
+    world.clear("A", 1)
+    world.claim("A", 1, "process")
+    found = {a["attempt_id"]: (a["status"], a["reason_code"]) for a in world.look().attempts}
+    assert found == {0: ("FENCED", "REQUEST_CLOSED"), 1: ("PROCESSING", None)}
+
+
+def test_teardown_ends_the_unsealed_attempt_of_its_own_request_only(new_world):
+    """R3: another run may wait for the same txid."""
+    world = new_world(shared=True)
+    world.emit("B")
+    world.claim("A", 1, "process")
+    for run, status in (("B", "PROCESSING"), ("A", "FENCED")):
+        world.runner.close(1, Run(dag_id=world.name, run_id=run), "torn down")
+        assert statuses(world) == {"1:0": status}
+
+
+def test_settle_is_green_only_when_the_latest_request_of_each_txid_is_satisfied(new_world):
+    """R3: a committed txid does not make a failed replay of it green."""
+    world = new_world(items=(2,))
+    run = Run(dag_id=world.name, run_id="A")
+    with pytest.raises(RunUnsatisfied, match="txid 1 not done"):
+        world.runner.settle(run, [1])
+    world.clear("A", 1)
+    for task in ("process", "commit"):
+        world.work("A", 1, task)
+    assert world.runner.settle(run, [1]) == [1]
+    world.clear("A", 1)
+    world.claim("A", 1, "process")
+    with pytest.raises(RunUnsatisfied, match="txid 1 not done"):
+        world.runner.settle(run, [1])
+
+
+def ended_without(world):
+    with world.connection.transaction(reads_only=True) as tx:
+        found = tx.all("runs_without_their_txids")
+    return [(run["run_id"], run["txids"]) for run in found]
+
+
+def test_a_run_is_told_that_ended_without_what_it_asked_for_until_somebody_has_done_it(new_world):
+    """G9: Airflow may call it success all the same."""
+    world = new_world(shared=True, items=(2,))
+    a = Run(dag_id=world.name, run_id="A")
+    world.emit("B")
+    world.claim("A", 1, "process")
+    assert ended_without(world) == []  # still at it
+    with pytest.raises(RunUnsatisfied):
+        world.runner.settle(a, [1])
+    assert ended_without(world) == [("A", "{[1,2)}")]
+    world.hours_pass(Silent.SPARK)
+    world.work("B", 1, "commit")
+    assert ended_without(world) == []  # B has done it
+    world.clear("A", 1)
+    world.claim("A", 1, "process")
+    with pytest.raises(RunUnsatisfied):
+        world.runner.settle(a, [1])
+    assert ended_without(world) == [("A", "{[1,2)}")]  # a replay that was not done
+
+
+def test_a_replay_that_ended_without_its_attempt_is_done_by_a_newer_one(new_world):
+    """R3: a run that was cleared before a rollback would stay undone for ever."""
+    world = new_world(shared=True, items=(2,))
+    a = Run(dag_id=world.name, run_id="A")
+    world.emit("B")
+    for run in ("A", "B"):
+        for task in ("process", "commit"):
+            world.work(run, 1, task)
+    world.clear("A", 1)
+    world.claim("A", 1, "process")
+    world.runner.close(1, a, "its tasks ended without it")
+    assert undone(world) == {"A": "{[1,2)}", "B": "{}"}
+    world.hours_pass(Silent.SPARK)
+    world.clear("B", 1)
+    for task in ("process", "commit"):
+        world.work("B", 1, task)
+    assert undone(world) == {"A": "{}", "B": "{}"}
+    assert world.runner.settle(a, [1]) == []  # it has committed none itself
+
+
+def undone(world):
+    with world.connection.transaction(reads_only=True) as tx:
+        found = tx.all("runs_of_dag", dag_id=world.name, request_lease=600)
+    return {run["run_id"]: run["unsatisfied"] for run in found}
+
+
+@pytest.mark.parametrize("give_up", [park, skip])
+def test_a_run_that_was_closed_before_its_txid_was_parked_or_skipped_is_not_told(
+    new_world, give_up
+):
+    """G9: parking or skipping is the advice for such a txid, and it is the end of it."""
+    world = new_world(items=(2, 2))
+    a = Run(dag_id=world.name, run_id="A")
+    world.claim("A", 1, "process")
+    world.runner.close(1, a, "its tasks ended without it")
+    assert ended_without(world) == [("A", "{[1,2)}")]
+    give_up(world.connection, world.name, 1, "a broken file")
+    assert ended_without(world) == []
+    with world.connection.transaction(reads_only=True) as tx:
+        (run,) = tx.all("runs_of_dag", dag_id=world.name, request_lease=600)
+    assert (run["satisfied"], run["unsatisfied"]) == (
+        (1, "{[2,3)}") if give_up is skip else (0, "{[1,3)}")
+    )
+    world.clear("A", 1)
+    world.work("A", 1, "commit")
+    assert ended_without(world) == []
+
+
+def test_what_waits_for_a_closed_txid_fails_at_once_and_names_it(new_world):
+    """R3: else commit[1] waits for txid 0, whose request only settle would close."""
+    world = new_world()
+    world.work("A", 2, "process")
+    assert isinstance(next_action(world, "A", 2, "commit"), Wait)
+    request = world.runner.contact(1, world.who("A", 1, "process"))
+    assert world.runner.close(1, Run(dag_id=world.name, run_id="A"), "its tasks ended")
+    with pytest.raises(TxidBlocked, match="txid 1 "):
+        world.work("A", 2, "commit")
+    work = world.runner.topology.work("process", "process")
+    assert isinstance(world.runner.next_action(1, request.request_id, work).error, RequestClosed)
+
+
+def test_a_silent_runs_request_is_given_up_by_any_sweep_and_reopened_by_its_contact(new_world):
+    """R3: a run may be deleted, and what waits for it must not wait for ever."""
+    world = new_world()
+    world.claim("A", 1, "process")
+    world.hours_pass(Silent.AIRFLOW)
+    world.sweep()
+    assert requests(world) == [("A", "COMMIT", "GIVEN_UP")]
+    assert statuses(world) == {"1:0": "FENCED"}
+    world.work("A", 1, "commit")
+    assert requests(world) == [("A", "COMMIT", "SATISFIED")]
+
+
+@pytest.mark.parametrize(
+    "work", ["begin_attempt", "_submit", "end_step", "seal", "drain", "dry_run_replay"]
+)
+def test_a_run_at_work_for_longer_than_its_lease_is_not_given_up(new_world, monkeypatch, work):
+    """R3: no seal of more than ten minutes could succeed, and no such dry run."""
+    world = new_world()
+    world.work("A", 1, "commit", acts=12 if work == "dry_run_replay" else 0)
+    world.clear("A", 1)
+    world.runner.leases = Leases(request=1)
+    done, lasted = getattr(run_module, work), []
+
+    def last(*args, **kwargs):
+        world.execute("UPDATE reliability.request SET renewed_at = 'epoch'")
+        deadline = time.monotonic() + 10
+        while is_silent() and time.monotonic() < deadline:
+            time.sleep(0.01)
+        with closing(LedgerConnection(world.connection.dsn)) as another:
+            lasted.append(sweep(another, world.name, world.runner.leases).given_up)
+        return done(*args, **kwargs)
+
+    def is_silent():
+        [row] = world.execute("SELECT min(renewed_at) = 'epoch' AS is_silent"
+                              " FROM reliability.request WHERE status = 'OPEN'")  # fmt: skip
+        return row["is_silent"]
+
+    monkeypatch.setattr(run_module, work, last)
+    world.work("A", 1, "commit", is_dry_run=work == "dry_run_replay")
+    assert lasted == [[]]
+    assert world.look().requests[-1]["status"] == "SATISFIED"
+
+
+@pytest.mark.parametrize("when", ["try_plan", "apply_plan", "_record", "_end"])
+@pytest.mark.parametrize(("databases", "ends"), [(1, "sweep"), (2, "close")])
+def test_a_dry_run_whose_attempt_is_ended_while_it_works_is_fenced(
+    new_world, monkeypatch, databases, when, ends
+):
+    """R3: it met a ledger that seemed corrupt, which no retry would have mended."""
+    world = new_world(databases=databases)
+    world.work("A", 1, "commit")
+    world.clear("A", 1)
+    done = getattr(dry_run_module, when)
+
+    def end_first(*args, **kwargs):
+        monkeypatch.setattr(dry_run_module, when, done)
+        with closing(LedgerConnection(world.connection.dsn)) as another:
+            if ends == "close":
+                run = Run(dag_id=world.name, run_id="A")
+                close(another, world.name, 1, run, "torn down")
+            else:
+                with another.transaction() as tx:
+                    tx.run(SQL("UPDATE reliability.request SET renewed_at = 'epoch'"))
+                assert sweep(another, world.name, clean=True).given_up
+        return done(*args, **kwargs)
+
+    monkeypatch.setattr(dry_run_module, when, end_first)
+    with pytest.raises(AttemptFenced):
+        world.work("A", 1, "commit", is_dry_run=True)
+    assert statuses(world) == {"1:0": "COMMITTED", "1:1": "FENCED"}
+    world.clear("A", 1)
+    world.work("A", 1, "commit", is_dry_run=True)
+    assert statuses(world) == {"1:0": "COMMITTED", "1:1": "FENCED", "1:2": "DRY_RUN"}
+
+
+@pytest.mark.parametrize("graph", ["one", "side", "chain"])
+def test_a_commit_task_whose_attempt_fell_gets_everything_done(new_world, graph):
+    """R4: Airflow's retry reaches one task only."""
+    world = new_world(graph=graph)
+    first = world.runner.topology.steps[0].name
+    world.claim("A", 1, first)
+    world.runner.end_attempt(world.grant(1), AttemptIncomplete("its JVM died"))
+    world.work("A", 1, "commit")
+    assert statuses(world) == {"1:0": "FAILED", "1:1": "COMMITTED"}
+
+
+def test_a_task_runs_the_steps_that_its_own_reads_from(new_world):
+    """R4: it runs the steps that the current attempt lacks, and no others."""
+    world = new_world(graph="chain")
+    assert next_action(world, "A", 1, "right") == Begin()
+    world.work("A", 1, "right", acts=1)
+    assert next_action(world, "A", 1, "right") == Submit("left")
+    world.work("A", 1, "right")
+    assert statuses(world) == {"1:0": "PROCESSED"}
+
+
+def test_what_a_sweep_gives_up_meanwhile_gets_no_attempt(new_world):
+    """R3: nobody would wait for the attempt of a request that was given up."""
+    world = new_world()
+    work = world.runner.topology.work("process", "process")
+    request = world.runner.contact(1, world.who("A", 1, "process")).request_id
+    granted: list[object] = []
+
+    def begin():
+        with LedgerConnection(world.connection.dsn, application_name="who begins") as connection:
+            runner = TransactionRunner(world.runner.topology, connection)
+            granted.append(runner.begin(1, request, work))
+
+    thread = threading.Thread(target=begin)
+    with LedgerConnection(world.connection.dsn).transaction() as tx:
+        assert tx.first("give_up_request", request_id=request, request_lease=-1)
+        thread.start()
+        wait_until_it_waits(world.connection, "who begins")
+    thread.join(timeout=30)
+    assert granted == [None]
+    assert statuses(world) == {}
+
+
+def test_a_step_is_claimed_in_the_attempt_for_which_it_was_decided(new_world):
+    """R4: in the next attempt, the steps that it reads from may not be done."""
+    world = new_world()
+    world.claim("A", 1, "process")
+    world.runner.end_attempt(world.grant(1), AttemptIncomplete("its JVM died"))
+    topology, work = world.runner.topology, world.runner.topology.work("process", "process")
+    request = world.runner.contact(1, world.who("A", 1, "process")).request_id
+    assert world.runner.begin(1, request, work)
+    seen, _, _ = read_txid(world.connection, world.name, 1, request, topology.states)
+    world.runner.end_attempt(world.grant(1), AttemptIncomplete("its JVM died"))
+    assert world.runner.begin(1, request, work)
+    task = world.runner.task(1, request, work)
+    assert claim_step(world.connection, task, seen, "process") is None
+    assert world.runner.claim_step(1, request, "process", work) == world.grant(1)

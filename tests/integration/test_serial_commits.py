@@ -1,0 +1,142 @@
+"""C1 to C6 on the real ledger, without Spark: how what is processed comes to count."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+
+import pytest
+
+from reliability.core.errors import LedgerCorruption, StateDefinitionChanged, UnexpectedAnswer
+from reliability.core.state import State
+from reliability.ledger.connection import LedgerConnection
+from reliability.ledger.locks import lock_topology
+from reliability.transaction.commit.committer import drain
+from tests.simulation.contents import TOTALS
+from tests.support.fix_postgres import wait_until_it_waits
+from tests.support.runner import TransactionRunner
+
+
+def statuses(world):
+    return {f"{a['txid']}:{a['attempt_id']}": a["status"] for a in world.look().attempts}
+
+
+def processed(world, *txids):
+    for txid in txids:
+        world.work("A", txid, "process")
+    return world
+
+
+def test_what_is_read_under_the_lock_is_read_after_the_wait(new_world):
+    """C1: whoever was waited for may have committed it; 10 would be written over 30."""
+    world = processed(new_world(items=(2,)), 1)
+    done: list[object] = []
+
+    def wait_and_drain():
+        connection = LedgerConnection(world.connection.dsn, application_name="who waits")
+        try:
+            done.append(drain(connection, world.name))
+        except Exception as error:
+            done.append(error)
+        connection.close()
+
+    thread = threading.Thread(target=wait_and_drain)
+    with LedgerConnection(world.connection.dsn).transaction() as tx:
+        lock_topology(tx, world.name)
+        thread.start()
+        wait_until_it_waits(world.connection, "who waits")
+        tx.cursor.execute(
+            "UPDATE reliability.attempt SET status = 'FAILED', reason_code = 'X'"
+            " WHERE topology = %s",
+            [world.name],
+        )
+    thread.join(timeout=30)
+    assert done == [[]]
+    [row] = world.execute("SELECT commit_number FROM reliability.topology")
+    assert row["commit_number"] == 0
+
+
+def test_position_decides_and_every_change_takes_the_next_c(new_world):
+    """C2: at curr_txid it is a first commit, below a swap, and nothing else has its turn."""
+    world = processed(new_world(items=(2, 2, 2), pending=3), 3, 1)
+    assert [str(c.attempt) for c in world.runner.commit(3)] == ["1:0"]
+    world.clear("A", 1)
+    processed(world, 1, 2)
+    done = world.runner.commit(1)
+    assert [(str(c.attempt), c.commit_number, c.replaced_attempt) for c in done] == [
+        ("1:1", 2, 0),  # after a first commit it is a replay's turn
+        ("2:0", 3, None),
+        ("3:0", 4, None),
+    ]
+
+
+def test_a_row_that_is_not_older_than_the_txid_stops_the_commit(new_world):
+    """C3: ON CONFLICT … WHERE would pass over it without a word."""
+    world = new_world(items=(3, 3))
+    world.work("A", 1, "commit")
+    processed(world, 2)
+    world.execute("UPDATE {totals} SET _txid = 9")
+    with pytest.raises(LedgerCorruption, match=TOTALS):
+        world.runner.commit(2)
+
+
+def test_a_state_that_has_the_commit_number_already_is_not_changed_again(new_world):
+    """C3: the deciding check is per state and c."""
+    world = processed(new_world(items=(2,)), 1)
+    world.execute("UPDATE reliability.state SET commit_number = 1 WHERE state = 'best'")
+    with pytest.raises(LedgerCorruption, match="advance_state"):
+        world.runner.commit(1)
+
+
+def test_an_attempt_is_not_granted_for_other_states_than_the_ledgers(new_world):
+    """C4: sealed for states of another shape it could never be committed."""
+    world = processed(new_world(items=(2, 2)), 1)
+    world.runner.commit(1)
+    topology = world.runner.topology
+    other = State(TOTALS, {"key": "text"}, topology.states[0].values, topology.states[0].table)
+    changed = replace(topology, states=[other, topology.states[1]], process=None)
+    world.runner = TransactionRunner(changed, world.connection, world.runner.leases)
+    with pytest.raises(StateDefinitionChanged, match=TOTALS):
+        world.claim("A", 2, "process")
+    assert statuses(world) == {"1:0": "COMMITTED"}
+
+
+def test_when_a_group_is_refused_only_the_guilty_txid_blocks(new_world):
+    """C5: ROLLBACK, then one by one; the others of the group are nobody's fault."""
+    world = new_world(items=(2, 2, 2), pending=3, poison=frozenset({(2, 0)}))
+    processed(world, 3, 2, 1)
+    with pytest.raises(UnexpectedAnswer, match="poor"):
+        world.runner.commit(2)
+    assert statuses(world) == {"1:0": "COMMITTED", "2:0": "FAILED", "3:0": "PROCESSED"}
+
+
+def test_a_group_is_one_physical_commit_in_which_each_txid_has_its_c(new_world):
+    """C5: whoever holds the lock commits every consecutive PROCESSED txid."""
+    world = processed(new_world(items=(2, 2, 2), pending=3), 3, 2, 1)
+    assert [c.commit_number for c in world.runner.commit(1)] == [1, 2, 3]
+    [row] = world.execute("SELECT count(DISTINCT xmin::text) FROM reliability.commit_log")
+    assert row["count"] == 1
+    world.look()
+
+
+def test_a_vote_runs_the_real_apply_so_that_all_commit_or_none(new_world):
+    """C6: what one database refuses is in no other, and nothing is decided."""
+    world = new_world(items=(2, 2), databases=2, poison=frozenset({(1, 0)}))
+    processed(world, 1)
+    with pytest.raises(UnexpectedAnswer, match="poor"):
+        world.runner.commit(1)
+    seen = world.look()
+    assert statuses(world) == {"1:0": "FAILED"}
+    assert seen.checkpoint["phase"] == "COMMITTED"
+    world.work("A", 1, "commit")
+    assert statuses(world) == {"1:0": "FAILED", "1:1": "COMMITTED"}
+
+
+def test_a_newer_attempt_fences_the_older_one_in_every_database(new_world):
+    """C6: before it is granted; zombies write there too."""
+    world = new_world(databases=2)
+    world.claim("A", 1, "process")
+    world.claim("A", 1, "process")
+    with world.connection_of("best") as connection, connection.transaction() as tx:
+        tx.cursor.execute("SELECT status FROM reliability.attempt ORDER BY attempt_id")
+        assert [row["status"] for row in tx.cursor.fetchall()] == ["FENCED", "PROCESSING"]

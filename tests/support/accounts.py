@@ -1,0 +1,90 @@
+"""What frames account for: of many of them in one Spark job, as planning each takes longest."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from functools import reduce
+from typing import TYPE_CHECKING, TypeVar
+
+from reliability import Topology, show_accounting
+from reliability.core.acker import check_emitted
+from reliability.core.errors import RowsUnaccounted
+from reliability.core.fold import Fold
+from reliability.core.spout import BatchMeta, Interval, NoItems, Spout, Verdict
+from reliability.spark.frames.set_aside_rows import on_the_way
+from reliability.spark.process import call_process
+from tests.support.functions import F
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+Name = TypeVar("Name", bound=Hashable)
+
+
+def fold_of(frame: DataFrame) -> Fold:
+    """Fold what a frame accounts for."""
+    return folds({"": [show_accounting(frame)]})[""]
+
+
+def folds(frames: Mapping[Name, Sequence[DataFrame]]) -> dict[Name, Fold]:
+    """Fold what the frames of each name account for together; they show it.
+
+    A row without accounting, as an outer join makes, counts as one.
+    """
+    parts = [
+        frame.select(F.lit(number).alias("number"), "_x", "_n")
+        for number, of_name in enumerate(frames.values())
+        for frame in of_name
+    ]
+    fold = F.expr("bit_xor(coalesce(_x, 0)) AS x"), F.expr("sum(coalesce(_n, 1)) AS n")
+    folded = _union(parts).groupBy("number").agg(*fold).collect()
+    found = {row.number: Fold(row.x, row.n) for row in folded}
+    return {name: found.get(number, Fold()) for number, name in enumerate(frames)}
+
+
+def counts(frames: Mapping[Name, DataFrame]) -> dict[Name, int]:
+    """Count the rows of each frame."""
+    parts = [
+        frame.select(F.lit(number).alias("number")) for number, frame in enumerate(frames.values())
+    ]
+    found = {row.number: row["count"] for row in _union(parts).groupBy("number").count().collect()}
+    return {name: found.get(number, 0) for number, name in enumerate(frames)}
+
+
+def _union(frames: Sequence[DataFrame]) -> DataFrame:
+    return reduce(lambda one, other: one.union(other), frames)
+
+
+def unaccounted(
+    spark: SparkSession, topologies: Mapping[str, Topology], interval: Interval | None = None
+) -> dict[str, list[str]]:
+    """Return, for each topology of one step, the states that do not account for all of its batch.
+
+    The function is called as the driver calls it, and nothing is staged.
+    """
+    frames: dict[tuple[str, str], list[DataFrame]] = {}
+    aside: dict[tuple[str, str], Fold] = {}
+    emitted: dict[str, Fold] = {}
+    for name, topology in topologies.items():
+        meta = _only_batch(topology.spout, interval)
+        emitted[name] = meta.emitted
+        inputs = [topology.spout.frame(spark, meta)]
+        [step] = topology.steps
+        count = meta.emitted.count
+        processed = call_process(spark, topology, step, inputs, count)
+        for state, frame in processed.frames.items():
+            frames[name, state] = [frame]
+            left = on_the_way(frame, processed.set_aside)
+            aside[name, state] = Fold.of(one.fold for one in left)
+    found: dict[str, list[str]] = {name: [] for name in topologies}
+    for (name, state), fold in folds(frames).items():
+        try:
+            check_emitted(state, emitted[name], fold + aside[name, state], Verdict.EXACT)
+        except RowsUnaccounted:
+            found[name].append(state)
+    return found
+
+
+def _only_batch(spout: Spout, interval: Interval | None) -> BatchMeta:
+    [items] = spout.cut(spout.plan(interval, NoItems()))
+    return BatchMeta(items=items, emitted=spout.count(items))

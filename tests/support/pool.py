@@ -1,0 +1,44 @@
+"""Connections that share their sessions: logging in costs more than most of what is asked then."""
+
+from __future__ import annotations
+
+from psycopg2.extensions import connection as Connection
+
+from reliability.ledger.connection import LedgerConnection
+
+_idle: dict[str, list[Connection]] = {}
+
+
+class PooledConnection(LedgerConnection):
+    """A connection with a session from the pool; one inside another's transaction gets its own.
+
+    It has its name only within a transaction: idle, it would be ended with the attempt that it was
+    made for.
+    """
+
+    def __init__(self, dsn: str, application_name: str = "pooled") -> None:
+        super().__init__(dsn, "pooled")
+        self._name = application_name
+
+    def _connect(self) -> Connection:
+        idle = _idle.setdefault(self.dsn, [])
+        if self._connection is None and idle:
+            self._connection = idle.pop()
+            self._pins = self._open_session(self._connection)
+        return super()._connect()
+
+    def _open_session(self, connection: Connection) -> str:
+        name = f"SET LOCAL application_name = '{self._name}'"
+        return "; ".join([super()._open_session(connection), name])
+
+    def close(self) -> None:
+        """Give the session back."""
+        if self._connection is not None and not self._connection.closed:
+            _idle[self.dsn].append(self._connection)
+        self._connection = None
+
+
+def close_idle_sessions(dsn: str) -> None:
+    """Log out of a database."""
+    for connection in _idle.pop(dsn, []):
+        connection.close()

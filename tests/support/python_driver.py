@@ -1,0 +1,142 @@
+"""What a driver and its Spark tasks do for a step, with rows of Python instead of Spark's frames.
+
+Staging, fences and acks are the product's own. The process function gets the batch as a list of
+rows, each with its tuple id `_x`, and returns such a list for each state of its step.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from reliability import FileSpout, MemorySpout, Topology
+from reliability.core.attempt import Grant
+from reliability.core.errors import ReliabilityError
+from reliability.core.graph import THE_STEP, Step
+from reliability.core.spout import BatchMeta, SourceItem, Spout
+from reliability.deployment.fingerprint import CodeFingerprint
+from reliability.ledger.connection import LedgerConnection
+from reliability.spark.stage.stage_task import stage_task
+from reliability.spouts.memory import MemorySlice
+from reliability.spouts.tuple_ids import tuple_ids
+from reliability.states.attempt_table import open_table
+from reliability.states.kinds import stored_state
+from reliability.states.tables import StateTables
+from reliability.transaction.process.attempt_messages import (
+    DriverProcess,
+    declare_partitions,
+    end_attempt,
+    read_batch_meta,
+    start_step,
+    verify_source,
+)
+from reliability.transaction.topology.databases import TopologyDatabases
+from tests.support.one_state import Row, reduce_rows
+from tests.support.spark_rows import spark_batch
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Rows = Sequence[Row]
+THIS_DRIVER = DriverProcess(
+    host="here",
+    jvm_pid=os.getpid(),
+    python_pid=os.getpid(),
+    application_id="python",
+    code=CodeFingerprint(modules={}, packages={}),
+)
+
+
+def process_in_python(
+    connection: LedgerConnection, topology: Topology, grant: Grant, step: str = THE_STEP
+) -> None:
+    """Process a step of an attempt that a task has taken up."""
+    start_step(connection, grant, step, THIS_DRIVER)
+    stage_batch(connection, topology, grant, step)
+
+
+def stage_batch(
+    connection: LedgerConnection,
+    topology: Topology,
+    grant: Grant,
+    step_name: str = THE_STEP,
+    tasks: Mapping[str, int] | None = None,
+) -> None:
+    """Do what follows the driver's first message; an error of the product's fails the attempt.
+
+    :param tasks: state -> the number of its Spark tasks, otherwise one
+    """
+    try:
+        _process_and_stage(connection, topology, grant, topology.step(step_name), tasks or {})
+    except ReliabilityError as error:
+        end_attempt(connection, grant, error)
+        raise
+
+
+def _process_and_stage(
+    connection: LedgerConnection,
+    topology: Topology,
+    grant: Grant,
+    step: Step,
+    tasks: Mapping[str, int],
+) -> None:
+    meta = read_batch_meta(connection, grant)
+    verify_source(connection, grant, topology.spout, meta)
+    processed = step.process(rows_of(topology.spout, meta))
+    states = [state for state in topology.states if state.name in step.feeds]
+    with TopologyDatabases(connection, topology.name, topology.databases) as databases:
+        for state in states:
+            own = databases.connection_of(state.database)
+            stored = stored_state(topology.name, state)
+            tables = open_table(own, stored, grant, meta.emitted.count)
+            stage_rows(own, tables, grant, processed[state.name], tasks.get(state.name, 1))
+
+
+def stage_rows(
+    connection: LedgerConnection, tables: StateTables, grant: Grant, rows: Rows, tasks: int = 1
+) -> None:
+    """Stage a state's rows by so many Spark tasks, and declare them."""
+    task = stage_task(connection, tables, grant)
+    for part in range(tasks):
+        task.stage(part, iter([reduced(tables, grant, rows[part::tasks])]))
+    declare_partitions(connection, grant, tables.state.name, tasks)
+
+
+def reduced(tables: StateTables, grant: Grant, rows: Rows) -> pa.RecordBatch:
+    """Return what a Spark task hands over of these rows."""
+    own = {"_txid": grant.attempt.txid, "_attempt_id": grant.attempt.attempt_id}
+    staged: list[Row] = [
+        {**row, **own} for row in reduce_rows(tables.state, [{**row, **own} for row in rows])
+    ]
+    return spark_batch(tables, staged)
+
+
+def rows_of_batch(connection: LedgerConnection, spout: Spout, grant: Grant) -> list[dict[str, Any]]:
+    """Return the rows that an attempt reads, each with its tuple id."""
+    return rows_of(spout, read_batch_meta(connection, grant))
+
+
+def rows_of(spout: Spout, meta: BatchMeta) -> list[dict[str, Any]]:
+    """Return the rows of a batch, each with its tuple id."""
+    import numpy as np
+
+    found: list[dict[str, Any]] = []
+    for ordinal, item in enumerate(meta.items):
+        rows = _rows_of_item(spout, item)
+        ids = tuple_ids(ordinal, np.arange(len(rows), dtype=np.uint64)).astype(np.int64)
+        found += [{**row, "_x": x} for row, x in zip(rows, ids.tolist(), strict=True)]
+    return found
+
+
+def _rows_of_item(spout: Any, item: SourceItem) -> Sequence[Row]:
+    """Return the rows of a slice, of a whole Parquet file, or of what a test's spout has."""
+    if isinstance(spout, FileSpout):
+        import pyarrow.parquet as pq
+
+        rows: list[dict[str, Any]] = pq.read_table(item.source).to_pylist()
+        return rows
+    if isinstance(spout, MemorySpout):
+        assert isinstance(item, MemorySlice)
+        return [dict(zip(spout.schema, row, strict=True)) for row in spout.rows_of(item)]
+    return spout.rows_of(item)  # type: ignore[no-any-return]
