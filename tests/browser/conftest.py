@@ -14,7 +14,6 @@ import pytest
 from fastapi import Request
 from fastapi.responses import HTMLResponse
 
-from dev.services.browser import find_browser, options
 from tests.support.fix_page import Rights, airflow_with_page
 
 #: What Airflow's UI is for the page: a document whose class is the theme, and a frame.
@@ -77,16 +76,6 @@ def served(app: Any, listening: socket.socket) -> Iterator[None]:
     finally:
         server.should_exit = True
         thread.join(timeout=10)
-
-
-@pytest.fixture(scope="session")
-def browser() -> Iterator[Any]:
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_browser(), args=options())
-        yield browser
-        browser.close()
 
 
 @dataclass

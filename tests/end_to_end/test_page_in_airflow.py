@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterator
 
 import pytest
 
@@ -143,19 +142,6 @@ def test_airflow_shows_the_page_and_its_tabs(airflow):
 
 
 # --- each action in a browser --------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[object]:
-    """A browser without a window."""
-    from playwright.sync_api import sync_playwright
-
-    from dev.services.browser import find_browser, options
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=find_browser(), args=options())
-        yield browser
-        browser.close()
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from psycopg2.sql import SQL
 
+from dev.services.browser import find_browser, options
 from reliability.core.errors import SourceChanged
 from reliability.ledger.connection import LedgerConnection
 from reliability.transaction.correct.park import park, skip
@@ -20,6 +21,21 @@ TXIDS = 100_000
 #: The topologies of `full_ledger`, by how many txids each has.
 TOPOLOGIES = {0: "none", 1: "one", 36: "many"}
 LONG = "growth"
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """A Chromium without a window, for one module.
+
+    Playwright keeps an event loop running in the process's main thread until it ends: a later
+    module there could run no loop of its own.
+    """
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=find_browser(), args=options())
+        yield browser
+        browser.close()
 
 
 # --- the application -----------------------------------------------------------------------------
