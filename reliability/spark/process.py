@@ -27,6 +27,9 @@ from reliability.spark.supported import check_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+#: The applications of this process whose Spark was checked
+_CHECKED = set[str]()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Processed:
@@ -51,7 +54,10 @@ def prepare(spark: SparkSession) -> None:
     """
     pin_settings(spark)
     pin_new_sessions(spark)
-    check_spark(spark)
+    application = spark.sparkContext.applicationId
+    if application not in _CHECKED:
+        check_spark(spark)
+        _CHECKED.add(application)
 
 
 def call_process(

@@ -15,9 +15,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from reliability.spark.frames.jvm import set_for_new_sessions
+from reliability.spark.frames.jvm import (
+    set_for_new_sessions,
+    settings_of,
+    settings_of_new_sessions,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,23 +125,26 @@ def pin_zone() -> None:
 
 def pin_settings(spark: SparkSession) -> None:
     """Set these settings on a session, and reset its legacy settings to Spark's defaults."""
-    for name in spark.conf.getAll:
+    found = settings_of(spark)
+    for name in found:
         if _is_legacy(name, spark):
             spark.conf.unset(name)
-    for name, value in PINNED.items():
-        if name not in DEPRECATED or spark.conf.get(name) != value:
-            spark.conf.set(name, value)
+    for name, value in _differing(found):
+        spark.conf.set(name, value)
 
 
 def pin_new_sessions(spark: SparkSession) -> None:
     """Do the same with what the application's new sessions begin with (`newSession()`)."""
-    application = spark.sparkContext.getConf()
-    settings = {
-        name: value
-        for name, value in PINNED.items()
-        if name not in DEPRECATED or application.contains(name)
-    }
-    set_for_new_sessions(spark, settings, is_unset=lambda name: _is_legacy(name, spark))
+    found = settings_of_new_sessions(spark)
+    legacy = [name for name in found if _is_legacy(name, spark)]
+    set_for_new_sessions(spark, dict(_differing(found)), unset=legacy)
+
+
+def _differing(found: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Return what is to be set beside what is set: each takes a call of the JVM."""
+    for name, value in PINNED.items():
+        if found.get(name, value if name in DEPRECATED else None) != value:
+            yield name, value
 
 
 def _is_legacy(name: str, spark: SparkSession) -> bool:

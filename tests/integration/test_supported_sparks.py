@@ -14,8 +14,10 @@ from pathlib import Path
 import pytest
 
 from reliability.core.errors import SparkNotSupported
+from reliability.spark import process
 from reliability.spark.frames.jvm import Expression, Plan
 from reliability.spark.process import prepare
+from reliability.spark.supported import check_spark
 
 ROOT = Path(__file__).resolve().parents[2]
 PYTHONS = [sys.executable, *filter(None, os.environ.get("RELIABILITY_SPARKS", "").split(":"))]
@@ -33,6 +35,7 @@ def test_the_accounting_works_on_this_spark(python, spark):
     """V3: pyspark has no API for it, so a release may change it unseen."""
     if python == sys.executable:
         prepare(spark)
+        check_spark(spark)
         return
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYSPARK_PYTHON": python}
     environment.pop("SPARK_HOME", None)
@@ -63,12 +66,14 @@ BROKEN = {
 @pytest.mark.parametrize("what", BROKEN)
 def test_a_spark_that_does_otherwise_is_refused_before_a_row_is_read(spark, monkeypatch, what):
     """V3: it would count wrongly, without an error."""
+    prepare(spark)
     monkeypatch.setattr(*BROKEN[what])
     with pytest.raises(SparkNotSupported, match=rf"Spark {spark.version} differs"):
-        prepare(spark)
+        check_spark(spark)
 
 
-def test_what_prepares_a_session_runs_no_job(spark):
+def test_what_prepares_a_session_runs_no_job(spark, monkeypatch):
+    monkeypatch.setattr(process, "_CHECKED", set())
     tracker = spark.sparkContext.statusTracker()
     spark.sparkContext.setJobGroup("probe", "")
     try:

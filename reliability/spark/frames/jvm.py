@@ -8,7 +8,7 @@ is relied on here.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -406,23 +406,38 @@ def jobs_with_tag(spark: SparkSession, tag: str) -> list[int]:
     return [*spark.sparkContext._jsc.sc().statusTracker().getJobIdsForTag(tag)]
 
 
-def set_for_new_sessions(
-    spark: SparkSession, settings: Mapping[str, str], is_unset: Callable[[str], bool]
-) -> None:
-    """Change the settings with which the application's new sessions begin (`newSession()`).
+def settings_of(spark: SparkSession) -> dict[str, str]:
+    """Return what is set in a session, by name."""
+    text = spark._jsparkSession.conf().getAll().mkString("\0")
+    return dict(setting.split(" -> ", 1) for setting in text.split("\0") if " -> " in setting)
 
-    :param is_unset: says of a setting's name whether it gets its default again
+
+def settings_of_new_sessions(spark: SparkSession) -> dict[str, str]:
+    """Return what is set in the application's new sessions (`newSession()`), by name."""
+    texts = (conf.toDebugString() for conf in _confs_of_new_sessions(spark))
+    settings = (line.partition("=") for text in texts for line in text.splitlines())
+    return {name: value for name, _, value in settings}
+
+
+def set_for_new_sessions(
+    spark: SparkSession, settings: Mapping[str, str], unset: Iterable[str]
+) -> None:
+    """Change the settings with which the application's new sessions begin."""
+    confs = _confs_of_new_sessions(spark)
+    for name in unset:
+        for conf in confs:
+            conf.remove(name)
+    for name, value in settings.items():
+        confs[-1].set(name, value)
+
+
+def _confs_of_new_sessions(spark: SparkSession) -> tuple[Any, Any]:
+    """Return a copy that was made with the first session, and the application's own settings.
+
+    Spark reads both; the second come first.
     """
     session = spark._jsparkSession
-    application = session.sparkContext().conf()
-    # Spark reads both; the first is a copy of the other that was made with the first session.
-    for conf in (session.sharedState().conf(), application):
-        for setting in conf.toDebugString().splitlines():
-            name, _, _ = setting.partition("=")
-            if is_unset(name):
-                conf.remove(name)
-    for name, value in settings.items():
-        application.set(name, value)
+    return session.sharedState().conf(), session.sparkContext().conf()
 
 
 # --- Scala ---------------------------------------------------------------------------------------
