@@ -15,7 +15,7 @@ import pytest
 
 from reliability.core.errors import SparkNotSupported
 from reliability.spark import process
-from reliability.spark.frames.jvm import Expression, Plan
+from reliability.spark.frames.jvm import Plan
 from reliability.spark.process import prepare
 from reliability.spark.supported import check_spark
 
@@ -58,7 +58,7 @@ BROKEN = {
     "clocks are not seen": (Plan, "has_clock", False),
     "every operator has a clock": (Plan, "has_clock", True),
     "operators have other names": (Plan, "name", "Operator"),
-    "all functions are deterministic": (Expression, "deterministic", True),
+    "all functions are deterministic": (Plan, "deterministic", True),
     "a method has gone": (Plan, "is_leaf", property(lambda plan: plan.java.hasNoChildren())),
 }
 

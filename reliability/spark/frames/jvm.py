@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
+_PROJECT = "sql.catalyst.plans.logical.Project"
 _ALIAS = re.compile(r" AS .*#(\d+)[^#]*\Z", re.DOTALL)
 _ATTRIBUTE = re.compile(r"(.*)#(\d+)[^#]*", re.DOTALL)  # amount#12, id#7L
 
@@ -44,7 +45,7 @@ class Attribute:
         """Return it as a column of a frame: it is found by its id, not by its name."""
         from pyspark.sql.classic.column import Column as ClassicColumn
 
-        return ClassicColumn(_sql(_jvm(spark)).ExpressionUtils.column(self.java))
+        return ClassicColumn(_of_spark(spark, "sql.classic.ExpressionUtils").column(self.java))
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +165,7 @@ class Plan:
     @property
     def hidden(self) -> list[Attribute] | None:
         """Return the columns that a Project hides; None if it hides those of its child."""
-        tag = self.java.getTagValue(_project(_jvm(self.spark)).hiddenOutputTag())
+        tag = self.java.getTagValue(_of_spark(self.spark, _PROJECT).hiddenOutputTag())
         return _attributes(tag.get()) if tag.isDefined() else None
 
     @property
@@ -178,9 +179,17 @@ class Plan:
         return [Expression(each) for each in _sequence(self.java.expressions())]
 
     @property
+    def deterministic(self) -> bool:
+        """Say whether all expressions of its topmost operator are, for Spark."""
+        # of the whole plan, in one call
+        return bool(self.java.deterministic()) or all(
+            each.deterministic for each in self.expressions
+        )
+
+    @property
     def calls_python_aggregates(self) -> bool:
         """Say whether its topmost operator calls a Python function on the rows of a group."""
-        patterns = _jvm(self.spark).org.apache.spark.sql.catalyst.trees.TreePattern
+        patterns = _of_spark(self.spark, "sql.catalyst.trees.TreePattern")
         return bool(self.java.containsPattern(patterns.PYTHON_UDF())) and any(
             each.class_name == "PythonUDAF" for own in self.expressions for each in own.nodes()
         )
@@ -270,7 +279,7 @@ class Plan:
 
         Spark does the same with the second key of a join by a column's name.
         """
-        tag = _project(_jvm(self.spark)).hiddenOutputTag()
+        tag = _of_spark(self.spark, _PROJECT).hiddenOutputTag()
         self.java.setTagValue(tag, self._scala(each.java for each in columns))
 
     def tagged_as(self, other: Plan) -> Plan:
@@ -284,8 +293,12 @@ class Plan:
     def is_cached(self) -> bool:
         """Say whether somebody has cached it."""
         session = self.spark._jsparkSession
-        cache = session.sharedState().cacheManager()
-        return not cache.isEmpty() and cache.lookupCachedData(session, self.java).isDefined()
+        return bool(_cache(self.spark).lookupCachedData(session, self.java).isDefined())
+
+    @property
+    def may_be_cached(self) -> bool:
+        """Say whether anything is cached at all."""
+        return not _cache(self.spark).isEmpty()
 
     @property
     def is_loaded(self) -> bool:
@@ -302,7 +315,7 @@ class Plan:
         if not self.is_cached:
             # Two tasks may compute one partition, by speculation or if a stage runs again. If
             # results are serialized, Spark keeps only one of them.
-            levels = _jvm(self.spark).org.apache.spark.storage.StorageLevel
+            levels = _of_spark(self.spark, "storage.StorageLevel")
             self._dataset().persist(levels.MEMORY_AND_DISK_SER())
         rows = self._cached().cachedColumnBuffers()
         rows.localCheckpoint()
@@ -312,8 +325,8 @@ class Plan:
     @property
     def has_outer_references(self) -> bool:
         """Say whether it reads a column of the query around it."""
-        catalyst = _jvm(self.spark).org.apache.spark.sql.catalyst
-        return bool(catalyst.expressions.SubExprUtils.hasOuterReferences(self.java))
+        queries = _of_spark(self.spark, "sql.catalyst.expressions.SubExprUtils")
+        return bool(queries.hasOuterReferences(self.java))
 
     @property
     def has_clock(self) -> bool:
@@ -332,18 +345,23 @@ class Plan:
 
     def _without_clock(self) -> tuple[Any, Any]:
         """Return it, and what Spark's optimizer makes of it, with the time instead of clocks."""
-        rules = _jvm(self.spark).org.apache.spark.sql.catalyst.optimizer
-        plain = rules.ReplaceExpressions.apply(self.java)
-        return plain, rules.SpecialDatetimeValues.apply(rules.ComputeCurrentTime.apply(plain))
+        replaced, computed, special = (
+            _of_spark(self.spark, f"sql.catalyst.optimizer.{rule}")
+            for rule in ("ReplaceExpressions", "ComputeCurrentTime", "SpecialDatetimeValues")
+        )
+        plain = replaced.apply(self.java)
+        return plain, special.apply(computed.apply(plain))
 
     def _cached(self) -> Any:
         return self._dataset().queryExecution().withCachedData().cacheBuilder()
 
     def _dataset(self) -> Any:
-        return _sql(_jvm(self.spark)).Dataset.ofRows(self.spark._jsparkSession, self.java)
+        return _of_spark(self.spark, "sql.classic.Dataset").ofRows(
+            self.spark._jsparkSession, self.java
+        )
 
     def _select(self, columns: Any) -> Plan:
-        return self._with(_project(_jvm(self.spark))(columns, self.java))
+        return self._with(_of_spark(self.spark, _PROJECT)(columns, self.java))
 
     def _with(self, java: Any) -> Plan:
         return Plan(java, self.spark)
@@ -351,10 +369,10 @@ class Plan:
     def _scala(self, items: Iterable[Any]) -> Any:
         """Return a Scala sequence of items."""
         jvm = _jvm(self.spark)
-        collected = jvm.java.util.ArrayList()
+        collected = _class(jvm, "java.util.ArrayList")()
         for item in items:
             collected.add(item)
-        return _converters(jvm).asScala(collected).toSeq()
+        return _class(jvm, "scala.jdk.javaapi.CollectionConverters").asScala(collected).toSeq()
 
 
 # --- frames --------------------------------------------------------------------------------------
@@ -443,26 +461,27 @@ def _confs_of_new_sessions(spark: SparkSession) -> tuple[Any, Any]:
 # --- Scala ---------------------------------------------------------------------------------------
 
 
+def _cache(spark: SparkSession) -> Any:
+    return spark._jsparkSession.sharedState().cacheManager()
+
+
+def _of_spark(spark: SparkSession, name: str) -> Any:
+    return _class(_jvm(spark), f"org.apache.spark.{name}")
+
+
 def _jvm(spark: SparkSession) -> Any:
     jvm = spark._jvm
     assert jvm is not None
     return jvm
 
 
-# To find a class takes a call of the JVM for each part of its name.
 @cache
-def _project(jvm: Any) -> Any:
-    return jvm.org.apache.spark.sql.catalyst.plans.logical.Project
+def _class(jvm: Any, name: str) -> Any:
+    """Return a class by its full name, or what belongs to a Scala object of this name.
 
-
-@cache
-def _sql(jvm: Any) -> Any:
-    return jvm.org.apache.spark.sql.classic
-
-
-@cache
-def _converters(jvm: Any) -> Any:
-    return jvm.scala.jdk.javaapi.CollectionConverters
+    By its parts it would take a call of the JVM for each, which looks through all of its jars.
+    """
+    return getattr(jvm, name)
 
 
 def _sequence(scala: Any) -> list[Any]:

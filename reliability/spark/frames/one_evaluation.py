@@ -107,6 +107,7 @@ class _Uses:
     _times: dict[str, int] = field(default_factory=dict)
     _groupings: dict[str, bool] = field(default_factory=dict)
     _has_clock: bool = False
+    _has_cache: bool = False
     _volatile: dict[str, Plan] = field(default_factory=dict)
 
     def evaluate(self) -> int:
@@ -147,12 +148,13 @@ class _Uses:
     def count(self, frame: DataFrame) -> None:
         """Count the uses of one state's frame."""
         plan = Plan.of(frame)
-        self._has_clock = plan.has_clock
+        self._has_clock, self._has_cache = plan.has_clock, plan.may_be_cached
         self._visit(plan, in_with=False)
 
     def _visit(self, plan: Plan, *, in_with: bool) -> _Found:
         identity = plan.identity
-        is_volatile, is_cached = self._is_volatile(plan, identity), plan.is_cached
+        is_volatile = self._is_volatile(plan, identity)
+        is_cached = self._has_cache and plan.is_cached
         if is_volatile:
             self._volatile.setdefault(identity, plan)
         if (is_volatile or is_cached) and identity in self._times:

@@ -93,11 +93,12 @@ _MAY_BE_RANDOM = re.compile("|".join([*RANDOM.values(), r"\.\.\. \d+ more fields
 
 def is_repeatable(plan: Plan) -> bool:
     """Say whether a plan's topmost operator makes the same rows of the same input each time."""
-    name, own = plan.name, plan.expressions
-    functions = (f for each in own for f in _aggregates(each)) if name == "Aggregate" else ()
+    name = plan.name
+    own = plan.expressions if name == "Aggregate" else []
+    functions = (function for each in own for function in _aggregates(each))
     return (
         name in OPERATORS
-        and all(each.deterministic for each in own)
+        and plan.deterministic
         and not _draws(plan)
         and not _calls_table_function(plan, name)
         and not _keeps_one_of_equals(plan, name)
