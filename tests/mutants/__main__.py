@@ -21,7 +21,7 @@ from queue import SimpleQueue
 from dev.services.environment import Environment
 from tests.mutants.attach import OF_SERVER
 from tests.mutants.run import ROOT, Outcome, copy_tree, run_mutant, run_tests, running_jvm
-from tests.mutants.table import MUTANTS, NOT_BUILT, Mutant
+from tests.mutants.table import MUTANTS, Mutant
 
 HISTORIES = 1000
 SIMULATION = "tests/simulation/test_histories.py::test_every_history_keeps_the_guarantees"
@@ -104,8 +104,6 @@ def _report(number: int, wrong: Sequence[Outcome]) -> int:
     for outcome in wrong:
         name = outcome.mutant.name if outcome.mutant else "without a mutant"
         print(f"\n{name}: {', '.join(outcome.wrong)}\n{outcome.output[-3000:]}")
-    for rule, reason in NOT_BUILT.items():
-        print(f"{rule} is not built: {reason}")
     survivors = sum(outcome.mutant is not None for outcome in wrong)
     print(f"{number - survivors} of {number} mutants killed")
     return int(bool(wrong))

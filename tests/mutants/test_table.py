@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import ast
+from functools import cache
 
 import pytest
 
 from tests.mutants.run import ROOT, apply
-from tests.mutants.table import MUTANTS, NOT_BUILT
+from tests.mutants.table import MUTANTS
 
 RULES = [
     *(f"R{n}" for n in range(1, 6)),
@@ -21,10 +22,8 @@ RULES = [
 ]
 
 
-def test_every_rule_has_a_mutant_or_is_not_built():
-    mutated = {mutant.rule for mutant in MUTANTS}
-    assert mutated.isdisjoint(NOT_BUILT)
-    assert sorted({*mutated, *NOT_BUILT}) == sorted(RULES)
+def test_every_rule_has_a_mutant():
+    assert {mutant.rule for mutant in MUTANTS} == set(RULES)
 
 
 def test_names_tell_mutants_apart():
@@ -38,8 +37,13 @@ def test_a_mutant_changes_one_place_and_its_tests_name_the_rule(mutant):
     apply(mutant)
     for test in mutant.tests:
         path, _, name = test.partition("::")
-        module = ast.parse((ROOT / path).read_text())
+        module = parsed(path)
         functions = [node for node in module.body if isinstance(node, ast.FunctionDef)]
         [function] = [one for one in functions if one.name == name]
         cited = f"{name} {ast.get_docstring(function)} {ast.get_docstring(module)}"
         assert mutant.rule in cited, f"{test} does not name {mutant.rule}"
+
+
+@cache
+def parsed(path):
+    return ast.parse((ROOT / path).read_text())
